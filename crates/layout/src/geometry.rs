@@ -1,0 +1,232 @@
+//! Bytes to units: which column, which stripe and which offset in the component object hold a byte of a file.
+//!
+//! A segment covers the bytes `start..end` of its file. Within it, byte `b` (counted from `start`) lies in stripe
+//! `b / (k * unit)`, data role `b / unit mod k`, at offset `b mod unit` in its unit; and the unit of stripe `s` lies in
+//! its component object at `s * unit`, whatever its role. The roles of stripe `s` are on these columns (`n = k + m`):
+//!
+//! | scheme | column of role `r` in stripe `s` (data `0..k`, parity `k..n`) |
+//! |---|---|
+//! | raid0, raid4 | `r` |
+//! | raid1, raid5, rs | `(r + n - s mod n) mod n`: for raid5 this is left-symmetric (Patterson et al.; Linux md's default) |
+
+use std::ops::Range;
+
+use crate::{Column, ColumnMask, DriveId, ObjectId, Shape};
+
+/// A stripe's index in its segment, from 0; also the index of its units in their component objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Stripe(pub u64);
+
+/// What a column holds in one stripe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// The data unit with this index, `0..k`.
+    Data(u8),
+    /// The parity unit with this index, `0..m`.
+    Parity(u8),
+}
+
+/// The object that holds one column of a segment, and the drive it is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Component {
+    /// The drive.
+    pub drive: DriveId,
+    /// The object in the volume's partition on that drive.
+    pub object: ObjectId,
+}
+
+/// A byte range of a file with one shape and one list of drives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// First byte of the file in this segment.
+    pub start: u64,
+    /// One past the last byte; `u64::MAX` for the last segment.
+    pub end: u64,
+    /// Scheme, `k`, `m`, unit.
+    pub shape: Shape,
+    /// One component per column: `shape.width()` of them, each on a drive of its own.
+    pub components: Vec<Component>,
+}
+
+/// Where a file's bytes are: segments in order, the first from 0, the last to `u64::MAX`, without gaps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    segments: Vec<Segment>,
+}
+
+/// Part of one data unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Where the piece begins in the file.
+    pub file_offset: u64,
+    /// Its stripe.
+    pub stripe: Stripe,
+    /// Its data unit in the stripe, `0..k`.
+    pub data: u8,
+    /// The column that holds it.
+    pub column: Column,
+    /// Where it begins in its unit, in bytes.
+    pub from: u32,
+    /// Where it ends in its unit, exclusive.
+    pub to: u32,
+}
+
+/// Why a layout was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// No segment, a gap, an overlap, or a last segment that ends before `u64::MAX`.
+    #[error("segment {index} of the layout does not join its neighbours")]
+    Gap {
+        /// The first segment that does not fit.
+        index: usize,
+    },
+    /// The number of components is not the width, or one drive has two of them.
+    #[error("segment {index} of the layout has {components} distinct drives for {width} columns")]
+    Components {
+        /// The segment.
+        index: usize,
+        /// Distinct drives listed.
+        components: usize,
+        /// Columns needed.
+        width: u8,
+    },
+}
+
+impl Layout {
+    /// Checks that the segments join and that each has one drive per column.
+    pub fn new(segments: Vec<Segment>) -> Result<Layout, LayoutError> {
+        let mut next = 0;
+        for (index, segment) in segments.iter().enumerate() {
+            if segment.start != next || segment.end <= segment.start {
+                return Err(LayoutError::Gap { index });
+            }
+            let mut drives: Vec<DriveId> = segment.components.iter().map(|c| c.drive).collect();
+            drives.sort_unstable();
+            drives.dedup();
+            let width = segment.shape.width();
+            if drives.len() != usize::from(width) || segment.components.len() != usize::from(width) {
+                return Err(LayoutError::Components { index, components: drives.len(), width });
+            }
+            next = segment.end;
+        }
+        if next != u64::MAX {
+            return Err(LayoutError::Gap { index: segments.len() });
+        }
+        Ok(Layout { segments })
+    }
+
+    /// The segments, in order.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The segment that holds byte `offset`, and its index.
+    pub fn segment_at(&self, offset: u64) -> (usize, &Segment) {
+        let index = self.segments.partition_point(|segment| segment.end <= offset).min(self.segments.len() - 1);
+        (index, &self.segments[index])
+    }
+}
+
+impl Segment {
+    /// Where the unit of `stripe` begins in its component object, whatever its role. In bytes.
+    pub fn object_offset(&self, stripe: Stripe) -> u64 {
+        stripe.0 * u64::from(self.shape.unit_bytes())
+    }
+
+    /// The column that has `role` in `stripe`.
+    pub fn column(&self, stripe: Stripe, role: Role) -> Column {
+        self.shape.column(stripe, role)
+    }
+
+    /// What `column` holds in `stripe`.
+    pub fn role(&self, stripe: Stripe, column: Column) -> Role {
+        self.shape.role(stripe, column)
+    }
+
+    /// The stripe that holds byte `offset` of the file. `offset` lies in this segment.
+    pub fn stripe_at(&self, offset: u64) -> Stripe {
+        Stripe((offset - self.start) / self.shape.stripe_bytes())
+    }
+
+    /// The bytes of the file that `stripe` holds, cut at the segment's end.
+    pub fn stripe_range(&self, stripe: Stripe) -> Range<u64> {
+        let bytes = self.shape.stripe_bytes();
+        let from = self.start.saturating_add(stripe.0.saturating_mul(bytes));
+        from.min(self.end)..from.saturating_add(bytes).min(self.end)
+    }
+
+    /// The pieces of data units that hold the bytes `range` of the file, in file order. `range` lies in this segment.
+    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + '_ {
+        assert!(range.start >= self.start && range.end <= self.end, "{range:?} is not in the segment");
+        let unit = u64::from(self.shape.unit_bytes());
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            if at >= range.end {
+                return None;
+            }
+            let offset = at - self.start;
+            let within = offset % unit;
+            let length = (unit - within).min(range.end - at);
+            let stripe = Stripe(offset / self.shape.stripe_bytes());
+            let data = narrow(offset / unit % u64::from(self.shape.k()));
+            let piece = Piece {
+                file_offset: at,
+                stripe,
+                data,
+                column: self.column(stripe, Role::Data(data)),
+                from: unit_offset(within),
+                to: unit_offset(within + length),
+            };
+            at += length;
+            Some(piece)
+        })
+    }
+
+    /// The columns whose drives are in `drives`.
+    pub fn columns_on(&self, drives: impl Fn(DriveId) -> bool) -> ColumnMask {
+        (0..self.shape.width()).map(Column).filter(|c| drives(self.components[c.index()].drive)).collect()
+    }
+}
+
+impl Shape {
+    /// The column that has `role` in `stripe`; the table is at the top of this module.
+    pub fn column(&self, stripe: Stripe, role: Role) -> Column {
+        let n = u64::from(self.width());
+        let place = match role {
+            Role::Data(index) => u64::from(index),
+            Role::Parity(index) => u64::from(self.k()) + u64::from(index),
+        };
+        assert!(place < n, "{role:?} is not a role of {self}");
+        if self.scheme().rotates() { Column(narrow((place + n - stripe.0 % n) % n)) } else { Column(narrow(place)) }
+    }
+
+    /// What `column` holds in `stripe`: the inverse of [`Shape::column`].
+    pub fn role(&self, stripe: Stripe, column: Column) -> Role {
+        let n = u64::from(self.width());
+        assert!(u64::from(column.0) < n, "column {column} is not a column of {self}");
+        let place = if self.scheme().rotates() { narrow((u64::from(column.0) + stripe.0 % n) % n) } else { column.0 };
+        if place < self.k() { Role::Data(place) } else { Role::Parity(place - self.k()) }
+    }
+}
+
+impl Piece {
+    /// Bytes in the piece.
+    pub fn len(&self) -> u32 {
+        self.to - self.from
+    }
+
+    /// Whether it holds no byte.
+    pub fn is_empty(&self) -> bool {
+        self.from == self.to
+    }
+}
+
+/// A column or data index: below 64 by construction.
+fn narrow(value: u64) -> u8 {
+    u8::try_from(value).expect("columns are below 64")
+}
+
+/// An offset in a unit: at most 64 MiB by construction.
+fn unit_offset(value: u64) -> u32 {
+    u32::try_from(value).expect("units are at most 64 MiB")
+}

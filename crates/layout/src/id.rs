@@ -1,0 +1,57 @@
+//! Names of things: newtypes, so that a file's number and an object's cannot be swapped.
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $int:ty, $format:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub $int);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $format, self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// A cluster's identity: random, chosen when its manager's state is created.
+    ClusterId, u128, "{:032x}"
+);
+id!(
+    /// A drive's identity: random, chosen when its store is formatted. A wiped disk comes back under a new one
+    /// (PROTOCOL R9), so an identity never stands for less than it once held.
+    DriveId, u128, "{:032x}"
+);
+id!(
+    /// A volume's number, given once by the manager and never used again.
+    VolumeId, u64, "{}"
+);
+id!(
+    /// A partition on a drive. A volume has the partition of its own number on each of its drives.
+    PartitionId, u64, "{}"
+);
+id!(
+    /// A file's number in its cluster, given once by the manager and never used again.
+    FileId, u64, "{}"
+);
+id!(
+    /// An object in a partition of one drive. All components of one segment of a file have the same object number,
+    /// each on a drive of its own.
+    ObjectId, u64, "{}"
+);
+
+impl From<VolumeId> for PartitionId {
+    fn from(volume: VolumeId) -> Self {
+        PartitionId(volume.0)
+    }
+}
+
+impl DriveId {
+    /// The first eight hex digits: enough for a person to tell drives apart.
+    pub fn short(self) -> String {
+        format!("{self}")[..8].to_owned()
+    }
+}
