@@ -1,0 +1,215 @@
+//! Capabilities and keys, after NASD (Gibson et al., 1998, section 4.1; Gobioff).
+//!
+//! Keys form four levels per drive: master, drive, partition, working. Each lower key is the HMAC-SHA256 of a label and
+//! its scope under the one above, so manager and drive derive the same keys from the master and nothing else is sent.
+//! A partition has two working keys in force, of epoch `e` and `e - 1`, so that one is rotated while the other serves.
+//!
+//! A capability's *public part* ([`Capability`]) says what its holder may do. Its *private part* is the HMAC of the public
+//! part under the working key. A request carries the public part, a sequence number and a MAC, under the private part,
+//! over: the connection's challenge, the kind, the request number, the payload length, the sequence number and the
+//! arguments. The drive recomputes all of it and keeps no state per capability. It rejects replays by the challenge (random,
+//! new on every connection) and by the sequence number (which must rise on a connection).
+
+use std::fmt;
+
+use braid_layout::{ColumnMask, DriveId, Generation, ObjectId, PartitionId, version::Lease};
+use hmac::{Hmac, KeyInit, Mac as _};
+use sha2::Sha256;
+
+use crate::codec::{DecodeError, Wire};
+
+/// A 256-bit secret. Its `Debug` form does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key([u8; 32]);
+
+/// A request's or reply's MAC: the first 16 bytes of an HMAC-SHA256 (RFC 2104, section 5 allows the truncation).
+pub type Mac = [u8; 16];
+
+/// A connection's challenge: random, chosen by the side that accepts, new for every connection.
+pub type Challenge = [u8; 16];
+
+/// What a capability's holder may do; a set of bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Rights(pub u32);
+
+record! {
+    /// The public part of a capability.
+    pub struct Capability {
+        /// The drive it is for.
+        drive: DriveId,
+        /// The partition; 0 is the drive itself (partition create, list, stat).
+        partition: PartitionId,
+        /// The object; 0 is the partition itself (list).
+        object: ObjectId,
+        /// The object's logical version; a bump revokes every capability for the object at once.
+        object_version: u32,
+        /// What may be done.
+        rights: Rights,
+        /// First byte of the object it is good for.
+        from: u64,
+        /// One past the last byte.
+        to: u64,
+        /// Good before this manager time, in milliseconds.
+        expires_ms: u64,
+        /// The reservation whose rate it carries; 0 is none.
+        reservation: u64,
+        /// Which working key its private part was made with.
+        key_epoch: u32,
+        /// The file's generation.
+        g: Generation,
+        /// Columns that every write of `g` must reach.
+        set: ColumnMask,
+        /// Those of them that are joining.
+        joining: ColumnMask,
+        /// The lease it was given under; stamps must carry it. 0: reads only.
+        lease: Lease,
+    }
+}
+
+record! {
+    /// What every request to a drive begins with.
+    pub struct Authority {
+        /// The public part.
+        capability: Capability,
+        /// Rises by at least one with every request of a connection, from 1.
+        sequence: u64,
+        /// Over the request; see the module's text.
+        mac: [u8; 16],
+    }
+}
+
+impl Rights {
+    /// Read bytes and versions.
+    pub const READ: Rights = Rights(1);
+    /// Write bytes, retire versions.
+    pub const WRITE: Rights = Rights(1 << 1);
+    /// Create the object.
+    pub const CREATE: Rights = Rights(1 << 2);
+    /// Remove the object.
+    pub const REMOVE: Rights = Rights(1 << 3);
+    /// Read attributes.
+    pub const GET_ATTRIBUTES: Rights = Rights(1 << 4);
+    /// Set attributes.
+    pub const SET_ATTRIBUTES: Rights = Rights(1 << 5);
+    /// List objects or partitions.
+    pub const LIST: Rights = Rights(1 << 6);
+    /// The manager's own: partitions, fences, verdicts.
+    pub const MANAGE: Rights = Rights(1 << 7);
+    /// No right.
+    pub const NONE: Rights = Rights(0);
+
+    /// Both sets.
+    #[must_use]
+    pub const fn and(self, other: Rights) -> Rights {
+        Rights(self.0 | other.0)
+    }
+
+    /// Whether every right of `needed` is here.
+    pub fn include(self, needed: Rights) -> bool {
+        self.0 & needed.0 == needed.0
+    }
+}
+
+impl Wire for Rights {
+    const BYTES_MIN: usize = 4;
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
+        u32::take(input).map(Rights)
+    }
+}
+
+impl Key {
+    /// A key from 32 secret bytes.
+    pub fn new(secret: [u8; 32]) -> Key {
+        Key(secret)
+    }
+
+    /// The secret itself: for storing and sending only.
+    pub fn secret(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// HMAC-SHA256 of the parts, one after another, under this key. Callers keep the parts' lengths fixed, or put the
+    /// only variable one last.
+    pub fn hmac(&self, parts: &[&[u8]]) -> [u8; 32] {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes any key length");
+        for part in parts {
+            mac.update(part);
+        }
+        mac.finalize().into_bytes().into()
+    }
+
+    /// The key one level below: HMAC of a label and the scope's bytes.
+    pub fn derive(&self, label: &'static str, scope: &[u8]) -> Key {
+        Key(self.hmac(&[label.as_bytes(), &[0], scope]))
+    }
+
+    /// From a drive's master key: its drive key.
+    pub fn drive_key(&self, drive: DriveId) -> Key {
+        self.derive("braid drive key", &drive.to_bytes())
+    }
+
+    /// From a drive key: a partition's key.
+    pub fn partition_key(&self, partition: PartitionId) -> Key {
+        self.derive("braid partition key", &partition.to_bytes())
+    }
+
+    /// From a partition key: the working key of an epoch.
+    pub fn working_key(&self, epoch: u32) -> Key {
+        self.derive("braid working key", &epoch.to_le_bytes())
+    }
+
+    /// From a working key: the private part of a capability.
+    pub fn private_part(&self, capability: &Capability) -> Key {
+        self.derive("braid capability", &capability.to_bytes())
+    }
+
+    /// From a private part: a request's MAC.
+    pub fn request_mac(
+        &self,
+        challenge: &Challenge,
+        kind: u16,
+        request: u64,
+        payload_bytes: u32,
+        sequence: u64,
+        arguments: &[u8],
+    ) -> Mac {
+        let fixed = (kind.to_le_bytes(), request.to_le_bytes(), payload_bytes.to_le_bytes(), sequence.to_le_bytes());
+        let full =
+            self.hmac(&[b"request\0", challenge, &fixed.0, &fixed.1, &fixed.2, &fixed.3, arguments]);
+        first_half(&full)
+    }
+
+    /// From a private part: a reply's MAC, over the reply's arguments and the request it answers.
+    pub fn reply_mac(&self, challenge: &Challenge, kind: u16, request: u64, payload_bytes: u32, arguments: &[u8]) -> Mac {
+        let fixed = (kind.to_le_bytes(), request.to_le_bytes(), payload_bytes.to_le_bytes());
+        first_half(&self.hmac(&[b"reply\0", challenge, &fixed.0, &fixed.1, &fixed.2, arguments]))
+    }
+}
+
+/// Whether two MACs are equal, in time that does not depend on where they differ.
+pub fn mac_equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0u8, |differs, (x, y)| differs | (x ^ y)) == 0
+}
+
+fn first_half(full: &[u8; 32]) -> Mac {
+    *full.first_chunk::<16>().expect("32 bytes have a first half")
+}
+
+impl Wire for Key {
+    const BYTES_MIN: usize = 32;
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
+        <[u8; 32]>::take(input).map(Key)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(secret)")
+    }
+}

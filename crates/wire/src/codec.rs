@@ -1,0 +1,301 @@
+//! The field codec: fixed-width little-endian fields one after another, lists with a 32-bit count, no padding, no
+//! derived encodings.
+//!
+//! Three macros declare messages, each the only table of its format: `record!` (a struct, fields in order), `choice!`
+//! (a closed set of numbered values) and `message_set!` (the messages of one direction, numbered). Decoding never
+//! allocates more than the input could hold, and refuses trailing bytes.
+
+use braid_layout::{
+    ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version, VolumeId,
+    version::Lease,
+};
+
+/// Why bytes are not the message they claim to be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The input ended inside a field.
+    #[error("message ends inside {field}: {needed} more bytes needed")]
+    Truncated {
+        /// The field's type.
+        field: &'static str,
+        /// Bytes missing.
+        needed: usize,
+    },
+    /// Bytes follow the last field.
+    #[error("{0} bytes follow the message's last field")]
+    Trailing(usize),
+    /// A list's count is more than the rest of the input could hold, or past the field's bound.
+    #[error("list of {count} entries does not fit the {left} bytes left")]
+    Count {
+        /// Entries claimed.
+        count: u32,
+        /// Bytes left in the input.
+        left: usize,
+    },
+    /// A number that stands for nothing in this field.
+    #[error("{value} is not a value of {field}")]
+    Value {
+        /// The field's type.
+        field: &'static str,
+        /// What was there.
+        value: u64,
+    },
+    /// The message's kind is not one of this direction.
+    #[error("message kind {0:#06x} is not known here")]
+    Kind(u16),
+    /// Text that is not UTF-8.
+    #[error("text is not UTF-8")]
+    Text,
+    /// A layout that does not hold together.
+    #[error("layout: {0}")]
+    Layout(String),
+}
+
+/// A value with one encoding.
+pub trait Wire: Sized {
+    /// The fewest bytes an encoding can have; bounds what a list's count may claim.
+    const BYTES_MIN: usize;
+
+    /// Appends the encoding.
+    fn put(&self, out: &mut Vec<u8>);
+
+    /// Takes the encoding off the front of `input`.
+    fn take(input: &mut &[u8]) -> Result<Self, DecodeError>;
+
+    /// The encoding by itself.
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(Self::BYTES_MIN);
+        self.put(&mut out);
+        out
+    }
+
+    /// Decodes the whole of `input`; trailing bytes are an error.
+    fn from_bytes(mut input: &[u8]) -> Result<Self, DecodeError> {
+        let value = Self::take(&mut input)?;
+        if input.is_empty() { Ok(value) } else { Err(DecodeError::Trailing(input.len())) }
+    }
+}
+
+/// Takes `N` bytes off the front.
+fn array<const N: usize>(input: &mut &[u8], field: &'static str) -> Result<[u8; N], DecodeError> {
+    match input.split_first_chunk::<N>() {
+        Some((head, rest)) => {
+            *input = rest;
+            Ok(*head)
+        }
+        None => Err(DecodeError::Truncated { field, needed: N - input.len() }),
+    }
+}
+
+macro_rules! wire_integer {
+    ($($int:ty),*) => {$(
+        impl Wire for $int {
+            const BYTES_MIN: usize = size_of::<$int>();
+            fn put(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+            fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
+                array(input, stringify!($int)).map(<$int>::from_le_bytes)
+            }
+        }
+    )*};
+}
+wire_integer!(u8, u16, u32, u64, u128);
+
+macro_rules! wire_newtype {
+    ($($name:ident($int:ty)),* $(,)?) => {$(
+        impl Wire for $name {
+            const BYTES_MIN: usize = size_of::<$int>();
+            fn put(&self, out: &mut Vec<u8>) {
+                self.0.put(out);
+            }
+            fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
+                <$int>::take(input).map($name)
+            }
+        }
+    )*};
+}
+wire_newtype!(
+    ClusterId(u128), DriveId(u128), VolumeId(u64), PartitionId(u64), FileId(u64), ObjectId(u64), Generation(u32),
+    Lease(u32), Column(u8), ColumnMask(u64),
+);
+
+impl Wire for Version {
+    const BYTES_MIN: usize = 16;
+    fn put(&self, out: &mut Vec<u8>) {
+        self.g.put(out);
+        self.lease.put(out);
+        self.n.put(out);
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
+        Ok(Version { g: Wire::take(input)?, lease: Wire::take(input)?, n: Wire::take(input)? })
+    }
+}
+
+impl Wire for bool {
+    const BYTES_MIN: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
+        match u8::take(input)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(DecodeError::Value { field: "bool", value: u64::from(other) }),
+        }
+    }
+}
+
+impl<const N: usize> Wire for [u8; N] {
+    const BYTES_MIN: usize = N;
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
+        array(input, "bytes")
+    }
+}
+
+impl<T: Wire> Wire for Vec<T> {
+    const BYTES_MIN: usize = 4;
+    fn put(&self, out: &mut Vec<u8>) {
+        u32::try_from(self.len()).expect("lists are bounded by the body's size").put(out);
+        for entry in self {
+            entry.put(out);
+        }
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
+        let count = u32::take(input)?;
+        let entries = usize::try_from(count).unwrap_or(usize::MAX);
+        if entries.saturating_mul(T::BYTES_MIN.max(1)) > input.len() {
+            return Err(DecodeError::Count { count, left: input.len() });
+        }
+        let mut list = Vec::with_capacity(entries);
+        for _ in 0..entries {
+            list.push(T::take(input)?);
+        }
+        Ok(list)
+    }
+}
+
+impl<T: Wire> Wire for Option<T> {
+    const BYTES_MIN: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        if let Some(value) = self {
+            value.put(out);
+        }
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
+        if bool::take(input)? { T::take(input).map(Some) } else { Ok(None) }
+    }
+}
+
+impl Wire for String {
+    const BYTES_MIN: usize = 4;
+    fn put(&self, out: &mut Vec<u8>) {
+        u32::try_from(self.len()).expect("texts are bounded by the body's size").put(out);
+        out.extend_from_slice(self.as_bytes());
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
+        String::from_utf8(Vec::take(input)?).map_err(|_| DecodeError::Text)
+    }
+}
+
+impl Wire for () {
+    const BYTES_MIN: usize = 0;
+    fn put(&self, _: &mut Vec<u8>) {}
+    fn take(_: &mut &[u8]) -> Result<Self, DecodeError> {
+        Ok(())
+    }
+}
+
+/// Declares a struct whose encoding is its fields in order.
+#[macro_export]
+macro_rules! record {
+    ($(#[$doc:meta])* $vis:vis struct $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        $vis struct $name { $($(#[$field_doc])* pub $field: $type),* }
+
+        impl $crate::codec::Wire for $name {
+            const BYTES_MIN: usize = 0 $(+ <$type as $crate::codec::Wire>::BYTES_MIN)*;
+            fn put(&self, out: &mut Vec<u8>) {
+                let _ = &out; // a record may be empty
+                $($crate::codec::Wire::put(&self.$field, out);)*
+            }
+            fn take(input: &mut &[u8]) -> Result<Self, $crate::codec::DecodeError> {
+                let _ = &input; // a record may be empty
+                Ok($name { $($field: <$type as $crate::codec::Wire>::take(input)?),* })
+            }
+        }
+    };
+}
+
+/// Declares a closed set of numbered values, one byte each.
+#[macro_export]
+macro_rules! choice {
+    ($(#[$doc:meta])* $vis:vis enum $name:ident { $($(#[$value_doc:meta])* $value:ident = $number:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        $vis enum $name { $($(#[$value_doc])* $value = $number),* }
+
+        impl $crate::codec::Wire for $name {
+            const BYTES_MIN: usize = 1;
+            fn put(&self, out: &mut Vec<u8>) {
+                out.push(match self { $($name::$value => $number),* });
+            }
+            fn take(input: &mut &[u8]) -> Result<Self, $crate::codec::DecodeError> {
+                match u8::take(input)? {
+                    $($number => Ok($name::$value),)*
+                    other => Err($crate::codec::DecodeError::Value { field: stringify!($name), value: u64::from(other) }),
+                }
+            }
+        }
+    };
+}
+
+/// Declares the messages of one direction: an enum over their bodies, each with its kind number.
+#[macro_export]
+macro_rules! message_set {
+    ($(#[$doc:meta])* $vis:vis enum $name:ident { $($(#[$value_doc:meta])* $value:ident($body:ty) = $number:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        $vis enum $name { $($(#[$value_doc])* $value($body)),* }
+
+        impl $name {
+            /// Every kind number of this direction with its name.
+            pub const KINDS: &'static [(u16, &'static str)] = &[$(($number, stringify!($value))),*];
+
+            /// The number in the frame's header.
+            pub fn kind(&self) -> u16 {
+                match self { $($name::$value(_) => $number),* }
+            }
+
+            /// The message's name, for people.
+            pub fn name(&self) -> &'static str {
+                match self { $($name::$value(_) => stringify!($value)),* }
+            }
+
+            /// Appends the body's encoding.
+            pub fn put_body(&self, out: &mut Vec<u8>) {
+                match self { $($name::$value(body) => $crate::codec::Wire::put(body, out)),* }
+            }
+
+            /// Decodes a body of the given kind; the whole of `body` is used.
+            pub fn from_body(kind: u16, body: &[u8]) -> Result<Self, $crate::codec::DecodeError> {
+                match kind {
+                    $($number => <$body as $crate::codec::Wire>::from_bytes(body).map($name::$value),)*
+                    other => Err($crate::codec::DecodeError::Kind(other)),
+                }
+            }
+        }
+
+        $(impl From<$body> for $name {
+            fn from(body: $body) -> Self {
+                $name::$value(body)
+            }
+        })*
+    };
+}

@@ -1,0 +1,139 @@
+//! The frame: a 32-byte header, a body (the message's fields) and a payload (a unit's bytes, at most one unit).
+//!
+//! | offset | size | field | meaning |
+//! |---|---|---|---|
+//! | 0 | 4 | magic | `42 52 49 44` ("BRID") |
+//! | 4 | 2 | version | of the whole wire format; 1 |
+//! | 6 | 2 | kind | the message's number; replies have bit 15 set |
+//! | 8 | 8 | request | chosen by the asker, echoed by the reply |
+//! | 16 | 4 | body_bytes | at most 1 MiB |
+//! | 20 | 4 | payload_bytes | at most 64 MiB, the largest unit |
+//! | 24 | 4 | body_crc | CRC32C of the body |
+//! | 28 | 4 | header_crc | CRC32C of bytes 0 to 27 |
+//!
+//! All little-endian. The payload's checksums (one CRC32C per 4 KiB block) are fields of the body.
+
+use crate::checksum::crc32c;
+
+/// "BRID" in the order of the bytes.
+pub const MAGIC: [u8; 4] = *b"BRID";
+/// The wire format's version.
+pub const WIRE_VERSION: u16 = 1;
+/// Bytes in a frame's header.
+pub const HEADER_BYTES: usize = 32;
+/// Longest body, in bytes.
+pub const BODY_BYTES_MAX: u32 = 1 << 20;
+/// Longest payload, in bytes: the largest unit.
+pub const PAYLOAD_BYTES_MAX: u32 = braid_layout::scheme::UNIT_BYTES_MAX;
+/// Set in the kind of every reply.
+pub const REPLY_BIT: u16 = 0x8000;
+
+/// A frame's header; field meanings are in the module's table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// The message's number.
+    pub kind: u16,
+    /// Pairs a reply with its request.
+    pub request: u64,
+    /// Length of the body.
+    pub body_bytes: u32,
+    /// Length of the payload.
+    pub payload_bytes: u32,
+    /// CRC32C of the body.
+    pub body_crc: u32,
+}
+
+/// Why bytes are not a frame of ours. After any of these the stream has lost its place and must be closed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The first four bytes are not ours: not a Braid peer.
+    #[error("not a Braid frame (magic {0:02x?}); is this the right port?")]
+    Magic([u8; 4]),
+    /// A version this build does not speak.
+    #[error("peer speaks wire version {0}; this build speaks {WIRE_VERSION}")]
+    Version(u16),
+    /// The header does not match its checksum.
+    #[error("frame header is damaged: checksum {found:#010x}, computed {computed:#010x}")]
+    HeaderChecksum {
+        /// In the header.
+        found: u32,
+        /// Over the header.
+        computed: u32,
+    },
+    /// A body or payload longer than is allowed.
+    #[error("frame of {body_bytes} + {payload_bytes} bytes is over the bound of {BODY_BYTES_MAX} + {PAYLOAD_BYTES_MAX}")]
+    Oversized {
+        /// Body claimed.
+        body_bytes: u32,
+        /// Payload claimed.
+        payload_bytes: u32,
+    },
+    /// The body does not match its checksum.
+    #[error("frame body is damaged: checksum does not match")]
+    BodyChecksum,
+}
+
+impl FrameHeader {
+    /// A header for this body.
+    pub fn new(kind: u16, request: u64, body: &[u8], payload_bytes: u32) -> FrameHeader {
+        let body_bytes = u32::try_from(body.len()).expect("bodies are at most 1 MiB");
+        assert!(body_bytes <= BODY_BYTES_MAX, "a body of {body_bytes} bytes is over the bound");
+        assert!(payload_bytes <= PAYLOAD_BYTES_MAX, "a payload of {payload_bytes} bytes is over the bound");
+        FrameHeader { kind, request, body_bytes, payload_bytes, body_crc: crc32c(body) }
+    }
+
+    /// The header's bytes.
+    pub fn emit(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[0..4].copy_from_slice(&MAGIC);
+        out[4..6].copy_from_slice(&WIRE_VERSION.to_le_bytes());
+        out[6..8].copy_from_slice(&self.kind.to_le_bytes());
+        out[8..16].copy_from_slice(&self.request.to_le_bytes());
+        out[16..20].copy_from_slice(&self.body_bytes.to_le_bytes());
+        out[20..24].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        out[24..28].copy_from_slice(&self.body_crc.to_le_bytes());
+        let crc = crc32c(&out[..28]);
+        out[28..32].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Checks magic, version, checksum and bounds, in this order.
+    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<FrameHeader, FrameError> {
+        let (mut rest, word) = (&bytes[4..], &bytes[..4]);
+        if word != MAGIC {
+            return Err(FrameError::Magic([bytes[0], bytes[1], bytes[2], bytes[3]]));
+        }
+        let version = u16_at(&mut rest);
+        if version != WIRE_VERSION {
+            return Err(FrameError::Version(version));
+        }
+        let kind = u16_at(&mut rest);
+        let request = u64::from(u32_at(&mut rest)) | u64::from(u32_at(&mut rest)) << 32;
+        let (body_bytes, payload_bytes, body_crc) = (u32_at(&mut rest), u32_at(&mut rest), u32_at(&mut rest));
+        let (found, computed) = (u32_at(&mut rest), crc32c(&bytes[..28]));
+        if found != computed {
+            return Err(FrameError::HeaderChecksum { found, computed });
+        }
+        if body_bytes > BODY_BYTES_MAX || payload_bytes > PAYLOAD_BYTES_MAX {
+            return Err(FrameError::Oversized { body_bytes, payload_bytes });
+        }
+        Ok(FrameHeader { kind, request, body_bytes, payload_bytes, body_crc })
+    }
+
+    /// Whether `body` is the one this header was made for.
+    pub fn check_body(&self, body: &[u8]) -> Result<(), FrameError> {
+        if crc32c(body) == self.body_crc { Ok(()) } else { Err(FrameError::BodyChecksum) }
+    }
+}
+
+fn u16_at(rest: &mut &[u8]) -> u16 {
+    let (head, tail) = rest.split_first_chunk::<2>().expect("the header is 32 bytes");
+    *rest = tail;
+    u16::from_le_bytes(*head)
+}
+
+fn u32_at(rest: &mut &[u8]) -> u32 {
+    let (head, tail) = rest.split_first_chunk::<4>().expect("the header is 32 bytes");
+    *rest = tail;
+    u32::from_le_bytes(*head)
+}

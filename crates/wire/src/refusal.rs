@@ -1,0 +1,117 @@
+//! Refusals: a peer's "no", with a reason a program can act on and a sentence for people.
+
+use std::fmt;
+
+choice! {
+    /// Why a request was refused. The number is the format; the doc says what the asker should do.
+    pub enum Reason {
+        /// The request could not be decoded, or its fields contradict each other. Do not send it again.
+        Malformed = 1,
+        /// The peer does not serve this kind of request.
+        Unsupported = 2,
+        /// The request's MAC is not the one the capability's private part gives: forged or damaged.
+        Forged = 3,
+        /// The capability's time has passed: ask the manager for a new one.
+        Expired = 4,
+        /// The sequence number was used on this connection before: replayed.
+        Replayed = 5,
+        /// The capability does not carry the right this request needs.
+        Rights = 6,
+        /// The byte range is outside the capability's or the unit's.
+        Range = 7,
+        /// The capability is for another drive, partition, object or object version.
+        Scope = 8,
+        /// The capability's keys are older than the two working ones: ask the manager.
+        StaleKey = 9,
+        /// The drive's generation of the object differs: ask the manager.
+        StaleGeneration = 10,
+        /// The drive does not hold its heartbeat lease, or has not yet heard the manager's time: ask another or wait.
+        NotServing = 11,
+        /// No such partition.
+        NoPartition = 12,
+        /// No such object.
+        NoObject = 13,
+        /// It exists already, with other attributes.
+        Exists = 14,
+        /// The partition holds objects.
+        PartitionNotEmpty = 15,
+        /// The drive has no space left.
+        Full = 16,
+        /// The partition's or volume's quota is reached.
+        Quota = 17,
+        /// The medium failed.
+        Medium = 18,
+        /// Stored bytes do not match their checksum: read from redundancy.
+        Damaged = 19,
+        /// The payload does not match the checksums sent with it: send again.
+        PayloadChecksum = 20,
+        /// The version asked for has been retired.
+        Gone = 21,
+        /// Too much in flight: try again later.
+        Busy = 22,
+        /// The peer is shutting down.
+        Closing = 23,
+        /// The drive's file system is read-only.
+        ReadOnly = 24,
+
+        /// The token is not one of this cluster's.
+        BadToken = 40,
+        /// The token does not allow this.
+        NotAllowed = 41,
+        /// No such volume.
+        NoVolume = 42,
+        /// No such file or directory.
+        NotFound = 43,
+        /// A component of the path is not a directory.
+        NotDirectory = 44,
+        /// It is a directory.
+        IsDirectory = 45,
+        /// The directory is not empty.
+        NotEmpty = 46,
+        /// The name is not allowed.
+        BadName = 47,
+        /// The file's lease is held by another client.
+        Leased = 48,
+        /// The lease is not (or no longer) the asker's: open again.
+        LeaseLost = 49,
+        /// Fewer usable drives than the layout needs.
+        TooFewDrives = 50,
+        /// More columns are away than the parity can replace.
+        TooManyAway = 51,
+        /// The scheme, width or unit is not possible.
+        BadScheme = 52,
+        /// No such drive.
+        NoDrive = 53,
+        /// The peer belongs to another cluster.
+        OtherCluster = 54,
+        /// This manager does not lead, or its state is not open yet.
+        NotLeading = 55,
+        /// The drive is in use.
+        DriveInUse = 56,
+    }
+}
+
+record! {
+    /// The body of a refusal reply.
+    pub struct Refusal {
+        /// For programs.
+        reason: Reason,
+        /// For people: names the thing and the remedy.
+        detail: String,
+    }
+}
+
+impl Refusal {
+    /// A refusal with this detail.
+    pub fn new(reason: Reason, detail: impl Into<String>) -> Refusal {
+        Refusal { reason, detail: detail.into() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl std::error::Error for Refusal {}

@@ -1,0 +1,99 @@
+//! Tokens: how clients and drives prove to the manager that they belong to the cluster.
+//!
+//! A token is text: `braid-KIND-CLUSTER-SECRET`, where KIND is `client` or `join`, CLUSTER 32 and SECRET 64 hex digits.
+//! The secret never crosses the wire: each side proves that it knows it by an HMAC over both sides' nonces.
+
+use std::fmt;
+use std::str::FromStr;
+
+use braid_layout::{ClusterId, DriveId};
+
+use crate::capability::{Challenge, Key};
+use crate::codec::Wire;
+
+choice! {
+    /// What a session with the manager may do.
+    pub enum Standing {
+        /// A client: names, opens, volumes.
+        Client = 1,
+        /// A machine that adds a drive.
+        Join = 2,
+        /// A drive that has joined.
+        Drive = 3,
+    }
+}
+
+/// A token's parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// `Client` or `Join`.
+    pub standing: Standing,
+    /// The cluster that gave it.
+    pub cluster: ClusterId,
+    /// What its holder knows.
+    pub secret: Key,
+}
+
+/// Why text is not a token.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a token: it must look like braid-client-CLUSTER-SECRET or braid-join-CLUSTER-SECRET")]
+pub struct BadToken;
+
+impl Token {
+    /// The asker's proof: it knows the secret, here and now.
+    pub fn asker_proof(secret: &Key, challenge: &Challenge, nonce: &Challenge, standing: Standing, drive: DriveId) -> [u8; 32] {
+        secret.hmac(&[b"braid asker\0", challenge, nonce, &standing.to_bytes(), &drive.to_bytes()])
+    }
+
+    /// The manager's proof in return.
+    pub fn manager_proof(secret: &Key, challenge: &Challenge, nonce: &Challenge) -> [u8; 32] {
+        secret.hmac(&[b"braid manager\0", challenge, nonce])
+    }
+
+    /// The master key of a drive that joins in this session: both sides derive it, neither sends it.
+    pub fn master_key(secret: &Key, challenge: &Challenge, nonce: &Challenge, drive: DriveId) -> Key {
+        Key::new(secret.hmac(&[b"braid master\0", challenge, nonce, &drive.to_bytes()]))
+    }
+
+    /// The secret of a joined drive's own sessions.
+    pub fn drive_secret(master: &Key) -> Key {
+        master.derive("braid drive session", &[])
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.standing {
+            Standing::Client => "client",
+            Standing::Join => "join",
+            Standing::Drive => "drive",
+        };
+        write!(f, "braid-{kind}-{}-", self.cluster)?;
+        self.secret.secret().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Token {
+    type Err = BadToken;
+
+    fn from_str(text: &str) -> Result<Token, BadToken> {
+        let mut parts = text.trim().strip_prefix("braid-").ok_or(BadToken)?.split('-');
+        let standing = match parts.next() {
+            Some("client") => Standing::Client,
+            Some("join") => Standing::Join,
+            _ => return Err(BadToken),
+        };
+        let cluster = parts.next().filter(|hex| hex.len() == 32).ok_or(BadToken)?;
+        let cluster = u128::from_str_radix(cluster, 16).map_err(|_| BadToken)?;
+        let hex = parts.next().filter(|hex| hex.len() == 64 && hex.is_ascii()).ok_or(BadToken)?;
+        if parts.next().is_some() {
+            return Err(BadToken);
+        }
+        let mut secret = [0; 32];
+        for (byte, digits) in secret.iter_mut().zip(hex.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| BadToken)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| BadToken)?;
+        }
+        Ok(Token { standing, cluster: ClusterId(cluster), secret: Key::new(secret) })
+    }
+}
