@@ -1,1 +1,39 @@
-//! placeholder
+//! One drive's store: objects in partitions, kept in an append-only log of checked records on one disk.
+//!
+//! What it guarantees
+//! - A [`Mutation`] is answered only when its record is durable; many share one `fdatasync` (group commit). A refused
+//!   mutation changed nothing.
+//! - Mutations take effect in the order in which they were submitted; a reader sees only what is durable.
+//! - After a crash at any point [`Store::open`] gives back everything that was acknowledged. A torn tail is cut; damage
+//!   before the tail is reported and confined: the units it may have hit read as [`Error::Damaged`], never as an older
+//!   version (PROTOCOL R9).
+//! - Bytes carry the CRC32C of each 4 KiB block from the writer to the reader; a block asked for in part is verified
+//!   here, a block asked for whole is verified by whoever receives it.
+//! - The generation of an object is checked inside the commit, in order: a write of another one changes nothing.
+//!
+//! What it refuses to know: sockets, capabilities, clocks, other drives, what a file is, what the bytes mean. Times and
+//! the component map are the caller's and come back as they were given.
+//!
+//! The format is documented in `docs/format-store.md`; `format` is its code. One thread per store (the committer)
+//! writes; any number of threads read.
+
+mod crc;
+mod error;
+mod index;
+mod mutation;
+mod queue;
+mod recover;
+mod store;
+mod view;
+
+pub use crc::{BLOCK_BYTES, block_count, block_crcs, crc32c};
+pub use error::Error;
+pub use index::{Chain, ChainEntry, ObjectUsage, PartitionState};
+pub use mutation::{
+    Attributes, Body, Change, Mutation, OPAQUE_BYTES_MAX, Outcome, Standing, UnitVerdict, VERDICT_STAMPS_MAX,
+    Write, WriteKind,
+};
+pub use queue::{QUEUE_BYTES_MAX, QUEUE_LEN_MAX, Rejected, Reply};
+pub use recover::{Damage, Recovery};
+pub use store::{Identity, Options, Stat, Store};
+pub use view::{Piece, View, ViewExtent, Want};

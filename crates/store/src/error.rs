@@ -1,0 +1,145 @@
+//! What can go wrong in a store. Each variant is a case that a caller treats differently.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use braid_layout::{ClusterId, DriveId, Generation, ObjectId, PartitionId, Version};
+
+/// Why a store refused or failed. Cloneable: one failed commit answers many callers.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    // The caller's request does not fit the state: nothing was changed.
+    /// No such partition.
+    #[error("partition {0} is not on this drive")]
+    NoPartition(PartitionId),
+    /// The partition exists with other values; use `PartitionSet`.
+    #[error("partition {0} exists with another quota or key epoch")]
+    PartitionExists(PartitionId),
+    /// Only an empty partition can be removed: remove its objects first.
+    #[error("partition {0} still holds {1} objects")]
+    PartitionNotEmpty(PartitionId, u64),
+    /// No such object.
+    #[error("object {1} is not in partition {0}")]
+    NoObject(PartitionId, ObjectId),
+    /// The object exists with another shape, column or map.
+    #[error("object {1} of partition {0} exists and is another")]
+    Exists(PartitionId, ObjectId),
+    /// The request's generation is not the object's: ask the manager (PROTOCOL section 3).
+    #[error("stale generation: the object has {have}, the request {asked}")]
+    StaleGeneration {
+        /// The object's generation here.
+        have: Generation,
+        /// The request's.
+        asked: Generation,
+    },
+    /// A read of exactly one version that the chain does not hold (any more): start again (PROTOCOL section 5).
+    #[error("version {asked} is gone; the tip is {tip}")]
+    Gone {
+        /// The version asked for.
+        asked: Version,
+        /// The newest version of the unit.
+        tip: Version,
+    },
+    /// Ranges, lengths or counts that cannot be; says which.
+    #[error("malformed request: {0}")]
+    Malformed(&'static str),
+    /// The payload does not match the checksums that came with it: it was damaged on its way here.
+    #[error("the payload's block at unit offset {at} does not match its checksum")]
+    Checksum {
+        /// Unit offset of the first block that differs.
+        at: u32,
+    },
+
+    // There is no room.
+    /// The partition's quota would be passed.
+    #[error("quota: partition {partition} holds {used} of {quota} bytes, {asked} more were asked")]
+    Quota {
+        /// The partition.
+        partition: PartitionId,
+        /// Bytes it holds.
+        used: u64,
+        /// Bytes it may hold.
+        quota: u64,
+        /// Bytes the request adds.
+        asked: u64,
+    },
+    /// The disk or the store's capacity is full. Removes, fences and verdicts still work from a reserve.
+    #[error("the disk is full: {used} of {capacity} bytes are used")]
+    Full {
+        /// Bytes the store uses.
+        used: u64,
+        /// Bytes it may use.
+        capacity: u64,
+    },
+
+    // The medium.
+    /// Stored bytes are damaged: the unit is lost here and must be rebuilt from redundancy (PROTOCOL R9).
+    #[error("damaged: segment {segment}, offset {offset}: {what}")]
+    Damaged {
+        /// The segment's number.
+        segment: u64,
+        /// Byte offset in its file.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// The disk reported an error. Reads may be tried again; for a failed write see [`Error::Failed`].
+    #[error("i/o error while trying to {doing}: {source}")]
+    Io {
+        /// The action attempted.
+        doing: &'static str,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The file system is mounted read-only.
+    #[error("the file system is read-only")]
+    ReadOnly,
+    /// A write or sync failed earlier, and what the disk holds since is unknown. The store still reads; it takes
+    /// writes again after it was opened anew, which reads the truth back from the disk.
+    #[error("the log failed and takes no more writes until the store is opened again")]
+    Failed,
+
+    // Opening.
+    /// The directory is no store: format it first.
+    #[error("{0} holds no store")]
+    NotAStore(PathBuf),
+    /// Formatting would overwrite another store or foreign files.
+    #[error("{0} is not empty: it will not be formatted")]
+    NotEmpty(PathBuf),
+    /// Another process has the store open.
+    #[error("{0} is in use by another process")]
+    InUse(PathBuf),
+    /// The store belongs to another cluster or drive.
+    #[error("the store belongs to drive {drive} of cluster {cluster}, not to the one expected")]
+    Foreign {
+        /// The cluster it belongs to.
+        cluster: ClusterId,
+        /// The drive it is.
+        drive: DriveId,
+    },
+    /// Written by a newer release, or not by Braid at all.
+    #[error("{0}: unknown format ({1})")]
+    UnknownFormat(PathBuf, &'static str),
+
+    // The store itself.
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl Error {
+    /// An I/O error of `doing`, sorted into full, read-only and the rest.
+    pub(crate) fn io(doing: &'static str, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => Error::ReadOnly,
+            _ => Error::Io { doing, source: Arc::new(source) },
+        }
+    }
+
+    /// Whether the system said that there is no space, or no quota of it, left.
+    pub(crate) fn is_no_space(source: &io::Error) -> bool {
+        matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+}

@@ -1,0 +1,354 @@
+//! What can be asked to change in a store, and what is answered.
+
+use std::ops::Range;
+
+use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
+use bytes::Bytes;
+
+use crate::crc::{block_count, verify_blocks};
+use crate::error::Error;
+
+/// The most bytes of an object's opaque attribute, and of its map.
+pub const OPAQUE_BYTES_MAX: usize = 4096;
+/// The most stamps, forward and back together, of one verdict; a longer one is sent as several.
+pub const VERDICT_STAMPS_MAX: usize = 4096;
+
+/// One change. Each is idempotent: the same one twice leaves what it left once (I6).
+#[derive(Debug, Clone)]
+pub enum Mutation {
+    /// Make a partition. The same values again: [`Outcome::Already`]; others: [`Error::PartitionExists`].
+    PartitionCreate {
+        /// Which.
+        partition: PartitionId,
+        /// Soft quota in bytes; `None`: no bound.
+        quota_bytes: Option<u64>,
+        /// The working keys' epoch.
+        key_epoch: u32,
+    },
+    /// Change a partition's quota and key epoch. A quota below what is used only refuses further writes.
+    PartitionSet {
+        /// Which.
+        partition: PartitionId,
+        /// Soft quota in bytes; `None`: no bound.
+        quota_bytes: Option<u64>,
+        /// The working keys' epoch.
+        key_epoch: u32,
+    },
+    /// Remove an empty partition; an absent one is [`Outcome::Already`].
+    PartitionRemove {
+        /// Which.
+        partition: PartitionId,
+    },
+    /// Make an object. Same unit size, column, map and creation time again: [`Outcome::Already`]; else
+    /// [`Error::Exists`].
+    Create {
+        /// In which partition.
+        partition: PartitionId,
+        /// Which.
+        object: ObjectId,
+        /// What it is made with.
+        attributes: Attributes,
+    },
+    /// Remove an object and all its bytes; an absent one, or one in an absent partition, is [`Outcome::Already`].
+    Remove {
+        /// In which partition.
+        partition: PartitionId,
+        /// Which.
+        object: ObjectId,
+    },
+    /// Change some attributes.
+    SetAttributes {
+        /// In which partition.
+        partition: PartitionId,
+        /// Which.
+        object: ObjectId,
+        /// What to change.
+        change: Change,
+    },
+    /// Write a range of one unit.
+    Write(Write),
+    /// Everything of `settled_below`'s lease with a lower stamp is settled (PROTOCOL section 3, Retire).
+    Retire {
+        /// In which partition.
+        partition: PartitionId,
+        /// Which object.
+        object: ObjectId,
+        /// The lease's lowest stamp that is not known to be settled.
+        settled_below: Version,
+    },
+    /// Store a new generation with its set and joining columns (PROTOCOL R7). The same again: [`Outcome::Already`]; a
+    /// lower one, or the same with another set: [`Error::StaleGeneration`].
+    Fence {
+        /// In which partition.
+        partition: PartitionId,
+        /// Which object.
+        object: ObjectId,
+        /// The new generation.
+        g: Generation,
+        /// The columns every write of `g` must reach.
+        set: ColumnMask,
+        /// Those of the set that are joining.
+        joining: ColumnMask,
+    },
+    /// Settle or take back pending stamps by name (PROTOCOL section 6, step 5). A stamp that is not pending is passed over.
+    Verdict {
+        /// In which partition.
+        partition: PartitionId,
+        /// Which object.
+        object: ObjectId,
+        /// Per unit; at most [`VERDICT_STAMPS_MAX`] stamps in all.
+        units: Vec<UnitVerdict>,
+    },
+    /// Answered when everything submitted before is durable.
+    Flush,
+}
+
+/// The verdict on one unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitVerdict {
+    /// The unit.
+    pub unit: u64,
+    /// Stamps that are settled.
+    pub forward: Vec<Version>,
+    /// Stamps that are taken back.
+    pub back: Vec<Version>,
+}
+
+/// An object's attributes. Times are the caller's, in milliseconds since 1970; the store keeps no clock.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Attributes {
+    /// Bytes per unit: a power of two from 4 KiB to 64 MiB.
+    pub unit_bytes: u32,
+    /// Which column of its segment the object is.
+    pub column: Column,
+    /// The generation last told (PROTOCOL section 1).
+    pub g: Generation,
+    /// The columns every write of `g` must reach.
+    pub set: ColumnMask,
+    /// Those of the set that are joining.
+    pub joining: ColumnMask,
+    /// The logical version; a bump revokes every capability for the object.
+    pub object_version: u32,
+    /// When it was made.
+    pub created_ms: u64,
+    /// When it last changed, as far as the caller says.
+    pub modified_ms: u64,
+    /// Shape and components, encoded by the caller; at most [`OPAQUE_BYTES_MAX`] bytes.
+    pub map: Vec<u8>,
+    /// The manager's own; at most [`OPAQUE_BYTES_MAX`] bytes.
+    pub opaque: Vec<u8>,
+}
+
+/// A change of attributes: `None` leaves a value as it is. Generation, set and joining change by [`Mutation::Fence`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Change {
+    /// The logical version.
+    pub object_version: Option<u32>,
+    /// When it last changed.
+    pub modified_ms: Option<u64>,
+    /// Shape and components.
+    pub map: Option<Vec<u8>>,
+    /// The manager's own.
+    pub opaque: Option<Vec<u8>>,
+}
+
+/// What a write is to its unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteKind {
+    /// Bytes of a data column.
+    Data,
+    /// A parity column's base.
+    ParityBase,
+    /// A parity column's part of a stripe write.
+    StripeParity,
+}
+
+/// How a written version stands at first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Standing {
+    /// A stripe write (PROTOCOL R1): pending on top of what is there, which it settles (C1). Outside its range the unit
+    /// keeps its bytes.
+    #[default]
+    Pending,
+    /// Installed by a rebuild or a catch-up (PROTOCOL section 7): it is the unit's whole settled content, *below* a newer
+    /// pending version; outside its range the unit is a hole. Heals a damaged unit.
+    Settled,
+}
+
+/// What is written.
+#[derive(Debug, Clone)]
+pub enum Body {
+    /// `to - from` bytes, with the CRC32C of each 4 KiB block cut at multiples of 4096 of the unit's offset.
+    Bytes {
+        /// The bytes.
+        payload: Bytes,
+        /// The checksums, checked when the write is submitted and stored as they came.
+        crcs: Vec<u32>,
+    },
+    /// Zeros that take no space.
+    Hole,
+}
+
+/// A write of one range of one unit.
+#[derive(Debug, Clone)]
+pub struct Write {
+    /// In which partition.
+    pub partition: PartitionId,
+    /// Which object.
+    pub object: ObjectId,
+    /// Which unit.
+    pub unit: u64,
+    /// First byte in the unit.
+    pub from: u32,
+    /// One past the last byte; above `from`, at most the unit's size.
+    pub to: u32,
+    /// What it is to the unit.
+    pub kind: WriteKind,
+    /// How it stands at first.
+    pub standing: Standing,
+    /// The stamp; not zero. The same stamp again is [`Outcome::Already`], without a look at the bytes.
+    pub version: Version,
+    /// The columns that the stripe write touches.
+    pub columns: ColumnMask,
+    /// Parity kinds: for each data column the version its bytes are counted in. Else empty.
+    pub cover: Vec<Version>,
+    /// Who writes; for dedup.
+    pub client: u64,
+    /// The writer's operation; for dedup.
+    pub operation: u64,
+    /// The request's generation: must be the object's.
+    pub g: Generation,
+    /// As in [`Mutation::Retire`]; zero says nothing.
+    pub settled_below: Version,
+    /// What is written.
+    pub body: Body,
+}
+
+/// The answer to a mutation that was not refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done, and durable.
+    Applied,
+    /// It was so already, and durably so.
+    Already,
+    /// A write older than the unit's settled tip: ignored (PROTOCOL R1).
+    Older {
+        /// The newest version of the unit.
+        tip: Version,
+    },
+}
+
+impl Write {
+    /// The range in the unit.
+    pub fn range(&self) -> Range<u32> {
+        self.from..self.to
+    }
+
+    /// Bytes of payload.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        match &self.body {
+            Body::Bytes { payload, .. } => u64::try_from(payload.len()).unwrap_or(u64::MAX),
+            Body::Hole => 0,
+        }
+    }
+
+    /// Whether the write makes sense by itself, and its payload matches its checksums.
+    fn validate(&self) -> Result<(), Error> {
+        if self.from >= self.to || self.to > braid_layout::scheme::UNIT_BYTES_MAX {
+            return Err(Error::Malformed("a write's range is empty or past the largest unit"));
+        }
+        if self.version.is_zero() {
+            return Err(Error::Malformed("version zero means never written"));
+        }
+        if self.cover.len() > usize::from(braid_layout::scheme::WIDTH_MAX) {
+            return Err(Error::Malformed("a cover names at most 64 columns"));
+        }
+        if self.kind == WriteKind::Data && !self.cover.is_empty() {
+            return Err(Error::Malformed("only parity has a cover"));
+        }
+        let Body::Bytes { payload, crcs } = &self.body else { return Ok(()) };
+        if self.payload_bytes() != u64::from(self.to - self.from) {
+            return Err(Error::Malformed("the payload is not as long as the range"));
+        }
+        if u32::try_from(crcs.len()) != Ok(block_count(self.from, self.to)) {
+            return Err(Error::Malformed("the checksums are not one per block"));
+        }
+        verify_blocks(self.from, payload, crcs).map_err(|at| Error::Checksum { at })
+    }
+}
+
+impl Attributes {
+    fn validate(&self) -> Result<(), Error> {
+        let sizes = braid_layout::scheme::UNIT_BYTES_MIN..=braid_layout::scheme::UNIT_BYTES_MAX;
+        if !sizes.contains(&self.unit_bytes) || !self.unit_bytes.is_power_of_two() {
+            return Err(Error::Malformed("a unit is a power of two from 4 KiB to 64 MiB"));
+        }
+        if self.column.0 >= 64 {
+            return Err(Error::Malformed("a column is below 64"));
+        }
+        bounded(&self.map)?;
+        bounded(&self.opaque)
+    }
+
+    /// Whether a repeated create means the same object.
+    pub(crate) fn same_object(&self, other: &Attributes) -> bool {
+        self.unit_bytes == other.unit_bytes
+            && self.column == other.column
+            && self.map == other.map
+            && self.created_ms == other.created_ms
+    }
+
+    /// With `change` made.
+    pub(crate) fn changed(&self, change: &Change) -> Attributes {
+        let mut new = self.clone();
+        new.object_version = change.object_version.unwrap_or(new.object_version);
+        new.modified_ms = change.modified_ms.unwrap_or(new.modified_ms);
+        if let Some(map) = &change.map {
+            new.map.clone_from(map);
+        }
+        if let Some(opaque) = &change.opaque {
+            new.opaque.clone_from(opaque);
+        }
+        new
+    }
+}
+
+impl Mutation {
+    /// Everything that can be checked without the store's state. Runs in the submitter's thread.
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        match self {
+            Mutation::Write(write) => write.validate(),
+            Mutation::Create { attributes, .. } => attributes.validate(),
+            Mutation::SetAttributes { change, .. } => {
+                bounded(change.map.as_deref().unwrap_or_default())?;
+                bounded(change.opaque.as_deref().unwrap_or_default())
+            }
+            Mutation::Verdict { units, .. } => {
+                // A unit without stamps is counted as one, so that the record is bounded too.
+                let stamps: usize =
+                    units.iter().map(|unit| (unit.forward.len() + unit.back.len()).max(1)).sum();
+                if stamps > VERDICT_STAMPS_MAX {
+                    return Err(Error::Malformed("a verdict names too many stamps"));
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of payload.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        match self {
+            Mutation::Write(write) => write.payload_bytes(),
+            _ => 0,
+        }
+    }
+}
+
+fn bounded(bytes: &[u8]) -> Result<(), Error> {
+    if bytes.len() > OPAQUE_BYTES_MAX {
+        Err(Error::Malformed("opaque bytes and map are at most 4 KiB each"))
+    } else {
+        Ok(())
+    }
+}
