@@ -1,0 +1,47 @@
+# Two commands: `make demo` shows Braid at work, `make test` is everything CI checks.
+SHELL := /bin/bash
+CARGO ?= cargo
+export RUST_BACKTRACE ?= 1
+
+.PHONY: demo test setup build format lint docs units fuzz-smoke kill-loop three-hosts clean
+
+## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
+demo: build
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	"$$target_dir/release/braid" demo $(FILES)
+
+## Format, lints, docs, unit, property and end-to-end tests, fuzz smoke.
+test: setup format lint docs units fuzz-smoke
+
+# A C linker is all that a fresh Debian machine with Rust may lack.
+setup:
+	@command -v cc >/dev/null || { apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev; }
+
+build: setup
+	$(CARGO) build --release --locked -p braid-cli
+
+format:
+	$(CARGO) fmt --all --check
+
+lint:
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+units:
+	$(CARGO) test --workspace --locked
+
+fuzz-smoke:
+	$(CARGO) run --locked --manifest-path fuzz/Cargo.toml --bin smoke
+
+## By hand: rounds of copy-and-compare while processes are killed; ROUNDS=200.
+kill-loop: build
+	tests/kill-loop.sh $(or $(ROUNDS),200)
+
+## By hand, as root: the README's three hosts in three network namespaces.
+three-hosts: build
+	tests/three-hosts.sh
+
+clean:
+	$(CARGO) clean

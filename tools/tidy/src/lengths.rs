@@ -1,0 +1,108 @@
+//! Files and functions stay short. Those that are long stand in `ratchet.txt` with their length, and only shrink.
+
+use std::collections::BTreeMap;
+
+use crate::tree::Source;
+
+/// No file may be longer, in lines.
+pub const FILE_LINES_MAX: usize = 800;
+/// A file longer than this must stand in the ratchet.
+pub const FILE_LINES_FREE: usize = 500;
+/// A function longer than this must stand in the ratchet.
+pub const FUNCTION_LINES_FREE: usize = 80;
+
+/// Files and functions over the free length, as `path` or `path:function` with their lines.
+pub fn long(sources: &[Source]) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for source in sources {
+        let lines = source.text.lines().count();
+        if lines > FILE_LINES_FREE {
+            found.insert(source.path.clone(), lines);
+        }
+        for (name, lines) in functions(&source.text) {
+            if lines > FUNCTION_LINES_FREE {
+                found.insert(format!("{}:{name}", source.path), lines);
+            }
+        }
+    }
+    found
+}
+
+/// What is over the bound, longer than the ratchet has it, or in the ratchet although it is short now.
+pub fn check(sources: &[Source], ratchet: &str) -> Vec<String> {
+    let allowed: BTreeMap<&str, usize> = ratchet
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
+        .filter_map(|line| line.split_once(' '))
+        .filter_map(|(lines, place)| Some((place.trim(), lines.parse().ok()?)))
+        .collect();
+    let found = long(sources);
+    let mut broken = Vec::new();
+    for (place, &lines) in &found {
+        let bound = allowed.get(place.as_str()).copied().unwrap_or(0);
+        if lines > bound || (lines > FILE_LINES_MAX && !place.contains(".rs:")) {
+            broken.push(format!("{place}: {lines} lines, {bound} allowed; split it where the second idea begins"));
+        }
+    }
+    for (place, &bound) in &allowed {
+        if found.get(*place).is_none_or(|&lines| lines < bound) {
+            broken.push(format!("{place}: shorter than the {bound} lines in ratchet.txt; lower or delete its line"));
+        }
+    }
+    broken
+}
+
+/// Functions and their lengths, by indentation as rustfmt lays it out: from the line with `fn` to the first `}` at the same
+/// depth.
+fn functions(text: &str) -> Vec<(String, usize)> {
+    let mut open: Vec<(usize, String, usize)> = Vec::new();
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let depth = line.len() - line.trim_start().len();
+        let code = line.trim_start();
+        if code.starts_with('}') {
+            if let Some(at) = open.iter().rposition(|(indent, _, _)| *indent == depth) {
+                let (_, name, start) = open.remove(at);
+                found.push((name, number - start + 1));
+            }
+        }
+        let signature = code.split_once("fn ").filter(|(before, _)| {
+            before.is_empty() || before.split_whitespace().all(|w| w.starts_with("pub") || matches!(w, "async" | "const" | "unsafe"))
+        });
+        if let Some((_, rest)) = signature {
+            if !code.ends_with(';') && !code.ends_with('}') {
+                let name = rest.split(['(', '<']).next().unwrap_or_default();
+                open.push((depth, name.to_owned(), number));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(lines: usize) -> Source {
+        Source { path: "crates/x/src/lib.rs".into(), text: "// line\n".repeat(lines) }
+    }
+
+    #[test]
+    fn a_long_file_must_stand_in_the_ratchet() {
+        assert_eq!(check(&[source(FILE_LINES_FREE + 1)], "").len(), 1);
+        assert!(check(&[source(600)], "600 crates/x/src/lib.rs").is_empty());
+        assert_eq!(check(&[source(601)], "600 crates/x/src/lib.rs").len(), 1);
+    }
+
+    #[test]
+    fn the_ratchet_only_shrinks() {
+        assert_eq!(check(&[source(599)], "600 crates/x/src/lib.rs").len(), 1);
+        assert_eq!(check(&[source(900)], "900 crates/x/src/lib.rs").len(), 1);
+    }
+
+    #[test]
+    fn functions_are_measured() {
+        let text = format!("impl X {{\n    pub async fn long(\n        a: u8,\n    ) {{\n{}    }}\n}}\n", "        a();\n".repeat(90));
+        assert_eq!(functions(&text), [("long".to_owned(), 94)]);
+    }
+}

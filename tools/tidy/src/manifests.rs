@@ -1,0 +1,53 @@
+//! One place for versions, and a reason for each dependency.
+
+use crate::tree::Source;
+
+/// Dependencies of a crate that do not come from the workspace's list.
+pub fn check(manifests: &[Source]) -> Vec<String> {
+    let mut broken = Vec::new();
+    for manifest in manifests.iter().filter(|manifest| manifest.path != "Cargo.toml") {
+        let mut inside = false;
+        for line in manifest.text.lines() {
+            if line.starts_with('[') {
+                inside = line.contains("dependencies]");
+            } else if inside && line.contains('=') && !line.starts_with('#') && !line.contains("workspace = true") {
+                broken.push(format!("{}: \"{line}\" has a version of its own", manifest.path));
+            }
+        }
+    }
+    broken
+}
+
+/// Outside dependencies of the workspace that ARCHITECTURE.md gives no reason for.
+pub fn reasons(workspace: &str, architecture: &str) -> Vec<String> {
+    let mut inside = false;
+    let mut broken = Vec::new();
+    for line in workspace.lines() {
+        if line.starts_with('[') {
+            inside = line.trim() == "[workspace.dependencies]";
+        } else if let Some((name, _)) = line.split_once(" = ").filter(|_| inside) {
+            if !name.starts_with("braid-") && !architecture.contains(&format!("`{name}`")) {
+                broken.push(format!("ARCHITECTURE.md: no reason is given for the dependency `{name}`"));
+            }
+        }
+    }
+    broken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_of_its_own_is_found() {
+        let path = "crates/x/Cargo.toml".to_owned();
+        let text = "[dependencies]\nbytes = \"1\"\ntokio.workspace = true\n".to_owned();
+        assert_eq!(check(&[Source { path, text }]).len(), 1);
+    }
+
+    #[test]
+    fn a_dependency_without_reason_is_found() {
+        let workspace = "[workspace.dependencies]\nbytes = \"1\"\ntokio = \"1\"\n";
+        assert_eq!(reasons(workspace, "`tokio`: runtime").len(), 1);
+    }
+}

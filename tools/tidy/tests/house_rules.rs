@@ -1,0 +1,51 @@
+//! Runs every house rule over the repository.
+
+use braid_tidy::{floors, formats, lengths, manifests, tree, words};
+
+fn report(rule: &str, broken: &[String]) {
+    assert!(broken.is_empty(), "{rule}:\n  {}", broken.join("\n  "));
+}
+
+#[test]
+fn crates_use_only_floors_below() {
+    let found = tree::sources(&tree::root(), &["Cargo.toml"]);
+    assert!(found.len() > 8, "the manifests were not found");
+    report("one-way crate edges", &floors::check(&found));
+}
+
+#[test]
+fn versions_stand_in_one_place() {
+    let root = tree::root();
+    let members: Vec<_> =
+        tree::sources(&root, &["Cargo.toml"]).into_iter().filter(|m| !m.path.starts_with("fuzz/")).collect();
+    report("one place for versions", &manifests::check(&members));
+}
+
+#[test]
+fn each_dependency_has_its_reason() {
+    let root = tree::root();
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).expect("a file of the repository");
+    report("reasons", &manifests::reasons(&read("Cargo.toml"), &read("ARCHITECTURE.md")));
+}
+
+#[test]
+fn files_and_functions_stay_short() {
+    let root = tree::root();
+    let ratchet = std::fs::read_to_string(root.join("tools/tidy/ratchet.txt")).expect("the ratchet");
+    report("lengths", &lengths::check(&tree::sources(&root, &[".rs"]), &ratchet));
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    report("words", &words::check(&tree::sources(&tree::root(), &[".rs"])));
+}
+
+#[test]
+fn format_documents_are_bound_to_code() {
+    let root = tree::root();
+    let tests: Vec<_> = tree::sources(&root, &[".rs"])
+        .into_iter()
+        .filter(|source| source.path.starts_with("crates/"))
+        .collect();
+    report("formats", &formats::check(&tree::sources(&root, &[".md"]), &tests));
+}
