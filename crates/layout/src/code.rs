@@ -1,1 +1,275 @@
-//! placeholder
+//! Parity and erasure codes: parity from data, lost units from any `k` that are there, parity from a change of data.
+//!
+//! A code is linear and works on each byte position of a stripe by itself: parity unit `i` is the sum over the data
+//! units `j` of `coefficient(i, j) * data[j]` in GF(2^8), polynomial 0x11d, where sum means XOR. Hence
+//! - a unit may be given short: the bytes it lacks count as zeros (the tail of a file, or a hole);
+//! - a change of data changes parity by `coefficient * (old xor new)`, in any order, at any sub-range of the unit.
+//!
+//! | scheme | coefficients |
+//! |---|---|
+//! | raid0 | there is no parity |
+//! | raid1, raid4, raid5 | all ones: a copy, or XOR |
+//! | rs | a Cauchy matrix scaled so that its first row and column are ones; numbers in tests/golden/code.txt |
+//!
+//! The bytes are the same on every processor; [`Kernel`] only says how fast they come. Nothing here knows units'
+//! sizes, columns or versions: callers pass roles and slices.
+
+mod combine;
+mod field;
+mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod kernel_x86;
+mod matrix;
+
+pub use kernel::Kernel;
+
+use crate::{Role, Scheme, Shape};
+use combine::{Input, combine};
+use field::mul;
+use kernel::Start;
+use matrix::{COEFFICIENTS, Coefficients, Small, invert};
+
+/// The code of one shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Code {
+    shape: Shape,
+    kernel: Kernel,
+}
+
+/// Why lost units were not brought back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CodeError {
+    /// Fewer than `k` units are there. Nothing was written to the lost ones.
+    #[error(
+        "{there} units of {shape} are there, {missing} fewer than the {needed} that bring back a lost one"
+    )]
+    TooFew {
+        /// The shape.
+        shape: Shape,
+        /// Units that are there.
+        there: usize,
+        /// Units needed: `k`.
+        needed: u8,
+        /// How many more would be needed.
+        missing: usize,
+    },
+    /// A role that no column of this shape has.
+    #[error("{role:?} is not a role of {shape}")]
+    NoSuchRole {
+        /// The role.
+        role: Role,
+        /// The shape.
+        shape: Shape,
+    },
+    /// A role given twice, or both as there and as lost.
+    #[error("{role:?} was given twice")]
+    Twice {
+        /// The role.
+        role: Role,
+    },
+}
+
+impl Code {
+    /// The code of `shape`, by this processor's best instructions.
+    pub fn new(shape: Shape) -> Code {
+        Code::with_kernel(shape, Kernel::best())
+    }
+
+    /// The code of `shape`, by a kernel of the caller's choice: for tests and benchmarks.
+    pub fn with_kernel(shape: Shape, kernel: Kernel) -> Code {
+        Code { shape, kernel }
+    }
+
+    /// The shape it was made for.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// What data unit `data` is multiplied by on its way into parity unit `parity`. Never zero.
+    pub fn coefficient(&self, parity: u8, data: u8) -> u8 {
+        assert!(parity < self.shape.m(), "parity {parity} is not a parity unit of {}", self.shape);
+        assert!(data < self.shape.k(), "data {data} is not a data unit of {}", self.shape);
+        match self.shape.scheme() {
+            Scheme::Rs => COEFFICIENTS[usize::from(parity)][usize::from(data)],
+            Scheme::Raid0 | Scheme::Raid1 | Scheme::Raid4 | Scheme::Raid5 => 1,
+        }
+    }
+
+    /// Sets the parity units of a stripe from its data units.
+    ///
+    /// `data` holds the `k` data units in order, each possibly short (even empty): what it lacks counts as zeros.
+    /// `parity` holds the `m` parity units in order, all of one length, at least the longest data unit's. What they
+    /// hold before does not matter.
+    ///
+    /// Panics if the counts or lengths are not so.
+    pub fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
+        assert_eq!(data.len(), usize::from(self.shape.k()), "data units of {}", self.shape);
+        assert_eq!(parity.len(), usize::from(self.shape.m()), "parity units of {}", self.shape);
+        let Some(length) = parity.first().map(|unit| unit.len()) else { return };
+        assert!(parity.iter().all(|unit| unit.len() == length), "parity units have one length");
+        assert!(
+            data.iter().all(|unit| unit.len() <= length),
+            "a data unit is longer than the {length} bytes of parity"
+        );
+        let inputs: Vec<Input<'_>> = (0..self.shape.k())
+            .zip(data)
+            .map(|(index, bytes)| Input { bytes, coefficients: self.coefficients(index) })
+            .collect();
+        combine(self.kernel, &inputs, parity, Start::Fresh);
+    }
+
+    /// Adds `coefficient * bytes` to the beginning of a parity unit, or of the part of it that the caller slices out.
+    ///
+    /// With the new bytes of a data unit this builds parity one unit at a time, from zeros. With a delta, old bytes xor
+    /// new bytes, it brings parity up to date: pass the parity's bytes at the delta's own place in its unit. Deltas
+    /// commute. Adding the same bytes again takes them out again.
+    ///
+    /// Panics if a role is out of range or `bytes` is longer than `parity`.
+    pub fn add(&self, data_index: u8, bytes: &[u8], parity_index: u8, parity: &mut [u8]) {
+        assert!(
+            bytes.len() <= parity.len(),
+            "{} bytes do not fit in {} of parity",
+            bytes.len(),
+            parity.len()
+        );
+        let coefficient = self.coefficient(parity_index, data_index);
+        let mut output: [&mut [u8]; 1] = [&mut parity[..bytes.len()]];
+        self.kernel.sum(&[[coefficient]], &[bytes], &mut output, Start::Onto);
+    }
+
+    /// Brings back lost units of a stripe from any `k` or more that are there.
+    ///
+    /// `have` and `lost` name units by role, in any order, no role twice. A unit in `have` may be shorter than a lost
+    /// one: what it lacks counts as zeros; longer, the rest is not looked at. Roles in neither list are taken for
+    /// missing and are not brought back. What `lost` holds before does not matter; after an error it is unchanged.
+    pub fn reconstruct(
+        &self,
+        have: &[(Role, &[u8])],
+        lost: &mut [(Role, &mut [u8])],
+    ) -> Result<(), CodeError> {
+        let units = self.sort(have, lost)?;
+        let inputs = self.recipe(&units, lost);
+        let mut outputs: Vec<&mut [u8]> = lost.iter_mut().map(|(_, bytes)| &mut **bytes).collect();
+        combine(self.kernel, &inputs, &mut outputs, Start::Fresh);
+        Ok(())
+    }
+
+    /// Checks the roles, and sorts what is there by role.
+    fn sort<'a>(
+        &self,
+        have: &[(Role, &'a [u8])],
+        lost: &[(Role, &mut [u8])],
+    ) -> Result<Units<'a>, CodeError> {
+        let (k, m) = (usize::from(self.shape.k()), usize::from(self.shape.m()));
+        let mut units = Units { data: vec![None; k], parity: vec![None; m] };
+        let mut seen = (vec![false; k], vec![false; m]);
+        for (role, bytes) in have
+            .iter()
+            .map(|(role, bytes)| (*role, Some(*bytes)))
+            .chain(lost.iter().map(|(role, _)| (*role, None)))
+        {
+            let (seen, units, index) = match role {
+                Role::Data(index) => (&mut seen.0, &mut units.data, usize::from(index)),
+                Role::Parity(index) => (&mut seen.1, &mut units.parity, usize::from(index)),
+            };
+            match seen.get_mut(index) {
+                None => return Err(CodeError::NoSuchRole { role, shape: self.shape }),
+                Some(true) => return Err(CodeError::Twice { role }),
+                Some(seen) => *seen = true,
+            }
+            units[index] = bytes;
+        }
+        if have.len() < k && !lost.is_empty() {
+            let (there, needed) = (have.len(), self.shape.k());
+            return Err(CodeError::TooFew { shape: self.shape, there, needed, missing: k - there });
+        }
+        Ok(units)
+    }
+
+    /// Which units to read, and what each is multiplied by for each lost unit: all data that is there, and one parity
+    /// unit, the lowest first (for rs the first is XOR), for each data unit that is missing.
+    ///
+    /// With `P` the parity rows used, `A` their coefficients of the missing data and `B` of the data there: parity =
+    /// A missing + B there, so missing = A^-1 parity + A^-1 B there. A lost parity unit is its own row over both.
+    fn recipe<'a>(&self, units: &Units<'a>, lost: &[(Role, &mut [u8])]) -> Vec<Input<'a>> {
+        let missing: Vec<u8> =
+            (0..).zip(&units.data).filter(|(_, unit)| unit.is_none()).map(|(j, _)| j).collect();
+        let rows: Vec<(u8, &'a [u8])> = (0..)
+            .zip(&units.parity)
+            .filter_map(|(i, unit)| Some((i, (*unit)?)))
+            .take(missing.len())
+            .collect();
+        let inverted = self.solve(&rows, &missing);
+
+        // What a parity row (by its place in `rows`) or a data unit there brings to a missing data unit.
+        let from_row = |place: usize, row: usize| inverted[place][row];
+        let from_data = |place: usize, data: u8| {
+            rows.iter()
+                .enumerate()
+                .fold(0, |sum, (row, (i, _))| sum ^ mul(from_row(place, row), self.coefficient(*i, data)))
+        };
+        // The same, for a lost unit of either kind. `own` is what a lost parity unit gets directly.
+        let to_lost = |role: Role, own: &dyn Fn(u8) -> u8, to_missing: &dyn Fn(usize) -> u8| match role {
+            Role::Data(lost) => {
+                to_missing(missing.iter().position(|j| *j == lost).expect("lost data is missing"))
+            }
+            Role::Parity(lost) => missing
+                .iter()
+                .enumerate()
+                .fold(own(lost), |sum, (place, j)| sum ^ mul(self.coefficient(lost, *j), to_missing(place))),
+        };
+
+        let mut inputs = Vec::with_capacity(units.data.len());
+        for (data, bytes) in (0..).zip(&units.data) {
+            let Some(bytes) = bytes else { continue };
+            let mut coefficients = Coefficients::default();
+            for (coefficient, (role, _)) in coefficients.iter_mut().zip(lost) {
+                *coefficient =
+                    to_lost(*role, &|i| self.coefficient(i, data), &|place| from_data(place, data));
+            }
+            inputs.push(Input { bytes, coefficients });
+        }
+        for (row, (_, bytes)) in rows.iter().enumerate() {
+            let mut coefficients = Coefficients::default();
+            for (coefficient, (role, _)) in coefficients.iter_mut().zip(lost) {
+                *coefficient = to_lost(*role, &|_| 0, &|place| from_row(place, row));
+            }
+            inputs.push(Input { bytes, coefficients });
+        }
+        inputs
+    }
+
+    /// The inverse of the rows' coefficients of the missing data units.
+    fn solve(&self, rows: &[(u8, &[u8])], missing: &[u8]) -> Small {
+        let mut matrix = Small::default();
+        for (line, (i, _)) in matrix.iter_mut().zip(rows) {
+            for (cell, j) in line.iter_mut().zip(missing) {
+                *cell = self.coefficient(*i, *j);
+            }
+        }
+        invert(matrix, rows.len())
+    }
+
+    /// The coefficients of a data unit, one per parity unit.
+    fn coefficients(&self, data: u8) -> Coefficients {
+        let mut coefficients = Coefficients::default();
+        for (parity, coefficient) in (0..self.shape.m()).zip(&mut coefficients) {
+            *coefficient = self.coefficient(parity, data);
+        }
+        coefficients
+    }
+}
+
+/// The units that are there, by role.
+struct Units<'a> {
+    data: Vec<Option<&'a [u8]>>,
+    parity: Vec<Option<&'a [u8]>>,
+}
+
+/// `a ^= b`, for the first `b.len()` bytes of `a`: makes a delta of old and new bytes, or applies one to XOR parity.
+///
+/// Panics if `b` is longer than `a`.
+pub fn xor_into(a: &mut [u8], b: &[u8]) {
+    assert!(b.len() <= a.len(), "{} bytes do not fit in {}", b.len(), a.len());
+    Kernel::best().xor(&[b], &mut a[..b.len()], Start::Onto);
+}

@@ -122,7 +122,8 @@ impl Layout {
 
     /// The segment that holds byte `offset`, and its index.
     pub fn segment_at(&self, offset: u64) -> (usize, &Segment) {
-        let index = self.segments.partition_point(|segment| segment.end <= offset).min(self.segments.len() - 1);
+        let index =
+            self.segments.partition_point(|segment| segment.end <= offset).min(self.segments.len() - 1);
         (index, &self.segments[index])
     }
 }
@@ -197,14 +198,19 @@ impl Shape {
             Role::Parity(index) => u64::from(self.k()) + u64::from(index),
         };
         assert!(place < n, "{role:?} is not a role of {self}");
-        if self.scheme().rotates() { Column(narrow((place + n - stripe.0 % n) % n)) } else { Column(narrow(place)) }
+        if self.scheme().rotates() {
+            Column(narrow((place + n - stripe.0 % n) % n))
+        } else {
+            Column(narrow(place))
+        }
     }
 
     /// What `column` holds in `stripe`: the inverse of [`Shape::column`].
     pub fn role(&self, stripe: Stripe, column: Column) -> Role {
         let n = u64::from(self.width());
         assert!(u64::from(column.0) < n, "column {column} is not a column of {self}");
-        let place = if self.scheme().rotates() { narrow((u64::from(column.0) + stripe.0 % n) % n) } else { column.0 };
+        let place =
+            if self.scheme().rotates() { narrow((u64::from(column.0) + stripe.0 % n) % n) } else { column.0 };
         if place < self.k() { Role::Data(place) } else { Role::Parity(place - self.k()) }
     }
 }

@@ -87,7 +87,9 @@ impl Shape {
         let rule = match scheme {
             Scheme::Raid0 if k < 1 || m != 0 => "raid0 has 1 to 64 data columns and no parity",
             Scheme::Raid1 if k != 1 || m < 1 => "raid1 has one data column and 1 to 4 copies of it",
-            Scheme::Raid4 | Scheme::Raid5 if k < 2 || m != 1 => "raid4 and raid5 have 2 to 63 data columns and one parity",
+            Scheme::Raid4 | Scheme::Raid5 if k < 2 || m != 1 => {
+                "raid4 and raid5 have 2 to 63 data columns and one parity"
+            }
             Scheme::Rs if k < 1 || m < 1 => "rs(k,m) has at least one data column and 1 to 4 parity",
             _ if m > PARITY_MAX => "at most 4 parity columns",
             _ if k > WIDTH_MAX || k + m > WIDTH_MAX => "at most 64 columns in all",
