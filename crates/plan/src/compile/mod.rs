@@ -1,0 +1,1 @@
+//! Requests to plan sets: pure functions, one file per kind of request.

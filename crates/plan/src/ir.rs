@@ -1,0 +1,394 @@
+//! The instructions of a plan set: a small program that says who moves which bytes where, and nothing of how.
+//!
+//! A [`PlanSet`] carries out one request against one segment. It holds one [`Plan`] per drive that takes part, the
+//! [`Arithmetic`] steps that the client does itself, and the sizes of the scratch pieces these need. Instructions and
+//! arithmetic steps share one numbering, [`InstructionId`], from 0 without gaps.
+//!
+//! Order. The instructions of one plan are sent in their order; replies come in that order too. An instruction or step
+//! starts when every id in its `after` is done: a read is done when its bytes lie in their place, a write when the drive
+//! has answered that it is durable, a step when its result lies in its places. Nothing else is ordered: all plans of a
+//! set run at once, each at its own pace.
+//!
+//! Bytes. A [`Place`] is a range of the caller's buffer or of a scratch piece. Scratch has no content before something
+//! is put there. Every byte of a place stands for one byte of one stripe: a step on the bytes `from..to` of a unit has
+//! places of `to - from` bytes each.
+//!
+//! Cut. Where [`Strategy::needs_cut`], all reads of the stripe must be of one consistent cut (PROTOCOL section 2): the
+//! executor compares the versions returned with the covers of the parity reads and, where they differ, asks again for
+//! exactly the newest versions that all can serve, before it lets a step use the bytes.
+//!
+//! Again. Any instruction may be run again with the same end state (DESIGN I6). What may *not* be done is to compile a
+//! write anew, under the same stamp, once one of its writes was sent: the bytes read then might be those just written.
+//! Resend from the same scratch, after [`PlanSet::retarget`].
+
+use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, Role, Stripe, Version};
+
+use crate::request::Request;
+
+/// What carries out one request, or a part of it, against one segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanSet {
+    /// What was asked.
+    pub request: Request,
+    /// Index of the segment in the file's layout.
+    pub segment: usize,
+    /// The generation this was compiled under; every request to a drive carries it.
+    pub g: Generation,
+    /// Columns that every write must reach.
+    pub set: ColumnMask,
+    /// Columns of the set that take writes only.
+    pub joining: ColumnMask,
+    /// Columns of the set that do not answer just now: not read from, still written to.
+    pub away: ColumnMask,
+    /// Length in bytes of each scratch piece.
+    pub scratch: Vec<u32>,
+    /// One plan per column that takes part, by column.
+    pub plans: Vec<Plan>,
+    /// The client's own steps, in an order in which they can be done.
+    pub arithmetic: Vec<Arithmetic>,
+    /// How each stripe is done, by stripe.
+    pub stripes: Vec<StripeNote>,
+}
+
+/// One drive's instructions, in the order in which they are sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The column.
+    pub column: Column,
+    /// Its drive.
+    pub drive: DriveId,
+    /// The column's object on that drive.
+    pub object: ObjectId,
+    /// What to do.
+    pub instructions: Vec<Instruction>,
+}
+
+/// Names an instruction or an arithmetic step within its plan set; from 0 without gaps, so it may index a vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InstructionId(pub u32);
+
+/// One exchange with a drive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instruction {
+    /// Its name.
+    pub id: InstructionId,
+    /// Every instruction and step whose bytes or versions it uses.
+    pub after: Vec<InstructionId>,
+    /// What to do.
+    pub op: Op,
+}
+
+/// What an instruction asks of its drive. Ranges are bytes in the unit, `to` exclusive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// Read part of a unit.
+    Read {
+        /// The unit's stripe.
+        stripe: Stripe,
+        /// First byte.
+        from: u32,
+        /// One past the last byte.
+        to: u32,
+        /// Where the bytes go; `to - from` bytes.
+        into: Place,
+        /// Which version.
+        want: Want,
+    },
+    /// This column's part of a stripe write (PROTOCOL C2).
+    StripeWrite {
+        /// The unit's stripe.
+        stripe: Stripe,
+        /// First byte.
+        from: u32,
+        /// One past the last byte.
+        to: u32,
+        /// The new bytes.
+        bytes: Source,
+        /// The version of the whole stripe write. Where it comes out as [`Version::ZERO`] (rebuild of a unit that
+        /// was never written) the write is not sent: there is nothing to install.
+        stamp: VersionOf,
+        /// Touched data columns and all parity columns of the stripe, in the set or out. For a rebuilt unit: its own
+        /// column only.
+        columns: ColumnMask,
+        /// For a parity column, the version of each data unit that the new parity counts in, in data order; for a
+        /// data column, empty.
+        cover: Vec<VersionOf>,
+    },
+    /// A write to one unit through its data drive, which owes the parity drives the delta (PROTOCOL C4).
+    UnitWrite {
+        /// The unit's stripe.
+        stripe: Stripe,
+        /// First byte.
+        from: u32,
+        /// One past the last byte.
+        to: u32,
+        /// The new bytes.
+        bytes: Source,
+        /// The client's operation number.
+        operation: u64,
+        /// Given by the client under an exclusive lease; under a shared one the drive makes the version.
+        stamp: Option<Version>,
+    },
+}
+
+/// Which version a read asks for. (A third wish, exactly V, is the executor's when it must ask again.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Want {
+    /// The newest, pending or not.
+    #[default]
+    Newest,
+    /// The newest that is settled.
+    Settled,
+}
+
+/// A range of the client's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// In the caller's buffer.
+    User {
+        /// First byte, counted from the buffer's start.
+        offset: u64,
+        /// Bytes.
+        len: u32,
+    },
+    /// In a scratch piece.
+    Scratch {
+        /// Which: an index into [`PlanSet::scratch`].
+        piece: u32,
+        /// First byte in the piece.
+        offset: u32,
+        /// Bytes.
+        len: u32,
+    },
+}
+
+/// Where a write's bytes come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A place of `to - from` bytes.
+    Place(Place),
+    /// The range becomes a hole: it reads as zeros and no byte is sent.
+    Hole,
+}
+
+/// An input of an arithmetic step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operand {
+    /// A place of `to - from` bytes.
+    Place(Place),
+    /// Zeros, which nobody need store.
+    Zeros,
+}
+
+/// A version that is known now or when a read has answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VersionOf {
+    /// This one.
+    Given(Version),
+    /// The version that this read returned.
+    Read(InstructionId),
+    /// The version of data unit `data` in the cover that this parity read returned.
+    Cover {
+        /// The read of a parity unit.
+        read: InstructionId,
+        /// The data unit, `0..k`.
+        data: u8,
+    },
+    /// The newest of these.
+    Newest(Vec<VersionOf>),
+}
+
+/// One step that the client does itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arithmetic {
+    /// Its name.
+    pub id: InstructionId,
+    /// Every instruction and step whose bytes it uses.
+    pub after: Vec<InstructionId>,
+    /// The stripe whose units it is about.
+    pub stripe: Stripe,
+    /// First byte in the units.
+    pub from: u32,
+    /// One past the last byte. Every place of the step has `to - from` bytes.
+    pub to: u32,
+    /// What to do.
+    pub step: Step,
+}
+
+/// What an arithmetic step does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Parity from all data.
+    Encode {
+        /// The `k` data units, in order.
+        data: Vec<Operand>,
+        /// The parity units to make: index `0..m` and where it goes.
+        parity: Vec<(u8, Place)>,
+    },
+    /// Lost units from `k` others.
+    Reconstruct {
+        /// Exactly `k` units of the stripe.
+        have: Vec<(Role, Operand)>,
+        /// The units to make.
+        lost: Vec<(Role, Place)>,
+    },
+    /// Old parity into new parity, in place, by what changed in one data unit. Deltas commute: several on one place
+    /// may be done in any order, but not at the same time.
+    Delta {
+        /// The data unit that changes, `0..k`.
+        data: u8,
+        /// What it held.
+        old: Operand,
+        /// What it will hold.
+        new: Operand,
+        /// The parity units to change: index `0..m` and where it lies.
+        parity: Vec<(u8, Place)>,
+    },
+    /// Are these equal? If not, the executor reports the parity unit as a mismatch; it is no error of the plan.
+    Compare {
+        /// The parity unit, `0..m`.
+        parity: u8,
+        /// As read.
+        stored: Place,
+        /// As it should be.
+        computed: Place,
+    },
+}
+
+/// How a stripe is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StripeNote {
+    /// The stripe.
+    pub stripe: Stripe,
+    /// How.
+    pub strategy: Strategy,
+}
+
+/// The ways to do a stripe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Strategy {
+    /// Read: each unit by itself.
+    Direct,
+    /// Read: from a copy in place of the data column (raid1).
+    Copy,
+    /// Read: lost units from `k` others.
+    Degraded,
+    /// Write: the new parity follows from the new bytes alone; nothing is read.
+    FullStripe,
+    /// Write: the bytes that are not written are read, and the parity is made from all.
+    ReconstructWrite,
+    /// Write: old bytes and old parity are read, and the parity is changed by what changed.
+    ReadModifyWrite,
+    /// Write: no parity column is in the set, or the scheme has none; the data is written and that is all.
+    DataOnly,
+    /// Write: one unit write per unit; the data drives see to the parity.
+    UnitWrites,
+    /// Rebuild: `k` ready units in, the joining ones out.
+    Rebuild,
+    /// Check: every readable unit in, the parity made anew and compared.
+    Check,
+}
+
+impl Strategy {
+    /// Whether the reads of the stripe must be of one consistent cut before their bytes are used together.
+    pub fn needs_cut(self) -> bool {
+        matches!(
+            self,
+            Strategy::Degraded
+                | Strategy::ReconstructWrite
+                | Strategy::ReadModifyWrite
+                | Strategy::Rebuild
+                | Strategy::Check
+        )
+    }
+}
+
+impl Place {
+    /// Bytes in the place.
+    pub fn len(&self) -> u32 {
+        match *self {
+            Place::User { len, .. } | Place::Scratch { len, .. } => len,
+        }
+    }
+
+    /// Whether it holds no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `len` bytes of this place, from its byte `skip` on.
+    #[must_use]
+    pub fn part(&self, skip: u32, len: u32) -> Place {
+        assert!(skip <= self.len() && len <= self.len() - skip, "{skip}+{len} is past the end of {self:?}");
+        match *self {
+            Place::User { offset, .. } => Place::User { offset: offset + u64::from(skip), len },
+            Place::Scratch { piece, offset, .. } => Place::Scratch { piece, offset: offset + skip, len },
+        }
+    }
+}
+
+impl InstructionId {
+    /// As an index into a vector with one entry per instruction and step.
+    pub fn index(self) -> usize {
+        usize::try_from(self.0).expect("ids are below the bound on instructions")
+    }
+}
+
+impl Op {
+    /// The stripe it is about.
+    pub fn stripe(&self) -> Stripe {
+        match *self {
+            Op::Read { stripe, .. } | Op::StripeWrite { stripe, .. } | Op::UnitWrite { stripe, .. } => stripe,
+        }
+    }
+
+    /// The bytes of the unit it is about.
+    pub fn range(&self) -> std::ops::Range<u32> {
+        match *self {
+            Op::Read { from, to, .. } | Op::StripeWrite { from, to, .. } | Op::UnitWrite { from, to, .. } => {
+                from..to
+            }
+        }
+    }
+
+    /// Whether it changes what the drive holds.
+    pub fn is_write(&self) -> bool {
+        !matches!(self, Op::Read { .. })
+    }
+}
+
+impl PlanSet {
+    /// How many instructions and arithmetic steps there are; ids are below this.
+    pub fn len(&self) -> usize {
+        self.plans.iter().map(|plan| plan.instructions.len()).sum::<usize>() + self.arithmetic.len()
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Every instruction with its plan, plan by plan.
+    pub fn instructions(&self) -> impl Iterator<Item = (&Plan, &Instruction)> {
+        self.plans
+            .iter()
+            .flat_map(|plan| plan.instructions.iter().map(move |instruction| (plan, instruction)))
+    }
+
+    /// The same writes under a newer generation (PROTOCOL C3), once every read and step of this set is done: stamps,
+    /// columns, covers and bytes stay; columns that went out are no longer sent to. Columns that came into the set
+    /// meanwhile are not added: they join, and catch up from what is written here. The reads, which are done, are
+    /// kept: versions refer to them. Run only the writes.
+    pub fn retarget(&mut self, g: Generation, set: ColumnMask, joining: ColumnMask) {
+        assert!(g >= self.g, "generations rise, but {g} is below {}", self.g);
+        self.g = g;
+        self.set = self.set.and(set);
+        self.joining = self.set.and(joining);
+        self.away = self.away.and(self.set);
+        for plan in &mut self.plans {
+            if !set.contains(plan.column) {
+                plan.instructions.retain(|instruction| !instruction.op.is_write());
+            }
+        }
+    }
+}

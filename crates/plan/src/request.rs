@@ -1,0 +1,214 @@
+//! What is asked of a segment, in which state it is, and how a large request is cut into plan sets of bounded size.
+
+use std::ops::Range;
+
+use braid_layout::{Column, ColumnMask, DriveId, Generation, Layout, Segment, Shape, Stripe, Version};
+
+/// Most instructions and arithmetic steps of one plan set.
+pub const INSTRUCTIONS_MAX: usize = 8192;
+/// Most scratch bytes of one plan set, unless it is about one stripe only: a stripe is never cut.
+pub const SCRATCH_BYTES_MAX: u64 = 64 << 20;
+/// Most instructions and steps that one column can cost in one stripe: three reads and a write, and its share of steps.
+const STEPS_PER_COLUMN: usize = 8;
+
+/// What a plan set was compiled for. Ranges are bytes of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Bytes into the caller's buffer.
+    Read {
+        /// Bytes of the file; the caller has cut them at the file's size.
+        range: Range<u64>,
+        /// Where the first of them goes in the caller's buffer.
+        buffer: u64,
+    },
+    /// Bytes from the caller's buffer, or zeros.
+    Write(Write),
+    /// Columns that joined, written anew from the others.
+    Rebuild {
+        /// Stripe indices.
+        stripes: Range<u64>,
+        /// The columns, each joining.
+        columns: ColumnMask,
+    },
+    /// Every unit read, parity made anew and compared.
+    Check {
+        /// Stripe indices.
+        stripes: Range<u64>,
+    },
+}
+
+/// A write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// Bytes of the file.
+    pub range: Range<u64>,
+    /// What they become.
+    pub body: Body,
+    /// The file's size before the write. Bytes at or past it are zeros on every column, and so need no reading.
+    /// True under an exclusive lease only: the writer must know.
+    pub size: u64,
+    /// Units that begin at or past this byte of the file were never written: their version is zero. `u64::MAX` where
+    /// that is not known, which it is only for a file created in this session (count failed writes as writes, and
+    /// never lower it for a truncation). Where it is unknown, units past the size are written as holes.
+    pub reach: u64,
+    /// Version of the first stripe's write; each further stripe has the next `n`.
+    pub stamp: Version,
+}
+
+/// What the bytes written are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Body {
+    /// In the caller's buffer.
+    Buffer {
+        /// Where the first byte is.
+        offset: u64,
+    },
+    /// Zeros, kept as holes: a punch, or a truncation's tail.
+    Zeros,
+}
+
+/// The state of a segment's columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Health {
+    /// The generation in which this is so.
+    pub g: Generation,
+    /// Columns that every write must reach, joining ones too.
+    pub set: ColumnMask,
+    /// Columns of the set that take writes and answer no reads.
+    pub joining: ColumnMask,
+    /// Columns of the set that do not answer, as far as the client has seen. Reads go round them. Writes still name
+    /// them: only the manager takes a column out of the set, and until it does no write can be acknowledged.
+    pub away: ColumnMask,
+}
+
+/// The segment that a request is about, and its state.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    /// The segment.
+    pub segment: &'a Segment,
+    /// Its index in the file's layout.
+    pub index: usize,
+    /// The state of its columns.
+    pub health: Health,
+}
+
+/// Why no plan can do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Too few columns can be read (or, for a write, are ready). Bring one of the drives back, then try again.
+    #[error("stripe {} needs {needed} readable columns and has {ready}; missing: {}", stripe.0, list(missing))]
+    TooFewReady {
+        /// The first stripe that cannot be done.
+        stripe: Stripe,
+        /// Columns needed.
+        needed: u8,
+        /// Columns there are.
+        ready: u8,
+        /// Those that are not, with their drives.
+        missing: Vec<(Column, DriveId)>,
+    },
+    /// The range is empty, ends before it starts, or is not in the segment: the caller splits with [`parts`].
+    #[error("bytes {}..{} are not in the segment's {}..{}", range.start, range.end, segment.start, segment.end)]
+    Range {
+        /// What was asked.
+        range: Range<u64>,
+        /// What the segment holds.
+        segment: Range<u64>,
+    },
+    /// More than one set may hold: the caller splits with [`parts`] or [`stripes_max`].
+    #[error("{stripes} stripes are too many for one plan set: at most {max}")]
+    TooLarge {
+        /// Stripes asked for.
+        stripes: u64,
+        /// Stripes allowed.
+        max: u64,
+    },
+    /// A column to rebuild is not a joining column of the set.
+    #[error("column {column} is not joining: only a joining column is rebuilt")]
+    NotJoining {
+        /// The column.
+        column: Column,
+    },
+    /// A unit write's column is out of the set: the stripe needs an exclusive lease and a stripe write.
+    #[error(
+        "column {column} is out: its unit can only be written with the whole stripe, under an exclusive lease"
+    )]
+    ColumnOut {
+        /// The column.
+        column: Column,
+    },
+    /// The state names columns that the segment does not have, or joining or away ones outside the set.
+    #[error("set {set}, joining {joining} and away {away} do not fit a segment of {width} columns")]
+    Health {
+        /// The set.
+        set: ColumnMask,
+        /// Joining columns.
+        joining: ColumnMask,
+        /// Columns away.
+        away: ColumnMask,
+        /// Columns of the segment.
+        width: u8,
+    },
+}
+
+/// A part of a request that one plan set does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Index of its segment in the layout.
+    pub segment: usize,
+    /// Its bytes of the file.
+    pub range: Range<u64>,
+    /// Where they begin in the whole range: what to add to the caller's offset in the buffer.
+    pub skip: u64,
+    /// How many stripes it has: how many stamps a write of it takes.
+    pub stripes: u64,
+}
+
+impl Health {
+    /// All columns of `shape` ready.
+    pub fn whole(shape: &Shape, g: Generation) -> Health {
+        Health { g, set: ColumnMask::all(shape.width()), joining: ColumnMask::EMPTY, away: ColumnMask::EMPTY }
+    }
+
+    /// Columns that may be read: of the set, not joining, not away.
+    pub fn readable(&self) -> ColumnMask {
+        self.ready().minus(self.away)
+    }
+
+    /// Columns of the set that are not joining.
+    pub fn ready(&self) -> ColumnMask {
+        self.set.minus(self.joining)
+    }
+}
+
+/// Most stripes that one plan set may be about.
+pub fn stripes_max(shape: &Shape) -> u64 {
+    let width = u64::from(shape.width());
+    let steps = u64::try_from(INSTRUCTIONS_MAX / STEPS_PER_COLUMN).expect("the bound is small") / width;
+    let scratch = SCRATCH_BYTES_MAX / (width * u64::from(shape.unit_bytes()));
+    steps.min(scratch).max(1)
+}
+
+/// Cuts bytes of a file into parts of one segment and at most [`stripes_max`] whole stripes each, in file order.
+pub fn parts(layout: &Layout, range: Range<u64>) -> impl Iterator<Item = Part> + '_ {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        if at >= range.end {
+            return None;
+        }
+        let (index, segment) = layout.segment_at(at);
+        let first = segment.stripe_at(at);
+        let last = Stripe(first.0.saturating_add(stripes_max(&segment.shape) - 1));
+        let end = segment.stripe_range(last).end.min(range.end);
+        let stripes = segment.stripe_at(end - 1).0 - first.0 + 1;
+        let part = Part { segment: index, range: at..end, skip: at - range.start, stripes };
+        at = end;
+        Some(part)
+    })
+}
+
+fn list(missing: &[(Column, DriveId)]) -> String {
+    let names: Vec<String> =
+        missing.iter().map(|(column, drive)| format!("column {column} on drive {}", drive.short())).collect();
+    names.join(", ")
+}
