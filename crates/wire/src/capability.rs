@@ -182,10 +182,19 @@ impl Key {
         first_half(&full)
     }
 
-    /// From a private part: a reply's MAC, over the reply's arguments and the request it answers.
-    pub fn reply_mac(&self, challenge: &Challenge, kind: u16, request: u64, payload_bytes: u32, arguments: &[u8]) -> Mac {
-        let fixed = (kind.to_le_bytes(), request.to_le_bytes(), payload_bytes.to_le_bytes());
-        first_half(&self.hmac(&[b"reply\0", challenge, &fixed.0, &fixed.1, &fixed.2, arguments]))
+    /// From a private part: a reply's MAC, over the reply's generation (a writer counts its answers by it), its arguments
+    /// and the request it answers.
+    pub fn reply_mac(
+        &self,
+        challenge: &Challenge,
+        kind: u16,
+        request: u64,
+        payload_bytes: u32,
+        g: Generation,
+        arguments: &[u8],
+    ) -> Mac {
+        let fixed = (kind.to_le_bytes(), request.to_le_bytes(), payload_bytes.to_le_bytes(), g.0.to_le_bytes());
+        first_half(&self.hmac(&[b"reply\0", challenge, &fixed.0, &fixed.1, &fixed.2, &fixed.3, arguments]))
     }
 }
 

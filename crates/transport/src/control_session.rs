@@ -1,0 +1,144 @@
+//! An asker's session with the manager: mutual proof of the token's secret, then calls, one at a time.
+
+use braid_layout::{ClusterId, DriveId};
+use braid_wire::Wire;
+use braid_wire::capability::{Challenge, Key, mac_equal};
+use braid_wire::control::{Authenticate, ControlHead, ControlReply, ControlRequest};
+use braid_wire::data::PeerRole;
+use braid_wire::token::{Standing, Token};
+
+use crate::error::{Result, TransportError};
+use crate::hello;
+use crate::limits::Limits;
+use crate::receiver::Receiver;
+use crate::sender::Sender;
+use crate::stream::Stream;
+
+/// What an asker proves to the manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// What the session may do.
+    pub standing: Standing,
+    /// The cluster it must be.
+    pub cluster: ClusterId,
+    /// The drive; zero for a client.
+    pub drive: DriveId,
+    /// The token's secret, or the drive's own.
+    pub secret: Key,
+}
+
+impl Credentials {
+    /// Of a drive that joins with a token.
+    pub fn joining(token: &Token, drive: DriveId) -> Credentials {
+        Credentials { drive, ..Credentials::from(token) }
+    }
+
+    /// Of a drive that has joined, from its master key.
+    pub fn of_drive(cluster: ClusterId, drive: DriveId, master: &Key) -> Credentials {
+        Credentials { standing: Standing::Drive, cluster, drive, secret: Token::drive_secret(master) }
+    }
+}
+
+impl From<&Token> for Credentials {
+    fn from(token: &Token) -> Credentials {
+        Credentials {
+            standing: token.standing,
+            cluster: token.cluster,
+            drive: DriveId(0),
+            secret: token.secret.clone(),
+        }
+    }
+}
+
+/// A session with the manager. After any error but [`TransportError::Refusal`]: connect again.
+#[derive(Debug)]
+pub struct ControlSession {
+    sender: Sender,
+    receiver: Receiver,
+    limits: Limits,
+    challenge: Challenge,
+    nonce: Challenge,
+    head: ControlHead,
+    request: u64,
+}
+
+impl ControlSession {
+    /// Connects, checks that the manager is the cluster's, and proves the secret, each side to the other.
+    pub async fn connect(
+        address: &str,
+        credentials: impl Into<Credentials>,
+        limits: &Limits,
+    ) -> Result<ControlSession> {
+        let Credentials { standing, cluster, drive, secret } = credentials.into();
+        let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
+        let hello = hello::take(&mut receiver, PeerRole::Manager, cluster, None, limits).await?;
+        let (challenge, nonce) = (hello.challenge, hello::challenge());
+        let head = ControlHead { term: 0, now_ms: 0 };
+        let mut session =
+            ControlSession { sender, receiver, limits: *limits, challenge, nonce, head, request: 0 };
+        let proof = Token::asker_proof(&secret, &challenge, &nonce, standing, drive);
+        match session.call(&Authenticate { standing, drive, nonce, proof }.into()).await? {
+            ControlReply::Welcome(welcome) => {
+                let expected = Token::manager_proof(&secret, &challenge, &nonce);
+                if welcome.cluster == cluster && mac_equal(&expected, &welcome.proof) {
+                    return Ok(session);
+                }
+                Err(TransportError::Forged { address: address.to_owned(), what: "welcome" })
+            }
+            other => Err(session.unexpected(format!("{} in place of a welcome", other.name()))),
+        }
+    }
+
+    /// One request and its reply; at most `limits.reply` until the reply begins. A refusal is
+    /// [`TransportError::Refusal`], after which the session goes on. Dropped midway, the session is of no more use.
+    pub async fn call(&mut self, request: &ControlRequest) -> Result<ControlReply> {
+        self.request += 1;
+        let mut body = Vec::new();
+        request.put_body(&mut body);
+        self.sender.send(request.kind(), self.request, &body, &[]).await?;
+        let Some((header, body)) = self.receiver.frame_within(self.limits.reply, "for an answer").await?
+        else {
+            return Err(TransportError::Closed { address: self.receiver.address().to_owned() });
+        };
+        // An earlier call that was dropped has left its answer behind: this one is not ours.
+        if header.request != self.request || header.payload_bytes > 0 {
+            return Err(
+                self.unexpected(format!("answer to request {}; expected {}", header.request, self.request))
+            );
+        }
+        let decode = |source| TransportError::Decode { address: self.receiver.address().to_owned(), source };
+        let mut arguments = body.as_slice();
+        let head = ControlHead::take(&mut arguments).map_err(decode)?;
+        let reply = ControlReply::from_body(header.kind, arguments).map_err(decode)?;
+        self.head = head;
+        self.receiver.recycle(body);
+        match reply {
+            ControlReply::Refused(refusal) => Err(TransportError::Refusal(refusal)),
+            reply => Ok(reply),
+        }
+    }
+
+    /// The manager's term and time in its last reply.
+    pub fn head(&self) -> &ControlHead {
+        &self.head
+    }
+
+    /// The connection's challenge: with the nonce it makes a joining drive's master key.
+    pub fn challenge(&self) -> &Challenge {
+        &self.challenge
+    }
+
+    /// Our own nonce in this session's proof.
+    pub fn nonce(&self) -> &Challenge {
+        &self.nonce
+    }
+
+    /// Where the manager is.
+    pub fn address(&self) -> &str {
+        self.receiver.address()
+    }
+
+    fn unexpected(&self, what: String) -> TransportError {
+        TransportError::Unexpected { address: self.receiver.address().to_owned(), what }
+    }
+}

@@ -1,0 +1,221 @@
+//! An asker's session with a drive: requests under capabilities, answers in their order, both at once.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use braid_layout::{ClusterId, DriveId};
+use braid_wire::capability::{Authority, Challenge, Key, mac_equal};
+use braid_wire::control::Grant;
+use braid_wire::data::{DriveReply, DriveRequest, PeerRole, ReplyHead};
+use braid_wire::{Wire, frame::FrameHeader};
+use bytes::BufMut;
+
+use crate::error::{Result, TransportError};
+use crate::hello;
+use crate::limits::Limits;
+use crate::receiver::Receiver;
+use crate::sender::Sender;
+use crate::stream::Stream;
+
+/// The most requests without an answer on one session.
+const ASKED_MAX: usize = 1024;
+
+/// A session with one drive. It was checked that the drive is the one asked for; a reply that is not the drive's own
+/// ends it. After any error but [`TransportError::Refusal`] and [`TransportError::TooManyAsked`]: connect again.
+#[derive(Debug)]
+pub struct DriveSession {
+    drive: DriveId,
+    asker: Asker,
+    answers: Answers,
+}
+
+/// The half that asks.
+#[derive(Debug)]
+pub struct Asker {
+    sender: Sender,
+    challenge: Challenge,
+    /// Of the last request: each has its own, and the sequence number is the same.
+    request: u64,
+    asked: Arc<Mutex<VecDeque<Asked>>>,
+    body: Vec<u8>,
+}
+
+/// The half that takes answers, in the order of the requests.
+#[derive(Debug)]
+pub struct Answers {
+    receiver: Receiver,
+    challenge: Challenge,
+    limits: Limits,
+    asked: Arc<Mutex<VecDeque<Asked>>>,
+}
+
+/// What must be remembered of a request to check its answer.
+#[derive(Debug)]
+struct Asked {
+    request: u64,
+    private: Key,
+}
+
+/// An answer. Its payload is to be taken next, by [`Answers::payload`]; what is not taken is skipped.
+#[derive(Debug)]
+pub struct Answer {
+    /// The number that [`Asker::ask`] gave.
+    pub request: u64,
+    /// The drive's generation of the object.
+    pub head: ReplyHead,
+    /// The answer itself, or a refusal.
+    pub reply: DriveReply,
+    /// Bytes of payload that follow.
+    pub payload_bytes: u32,
+}
+
+impl DriveSession {
+    /// Connects to `address` and checks that drive `expect` of `cluster` is there.
+    pub async fn connect(
+        address: &str,
+        expect: DriveId,
+        cluster: ClusterId,
+        limits: &Limits,
+    ) -> Result<DriveSession> {
+        let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
+        let hello = hello::take(&mut receiver, PeerRole::Drive, cluster, Some(expect), limits).await?;
+        let (challenge, asked) = (hello.challenge, Arc::new(Mutex::new(VecDeque::new())));
+        let asker = Asker { sender, challenge, request: 0, asked: Arc::clone(&asked), body: Vec::new() };
+        Ok(DriveSession {
+            drive: expect,
+            asker,
+            answers: Answers { receiver, challenge, limits: *limits, asked },
+        })
+    }
+
+    /// The drive at the other end.
+    pub fn drive(&self) -> DriveId {
+        self.drive
+    }
+
+    /// Both halves, for asking while answers come.
+    pub fn halves(&mut self) -> (&mut Asker, &mut Answers) {
+        (&mut self.asker, &mut self.answers)
+    }
+
+    /// Both halves, for two tasks.
+    pub fn into_halves(self) -> (Asker, Answers) {
+        (self.asker, self.answers)
+    }
+
+    /// One request and its answer with its payload. A refusal is [`TransportError::Refusal`], after which the session goes
+    /// on. Not to be mixed with requests in flight.
+    pub async fn call(
+        &mut self,
+        grant: &Grant,
+        request: &DriveRequest,
+        payload: &[&[u8]],
+    ) -> Result<(DriveReply, Vec<u8>)> {
+        // The drive may refuse before it has read the payload's end: take the answer while sending.
+        let (asker, answers) = self.halves();
+        let (asked, answer) = tokio::join!(asker.ask(grant, request, payload), answers.next());
+        asked?;
+        let answer = answer?;
+        let mut bytes =
+            Vec::with_capacity(usize::try_from(answer.payload_bytes).expect("a payload is at most 64 MiB"));
+        answers.payload_into(&mut bytes, answer.payload_bytes).await?;
+        match answer.reply {
+            DriveReply::Refused(refusal) => Err(TransportError::Refusal(refusal)),
+            reply => Ok((reply, bytes)),
+        }
+    }
+}
+
+impl Asker {
+    /// Sends a request under `grant`, with its payload from where it lies. Gives its number, which the answer will carry.
+    /// Dropped midway, the session is of no more use.
+    pub async fn ask(&mut self, grant: &Grant, request: &DriveRequest, payload: &[&[u8]]) -> Result<u64> {
+        let number = self.request + 1;
+        let payload_bytes: usize = payload.iter().map(|piece| piece.len()).sum();
+        let payload_bytes = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
+        let mut arguments = Vec::new();
+        request.put_body(&mut arguments);
+        let private = &grant.private;
+        let mac =
+            private.request_mac(&self.challenge, request.kind(), number, payload_bytes, number, &arguments);
+        self.body.clear();
+        Authority { capability: grant.capability.clone(), sequence: number, mac }.put(&mut self.body);
+        self.body.extend_from_slice(&arguments);
+        {
+            // Before the first byte leaves, as the answer may be there before `send` returns.
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            if asked.len() >= ASKED_MAX {
+                return Err(TransportError::TooManyAsked(asked.len(), self.sender.address().to_owned()));
+            }
+            asked.push_back(Asked { request: number, private: private.clone() });
+        }
+        self.request = number;
+        self.sender.send(request.kind(), number, &self.body, payload).await?;
+        Ok(number)
+    }
+
+    /// Requests that have no answer yet.
+    pub fn in_flight(&self) -> usize {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+impl Answers {
+    /// The next answer, checked to be the drive's own and to the oldest request without one. Waits at most `limits.reply` for
+    /// it to begin. A refusal is an answer. What is left of the last payload is skipped.
+    ///
+    /// A refusal that came before the capability was found good carries no proof (its `head.mac` is zero): take it as a hint.
+    pub async fn next(&mut self) -> Result<Answer> {
+        let Some((header, body)) = self.receiver.frame_within(self.limits.reply, "for an answer").await?
+        else {
+            return Err(TransportError::Closed { address: self.receiver.address().to_owned() });
+        };
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let answer = match asked {
+            Some(asked) if asked.request == header.request => self.check(&asked, &header, &body)?,
+            asked => {
+                let expected = asked.map_or_else(|| "none".to_owned(), |asked| asked.request.to_string());
+                return Err(
+                    self.unexpected(format!("answer to request {}; expected {expected}", header.request))
+                );
+            }
+        };
+        self.receiver.recycle(body);
+        Ok(answer)
+    }
+
+    fn check(&self, asked: &Asked, header: &FrameHeader, body: &[u8]) -> Result<Answer> {
+        let decode = |source| TransportError::Decode { address: self.receiver.address().to_owned(), source };
+        let mut arguments = body;
+        let head = ReplyHead::take(&mut arguments).map_err(decode)?;
+        let (kind, request, payload_bytes) = (header.kind, header.request, header.payload_bytes);
+        let mac = asked.private.reply_mac(&self.challenge, kind, request, payload_bytes, head.g, arguments);
+        let proven = mac_equal(&mac, &head.mac);
+        let reply = DriveReply::from_body(kind, arguments).map_err(decode)?;
+        let without_proof = matches!(reply, DriveReply::Refused(_)) && head.mac == [0; 16];
+        if !proven && !without_proof {
+            return Err(TransportError::Forged {
+                address: self.receiver.address().to_owned(),
+                what: "answer",
+            });
+        }
+        if payload_bytes > 0 && !matches!(reply, DriveReply::Read(_)) {
+            return Err(self.unexpected(format!("payload with {}", reply.name())));
+        }
+        Ok(Answer { request, head, reply, payload_bytes })
+    }
+
+    /// Takes the next `into.len()` bytes of the last answer's payload.
+    pub async fn payload(&mut self, into: &mut [u8]) -> Result<()> {
+        self.receiver.payload(into).await
+    }
+
+    /// Takes the next `bytes` of the last answer's payload into spare capacity.
+    pub async fn payload_into(&mut self, into: &mut impl BufMut, bytes: u32) -> Result<()> {
+        self.receiver.payload_into(into, bytes).await
+    }
+
+    fn unexpected(&self, what: String) -> TransportError {
+        TransportError::Unexpected { address: self.receiver.address().to_owned(), what }
+    }
+}

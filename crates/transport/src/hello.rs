@@ -1,0 +1,71 @@
+//! The first frame of a connection: who is here, and this connection's challenge.
+
+use braid_layout::{ClusterId, DriveId};
+use braid_wire::capability::Challenge;
+use braid_wire::data::{HELLO, Hello, PeerRole};
+use braid_wire::frame::{REPLY_BIT, WIRE_VERSION};
+use braid_wire::{FrameHeader, Reason, Refusal, Wire};
+use tokio::net::TcpStream;
+
+use crate::error::{Mismatch, Result, TransportError};
+use crate::limits::Limits;
+use crate::receiver::Receiver;
+
+/// The kind of the frame that comes in place of a Hello when the peer takes no connection now; its body is a [`Refusal`].
+pub const HELLO_REFUSED: u16 = HELLO | REPLY_BIT;
+
+/// A fresh random challenge or nonce.
+pub fn challenge() -> Challenge {
+    let mut bytes = Challenge::default();
+    getrandom::fill(&mut bytes).expect("the system gives random bytes");
+    bytes
+}
+
+/// Takes the peer's Hello and checks that it is the expected one.
+pub(crate) async fn take(
+    receiver: &mut Receiver,
+    role: PeerRole,
+    cluster: ClusterId,
+    drive: Option<DriveId>,
+    limits: &Limits,
+) -> Result<Hello> {
+    let address = receiver.address().to_owned();
+    let Some((header, body)) = receiver.frame_within(limits.connect, "for its Hello").await? else {
+        return Err(TransportError::Closed { address });
+    };
+    let decode = |source| TransportError::Decode { address: address.clone(), source };
+    if header.kind == HELLO_REFUSED {
+        return Err(TransportError::Refusal(Refusal::from_bytes(&body).map_err(decode)?));
+    }
+    if header.kind != HELLO || header.payload_bytes > 0 {
+        let what = format!("frame of kind {:#06x} in place of a Hello", header.kind);
+        return Err(TransportError::Unexpected { address, what });
+    }
+    let hello = Hello::from_bytes(&body).map_err(decode)?;
+    match mismatch(&hello, role, cluster, drive) {
+        Some(mismatch) => Err(TransportError::WrongPeer { address, mismatch }),
+        None => Ok(hello),
+    }
+}
+
+fn mismatch(hello: &Hello, role: PeerRole, cluster: ClusterId, drive: Option<DriveId>) -> Option<Mismatch> {
+    if !(hello.version_min..=hello.version_max).contains(&WIRE_VERSION) {
+        return Some(Mismatch::Version { min: hello.version_min, max: hello.version_max });
+    }
+    if hello.role != role {
+        return Some(Mismatch::Role { expected: role, found: hello.role });
+    }
+    if hello.cluster != cluster {
+        return Some(Mismatch::Cluster { expected: cluster, found: hello.cluster });
+    }
+    let expected = drive.filter(|&drive| drive != hello.drive)?;
+    Some(Mismatch::Drive { expected, found: hello.drive })
+}
+
+/// Tells a peer beyond the bound that we are busy. The frame fits the new socket's empty buffer; if not, the close tells.
+pub(crate) fn refuse_busy(stream: &TcpStream) {
+    let body = Refusal::new(Reason::Busy, "too many connections: try again later").to_bytes();
+    let mut frame = FrameHeader::new(HELLO_REFUSED, 0, &body, 0).emit().to_vec();
+    frame.extend_from_slice(&body);
+    let _ = stream.try_write(&frame);
+}

@@ -1,0 +1,132 @@
+//! TCP: listening, accepting, connecting. Nothing else in Braid knows it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tracing::warn;
+
+use crate::error::{Result, TransportError};
+use crate::hello;
+use crate::limits::Limits;
+use crate::receiver::Receiver;
+use crate::sender::Sender;
+
+/// The most connections that are held at once, unless told otherwise. Each costs a socket, a task and a few KiB.
+const CONNECTIONS_MAX: usize = 1024;
+/// A dead peer is noticed after about a minute and a half of silence.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(7);
+
+/// Accepts connections, at most a set number at a time.
+#[derive(Debug)]
+pub struct Listener {
+    inner: TcpListener,
+    address: SocketAddr,
+    limits: Limits,
+    connections: Arc<Semaphore>,
+}
+
+/// A connection. Its two halves can be used at once.
+#[derive(Debug)]
+pub struct Stream {
+    inner: TcpStream,
+    address: String,
+    limits: Limits,
+    slot: Option<OwnedSemaphorePermit>,
+}
+
+impl Listener {
+    /// Listens on `address` (`host:port`; port 0 takes a free one), with the default limits and at most 1024 connections.
+    pub async fn bind(address: &str) -> Result<Listener> {
+        Listener::bind_with(address, Limits::default(), CONNECTIONS_MAX).await
+    }
+
+    /// Listens on `address` for at most `connections_max` connections at a time.
+    pub async fn bind_with(address: &str, limits: Limits, connections_max: usize) -> Result<Listener> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => TransportError::InUse { address: address.to_owned() },
+            _ => TransportError::Bind { address: address.to_owned(), source },
+        };
+        let inner = TcpListener::bind(address).await.map_err(failed)?;
+        let local = inner.local_addr().map_err(failed)?;
+        let connections_max = connections_max.clamp(1, Semaphore::MAX_PERMITS);
+        Ok(Listener { inner, address: local, limits, connections: Arc::new(Semaphore::new(connections_max)) })
+    }
+
+    /// Where it listens.
+    pub fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The next connection. Those beyond the bound are told that the peer is busy, and closed. Cancel-safe.
+    ///
+    /// An error means that the system is out of something (descriptors, memory): wait a little and call again.
+    pub async fn accept(&self) -> Result<Stream> {
+        loop {
+            let (inner, peer) = match self.inner.accept().await {
+                Ok(accepted) => accepted,
+                // The peer had gone before we came to it.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(source) => return Err(TransportError::io(&self.address.to_string(), source)),
+            };
+            let Ok(slot) = Arc::clone(&self.connections).try_acquire_owned() else {
+                warn!(%peer, "too many connections: told the peer to come back later");
+                hello::refuse_busy(&inner);
+                continue;
+            };
+            set_up(&inner).map_err(|source| TransportError::io(&peer.to_string(), source))?;
+            return Ok(Stream { inner, address: peer.to_string(), limits: self.limits, slot: Some(slot) });
+        }
+    }
+}
+
+impl Stream {
+    /// Connects to `address` (`host:port`) within `limits.connect`.
+    pub async fn connect(address: &str, limits: &Limits) -> Result<Stream> {
+        let inner = match timeout(limits.connect, TcpStream::connect(address)).await {
+            Err(_) => {
+                return Err(TransportError::Timeout { what: "to connect", address: address.to_owned() });
+            }
+            Ok(Err(source)) if source.kind() == io::ErrorKind::ConnectionRefused => {
+                return Err(TransportError::Refused { address: address.to_owned() });
+            }
+            Ok(Err(source)) => return Err(TransportError::Connect { address: address.to_owned(), source }),
+            Ok(Ok(inner)) => inner,
+        };
+        set_up(&inner).map_err(|source| TransportError::io(address, source))?;
+        Ok(Stream { inner, address: address.to_owned(), limits: *limits, slot: None })
+    }
+
+    /// The peer, for messages.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The bounds of its waits.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The two directions. The connection ends when both are dropped; the peer sees the end of our direction when
+    /// [`Sender`] is.
+    pub fn into_halves(self) -> (Sender, Receiver) {
+        let (read, write) = self.inner.into_split();
+        let (address, slot) = (Arc::<str>::from(self.address), self.slot.map(Arc::new));
+        let sender = Sender::new(write, Arc::clone(&address), self.limits, slot.clone());
+        (sender, Receiver::new(read, address, self.limits, slot))
+    }
+}
+
+/// Requests and replies leave at once; a dead peer is noticed. Buffer sizes stay the kernel's: setting them would end
+/// its autotuning.
+fn set_up(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}
