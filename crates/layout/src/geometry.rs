@@ -120,6 +120,32 @@ impl Layout {
         &self.segments
     }
 
+    /// The parts of the bytes `range` that lie in each segment, in file order, with the segments' indexes.
+    pub fn parts(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> + '_ {
+        let first = self.segments.partition_point(|segment| segment.end <= range.start);
+        let touched =
+            self.segments.iter().enumerate().skip(first).take_while(move |(_, s)| s.start < range.end);
+        touched
+            .map(move |(index, s)| (index, range.start.max(s.start)..range.end.min(s.end)))
+            .filter(|(_, part)| !part.is_empty())
+    }
+
+    /// The pieces of data units that hold the bytes `range`, in file order, with their segments' indexes.
+    pub fn pieces_in(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Piece)> + '_ {
+        self.parts(range)
+            .flat_map(|(index, part)| self.segments[index].pieces(part).map(move |piece| (index, piece)))
+    }
+
+    /// The component object that holds byte `offset` of the file, and where in the object, in bytes.
+    pub fn locate(&self, offset: u64) -> (Component, u64) {
+        let (_, segment) = self.segment_at(offset);
+        let unit = u64::from(segment.shape.unit_bytes());
+        let stripe = segment.stripe_at(offset);
+        let within = (offset - segment.start) % segment.shape.stripe_bytes();
+        let column = segment.column(stripe, Role::Data(narrow(within / unit)));
+        (segment.components[column.index()], segment.object_offset(stripe) + within % unit)
+    }
+
     /// The segment that holds byte `offset`, and its index.
     pub fn segment_at(&self, offset: u64) -> (usize, &Segment) {
         let index =
@@ -154,6 +180,62 @@ impl Segment {
         let bytes = self.shape.stripe_bytes();
         let from = self.start.saturating_add(stripe.0.saturating_mul(bytes));
         from.min(self.end)..from.saturating_add(bytes).min(self.end)
+    }
+
+    /// The stripes that hold a byte of `range`, which lies in this segment. None for an empty range.
+    pub fn stripes(&self, range: Range<u64>) -> impl Iterator<Item = Stripe> + use<> {
+        assert!(range.start >= self.start && range.end <= self.end, "{range:?} is not in the segment");
+        let indexes = match range.is_empty() {
+            true => 0..0,
+            false => self.stripe_at(range.start).0..self.stripe_at(range.end - 1).0 + 1,
+        };
+        indexes.map(Stripe)
+    }
+
+    /// The bytes of the file that data unit `data` of `stripe` holds, cut at the segment's end.
+    pub fn unit_range(&self, stripe: Stripe, data: u8) -> Range<u64> {
+        assert!(data < self.shape.k(), "data {data} is not a data unit of {}", self.shape);
+        let unit = u64::from(self.shape.unit_bytes());
+        let from = self.start.saturating_add(stripe.0.saturating_mul(self.shape.stripe_bytes()));
+        let from = from.saturating_add(u64::from(data) * unit);
+        from.min(self.end)..from.saturating_add(unit).min(self.end)
+    }
+
+    /// How many bytes at the beginning of the unit with `role` in `stripe` stand for bytes of a file of `size` bytes;
+    /// the rest of the unit is zeros. A parity unit is as long as the longest data unit, which is the first.
+    pub fn unit_len(&self, stripe: Stripe, role: Role, size: u64) -> u32 {
+        let data = match role {
+            Role::Data(data) => data,
+            Role::Parity(_) => 0,
+        };
+        let Range { start, end } = self.unit_range(stripe, data);
+        unit_offset(end.min(size).saturating_sub(start))
+    }
+
+    /// How many bytes the component object of `column` has when the file has `size` bytes: up to the end of the last
+    /// unit that stands for any, so that there may be zeros between.
+    pub fn component_len(&self, column: Column, size: u64) -> u64 {
+        let end = self.end.min(size);
+        if end <= self.start {
+            return 0;
+        }
+        let last = self.stripe_at(end - 1);
+        let in_last = self.unit_len(last, self.role(last, column), size);
+        match (in_last, last.0) {
+            (0, 0) => 0,
+            (0, stripe) => stripe * u64::from(self.shape.unit_bytes()),
+            (bytes, _) => self.object_offset(last) + u64::from(bytes),
+        }
+    }
+
+    /// The byte of the file that byte `offset` of the component object of `column` is; `None` where that is parity, or
+    /// past the segment's end. The inverse of [`Layout::locate`].
+    pub fn file_offset(&self, column: Column, offset: u64) -> Option<u64> {
+        let unit = u64::from(self.shape.unit_bytes());
+        let stripe = Stripe(offset / unit);
+        let Role::Data(data) = self.role(stripe, column) else { return None };
+        let Range { start, end } = self.unit_range(stripe, data);
+        start.checked_add(offset % unit).filter(|at| *at < end)
     }
 
     /// The pieces of data units that hold the bytes `range` of the file, in file order. `range` lies in this segment.

@@ -137,7 +137,8 @@ mod tests {
                 let inverted = invert(matrix, size);
                 for (i, row) in inverted.iter().enumerate().take(size) {
                     for j in 0..size {
-                        let sum = (0..size).fold(0, |sum, l| sum ^ mul(row[l], matrix[l][j]));
+                        let products = row.iter().zip(&matrix).take(size).map(|(a, line)| mul(*a, line[j]));
+                        let sum = products.fold(0, |sum, product| sum ^ product);
                         assert_eq!(sum, u8::from(i == j), "{columns:?}, size {size}, {i} {j}");
                     }
                 }
