@@ -111,11 +111,9 @@ impl DriveSession {
         request: &DriveRequest,
         payload: &[&[u8]],
     ) -> Result<(DriveReply, Vec<u8>)> {
-        // The drive may refuse before it has read the payload's end: take the answer while sending.
         let (asker, answers) = self.halves();
-        let (asked, answer) = tokio::join!(asker.ask(grant, request, payload), answers.next());
-        asked?;
-        let answer = answer?;
+        asker.ask(grant, request, payload).await?;
+        let answer = answers.next().await?;
         let mut bytes =
             Vec::with_capacity(usize::try_from(answer.payload_bytes).expect("a payload is at most 64 MiB"));
         answers.payload_into(&mut bytes, answer.payload_bytes).await?;
