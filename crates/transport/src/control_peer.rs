@@ -1,7 +1,7 @@
 //! The manager's side of a control session: Hello, proof, Welcome; then requests and replies.
 
 use braid_layout::DriveId;
-use braid_wire::capability::{Challenge, Key, mac_equal};
+use braid_wire::capability::{Binding, Challenge, Key, mac_equal};
 use braid_wire::control::{Authenticate, ControlHead, ControlReply, ControlRequest, Welcome};
 use braid_wire::data::{HELLO, Hello};
 use braid_wire::token::{Standing, Token};
@@ -21,8 +21,8 @@ pub struct ControlPeer {
     pub standing: Standing,
     /// The drive it is; zero for a client.
     pub drive: DriveId,
-    /// The connection's challenge.
-    pub challenge: Challenge,
+    /// The connection's binding.
+    pub binding: Binding,
     /// The asker's nonce.
     pub nonce: Challenge,
     /// The secret it proved.
@@ -40,7 +40,7 @@ impl ControlPeer {
         head: impl Fn() -> ControlHead,
         secret_of: impl FnOnce(&Authenticate) -> std::result::Result<Key, Refusal>,
     ) -> Result<ControlPeer> {
-        let wait = stream.limits().stall;
+        let (wait, binding) = (stream.limits().stall, hello.binding());
         let (mut sender, mut receiver) = stream.into_halves();
         let address = receiver.address().to_owned();
         sender.send(HELLO, 0, &hello.to_bytes(), &[]).await?;
@@ -50,8 +50,7 @@ impl ControlPeer {
         let decode = |source| TransportError::Decode { address: address.clone(), source };
         let proved = match ControlRequest::from_body(header.kind, &body).map_err(decode)? {
             ControlRequest::Authenticate(asker) => secret_of(&asker).and_then(|secret| {
-                let proof =
-                    Token::asker_proof(&secret, &hello.challenge, &asker.nonce, asker.standing, asker.drive);
+                let proof = Token::asker_proof(&secret, &binding, &asker.nonce, asker.standing, asker.drive);
                 let wrong = || Refusal::new(Reason::BadToken, "the token is not one of this cluster's");
                 if mac_equal(&proof, &asker.proof) { Ok((secret, asker)) } else { Err(wrong()) }
             }),
@@ -59,9 +58,8 @@ impl ControlPeer {
         };
         match proved {
             Ok((secret, Authenticate { standing, drive, nonce, .. })) => {
-                let challenge = hello.challenge;
-                let proof = Token::manager_proof(&secret, &challenge, &nonce);
-                let mut peer = ControlPeer { sender, receiver, standing, drive, challenge, nonce, secret };
+                let proof = Token::manager_proof(&secret, &binding, &nonce);
+                let mut peer = ControlPeer { sender, receiver, standing, drive, binding, nonce, secret };
                 peer.reply(header.request, &head(), &Welcome { cluster: hello.cluster, proof }.into())
                     .await?;
                 Ok(peer)

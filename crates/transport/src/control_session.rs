@@ -2,7 +2,7 @@
 
 use braid_layout::{ClusterId, DriveId};
 use braid_wire::Wire;
-use braid_wire::capability::{Challenge, Key, mac_equal};
+use braid_wire::capability::{Binding, Challenge, Key, mac_equal};
 use braid_wire::control::{Authenticate, ControlHead, ControlReply, ControlRequest};
 use braid_wire::data::PeerRole;
 use braid_wire::token::{Standing, Token};
@@ -56,7 +56,7 @@ pub struct ControlSession {
     sender: Sender,
     receiver: Receiver,
     limits: Limits,
-    challenge: Challenge,
+    binding: Binding,
     nonce: Challenge,
     head: ControlHead,
     request: u64,
@@ -72,14 +72,14 @@ impl ControlSession {
         let Credentials { standing, cluster, drive, secret } = credentials.into();
         let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
         let hello = hello::take(&mut receiver, PeerRole::Manager, cluster, None, limits).await?;
-        let (challenge, nonce) = (hello.challenge, hello::challenge());
+        let (binding, nonce) = (hello.binding(), hello::challenge());
         let head = ControlHead { term: 0, now_ms: 0 };
         let mut session =
-            ControlSession { sender, receiver, limits: *limits, challenge, nonce, head, request: 0 };
-        let proof = Token::asker_proof(&secret, &challenge, &nonce, standing, drive);
+            ControlSession { sender, receiver, limits: *limits, binding, nonce, head, request: 0 };
+        let proof = Token::asker_proof(&secret, &binding, &nonce, standing, drive);
         match session.call(&Authenticate { standing, drive, nonce, proof }.into()).await? {
             ControlReply::Welcome(welcome) => {
-                let expected = Token::manager_proof(&secret, &challenge, &nonce);
+                let expected = Token::manager_proof(&secret, &binding, &nonce);
                 if welcome.cluster == cluster && mac_equal(&expected, &welcome.proof) {
                     return Ok(session);
                 }
@@ -123,9 +123,9 @@ impl ControlSession {
         &self.head
     }
 
-    /// The connection's challenge: with the nonce it makes a joining drive's master key.
-    pub fn challenge(&self) -> &Challenge {
-        &self.challenge
+    /// The connection's binding: with the nonce it makes a joining drive's master key.
+    pub fn binding(&self) -> &Binding {
+        &self.binding
     }
 
     /// Our own nonce in this session's proof.

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use braid_layout::{ClusterId, DriveId};
-use braid_wire::capability::{Authority, Challenge, Key, mac_equal};
 use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, DriveRequest, PeerRole, ReplyHead};
-use braid_wire::{Wire, frame::FrameHeader};
+use braid_wire::frame::FrameHeader;
+use braid_wire::seal::{self, Asked, ReplyError};
 use bytes::BufMut;
 
 use crate::error::{Result, TransportError};
@@ -33,8 +33,8 @@ pub struct DriveSession {
 #[derive(Debug)]
 pub struct Asker {
     sender: Sender,
-    challenge: Challenge,
-    /// Of the last request: each has its own, and the sequence number is the same.
+    seal: seal::Asker,
+    /// Of the last request: each has its own.
     request: u64,
     asked: Arc<Mutex<VecDeque<Asked>>>,
     body: Vec<u8>,
@@ -44,16 +44,8 @@ pub struct Asker {
 #[derive(Debug)]
 pub struct Answers {
     receiver: Receiver,
-    challenge: Challenge,
     limits: Limits,
     asked: Arc<Mutex<VecDeque<Asked>>>,
-}
-
-/// What must be remembered of a request to check its answer.
-#[derive(Debug)]
-struct Asked {
-    request: u64,
-    private: Key,
 }
 
 /// An answer. Its payload is to be taken next, by [`Answers::payload`]; what is not taken is skipped.
@@ -79,13 +71,10 @@ impl DriveSession {
     ) -> Result<DriveSession> {
         let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
         let hello = hello::take(&mut receiver, PeerRole::Drive, cluster, Some(expect), limits).await?;
-        let (challenge, asked) = (hello.challenge, Arc::new(Mutex::new(VecDeque::new())));
-        let asker = Asker { sender, challenge, request: 0, asked: Arc::clone(&asked), body: Vec::new() };
-        Ok(DriveSession {
-            drive: expect,
-            asker,
-            answers: Answers { receiver, challenge, limits: *limits, asked },
-        })
+        let (seal, asked) =
+            (seal::Asker::new(&hello, hello::challenge()), Arc::new(Mutex::new(VecDeque::new())));
+        let asker = Asker { sender, seal, request: 0, asked: Arc::clone(&asked), body: Vec::new() };
+        Ok(DriveSession { drive: expect, asker, answers: Answers { receiver, limits: *limits, asked } })
     }
 
     /// The drive at the other end.
@@ -131,21 +120,14 @@ impl Asker {
         let number = self.request + 1;
         let payload_bytes: usize = payload.iter().map(|piece| piece.len()).sum();
         let payload_bytes = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
-        let mut arguments = Vec::new();
-        request.put_body(&mut arguments);
-        let private = &grant.private;
-        let mac =
-            private.request_mac(&self.challenge, request.kind(), number, payload_bytes, number, &arguments);
-        self.body.clear();
-        Authority { capability: grant.capability.clone(), sequence: number, mac }.put(&mut self.body);
-        self.body.extend_from_slice(&arguments);
         {
             // Before the first byte leaves, as the answer may be there before `send` returns.
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
             if asked.len() >= ASKED_MAX {
                 return Err(TransportError::TooManyAsked(asked.len(), self.sender.address().to_owned()));
             }
-            asked.push_back(Asked { request: number, private: private.clone() });
+            self.body.clear();
+            asked.push_back(self.seal.seal(grant, number, request, payload_bytes, &mut self.body));
         }
         self.request = number;
         self.sender.send(request.kind(), number, &self.body, payload).await?;
@@ -162,7 +144,8 @@ impl Answers {
     /// The next answer, checked to be the drive's own and to the oldest request without one. Waits at most `limits.reply` for
     /// it to begin. A refusal is an answer. What is left of the last payload is skipped.
     ///
-    /// A refusal that came before the capability was found good carries no proof (its `head.mac` is zero): take it as a hint.
+    /// A refusal that came before the capability was found good carries no proof (its `head.mac` is zero); only reasons that
+    /// say nothing of the object are let through so.
     pub async fn next(&mut self) -> Result<Answer> {
         let Some((header, body)) = self.receiver.frame_within(self.limits.reply, "for an answer").await?
         else {
@@ -170,9 +153,9 @@ impl Answers {
         };
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let answer = match asked {
-            Some(asked) if asked.request == header.request => self.check(&asked, &header, &body)?,
+            Some(asked) if asked.request() == header.request => self.check(&asked, &header, &body)?,
             asked => {
-                let expected = asked.map_or_else(|| "none".to_owned(), |asked| asked.request.to_string());
+                let expected = asked.map_or_else(|| "none".to_owned(), |asked| asked.request().to_string());
                 return Err(
                     self.unexpected(format!("answer to request {}; expected {expected}", header.request))
                 );
@@ -183,20 +166,16 @@ impl Answers {
     }
 
     fn check(&self, asked: &Asked, header: &FrameHeader, body: &[u8]) -> Result<Answer> {
-        let decode = |source| TransportError::Decode { address: self.receiver.address().to_owned(), source };
-        let mut arguments = body;
-        let head = ReplyHead::take(&mut arguments).map_err(decode)?;
-        let (kind, request, payload_bytes) = (header.kind, header.request, header.payload_bytes);
-        let mac = asked.private.reply_mac(&self.challenge, kind, request, payload_bytes, head.g, arguments);
-        let proven = mac_equal(&mac, &head.mac);
-        let reply = DriveReply::from_body(kind, arguments).map_err(decode)?;
-        let without_proof = matches!(reply, DriveReply::Refused(_)) && head.mac == [0; 16];
-        if !proven && !without_proof {
-            return Err(TransportError::Forged {
-                address: self.receiver.address().to_owned(),
-                what: "answer",
-            });
-        }
+        let (request, payload_bytes) = (header.request, header.payload_bytes);
+        let (head, reply) = asked.open(header, body).map_err(|error| match error {
+            ReplyError::Decode(source) => {
+                TransportError::Decode { address: self.receiver.address().to_owned(), source }
+            }
+            ReplyError::Request { .. } => self.unexpected(error.to_string()),
+            ReplyError::Forged => {
+                TransportError::Forged { address: self.receiver.address().to_owned(), what: "answer" }
+            }
+        })?;
         if payload_bytes > 0 && !matches!(reply, DriveReply::Read(_)) {
             return Err(self.unexpected(format!("payload with {}", reply.name())));
         }

@@ -2,17 +2,14 @@
 
 use braid_layout::{ClusterId, DriveId};
 use braid_wire::capability::Challenge;
-use braid_wire::data::{HELLO, Hello, PeerRole};
-use braid_wire::frame::{REPLY_BIT, WIRE_VERSION};
+use braid_wire::data::{HELLO, HELLO_REFUSED, Hello, PeerRole};
+use braid_wire::frame::WIRE_VERSION;
 use braid_wire::{FrameHeader, Reason, Refusal, Wire};
 use tokio::net::TcpStream;
 
 use crate::error::{Mismatch, Result, TransportError};
 use crate::limits::Limits;
 use crate::receiver::Receiver;
-
-/// The kind of the frame that comes in place of a Hello when the peer takes no connection now; its body is a [`Refusal`].
-pub const HELLO_REFUSED: u16 = HELLO | REPLY_BIT;
 
 /// A fresh random challenge or nonce.
 pub fn challenge() -> Challenge {

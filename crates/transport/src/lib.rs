@@ -27,7 +27,7 @@ pub use control_peer::ControlPeer;
 pub use control_session::{ControlSession, Credentials};
 pub use drive_session::{Answer, Answers, Asker, DriveSession};
 pub use error::{Mismatch, Result, TransportError};
-pub use hello::{HELLO_REFUSED, challenge};
+pub use hello::challenge;
 pub use limits::Limits;
 pub use receiver::Receiver;
 pub use sender::Sender;

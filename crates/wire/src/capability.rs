@@ -5,12 +5,15 @@
 //! A partition has two working keys in force, of epoch `e` and `e - 1`, so that one is rotated while the other serves.
 //!
 //! A capability's *public part* ([`Capability`]) says what its holder may do. Its *private part* is the HMAC of the public
-//! part under the working key. A request carries the public part, a sequence number and a MAC, under the private part,
-//! over: the connection's challenge, the kind, the request number, the payload length, the sequence number and the
-//! arguments. The drive recomputes all of it and keeps no state per capability. It rejects replays by the challenge (random,
-//! new on every connection) and by the sequence number (which must rise on a connection).
+//! part under the working key: only the manager and the drive can make it. A request carries the public part and a MAC under
+//! the private part, see [`seal`](crate::seal). The drive recomputes all of it and keeps no state per capability, see
+//! [`authorise`](crate::authorise).
+//!
+//! Every HMAC's input begins with a label that ends in NUL and is used for nothing else; what follows has fixed lengths, but
+//! for the last part. So no two different inputs are the same bytes, and a MAC of one kind is never good as one of another.
 
 use std::fmt;
+use std::hint::black_box;
 
 use braid_layout::{ColumnMask, DriveId, Generation, ObjectId, PartitionId, version::Lease};
 use hmac::{Hmac, KeyInit, Mac as _};
@@ -19,18 +22,36 @@ use sha2::Sha256;
 use crate::codec::{DecodeError, Wire};
 
 /// A 256-bit secret. Its `Debug` form does not show it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Key([u8; 32]);
 
 /// A request's or reply's MAC: the first 16 bytes of an HMAC-SHA256 (RFC 2104, section 5 allows the truncation).
 pub type Mac = [u8; 16];
 
-/// A connection's challenge: random, chosen by the side that accepts, new for every connection.
+/// A connection's challenge or nonce: 16 random bytes, new for every connection. The side that accepts chooses the challenge,
+/// the side that asks the nonce.
 pub type Challenge = [u8; 16];
+
+/// What ties MACs and proofs to one connection and to all that its [`Hello`](crate::data::Hello) said:
+/// [`Hello::binding`](crate::data::Hello::binding).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Binding(pub [u8; 16]);
 
 /// What a capability's holder may do; a set of bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Rights(pub u32);
+
+choice! {
+    /// What is protected on the way between client and drive; an option of the volume (NASD, section 4.1).
+    pub enum Protection {
+        /// Arguments and replies: each has a MAC. The payload has checksums only.
+        Integrity = 1,
+        /// The payload too. Not served yet.
+        IntegrityData = 2,
+        /// The payload is secret as well. Not served yet.
+        Privacy = 3,
+    }
+}
 
 record! {
     /// The public part of a capability.
@@ -39,7 +60,7 @@ record! {
         drive: DriveId,
         /// The partition; 0 is the drive itself (partition create, list, stat).
         partition: PartitionId,
-        /// The object; 0 is the partition itself (list).
+        /// The object; 0 is the partition itself (list; deltas).
         object: ObjectId,
         /// The object's logical version; a bump revokes every capability for the object at once.
         object_version: u32,
@@ -53,9 +74,9 @@ record! {
         expires_ms: u64,
         /// The reservation whose rate it carries; 0 is none.
         reservation: u64,
-        /// Which working key its private part was made with.
+        /// Which working key its private part was made with; from 1.
         key_epoch: u32,
-        /// The file's generation.
+        /// The file's generation; 0 where there is no file.
         g: Generation,
         /// Columns that every write of `g` must reach.
         set: ColumnMask,
@@ -63,6 +84,15 @@ record! {
         joining: ColumnMask,
         /// The lease it was given under; stamps must carry it. 0: reads only.
         lease: Lease,
+        /// The reservation's rate for this drive, in bytes a second; 0: best effort. So the drive needs nobody to enforce it.
+        rate: u64,
+        /// The least protection that a request under it must have.
+        protection: Protection,
+        /// The drive it was given to, for deltas; 0: a client or the manager. It is good for deltas only if it is not 0.
+        holder: DriveId,
+        /// The digest of the column map that a creation must bring, [`ColumnMap::digest`](crate::data::ColumnMap::digest);
+        /// zeros: any. With it a client cannot name drives or objects that the manager did not.
+        map: [u8; 16],
     }
 }
 
@@ -73,7 +103,10 @@ record! {
         capability: Capability,
         /// Rises by at least one with every request of a connection, from 1.
         sequence: u64,
-        /// Over the request; see the module's text.
+        /// The asker's: random, the same for all requests of a connection. With it an asker knows that replies are to its own
+        /// requests and not recorded ones.
+        nonce: [u8; 16],
+        /// Over the request; see [`seal`](crate::seal).
         mac: [u8; 16],
     }
 }
@@ -95,6 +128,10 @@ impl Rights {
     pub const LIST: Rights = Rights(1 << 6);
     /// The manager's own: partitions, fences, verdicts.
     pub const MANAGE: Rights = Rights(1 << 7);
+    /// Append deltas: given to drives only, on a whole partition.
+    pub const DELTA: Rights = Rights(1 << 8);
+    /// Every right there is.
+    pub const ALL: Rights = Rights((1 << 9) - 1);
     /// No right.
     pub const NONE: Rights = Rights(0);
 
@@ -115,8 +152,12 @@ impl Wire for Rights {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);
     }
+    /// Bits that stand for no right are an error: they are reserved.
     fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
-        u32::take(input).map(Rights)
+        match Rights(u32::take(input)?) {
+            rights if Rights::ALL.include(rights) => Ok(rights),
+            unknown => Err(DecodeError::Value { field: "Rights", value: u64::from(unknown.0) }),
+        }
     }
 }
 
@@ -161,49 +202,20 @@ impl Key {
         self.derive("braid working key", &epoch.to_le_bytes())
     }
 
-    /// From a working key: the private part of a capability.
+    /// From a working key: the private part of a capability. The label names the version of the public part's encoding.
     pub fn private_part(&self, capability: &Capability) -> Key {
-        self.derive("braid capability", &capability.to_bytes())
-    }
-
-    /// From a private part: a request's MAC.
-    pub fn request_mac(
-        &self,
-        challenge: &Challenge,
-        kind: u16,
-        request: u64,
-        payload_bytes: u32,
-        sequence: u64,
-        arguments: &[u8],
-    ) -> Mac {
-        let fixed = (kind.to_le_bytes(), request.to_le_bytes(), payload_bytes.to_le_bytes(), sequence.to_le_bytes());
-        let full =
-            self.hmac(&[b"request\0", challenge, &fixed.0, &fixed.1, &fixed.2, &fixed.3, arguments]);
-        first_half(&full)
-    }
-
-    /// From a private part: a reply's MAC, over the reply's generation (a writer counts its answers by it), its arguments
-    /// and the request it answers.
-    pub fn reply_mac(
-        &self,
-        challenge: &Challenge,
-        kind: u16,
-        request: u64,
-        payload_bytes: u32,
-        g: Generation,
-        arguments: &[u8],
-    ) -> Mac {
-        let fixed = (kind.to_le_bytes(), request.to_le_bytes(), payload_bytes.to_le_bytes(), g.0.to_le_bytes());
-        first_half(&self.hmac(&[b"reply\0", challenge, &fixed.0, &fixed.1, &fixed.2, &fixed.3, arguments]))
+        self.derive("braid capability 1", &capability.to_bytes())
     }
 }
 
 /// Whether two MACs are equal, in time that does not depend on where they differ.
 pub fn mac_equal(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0u8, |differs, (x, y)| differs | (x ^ y)) == 0
+    // The black box keeps the compiler from seeing that the loop could stop early.
+    a.len() == b.len() && a.iter().zip(b).fold(0u8, |differs, (x, y)| black_box(differs | (x ^ y))) == 0
 }
 
-fn first_half(full: &[u8; 32]) -> Mac {
+/// The first 16 bytes of an HMAC.
+pub(crate) fn first_half(full: &[u8; 32]) -> Mac {
     *full.first_chunk::<16>().expect("32 bytes have a first half")
 }
 
@@ -216,6 +228,15 @@ impl Wire for Key {
         <[u8; 32]>::take(input).map(Key)
     }
 }
+
+/// In time that does not depend on where they differ.
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        mac_equal(&self.0, &other.0)
+    }
+}
+
+impl Eq for Key {}
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -51,10 +51,17 @@ pub enum DecodeError {
     Layout(String),
 }
 
+/// Most segments of a layout in a message.
+pub const SEGMENTS_MAX: usize = 1024;
+
 /// A value with one encoding.
 pub trait Wire: Sized {
     /// The fewest bytes an encoding can have; bounds what a list's count may claim.
     const BYTES_MIN: usize;
+
+    /// The most entries a list of these may have. Only values that take far more memory than bytes need a bound of their
+    /// own; for the others the body's size is bound enough.
+    const LIST_MAX: usize = usize::MAX;
 
     /// Appends the encoding.
     fn put(&self, out: &mut Vec<u8>);
@@ -74,6 +81,15 @@ pub trait Wire: Sized {
         let value = Self::take(&mut input)?;
         if input.is_empty() { Ok(value) } else { Err(DecodeError::Trailing(input.len())) }
     }
+}
+
+/// A [`Wire`] struct whose encoding is its fields in order, each with its name and type: what `docs/format-wire.md` is
+/// checked against.
+pub trait Record: Wire {
+    /// The struct's name.
+    const NAME: &'static str;
+    /// Each field's name and type, in the order of the encoding.
+    const FIELDS: &'static [(&'static str, &'static str)];
 }
 
 /// Takes `N` bytes off the front.
@@ -116,8 +132,16 @@ macro_rules! wire_newtype {
     )*};
 }
 wire_newtype!(
-    ClusterId(u128), DriveId(u128), VolumeId(u64), PartitionId(u64), FileId(u64), ObjectId(u64), Generation(u32),
-    Lease(u32), Column(u8), ColumnMask(u64),
+    ClusterId(u128),
+    DriveId(u128),
+    VolumeId(u64),
+    PartitionId(u64),
+    FileId(u64),
+    ObjectId(u64),
+    Generation(u32),
+    Lease(u32),
+    Column(u8),
+    ColumnMask(u64),
 );
 
 impl Wire for Version {
@@ -158,6 +182,8 @@ impl<const N: usize> Wire for [u8; N] {
 
 impl<T: Wire> Wire for Vec<T> {
     const BYTES_MIN: usize = 4;
+    /// Lists of lists are per segment, and a layout has no more segments than this.
+    const LIST_MAX: usize = SEGMENTS_MAX;
     fn put(&self, out: &mut Vec<u8>) {
         u32::try_from(self.len()).expect("lists are bounded by the body's size").put(out);
         for entry in self {
@@ -167,7 +193,7 @@ impl<T: Wire> Wire for Vec<T> {
     fn take(input: &mut &[u8]) -> Result<Self, DecodeError> {
         let count = u32::take(input)?;
         let entries = usize::try_from(count).unwrap_or(usize::MAX);
-        if entries.saturating_mul(T::BYTES_MIN.max(1)) > input.len() {
+        if entries > T::LIST_MAX || entries.saturating_mul(T::BYTES_MIN.max(1)) > input.len() {
             return Err(DecodeError::Count { count, left: input.len() });
         }
         let mut list = Vec::with_capacity(entries);
@@ -180,6 +206,8 @@ impl<T: Wire> Wire for Vec<T> {
 
 impl<T: Wire> Wire for Option<T> {
     const BYTES_MIN: usize = 1;
+    /// Lists of options are per column.
+    const LIST_MAX: usize = 64;
     fn put(&self, out: &mut Vec<u8>) {
         self.is_some().put(out);
         if let Some(value) = self {
@@ -229,6 +257,11 @@ macro_rules! record {
                 Ok($name { $($field: <$type as $crate::codec::Wire>::take(input)?),* })
             }
         }
+
+        impl $crate::codec::Record for $name {
+            const NAME: &'static str = stringify!($name);
+            const FIELDS: &'static [(&'static str, &'static str)] = &[$((stringify!($field), stringify!($type))),*];
+        }
     };
 }
 
@@ -241,10 +274,25 @@ macro_rules! choice {
         #[repr(u8)]
         $vis enum $name { $($(#[$value_doc])* $value = $number),* }
 
+        impl $name {
+            /// Every value, in the order of declaration.
+            pub const ALL: &'static [$name] = &[$($name::$value),*];
+
+            /// The number in the format.
+            pub const fn number(self) -> u8 {
+                match self { $($name::$value => $number),* }
+            }
+
+            /// The value's name in the documents.
+            pub const fn name(self) -> &'static str {
+                match self { $($name::$value => stringify!($value)),* }
+            }
+        }
+
         impl $crate::codec::Wire for $name {
             const BYTES_MIN: usize = 1;
             fn put(&self, out: &mut Vec<u8>) {
-                out.push(match self { $($name::$value => $number),* });
+                out.push(self.number());
             }
             fn take(input: &mut &[u8]) -> Result<Self, $crate::codec::DecodeError> {
                 match u8::take(input)? {
@@ -267,6 +315,10 @@ macro_rules! message_set {
         impl $name {
             /// Every kind number of this direction with its name.
             pub const KINDS: &'static [(u16, &'static str)] = &[$(($number, stringify!($value))),*];
+
+            /// Every kind number of this direction with its body's name and fields.
+            pub const BODIES: &'static [(u16, &'static str, &'static [(&'static str, &'static str)])] =
+                &[$(($number, <$body as $crate::codec::Record>::NAME, <$body as $crate::codec::Record>::FIELDS)),*];
 
             /// The number in the frame's header.
             pub fn kind(&self) -> u16 {

@@ -5,9 +5,7 @@
 //! names of 1 to 255 bytes other than `/` and NUL, not `.` or `..`, joined by `/`, relative to the volume's root; the root
 //! itself is the empty path. Names need not be UTF-8.
 
-use braid_layout::{
-    ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, VolumeId, version::Lease,
-};
+use braid_layout::{ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, VolumeId, version::Lease};
 
 use crate::capability::{Capability, Key};
 use crate::refusal::Refusal;
@@ -291,12 +289,21 @@ record! {
         live_bytes: u64,
         /// The drive has started anew since its last heartbeat.
         restarted: bool,
+        /// The highest epoch the drive has been told and has stored; 0: none yet. See [`HeartbeatReply::epoch`].
+        epoch: u64,
     }
 }
 record! {
     /// The drive may serve for `lease_ms` from when it sent the heartbeat.
-    pub struct HeartbeatReply { lease_ms: u32, /// It was replaced, and serves no more.
-        replaced: bool }
+    pub struct HeartbeatReply {
+        /// The lease's length, in milliseconds, counted from when the drive *sent* the heartbeat (PROTOCOL R8).
+        lease_ms: u32,
+        /// It was replaced, and serves no more.
+        replaced: bool,
+        /// Rises whenever the manager marks the drive out. Higher than what the drive sent: it was out since, and serves no
+        /// object before that object was fenced anew (PROTOCOL R8, section 7); it stores the epoch before it serves.
+        epoch: u64,
+    }
 }
 record! {
     /// `new` takes the place of `old` in every layout; its columns join, empty, and must be rebuilt.

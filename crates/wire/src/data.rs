@@ -1,15 +1,35 @@
-//! Messages with drives (PROTOCOL section 3 and the object interface).
+//! Messages with drives (PROTOCOL section 3, and the object interface of NASD, section 3).
 //!
 //! The body of a request is [`Authority`](crate::capability::Authority) followed by the arguments declared here; the body of
 //! a reply is [`ReplyHead`] followed by its arguments. A unit's bytes are the frame's payload; their checksums are in the
-//! arguments. `g`, set and joining travel in every request's capability.
+//! arguments. `g`, set and joining travel in every request's capability, and `g` in every reply's head.
+//!
+//! Units, unless a field says otherwise: `unit` is the index of a unit in its object (the stripe), `from` and `to` are
+//! bytes in that unit, `to` exclusive; times are manager time in milliseconds; sizes are bytes.
+//!
+//! Requests that only the manager makes carry its `term`; a drive refuses one lower than the highest it has seen.
 
-use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version,
+};
+use sha2::{Digest, Sha256};
 
+use crate::capability::Binding;
+use crate::codec::Wire;
+use crate::frame::REPLY_BIT;
 use crate::refusal::Refusal;
 
 /// The kind number of [`Hello`], the first frame of every connection, sent by the side that accepts.
 pub const HELLO: u16 = 0x0001;
+/// The kind number of the frame that comes in place of a hello when the peer takes no connection now; its body is a
+/// [`Refusal`] with [`Reason::Busy`](crate::Reason::Busy) or [`Reason::Closing`](crate::Reason::Closing).
+pub const HELLO_REFUSED: u16 = HELLO | REPLY_BIT;
+/// Most units that one [`Versions`] may ask for.
+pub const VERSIONS_UNITS_MAX: usize = 4096;
+/// Most units that one [`FenceReply`] lists.
+pub const FENCE_UNITS_MAX: usize = 65_536;
+/// Most opaque bytes among an object's attributes.
+pub const OPAQUE_BYTES_MAX: usize = 4096;
 
 choice! {
     /// Who accepts connections here.
@@ -22,7 +42,8 @@ choice! {
 }
 
 record! {
-    /// The first frame of every connection.
+    /// The first frame of every connection, request number 0, no payload. Its layout and the frame header's never change,
+    /// in any version, so that any two builds can find out what they have in common.
     pub struct Hello {
         /// Who is here.
         role: PeerRole,
@@ -31,13 +52,22 @@ record! {
         /// Highest wire version spoken.
         version_max: u16,
         /// The cluster.
-        cluster: braid_layout::ClusterId,
+        cluster: ClusterId,
         /// The drive; zero for the manager.
         drive: DriveId,
-        /// Optional abilities, one bit each; none is defined yet.
+        /// Optional abilities, one bit each; none is defined yet. Bits that the asker does not know are ignored.
         features: u64,
-        /// This connection's challenge.
+        /// This connection's challenge: random, never used again.
         challenge: [u8; 16],
+    }
+}
+
+impl Hello {
+    /// What the MACs and proofs of this connection are bound to: all of the hello, so that nobody on the way can alter
+    /// the versions, features or role it offers (a downgrade) and stay unnoticed.
+    pub fn binding(&self) -> Binding {
+        let digest = Sha256::new().chain_update(b"braid hello\0").chain_update(self.to_bytes()).finalize();
+        Binding(*digest.first_chunk().expect("SHA-256 has 32 bytes"))
     }
 }
 
@@ -46,8 +76,9 @@ record! {
     pub struct ReplyHead {
         /// The object's generation at the drive (zero where there is no object).
         g: Generation,
-        /// Over the reply's arguments, under the private part of the request's capability; zeros where a refusal
-        /// comes before the capability was found good.
+        /// Over `g` and the reply, under the private part of the request's capability, see
+        /// [`Key::reply_mac`](crate::capability::Key::reply_mac); zeros where a refusal comes before the capability was found
+        /// good.
         mac: [u8; 16],
     }
 }
@@ -67,7 +98,7 @@ record! {
     /// find its sisters (deltas, later) and a survivor's disk can be read without the manager.
     pub struct ColumnMap {
         /// The file.
-        file: braid_layout::FileId,
+        file: FileId,
         /// Index of the segment in the file's layout.
         segment: u32,
         /// Scheme number (see `braid_layout::Scheme`).
@@ -80,10 +111,19 @@ record! {
         unit_bytes: u32,
         /// The column this object holds.
         column: Column,
-        /// The drive of each column.
+        /// The drive of each column: `k + m`.
         drives: Vec<DriveId>,
-        /// The object of each column.
+        /// The object of each column: `k + m`.
         objects: Vec<ObjectId>,
+    }
+}
+
+impl ColumnMap {
+    /// The first half of the map's SHA-256: what [`Capability::map`](crate::capability::Capability::map) binds a creation to.
+    pub fn digest(&self) -> [u8; 16] {
+        let digest =
+            Sha256::new().chain_update(b"braid column map\0").chain_update(self.to_bytes()).finalize();
+        *digest.first_chunk().expect("SHA-256 has 32 bytes")
     }
 }
 
@@ -106,9 +146,9 @@ record! {
         stored_bytes: u64,
         /// Manager time of creation, in milliseconds.
         created_ms: u64,
-        /// Manager time of the last change.
+        /// Manager time of the last change, in milliseconds.
         modified_ms: u64,
-        /// The manager's, uninterpreted; at most 4 KiB.
+        /// The manager's, uninterpreted; at most [`OPAQUE_BYTES_MAX`].
         opaque: Vec<u8>,
     }
 }
@@ -138,13 +178,13 @@ record! {
 }
 
 record! {
-    /// What a unit holds, version by version.
+    /// What a unit holds, version by version (PROTOCOL section 2).
     pub struct UnitState {
         /// The unit's index.
         unit: u64,
-        /// The settled version.
+        /// The settled version; zero: never written.
         settled: Version,
-        /// The settled version's cover, one per data column, if the column is parity in this stripe.
+        /// The settled version's cover, one per data column, if the column is parity in this stripe; else empty.
         cover: Vec<Version>,
         /// The pending stamp, if any.
         pending: Option<PendingState>,
@@ -164,7 +204,7 @@ record! {
         stamp: Version,
         /// Columns it touches.
         columns: ColumnMask,
-        /// Its cover, parity columns only.
+        /// Its cover, parity columns only; else empty.
         cover: Vec<Version>,
     }
 }
@@ -180,7 +220,8 @@ record! {
 }
 
 record! {
-    /// A stripe's stamps, by name, to roll forward and back.
+    /// A stripe's stamps, by name, to roll forward and back. Stamps that the column does not have pending are ignored, so
+    /// that a repeated or late verdict touches nothing newer.
     pub struct UnitVerdict {
         /// The unit's index.
         unit: u64,
@@ -194,32 +235,46 @@ record! {
 }
 
 record! {
-    /// Creates the component object. Carries what a fence carries (in the capability). Idempotent.
-    pub struct Create { at: Address, attributes: Attributes }
+    /// Creates the component object. Carries what a fence carries (in the capability). Idempotent. The drive takes object
+    /// version, `g`, set and joining from the capability; of the attributes it keeps map, opaque and times.
+    pub struct Create {
+        /// The object.
+        at: Address,
+        /// Its first attributes; the map must be the one that the capability binds, if it binds one.
+        attributes: Attributes,
+    }
 }
 record! {
     /// Removes the object and frees its space. Removing what is not there succeeds.
-    pub struct Remove { at: Address }
+    pub struct Remove {
+        /// The object.
+        at: Address,
+        /// The manager's term.
+        term: u64,
+    }
 }
 record! {
     /// Reads part of one unit.
     pub struct Read {
+        /// The object.
         at: Address,
         /// The unit's index: the stripe.
         unit: u64,
         /// First byte, in the unit.
         from: u32,
-        /// One past the last byte; at most the unit.
+        /// One past the last byte; above `from`, at most the unit.
         to: u32,
+        /// Which version.
         want: Want,
-        /// For [`Want::Exactly`]: the version of a data unit (one entry) or the cover of a parity unit (k entries).
+        /// For [`Want::Exactly`]: the version of a data unit (one entry) or the cover of a parity unit (k entries); else
+        /// empty.
         exactly: Vec<Version>,
     }
 }
 record! {
     /// The bytes of a read are the frame's payload: the data extents' bytes, one after another.
     pub struct ReadReply {
-        /// Version of the bytes.
+        /// Version of the bytes; zero: never written, all of it a hole.
         version: Version,
         /// Whether it is pending: the drive does not know that it is settled.
         pending: bool,
@@ -227,25 +282,30 @@ record! {
         columns: ColumnMask,
         /// Parity units: the version of each data column counted in; empty for data units.
         cover: Vec<Version>,
-        /// Together they are the range asked for.
+        /// Together they are the range asked for, in order, without gaps.
         extents: Vec<Extent>,
-        /// CRC32C of each block of each data extent, cut at multiples of 4 KiB of the unit.
+        /// CRC32C of each block of each data extent, cut at multiples of 4 KiB of the unit. The reader verifies.
         crcs: Vec<u32>,
     }
 }
 record! {
-    /// A stripe write's part for one column.
+    /// A stripe write's part for one column. The bytes are the payload.
     pub struct StripeWrite {
+        /// The object.
         at: Address,
         /// The unit's index: the stripe.
         unit: u64,
         /// First byte, in the unit.
         from: u32,
-        /// One past the last byte.
+        /// One past the last byte; above `from`, at most the unit.
         to: u32,
-        /// The range becomes a hole: there is no payload.
+        /// The range becomes a hole: there is no payload, and `crcs` is empty.
         hole: bool,
-        /// The version of the whole stripe write.
+        /// Rebuild and catch-up (PROTOCOL section 7), to a joining column only: the version is settled elsewhere already;
+        /// it becomes the unit's whole settled content, below a newer pending one (the store's `Standing::Settled`).
+        install: bool,
+        /// The version of the whole stripe write. Its lease is the capability's, unless `install`: then it is the version
+        /// that the other columns hold.
         stamp: Version,
         /// Touched data columns and all parity columns, in the set or out.
         columns: ColumnMask,
@@ -262,38 +322,62 @@ record! {
     }
 }
 record! {
-    /// A write to one unit through its data drive, which owes the parity drives the delta.
+    /// A write to one unit through its data drive, which owes the parity drives the delta. The bytes are the payload.
     pub struct UnitWrite {
+        /// The object.
         at: Address,
+        /// The unit's index: the stripe.
         unit: u64,
+        /// First byte, in the unit.
         from: u32,
+        /// One past the last byte; above `from`, at most the unit.
         to: u32,
+        /// The range becomes a hole: there is no payload, and `crcs` is empty.
         hole: bool,
+        /// The writer.
         client: u64,
+        /// The writer's operation number: the same when the write is repeated (PROTOCOL C4).
         operation: u64,
-        /// Given by the client under an exclusive lease only.
+        /// Given by the client under an exclusive lease only; absent, the drive makes the version.
         stamp: Option<Version>,
+        /// Everything of this lease below this stamp is settled.
         settled_below: Version,
+        /// CRC32C of each block of the payload.
         crcs: Vec<u32>,
+        /// The writer repeats none of its operations below this number: their dedup entries may go.
+        watermark: u64,
     }
 }
 record! {
-    /// Old xor new of a unit write, from its data drive to a parity drive.
+    /// Old xor new of a unit write, from its data drive to a parity drive. The bytes are the payload. Its capability names
+    /// the sender (`holder`), is for the whole partition, and carries no `g`: the file's is a field here.
     pub struct Delta {
+        /// The parity object.
         at: Address,
+        /// The unit's index: the stripe.
         unit: u64,
+        /// First byte, in the unit.
         from: u32,
+        /// One past the last byte; above `from`, at most the unit.
         to: u32,
-        /// The data column.
+        /// The data column; its drive in the object's column map must be the capability's holder.
         column: Column,
         /// The version it was made on.
         from_version: Version,
         /// The version it makes.
         to_version: Version,
+        /// The writer.
         client: u64,
+        /// The writer's operation number.
         operation: u64,
+        /// Everything of this column up to and with this version is settled: may be folded in.
         settled_to: Version,
+        /// CRC32C of each block of the payload.
         crcs: Vec<u32>,
+        /// The generation that the sender was last told; a drive with another refuses.
+        g: Generation,
+        /// The writer repeats none of its operations below this number.
+        watermark: u64,
     }
 }
 record! {
@@ -308,55 +392,118 @@ record! {
 record! {
     /// Asks what units hold.
     pub struct Versions {
+        /// The object.
         at: Address,
-        /// Unit indices, at most 4096.
+        /// Unit indices, ascending, at most [`VERSIONS_UNITS_MAX`].
         units: Vec<u64>,
     }
 }
 record! {
-    /// Answer of [`Versions`].
-    pub struct VersionsReply { units: Vec<UnitState> }
+    /// Answer of [`Versions`]: the first so many of the units asked for, at least one if any was asked for. The asker asks
+    /// again for the rest.
+    pub struct VersionsReply {
+        /// One per unit, in the order asked.
+        units: Vec<UnitState>,
+    }
 }
 record! {
     /// Everything of the capability's lease up to and with this stamp is settled.
-    pub struct Retire { at: Address, settled_to: Version, /// Answer when durable.
-        durable: bool }
+    pub struct Retire {
+        /// The object.
+        at: Address,
+        /// The highest settled stamp, inclusive.
+        settled_to: Version,
+        /// Answer when durable; else at once.
+        durable: bool,
+        /// The writer whose watermark follows; 0: none.
+        client: u64,
+        /// That writer repeats none of its operations below this number.
+        watermark: u64,
+    }
 }
 record! {
-    /// Stores the capability's g, set and joining; from now on everything older is refused.
-    pub struct Fence { at: Address, term: u64 }
+    /// Stores the capability's g, set and joining; from now on everything older is refused. Answered when durable and
+    /// drained (PROTOCOL R7). Repeated with the same g it changes nothing and lists again.
+    pub struct Fence {
+        /// The object.
+        at: Address,
+        /// The manager's term.
+        term: u64,
+        /// List unsettled units from this index on; 0 first, then one past the last listed while there are more.
+        units_from: u64,
+    }
 }
 record! {
-    /// Units with unsettled versions, at most 65,536; `more` if there are others.
-    pub struct FenceReply { unsettled: Vec<u64>, more: bool }
+    /// Answer of [`Fence`].
+    pub struct FenceReply {
+        /// Units with unsettled versions, ascending, at most [`FENCE_UNITS_MAX`].
+        unsettled: Vec<u64>,
+        /// There are others above the last.
+        more: bool,
+    }
 }
 record! {
-    /// Rolls stamps forward and back.
-    pub struct Verdict { at: Address, term: u64, units: Vec<UnitVerdict> }
+    /// Rolls stamps forward and back. Answered when durable.
+    pub struct Verdict {
+        /// The object.
+        at: Address,
+        /// The manager's term.
+        term: u64,
+        /// One per unit; a long verdict is sent in several messages.
+        units: Vec<UnitVerdict>,
+    }
 }
 record! {
     /// A column joins: it takes writes and is brought up to date from the sources.
-    pub struct Join { at: Address, term: u64, sources: Vec<DriveId> }
+    pub struct Join {
+        /// The object.
+        at: Address,
+        /// The manager's term.
+        term: u64,
+        /// Drives of ready columns to read a cut from.
+        sources: Vec<DriveId>,
+    }
 }
 record! {
-    /// A drive says that a joining column is caught up.
-    pub struct Ready { at: Address }
+    /// The manager lists a caught-up column as ready, from the capability's g on.
+    pub struct Ready {
+        /// The object.
+        at: Address,
+        /// The manager's term.
+        term: u64,
+    }
 }
 record! {
     /// Everything acknowledged before is durable when this is answered.
-    pub struct Flush { at: Address }
+    pub struct Flush {
+        /// The object.
+        at: Address,
+    }
 }
 record! {
     /// Asks for an object's attributes.
-    pub struct GetAttributes { at: Address }
+    pub struct GetAttributes {
+        /// The object.
+        at: Address,
+    }
 }
 record! {
     /// Sets the opaque bytes and the logical version.
-    pub struct SetAttributes { at: Address, object_version: u32, opaque: Vec<u8> }
+    pub struct SetAttributes {
+        /// The object.
+        at: Address,
+        /// The new logical version: not below the present one. A bump revokes every capability.
+        object_version: u32,
+        /// The new opaque bytes, at most [`OPAQUE_BYTES_MAX`].
+        opaque: Vec<u8>,
+        /// The manager's term.
+        term: u64,
+    }
 }
 record! {
     /// Lists a partition's objects.
     pub struct List {
+        /// The partition.
         partition: PartitionId,
         /// Those above this number.
         after: ObjectId,
@@ -366,31 +513,76 @@ record! {
 }
 record! {
     /// Object numbers, ascending.
-    pub struct ListReply { objects: Vec<ObjectId> }
+    pub struct ListReply {
+        /// The objects.
+        objects: Vec<ObjectId>,
+    }
 }
 record! {
     /// Creates a partition. Idempotent.
-    pub struct PartitionCreate { partition: PartitionId, quota_bytes: u64, key_epoch: u32 }
+    pub struct PartitionCreate {
+        /// Its number; not 0.
+        partition: PartitionId,
+        /// Bytes of log that it may hold; 0: no quota.
+        quota_bytes: u64,
+        /// The epoch of its newer working key, from 1.
+        key_epoch: u32,
+        /// The manager's term.
+        term: u64,
+    }
 }
 record! {
     /// Sets a partition's quota and key epoch (rotates its working keys).
-    pub struct PartitionSet { partition: PartitionId, quota_bytes: u64, key_epoch: u32 }
+    pub struct PartitionSet {
+        /// Its number.
+        partition: PartitionId,
+        /// Bytes of log that it may hold; 0: no quota.
+        quota_bytes: u64,
+        /// The epoch of its newer working key; not below the present one.
+        key_epoch: u32,
+        /// The manager's term.
+        term: u64,
+    }
 }
 record! {
     /// Removes an empty partition. Removing what is not there succeeds.
-    pub struct PartitionRemove { partition: PartitionId }
+    pub struct PartitionRemove {
+        /// Its number.
+        partition: PartitionId,
+        /// The manager's term.
+        term: u64,
+    }
 }
 record! {
     /// Lists partitions.
-    pub struct PartitionList { after: PartitionId, limit: u32 }
+    pub struct PartitionList {
+        /// Those above this number.
+        after: PartitionId,
+        /// At most this many; the drive may return fewer, and none only at the end.
+        limit: u32,
+    }
 }
 record! {
     /// A partition.
-    pub struct PartitionRow { partition: PartitionId, quota_bytes: u64, used_bytes: u64, objects: u64, key_epoch: u32 }
+    pub struct PartitionRow {
+        /// Its number.
+        partition: PartitionId,
+        /// Bytes of log that it may hold; 0: no quota.
+        quota_bytes: u64,
+        /// Bytes of log that it holds.
+        used_bytes: u64,
+        /// Objects in it.
+        objects: u64,
+        /// The epoch of its newer working key.
+        key_epoch: u32,
+    }
 }
 record! {
     /// Partitions, ascending.
-    pub struct PartitionListReply { partitions: Vec<PartitionRow> }
+    pub struct PartitionListReply {
+        /// The partitions.
+        partitions: Vec<PartitionRow>,
+    }
 }
 record! {
     /// Asks for the drive's figures.
@@ -399,6 +591,7 @@ record! {
 record! {
     /// The drive's figures.
     pub struct StatReply {
+        /// The drive.
         drive: DriveId,
         /// Bytes it may store.
         capacity_bytes: u64,
@@ -406,8 +599,11 @@ record! {
         used_bytes: u64,
         /// Bytes of log that a read could return.
         live_bytes: u64,
+        /// Segments of log.
         segments: u64,
+        /// Objects.
         objects: u64,
+        /// Partitions.
         partitions: u64,
         /// Bytes served to readers since the start.
         read_bytes: u64,
@@ -449,7 +645,7 @@ message_set! {
         Verdict(Verdict) = 0x0109,
         /// A column joins.
         Join(Join) = 0x010a,
-        /// A column is caught up.
+        /// A caught-up column is ready.
         Ready(Ready) = 0x010b,
         /// Durable.
         Flush(Flush) = 0x010c,

@@ -61,7 +61,9 @@ pub enum FrameError {
         computed: u32,
     },
     /// A body or payload longer than is allowed.
-    #[error("frame of {body_bytes} + {payload_bytes} bytes is over the bound of {BODY_BYTES_MAX} + {PAYLOAD_BYTES_MAX}")]
+    #[error(
+        "frame of {body_bytes} + {payload_bytes} bytes is over the bound of {BODY_BYTES_MAX} + {PAYLOAD_BYTES_MAX}"
+    )]
     Oversized {
         /// Body claimed.
         body_bytes: u32,

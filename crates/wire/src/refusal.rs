@@ -101,6 +101,14 @@ record! {
     }
 }
 
+impl Reason {
+    /// Whether a drive may give this reason without proof, before it has found the capability good. An asker must take no
+    /// other reason without proof: "no such object", say, reads as zeros.
+    pub fn needs_no_proof(self) -> bool {
+        matches!(self, Reason::Malformed | Reason::Forged | Reason::Busy | Reason::Closing)
+    }
+}
+
 impl Refusal {
     /// A refusal with this detail.
     pub fn new(reason: Reason, detail: impl Into<String>) -> Refusal {

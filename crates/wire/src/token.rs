@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use braid_layout::{ClusterId, DriveId};
 
-use crate::capability::{Challenge, Key};
+use crate::capability::{Binding, Challenge, Key};
 use crate::codec::Wire;
 
 choice! {
@@ -40,19 +40,25 @@ pub struct Token {
 pub struct BadToken;
 
 impl Token {
-    /// The asker's proof: it knows the secret, here and now.
-    pub fn asker_proof(secret: &Key, challenge: &Challenge, nonce: &Challenge, standing: Standing, drive: DriveId) -> [u8; 32] {
-        secret.hmac(&[b"braid asker\0", challenge, nonce, &standing.to_bytes(), &drive.to_bytes()])
+    /// The asker's proof: it knows the secret, here and now, and saw this hello.
+    pub fn asker_proof(
+        secret: &Key,
+        binding: &Binding,
+        nonce: &Challenge,
+        standing: Standing,
+        drive: DriveId,
+    ) -> [u8; 32] {
+        secret.hmac(&[b"braid asker\0", &binding.0, nonce, &standing.to_bytes(), &drive.to_bytes()])
     }
 
     /// The manager's proof in return.
-    pub fn manager_proof(secret: &Key, challenge: &Challenge, nonce: &Challenge) -> [u8; 32] {
-        secret.hmac(&[b"braid manager\0", challenge, nonce])
+    pub fn manager_proof(secret: &Key, binding: &Binding, nonce: &Challenge) -> [u8; 32] {
+        secret.hmac(&[b"braid manager\0", &binding.0, nonce])
     }
 
     /// The master key of a drive that joins in this session: both sides derive it, neither sends it.
-    pub fn master_key(secret: &Key, challenge: &Challenge, nonce: &Challenge, drive: DriveId) -> Key {
-        Key::new(secret.hmac(&[b"braid master\0", challenge, nonce, &drive.to_bytes()]))
+    pub fn master_key(secret: &Key, binding: &Binding, nonce: &Challenge, drive: DriveId) -> Key {
+        Key::new(secret.hmac(&[b"braid master\0", &binding.0, nonce, &drive.to_bytes()]))
     }
 
     /// The secret of a joined drive's own sessions.

@@ -1,0 +1,218 @@
+//! What makes requests and replies unforgeable: their MACs, and the bodies that carry them.
+//!
+//! | MAC | under | over, after its label |
+//! |---|---|---|
+//! | request | the capability's private part | binding 16, nonce 16, kind 2, request 8, payload_bytes 4, sequence 8, arguments |
+//! | reply | the same | the request's MAC 16, kind 2, request 8, payload_bytes 4, g 4, arguments |
+//!
+//! What follows: a request is good on one connection (the binding has the drive's challenge and all of its hello), once (the
+//! sequence number must rise there), and as itself only. A reply is good for one request only: it covers the request's MAC,
+//! and that the asker's nonce, so that neither a recorded reply nor one to another request passes. Neither can be taken for
+//! the other (labels).
+
+use braid_layout::Generation;
+
+use crate::capability::{Authority, Binding, Challenge, Key, Mac, first_half, mac_equal};
+use crate::codec::{DecodeError, Wire};
+use crate::control::Grant;
+use crate::data::{DriveReply, DriveRequest, Hello, ReplyHead};
+use crate::frame::FrameHeader;
+
+/// The asker's side of one connection to a drive: numbers and seals its requests.
+#[derive(Debug, Clone)]
+pub struct Asker {
+    binding: Binding,
+    nonce: Challenge,
+    sequence: u64,
+}
+
+/// What an asker must remember of a request to check the reply to it.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    private: Key,
+    request: u64,
+    mac: Mac,
+}
+
+/// What a drive must remember of a request to seal the reply to it.
+#[derive(Debug, Clone)]
+pub struct ReplySeal {
+    request: u64,
+    /// `None`: the request was not found good, and the reply goes without proof.
+    proof: Option<(Key, Mac)>,
+}
+
+/// Why a frame is not the reply to a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyError {
+    /// Its request number is another's.
+    #[error("reply to request {found}; expected {expected}")]
+    Request {
+        /// In the frame.
+        found: u64,
+        /// Of the request.
+        expected: u64,
+    },
+    /// Its MAC is not the drive's, or it has none and is not a refusal that may go without.
+    #[error("the reply's MAC is not the drive's: forged, or damaged on its way")]
+    Forged,
+    /// It cannot be decoded.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
+
+/// The parts of a frame's header that a MAC covers.
+#[derive(Debug, Clone, Copy)]
+struct Facts {
+    kind: u16,
+    request: u64,
+    payload_bytes: u32,
+}
+
+impl Asker {
+    /// On the connection that began with `hello`; `nonce` is random and never used again.
+    pub fn new(hello: &Hello, nonce: Challenge) -> Asker {
+        Asker { binding: hello.binding(), nonce, sequence: 0 }
+    }
+
+    /// The body of a request, appended to `body`, and what to keep for its reply. Requests must be sent in the order in
+    /// which they were sealed. `request` is the frame's request number.
+    pub fn seal(
+        &mut self,
+        grant: &Grant,
+        request: u64,
+        message: &DriveRequest,
+        payload_bytes: u32,
+        body: &mut Vec<u8>,
+    ) -> Asked {
+        self.sequence += 1;
+        let mut arguments = Vec::new();
+        message.put_body(&mut arguments);
+        let facts = Facts { kind: message.kind(), request, payload_bytes };
+        let (nonce, sequence) = (self.nonce, self.sequence);
+        let mac = request_mac(&grant.private, &self.binding, &nonce, facts, sequence, &arguments);
+        let capability = grant.capability.clone();
+        body.reserve(Authority::BYTES_MIN + arguments.len());
+        Authority { capability, sequence, nonce, mac }.put(body);
+        body.extend_from_slice(&arguments);
+        Asked { private: grant.private.clone(), request, mac }
+    }
+}
+
+impl Asked {
+    /// The request's number.
+    pub fn request(&self) -> u64 {
+        self.request
+    }
+
+    /// Checks that the frame is the drive's reply to this request, and decodes it. A refusal without proof is let through
+    /// only if its reason [needs none](crate::Reason::needs_no_proof).
+    pub fn open(&self, header: &FrameHeader, body: &[u8]) -> Result<(ReplyHead, DriveReply), ReplyError> {
+        if header.request != self.request {
+            return Err(ReplyError::Request { found: header.request, expected: self.request });
+        }
+        let mut arguments = body;
+        let head = ReplyHead::take(&mut arguments)?;
+        let facts = Facts { kind: header.kind, request: self.request, payload_bytes: header.payload_bytes };
+        if mac_equal(&reply_mac(&self.private, &self.mac, facts, head.g, arguments), &head.mac) {
+            return Ok((head, DriveReply::from_body(header.kind, arguments)?));
+        }
+        if head.mac == Mac::default() && head.g == Generation(0) && header.payload_bytes == 0 {
+            if let Ok(reply @ DriveReply::Refused(_)) = DriveReply::from_body(header.kind, arguments) {
+                if matches!(&reply, DriveReply::Refused(refusal) if refusal.reason.needs_no_proof()) {
+                    return Ok((head, reply));
+                }
+            }
+        }
+        Err(ReplyError::Forged)
+    }
+}
+
+impl ReplySeal {
+    /// For a request that was not found good.
+    pub(crate) fn without_proof(request: u64) -> ReplySeal {
+        ReplySeal { request, proof: None }
+    }
+
+    /// For a request whose MAC is right.
+    pub(crate) fn proven(request: u64, private: Key, mac: Mac) -> ReplySeal {
+        ReplySeal { request, proof: Some((private, mac)) }
+    }
+
+    /// The request's number, for the reply's frame.
+    pub fn request(&self) -> u64 {
+        self.request
+    }
+
+    /// Whether the reply will carry a proof.
+    pub fn is_proven(&self) -> bool {
+        self.proof.is_some()
+    }
+
+    /// The body of the reply. `g` is the drive's generation of the object, zero where there is none; it stays zero where the
+    /// reply goes without proof.
+    pub fn seal(&self, g: Generation, reply: &DriveReply, payload_bytes: u32) -> Vec<u8> {
+        let mut arguments = Vec::new();
+        reply.put_body(&mut arguments);
+        let facts = Facts { kind: reply.kind(), request: self.request, payload_bytes };
+        let head = match &self.proof {
+            Some((private, mac)) => ReplyHead { g, mac: reply_mac(private, mac, facts, g, &arguments) },
+            None => ReplyHead { g: Generation(0), mac: Mac::default() },
+        };
+        let mut body = Vec::with_capacity(ReplyHead::BYTES_MIN + arguments.len());
+        head.put(&mut body);
+        body.extend_from_slice(&arguments);
+        body
+    }
+}
+
+/// Splits a request's body into its authority and its arguments. The MAC is not checked here.
+pub fn split(body: &[u8]) -> Result<(Authority, &[u8]), DecodeError> {
+    let mut arguments = body;
+    let authority = Authority::take(&mut arguments)?;
+    Ok((authority, arguments))
+}
+
+/// The MAC that a request with this header and authority must carry under this private part.
+pub fn expected_mac(
+    private: &Key,
+    binding: &Binding,
+    header: &FrameHeader,
+    authority: &Authority,
+    arguments: &[u8],
+) -> Mac {
+    let facts = Facts { kind: header.kind, request: header.request, payload_bytes: header.payload_bytes };
+    request_mac(private, binding, &authority.nonce, facts, authority.sequence, arguments)
+}
+
+fn request_mac(
+    private: &Key,
+    binding: &Binding,
+    nonce: &Challenge,
+    facts: Facts,
+    sequence: u64,
+    arguments: &[u8],
+) -> Mac {
+    first_half(&private.hmac(&[
+        b"braid request 1\0",
+        &binding.0,
+        nonce,
+        &facts.kind.to_le_bytes(),
+        &facts.request.to_le_bytes(),
+        &facts.payload_bytes.to_le_bytes(),
+        &sequence.to_le_bytes(),
+        arguments,
+    ]))
+}
+
+fn reply_mac(private: &Key, request_mac: &Mac, facts: Facts, g: Generation, arguments: &[u8]) -> Mac {
+    first_half(&private.hmac(&[
+        b"braid reply 1\0",
+        request_mac,
+        &facts.kind.to_le_bytes(),
+        &facts.request.to_le_bytes(),
+        &facts.payload_bytes.to_le_bytes(),
+        &g.to_bytes(),
+        arguments,
+    ]))
+}
