@@ -16,8 +16,10 @@ pub mod placement;
 pub mod scheme;
 pub mod version;
 
+pub use code::{Code, CodeError};
 pub use geometry::{Component, Layout, Piece, Role, Segment, Stripe};
 pub use id::{ClusterId, DriveId, FileId, ObjectId, PartitionId, VolumeId};
 pub use mask::{Column, ColumnMask};
+pub use placement::{Candidate, PlacementError, PlacementVersion};
 pub use scheme::{Scheme, SchemeError, Shape};
 pub use version::{Generation, Lease, Version};

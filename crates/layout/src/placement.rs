@@ -1,1 +1,194 @@
-//! placeholder
+//! Which drives a new file gets: a pure, versioned function of the file's number and the drives there are.
+//!
+//! Weighted rendezvous hashing: every drive draws a number from its own identity, the file's and its weight; the
+//! smallest draws are chosen ([`rank`]). The choice of columns is spread over failure domains: a drive whose host has
+//! fewer columns of this file goes before one whose host has more; among equals, the same for the next wider domain
+//! (rack), and so on; then the smaller draw. So
+//! - no two columns share a host as long as there are hosts enough, and else hosts have equally many as far as their
+//!   drives go; under that, the same holds for racks;
+//! - taking away a drive that was not chosen changes nothing, and neither does the order of the candidates;
+//! - taking away a chosen one puts exactly one other in the set of drives, whatever the domains, and it is the same one
+//!   that [`choose_beside`] gives for the lost column; adding a drive puts it in place of one, or changes nothing.
+//!
+//! (These hold because the cost, convex in the numbers of columns in nested domains, makes the choice a greedy basis of
+//! a valuated matroid; the tests try them on small clusters of every form.)
+//!
+//! The chosen drives are then put in an order that depends on none of their weights, so that no drive is the first
+//! column, which small files fill first, more often than others that are chosen as often. That order is for new files:
+//! columns of files that exist are replaced one by one, and the others stay.
+//!
+//! A version is for ever: same inputs, same drives, on every build. It uses integers only.
+
+mod rank;
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use crate::DriveId;
+use rank::{Rank, Use, hash};
+
+/// Which function chooses. Files keep the drives they got: a new version moves nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum PlacementVersion {
+    /// The one described above.
+    #[default]
+    V1 = 1,
+}
+
+/// A drive that may be chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// The drive.
+    pub drive: DriveId,
+    /// Its share of new files, relative to the other candidates: say, its capacity in GiB. 0 takes none.
+    pub weight: u32,
+    /// The domains that it fails with, the widest first, the host last: `["rack-2", "host-7"]`. A host's name counts
+    /// within its rack. Drives without any count as on one host.
+    pub domain: Vec<String>,
+}
+
+/// Why no drives were chosen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlacementError {
+    /// Fewer drives take new files than there are columns. Add drives or use a narrower scheme.
+    #[error("{width} columns need as many drives, but only {drives} on {hosts} hosts take new files")]
+    TooFew {
+        /// Columns asked for.
+        width: u8,
+        /// Drives that could be chosen: weight above 0, and not kept already.
+        drives: usize,
+        /// Hosts that they are on.
+        hosts: usize,
+    },
+    /// A drive is listed twice.
+    #[error("drive {drive} is listed twice")]
+    Twice {
+        /// The drive.
+        drive: DriveId,
+    },
+    /// The number is not a version's.
+    #[error("unknown placement version {0}")]
+    UnknownVersion(u8),
+}
+
+impl PlacementVersion {
+    /// The version with this number in a format.
+    pub fn from_number(number: u8) -> Result<PlacementVersion, PlacementError> {
+        match number {
+            1 => Ok(PlacementVersion::V1),
+            other => Err(PlacementError::UnknownVersion(other)),
+        }
+    }
+}
+
+/// The drives of the `width` columns of a new file, in the order of the columns. `seed` is the file's number.
+pub fn choose(
+    version: PlacementVersion,
+    seed: u64,
+    width: u8,
+    candidates: &[Candidate],
+) -> Result<Vec<DriveId>, PlacementError> {
+    choose_beside(version, seed, &[], width, candidates)
+}
+
+/// Drives for `count` more columns of a file that keeps columns on the drives `kept`: in place of lost ones, or for more
+/// copies. Kept drives count in their domains whatever their weight; a candidate that is kept already is passed over.
+/// With `seed` the file's number, this is the choice that keeps a file where [`choose`] would now put it.
+pub fn choose_beside(
+    version: PlacementVersion,
+    seed: u64,
+    kept: &[Candidate],
+    count: u8,
+    candidates: &[Candidate],
+) -> Result<Vec<DriveId>, PlacementError> {
+    let PlacementVersion::V1 = version;
+    refuse_twice(kept)?;
+    refuse_twice(candidates)?;
+    let mut usable: Vec<&Candidate> = candidates
+        .iter()
+        .filter(|candidate| candidate.weight > 0 && kept.iter().all(|kept| kept.drive != candidate.drive))
+        .collect();
+    if usable.len() < usize::from(count) {
+        let mut hosts: Vec<&[String]> = usable.iter().map(|candidate| candidate.domain.as_slice()).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        return Err(PlacementError::TooFew { width: count, drives: usable.len(), hosts: hosts.len() });
+    }
+    usable.sort_by_cached_key(|candidate| Rank::new(candidate.drive, candidate.weight, seed));
+    let mut chosen = take(kept, &usable, count);
+    chosen.sort_by_cached_key(|drive| (hash(*drive, seed, Use::Column), *drive));
+    Ok(chosen)
+}
+
+/// Takes `count` of the drives, which are in the order of their draws, the best first: each time the best draw among
+/// those whose domains have the fewest columns so far.
+fn take(kept: &[Candidate], usable: &[&Candidate], count: u8) -> Vec<DriveId> {
+    let mut columns = Columns::new(kept, usable);
+    let mut left: Vec<usize> = (0..usable.len()).collect();
+    let mut chosen = Vec::with_capacity(usize::from(count));
+    for _ in 0..count {
+        // The first of equals is the least: the best draw.
+        let least = left.iter().enumerate().min_by(|(_, a), (_, b)| columns.compare(**a, **b));
+        let (place, &candidate) = least.expect("there are enough drives");
+        left.remove(place);
+        columns.count(candidate);
+        chosen.push(usable[candidate].drive);
+    }
+    chosen
+}
+
+/// How many columns of a file each domain has.
+struct Columns {
+    /// Per usable drive the domains it is in, as places in `counts`, its host first.
+    domains: Vec<Vec<usize>>,
+    counts: Vec<u32>,
+}
+
+impl Columns {
+    fn new(kept: &[Candidate], usable: &[&Candidate]) -> Columns {
+        let levels =
+            usable.iter().copied().chain(kept).map(|candidate| candidate.domain.len()).max().unwrap_or(0);
+        let mut places = BTreeMap::new();
+        let mut domains_of = |candidate| -> Vec<usize> {
+            (0..levels)
+                .map(|level| {
+                    let next = places.len();
+                    *places.entry((level, domain(candidate, level))).or_insert(next)
+                })
+                .collect()
+        };
+        let domains = usable.iter().map(|candidate| domains_of(candidate)).collect();
+        let of_kept: Vec<usize> = kept.iter().flat_map(&mut domains_of).collect();
+        let mut counts = vec![0; places.len()];
+        of_kept.iter().for_each(|place| counts[*place] += 1);
+        Columns { domains, counts }
+    }
+
+    fn count(&mut self, candidate: usize) {
+        for place in &self.domains[candidate] {
+            self.counts[*place] += 1;
+        }
+    }
+
+    /// By the columns on their hosts, then in their racks, and so on.
+    fn compare(&self, a: usize, b: usize) -> Ordering {
+        let around = |candidate: usize| self.domains[candidate].iter().map(|place| self.counts[*place]);
+        around(a).cmp(around(b))
+    }
+}
+
+/// The domain that a drive is in at a level: 0 its host, 1 the rack, and so on. Drives with fewer domains than others
+/// share a nameless one above.
+fn domain(candidate: &Candidate, level: usize) -> &[String] {
+    &candidate.domain[..candidate.domain.len().saturating_sub(level)]
+}
+
+fn refuse_twice(candidates: &[Candidate]) -> Result<(), PlacementError> {
+    let mut drives: Vec<DriveId> = candidates.iter().map(|candidate| candidate.drive).collect();
+    drives.sort_unstable();
+    match drives.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(PlacementError::Twice { drive: pair[0] }),
+        None => Ok(()),
+    }
+}
