@@ -218,6 +218,13 @@ pub struct Arithmetic {
 /// What an arithmetic step does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
+    /// Bytes to where they lie together with others: a unit that must be written whole, from new and old parts.
+    Copy {
+        /// From here.
+        from: Operand,
+        /// To here.
+        into: Place,
+    },
     /// Parity from all data.
     Encode {
         /// The `k` data units, in order.

@@ -11,6 +11,7 @@
 //!
 //! It knows no socket, clock, file or thread, and nothing of messages.
 
+pub mod compile;
 pub mod ir;
 pub mod request;
 

@@ -115,6 +115,14 @@ pub enum PlanError {
         /// What the segment holds.
         segment: Range<u64>,
     },
+    /// The stripes are none, or past the segment's last.
+    #[error("stripes {}..{} are not in the segment's 0..{count}", stripes.start, stripes.end)]
+    Stripes {
+        /// What was asked.
+        stripes: Range<u64>,
+        /// How many stripes the segment has.
+        count: u64,
+    },
     /// More than one set may hold: the caller splits with [`parts`] or [`stripes_max`].
     #[error("{stripes} stripes are too many for one plan set: at most {max}")]
     TooLarge {

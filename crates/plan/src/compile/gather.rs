@@ -1,0 +1,167 @@
+//! Bytes of a stripe that are at hand, and how lost ones are made from `k` readable units.
+
+use std::ops::Range;
+
+use braid_layout::Role;
+
+use super::draft::Draft;
+use super::interval::{cut, holds, minus, total, union};
+use crate::ir::{InstructionId, Operand, Place, Step, Want};
+use crate::request::{PlanError, Target};
+
+/// Bytes `range` of the unit `role` lie in `place` once `id` is done.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    pub(super) role: Role,
+    pub(super) range: Range<u32>,
+    pub(super) place: Place,
+    pub(super) id: InstructionId,
+}
+
+/// What of a stripe is at hand.
+#[derive(Debug, Default)]
+pub(super) struct Gather {
+    pub(super) known: Vec<Known>,
+    /// The reads so far, with the unit that each reads.
+    pub(super) reads: Vec<(Role, InstructionId)>,
+}
+
+impl Gather {
+    /// Reads `range` of `role` into `into`.
+    pub(super) fn read(
+        &mut self,
+        target: &Target<'_>,
+        draft: &mut Draft,
+        role: Role,
+        range: &Range<u32>,
+        into: Place,
+        want: Want,
+    ) -> InstructionId {
+        let id = draft.read(target.column(draft.stripe, role), range, into, want);
+        self.known.push(Known { role, range: range.clone(), place: into, id });
+        self.reads.push((role, id));
+        id
+    }
+
+    /// Reads `range` of `role` into new scratch.
+    pub(super) fn read_scratch(
+        &mut self,
+        target: &Target<'_>,
+        draft: &mut Draft,
+        role: Role,
+        range: &Range<u32>,
+        want: Want,
+    ) -> InstructionId {
+        let into = draft.scratch(range);
+        self.read(target, draft, role, range, into, want)
+    }
+
+    /// The first read of `role`.
+    pub(super) fn read_of(&self, role: Role) -> Option<InstructionId> {
+        self.reads.iter().find(|(read, _)| *read == role).map(|(_, id)| *id)
+    }
+
+    /// The first read of any parity unit.
+    pub(super) fn parity_read(&self) -> Option<InstructionId> {
+        self.reads.iter().find(|(read, _)| matches!(read, Role::Parity(_))).map(|(_, id)| *id)
+    }
+
+    /// Where `range` of `role` lies, if it is at hand in one place.
+    pub(super) fn find(&self, role: Role, range: &Range<u32>) -> Option<(Place, InstructionId)> {
+        self.known.iter().find(|known| known.role == role && holds(&known.range, range)).map(|known| {
+            (known.place.part(range.start - known.range.start, range.end - range.start), known.id)
+        })
+    }
+
+    /// The ranges of `role` that are at hand.
+    pub(super) fn ranges(&self, role: Role) -> impl Iterator<Item = &Range<u32>> {
+        self.known.iter().filter(move |known| known.role == role).map(|known| &known.range)
+    }
+
+    /// Makes the bytes `wanted` of units that cannot be read, from the `k` readable units of which the most needed
+    /// bytes are at hand; what is not at hand of these is read into scratch.
+    pub(super) fn reconstruct(
+        &mut self,
+        target: &Target<'_>,
+        draft: &mut Draft,
+        wanted: &[(Role, Range<u32>, Place)],
+        want: Want,
+    ) -> Result<(), PlanError> {
+        let needed = union(wanted.iter().map(|(_, range, _)| range.clone()));
+        let have = self.choose(target, draft, wanted, &needed)?;
+        for &role in &have {
+            for range in &needed {
+                for missing in minus(range, self.ranges(role)) {
+                    self.read_scratch(target, draft, role, &missing, want);
+                }
+            }
+        }
+        for range in &needed {
+            let ends: Vec<Range<u32>> = have
+                .iter()
+                .flat_map(|&role| self.ranges(role))
+                .chain(wanted.iter().map(|(_, r, _)| r))
+                .cloned()
+                .collect();
+            for part in cut(range, ends.iter()) {
+                self.step(draft, &have, wanted, &part);
+            }
+        }
+        Ok(())
+    }
+
+    /// The `k` readable units that cost the fewest bytes; data before parity, lower before higher.
+    fn choose(
+        &self,
+        target: &Target<'_>,
+        draft: &Draft,
+        wanted: &[(Role, Range<u32>, Place)],
+        needed: &[Range<u32>],
+    ) -> Result<Vec<Role>, PlanError> {
+        let cost =
+            |role: Role| -> u64 { needed.iter().map(|range| total(&minus(range, self.ranges(role)))).sum() };
+        let mut there: Vec<(u64, Role)> = target
+            .data()
+            .chain(target.parity())
+            .filter(|&role| {
+                target.readable(draft.stripe, role) && wanted.iter().all(|(lost, ..)| *lost != role)
+            })
+            .map(|role| (cost(role), role))
+            .collect();
+        let k = usize::from(target.segment.shape.k());
+        if there.len() < k {
+            return Err(target.too_few(draft.stripe, target.health.readable()));
+        }
+        there.sort_by_key(|(cost, _)| *cost);
+        there.truncate(k);
+        Ok(there.into_iter().map(|(_, role)| role).collect())
+    }
+
+    /// One step, for `part`, which lies in one piece wherever it is at hand.
+    fn step(
+        &mut self,
+        draft: &mut Draft,
+        have: &[Role],
+        wanted: &[(Role, Range<u32>, Place)],
+        part: &Range<u32>,
+    ) {
+        let (mut operands, mut after) = (Vec::new(), Vec::new());
+        for &role in have {
+            let (place, id) = self.find(role, part).expect("every chosen unit's bytes were read above");
+            operands.push((role, Operand::Place(place)));
+            after.push(id);
+        }
+        let lost: Vec<(Role, Place)> = wanted
+            .iter()
+            .filter(|(_, range, _)| holds(range, part))
+            .map(|(role, range, place)| (*role, place.part(part.start - range.start, part.end - part.start)))
+            .collect();
+        let id = draft.step(part, after, Step::Reconstruct { have: operands, lost: lost.clone() });
+        self.known.extend(lost.into_iter().map(|(role, place)| Known {
+            role,
+            range: part.clone(),
+            place,
+            id,
+        }));
+    }
+}

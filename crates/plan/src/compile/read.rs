@@ -1,0 +1,66 @@
+//! Reads: every byte straight into the caller's buffer.
+//!
+//! A piece whose column can be read is read into its final place. Pieces of columns that cannot are made from `k` others
+//! of the stripe: first those that are asked for anyway, whose bytes lie in the caller's buffer already, then those of
+//! which the fewest bytes are wanted besides, into scratch, and of these only the bytes that the lost pieces need. On a
+//! mirror a copy is read in place of the data, into the caller's buffer. Bytes past the file's size are not taken for
+//! zeros here, as a reader cannot know them: a drive that has none answers with a hole, which costs nothing.
+
+use std::ops::Range;
+
+use braid_layout::{Piece, Role, Scheme, Stripe};
+
+use super::draft::Draft;
+use super::gather::Gather;
+use crate::ir::{Place, PlanSet, Strategy, Want};
+use crate::request::{PlanError, Request, Target};
+
+/// Reads the bytes `range` of the file into the caller's buffer, from byte `buffer` of it on. The caller has cut
+/// `range` at the file's size.
+pub fn read(target: &Target<'_>, range: Range<u64>, buffer: u64, want: Want) -> Result<PlanSet, PlanError> {
+    let stripes = target.check_range(&range)?;
+    let mut pieces = target.segment.pieces(range.clone()).peekable();
+    let drafts = stripes.map(Stripe).map(|stripe| {
+        let mut own = Vec::new();
+        while let Some(piece) = pieces.next_if(|piece| piece.stripe == stripe) {
+            let offset = buffer + (piece.file_offset - range.start);
+            own.push((piece, Place::User { offset, len: piece.len() }));
+        }
+        draft(target, stripe, &own, want)
+    });
+    target.finish(Request::Read { range: range.clone(), buffer }, drafts)
+}
+
+fn draft(
+    target: &Target<'_>,
+    stripe: Stripe,
+    pieces: &[(Piece, Place)],
+    want: Want,
+) -> Result<Draft, PlanError> {
+    let mut draft = Draft::new(stripe, Strategy::Direct);
+    let mut gather = Gather::default();
+    let mut lost = Vec::new();
+    for (piece, place) in pieces {
+        let (role, range) = (Role::Data(piece.data), piece.from..piece.to);
+        if target.readable(stripe, role) {
+            gather.read(target, &mut draft, role, &range, *place, want);
+        } else {
+            lost.push((role, range, *place));
+        }
+    }
+    if lost.is_empty() {
+        return Ok(draft);
+    }
+    if target.segment.shape.scheme() == Scheme::Raid1 {
+        draft.strategy = Strategy::Copy;
+        let copy = target.parity().find(|&role| target.readable(stripe, role));
+        let copy = copy.ok_or_else(|| target.too_few(stripe, target.health.readable()))?;
+        for (_, range, place) in &lost {
+            gather.read(target, &mut draft, copy, range, *place, want);
+        }
+        return Ok(draft);
+    }
+    draft.strategy = Strategy::Degraded;
+    gather.reconstruct(target, &mut draft, &lost, want)?;
+    Ok(draft)
+}

@@ -1,0 +1,253 @@
+//! Writes: per stripe the way that moves the fewest bytes, with stamps, columns and covers as PROTOCOL C2 has them.
+//!
+//! Which parity bytes change. A stripe write has one range per unit, and the ranges differ: the first unit's begins
+//! where the request does, the last one's ends where it does. Parity is written over their hull, from the lowest first
+//! byte to the highest last byte of any unit written; bytes of the hull that a unit does not get anew count as they
+//! are. Hence
+//! - *full stripe*: no live byte of the hull is left as it is. Nothing is read. "Live" is below the file's size; bytes
+//!   past it are zeros everywhere, so an append that fills or begins units reads nothing;
+//! - *reconstruct-write*: the live bytes of the hull that are not written are read, or made from `k` others where
+//!   their column is lost, and the parity is made from all ([`parity_anew`]);
+//! - *read-modify-write*: the old bytes of what is written, and the old parity over the hull ([`parity_changed`]).
+//!
+//! Lost columns need no further way: a touched one is not sent to, and its bytes live in the parity; an old byte that
+//! only it had is made from the others; a parity column that is out is not made.
+//!
+//! Versions of units that are not touched come with the bytes read; where no byte of such a unit is needed, one byte is
+//! read for the version's sake. A unit past the file's size that may have been written once (a truncation) is touched
+//! with a hole, which costs no read.
+//!
+//! A joining column may lack the bytes around those it is sent, and would later count as current by its version. So
+//! what it is sent is always the whole unit: the hull widens to the unit, and the unit is put together in scratch.
+
+mod parity_anew;
+mod parity_changed;
+
+use std::ops::Range;
+
+use braid_layout::{ColumnMask, Role, Stripe, Version};
+
+use super::draft::{Draft, mask};
+use crate::ir::{InstructionId, Op, Place, PlanSet, Source, Strategy, VersionOf};
+use crate::request::{Body, PlanError, Request, Target, Write};
+
+/// Writes `request`'s bytes, as stripe writes under an exclusive lease.
+pub fn write(target: &Target<'_>, request: Write) -> Result<PlanSet, PlanError> {
+    let stripes = target.check_range(&request.range)?;
+    let first = stripes.start;
+    let drafts = stripes.map(|stripe| {
+        let stamp = Version { n: request.stamp.n + (stripe - first), ..request.stamp };
+        Job::new(target, &request, Stripe(stripe), stamp).draft()
+    });
+    target.finish(Request::Write(request.clone()), drafts)
+}
+
+/// Writes `request`'s bytes as one unit write per unit, through the data drives. Operations are numbered from
+/// `operation`; stamps count on from the request's where `stamped` (an exclusive lease).
+pub fn unit_write(
+    target: &Target<'_>,
+    request: Write,
+    operation: u64,
+    stamped: Stamped,
+) -> Result<PlanSet, PlanError> {
+    let stripes = target.check_range(&request.range)?;
+    let first = stripes.start;
+    let mut next = operation;
+    let drafts = stripes.map(|stripe| {
+        let stamp = Version { n: request.stamp.n + (stripe - first), ..request.stamp };
+        let job = Job::new(target, &request, Stripe(stripe), stamp);
+        let mut draft = Draft::new(job.stripe, Strategy::UnitWrites);
+        for (data, written) in job.written() {
+            let column = target.column(job.stripe, Role::Data(data));
+            if !target.health.set.contains(column) {
+                return Err(PlanError::ColumnOut { column });
+            }
+            let op = Op::UnitWrite {
+                stripe: job.stripe,
+                from: written.range.start,
+                to: written.range.end,
+                bytes: written.source,
+                operation: next,
+                stamp: (stamped == Stamped::ByClient).then_some(stamp),
+            };
+            draft.instruction(column, Vec::new(), op);
+            next += 1;
+        }
+        Ok(draft)
+    });
+    target.finish(Request::Write(request.clone()), drafts)
+}
+
+/// Who makes the versions of unit writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stamped {
+    /// The client, under an exclusive lease.
+    ByClient,
+    /// The data drive, under a shared one.
+    ByDrive,
+}
+
+/// One stripe of a write, and what is known of it.
+struct Job<'a> {
+    target: &'a Target<'a>,
+    stripe: Stripe,
+    stamp: Version,
+    /// The `k` data units.
+    units: Vec<Unit>,
+    /// The bytes of the parity units that change.
+    hull: Range<u32>,
+}
+
+/// One data unit of the stripe.
+struct Unit {
+    /// What the request puts there.
+    written: Option<Written>,
+    /// Bytes before this may be other than zero.
+    live: u32,
+    /// The unit was never written.
+    fresh: bool,
+}
+
+#[derive(Clone)]
+struct Written {
+    range: Range<u32>,
+    source: Source,
+}
+
+/// A data unit's part of the stripe write.
+struct Touched {
+    data: u8,
+    written: Written,
+    after: Vec<InstructionId>,
+}
+
+/// A parity unit's part of the stripe write.
+struct Parity {
+    index: u8,
+    written: Written,
+    after: Vec<InstructionId>,
+    cover: Vec<VersionOf>,
+}
+
+impl<'a> Job<'a> {
+    fn new(target: &'a Target<'a>, request: &Write, stripe: Stripe, stamp: Version) -> Job<'a> {
+        let segment = target.segment;
+        let unit = u64::from(target.unit());
+        let begin = segment.stripe_range(stripe);
+        let size = request.size.min(segment.end);
+        let mut units: Vec<Unit> = (0..u64::from(segment.shape.k()))
+            .map(|data| {
+                let start = begin.start.saturating_add(data * unit);
+                let live =
+                    u32::try_from(size.saturating_sub(start).min(unit)).expect("units are below 4 GiB");
+                Unit { written: None, live, fresh: start >= request.reach }
+            })
+            .collect();
+        let own = begin.start.max(request.range.start)..begin.end.min(request.range.end);
+        for piece in segment.pieces(own) {
+            let source = match request.body {
+                Body::Zeros => Source::Hole,
+                Body::Buffer { offset } => Source::Place(Place::User {
+                    offset: offset + (piece.file_offset - request.range.start),
+                    len: piece.len(),
+                }),
+            };
+            let written = Written { range: piece.from..piece.to, source };
+            units[usize::from(piece.data)].written = Some(written);
+        }
+        let ranges = || units.iter().filter_map(|unit| unit.written.as_ref()).map(|written| &written.range);
+        let from = ranges().map(|range| range.start).min().expect("the stripe is in the request");
+        let to = ranges().map(|range| range.end).max().expect("the stripe is in the request");
+        Job { target, stripe, stamp, units, hull: from..to }
+    }
+
+    /// The cheapest way that is possible.
+    fn draft(&self) -> Result<Draft, PlanError> {
+        self.check_ready()?;
+        if self.parity_in_set().next().is_none() {
+            return Ok(self.data_only());
+        }
+        let anew = parity_anew::draft(self);
+        if let Ok(draft) = &anew
+            && draft.strategy == Strategy::FullStripe
+        {
+            return anew;
+        }
+        match (anew, parity_changed::draft(self)) {
+            (Ok(anew), Some(changed)) if changed.bytes_moved() < anew.bytes_moved() => Ok(changed),
+            (Err(_), Some(changed)) => Ok(changed),
+            (anew, _) => anew,
+        }
+    }
+
+    /// That the stripe can be read again after this write: `k` columns ready; without parity, those touched.
+    fn check_ready(&self) -> Result<(), PlanError> {
+        let (target, ready) = (self.target, self.target.health.ready());
+        let enough = if target.segment.shape.m() == 0 {
+            let touched = mask(target, self.stripe, self.written().map(|(data, _)| Role::Data(data)));
+            touched.minus(ready).is_empty()
+        } else {
+            ready.count() >= u32::from(target.segment.shape.k())
+        };
+        if enough { Ok(()) } else { Err(target.too_few(self.stripe, ready)) }
+    }
+
+    /// The data units that the request is about.
+    fn written(&self) -> impl Iterator<Item = (u8, &Written)> {
+        (0..).zip(&self.units).filter_map(|(data, unit)| Some((data, unit.written.as_ref()?)))
+    }
+
+    /// The parity units that are written.
+    fn parity_in_set(&self) -> impl Iterator<Item = u8> {
+        (0..self.target.segment.shape.m())
+            .filter(|&index| self.target.in_set(self.stripe, Role::Parity(index)))
+    }
+
+    /// No parity to keep: the bytes, and that is all.
+    fn data_only(&self) -> Draft {
+        let mut draft = Draft::new(self.stripe, Strategy::DataOnly);
+        let touched =
+            self.written().map(|(data, w)| Touched { data, written: w.clone(), after: Vec::new() }).collect();
+        self.send(&mut draft, touched, Vec::new());
+        draft
+    }
+
+    /// The writes themselves: to every column of the set that is touched or parity, after every read of the stripe:
+    /// a read that came later could return what was just written.
+    fn send(&self, draft: &mut Draft, touched: Vec<Touched>, parity: Vec<Parity>) {
+        let all_parity = self.target.parity();
+        let roles = touched.iter().map(|touched| Role::Data(touched.data)).chain(all_parity);
+        let columns = mask(self.target, self.stripe, roles);
+        for Touched { data, written, after } in touched {
+            self.send_one(draft, Role::Data(data), written, after, columns, Vec::new());
+        }
+        for Parity { index, written, after, cover } in parity {
+            self.send_one(draft, Role::Parity(index), written, after, columns, cover);
+        }
+    }
+
+    fn send_one(
+        &self,
+        draft: &mut Draft,
+        role: Role,
+        written: Written,
+        mut after: Vec<InstructionId>,
+        columns: ColumnMask,
+        cover: Vec<VersionOf>,
+    ) {
+        if !self.target.in_set(self.stripe, role) {
+            return;
+        }
+        after.extend(draft.reads());
+        let op = Op::StripeWrite {
+            stripe: self.stripe,
+            from: written.range.start,
+            to: written.range.end,
+            bytes: written.source,
+            stamp: VersionOf::Given(self.stamp),
+            columns,
+            cover,
+        };
+        draft.instruction(self.target.column(self.stripe, role), after, op);
+    }
+}

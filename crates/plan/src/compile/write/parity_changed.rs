@@ -1,0 +1,106 @@
+//! Read-modify-write: old parity changed by old bytes xor new ones.
+
+use std::ops::Range;
+
+use braid_layout::Role;
+
+use super::{Job, Parity, Touched, Unit, Written};
+use crate::compile::draft::Draft;
+use crate::compile::gather::Gather;
+use crate::compile::interval::{and, cut};
+use crate::ir::{InstructionId, Operand, Place, Source, Step, Strategy, VersionOf, Want};
+
+/// Drafts the stripe, if that is possible: every parity column of the set can be read, and so can the old bytes of what
+/// is written.
+pub(super) fn draft(job: &Job<'_>) -> Option<Draft> {
+    let (target, stripe) = (job.target, job.stripe);
+    let indices: Vec<u8> = job.parity_in_set().collect();
+    let parity_there = indices.iter().all(|&index| target.readable(stripe, Role::Parity(index)));
+    let data_there = job.written().all(|(data, _)| {
+        let role = Role::Data(data);
+        let joining = target.joining(stripe, role);
+        !joining && (target.readable(stripe, role) || old(&job.units[usize::from(data)]).is_empty())
+    });
+    if !parity_there || !data_there {
+        return None;
+    }
+    let mut draft = Draft::new(stripe, Strategy::ReadModifyWrite);
+    let mut gather = Gather::default();
+    let places: Vec<Place> = indices.iter().map(|_| draft.scratch(&job.hull)).collect();
+    let mut reads = Vec::new();
+    for (&index, &place) in indices.iter().zip(&places) {
+        let role = Role::Parity(index);
+        reads.push(gather.read(target, &mut draft, role, &job.hull, place, Want::Newest));
+    }
+    let mut steps = Vec::new();
+    for (data, written) in job.written() {
+        let old = old(&job.units[usize::from(data)]);
+        if !old.is_empty() {
+            gather.read_scratch(target, &mut draft, Role::Data(data), &old, Want::Newest);
+        }
+        steps.extend(deltas(job, &mut draft, &gather, data, written, &indices, &places, &reads));
+    }
+    let touched =
+        job.written().map(|(data, written)| Touched { data, written: written.clone(), after: Vec::new() });
+    let touched = touched.collect();
+    let part = |((&index, &place), &read): ((&u8, &Place), &InstructionId)| Parity {
+        index,
+        written: Written { range: job.hull.clone(), source: Source::Place(place) },
+        after: steps.clone(),
+        cover: cover(job, read),
+    };
+    let parity = indices.iter().zip(&places).zip(&reads).map(part).collect();
+    job.send(&mut draft, touched, parity);
+    Some(draft)
+}
+
+/// The bytes that are written over and may be other than zero.
+fn old(unit: &Unit) -> Range<u32> {
+    unit.written.as_ref().map_or(0..0, |written| and(&written.range, &(0..unit.live)))
+}
+
+/// The version of each data unit after the write: of those not touched, as the old parity counted them.
+fn cover(job: &Job<'_>, read: InstructionId) -> Vec<VersionOf> {
+    let version = |(data, unit): (u8, &Unit)| match unit.written {
+        Some(_) => VersionOf::Given(job.stamp),
+        None => VersionOf::Cover { read, data },
+    };
+    (0..).zip(&job.units).map(version).collect()
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of one loop body; a struct would only rename them")]
+fn deltas(
+    job: &Job<'_>,
+    draft: &mut Draft,
+    gather: &Gather,
+    data: u8,
+    written: &Written,
+    indices: &[u8],
+    places: &[Place],
+    reads: &[InstructionId],
+) -> Vec<InstructionId> {
+    let mut steps = Vec::new();
+    let live = 0..job.units[usize::from(data)].live;
+    for part in cut(&written.range, std::iter::once(&live)) {
+        let length = part.end - part.start;
+        let new = match written.source {
+            Source::Hole => Operand::Zeros,
+            Source::Place(place) => Operand::Place(place.part(part.start - written.range.start, length)),
+        };
+        let mut after = reads.to_vec();
+        let old = match gather.find(Role::Data(data), &part) {
+            None => Operand::Zeros,
+            Some((place, read)) => {
+                after.push(read);
+                Operand::Place(place)
+            }
+        };
+        if old == Operand::Zeros && new == Operand::Zeros {
+            continue;
+        }
+        let within = |place: &Place| place.part(part.start - job.hull.start, length);
+        let parity = indices.iter().copied().zip(places.iter().map(within)).collect();
+        steps.push(draft.step(&part, after, Step::Delta { data, old, new, parity }));
+    }
+    steps
+}
