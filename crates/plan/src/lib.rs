@@ -13,10 +13,14 @@
 
 pub mod compile;
 pub mod ir;
+pub mod print;
 pub mod request;
+pub mod totals;
 
+pub use compile::{Stamped, check, read, rebuild, unit_write, write};
 pub use ir::{
     Arithmetic, Instruction, InstructionId, Op, Operand, Place, Plan, PlanSet, Source, Step, Strategy,
     StripeNote, VersionOf, Want,
 };
 pub use request::{Body, Health, Part, PlanError, Request, Target, Write, parts, stripes_max};
+pub use totals::{ColumnTotals, Totals};

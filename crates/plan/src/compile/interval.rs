@@ -59,10 +59,12 @@ pub(super) fn total(ranges: &[Range<u32>]) -> u64 {
 mod tests {
     use super::*;
 
+    type Case<'a> = (Range<u32>, &'a [Range<u32>], &'a [Range<u32>]);
+
     #[test]
     #[expect(clippy::single_range_in_vec_init, reason = "lists of ranges, some of one range")]
     fn minus_leaves_what_no_other_holds() {
-        let cases: &[(Range<u32>, &[Range<u32>], &[Range<u32>])] = &[
+        let cases: &[Case<'_>] = &[
             (0..10, &[], &[0..10]),
             (0..10, &[3..5], &[0..3, 5..10]),
             (0..10, &[0..4, 8..12], &[4..8]),

@@ -1,0 +1,107 @@
+//! What a plan set costs: bytes and instructions per column, scratch, and round trips one after another.
+
+use braid_layout::Column;
+
+use crate::ir::{Instruction, InstructionId, Op, PlanSet, Source};
+
+/// The sums over a plan set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Totals {
+    /// One entry per plan, in their order.
+    pub columns: Vec<ColumnTotals>,
+    /// Bytes of scratch.
+    pub scratch_bytes: u64,
+    /// Exchanges with drives that must follow one another: 1 for a healthy read, 2 where a write must read first.
+    pub round_trips: u32,
+}
+
+/// The sums over one plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColumnTotals {
+    /// The column.
+    pub column: Column,
+    /// Read instructions.
+    pub reads: u32,
+    /// Write instructions.
+    pub writes: u32,
+    /// Bytes asked for.
+    pub read_bytes: u64,
+    /// Bytes sent; holes send none.
+    pub written_bytes: u64,
+}
+
+impl Totals {
+    /// Bytes read from all drives.
+    pub fn read_bytes(&self) -> u64 {
+        self.columns.iter().map(|column| column.read_bytes).sum()
+    }
+
+    /// Bytes written to all drives.
+    pub fn written_bytes(&self) -> u64 {
+        self.columns.iter().map(|column| column.written_bytes).sum()
+    }
+}
+
+impl PlanSet {
+    /// What it costs.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            columns: self.plans.iter().map(|plan| column(plan.column, &plan.instructions)).collect(),
+            scratch_bytes: self.scratch.iter().map(|&len| u64::from(len)).sum(),
+            round_trips: self.round_trips(),
+        }
+    }
+
+    /// The most drive exchanges on any chain of `after`. Ids that are not there and chains that end in themselves,
+    /// which a verified set does not have, count for nothing.
+    fn round_trips(&self) -> u32 {
+        let nodes: Vec<(InstructionId, &[InstructionId], u32)> = self
+            .instructions()
+            .map(|(_, i)| (i.id, i.after.as_slice(), 1))
+            .chain(self.arithmetic.iter().map(|step| (step.id, step.after.as_slice(), 0)))
+            .collect();
+        let slots = nodes.iter().map(|(id, ..)| id.index() + 1).max().unwrap_or(0);
+        let (mut waiters, mut waits, mut depth) =
+            (vec![Vec::new(); slots], vec![0_u32; slots], vec![0; slots]);
+        for (id, after, _) in &nodes {
+            for other in after.iter().filter(|other| other.index() < slots) {
+                waiters[other.index()].push(id.index());
+                waits[id.index()] += 1;
+            }
+        }
+        let mut cost = vec![0; slots];
+        nodes.iter().for_each(|(id, _, own)| cost[id.index()] = *own);
+        let mut ready: Vec<usize> = (0..slots).filter(|&slot| waits[slot] == 0).collect();
+        while let Some(slot) = ready.pop() {
+            let end = depth[slot] + cost[slot];
+            depth[slot] = end;
+            for &waiter in &waiters[slot] {
+                depth[waiter] = depth[waiter].max(end);
+                waits[waiter] -= 1;
+                if waits[waiter] == 0 {
+                    ready.push(waiter);
+                }
+            }
+        }
+        depth.into_iter().max().unwrap_or(0)
+    }
+}
+
+fn column(column: Column, instructions: &[Instruction]) -> ColumnTotals {
+    let mut totals = ColumnTotals { column, reads: 0, writes: 0, read_bytes: 0, written_bytes: 0 };
+    for instruction in instructions {
+        let range = instruction.op.range();
+        let bytes = u64::from(range.end.saturating_sub(range.start));
+        match instruction.op {
+            Op::Read { .. } => {
+                totals.reads += 1;
+                totals.read_bytes += bytes;
+            }
+            Op::StripeWrite { bytes: source, .. } | Op::UnitWrite { bytes: source, .. } => {
+                totals.writes += 1;
+                totals.written_bytes += if source == Source::Hole { 0 } else { bytes };
+            }
+        }
+    }
+    totals
+}
