@@ -1,7 +1,7 @@
 //! Which drives a new file gets: a pure, versioned function of the file's number and the drives there are.
 //!
 //! Weighted rendezvous hashing: every drive draws a number from its own identity, the file's and its weight; the
-//! smallest draws are chosen ([`rank`]). The choice of columns is spread over failure domains: a drive whose host has
+//! smallest draws are chosen (see `rank.rs`). The choice of columns is spread over failure domains: a drive whose host has
 //! fewer columns of this file goes before one whose host has more; among equals, the same for the next wider domain
 //! (rack), and so on; then the smaller draw. So
 //! - no two columns share a host as long as there are hosts enough, and else hosts have equally many as far as their

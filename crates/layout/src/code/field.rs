@@ -11,10 +11,12 @@ const POLYNOMIAL_LOW: u8 = 0x1d;
 pub(super) static PRODUCTS: [[u8; 256]; 256] = products();
 
 /// `NIBBLES[c][x]` is `c * x` and `NIBBLES[c][16 + x]` is `c * (x << 4)`, for `x` in `0..16`.
+#[cfg(any(test, target_arch = "x86_64"))]
 pub(super) static NIBBLES: [[u8; 32]; 256] = nibbles();
 
 /// `AFFINE[c]` is multiplication by `c` as the 8 by 8 bit matrix that GFNI's affine instruction takes: byte `7 - i`
 /// says which bits of `x` sum to bit `i` of `c * x`.
+#[cfg(any(test, target_arch = "x86_64"))]
 pub(super) static AFFINE: [u64; 256] = affine();
 
 /// `a * b`.
@@ -63,6 +65,7 @@ const fn products() -> [[u8; 256]; 256] {
     }
 }
 
+#[cfg(any(test, target_arch = "x86_64"))]
 const fn nibbles() -> [[u8; 32]; 256] {
     let mut table = [[0; 32]; 256];
     let mut c = 0;
@@ -78,6 +81,7 @@ const fn nibbles() -> [[u8; 32]; 256] {
     table
 }
 
+#[cfg(any(test, target_arch = "x86_64"))]
 const fn affine() -> [u64; 256] {
     let mut table = [0; 256];
     let mut c = 0;

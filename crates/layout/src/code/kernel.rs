@@ -1,7 +1,7 @@
 //! The inner loops: sums of products over slices, and XOR, by the best instructions this processor has.
 //!
 //! Every loop does the same: `output[i] = sum over j of coefficients[j][i] * source[j]`, for up to four outputs at
-//! once. The vector loops take 128 bytes of every source in turn and keep the sums of all outputs in registers, so
+//! once. The vector loops take a few registers of every source in turn and keep the sums of all outputs in registers, so
 //! each source is read once and each output written once, whatever the sizes of the caches. All of them give the same
 //! bytes; tests force each in turn.
 

@@ -7,14 +7,18 @@ use std::arch::x86_64::*;
 use super::field::{AFFINE, NIBBLES};
 use super::kernel::Start;
 
-/// Bytes of each slice that one turn of a loop handles: two or four registers per output hide the latency of the
-/// products, and sixteen registers still hold the sums of four outputs (AVX2) with room for the products.
-const STEP: usize = 128;
-
-/// Defines a loop over `STEP`-byte steps of all slices that returns the bytes it has done. What is left, less than one
-/// step, is the caller's. One macro because a closure or a trait would leave the target feature behind.
+/// Defines a loop over steps of some registers' bytes of all slices, which returns the bytes it has done; what is left,
+/// less than one step, is the caller's. One macro, because a closure or a trait would leave the target feature behind.
+///
+/// `lanes` registers per slice make a step: as many as leave room for the sums of four outputs and the products on the
+/// way (16 registers with AVX2, 32 with AVX-512), because each turn fetches every coefficient's table anew.
 macro_rules! sum {
-    ($name:ident, $features:literal, $lanes:literal, $zero:ident, $load:ident, $store:ident, $xor:ident, $times:ident) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident, features $features:literal, lanes $lanes:literal of $bytes:literal bytes,
+        $zero:ident, $load:ident, $store:ident, $xor:ident, $table:ident, $times:ident
+    ) => {
+        $(#[$doc])*
         #[target_feature(enable = $features)]
         pub(super) fn $name<const M: usize>(
             coefficients: &[[u8; M]],
@@ -22,29 +26,33 @@ macro_rules! sum {
             outputs: &mut [&mut [u8]; M],
             start: Start,
         ) -> usize {
-            const LANE: usize = STEP / $lanes;
+            const STEP: usize = $lanes * $bytes;
             let steps = outputs[0].len() / STEP;
             for step in 0..steps {
                 let mut sums = [[$zero(); $lanes]; M];
                 if start == Start::Onto {
                     for (sums, output) in sums.iter_mut().zip(outputs.iter()) {
-                        let (lanes, _) = output.as_chunks::<STEP>().0[step].as_chunks::<LANE>();
+                        let (lanes, _) = output.as_chunks::<STEP>().0[step].as_chunks::<$bytes>();
                         for (sum, lane) in sums.iter_mut().zip(lanes) {
                             *sum = $load(lane);
                         }
                     }
                 }
                 for (coefficients, source) in coefficients.iter().zip(sources) {
-                    let (lanes, _) = source.as_chunks::<STEP>().0[step].as_chunks::<LANE>();
-                    for (l, lane) in lanes.iter().enumerate() {
-                        let bytes = $load(lane);
-                        for (sums, coefficient) in sums.iter_mut().zip(coefficients) {
-                            sums[l] = $xor(sums[l], $times(bytes, *coefficient));
+                    let (lanes, _) = source.as_chunks::<STEP>().0[step].as_chunks::<$bytes>();
+                    let mut bytes = [$zero(); $lanes];
+                    for (bytes, lane) in bytes.iter_mut().zip(lanes) {
+                        *bytes = $load(lane);
+                    }
+                    for (sums, coefficient) in sums.iter_mut().zip(coefficients) {
+                        let table = $table(*coefficient);
+                        for (sum, bytes) in sums.iter_mut().zip(bytes) {
+                            *sum = $xor(*sum, $times(bytes, table));
                         }
                     }
                 }
                 for (sums, output) in sums.iter().zip(outputs.iter_mut()) {
-                    let (lanes, _) = output.as_chunks_mut::<STEP>().0[step].as_chunks_mut::<LANE>();
+                    let (lanes, _) = output.as_chunks_mut::<STEP>().0[step].as_chunks_mut::<$bytes>();
                     for (sum, lane) in sums.iter().zip(lanes) {
                         $store(lane, *sum);
                     }
@@ -56,42 +64,60 @@ macro_rules! sum {
 }
 
 sum!(
-    sum_gfni_avx512,
-    "gfni,avx512f,avx512bw",
-    2,
-    _mm512_setzero_si512,
-    load_64,
-    store_64,
-    _mm512_xor_si512,
-    times_gfni_64
+    /// Products by bit matrices on 64-byte registers.
+    sum_gfni_avx512, features "gfni,avx512f,avx512bw", lanes 4 of 64 bytes,
+    _mm512_setzero_si512, load_64, store_64, _mm512_xor_si512, matrix_64, times_matrix_64
 );
-sum!(sum_gfni_avx2, "gfni,avx2", 4, _mm256_setzero_si256, load_32, store_32, _mm256_xor_si256, times_gfni_32);
-sum!(sum_avx2, "avx2", 4, _mm256_setzero_si256, load_32, store_32, _mm256_xor_si256, times_shuffle);
+sum!(
+    /// Products by bit matrices on 32-byte registers.
+    sum_gfni_avx2, features "gfni,avx2", lanes 2 of 32 bytes,
+    _mm256_setzero_si256, load_32, store_32, _mm256_xor_si256, matrix_32, times_matrix_32
+);
+sum!(
+    /// Products by looking up both nibbles of each byte.
+    sum_avx2, features "avx2", lanes 2 of 32 bytes,
+    _mm256_setzero_si256, load_32, store_32, _mm256_xor_si256, nibbles, times_nibbles
+);
 
 #[inline]
-#[target_feature(enable = "gfni,avx512f")]
-fn times_gfni_64(bytes: __m512i, coefficient: u8) -> __m512i {
-    let matrix = AFFINE[usize::from(coefficient)].cast_signed();
-    _mm512_gf2p8affine_epi64_epi8::<0>(bytes, _mm512_set1_epi64(matrix))
+#[target_feature(enable = "avx512f")]
+fn matrix_64(coefficient: u8) -> __m512i {
+    _mm512_set1_epi64(AFFINE[usize::from(coefficient)].cast_signed())
 }
 
 #[inline]
-#[target_feature(enable = "gfni,avx2")]
-fn times_gfni_32(bytes: __m256i, coefficient: u8) -> __m256i {
-    let matrix = AFFINE[usize::from(coefficient)].cast_signed();
-    _mm256_gf2p8affine_epi64_epi8::<0>(bytes, _mm256_set1_epi64x(matrix))
+#[target_feature(enable = "gfni,avx512f")]
+fn times_matrix_64(bytes: __m512i, matrix: __m512i) -> __m512i {
+    _mm512_gf2p8affine_epi64_epi8::<0>(bytes, matrix)
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn times_shuffle(bytes: __m256i, coefficient: u8) -> __m256i {
-    let tables = load_32(&NIBBLES[usize::from(coefficient)]);
-    let low_products = _mm256_permute2x128_si256::<0x00>(tables, tables);
-    let high_products = _mm256_permute2x128_si256::<0x11>(tables, tables);
+fn matrix_32(coefficient: u8) -> __m256i {
+    _mm256_set1_epi64x(AFFINE[usize::from(coefficient)].cast_signed())
+}
+
+#[inline]
+#[target_feature(enable = "gfni,avx2")]
+fn times_matrix_32(bytes: __m256i, matrix: __m256i) -> __m256i {
+    _mm256_gf2p8affine_epi64_epi8::<0>(bytes, matrix)
+}
+
+/// The products of the low nibbles, and of the high ones, each twice over: shuffles work on halves of a register.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn nibbles(coefficient: u8) -> [__m256i; 2] {
+    let both = load_32(&NIBBLES[usize::from(coefficient)]);
+    [_mm256_permute2x128_si256::<0x00>(both, both), _mm256_permute2x128_si256::<0x11>(both, both)]
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn times_nibbles(bytes: __m256i, [of_low, of_high]: [__m256i; 2]) -> __m256i {
     let nibble = _mm256_set1_epi8(15);
     let low = _mm256_and_si256(bytes, nibble);
     let high = _mm256_and_si256(_mm256_srli_epi64::<4>(bytes), nibble);
-    _mm256_xor_si256(_mm256_shuffle_epi8(low_products, low), _mm256_shuffle_epi8(high_products, high))
+    _mm256_xor_si256(_mm256_shuffle_epi8(of_low, low), _mm256_shuffle_epi8(of_high, high))
 }
 
 #[inline]
