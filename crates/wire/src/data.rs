@@ -623,47 +623,47 @@ record! {
 message_set! {
     /// Requests to a drive.
     pub enum DriveRequest {
-        /// Create an object.
+        /// Create an object: Done.
         Create(Create) = 0x0100,
-        /// Remove an object.
+        /// Remove an object: Done.
         Remove(Remove) = 0x0101,
-        /// Read part of a unit.
+        /// Read part of a unit: Read.
         Read(Read) = 0x0102,
-        /// One column's part of a stripe write.
+        /// One column's part of a stripe write: Written.
         StripeWrite(StripeWrite) = 0x0103,
-        /// A write through the data drive.
+        /// A write through the data drive: Written, when settled.
         UnitWrite(UnitWrite) = 0x0104,
-        /// Drive to drive.
+        /// Drive to drive: Written, with the tip.
         Delta(Delta) = 0x0105,
-        /// What units hold.
+        /// What units hold: Versions.
         Versions(Versions) = 0x0106,
-        /// Stamps are settled.
+        /// Stamps are settled: Done.
         Retire(Retire) = 0x0107,
-        /// A higher generation.
+        /// A higher generation: Fence.
         Fence(Fence) = 0x0108,
-        /// Forward and back.
+        /// Forward and back: Done.
         Verdict(Verdict) = 0x0109,
-        /// A column joins.
+        /// A column joins: Done.
         Join(Join) = 0x010a,
-        /// A caught-up column is ready.
+        /// A caught-up column is ready: Done.
         Ready(Ready) = 0x010b,
-        /// Durable.
+        /// All before is durable: Done.
         Flush(Flush) = 0x010c,
-        /// Attributes.
+        /// Attributes: Attributes.
         GetAttributes(GetAttributes) = 0x010d,
-        /// Attributes.
+        /// Change attributes: Done.
         SetAttributes(SetAttributes) = 0x010e,
-        /// Objects.
+        /// Objects: List.
         List(List) = 0x010f,
-        /// A partition.
+        /// Make a partition: Done.
         PartitionCreate(PartitionCreate) = 0x0110,
-        /// A partition.
+        /// Change a partition: Done.
         PartitionSet(PartitionSet) = 0x0111,
-        /// A partition.
+        /// Remove a partition: Done.
         PartitionRemove(PartitionRemove) = 0x0112,
-        /// Partitions.
+        /// Partitions: PartitionList.
         PartitionList(PartitionList) = 0x0113,
-        /// Figures.
+        /// Figures: Stat.
         Stat(Stat) = 0x0114,
     }
 }

@@ -117,14 +117,13 @@ impl Asked {
         if mac_equal(&reply_mac(&self.private, &self.mac, facts, head.g, arguments), &head.mac) {
             return Ok((head, DriveReply::from_body(header.kind, arguments)?));
         }
-        if head.mac == Mac::default() && head.g == Generation(0) && header.payload_bytes == 0 {
-            if let Ok(reply @ DriveReply::Refused(_)) = DriveReply::from_body(header.kind, arguments) {
-                if matches!(&reply, DriveReply::Refused(refusal) if refusal.reason.needs_no_proof()) {
-                    return Ok((head, reply));
-                }
+        let bare = head.mac == Mac::default() && head.g == Generation(0) && header.payload_bytes == 0;
+        match DriveReply::from_body(header.kind, arguments) {
+            Ok(DriveReply::Refused(refusal)) if bare && refusal.reason.needs_no_proof() => {
+                Ok((head, DriveReply::Refused(refusal)))
             }
+            _ => Err(ReplyError::Forged),
         }
-        Err(ReplyError::Forged)
     }
 }
 

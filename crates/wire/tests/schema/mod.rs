@@ -1,0 +1,214 @@
+//! A second reading of the format: encodes messages from the field tables ([`Record::FIELDS`]) alone, by the rules of
+//! `docs/format-wire.md`, without the crate's own codec. Golden bytes, the document and property tests are made with it.
+
+#![allow(clippy::allow_attributes, dead_code, unreachable_pub, reason = "each test uses its part")]
+
+use braid_wire::capability::{Authority, Capability, Protection};
+use braid_wire::codec::Record;
+use braid_wire::control::{self, Access, ControlHead, DriveState, EntryKind};
+use braid_wire::data::{self, Hello, PeerRole, ReplyHead, Want};
+use braid_wire::token::Standing;
+use braid_wire::{Reason, Refusal};
+
+pub type Fields = &'static [(&'static str, &'static str)];
+
+/// Where an encoding's values come from.
+pub trait Source {
+    /// `count` bytes of a number or an array.
+    fn bytes(&mut self, count: usize) -> Vec<u8>;
+    /// How many entries a list of this type has.
+    fn count(&mut self, entry: &str) -> usize;
+    /// One of these numbers.
+    fn pick(&mut self, numbers: &[u8]) -> u8;
+    /// Whether an option is there, or a bool true.
+    fn yes(&mut self) -> bool;
+}
+
+/// One field's bytes.
+#[derive(Debug, Clone)]
+pub struct Line {
+    pub offset: usize,
+    pub bytes: Vec<u8>,
+    pub path: String,
+    pub type_name: String,
+}
+
+macro_rules! names {
+    ($($record:ty),* $(,)?) => { [$((<$record as Record>::NAME, <$record as Record>::FIELDS)),*] };
+}
+
+/// Records that are not the body of a message, or are so under another message's name.
+pub fn nested() -> Vec<(&'static str, Fields)> {
+    names![
+        Capability, Authority, ReplyHead, ControlHead, Hello, Refusal, data::Address, data::ColumnMap, data::Extent,
+        data::UnitState, data::PendingState, data::Tip, data::UnitVerdict, data::PartitionRow, control::ShapeSpec,
+        control::VolumeRow, control::Entry, control::SegmentRow, control::ColumnRow, control::Grant, control::DriveRow,
+    ]
+    .to_vec()
+}
+
+/// The fields of the record with this name. Records of both directions may share a name only if they are alike.
+pub fn fields(name: &str) -> Option<Fields> {
+    let bodies = [
+        data::DriveRequest::BODIES,
+        data::DriveReply::BODIES,
+        control::ControlRequest::BODIES,
+        control::ControlReply::BODIES,
+    ];
+    let bodies = bodies.iter().flat_map(|set| set.iter().map(|&(_, name, fields)| (name, fields)));
+    nested().into_iter().chain(bodies).find(|(known, _)| *known == name).map(|(_, fields)| fields)
+}
+
+/// The numbers and names of a choice.
+pub fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
+    macro_rules! choices {
+        ($($choice:ident),*) => {
+            match name {
+                $(stringify!($choice) => Some($choice::ALL.iter().map(|value| (value.number(), value.name())).collect()),)*
+                _ => None,
+            }
+        };
+    }
+    choices!(PeerRole, Want, Protection, EntryKind, DriveState, Access, Standing, Reason)
+}
+
+/// The bytes of a fixed-width number or array.
+pub fn width(type_name: &str) -> Option<usize> {
+    Some(match type_name {
+        "u8" | "Column" => 1,
+        "u16" => 2,
+        "u32" | "Generation" | "Lease" | "Rights" => 4,
+        "u64" | "VolumeId" | "PartitionId" | "FileId" | "ObjectId" | "ColumnMask" => 8,
+        "u128" | "ClusterId" | "DriveId" | "Version" | "[u8; 16]" => 16,
+        "Key" | "[u8; 32]" => 32,
+        _ => return None,
+    })
+}
+
+/// The bytes of any value of a type; `None` if they vary.
+pub fn size(type_name: &str) -> Option<usize> {
+    if let Some(width) = width(type_name) {
+        return Some(width);
+    }
+    if type_name == "bool" || choice(type_name).is_some() {
+        return Some(1);
+    }
+    fields(type_name)?.iter().map(|(_, type_name)| size(type_name)).sum()
+}
+
+fn inner<'a>(type_name: &'a str, outer: &str) -> Option<&'a str> {
+    type_name.strip_prefix(outer)?.strip_prefix('<')?.strip_suffix('>')
+}
+
+/// Encodes a value of `type_name`, field by field.
+pub fn emit(type_name: &str, path: &str, source: &mut dyn Source, out: &mut Vec<Line>) {
+    let mut line = |bytes: Vec<u8>, path: String, type_name: &str| {
+        let offset = out.last().map_or(0, |last| last.offset + last.bytes.len());
+        out.push(Line { offset, bytes, path, type_name: type_name.to_owned() });
+    };
+    if type_name == "Rights" {
+        let bits = source.bytes(2);
+        line(vec![bits[0], bits[1] & 1, 0, 0], path.to_owned(), type_name);
+    } else if let Some(width) = width(type_name) {
+        line(source.bytes(width), path.to_owned(), type_name);
+    } else if type_name == "bool" {
+        line(vec![u8::from(source.yes())], path.to_owned(), type_name);
+    } else if let Some(values) = choice(type_name) {
+        let numbers: Vec<u8> = values.iter().map(|(number, _)| *number).collect();
+        line(vec![source.pick(&numbers)], path.to_owned(), type_name);
+    } else if type_name == "String" || type_name == "Vec<u8>" {
+        let count = source.count("u8");
+        let mut bytes = source.bytes(count);
+        if type_name == "String" {
+            bytes.iter_mut().for_each(|byte| *byte = b'a' + *byte % 26);
+        }
+        line(count_bytes(count), format!("{path}: bytes"), "u32");
+        line(bytes, path.to_owned(), type_name);
+    } else if let Some(entry) = inner(type_name, "Vec") {
+        let count = source.count(entry);
+        line(count_bytes(count), format!("{path}: entries"), "u32");
+        (0..count).for_each(|i| emit(entry, &format!("{path}[{i}]"), source, out));
+    } else if let Some(entry) = inner(type_name, "Option") {
+        let present = source.yes();
+        line(vec![u8::from(present)], format!("{path}: present"), "bool");
+        if present {
+            emit(entry, path, source, out);
+        }
+    } else {
+        let fields = fields(type_name).unwrap_or_else(|| panic!("{type_name} ({path}) is not known to the schema"));
+        for (field, type_name) in fields {
+            let path = if path.is_empty() { (*field).to_owned() } else { format!("{path}.{field}") };
+            emit(type_name, &path, source, out);
+        }
+    }
+}
+
+/// Encodes a record given by its fields.
+pub fn emit_fields(fields: Fields, source: &mut dyn Source) -> Vec<Line> {
+    let mut out = Vec::new();
+    fields.iter().for_each(|(field, type_name)| emit(type_name, field, source, &mut out));
+    out
+}
+
+pub fn concatenate(lines: &[Line]) -> Vec<u8> {
+    lines.iter().flat_map(|line| line.bytes.iter().copied()).collect()
+}
+
+fn count_bytes(count: usize) -> Vec<u8> {
+    u32::try_from(count).expect("counts are small").to_le_bytes().to_vec()
+}
+
+/// Counts 1, 2, 3, ... so that every field is distinct and none is zero; every option is there, every list has entries.
+#[derive(Debug, Default)]
+pub struct Distinct {
+    next: u8,
+    picked: usize,
+}
+
+impl Source for Distinct {
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count)
+            .map(|_| {
+                self.next = self.next.checked_add(1).unwrap_or(1);
+                self.next
+            })
+            .collect()
+    }
+    fn count(&mut self, entry: &str) -> usize {
+        if entry == "u8" { 3 } else { 2 }
+    }
+    fn pick(&mut self, numbers: &[u8]) -> u8 {
+        self.picked += 1;
+        numbers.iter().copied().filter(|&number| number != 0).cycle().nth(self.picked).expect("a choice has values")
+    }
+    fn yes(&mut self) -> bool {
+        true
+    }
+}
+
+/// Draws from a pool of random bytes, zeros when it is used up: what a property test shrinks is the pool.
+#[derive(Debug)]
+pub struct Pool<'a>(pub &'a [u8]);
+
+impl Pool<'_> {
+    fn draw(&mut self) -> u8 {
+        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
+        self.0 = rest;
+        *first
+    }
+}
+
+impl Source for Pool<'_> {
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.draw()).collect()
+    }
+    fn count(&mut self, _: &str) -> usize {
+        usize::from(self.draw() % 5)
+    }
+    fn pick(&mut self, numbers: &[u8]) -> u8 {
+        numbers[usize::from(self.draw()) % numbers.len()]
+    }
+    fn yes(&mut self) -> bool {
+        self.draw() % 2 == 1
+    }
+}
