@@ -362,6 +362,11 @@ mod tests {
             "\"rs(4,2)\" has 6 columns, but the width given is 5: leave the width out or make them agree",
         );
         refused(
+            "raid0:4",
+            Some(6),
+            "\"raid0:4\" has 4 columns, but the width given is 6: leave the width out or make them agree",
+        );
+        refused(
             "raid5",
             Some(2),
             "raid5 with 1 data and 1 parity columns is not possible: raid4 and raid5 have 2 to 63 data columns and one parity",

@@ -201,6 +201,19 @@ proptest! {
 }
 
 #[test]
+fn an_empty_range_has_no_parts() {
+    let (first, second) =
+        (segment(0..10, shape(Scheme::Raid0, 2, 0)), segment(10..u64::MAX, shape(Scheme::Raid5, 2, 1)));
+    let layout = Layout::new(vec![first, second]).expect("they join");
+    for at in [0, 5, 10, 11, UNIT * 100, u64::MAX] {
+        assert_eq!(layout.parts(at..at).count(), 0, "{at}");
+        assert_eq!(layout.pieces_in(at..at).count(), 0, "{at}");
+        let (_, segment) = layout.segment_at(at);
+        assert_eq!(segment.stripes(at..at).count(), 0, "{at}");
+    }
+}
+
+#[test]
 fn the_last_byte_a_file_can_have_is_found() {
     let layout = Layout::new(vec![segment(0..u64::MAX, shape(Scheme::Raid5, 4, 1))]).expect("valid");
     let last = u64::MAX - 1;

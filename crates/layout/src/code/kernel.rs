@@ -85,21 +85,8 @@ impl Kernel {
             }
             return;
         }
-        let done = self.sum_blocks(coefficients, sources, outputs, start);
-        if done < length {
-            sum_scalar(coefficients, sources, outputs, start, done);
-        }
-    }
-
-    /// The leading part of the sums that the vector instructions can do; returns how many bytes that is.
-    fn sum_blocks<const M: usize>(
-        self,
-        coefficients: &[[u8; M]],
-        sources: &[&[u8]],
-        outputs: &mut [&mut [u8]; M],
-        start: Start,
-    ) -> usize {
-        match self.0 {
+        // The vector loops do whole steps from the beginning.
+        let done = match self.0 {
             #[cfg(target_arch = "x86_64")]
             #[expect(
                 unsafe_code,
@@ -126,6 +113,9 @@ impl Kernel {
             // SAFETY: `x86` made this value after it had found avx2.
             Path::Avx2 => unsafe { super::kernel_x86::sum_avx2(coefficients, sources, outputs, start) },
             Path::Scalar => 0,
+        };
+        if done < length {
+            sum_scalar(coefficients, sources, outputs, start, done);
         }
     }
 

@@ -21,18 +21,14 @@ pub(super) type Small = [[u8; ROWS]; ROWS];
 /// `COEFFICIENTS[parity][data]`. In every format, through the parity bytes it makes: fixed for ever.
 pub(super) static COEFFICIENTS: [[u8; COLUMNS]; ROWS] = coefficients();
 
-/// The inverse of the `size` by `size` corner of `matrix`, by Gauss-Jordan. The corner is a minor of the matrix above
-/// (or of all ones, of size 1), so a pivot is always found.
+/// The inverse of the `size` by `size` corner of `matrix`, by Gauss-Jordan. The corner is made of rows and columns of the
+/// matrix above (or is a single one), so that no minor of it is zero and rows need no swapping.
 pub(super) fn invert(mut matrix: Small, size: usize) -> Small {
     let mut inverted: Small = [[0; ROWS]; ROWS];
     for (i, row) in inverted.iter_mut().enumerate() {
         row[i] = 1;
     }
     for column in 0..size {
-        let pivot =
-            (column..size).find(|&row| matrix[row][column] != 0).expect("every square minor is invertible");
-        matrix.swap(column, pivot);
-        inverted.swap(column, pivot);
         let scale = inverse(matrix[column][column]);
         for i in 0..size {
             matrix[column][i] = mul(scale, matrix[column][i]);
