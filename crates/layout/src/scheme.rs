@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_what_was_wrong_and_what_is_allowed() {
+    fn unknown_names_and_forms_are_refused() {
         for text in ["", "raid", "raid6", "raid10", "raid54+1", "rsa(4,2)", "mirror", "5"] {
             refused(
                 text,
@@ -351,6 +351,10 @@ mod tests {
             None,
             "\"raid5:4\" is not a way to write raid5: write raid5 with a width, or raid5:4+1 for 4 data columns and one parity",
         );
+    }
+
+    #[test]
+    fn widths_and_numbers_that_do_not_fit_are_refused() {
         refused(
             "raid5",
             None,
