@@ -17,17 +17,24 @@
 //! The format is documented in `docs/format-store.md`; `format` is its code. One thread per store (the committer)
 //! writes; any number of threads read.
 
+mod commit;
 mod crc;
 mod error;
+mod files;
+pub mod format;
 mod index;
+mod log;
 mod mutation;
 mod queue;
+mod reclaim;
 mod recover;
+mod scan;
 mod store;
 mod view;
 
 pub use crc::{BLOCK_BYTES, block_count, block_crcs, crc32c};
 pub use error::Error;
+pub use format::record::decode_record;
 pub use index::{Chain, ChainEntry, ObjectUsage, PartitionState};
 pub use mutation::{
     Attributes, Body, Change, Mutation, OPAQUE_BYTES_MAX, Outcome, Standing, UnitVerdict, VERDICT_STAMPS_MAX,

@@ -1,4 +1,8 @@
-//! The queue.
+//! The bounded queue between submitters and the committer.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
 use crate::error::Error;
 use crate::mutation::{Mutation, Outcome};
 
@@ -16,4 +20,104 @@ pub struct Rejected {
     pub mutation: Mutation,
     /// Where its answer was to go.
     pub reply: Reply,
+}
+
+/// A mutation and where its answer goes.
+pub(crate) type Request = (Mutation, Reply);
+
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    filled: Condvar,
+    drained: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Request>,
+    bytes: u64,
+    closed: bool,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queue a request; blocks while the queue is full. A closed queue answers it.
+    pub(crate) fn push(&self, request: Request) {
+        let bytes = request.0.payload_bytes();
+        let mut state = self.lock();
+        while !state.closed && !state.fits(bytes) {
+            state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.put(state, request, bytes);
+    }
+
+    /// Queue a request, or hand it back if the queue is full.
+    #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
+    pub(crate) fn try_push(&self, request: Request) -> Result<(), Rejected> {
+        let bytes = request.0.payload_bytes();
+        let state = self.lock();
+        if !state.closed && !state.fits(bytes) {
+            return Err(Rejected { mutation: request.0, reply: request.1 });
+        }
+        self.put(state, request, bytes);
+        Ok(())
+    }
+
+    fn put(&self, mut state: MutexGuard<'_, State>, request: Request, bytes: u64) {
+        if state.closed {
+            drop(state);
+            return request.1(Err(Error::Closed));
+        }
+        state.bytes += bytes;
+        state.waiting.push_back(request);
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// Move up to `count` requests of about `bytes` payload bytes to the end of `to`. If `to` is empty and `wait` is
+    /// set, waits for one. Returns false when the queue is closed and nothing is left anywhere.
+    pub(crate) fn take(&self, to: &mut VecDeque<Request>, count: usize, bytes: u64, wait: bool) -> bool {
+        let mut state = self.lock();
+        while wait && to.is_empty() && state.waiting.is_empty() && !state.closed {
+            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let mut taken = 0;
+        while to.len() < count && taken < bytes {
+            let Some(request) = state.waiting.pop_front() else { break };
+            let size = request.0.payload_bytes();
+            state.bytes -= size;
+            taken += size;
+            to.push_back(request);
+        }
+        let more = !to.is_empty() || !state.closed;
+        drop(state);
+        self.drained.notify_all();
+        more
+    }
+
+    /// Take no more requests; what waits is still served.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.filled.notify_all();
+        self.drained.notify_all();
+    }
+
+    /// Close, and answer what waits: the committer is gone.
+    pub(crate) fn abandon(&self) {
+        self.close();
+        let waiting = std::mem::take(&mut self.lock().waiting);
+        for (_, reply) in waiting {
+            reply(Err(Error::Closed));
+        }
+    }
+}
+
+impl State {
+    fn fits(&self, bytes: u64) -> bool {
+        self.waiting.is_empty()
+            || (self.waiting.len() < QUEUE_LEN_MAX && self.bytes.saturating_add(bytes) <= QUEUE_BYTES_MAX)
+    }
 }

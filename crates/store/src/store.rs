@@ -1,15 +1,28 @@
 //! The store's public face.
+
+use std::fmt;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::thread::JoinHandle;
 
 use braid_layout::{ClusterId, DriveId, ObjectId, PartitionId};
 
+use crate::commit::{Committer, Shared};
 use crate::error::Error;
-use crate::index::{Chain, ObjectUsage, PartitionState};
-use crate::mutation::{Attributes, Mutation, Outcome};
-use crate::queue::{Rejected, Reply};
-use crate::recover::Recovery;
-use crate::view::{View, Want};
+use crate::files::{self, Files};
+use crate::format::superblock::Superblock;
+use crate::index::extent::{Extent, Source, clip};
+use crate::index::query::never_written;
+use crate::index::{Chain, Index, ObjectUsage, PartitionState};
+use crate::mutation::{Attributes, Mutation, Outcome, WriteKind};
+use crate::queue::{Queue, Rejected, Reply};
+use crate::recover::{Recovery, recover};
+use crate::view::{self, Part, View, Want};
+
+/// The least and the most bytes after which a segment may be sealed.
+const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 30);
 
 /// Who a store is: written when it is formatted, never changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,53 +71,109 @@ pub struct Stat {
 
 /// An open store. Clones share it; it is closed by [`Store::close`] or when the last clone is dropped.
 #[derive(Clone)]
-pub struct Store {}
+pub struct Store {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    identity: Identity,
+    shared: Arc<Shared>,
+    committer: Mutex<Option<JoinHandle<()>>>,
+}
 
 impl Store {
     /// Make a store in `dir`, which is made too if it is missing. Refuses a directory that holds anything:
     /// [`Error::NotEmpty`].
     pub fn format(dir: &Path, identity: Identity, options: &Options) -> Result<(), Error> {
-        let _ = (dir, identity, options);
-        Err(Error::Closed)
+        options.validate()?;
+        let random = getrandom::u64()
+            .map_err(|error| Error::io("draw a random salt", std::io::Error::other(error.to_string())))?;
+        let superblock = Superblock { cluster: identity.cluster, drive: identity.drive, salt: random };
+        files::format(dir, &superblock)
     }
 
     /// Open the store in `dir`, replaying its log. `expect` guards against a drive directory of another cluster.
     pub fn open(dir: &Path, expect: Option<Identity>, options: Options) -> Result<(Store, Recovery), Error> {
-        let _ = (dir, expect, options);
-        Err(Error::Closed)
+        let segment_bytes = options.validate()?;
+        let (files, superblock) = Files::open(dir)?;
+        let identity = Identity { cluster: superblock.cluster, drive: superblock.drive };
+        if expect.is_some_and(|expected| expected != identity) {
+            return Err(Error::Foreign { cluster: identity.cluster, drive: identity.drive });
+        }
+        let (index, log, recovery) = recover(&files, superblock, segment_bytes, options.sync)?;
+        let shared = Arc::new(Shared {
+            files,
+            index: RwLock::new(index),
+            queue: Queue::default(),
+            capacity: options.capacity,
+        });
+        let committer = Committer { shared: Arc::clone(&shared), log };
+        let thread = std::thread::Builder::new()
+            .name("store-commit".to_owned())
+            .spawn(move || committer.run())
+            .map_err(|error| Error::io("start the committer's thread", error))?;
+        let handle = Handle { identity, shared, committer: Mutex::new(Some(thread)) };
+        Ok((Store { handle: Arc::new(handle) }, recovery))
     }
 
     /// Who this store is.
     pub fn identity(&self) -> Identity {
-        Identity { cluster: ClusterId(0), drive: DriveId(0) }
+        self.handle.identity
     }
 
     /// The store's figures.
     pub fn stat(&self) -> Result<Stat, Error> {
-        Err(Error::Closed)
+        let free = self.handle.shared.files.free();
+        let index = self.index();
+        let used = index.segments.used();
+        let live = index.segments.live();
+        let disk = free.map(|free| used.saturating_add(free));
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        Ok(Stat {
+            capacity: self.handle.shared.capacity.into_iter().chain(disk).min().unwrap_or(u64::MAX),
+            used,
+            live,
+            dead: used.saturating_sub(live),
+            segments: count(index.segments.all.len()),
+            objects: index.partitions.values().map(|partition| count(partition.objects.len())).sum(),
+            partitions: count(index.partitions.len()),
+        })
     }
 
-    /// Queue `mutation`; `reply` is called from the committer's thread once it is durable, or refused. Blocks while the
-    /// queue is full. `reply` must be quick and must not wait for the store. After [`Store::close`] it is called with
-    /// [`Error::Closed`].
+    /// Queue `mutation`; `reply` is called once it is durable, or refused, from the committer's thread (or, if the
+    /// mutation is malformed or the store closed, from this one). Blocks while the queue is full. `reply` must be quick
+    /// and must not wait for the store. After [`Store::close`] it is called with [`Error::Closed`].
     pub fn submit(&self, mutation: Mutation, reply: Reply) {
-        let _ = mutation;
-        reply(Err(Error::Closed));
+        match mutation.validate() {
+            Ok(()) => self.handle.shared.queue.push((mutation, reply)),
+            Err(error) => reply(Err(error)),
+        }
     }
 
     /// Like [`Store::submit`], but hands both back instead of blocking: for async callers.
+    #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
     pub fn try_submit(&self, mutation: Mutation, reply: Reply) -> Result<(), Rejected> {
-        Err(Rejected { mutation, reply })
+        match mutation.validate() {
+            Ok(()) => self.handle.shared.queue.try_push((mutation, reply)),
+            Err(error) => {
+                reply(Err(error));
+                Ok(())
+            }
+        }
     }
 
     /// Submit and wait for the answer.
     pub fn commit(&self, mutation: Mutation) -> Result<Outcome, Error> {
-        let _ = mutation;
-        Err(Error::Closed)
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let answer = move |outcome| {
+            let _ = sender.send(outcome);
+        };
+        self.submit(mutation, Box::new(answer));
+        receiver.recv().unwrap_or(Err(Error::Closed))
     }
 
-    /// Look up `range` of a unit; the bytes themselves are read through the view. An object or unit that was never
-    /// written reads as one hole at version zero. The range may pass the unit's end only up to its size.
+    /// Look up `range` of a unit; the bytes themselves are read through the view. A unit that was never written reads as
+    /// one hole at version zero. A range past the unit's size, or an empty one, is [`Error::Malformed`].
     pub fn read(
         &self,
         partition: PartitionId,
@@ -113,20 +182,53 @@ impl Store {
         range: Range<u32>,
         want: Want,
     ) -> Result<View, Error> {
-        let _ = (partition, object, unit, range, want);
-        Err(Error::Closed)
+        let index = self.index();
+        let found = index.whole_object(partition, object)?;
+        if range.is_empty() || range.end > found.attributes.unit_bytes {
+            return Err(Error::Malformed("a read's range is empty or past the unit's end"));
+        }
+        let content = match found.units.get(&unit) {
+            Some(unit) => unit.wanted(want)?,
+            None => {
+                never_written(want)?;
+                None
+            }
+        };
+        let mut view = View {
+            version: braid_layout::Version::ZERO,
+            pending: false,
+            kind: WriteKind::Data,
+            columns: braid_layout::ColumnMask::EMPTY,
+            cover: Vec::new(),
+            extents: Vec::new(),
+            g: found.attributes.g,
+            set: found.attributes.set,
+            joining: found.attributes.joining,
+            pieces: Vec::new(),
+            blocks: Vec::new(),
+        };
+        let mut parts = Vec::new();
+        if let Some((content, pending)) = content {
+            (view.version, view.pending, view.kind) = (content.version, pending, content.kind);
+            (view.columns, view.cover) = (content.columns, content.cover.to_vec());
+            parts = self.parts(&clip(&content.extents, &range))?;
+        }
+        // From here on the parts hold their files: the segments may be freed meanwhile.
+        drop(index);
+        view.extents = view::extents(&parts, &range);
+        view.pieces = view::pieces(&parts);
+        view.blocks = view::block_crcs(&parts, &view.extents)?;
+        Ok(view)
     }
 
     /// An object's attributes.
     pub fn object(&self, partition: PartitionId, object: ObjectId) -> Result<Attributes, Error> {
-        let _ = (partition, object);
-        Err(Error::Closed)
+        Ok(self.index().whole_object(partition, object)?.attributes.clone())
     }
 
     /// What an object holds.
     pub fn usage(&self, partition: PartitionId, object: ObjectId) -> Result<ObjectUsage, Error> {
-        let _ = (partition, object);
-        Err(Error::Closed)
+        Ok(self.index().find_object(partition, object)?.usage())
     }
 
     /// Up to `limit` objects of a partition in order, those after `after`.
@@ -136,18 +238,22 @@ impl Store {
         after: Option<ObjectId>,
         limit: usize,
     ) -> Result<Vec<ObjectId>, Error> {
-        let _ = (partition, after, limit);
-        Err(Error::Closed)
+        use std::ops::Bound::{Excluded, Unbounded};
+        let index = self.index();
+        let objects = &index.find_partition(partition)?.objects;
+        let begin = after.map_or(Unbounded, Excluded);
+        Ok(objects.range((begin, Unbounded)).map(|(&object, _)| object).take(limit).collect())
     }
 
     /// All partitions in order.
     pub fn partitions(&self) -> Vec<PartitionState> {
-        Vec::new()
+        let index = self.index();
+        index.partitions.keys().filter_map(|&partition| index.partition_state(partition).ok()).collect()
     }
 
     /// One partition.
     pub fn partition(&self, partition: PartitionId) -> Result<PartitionState, Error> {
-        Err(Error::NoPartition(partition))
+        self.index().partition_state(partition)
     }
 
     /// The version chain of each unit of `units` that was ever written (PROTOCOL section 3, Versions), in order.
@@ -157,25 +263,86 @@ impl Store {
         object: ObjectId,
         units: Range<u64>,
     ) -> Result<Vec<Chain>, Error> {
-        let _ = (partition, object, units);
-        Err(Error::Closed)
+        Ok(self.index().whole_object(partition, object)?.chains(units))
     }
 
     /// The units with a pending version, in order.
     pub fn unsettled(&self, partition: PartitionId, object: ObjectId) -> Result<Vec<u64>, Error> {
-        let _ = (partition, object);
-        Err(Error::Closed)
+        let index = self.index();
+        let pending = &index.whole_object(partition, object)?.pending;
+        let mut units: Vec<u64> = pending.iter().map(|&(_, _, _, unit)| unit).collect();
+        units.sort_unstable();
+        Ok(units)
     }
 
-    /// Read all of a unit's stored bytes again and check them against their checksums.
+    /// Read all of a unit's stored bytes, of every version, and check them against their checksums.
     pub fn verify_unit(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<(), Error> {
-        let _ = (partition, object, unit);
-        Err(Error::Closed)
+        let index = self.index();
+        let Some(found) = index.whole_object(partition, object)?.units.get(&unit) else { return Ok(()) };
+        found.wanted(Want::Newest)?;
+        let pins: Vec<Extent> = found.pins().copied().collect();
+        let parts = self.parts(&pins)?;
+        drop(index);
+        view::verify(&parts)
     }
 
     /// Commit what is queued, mark the log as cleanly closed and stop the committer. Clones of the store can still
-    /// read. Later mutations are answered [`Error::Closed`].
+    /// read. Later mutations are answered [`Error::Closed`]. Must not be called from a mutation's reply.
     pub fn close(&self) -> Result<(), Error> {
-        Err(Error::Closed)
+        self.handle.close()
+    }
+
+    fn index(&self) -> RwLockReadGuard<'_, Index> {
+        self.handle.shared.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The stored extents with their files. The index must be locked, so that no file goes meanwhile.
+    fn parts(&self, extents: &[Extent]) -> Result<Vec<Part>, Error> {
+        let mut parts = Vec::new();
+        for extent in extents {
+            if let Source::Stored(stored) = extent.source {
+                parts.extend(Part::new(extent, self.handle.shared.files.get(stored.segment)?));
+            }
+        }
+        Ok(parts)
+    }
+}
+
+impl Handle {
+    fn close(&self) -> Result<(), Error> {
+        self.shared.queue.close();
+        let thread = self.committer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = thread else { return Ok(()) };
+        // The last clone may be dropped by a reply, in the committer itself: it then ends by itself.
+        if thread.thread().id() == std::thread::current().id() {
+            return Ok(());
+        }
+        thread.join().map_err(|_| Error::Failed)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
+}
+
+impl Options {
+    /// The bytes after which a segment is sealed.
+    fn validate(&self) -> Result<u64, Error> {
+        if self.capacity.is_some_and(|capacity| capacity < 1 << 20) {
+            return Err(Error::Malformed("a store's capacity is at least 1 MiB"));
+        }
+        if self.segment_bytes == 0 {
+            return Err(Error::Malformed("a segment has at least one byte"));
+        }
+        let share = self.capacity.map_or(u64::MAX, |capacity| capacity / 16);
+        Ok(self.segment_bytes.min(share).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end()))
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("identity", &self.handle.identity).finish_non_exhaustive()
     }
 }

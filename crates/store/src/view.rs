@@ -1,10 +1,22 @@
-//! A view of one version of a unit.
+//! A view of one version of a unit: what a read found, and the way to its bytes.
+//!
+//! The view names files and offsets; it stays valid whatever is written, removed or freed after. Checksums come from
+//! the log, unverified, for blocks that are asked for as they were stored: whoever receives the bytes verifies, end to
+//! end. A block of which only a part is asked, or which several records share, is read whole, verified, and its part
+//! gets a checksum of its own.
+
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 
 use braid_layout::{ColumnMask, Generation, Version};
 
+use crate::crc::{BLOCK_BYTES, block_count, blocks, crc32c};
 use crate::error::Error;
+use crate::files::read_at;
+use crate::format::LOG_BLOCK_U64;
+use crate::format::record::crc_offset;
+use crate::index::extent::{Extent, Source, Stored};
 use crate::mutation::WriteKind;
 
 /// Which version of a unit is wanted.
@@ -69,6 +81,8 @@ pub struct View {
     pub set: ColumnMask,
     /// The object's joining columns.
     pub joining: ColumnMask,
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) blocks: Vec<u32>,
 }
 
 impl View {
@@ -76,28 +90,180 @@ impl View {
     /// unit's offset and at the extent's ends. A block stored as it is asked for has its stored checksum, unverified:
     /// the reader at the far end verifies. Of any other the stored blocks were read and verified.
     pub fn blocks(&self) -> &[u32] {
-        &[]
+        &self.blocks
     }
 
     /// Bytes of all stored extents.
     pub fn stored_bytes(&self) -> u32 {
-        0
+        self.pieces.iter().map(|piece| piece.length).sum()
     }
 
-    /// Append the stored extents' bytes to `to` (holes are left out).
+    /// Append the stored extents' bytes to `to` (holes are left out). On an error `to` is as it was.
     pub fn read_into(&self, to: &mut Vec<u8>) -> Result<(), Error> {
-        let _ = to;
-        Err(Error::Closed)
+        let begin = to.len();
+        to.resize(begin + usize::try_from(self.stored_bytes()).expect("at most a unit"), 0);
+        let read = self.read_exact_into(&mut to[begin..]);
+        if read.is_err() {
+            to.truncate(begin);
+        }
+        read
     }
 
-    /// Fill `to`, which must be exactly [`View::stored_bytes`] long.
+    /// Fill `to` with the stored extents' bytes. It must be exactly [`View::stored_bytes`] long:
+    /// [`Error::Malformed`] otherwise.
     pub fn read_exact_into(&self, to: &mut [u8]) -> Result<(), Error> {
-        let _ = to;
-        Err(Error::Closed)
+        if u32::try_from(to.len()) != Ok(self.stored_bytes()) {
+            return Err(Error::Malformed("the buffer is not as long as the view's stored bytes"));
+        }
+        let mut rest = to;
+        for piece in &self.pieces {
+            let (head, tail) = rest.split_at_mut(usize::try_from(piece.length).expect("at most a unit"));
+            read_stored(&piece.file, head, piece.offset)?;
+            rest = tail;
+        }
+        Ok(())
     }
 
     /// Where the stored bytes lie, in order.
     pub fn pieces(&self) -> &[Piece] {
-        &[]
+        &self.pieces
     }
+}
+
+/// A stored extent with the file it lies in.
+pub(crate) struct Part {
+    from: u32,
+    to: u32,
+    stored: Stored,
+    file: Arc<File>,
+}
+
+impl Part {
+    /// The part of an extent that is stored; `None` for a hole.
+    pub(crate) fn new(extent: &Extent, file: Arc<File>) -> Option<Part> {
+        match extent.source {
+            Source::Stored(stored) => Some(Part { from: extent.from, to: extent.to, stored, file }),
+            Source::Hole { .. } => None,
+        }
+    }
+
+    fn payload_offset(&self) -> u64 {
+        (u64::from(self.stored.block) + u64::from(self.stored.header_blocks)) * LOG_BLOCK_U64
+    }
+
+    fn piece(&self) -> Piece {
+        let offset = self.payload_offset() + u64::from(self.from - self.stored.from);
+        Piece { file: Arc::clone(&self.file), offset, length: self.to - self.from }
+    }
+
+    /// The stored block that holds the unit's byte `at`: shorter than 4 KiB at its record's ends.
+    fn stored_block(&self, at: u32) -> Range<u32> {
+        let from = at / BLOCK_BYTES * BLOCK_BYTES;
+        from.max(self.stored.from)..(from + BLOCK_BYTES).min(self.stored.to)
+    }
+
+    /// The stored checksums of the blocks that this part touches.
+    fn stored_crcs(&self) -> Result<Vec<u32>, Error> {
+        let skipped = self.from / BLOCK_BYTES - self.stored.from / BLOCK_BYTES;
+        let count = block_count(self.from, self.to);
+        let lists = crc_offset(usize::from(self.stored.cover_count));
+        let header = u64::from(self.stored.block) * LOG_BLOCK_U64;
+        let offset = header + u64::try_from(lists).expect("bounded") + 4 * u64::from(skipped);
+        let mut bytes = vec![0; 4 * usize::try_from(count).expect("at most 16385")];
+        read_stored(&self.file, &mut bytes, offset)?;
+        Ok(bytes.chunks_exact(4).map(|crc| u32::from_le_bytes(crc.try_into().expect("four"))).collect())
+    }
+
+    /// Read a stored block and verify it.
+    fn read_block(&self, block: &Range<u32>, crc: u32) -> Result<Vec<u8>, Error> {
+        let offset = self.payload_offset() + u64::from(block.start - self.stored.from);
+        let mut bytes = vec![0; block.len()];
+        read_stored(&self.file, &mut bytes, offset)?;
+        if crc32c(&bytes) == crc {
+            Ok(bytes)
+        } else {
+            let what = "a stored block does not match its checksum";
+            Err(Error::Damaged { segment: u64::from(self.stored.segment), offset, what })
+        }
+    }
+}
+
+/// `range` cut into holes and runs of stored bytes.
+pub(crate) fn extents(parts: &[Part], range: &Range<u32>) -> Vec<ViewExtent> {
+    let mut out: Vec<ViewExtent> = Vec::new();
+    let mut at = range.start;
+    for part in parts {
+        if part.from > at {
+            out.push(ViewExtent::Hole { from: at, to: part.from });
+        }
+        at = part.to;
+        match out.last_mut() {
+            Some(ViewExtent::Stored { to, .. }) if *to == part.from => *to = part.to,
+            _ => out.push(ViewExtent::Stored { from: part.from, to: part.to }),
+        }
+    }
+    if at < range.end {
+        out.push(ViewExtent::Hole { from: at, to: range.end });
+    }
+    out
+}
+
+/// Where the parts lie.
+pub(crate) fn pieces(parts: &[Part]) -> Vec<Piece> {
+    parts.iter().map(Part::piece).collect()
+}
+
+/// The checksums of the blocks of `extents`, made of `parts`.
+pub(crate) fn block_crcs(parts: &[Part], extents: &[ViewExtent]) -> Result<Vec<u32>, Error> {
+    let crcs = parts.iter().map(Part::stored_crcs).collect::<Result<Vec<_>, Error>>()?;
+    let stored_crc = |i: usize, at: u32| {
+        let part: &Part = &parts[i];
+        crcs[i][usize::try_from(at / BLOCK_BYTES - part.from / BLOCK_BYTES).expect("at most 16385")]
+    };
+    let mut out = Vec::new();
+    let mut first = 0;
+    for extent in extents {
+        let &ViewExtent::Stored { from, to } = extent else { continue };
+        for block in blocks(from..to) {
+            while parts[first].to <= block.start {
+                first += 1;
+            }
+            let whole = parts[first].stored_block(block.start) == block && parts[first].to >= block.end;
+            if whole {
+                out.push(stored_crc(first, block.start));
+                continue;
+            }
+            let mut bytes = Vec::with_capacity(block.len());
+            for (i, part) in
+                parts.iter().enumerate().skip(first).take_while(|(_, part)| part.from < block.end)
+            {
+                let (from, to) = (part.from.max(block.start), part.to.min(block.end));
+                let stored = part.stored_block(from);
+                let content = part.read_block(&stored, stored_crc(i, from))?;
+                let offset = |at: u32| usize::try_from(at - stored.start).expect("within a block");
+                bytes.extend_from_slice(&content[offset(from)..offset(to)]);
+            }
+            out.push(crc32c(&bytes));
+        }
+    }
+    Ok(out)
+}
+
+/// Read and verify every stored block that `parts` touch.
+pub(crate) fn verify(parts: &[Part]) -> Result<(), Error> {
+    for part in parts {
+        for (block, crc) in blocks(part.from..part.to).zip(part.stored_crcs()?) {
+            part.read_block(&part.stored_block(block.start), crc)?;
+        }
+    }
+    Ok(())
+}
+
+/// Read bytes that the log must have; a file that ends before is damaged.
+fn read_stored(file: &File, to: &mut [u8], offset: u64) -> Result<(), Error> {
+    let got = read_at(file, to, offset).map_err(|error| Error::io("read stored bytes", error))?;
+    if got == to.len() {
+        return Ok(());
+    }
+    Err(Error::Damaged { segment: 0, offset, what: "a segment ends before its bytes" })
 }

@@ -1,0 +1,159 @@
+//! The inline bodies: small values of the kinds that carry no payload.
+
+use braid_layout::Version;
+
+use super::record::{INLINE_BYTES_MAX, Record};
+use super::{DecodeError, VERSION_BYTES, View, fields, put, version_at, version_bytes};
+use crate::mutation::{Attributes, OPAQUE_BYTES_MAX, UnitVerdict, VERDICT_STAMPS_MAX};
+
+/// Fixed part of an attributes body.
+const ATTRIBUTES_BYTES: usize = 32;
+/// A partition body.
+const PARTITION_BYTES: usize = 16;
+/// The fixed part of one unit's verdict.
+const VERDICT_BYTES: usize = 16;
+
+const _: () = assert!(
+    VERDICT_STAMPS_MAX * (VERDICT_BYTES + VERSION_BYTES) <= INLINE_BYTES_MAX,
+    "the largest verdict, one stamp per unit, fits"
+);
+const _: () =
+    assert!(ATTRIBUTES_BYTES + 2 * OPAQUE_BYTES_MAX <= INLINE_BYTES_MAX, "the largest attributes fit");
+
+fields! {
+    /// The body of `object create` and `object attributes`; column, g, set and joining are in the header.
+    ATTRIBUTES_FIELDS:
+    A_UNIT_BYTES "unit bytes" 0..4,
+    A_OBJECT_VERSION "object version" 4..8,
+    A_CREATED "created ms" 8..16,
+    A_MODIFIED "modified ms" 16..24,
+    A_MAP_BYTES "map bytes" 24..28,
+    A_OPAQUE_BYTES "opaque bytes" 28..32,
+}
+
+fields! {
+    /// The body of `partition create` and `partition set`.
+    PARTITION_FIELDS:
+    P_QUOTA "quota bytes" 0..8,
+    P_KEY_EPOCH "key epoch" 8..12,
+    P_RESERVED "reserved" 12..16,
+}
+
+fields! {
+    /// One unit in the body of `verdict`; its stamps follow, forward before back.
+    VERDICT_FIELDS:
+    V_UNIT "unit" 0..8,
+    V_FORWARD "forward count" 8..10,
+    V_BACK "back count" 10..12,
+    V_RESERVED "reserved" 12..16,
+}
+
+/// Put `attributes` into `record`.
+pub fn put_attributes(record: &mut Record, attributes: &Attributes) {
+    let mut bytes = vec![0; ATTRIBUTES_BYTES];
+    put(&mut bytes, A_UNIT_BYTES, attributes.unit_bytes.to_le_bytes());
+    put(&mut bytes, A_OBJECT_VERSION, attributes.object_version.to_le_bytes());
+    put(&mut bytes, A_CREATED, attributes.created_ms.to_le_bytes());
+    put(&mut bytes, A_MODIFIED, attributes.modified_ms.to_le_bytes());
+    put(&mut bytes, A_MAP_BYTES, bounded(attributes.map.len()).to_le_bytes());
+    put(&mut bytes, A_OPAQUE_BYTES, bounded(attributes.opaque.len()).to_le_bytes());
+    bytes.extend_from_slice(&attributes.map);
+    bytes.extend_from_slice(&attributes.opaque);
+    record.inline = bytes;
+    record.column = attributes.column;
+    record.g = attributes.g;
+    record.set = attributes.set;
+    record.joining = attributes.joining;
+}
+
+/// The attributes in `record`.
+pub fn attributes(record: &Record) -> Result<Attributes, DecodeError> {
+    let fixed = View(record.inline.get(..ATTRIBUTES_BYTES).ok_or(SHORT)?);
+    let rest = &record.inline[ATTRIBUTES_BYTES..];
+    let map_bytes = usize::try_from(fixed.u32(A_MAP_BYTES)).map_err(|_| SHORT)?;
+    let opaque_bytes = usize::try_from(fixed.u32(A_OPAQUE_BYTES)).map_err(|_| SHORT)?;
+    if map_bytes > OPAQUE_BYTES_MAX
+        || opaque_bytes > OPAQUE_BYTES_MAX
+        || map_bytes + opaque_bytes != rest.len()
+    {
+        return Err(SHORT);
+    }
+    let (map, opaque) = rest.split_at(map_bytes);
+    Ok(Attributes {
+        unit_bytes: fixed.u32(A_UNIT_BYTES),
+        column: record.column,
+        g: record.g,
+        set: record.set,
+        joining: record.joining,
+        object_version: fixed.u32(A_OBJECT_VERSION),
+        created_ms: fixed.u64(A_CREATED),
+        modified_ms: fixed.u64(A_MODIFIED),
+        map: map.to_vec(),
+        opaque: opaque.to_vec(),
+    })
+}
+
+/// The body of a partition with this quota (`None`: no bound, all ones) and key epoch.
+pub fn partition_body(quota_bytes: Option<u64>, key_epoch: u32) -> Vec<u8> {
+    let mut bytes = vec![0; PARTITION_BYTES];
+    put(&mut bytes, P_QUOTA, quota_bytes.unwrap_or(u64::MAX).to_le_bytes());
+    put(&mut bytes, P_KEY_EPOCH, key_epoch.to_le_bytes());
+    bytes
+}
+
+/// Quota and key epoch in `record`.
+pub fn partition(record: &Record) -> Result<(Option<u64>, u32), DecodeError> {
+    let view = View(&record.inline);
+    if record.inline.len() != PARTITION_BYTES || !view.is_zero(P_RESERVED) {
+        return Err(DecodeError::Malformed("partition body"));
+    }
+    Ok((Some(view.u64(P_QUOTA)).filter(|&quota| quota != u64::MAX), view.u32(P_KEY_EPOCH)))
+}
+
+/// The body of a verdict. At most [`VERDICT_STAMPS_MAX`] stamps, a unit without any counted as one.
+pub fn verdict_body(units: &[UnitVerdict]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for unit in units {
+        let mut fixed = [0; VERDICT_BYTES];
+        put(&mut fixed, V_UNIT, unit.unit.to_le_bytes());
+        put(&mut fixed, V_FORWARD, stamps(&unit.forward).to_le_bytes());
+        put(&mut fixed, V_BACK, stamps(&unit.back).to_le_bytes());
+        bytes.extend_from_slice(&fixed);
+        for &stamp in unit.forward.iter().chain(&unit.back) {
+            bytes.extend_from_slice(&version_bytes(stamp));
+        }
+    }
+    bytes
+}
+
+/// The verdict in `record`.
+pub fn verdict(record: &Record) -> Result<Vec<UnitVerdict>, DecodeError> {
+    let mut rest = &record.inline[..];
+    let mut units = Vec::new();
+    while !rest.is_empty() {
+        let (fixed, tail) =
+            rest.split_at_checked(VERDICT_BYTES).ok_or(DecodeError::Malformed("verdict body"))?;
+        let fixed = View(fixed);
+        let (forward, back) = (usize::from(fixed.u16(V_FORWARD)), usize::from(fixed.u16(V_BACK)));
+        let split = tail.split_at_checked((forward + back) * VERSION_BYTES);
+        let (stamps, tail) = split.ok_or(DecodeError::Malformed("verdict body"))?;
+        if !fixed.is_zero(V_RESERVED) {
+            return Err(DecodeError::Malformed("verdict body"));
+        }
+        let mut forward_stamps: Vec<Version> = stamps.chunks_exact(VERSION_BYTES).map(version_at).collect();
+        let back_stamps = forward_stamps.split_off(forward);
+        units.push(UnitVerdict { unit: fixed.u64(V_UNIT), forward: forward_stamps, back: back_stamps });
+        rest = tail;
+    }
+    Ok(units)
+}
+
+const SHORT: DecodeError = DecodeError::Malformed("attributes body");
+
+fn bounded(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("at most 4 KiB")
+}
+
+fn stamps(list: &[Version]) -> u16 {
+    u16::try_from(list.len()).expect("at most 4096 stamps")
+}

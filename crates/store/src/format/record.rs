@@ -1,0 +1,502 @@
+//! A record's header: what the log says happened, with every field that PROTOCOL section 9 asks for.
+//!
+//! A record is the header (fixed part, cover, checksums, inline body, zeros up to the log block), then the payload and
+//! zeros up to the log block. The header's own CRC covers the whole header with its zeros; the payload has one CRC per
+//! 4 KiB block. A field that a kind does not use is zero.
+
+use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
+
+use super::{
+    DecodeError, FORMAT_VERSION, VERSION_BYTES, View, body, fields, padded, put, version_at, version_bytes,
+};
+use crate::crc::block_count;
+
+/// "BRec".
+pub const MAGIC: [u8; 4] = *b"BRec";
+/// Bytes of the fixed part.
+pub const FIXED_BYTES: usize = 256;
+/// The most bytes of an inline body.
+pub const INLINE_BYTES_MAX: usize = 256 << 10;
+/// The most bytes of a header: a whole 64 MiB unit's checksums, a cover of 64 and the largest inline body.
+pub const HEADER_BYTES_MAX: usize = FIXED_BYTES + 64 * VERSION_BYTES + 16_385 * 4 + INLINE_BYTES_MAX;
+
+fields! {
+    /// The fixed part's fields.
+    FIELDS:
+    F_MAGIC "magic" 0..4,
+    F_VERSION "format version" 4..6,
+    F_KIND "kind" 6..7,
+    F_FLAGS "flags" 7..8,
+    F_HEADER_BYTES "header bytes" 8..12,
+    F_PAYLOAD_BYTES "payload bytes" 12..16,
+    F_SEQUENCE "sequence" 16..24,
+    F_SALT "salt" 24..32,
+    F_SEGMENT "segment" 32..36,
+    F_BLOCK "block" 36..40,
+    F_SYNCED_TO "synced to" 40..48,
+    F_COMMIT_FIRST "commit first" 48..56,
+    F_COMMIT_LEFT "commit left" 56..60,
+    F_COLUMN "column" 60..61,
+    F_COVER_COUNT "cover count" 61..62,
+    F_RESERVED_1 "reserved" 62..64,
+    F_PARTITION "partition" 64..72,
+    F_OBJECT "object" 72..80,
+    F_BIRTH "birth" 80..88,
+    F_UNIT "unit" 88..96,
+    F_UNITS "units" 96..100,
+    F_FROM "from" 100..104,
+    F_TO "to" 104..108,
+    F_G "g" 108..112,
+    F_WRITTEN "version" 112..128,
+    F_PREVIOUS "previous" 128..144,
+    F_SETTLED "settled" 144..160,
+    F_COLUMNS "columns" 160..168,
+    F_SET "set" 168..176,
+    F_JOINING "joining" 176..184,
+    F_CLIENT "client" 184..192,
+    F_OPERATION "operation" 192..200,
+    F_ORIGIN "origin" 200..208,
+    F_PRIOR_PARTITION "prior partition" 208..216,
+    F_PRIOR_OBJECT "prior object" 216..224,
+    F_PRIOR_UNIT "prior unit" 224..232,
+    F_PRIOR_KIND "prior kind" 232..233,
+    F_RESERVED_2 "reserved" 233..236,
+    F_CRC_COUNT "crc count" 236..240,
+    F_INLINE_BYTES "inline bytes" 240..244,
+    F_RESERVED_3 "reserved" 244..252,
+    F_CRC "header crc" 252..256,
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $number:literal $name:literal,)*) => {
+        /// What a record says. The number is the format's; it is never given to another kind.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Kind { $($(#[$doc])* $kind,)* }
+
+        impl Kind {
+            /// All kinds with their numbers and names in the document.
+            pub const ALL: &[(Kind, u8, &str)] = &[$((Kind::$kind, $number, $name),)*];
+
+            fn number(self) -> u8 {
+                match self { $(Kind::$kind => $number,)* }
+            }
+
+            fn from_number(number: u8) -> Option<Kind> {
+                match number { $($number => Some(Kind::$kind),)* _ => None }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Bytes, or a hole, of a data column's unit.
+    Data = 1 "data",
+    /// A parity column's base.
+    ParityBase = 2 "parity base",
+    /// A parity column's part of a stripe write.
+    StripeParity = 3 "stripe parity",
+    /// A data column's change, at a parity column (reserved for the unit writes of PROTOCOL R2 to R6).
+    Delta = 4 "delta",
+    /// A new generation, set and joining.
+    Fence = 5 "fence",
+    /// Pending stamps settled or taken back by name.
+    Verdict = 6 "verdict",
+    /// What is below `settled` is settled.
+    SettledTo = 7 "settled to",
+    /// A joining column has caught up with a unit (reserved).
+    Ready = 8 "ready",
+    /// A new object with its attributes.
+    ObjectCreate = 9 "object create",
+    /// All attributes of an object, changed or restated.
+    ObjectAttributes = 10 "object attributes",
+    /// An object and all its records up to its birth are gone.
+    ObjectRemove = 11 "object remove",
+    /// A new partition.
+    PartitionCreate = 12 "partition create",
+    /// All of a partition's values, changed or restated.
+    PartitionSet = 13 "partition set",
+    /// A partition is gone.
+    PartitionRemove = 14 "partition remove",
+    /// Says nothing but `synced to`: the log was closed cleanly.
+    Mark = 15 "mark",
+}
+
+impl Kind {
+    /// Whether the record writes a unit's bytes.
+    pub fn writes(self) -> bool {
+        matches!(self, Kind::Data | Kind::ParityBase | Kind::StripeParity | Kind::Delta)
+    }
+}
+
+/// Bits of the flags byte.
+pub mod flags {
+    /// The write was installed as settled content (PROTOCOL section 7), not as a pending stripe write.
+    pub const SETTLED: u8 = 1;
+    /// The range is zeros without a payload.
+    pub const HOLE: u8 = 2;
+    /// The record restates the one with sequence number `origin`, whose segment was freed.
+    pub const MOVED: u8 = 4;
+    /// All that are defined.
+    pub const ALL: u8 = SETTLED | HOLE | MOVED;
+}
+
+/// What a record is about: who was hit when it is damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject {
+    /// Its kind; `None` before the first record.
+    pub kind: Option<Kind>,
+    /// Its partition.
+    pub partition: PartitionId,
+    /// Its object.
+    pub object: ObjectId,
+    /// Its unit.
+    pub unit: u64,
+}
+
+/// A decoded header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// What it says.
+    pub kind: Kind,
+    /// See [`flags`].
+    pub flags: u8,
+    /// Its number in the log, from 1, rising by one.
+    pub sequence: u64,
+    /// The store's salt.
+    pub salt: u64,
+    /// The segment it lies in.
+    pub segment: u32,
+    /// The log block of its segment it begins at.
+    pub block: u32,
+    /// Records up to this one were durable when it was written.
+    pub synced_to: u64,
+    /// The sequence number of its commit's first record.
+    pub commit_first: u64,
+    /// How many records of its commit follow it.
+    pub commit_left: u32,
+    /// The object's partition.
+    pub partition: PartitionId,
+    /// The object.
+    pub object: ObjectId,
+    /// The sequence number of the record that created the object (or the partition).
+    pub birth: u64,
+    /// The first unit.
+    pub unit: u64,
+    /// How many units: 1 for a write, else 0.
+    pub units: u32,
+    /// First byte in the unit.
+    pub from: u32,
+    /// One past the last.
+    pub to: u32,
+    /// The version written; for a delta the version it leads to.
+    pub version: Version,
+    /// The unit's tip when this was written; for a delta the version it leads from.
+    pub previous: Version,
+    /// What is settled: stamps of its lease below this one; for a delta and `settled to` of a column, up to this one.
+    pub settled: Version,
+    /// The columns of the stripe write.
+    pub columns: ColumnMask,
+    /// The object's own column; for a delta the data column.
+    pub column: Column,
+    /// Who wrote.
+    pub client: u64,
+    /// The writer's operation.
+    pub operation: u64,
+    /// The generation.
+    pub g: Generation,
+    /// Its set.
+    pub set: ColumnMask,
+    /// Its joining columns.
+    pub joining: ColumnMask,
+    /// The sequence number of the record that this one restates; else zero.
+    pub origin: u64,
+    /// What the record before this one is about.
+    pub prior: Subject,
+    /// Per data column the version counted in.
+    pub cover: Vec<Version>,
+    /// The payload's CRC32C per block.
+    pub crcs: Vec<u32>,
+    /// The kind's own small values, see `body`.
+    pub inline: Vec<u8>,
+    /// Bytes of payload after the header.
+    pub payload_bytes: u32,
+}
+
+impl Subject {
+    /// Of no record.
+    pub const NONE: Subject = Subject { kind: None, partition: PartitionId(0), object: ObjectId(0), unit: 0 };
+}
+
+impl Record {
+    /// A record of `kind` in which all else is zero.
+    pub fn new(kind: Kind) -> Record {
+        Record {
+            kind,
+            flags: 0,
+            sequence: 0,
+            salt: 0,
+            segment: 0,
+            block: 0,
+            synced_to: 0,
+            commit_first: 0,
+            commit_left: 0,
+            partition: PartitionId(0),
+            object: ObjectId(0),
+            birth: 0,
+            unit: 0,
+            units: 0,
+            from: 0,
+            to: 0,
+            version: Version::ZERO,
+            previous: Version::ZERO,
+            settled: Version::ZERO,
+            columns: ColumnMask::EMPTY,
+            column: Column(0),
+            client: 0,
+            operation: 0,
+            g: Generation(0),
+            set: ColumnMask::EMPTY,
+            joining: ColumnMask::EMPTY,
+            origin: 0,
+            prior: Subject::NONE,
+            cover: Vec::new(),
+            crcs: Vec::new(),
+            inline: Vec::new(),
+            payload_bytes: 0,
+        }
+    }
+
+    /// What it is about.
+    pub fn subject(&self) -> Subject {
+        Subject { kind: Some(self.kind), partition: self.partition, object: self.object, unit: self.unit }
+    }
+
+    /// Whether `flag` is set.
+    pub fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Bytes of the header without its padding.
+    pub fn header_bytes(&self) -> usize {
+        self.inline_offset() + self.inline.len()
+    }
+
+    /// Bytes of the header with its padding: where the payload begins.
+    pub fn header_padded(&self) -> usize {
+        padded(self.header_bytes())
+    }
+
+    /// Bytes of the whole record on disk.
+    pub fn disk_bytes(&self) -> u64 {
+        let header = u64::try_from(self.header_padded()).expect("bounded");
+        header + super::padded_u64(u64::from(self.payload_bytes))
+    }
+
+    fn inline_offset(&self) -> usize {
+        crc_offset(self.cover.len()) + 4 * self.crcs.len()
+    }
+
+    /// The header's bytes, padded. The caller keeps the bounds; they are asserted.
+    pub fn encode(&self) -> Vec<u8> {
+        assert!(self.cover.len() <= 64, "a cover names at most 64 columns");
+        assert!(self.inline.len() <= INLINE_BYTES_MAX, "inline bodies are bounded");
+        let mut bytes = vec![0; self.header_padded()];
+        let to = &mut bytes[..];
+        put(to, F_MAGIC, MAGIC);
+        put(to, F_VERSION, FORMAT_VERSION.to_le_bytes());
+        put(to, F_KIND, [self.kind.number()]);
+        put(to, F_FLAGS, [self.flags]);
+        put(to, F_HEADER_BYTES, length(self.header_bytes()));
+        put(to, F_PAYLOAD_BYTES, self.payload_bytes.to_le_bytes());
+        put(to, F_SEQUENCE, self.sequence.to_le_bytes());
+        put(to, F_SALT, self.salt.to_le_bytes());
+        put(to, F_SEGMENT, self.segment.to_le_bytes());
+        put(to, F_BLOCK, self.block.to_le_bytes());
+        put(to, F_SYNCED_TO, self.synced_to.to_le_bytes());
+        put(to, F_COMMIT_FIRST, self.commit_first.to_le_bytes());
+        put(to, F_COMMIT_LEFT, self.commit_left.to_le_bytes());
+        put(to, F_COLUMN, [self.column.0]);
+        put(to, F_COVER_COUNT, [u8::try_from(self.cover.len()).expect("at most 64")]);
+        put(to, F_PARTITION, self.partition.0.to_le_bytes());
+        put(to, F_OBJECT, self.object.0.to_le_bytes());
+        put(to, F_BIRTH, self.birth.to_le_bytes());
+        put(to, F_UNIT, self.unit.to_le_bytes());
+        put(to, F_UNITS, self.units.to_le_bytes());
+        put(to, F_FROM, self.from.to_le_bytes());
+        put(to, F_TO, self.to.to_le_bytes());
+        put(to, F_G, self.g.0.to_le_bytes());
+        put(to, F_WRITTEN, version_bytes(self.version));
+        put(to, F_PREVIOUS, version_bytes(self.previous));
+        put(to, F_SETTLED, version_bytes(self.settled));
+        put(to, F_COLUMNS, self.columns.0.to_le_bytes());
+        put(to, F_SET, self.set.0.to_le_bytes());
+        put(to, F_JOINING, self.joining.0.to_le_bytes());
+        put(to, F_CLIENT, self.client.to_le_bytes());
+        put(to, F_OPERATION, self.operation.to_le_bytes());
+        put(to, F_ORIGIN, self.origin.to_le_bytes());
+        put(to, F_PRIOR_PARTITION, self.prior.partition.0.to_le_bytes());
+        put(to, F_PRIOR_OBJECT, self.prior.object.0.to_le_bytes());
+        put(to, F_PRIOR_UNIT, self.prior.unit.to_le_bytes());
+        put(to, F_PRIOR_KIND, [self.prior.kind.map_or(0, Kind::number)]);
+        put(to, F_CRC_COUNT, length(self.crcs.len()));
+        put(to, F_INLINE_BYTES, length(self.inline.len()));
+        let lists = &mut to[FIXED_BYTES..];
+        for (slot, version) in lists.chunks_exact_mut(VERSION_BYTES).zip(&self.cover) {
+            slot.copy_from_slice(&version_bytes(*version));
+        }
+        for (slot, crc) in to[crc_offset(self.cover.len())..].chunks_exact_mut(4).zip(&self.crcs) {
+            slot.copy_from_slice(&crc.to_le_bytes());
+        }
+        let inline = self.inline_offset();
+        to[inline..inline + self.inline.len()].copy_from_slice(&self.inline);
+        let crc = header_crc(to);
+        put(to, F_CRC, crc.to_le_bytes());
+        bytes
+    }
+}
+
+/// Where a record's checksums begin, from its start.
+pub(crate) fn crc_offset(cover_count: usize) -> usize {
+    FIXED_BYTES + VERSION_BYTES * cover_count
+}
+
+/// The header at the start of `bytes`, all of it checked: magic, version, CRC, reserved and padding bytes, lengths and
+/// what its kind asks. [`DecodeError::Short`] says how many bytes it takes. Pure, and never panics: a fuzz target's entry.
+pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
+    let fixed = View(bytes.get(..FIXED_BYTES).ok_or(DecodeError::Short(FIXED_BYTES))?);
+    if fixed.0[F_MAGIC] != MAGIC {
+        return Err(DecodeError::Magic);
+    }
+    let header_bytes = count(fixed.u32(F_HEADER_BYTES));
+    let (covers, crcs) = (usize::from(fixed.u8(F_COVER_COUNT)), count(fixed.u32(F_CRC_COUNT)));
+    let inline_bytes = count(fixed.u32(F_INLINE_BYTES));
+    if !(FIXED_BYTES..=HEADER_BYTES_MAX).contains(&header_bytes) {
+        return Err(DecodeError::Malformed("header length"));
+    }
+    let header = bytes.get(..padded(header_bytes)).ok_or(DecodeError::Short(padded(header_bytes)))?;
+    if header_crc(header) != fixed.u32(F_CRC) {
+        return Err(DecodeError::Checksum);
+    }
+    if fixed.u16(F_VERSION) != FORMAT_VERSION {
+        return Err(DecodeError::Version(fixed.u16(F_VERSION)));
+    }
+    let crc_at = crc_offset(covers);
+    let inline_at = crcs.checked_mul(4).and_then(|length| length.checked_add(crc_at));
+    let end = inline_at.and_then(|at| at.checked_add(inline_bytes));
+    let (Some(inline_at), true) = (inline_at, end == Some(header_bytes)) else {
+        return Err(DecodeError::Malformed("the lists do not fill the header"));
+    };
+    let reserved = [F_RESERVED_1, F_RESERVED_2, F_RESERVED_3, header_bytes..header.len()];
+    if !reserved.into_iter().all(|field| View(header).is_zero(field)) {
+        return Err(DecodeError::Malformed("reserved bytes are not zero"));
+    }
+    let record = Record {
+        kind: Kind::from_number(fixed.u8(F_KIND)).ok_or(DecodeError::Malformed("unknown kind"))?,
+        flags: fixed.u8(F_FLAGS),
+        sequence: fixed.u64(F_SEQUENCE),
+        salt: fixed.u64(F_SALT),
+        segment: fixed.u32(F_SEGMENT),
+        block: fixed.u32(F_BLOCK),
+        synced_to: fixed.u64(F_SYNCED_TO),
+        commit_first: fixed.u64(F_COMMIT_FIRST),
+        commit_left: fixed.u32(F_COMMIT_LEFT),
+        partition: PartitionId(fixed.u64(F_PARTITION)),
+        object: ObjectId(fixed.u64(F_OBJECT)),
+        birth: fixed.u64(F_BIRTH),
+        unit: fixed.u64(F_UNIT),
+        units: fixed.u32(F_UNITS),
+        from: fixed.u32(F_FROM),
+        to: fixed.u32(F_TO),
+        version: fixed.version(F_WRITTEN),
+        previous: fixed.version(F_PREVIOUS),
+        settled: fixed.version(F_SETTLED),
+        columns: ColumnMask(fixed.u64(F_COLUMNS)),
+        column: Column(fixed.u8(F_COLUMN)),
+        client: fixed.u64(F_CLIENT),
+        operation: fixed.u64(F_OPERATION),
+        g: Generation(fixed.u32(F_G)),
+        set: ColumnMask(fixed.u64(F_SET)),
+        joining: ColumnMask(fixed.u64(F_JOINING)),
+        origin: fixed.u64(F_ORIGIN),
+        prior: Subject {
+            kind: match fixed.u8(F_PRIOR_KIND) {
+                0 => None,
+                number => {
+                    Some(Kind::from_number(number).ok_or(DecodeError::Malformed("unknown prior kind"))?)
+                }
+            },
+            partition: PartitionId(fixed.u64(F_PRIOR_PARTITION)),
+            object: ObjectId(fixed.u64(F_PRIOR_OBJECT)),
+            unit: fixed.u64(F_PRIOR_UNIT),
+        },
+        cover: header[FIXED_BYTES..crc_at].chunks_exact(VERSION_BYTES).map(version_at).collect(),
+        crcs: header[crc_at..inline_at].chunks_exact(4).map(|crc| View(crc).u32(0..4)).collect(),
+        inline: header[inline_at..header_bytes].to_vec(),
+        payload_bytes: fixed.u32(F_PAYLOAD_BYTES),
+    };
+    check(&record)?;
+    Ok(record)
+}
+
+/// What holds for every record beyond its own CRC.
+fn check(record: &Record) -> Result<(), DecodeError> {
+    let fail = |what| Err(DecodeError::Malformed(what));
+    if record.flags & !flags::ALL != 0 {
+        return fail("unknown flags");
+    }
+    if record.cover.len() > 64 || record.column.0 >= 64 || record.inline.len() > INLINE_BYTES_MAX {
+        return fail("past a bound");
+    }
+    if record.is(flags::MOVED) != (record.origin != 0) || record.origin > record.sequence {
+        return fail("origin");
+    }
+    if record.sequence == 0 || record.synced_to >= record.sequence || record.commit_first > record.sequence {
+        return fail("sequence");
+    }
+    if !record.kind.writes() {
+        let plain = record.payload_bytes == 0 && record.crcs.is_empty() && record.from == 0 && record.to == 0;
+        return if plain { check_body(record) } else { fail("a payload on a kind that has none") };
+    }
+    if record.from >= record.to || record.to > braid_layout::scheme::UNIT_BYTES_MAX || record.units != 1 {
+        return fail("range");
+    }
+    if record.version.is_zero() || !record.inline.is_empty() {
+        return fail("a write without a version, or with a body");
+    }
+    let (bytes, blocks) = if record.is(flags::HOLE) {
+        (0, 0)
+    } else {
+        (record.to - record.from, block_count(record.from, record.to))
+    };
+    if record.payload_bytes != bytes || u32::try_from(record.crcs.len()) != Ok(blocks) {
+        return fail("payload and range differ");
+    }
+    Ok(())
+}
+
+/// Whether the inline body is what the kind asks.
+fn check_body(record: &Record) -> Result<(), DecodeError> {
+    match record.kind {
+        Kind::ObjectCreate | Kind::ObjectAttributes => body::attributes(record).map(drop),
+        Kind::PartitionCreate | Kind::PartitionSet => body::partition(record).map(drop),
+        Kind::Verdict => body::verdict(record).map(drop),
+        _ if record.inline.is_empty() => Ok(()),
+        _ => Err(DecodeError::Malformed("a body on a kind that has none")),
+    }
+}
+
+/// The CRC of a padded header, over all of it but the CRC itself.
+fn header_crc(header: &[u8]) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(&header[..F_CRC.start]);
+    digest.update(&header[F_CRC.end..]);
+    u32::try_from(digest.finalize()).expect("a CRC32C has 32 bits")
+}
+
+fn length(bytes: usize) -> [u8; 4] {
+    u32::try_from(bytes).expect("header lists are bounded").to_le_bytes()
+}
+
+fn count(value: u32) -> usize {
+    usize::try_from(value).expect("at least 32 bits")
+}

@@ -1,0 +1,77 @@
+//! A segment's header: the first log block of each file of the log.
+
+use braid_layout::DriveId;
+
+use super::{DecodeError, FORMAT_VERSION, LOG_BLOCK, View, fields, put};
+use crate::crc::crc32c;
+
+/// "BRAIDSEG".
+pub const MAGIC: [u8; 8] = *b"BRAIDSEG";
+/// Its length: one log block.
+pub const BYTES: usize = LOG_BLOCK;
+
+fields! {
+    /// The segment header's fields.
+    FIELDS:
+    F_MAGIC "magic" 0..8,
+    F_VERSION "format version" 8..10,
+    F_RESERVED_1 "reserved" 10..12,
+    F_NUMBER "segment" 12..16,
+    F_DRIVE "drive" 16..32,
+    F_SALT "salt" 32..40,
+    F_FIRST "first sequence" 40..48,
+    F_RESERVED_2 "reserved" 48..508,
+    F_CRC "crc" 508..512,
+}
+
+/// A decoded segment header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// The segment's number, from 1; also its file's name.
+    pub number: u32,
+    /// The drive.
+    pub drive: DriveId,
+    /// The store's salt.
+    pub salt: u64,
+    /// The sequence number of its first record. All records below it were durable when the segment was made.
+    pub first_sequence: u64,
+}
+
+impl SegmentHeader {
+    /// The bytes.
+    pub fn encode(&self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        put(&mut bytes, F_MAGIC, MAGIC);
+        put(&mut bytes, F_VERSION, FORMAT_VERSION.to_le_bytes());
+        put(&mut bytes, F_NUMBER, self.number.to_le_bytes());
+        put(&mut bytes, F_DRIVE, self.drive.0.to_le_bytes());
+        put(&mut bytes, F_SALT, self.salt.to_le_bytes());
+        put(&mut bytes, F_FIRST, self.first_sequence.to_le_bytes());
+        let crc = crc32c(&bytes[..F_CRC.start]);
+        put(&mut bytes, F_CRC, crc.to_le_bytes());
+        bytes
+    }
+
+    /// The value of `bytes`, all of it checked.
+    pub fn decode(bytes: &[u8]) -> Result<SegmentHeader, DecodeError> {
+        let view = View(bytes.get(..BYTES).ok_or(DecodeError::Short(BYTES))?);
+        if view.0[F_MAGIC] != MAGIC {
+            return Err(DecodeError::Magic);
+        }
+        if crc32c(&view.0[..F_CRC.start]) != view.u32(F_CRC) {
+            return Err(DecodeError::Checksum);
+        }
+        if view.u16(F_VERSION) != FORMAT_VERSION {
+            return Err(DecodeError::Version(view.u16(F_VERSION)));
+        }
+        if !view.is_zero(F_RESERVED_1) || !view.is_zero(F_RESERVED_2) {
+            return Err(DecodeError::Malformed("reserved bytes are not zero"));
+        }
+        Ok(SegmentHeader {
+            number: view.u32(F_NUMBER),
+            drive: DriveId(view.u128(F_DRIVE)),
+            salt: view.u64(F_SALT),
+            first_sequence: view.u64(F_FIRST),
+        })
+    }
+}

@@ -1,0 +1,316 @@
+//! What a mutation becomes: a refusal, an answer without a record, or a record to append.
+//!
+//! Decided against what is durable. The committer never puts two mutations into one commit of which the second's
+//! decision could depend on the first ([`Touched`]); so no state between "written" and "durable" exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_layout::{ObjectId, PartitionId, Version};
+use bytes::Bytes;
+
+use super::extent::stored_bytes;
+use super::unit::Place;
+use super::{Index, Object, Partition};
+use crate::error::Error;
+use crate::format::body;
+use crate::format::record::{Kind, Record, flags};
+use crate::mutation::{Body, Mutation, Outcome, Standing, UnitVerdict, Write, WriteKind};
+
+/// The decision on a mutation.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// It is so already, or needs nothing.
+    Answer(Outcome),
+    /// Answer when all before it is durable.
+    Barrier,
+    /// Append this record. The committer gives it its place in the log; a new object's birth is its sequence number.
+    Append(Box<Record>, Bytes),
+}
+
+/// Bytes that the commit being gathered adds to partitions.
+pub(crate) type Growth = BTreeMap<PartitionId, u64>;
+
+/// Decide on `mutation`.
+pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> Result<Decision, Error> {
+    match mutation {
+        Mutation::PartitionCreate { partition, quota_bytes, key_epoch } => {
+            let Some(have) = index.partitions.get(partition).filter(|have| have.meta.is_some()) else {
+                let record = partition_record(Kind::PartitionCreate, *partition, *quota_bytes, *key_epoch, 0);
+                return append(record);
+            };
+            if have.quota_bytes == *quota_bytes && have.key_epoch == *key_epoch {
+                return Ok(Decision::Answer(Outcome::Already));
+            }
+            Err(Error::PartitionExists(*partition))
+        }
+        Mutation::PartitionSet { partition, quota_bytes, key_epoch } => {
+            let have = index.find_partition(*partition)?;
+            if have.quota_bytes == *quota_bytes && have.key_epoch == *key_epoch {
+                return Ok(Decision::Answer(Outcome::Already));
+            }
+            append(partition_record(Kind::PartitionSet, *partition, *quota_bytes, *key_epoch, have.birth))
+        }
+        Mutation::PartitionRemove { partition } => {
+            let Some(have) = index.partitions.get(partition) else {
+                return Ok(Decision::Answer(Outcome::Already));
+            };
+            if !have.objects.is_empty() {
+                let objects = u64::try_from(have.objects.len()).unwrap_or(u64::MAX);
+                return Err(Error::PartitionNotEmpty(*partition, objects));
+            }
+            let mut record = Record::new(Kind::PartitionRemove);
+            (record.partition, record.birth) = (*partition, have.birth);
+            append(record)
+        }
+        Mutation::Create { partition, object, attributes } => {
+            let Some(have) = index.find_partition(*partition)?.objects.get(object) else {
+                let mut record = Record::new(Kind::ObjectCreate);
+                (record.partition, record.object) = (*partition, *object);
+                body::put_attributes(&mut record, attributes);
+                return append(record);
+            };
+            if have.meta.is_some() && have.attributes.same_object(attributes) {
+                return Ok(Decision::Answer(Outcome::Already));
+            }
+            Err(Error::Exists(*partition, *object))
+        }
+        Mutation::Remove { partition, object } => {
+            let found = index.partitions.get(partition).and_then(|owner| owner.objects.get(object));
+            let Some(have) = found else { return Ok(Decision::Answer(Outcome::Already)) };
+            append(object_record(Kind::ObjectRemove, *partition, *object, have))
+        }
+        Mutation::SetAttributes { partition, object, change } => {
+            let have = index.whole_object(*partition, *object)?;
+            let new = have.attributes.changed(change);
+            if new == have.attributes {
+                return Ok(Decision::Answer(Outcome::Already));
+            }
+            let mut record = object_record(Kind::ObjectAttributes, *partition, *object, have);
+            body::put_attributes(&mut record, &new);
+            append(record)
+        }
+        Mutation::Write(write) => check_write(index, growth, write),
+        Mutation::Retire { partition, object, settled_below } => {
+            let have = index.whole_object(*partition, *object)?;
+            if have.pending_below(*settled_below).is_empty() {
+                return Ok(Decision::Answer(Outcome::Already));
+            }
+            let mut record = object_record(Kind::SettledTo, *partition, *object, have);
+            record.settled = *settled_below;
+            append(record)
+        }
+        Mutation::Fence { partition, object, g, set, joining } => {
+            let have = index.whole_object(*partition, *object)?;
+            let attributes = &have.attributes;
+            if attributes.g == *g && attributes.set == *set && attributes.joining == *joining {
+                return Ok(Decision::Answer(Outcome::Already));
+            }
+            if attributes.g >= *g {
+                return Err(Error::StaleGeneration { have: attributes.g, asked: *g });
+            }
+            let mut record = object_record(Kind::Fence, *partition, *object, have);
+            (record.g, record.set, record.joining) = (*g, *set, *joining);
+            append(record)
+        }
+        Mutation::Verdict { partition, object, units } => {
+            let have = index.whole_object(*partition, *object)?;
+            let units = effective(have, units);
+            if units.is_empty() {
+                return Ok(Decision::Answer(Outcome::Already));
+            }
+            let mut record = object_record(Kind::Verdict, *partition, *object, have);
+            record.units = u32::try_from(units.len()).expect("bounded");
+            record.inline = body::verdict_body(&units);
+            append(record)
+        }
+        Mutation::Flush => Ok(Decision::Barrier),
+    }
+}
+
+fn append(record: Record) -> Result<Decision, Error> {
+    Ok(Decision::Append(Box::new(record), Bytes::new()))
+}
+
+fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Decision, Error> {
+    let owner = index.find_partition(write.partition)?;
+    let object = index.whole_object(write.partition, write.object)?;
+    if object.attributes.g != write.g {
+        return Err(Error::StaleGeneration { have: object.attributes.g, asked: write.g });
+    }
+    if write.to > object.attributes.unit_bytes {
+        return Err(Error::Malformed("a write past the unit's end"));
+    }
+    let unit = object.units.get(&write.unit);
+    let lost = unit.and_then(|unit| unit.lost);
+    let settled =
+        unit.and_then(|unit| unit.settled.as_ref()).map_or(Version::ZERO, |content| content.version);
+    let tip = unit.map_or(Version::ZERO, |unit| unit.tip_version());
+    match write.standing {
+        Standing::Pending => {
+            if let Some(place) = lost {
+                return Err(damaged(place));
+            }
+            if write.version == tip || write.version == settled {
+                return Ok(Decision::Answer(Outcome::Already));
+            }
+            if write.version < tip {
+                return Ok(Decision::Answer(Outcome::Older { tip }));
+            }
+        }
+        Standing::Settled => {
+            if write.version == settled && lost.is_none() {
+                return Ok(Decision::Answer(Outcome::Already));
+            }
+            if write.version < settled {
+                return Ok(Decision::Answer(Outcome::Older { tip }));
+            }
+        }
+    }
+    let tip_extents = unit.and_then(|unit| unit.tip()).map_or(&[][..], |content| &content.extents);
+    check_quota(owner, growth, write, stored_bytes(tip_extents, &write.range()))?;
+    let (record, payload) = write_record(write, object, tip);
+    Ok(Decision::Append(Box::new(record), payload))
+}
+
+/// The quota is soft: what a write overwrites is not counted again, though it is kept until the write is settled.
+fn check_quota(owner: &Partition, growth: &mut Growth, write: &Write, overwritten: u64) -> Result<(), Error> {
+    let asked = write.payload_bytes().saturating_sub(overwritten);
+    let staged = growth.entry(write.partition).or_default();
+    let used = owner.used.saturating_add(*staged);
+    if let Some(quota) = owner.quota_bytes
+        && asked > 0
+        && used.saturating_add(asked) > quota
+    {
+        return Err(Error::Quota { partition: write.partition, used, quota, asked });
+    }
+    *staged += asked;
+    Ok(())
+}
+
+fn write_record(write: &Write, object: &Object, tip: Version) -> (Record, Bytes) {
+    let kind = match write.kind {
+        WriteKind::Data => Kind::Data,
+        WriteKind::ParityBase => Kind::ParityBase,
+        WriteKind::StripeParity => Kind::StripeParity,
+    };
+    let mut record = object_record(kind, write.partition, write.object, object);
+    if write.standing == Standing::Settled {
+        record.flags |= flags::SETTLED;
+    }
+    (record.unit, record.units) = (write.unit, 1);
+    (record.from, record.to) = (write.from, write.to);
+    (record.version, record.previous, record.settled) = (write.version, tip, write.settled_below);
+    (record.client, record.operation) = (write.client, write.operation);
+    record.columns = write.columns;
+    record.cover.clone_from(&write.cover);
+    let payload = match &write.body {
+        Body::Bytes { payload, crcs } => {
+            record.crcs.clone_from(crcs);
+            record.payload_bytes = write.to - write.from;
+            payload.clone()
+        }
+        Body::Hole => {
+            record.flags |= flags::HOLE;
+            Bytes::new()
+        }
+    };
+    (record, payload)
+}
+
+/// The stamps of a verdict that name a pending version.
+fn effective(object: &Object, units: &[UnitVerdict]) -> Vec<UnitVerdict> {
+    let mut out = Vec::new();
+    for verdict in units {
+        let pending = object.units.get(&verdict.unit).and_then(|unit| unit.pending.as_ref());
+        let Some(version) = pending.map(|pending| pending.content.version) else { continue };
+        let only = |stamps: &[Version]| if stamps.contains(&version) { vec![version] } else { Vec::new() };
+        let (forward, back) = (only(&verdict.forward), only(&verdict.back));
+        if !forward.is_empty() || !back.is_empty() {
+            out.push(UnitVerdict { unit: verdict.unit, forward, back });
+        }
+    }
+    out
+}
+
+/// A record of `kind` on an object, carrying what every record of it carries.
+pub(crate) fn object_record(kind: Kind, partition: PartitionId, object: ObjectId, have: &Object) -> Record {
+    let mut record = Record::new(kind);
+    (record.partition, record.object, record.birth) = (partition, object, have.birth);
+    record.column = have.attributes.column;
+    (record.g, record.set, record.joining) =
+        (have.attributes.g, have.attributes.set, have.attributes.joining);
+    record
+}
+
+/// A record with a partition's values.
+pub(crate) fn partition_record(
+    kind: Kind,
+    partition: PartitionId,
+    quota_bytes: Option<u64>,
+    key_epoch: u32,
+    birth: u64,
+) -> Record {
+    let mut record = Record::new(kind);
+    (record.partition, record.birth) = (partition, birth);
+    record.inline = body::partition_body(quota_bytes, key_epoch);
+    record
+}
+
+/// The error for damage at `place`.
+pub(crate) fn damaged(place: Place) -> Error {
+    Error::Damaged {
+        segment: u64::from(place.segment),
+        offset: u64::from(place.block) * crate::format::LOG_BLOCK_U64,
+        what: "a record of this unit is damaged",
+    }
+}
+
+/// What the commit being gathered touches.
+#[derive(Debug, Default)]
+pub(crate) struct Touched {
+    partitions: BTreeSet<PartitionId>,
+    within_partitions: BTreeSet<PartitionId>,
+    objects: BTreeSet<(PartitionId, ObjectId)>,
+    within_objects: BTreeSet<(PartitionId, ObjectId)>,
+    units: BTreeSet<(PartitionId, ObjectId, u64)>,
+}
+
+impl Touched {
+    /// Take `mutation` into the commit, unless its decision could depend on one that is in it already.
+    pub(crate) fn admit(&mut self, mutation: &Mutation) -> bool {
+        match mutation {
+            Mutation::PartitionCreate { partition, .. }
+            | Mutation::PartitionSet { partition, .. }
+            | Mutation::PartitionRemove { partition } => {
+                !self.within_partitions.contains(partition) && self.partitions.insert(*partition)
+            }
+            Mutation::Create { partition, object, .. }
+            | Mutation::Remove { partition, object }
+            | Mutation::SetAttributes { partition, object, .. }
+            | Mutation::Retire { partition, object, .. }
+            | Mutation::Fence { partition, object, .. }
+            | Mutation::Verdict { partition, object, .. } => {
+                if self.partitions.contains(partition)
+                    || self.within_objects.contains(&(*partition, *object))
+                    || !self.objects.insert((*partition, *object))
+                {
+                    return false;
+                }
+                self.within_partitions.insert(*partition);
+                true
+            }
+            Mutation::Write(Write { partition, object, unit, .. }) => {
+                if self.partitions.contains(partition)
+                    || self.objects.contains(&(*partition, *object))
+                    || !self.units.insert((*partition, *object, *unit))
+                {
+                    return false;
+                }
+                self.within_partitions.insert(*partition);
+                self.within_objects.insert((*partition, *object));
+                true
+            }
+            Mutation::Flush => true,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The index: everything the store knows, in memory. A pure machine: records in, state out.
+//!
+//! It changes by one road only, [`Index::apply`], which the committer walks with each record once it is durable, and
+//! recovery with each record it finds; so what is replayed is what was. [`check`] decides, against the same state, what
+//! a mutation becomes before it is written.
+//!
+//! Beside the objects it keeps, per segment, what still pins it (`live`).
+
+mod apply;
+pub(crate) mod check;
+pub(crate) mod extent;
+pub(crate) mod live;
+pub(crate) mod query;
+pub(crate) mod unit;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
+
+use crate::mutation::{Attributes, WriteKind};
+use live::Segments;
+use unit::{Place, Unit};
+
+/// The store's state in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    pub(crate) partitions: BTreeMap<PartitionId, Partition>,
+    pub(crate) segments: Segments,
+    /// Whether damage was found in the log before this point.
+    pub(crate) incomplete: bool,
+}
+
+/// A partition.
+#[derive(Debug, Default)]
+pub(crate) struct Partition {
+    pub(crate) quota_bytes: Option<u64>,
+    pub(crate) key_epoch: u32,
+    /// The sequence number of the record that created it.
+    pub(crate) birth: u64,
+    /// The segment of its newest record; `None`: none was seen yet.
+    pub(crate) meta: Option<Meta>,
+    /// Payload bytes its objects refer to.
+    pub(crate) used: u64,
+    pub(crate) objects: BTreeMap<ObjectId, Object>,
+}
+
+/// Where the newest record with the values of a partition or an object lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Meta {
+    pub(crate) segment: u32,
+    /// Its bytes on disk: what it costs to write it again.
+    pub(crate) bytes: u32,
+}
+
+/// An object.
+#[derive(Debug)]
+pub(crate) struct Object {
+    /// The sequence number of the record that created it; tells records of an earlier object of the same number.
+    pub(crate) birth: u64,
+    pub(crate) attributes: Attributes,
+    /// The newest record with its attributes; `None`: none was seen yet (replay may meet it after the object's writes).
+    pub(crate) meta: Option<Meta>,
+    /// A fence newer than that.
+    pub(crate) fence: Option<Meta>,
+    /// Damage that may have hit any of its units.
+    pub(crate) lost: Option<Place>,
+    pub(crate) units: BTreeMap<u64, Unit>,
+    /// Pending versions: (lease, g, n, unit), so that what a lease has settled is one range.
+    pub(crate) pending: BTreeSet<(u32, u32, u64, u64)>,
+    /// Payload bytes its units refer to.
+    pub(crate) bytes: u64,
+}
+
+/// A partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionState {
+    /// Which.
+    pub partition: PartitionId,
+    /// Soft quota in bytes; `None`: no bound.
+    pub quota_bytes: Option<u64>,
+    /// The working keys' epoch.
+    pub key_epoch: u32,
+    /// Payload bytes its objects hold, retained versions included.
+    pub used: u64,
+    /// How many objects it has.
+    pub objects: u64,
+}
+
+/// What an object holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ObjectUsage {
+    /// Payload bytes, retained versions included.
+    pub bytes: u64,
+    /// Units ever written.
+    pub units: u64,
+    /// One past the last byte that is not a hole in the newest versions: unit and offset in it. `None`: all hole.
+    pub end: Option<(u64, u32)>,
+}
+
+/// The versions of one unit, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// The unit.
+    pub unit: u64,
+    /// At most one settled entry, then at most one pending one. Empty only if `lost`.
+    pub entries: Vec<ChainEntry>,
+    /// Whether the unit was found damaged: it is lost here, whatever the entries say (PROTOCOL R9).
+    pub lost: bool,
+}
+
+/// One version of a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChainEntry {
+    /// Its name.
+    pub version: Version,
+    /// Whether it is known here to be settled.
+    pub settled: bool,
+    /// What it is.
+    pub kind: WriteKind,
+    /// The columns its write touched.
+    pub columns: ColumnMask,
+    /// Parity kinds: per data column the version counted in.
+    pub cover: Vec<Version>,
+}

@@ -1,0 +1,164 @@
+//! The state of one unit (PROTOCOL section 2, as far as this release goes): one settled version, and at most one
+//! pending one on top of it.
+
+use braid_layout::{ColumnMask, Version};
+
+use super::extent::{Extent, Source, Stored, overlay};
+use crate::format::record::{Kind, Record, flags};
+use crate::mutation::WriteKind;
+
+/// One version of a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Content {
+    /// Its name.
+    pub(crate) version: Version,
+    /// What it is.
+    pub(crate) kind: WriteKind,
+    /// The columns its write touched.
+    pub(crate) columns: ColumnMask,
+    /// Parity kinds: per data column the version counted in.
+    pub(crate) cover: Box<[Version]>,
+    /// All its bytes, not only those its own write brought.
+    pub(crate) extents: Vec<Extent>,
+}
+
+/// A version on top of the settled one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pending {
+    /// The version.
+    pub(crate) content: Content,
+    /// What its own write brought.
+    pub(crate) own: Extent,
+    /// The log block of its record.
+    pub(crate) place: Place,
+}
+
+/// Where a record begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The segment.
+    pub(crate) segment: u32,
+    /// The log block.
+    pub(crate) block: u32,
+}
+
+/// A unit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Unit {
+    /// The settled version; `None`: never written.
+    pub(crate) settled: Option<Content>,
+    /// The pending one.
+    pub(crate) pending: Option<Box<Pending>>,
+    /// Where damage was found that hit this unit: it is lost until it is installed anew.
+    pub(crate) lost: Option<Place>,
+}
+
+impl Unit {
+    /// The newest version's content.
+    pub(crate) fn tip(&self) -> Option<&Content> {
+        self.pending.as_deref().map(|pending| &pending.content).or(self.settled.as_ref())
+    }
+
+    /// The newest version's name.
+    pub(crate) fn tip_version(&self) -> Version {
+        self.tip().map_or(Version::ZERO, |content| content.version)
+    }
+
+    fn settled_version(&self) -> Version {
+        self.settled.as_ref().map_or(Version::ZERO, |content| content.version)
+    }
+
+    /// What pins records: the settled extents, and what the pending write itself brought. Together they are everything
+    /// the unit refers to, each once.
+    pub(crate) fn pins(&self) -> impl Iterator<Item = &Extent> {
+        let settled = self.settled.iter().flat_map(|content| &content.extents);
+        settled.chain(self.pending.iter().map(|pending| &pending.own))
+    }
+
+    /// The pending version is settled. A write of the whole unit heals it.
+    pub(crate) fn settle(&mut self, unit_bytes: u32) {
+        if let Some(pending) = self.pending.take() {
+            if pending.own.from == 0 && pending.own.to == unit_bytes {
+                self.lost = None;
+            }
+            self.settled = Some(pending.content);
+        }
+    }
+
+    /// The pending version is taken back.
+    pub(crate) fn back(&mut self) {
+        self.pending = None;
+    }
+
+    /// Take in a write that the log holds. `previous` tells what was below it when it was appended: the pending version
+    /// (which it settled), the settled one (then a pending one was taken back in between), or a version whose record
+    /// was freed since, which happens only to what was settled and overwritten: then this write was settled, too.
+    /// `incomplete`: damage was found in the log, so that a missing predecessor means loss.
+    pub(crate) fn write(&mut self, record: &Record, place: Place, unit_bytes: u32, incomplete: bool) {
+        if record.is(flags::SETTLED) {
+            return self.install(record, place);
+        }
+        if record.version <= self.tip_version() {
+            return;
+        }
+        let pending = self.pending.as_ref().map(|pending| pending.content.version);
+        let known = pending == Some(record.previous) || self.settled_version() == record.previous;
+        match pending {
+            Some(pending) if pending != record.previous && known => self.back(),
+            _ => self.settle(unit_bytes),
+        }
+        let own = own_extent(record, place);
+        let under = self.settled.as_ref().map_or(&[][..], |content| &content.extents);
+        let content = content(record, overlay(under, own));
+        self.pending = Some(Box::new(Pending { content, own, place }));
+        if !known {
+            if incomplete && self.lost.is_none() {
+                self.lost = Some(place);
+            }
+            self.settle(unit_bytes);
+        }
+    }
+
+    /// Install settled content below a newer pending write; an older or equal pending one is thereby decided.
+    fn install(&mut self, record: &Record, place: Place) {
+        if record.version < self.settled_version() {
+            return;
+        }
+        let own = own_extent(record, place);
+        self.lost = None;
+        if self.pending.as_ref().is_some_and(|pending| pending.content.version <= record.version) {
+            self.pending = None;
+        }
+        if let Some(pending) = &mut self.pending {
+            pending.content.extents = overlay(&[own], pending.own);
+        }
+        self.settled = Some(content(record, vec![own]));
+    }
+}
+
+fn content(record: &Record, extents: Vec<Extent>) -> Content {
+    let kind = match record.kind {
+        Kind::ParityBase => WriteKind::ParityBase,
+        Kind::StripeParity => WriteKind::StripeParity,
+        _ => WriteKind::Data,
+    };
+    let cover = record.cover.clone().into_boxed_slice();
+    Content { version: record.version, kind, columns: record.columns, cover, extents }
+}
+
+fn own_extent(record: &Record, place: Place) -> Extent {
+    let source = if record.is(flags::HOLE) {
+        Source::Hole { segment: place.segment }
+    } else {
+        let header_blocks = record.header_padded() / crate::format::LOG_BLOCK;
+        Source::Stored(Stored {
+            segment: place.segment,
+            block: place.block,
+            header_blocks: u16::try_from(header_blocks).expect("a header is below 512 KiB"),
+            cover_count: u8::try_from(record.cover.len()).expect("at most 64"),
+            from: record.from,
+            to: record.to,
+        })
+    };
+    Extent { from: record.from, to: record.to, source }
+}

@@ -1,0 +1,138 @@
+//! What the store's tests share: a directory, a partition, writes with made-up bytes.
+#![allow(dead_code, clippy::allow_attributes, reason = "each test file uses its own part of this")]
+
+use std::path::Path;
+
+use braid_layout::{
+    ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+};
+use braid_store::*;
+
+/// The tests' partition.
+pub const P: PartitionId = PartitionId(7);
+/// Unit size of the tests' objects.
+pub const UNIT: u32 = 64 << 10;
+
+pub fn identity() -> Identity {
+    Identity { cluster: ClusterId(0xc1), drive: DriveId(0xd1) }
+}
+
+pub fn options() -> Options {
+    Options { segment_bytes: 256 << 10, capacity: None, sync: false }
+}
+
+pub fn open(dir: &Path) -> (Store, Recovery) {
+    open_with(dir, options())
+}
+
+pub fn open_with(dir: &Path, options: Options) -> (Store, Recovery) {
+    Store::open(dir, Some(identity()), options).expect("open the store")
+}
+
+/// A new store with the partition.
+pub fn fresh(dir: &Path, options: Options) -> Store {
+    Store::format(dir, identity(), &options).expect("format");
+    let (store, _) = open_with(dir, options);
+    store
+        .commit(Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 })
+        .expect("partition");
+    store
+}
+
+pub fn attributes() -> Attributes {
+    Attributes {
+        unit_bytes: UNIT,
+        column: Column(2),
+        g: Generation(1),
+        set: ColumnMask::all(5),
+        joining: ColumnMask::EMPTY,
+        object_version: 1,
+        created_ms: 1000,
+        modified_ms: 1000,
+        map: b"map".to_vec(),
+        opaque: b"opaque".to_vec(),
+    }
+}
+
+pub fn create(object: u64) -> Mutation {
+    Mutation::Create { partition: P, object: ObjectId(object), attributes: attributes() }
+}
+
+pub fn version(lease: u32, n: u64) -> Version {
+    Version { g: Generation(1), lease: Lease(lease), n }
+}
+
+/// Bytes that tell where they came from.
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[3]
+        })
+        .collect()
+}
+
+pub fn body(from: u32, bytes: &[u8]) -> Body {
+    Body::Bytes { payload: bytes.to_vec().into(), crcs: block_crcs(from, bytes) }
+}
+
+/// A data write of the pattern named by the version.
+pub fn write(object: u64, unit: u64, from: u32, to: u32, version: Version) -> Write {
+    let bytes = pattern(version.n, usize::try_from(to - from).expect("small"));
+    Write {
+        partition: P,
+        object: ObjectId(object),
+        unit,
+        from,
+        to,
+        kind: WriteKind::Data,
+        standing: Standing::Pending,
+        version,
+        columns: ColumnMask::all(3),
+        cover: Vec::new(),
+        client: 11,
+        operation: version.n,
+        g: Generation(1),
+        settled_below: Version::ZERO,
+        body: body(from, &bytes),
+    }
+}
+
+/// The bytes of a range, holes as zeros, every block checked.
+pub fn content(
+    store: &Store,
+    object: u64,
+    unit: u64,
+    from: u32,
+    to: u32,
+    want: Want,
+) -> Result<Vec<u8>, Error> {
+    let view = store.read(P, ObjectId(object), unit, from..to, want)?;
+    let mut stored = Vec::new();
+    view.read_into(&mut stored)?;
+    let mut out = Vec::new();
+    let (mut rest, mut blocks) = (&stored[..], view.blocks());
+    for extent in &view.extents {
+        match *extent {
+            ViewExtent::Hole { from, to } => {
+                out.resize(out.len() + usize::try_from(to - from).expect("small"), 0)
+            }
+            ViewExtent::Stored { from, to } => {
+                let (head, tail) = rest.split_at(usize::try_from(to - from).expect("small"));
+                let crcs = block_crcs(from, head);
+                let (ours, others) = blocks.split_at(crcs.len());
+                if ours != crcs {
+                    return Err(Error::Checksum { at: from });
+                }
+                out.extend_from_slice(head);
+                (rest, blocks) = (tail, others);
+            }
+        }
+    }
+    assert!(rest.is_empty() && blocks.is_empty(), "extents, bytes and blocks go together");
+    assert_eq!(out.len(), usize::try_from(to - from).expect("small"));
+    Ok(out)
+}
