@@ -8,12 +8,12 @@
 
 use std::ops::Range;
 
-use braid_layout::{DriveId, Generation, ObjectId, PartitionId, Scheme, Shape, Version};
+use braid_layout::{DriveId, Generation, ObjectId, PartitionId, Scheme, Shape};
 
 use crate::capability::{Binding, Capability, Key, Protection, Rights, mac_equal};
 use crate::checksum::block_count;
 use crate::codec::DecodeError;
-use crate::data::{Address, ColumnMap, DriveRequest, OPAQUE_BYTES_MAX, VERSIONS_UNITS_MAX, Want};
+use crate::data::{Address, ColumnMap, DriveRequest, OPAQUE_BYTES_MAX, UnitWrite, VERSIONS_UNITS_MAX, Want};
 use crate::frame::FrameHeader;
 use crate::refusal::{Reason, Refusal};
 use crate::seal::{ReplySeal, expected_mac, split};
@@ -282,16 +282,18 @@ fn check_scope(request: &DriveRequest, capability: &Capability) -> Result<(), Re
 }
 
 /// A stamp must be of the capability's lease and no later generation, or a writer could take names that are others' to
-/// give. A rebuild puts back versions as they were: while columns join, older leases' stamps pass.
+/// give. A rebuild installs versions as they are elsewhere: older leases' too, and only while columns join.
 fn check_stamp(request: &DriveRequest, capability: &Capability) -> Result<(), Refusal> {
-    let stamp: Option<Version> = match request {
-        DriveRequest::StripeWrite(r) => Some(r.stamp),
-        DriveRequest::UnitWrite(r) => r.stamp,
-        _ => None,
+    let (stamp, install) = match request {
+        DriveRequest::StripeWrite(r) => (r.stamp, r.install),
+        DriveRequest::UnitWrite(UnitWrite { stamp: Some(stamp), .. }) => (*stamp, false),
+        _ => return Ok(()),
     };
-    let Some(stamp) = stamp else { return Ok(()) };
-    let rebuilt = !capability.joining.is_empty() && stamp.lease < capability.lease;
-    if stamp.g > capability.g || !(stamp.lease == capability.lease || rebuilt) {
+    if install && capability.joining.is_empty() {
+        return Err(Refusal::new(Reason::Scope, "no column joins: versions cannot be installed"));
+    }
+    let lease_fits = if install { stamp.lease <= capability.lease } else { stamp.lease == capability.lease };
+    if stamp.g > capability.g || !lease_fits {
         let detail = format!("stamp {stamp} is not of lease {} and {}", capability.lease, capability.g);
         return Err(Refusal::new(Reason::Scope, detail));
     }

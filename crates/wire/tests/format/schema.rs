@@ -1,8 +1,6 @@
 //! A second reading of the format: encodes messages from the field tables ([`Record::FIELDS`]) alone, by the rules of
 //! `docs/format-wire.md`, without the crate's own codec. Golden bytes, the document and property tests are made with it.
 
-#![allow(clippy::allow_attributes, dead_code, unreachable_pub, reason = "each test uses its part")]
-
 use braid_wire::capability::{Authority, Capability, Protection};
 use braid_wire::codec::Record;
 use braid_wire::control::{self, Access, ControlHead, DriveState, EntryKind};
@@ -10,10 +8,10 @@ use braid_wire::data::{self, Hello, PeerRole, ReplyHead, Want};
 use braid_wire::token::Standing;
 use braid_wire::{Reason, Refusal};
 
-pub type Fields = &'static [(&'static str, &'static str)];
+pub(crate) type Fields = &'static [(&'static str, &'static str)];
 
 /// Where an encoding's values come from.
-pub trait Source {
+pub(crate) trait Source {
     /// `count` bytes of a number or an array.
     fn bytes(&mut self, count: usize) -> Vec<u8>;
     /// How many entries a list of this type has.
@@ -26,11 +24,11 @@ pub trait Source {
 
 /// One field's bytes.
 #[derive(Debug, Clone)]
-pub struct Line {
-    pub offset: usize,
-    pub bytes: Vec<u8>,
-    pub path: String,
-    pub type_name: String,
+pub(crate) struct Line {
+    pub(crate) offset: usize,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) path: String,
+    pub(crate) type_name: String,
 }
 
 macro_rules! names {
@@ -38,17 +36,35 @@ macro_rules! names {
 }
 
 /// Records that are not the body of a message, or are so under another message's name.
-pub fn nested() -> Vec<(&'static str, Fields)> {
+pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
     names![
-        Capability, Authority, ReplyHead, ControlHead, Hello, Refusal, data::Address, data::ColumnMap, data::Extent,
-        data::UnitState, data::PendingState, data::Tip, data::UnitVerdict, data::PartitionRow, control::ShapeSpec,
-        control::VolumeRow, control::Entry, control::SegmentRow, control::ColumnRow, control::Grant, control::DriveRow,
+        Capability,
+        Authority,
+        ReplyHead,
+        ControlHead,
+        Hello,
+        Refusal,
+        data::Address,
+        data::ColumnMap,
+        data::Extent,
+        data::UnitState,
+        data::PendingState,
+        data::Tip,
+        data::UnitVerdict,
+        data::PartitionRow,
+        control::ShapeSpec,
+        control::VolumeRow,
+        control::Entry,
+        control::SegmentRow,
+        control::ColumnRow,
+        control::Grant,
+        control::DriveRow,
     ]
     .to_vec()
 }
 
 /// The fields of the record with this name. Records of both directions may share a name only if they are alike.
-pub fn fields(name: &str) -> Option<Fields> {
+pub(crate) fn fields(name: &str) -> Option<Fields> {
     let bodies = [
         data::DriveRequest::BODIES,
         data::DriveReply::BODIES,
@@ -60,7 +76,7 @@ pub fn fields(name: &str) -> Option<Fields> {
 }
 
 /// The numbers and names of a choice.
-pub fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
+pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
     macro_rules! choices {
         ($($choice:ident),*) => {
             match name {
@@ -73,7 +89,7 @@ pub fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
 }
 
 /// The bytes of a fixed-width number or array.
-pub fn width(type_name: &str) -> Option<usize> {
+pub(crate) fn width(type_name: &str) -> Option<usize> {
     Some(match type_name {
         "u8" | "Column" => 1,
         "u16" => 2,
@@ -86,7 +102,7 @@ pub fn width(type_name: &str) -> Option<usize> {
 }
 
 /// The bytes of any value of a type; `None` if they vary.
-pub fn size(type_name: &str) -> Option<usize> {
+pub(crate) fn size(type_name: &str) -> Option<usize> {
     if let Some(width) = width(type_name) {
         return Some(width);
     }
@@ -101,7 +117,7 @@ fn inner<'a>(type_name: &'a str, outer: &str) -> Option<&'a str> {
 }
 
 /// Encodes a value of `type_name`, field by field.
-pub fn emit(type_name: &str, path: &str, source: &mut dyn Source, out: &mut Vec<Line>) {
+pub(crate) fn emit(type_name: &str, path: &str, source: &mut dyn Source, out: &mut Vec<Line>) {
     let mut line = |bytes: Vec<u8>, path: String, type_name: &str| {
         let offset = out.last().map_or(0, |last| last.offset + last.bytes.len());
         out.push(Line { offset, bytes, path, type_name: type_name.to_owned() });
@@ -135,7 +151,8 @@ pub fn emit(type_name: &str, path: &str, source: &mut dyn Source, out: &mut Vec<
             emit(entry, path, source, out);
         }
     } else {
-        let fields = fields(type_name).unwrap_or_else(|| panic!("{type_name} ({path}) is not known to the schema"));
+        let fields =
+            fields(type_name).unwrap_or_else(|| panic!("{type_name} ({path}) is not known to the schema"));
         for (field, type_name) in fields {
             let path = if path.is_empty() { (*field).to_owned() } else { format!("{path}.{field}") };
             emit(type_name, &path, source, out);
@@ -144,13 +161,13 @@ pub fn emit(type_name: &str, path: &str, source: &mut dyn Source, out: &mut Vec<
 }
 
 /// Encodes a record given by its fields.
-pub fn emit_fields(fields: Fields, source: &mut dyn Source) -> Vec<Line> {
+pub(crate) fn emit_fields(fields: Fields, source: &mut dyn Source) -> Vec<Line> {
     let mut out = Vec::new();
     fields.iter().for_each(|(field, type_name)| emit(type_name, field, source, &mut out));
     out
 }
 
-pub fn concatenate(lines: &[Line]) -> Vec<u8> {
+pub(crate) fn concatenate(lines: &[Line]) -> Vec<u8> {
     lines.iter().flat_map(|line| line.bytes.iter().copied()).collect()
 }
 
@@ -160,7 +177,7 @@ fn count_bytes(count: usize) -> Vec<u8> {
 
 /// Counts 1, 2, 3, ... so that every field is distinct and none is zero; every option is there, every list has entries.
 #[derive(Debug, Default)]
-pub struct Distinct {
+pub(crate) struct Distinct {
     next: u8,
     picked: usize,
 }
@@ -179,7 +196,13 @@ impl Source for Distinct {
     }
     fn pick(&mut self, numbers: &[u8]) -> u8 {
         self.picked += 1;
-        numbers.iter().copied().filter(|&number| number != 0).cycle().nth(self.picked).expect("a choice has values")
+        numbers
+            .iter()
+            .copied()
+            .filter(|&number| number != 0)
+            .cycle()
+            .nth(self.picked)
+            .expect("a choice has values")
     }
     fn yes(&mut self) -> bool {
         true
@@ -188,7 +211,7 @@ impl Source for Distinct {
 
 /// Draws from a pool of random bytes, zeros when it is used up: what a property test shrinks is the pool.
 #[derive(Debug)]
-pub struct Pool<'a>(pub &'a [u8]);
+pub(crate) struct Pool<'a>(pub(crate) &'a [u8]);
 
 impl Pool<'_> {
     fn draw(&mut self) -> u8 {

@@ -1,0 +1,237 @@
+//! Open files: layouts, grants, leases, rebuild of one file.
+
+use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, VolumeId, version::Lease};
+
+use super::drive::DriveState;
+use super::names::EntryKind;
+use crate::capability::{Capability, Key};
+
+choice! {
+    /// What an open asks for.
+    pub enum Access {
+        /// Capabilities to read.
+        Read = 1,
+        /// An exclusive lease on the whole file, and capabilities to read and write.
+        Write = 2,
+    }
+}
+
+record! {
+    /// A scheme by its numbers; zero `k` means the volume's default (or the manager's, for a volume).
+    pub struct ShapeSpec {
+        /// Scheme number (see `braid_layout::Scheme`).
+        scheme: u8,
+        /// Data units of a stripe.
+        k: u8,
+        /// Parity units of a stripe.
+        m: u8,
+        /// Bytes of a unit.
+        unit_bytes: u32,
+    }
+}
+
+record! {
+    /// A segment and what its columns' drives are doing.
+    pub struct SegmentRow {
+        /// First byte of the file in it.
+        start: u64,
+        /// One past the last byte; 2^64 - 1 for the last segment.
+        end: u64,
+        /// Its shape; never the default.
+        shape: ShapeSpec,
+        /// Columns that every write must reach; the others are stale.
+        set: ColumnMask,
+        /// Columns that are being brought up to date.
+        joining: ColumnMask,
+        /// `k + m` columns.
+        columns: Vec<ColumnRow>,
+    }
+}
+
+record! {
+    /// One column of a segment.
+    pub struct ColumnRow {
+        /// The drive.
+        drive: DriveId,
+        /// Its name.
+        drive_name: String,
+        /// The component object on it.
+        object: ObjectId,
+        /// Where it listens, `host:port`.
+        address: String,
+        /// What it is doing.
+        state: DriveState,
+    }
+}
+
+record! {
+    /// What a name stands for, in full. For a directory `file` is its number and there are no segments.
+    pub struct StatRow {
+        /// The volume.
+        volume: VolumeId,
+        /// What it is.
+        kind: EntryKind,
+        /// Its number.
+        file: FileId,
+        /// Bytes, as of the last flush or close.
+        size: u64,
+        /// Time of creation.
+        created_ms: u64,
+        /// Time of the last change.
+        modified_ms: u64,
+        /// The file's generation; 0 for a directory.
+        g: Generation,
+        /// Its layout; at most [`SEGMENTS_MAX`](crate::codec::SEGMENTS_MAX).
+        segments: Vec<SegmentRow>,
+    }
+}
+
+record! {
+    /// A capability for one column and its private part.
+    pub struct Grant {
+        /// The public part.
+        capability: Capability,
+        /// The private part: a secret of the holder, the manager and the drive.
+        private: Key,
+    }
+}
+
+record! {
+    /// An open file. `grants[s][c]` is for column `c` of segment `s`; a column that is out has no grant.
+    pub struct Opened {
+        /// Layout, size and generation.
+        stat: StatRow,
+        /// Per segment, per column.
+        grants: Vec<Vec<Option<Grant>>>,
+        /// The lease; 0 for reads.
+        lease: Lease,
+        /// The lease ends this long after the last renewal, in milliseconds.
+        lease_ms: u32,
+        /// Capabilities expire at this manager time.
+        expires_ms: u64,
+        /// The last writer went without a clean release: bytes past the size may be left over and must be punched before
+        /// the file grows.
+        unclean: bool,
+    }
+}
+
+record! {
+    /// Makes a file without a name and opens it for writing. It is gone when its lease ends, unless it was linked.
+    pub struct CreateUnnamed {
+        /// The volume's name.
+        volume: String,
+        /// The file's shape.
+        shape: ShapeSpec,
+        /// The asker: a random number of its own, for its operations' numbers.
+        client: u64,
+    }
+}
+
+record! {
+    /// Opens a file by path.
+    pub struct Open {
+        /// The volume's name.
+        volume: String,
+        /// The path.
+        path: Vec<u8>,
+        /// What for.
+        access: Access,
+        /// Make it if it is not there (write only).
+        create: bool,
+        /// With `create`: fail if it is there.
+        exclusive: bool,
+        /// For a new file.
+        shape: ShapeSpec,
+        /// The asker, for its operations' numbers.
+        client: u64,
+    }
+}
+
+record! {
+    /// New capabilities for an open file, in its present generation: after "stale generation", "expired", or to go on. Renews
+    /// the lease.
+    pub struct Refresh {
+        /// The file.
+        file: FileId,
+        /// What for.
+        access: Access,
+        /// The lease it is open under; 0 for reads.
+        lease: Lease,
+        /// The asker.
+        client: u64,
+    }
+}
+
+record! {
+    /// Renews a lease.
+    pub struct Renew {
+        /// The file.
+        file: FileId,
+        /// The lease.
+        lease: Lease,
+    }
+}
+
+record! {
+    /// Sets the size: after a flush, a truncation, an extension. Durable when answered.
+    pub struct Commit {
+        /// The file.
+        file: FileId,
+        /// The lease it is open under.
+        lease: Lease,
+        /// The new size.
+        size: u64,
+    }
+}
+
+record! {
+    /// Ends a lease.
+    pub struct Release {
+        /// The file.
+        file: FileId,
+        /// The lease.
+        lease: Lease,
+        /// Everything written is settled and retired.
+        clean: bool,
+    }
+}
+
+record! {
+    /// The writer cannot reach these columns of a segment. The manager takes them out of the set (once their drives' leases
+    /// have lapsed or they are known to be dead) and answers with the new generation, or refuses.
+    pub struct ReportLost {
+        /// The file.
+        file: FileId,
+        /// The lease it is open under.
+        lease: Lease,
+        /// The asker.
+        client: u64,
+        /// The segment's index.
+        segment: u32,
+        /// The columns it cannot reach.
+        columns: ColumnMask,
+    }
+}
+
+record! {
+    /// Takes an exclusive lease on the file and lets its columns on this drive join: they become write targets. Answers with
+    /// capabilities to read the others and write these.
+    pub struct BeginRebuild {
+        /// The file.
+        file: FileId,
+        /// The drive: name or identity.
+        drive: String,
+        /// The asker.
+        client: u64,
+    }
+}
+
+record! {
+    /// The joining columns are caught up: the manager lists them as ready.
+    pub struct EndRebuild {
+        /// The file.
+        file: FileId,
+        /// The lease that the rebuild began.
+        lease: Lease,
+    }
+}

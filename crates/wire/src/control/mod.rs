@@ -1,0 +1,158 @@
+//! Messages with the manager.
+//!
+//! A session begins with the manager's `Hello`, then [`Authenticate`] and [`Welcome`]: each side proves that it knows the
+//! token's secret. After that requests are answered in order. Every reply's body begins with [`ControlHead`]. Paths are bytes:
+//! names of 1 to 255 bytes other than `/` and NUL, not `.` or `..`, joined by `/`, relative to the volume's root; the root
+//! itself is the empty path. Names need not be UTF-8.
+//!
+//! After the proofs, control messages are neither secret nor authenticated one by one until the session runs inside TLS;
+//! `docs/format-wire.md` says what that means.
+//!
+//! Units, unless a field says otherwise: times are manager time in milliseconds, sizes and offsets are bytes of the file.
+
+mod drive;
+mod file;
+mod names;
+
+use braid_layout::{ClusterId, DriveId};
+
+pub use drive::{
+    DriveRow, DriveState, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply, ReplaceDrive,
+    ReplaceDriveReply, StaleFiles, StaleFilesReply, Status, StatusReply,
+};
+pub use file::{
+    Access, BeginRebuild, ColumnRow, Commit, CreateUnnamed, EndRebuild, Grant, Open, Opened, Refresh,
+    Release, Renew, ReportLost, SegmentRow, ShapeSpec, StatRow,
+};
+pub use names::{
+    DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MakeDirectory, NAME_BYTES_MAX,
+    PATH_BYTES_MAX, ReadDirectory, Rename, Unlink, VolumeCreate, VolumeList, VolumeListReply, VolumeRemove,
+    VolumeRow,
+};
+
+use crate::refusal::Refusal;
+use crate::token::Standing;
+
+record! {
+    /// What every reply of the manager begins with.
+    pub struct ControlHead {
+        /// The manager's term; rises with every start of a manager. A peer that has seen a higher one does not believe the
+        /// reply.
+        term: u64,
+        /// Manager time, in milliseconds: never goes back, also over restarts.
+        now_ms: u64,
+    }
+}
+
+record! {
+    /// The asker's proof; kind 0x0002.
+    pub struct Authenticate {
+        /// What the session may do.
+        standing: Standing,
+        /// The drive, for [`Standing::Drive`] and [`Standing::Join`]; zero for a client.
+        drive: DriveId,
+        /// Random.
+        nonce: [u8; 16],
+        /// See [`Token::asker_proof`](crate::token::Token::asker_proof).
+        proof: [u8; 32],
+    }
+}
+
+record! {
+    /// The manager's proof.
+    pub struct Welcome {
+        /// The manager's cluster.
+        cluster: ClusterId,
+        /// See [`Token::manager_proof`](crate::token::Token::manager_proof).
+        proof: [u8; 32],
+    }
+}
+
+record! {
+    /// Nothing but "done".
+    pub struct Done {}
+}
+
+message_set! {
+    /// Requests to the manager.
+    pub enum ControlRequest {
+        /// Proof of the token: Welcome.
+        Authenticate(Authenticate) = 0x0002,
+        /// Make a volume: Done.
+        VolumeCreate(VolumeCreate) = 0x0200,
+        /// Remove a volume: Done.
+        VolumeRemove(VolumeRemove) = 0x0201,
+        /// List volumes: Volumes.
+        VolumeList(VolumeList) = 0x0202,
+        /// What is at a path: Stat.
+        Lookup(Lookup) = 0x0210,
+        /// List a directory: Directory.
+        ReadDirectory(ReadDirectory) = 0x0211,
+        /// Make a directory: Done.
+        MakeDirectory(MakeDirectory) = 0x0212,
+        /// Rename: Done.
+        Rename(Rename) = 0x0213,
+        /// Remove a name: Done.
+        Unlink(Unlink) = 0x0214,
+        /// Make a file without a name: Opened.
+        CreateUnnamed(CreateUnnamed) = 0x0220,
+        /// Name it: Done.
+        Link(Link) = 0x0221,
+        /// Open a file: Opened.
+        Open(Open) = 0x0222,
+        /// Capabilities anew: Opened.
+        Refresh(Refresh) = 0x0223,
+        /// Keep a lease: Done.
+        Renew(Renew) = 0x0224,
+        /// Set the size: Done.
+        Commit(Commit) = 0x0225,
+        /// End a lease: Done.
+        Release(Release) = 0x0226,
+        /// Columns are lost: Opened.
+        ReportLost(ReportLost) = 0x0227,
+        /// The cluster: Status.
+        Status(Status) = 0x0230,
+        /// A new drive: Joined.
+        JoinDrive(JoinDrive) = 0x0240,
+        /// A drive is alive: Heartbeat.
+        Heartbeat(Heartbeat) = 0x0241,
+        /// One drive for another: Replaced.
+        ReplaceDrive(ReplaceDrive) = 0x0242,
+        /// Files to rebuild: StaleFiles.
+        StaleFiles(StaleFiles) = 0x0250,
+        /// Rebuild a file: Opened.
+        BeginRebuild(BeginRebuild) = 0x0251,
+        /// It is rebuilt: Done.
+        EndRebuild(EndRebuild) = 0x0252,
+    }
+}
+
+message_set! {
+    /// The manager's replies. Kinds have [`REPLY_BIT`](crate::frame::REPLY_BIT) set.
+    pub enum ControlReply {
+        /// The manager's proof.
+        Welcome(Welcome) = 0x8002,
+        /// Done.
+        Done(Done) = 0x8200,
+        /// Volumes.
+        Volumes(VolumeListReply) = 0x8202,
+        /// What a name stands for.
+        Stat(StatRow) = 0x8210,
+        /// Entries.
+        Directory(DirectoryReply) = 0x8211,
+        /// An open file.
+        Opened(Opened) = 0x8222,
+        /// The cluster.
+        Status(StatusReply) = 0x8230,
+        /// The drive is known.
+        Joined(JoinDriveReply) = 0x8240,
+        /// The drive may serve.
+        Heartbeat(HeartbeatReply) = 0x8241,
+        /// Components to rebuild.
+        Replaced(ReplaceDriveReply) = 0x8242,
+        /// Files to rebuild.
+        StaleFiles(StaleFilesReply) = 0x8250,
+        /// No.
+        Refused(Refusal) = 0x82ff,
+    }
+}

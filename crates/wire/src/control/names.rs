@@ -1,0 +1,179 @@
+//! Volumes, directories and names.
+
+use braid_layout::{FileId, VolumeId, version::Lease};
+
+use super::file::ShapeSpec;
+
+/// Longest name in a directory, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Longest path, in bytes.
+pub const PATH_BYTES_MAX: usize = 4096;
+
+/// Longest name of a volume, drive, host or rack, in bytes.
+pub const LABEL_BYTES_MAX: usize = 255;
+
+choice! {
+    /// What a name stands for.
+    pub enum EntryKind {
+        /// A file.
+        File = 1,
+        /// A directory.
+        Directory = 2,
+    }
+}
+
+record! {
+    /// A volume.
+    pub struct VolumeRow {
+        /// Its number; also the number of its partition on each drive.
+        volume: VolumeId,
+        /// Its name.
+        name: String,
+        /// Default for new files.
+        shape: ShapeSpec,
+        /// Bytes its files may have in all; 0: no quota.
+        quota_bytes: u64,
+        /// Files in it.
+        files: u64,
+        /// Sum of the files' sizes.
+        file_bytes: u64,
+        /// Time of creation.
+        created_ms: u64,
+    }
+}
+
+record! {
+    /// A directory entry.
+    pub struct Entry {
+        /// Its name.
+        name: Vec<u8>,
+        /// What it is.
+        kind: EntryKind,
+        /// The file's or directory's number.
+        file: FileId,
+        /// The file's size; 0 for a directory.
+        size: u64,
+        /// Time of the last change.
+        modified_ms: u64,
+    }
+}
+
+record! {
+    /// Creates a volume. Refused with [`Reason::Exists`](crate::Reason::Exists) if there is one of that name.
+    pub struct VolumeCreate {
+        /// Its name: 1 to 255 bytes without `/` and NUL.
+        name: String,
+        /// Default for new files.
+        shape: ShapeSpec,
+        /// Bytes its files may have in all; 0: no quota.
+        quota_bytes: u64,
+    }
+}
+
+record! {
+    /// Removes an empty volume.
+    pub struct VolumeRemove {
+        /// Its name.
+        name: String,
+    }
+}
+
+record! {
+    /// Lists volumes.
+    pub struct VolumeList {}
+}
+
+record! {
+    /// Volumes, by name.
+    pub struct VolumeListReply {
+        /// The volumes.
+        volumes: Vec<VolumeRow>,
+    }
+}
+
+record! {
+    /// What is at a path.
+    pub struct Lookup {
+        /// The volume's name.
+        volume: String,
+        /// The path.
+        path: Vec<u8>,
+    }
+}
+
+record! {
+    /// Entries of a directory in byte order of their names.
+    pub struct ReadDirectory {
+        /// The volume's name.
+        volume: String,
+        /// The directory.
+        path: Vec<u8>,
+        /// Those after this name; empty: from the first.
+        after: Vec<u8>,
+        /// At most this many; the manager may return fewer.
+        limit: u32,
+    }
+}
+
+record! {
+    /// Entries.
+    pub struct DirectoryReply {
+        /// In byte order of their names.
+        entries: Vec<Entry>,
+        /// There are others after the last.
+        more: bool,
+    }
+}
+
+record! {
+    /// Makes a directory.
+    pub struct MakeDirectory {
+        /// The volume's name.
+        volume: String,
+        /// The directory.
+        path: Vec<u8>,
+        /// Those above it too, and it may exist.
+        parents: bool,
+    }
+}
+
+record! {
+    /// Renames a file or directory, atomically. A file replaces a file, a directory an empty directory.
+    pub struct Rename {
+        /// The volume's name.
+        volume: String,
+        /// What to rename.
+        from: Vec<u8>,
+        /// Its new path.
+        to: Vec<u8>,
+    }
+}
+
+record! {
+    /// Removes a file or an empty directory.
+    pub struct Unlink {
+        /// The volume's name.
+        volume: String,
+        /// What to remove.
+        path: Vec<u8>,
+    }
+}
+
+record! {
+    /// Gives an open unnamed file a name, atomically, with its size.
+    pub struct Link {
+        /// The file.
+        file: FileId,
+        /// The lease it is open under.
+        lease: Lease,
+        /// The volume's name.
+        volume: String,
+        /// Its path.
+        path: Vec<u8>,
+        /// Its size.
+        size: u64,
+        /// A file of that name is replaced; else that is [`Reason::Exists`](crate::Reason::Exists).
+        replace: bool,
+    }
+}

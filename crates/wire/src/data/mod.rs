@@ -1,0 +1,126 @@
+//! Messages with drives (PROTOCOL section 3, and the object interface of NASD, section 3).
+//!
+//! The body of a request is [`Authority`](crate::capability::Authority) followed by the arguments declared here; the body of
+//! a reply is [`ReplyHead`] followed by its arguments. A unit's bytes are the frame's payload; their checksums are in the
+//! arguments. `g`, set and joining travel in every request's capability, and `g` in every reply's head.
+//!
+//! Units, unless a field says otherwise: `unit` is the index of a unit in its object (the stripe), `from` and `to` are
+//! bytes in that unit, `to` exclusive; times are manager time in milliseconds; sizes are bytes.
+//!
+//! Requests that only the manager makes carry its `term`; a drive refuses one lower than the highest it has seen.
+
+mod bytes;
+mod hello;
+mod object;
+mod partition;
+mod recovery;
+
+use braid_layout::Generation;
+
+pub use bytes::{Delta, Extent, Flush, Read, ReadReply, Retire, StripeWrite, UnitWrite, Want, Written};
+pub use hello::{HELLO, HELLO_REFUSED, Hello, PeerRole};
+pub use object::{
+    Address, Attributes, ColumnMap, Create, GetAttributes, List, ListReply, OPAQUE_BYTES_MAX, Remove,
+    SetAttributes,
+};
+pub use partition::{
+    PartitionCreate, PartitionList, PartitionListReply, PartitionRemove, PartitionRow, PartitionSet, Stat,
+    StatReply,
+};
+pub use recovery::{
+    FENCE_UNITS_MAX, Fence, FenceReply, Join, PendingState, Ready, Tip, UnitState, UnitVerdict,
+    VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
+};
+
+use crate::refusal::Refusal;
+
+record! {
+    /// What every reply of a drive begins with.
+    pub struct ReplyHead {
+        /// The object's generation at the drive (zero where there is no object).
+        g: Generation,
+        /// Over `g` and the reply, under the private part of the request's capability, see
+        /// [`Key::reply_mac`](crate::capability::Key::reply_mac); zeros where a refusal comes before the capability was found
+        /// good.
+        mac: [u8; 16],
+    }
+}
+
+record! {
+    /// Nothing but "done".
+    pub struct Done {}
+}
+
+message_set! {
+    /// Requests to a drive.
+    pub enum DriveRequest {
+        /// Create an object: Done.
+        Create(Create) = 0x0100,
+        /// Remove an object: Done.
+        Remove(Remove) = 0x0101,
+        /// Read part of a unit: Read.
+        Read(Read) = 0x0102,
+        /// One column's part of a stripe write: Written.
+        StripeWrite(StripeWrite) = 0x0103,
+        /// A write through the data drive: Written, when settled.
+        UnitWrite(UnitWrite) = 0x0104,
+        /// Drive to drive: Written, with the tip.
+        Delta(Delta) = 0x0105,
+        /// What units hold: Versions.
+        Versions(Versions) = 0x0106,
+        /// Stamps are settled: Done.
+        Retire(Retire) = 0x0107,
+        /// A higher generation: Fence.
+        Fence(Fence) = 0x0108,
+        /// Forward and back: Done.
+        Verdict(Verdict) = 0x0109,
+        /// A column joins: Done.
+        Join(Join) = 0x010a,
+        /// A caught-up column is ready: Done.
+        Ready(Ready) = 0x010b,
+        /// All before is durable: Done.
+        Flush(Flush) = 0x010c,
+        /// Attributes: Attributes.
+        GetAttributes(GetAttributes) = 0x010d,
+        /// Change attributes: Done.
+        SetAttributes(SetAttributes) = 0x010e,
+        /// Objects: List.
+        List(List) = 0x010f,
+        /// Make a partition: Done.
+        PartitionCreate(PartitionCreate) = 0x0110,
+        /// Change a partition: Done.
+        PartitionSet(PartitionSet) = 0x0111,
+        /// Remove a partition: Done.
+        PartitionRemove(PartitionRemove) = 0x0112,
+        /// Partitions: PartitionList.
+        PartitionList(PartitionList) = 0x0113,
+        /// Figures: Stat.
+        Stat(Stat) = 0x0114,
+    }
+}
+
+message_set! {
+    /// A drive's replies. Kinds have [`REPLY_BIT`](crate::frame::REPLY_BIT) set.
+    pub enum DriveReply {
+        /// Done.
+        Done(Done) = 0x8100,
+        /// Bytes.
+        Read(ReadReply) = 0x8102,
+        /// Durable.
+        Written(Written) = 0x8103,
+        /// What units hold.
+        Versions(VersionsReply) = 0x8106,
+        /// Unsettled units.
+        Fence(FenceReply) = 0x8108,
+        /// Attributes.
+        Attributes(Attributes) = 0x810d,
+        /// Objects.
+        List(ListReply) = 0x810f,
+        /// Partitions.
+        PartitionList(PartitionListReply) = 0x8113,
+        /// Figures.
+        Stat(StatReply) = 0x8114,
+        /// No.
+        Refused(Refusal) = 0x81ff,
+    }
+}

@@ -1,0 +1,142 @@
+//! Objects: where they are, what is known of them, their making and removing.
+
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId};
+use sha2::{Digest, Sha256};
+
+use crate::codec::Wire;
+
+/// Most opaque bytes among an object's attributes.
+pub const OPAQUE_BYTES_MAX: usize = 4096;
+
+record! {
+    /// An object's place: the partition and object are the capability's too; a drive refuses if they differ.
+    pub struct Address {
+        /// Partition.
+        partition: PartitionId,
+        /// Object.
+        object: ObjectId,
+    }
+}
+
+record! {
+    /// The column map: what the manager says of the object's file, kept in the object's attributes. With it a drive can
+    /// find its sisters (deltas, later) and a survivor's disk can be read without the manager.
+    pub struct ColumnMap {
+        /// The file.
+        file: FileId,
+        /// Index of the segment in the file's layout.
+        segment: u32,
+        /// Scheme number (see `braid_layout::Scheme`).
+        scheme: u8,
+        /// Data units of a stripe.
+        k: u8,
+        /// Parity units of a stripe.
+        m: u8,
+        /// Bytes of a unit.
+        unit_bytes: u32,
+        /// The column this object holds.
+        column: Column,
+        /// The drive of each column: `k + m`.
+        drives: Vec<DriveId>,
+        /// The object of each column: `k + m`.
+        objects: Vec<ObjectId>,
+    }
+}
+
+impl ColumnMap {
+    /// The first half of the map's SHA-256: what [`Capability::map`](crate::capability::Capability::map) binds a creation to.
+    pub fn digest(&self) -> [u8; 16] {
+        let digest =
+            Sha256::new().chain_update(b"braid column map\0").chain_update(self.to_bytes()).finalize();
+        *digest.first_chunk().expect("SHA-256 has 32 bytes")
+    }
+}
+
+record! {
+    /// An object's attributes.
+    pub struct Attributes {
+        /// Logical version; a bump revokes every capability.
+        object_version: u32,
+        /// Generation.
+        g: Generation,
+        /// Set of that generation.
+        set: ColumnMask,
+        /// Joining columns of that generation.
+        joining: ColumnMask,
+        /// Where the object belongs.
+        map: ColumnMap,
+        /// One past the highest byte ever written, in bytes of the object.
+        size: u64,
+        /// Log bytes held by the object.
+        stored_bytes: u64,
+        /// Manager time of creation, in milliseconds.
+        created_ms: u64,
+        /// Manager time of the last change, in milliseconds.
+        modified_ms: u64,
+        /// The manager's, uninterpreted; at most [`OPAQUE_BYTES_MAX`].
+        opaque: Vec<u8>,
+    }
+}
+
+record! {
+    /// Creates the component object. Carries what a fence carries (in the capability). Idempotent. The drive takes object
+    /// version, `g`, set and joining from the capability; of the attributes it keeps map, opaque and times.
+    pub struct Create {
+        /// The object.
+        at: Address,
+        /// Its first attributes; the map must be the one that the capability binds, if it binds one.
+        attributes: Attributes,
+    }
+}
+
+record! {
+    /// Removes the object and frees its space. Removing what is not there succeeds.
+    pub struct Remove {
+        /// The object.
+        at: Address,
+        /// The manager's term.
+        term: u64,
+    }
+}
+
+record! {
+    /// Asks for an object's attributes.
+    pub struct GetAttributes {
+        /// The object.
+        at: Address,
+    }
+}
+
+record! {
+    /// Sets the opaque bytes and the logical version.
+    pub struct SetAttributes {
+        /// The object.
+        at: Address,
+        /// The new logical version: not below the present one. A bump revokes every capability.
+        object_version: u32,
+        /// The new opaque bytes, at most [`OPAQUE_BYTES_MAX`].
+        opaque: Vec<u8>,
+        /// The manager's term.
+        term: u64,
+    }
+}
+
+record! {
+    /// Lists a partition's objects.
+    pub struct List {
+        /// The partition.
+        partition: PartitionId,
+        /// Those above this number.
+        after: ObjectId,
+        /// At most this many; the drive may return fewer, and none only at the end.
+        limit: u32,
+    }
+}
+
+record! {
+    /// Object numbers, ascending.
+    pub struct ListReply {
+        /// The objects.
+        objects: Vec<ObjectId>,
+    }
+}

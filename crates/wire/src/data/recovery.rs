@@ -1,0 +1,144 @@
+//! Fence, survey, verdict, and joining (PROTOCOL sections 6 and 7).
+
+use braid_layout::{Column, ColumnMask, DriveId, Version};
+
+use super::object::Address;
+
+/// Most units that one [`Versions`] may ask for.
+pub const VERSIONS_UNITS_MAX: usize = 4096;
+
+/// Most units that one [`FenceReply`] lists.
+pub const FENCE_UNITS_MAX: usize = 65_536;
+
+record! {
+    /// What a unit holds, version by version (PROTOCOL section 2).
+    pub struct UnitState {
+        /// The unit's index.
+        unit: u64,
+        /// The settled version; zero: never written.
+        settled: Version,
+        /// The settled version's cover, one per data column, if the column is parity in this stripe; else empty.
+        cover: Vec<Version>,
+        /// The pending stamp, if any.
+        pending: Option<PendingState>,
+        /// Owed versions, oldest first.
+        owed: Vec<Version>,
+        /// Per delta chain: its column and tip.
+        tips: Vec<Tip>,
+        /// The unit's record is damaged: it is lost here, not old (PROTOCOL R9).
+        damaged: bool,
+    }
+}
+
+record! {
+    /// A pending stripe write.
+    pub struct PendingState {
+        /// Its stamp.
+        stamp: Version,
+        /// Columns it touches.
+        columns: ColumnMask,
+        /// Its cover, parity columns only; else empty.
+        cover: Vec<Version>,
+    }
+}
+
+record! {
+    /// The tip of a delta chain.
+    pub struct Tip {
+        /// The data column.
+        column: Column,
+        /// The newest version counted.
+        version: Version,
+    }
+}
+
+record! {
+    /// A stripe's stamps, by name, to roll forward and back. Stamps that the column does not have pending are ignored, so
+    /// that a repeated or late verdict touches nothing newer.
+    pub struct UnitVerdict {
+        /// The unit's index.
+        unit: u64,
+        /// Stamps that stay.
+        forward: Vec<Version>,
+        /// Stamps that go.
+        back: Vec<Version>,
+        /// Per lost data column: versions above this are cut off.
+        cutoff: Vec<Tip>,
+    }
+}
+
+record! {
+    /// Asks what units hold.
+    pub struct Versions {
+        /// The object.
+        at: Address,
+        /// Unit indices, ascending, at most [`VERSIONS_UNITS_MAX`].
+        units: Vec<u64>,
+    }
+}
+
+record! {
+    /// Answer of [`Versions`]: the first so many of the units asked for, at least one if any was asked for. The asker asks
+    /// again for the rest.
+    pub struct VersionsReply {
+        /// One per unit, in the order asked.
+        units: Vec<UnitState>,
+    }
+}
+
+record! {
+    /// Stores the capability's g, set and joining; from now on everything older is refused. Answered when durable and
+    /// drained (PROTOCOL R7). Repeated with the same g it changes nothing and lists again.
+    pub struct Fence {
+        /// The object.
+        at: Address,
+        /// The manager's term.
+        term: u64,
+        /// List unsettled units from this index on; 0 first, then one past the last listed while there are more.
+        units_from: u64,
+    }
+}
+
+record! {
+    /// Answer of [`Fence`].
+    pub struct FenceReply {
+        /// Units with unsettled versions, ascending, at most [`FENCE_UNITS_MAX`].
+        unsettled: Vec<u64>,
+        /// There are others above the last.
+        more: bool,
+    }
+}
+
+record! {
+    /// Rolls stamps forward and back. Answered when durable.
+    pub struct Verdict {
+        /// The object.
+        at: Address,
+        /// The manager's term.
+        term: u64,
+        /// One per unit; a long verdict is sent in several messages.
+        units: Vec<UnitVerdict>,
+    }
+}
+
+record! {
+    /// A column joins: it takes writes and is brought up to date from the sources.
+    pub struct Join {
+        /// The object.
+        at: Address,
+        /// The manager's term.
+        term: u64,
+        /// Drives of ready columns to read a cut from.
+        sources: Vec<DriveId>,
+    }
+}
+
+record! {
+    /// The manager lists a caught-up column as ready, from the capability's g on.
+    pub struct Ready {
+        /// The object.
+        at: Address,
+        /// The manager's term.
+        term: u64,
+    }
+}

@@ -1,0 +1,6 @@
+//! The format, pinned: golden bytes, the document, and properties of every message, each made with a second reading of the
+//! field tables ([`schema`]).
+
+mod examples;
+mod golden;
+mod schema;
