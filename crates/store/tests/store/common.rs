@@ -1,5 +1,4 @@
 //! What the store's tests share: a directory, a partition, writes with made-up bytes.
-#![allow(dead_code, clippy::allow_attributes, reason = "each test file uses its own part of this")]
 
 use std::path::Path;
 
@@ -9,28 +8,28 @@ use braid_layout::{
 use braid_store::*;
 
 /// The tests' partition.
-pub const P: PartitionId = PartitionId(7);
+pub(crate) const P: PartitionId = PartitionId(7);
 /// Unit size of the tests' objects.
-pub const UNIT: u32 = 64 << 10;
+pub(crate) const UNIT: u32 = 64 << 10;
 
-pub fn identity() -> Identity {
+pub(crate) fn identity() -> Identity {
     Identity { cluster: ClusterId(0xc1), drive: DriveId(0xd1) }
 }
 
-pub fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options { segment_bytes: 256 << 10, capacity: None, sync: false }
 }
 
-pub fn open(dir: &Path) -> (Store, Recovery) {
+pub(crate) fn open(dir: &Path) -> (Store, Recovery) {
     open_with(dir, options())
 }
 
-pub fn open_with(dir: &Path, options: Options) -> (Store, Recovery) {
+pub(crate) fn open_with(dir: &Path, options: Options) -> (Store, Recovery) {
     Store::open(dir, Some(identity()), options).expect("open the store")
 }
 
 /// A new store with the partition.
-pub fn fresh(dir: &Path, options: Options) -> Store {
+pub(crate) fn fresh(dir: &Path, options: Options) -> Store {
     Store::format(dir, identity(), &options).expect("format");
     let (store, _) = open_with(dir, options);
     store
@@ -39,7 +38,7 @@ pub fn fresh(dir: &Path, options: Options) -> Store {
     store
 }
 
-pub fn attributes() -> Attributes {
+pub(crate) fn attributes() -> Attributes {
     Attributes {
         unit_bytes: UNIT,
         column: Column(2),
@@ -54,16 +53,16 @@ pub fn attributes() -> Attributes {
     }
 }
 
-pub fn create(object: u64) -> Mutation {
+pub(crate) fn create(object: u64) -> Mutation {
     Mutation::Create { partition: P, object: ObjectId(object), attributes: attributes() }
 }
 
-pub fn version(lease: u32, n: u64) -> Version {
+pub(crate) fn version(lease: u32, n: u64) -> Version {
     Version { g: Generation(1), lease: Lease(lease), n }
 }
 
 /// Bytes that tell where they came from.
-pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..length)
         .map(|_| {
@@ -75,12 +74,12 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-pub fn body(from: u32, bytes: &[u8]) -> Body {
+pub(crate) fn body(from: u32, bytes: &[u8]) -> Body {
     Body::Bytes { payload: bytes.to_vec().into(), crcs: block_crcs(from, bytes) }
 }
 
 /// A data write of the pattern named by the version.
-pub fn write(object: u64, unit: u64, from: u32, to: u32, version: Version) -> Write {
+pub(crate) fn write(object: u64, unit: u64, from: u32, to: u32, version: Version) -> Write {
     let bytes = pattern(version.n, usize::try_from(to - from).expect("small"));
     Write {
         partition: P,
@@ -102,7 +101,7 @@ pub fn write(object: u64, unit: u64, from: u32, to: u32, version: Version) -> Wr
 }
 
 /// The bytes of a range, holes as zeros, every block checked.
-pub fn content(
+pub(crate) fn content(
     store: &Store,
     object: u64,
     unit: u64,
@@ -135,4 +134,21 @@ pub fn content(
     assert!(rest.is_empty() && blocks.is_empty(), "extents, bytes and blocks go together");
     assert_eq!(out.len(), usize::try_from(to - from).expect("small"));
     Ok(out)
+}
+
+/// A copy of the store as it is on disk now: what a process killed at this moment leaves.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to.join("log")).expect("make a directory");
+    std::fs::copy(from.join("superblock"), to.join("superblock")).expect("copy");
+    for path in segments(from) {
+        std::fs::copy(&path, to.join("log").join(path.file_name().expect("a name"))).expect("copy");
+    }
+}
+
+/// The files of the log, in order.
+pub(crate) fn segments(dir: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(dir.join("log")).expect("list");
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("entry").path()).collect();
+    paths.sort();
+    paths
 }

@@ -1,0 +1,364 @@
+//! What each mutation does and what is refused, before and after opening again.
+
+use braid_layout::{ColumnMask, Generation, ObjectId, PartitionId, Version};
+use braid_store::*;
+
+use crate::common::*;
+
+const O: ObjectId = ObjectId(1);
+
+struct Fixture {
+    dir: tempfile::TempDir,
+    store: Store,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = fresh(dir.path(), options());
+        store.commit(create(1)).expect("create");
+        Fixture { dir, store }
+    }
+
+    /// Check now, and again after opening anew.
+    fn check(mut self, check: impl Fn(&Store)) -> Fixture {
+        check(&self.store);
+        self.store.close().expect("close");
+        drop(self.store);
+        let (store, recovery) = open(self.dir.path());
+        assert_eq!((recovery.torn_bytes, recovery.damaged_count), (0, 0));
+        check(&store);
+        self.store = store;
+        self
+    }
+
+    fn write(&self, unit: u64, from: u32, to: u32, version: Version) -> Result<Outcome, Error> {
+        self.store.commit(Mutation::Write(write(1, unit, from, to, version)))
+    }
+}
+
+fn chain(store: &Store, unit: u64) -> Vec<(Version, bool)> {
+    let chains = store.versions(P, O, unit..unit + 1).expect("versions");
+    chains.iter().flat_map(|chain| &chain.entries).map(|entry| (entry.version, entry.settled)).collect()
+}
+
+fn bytes(store: &Store, unit: u64, from: u32, to: u32) -> Vec<u8> {
+    content(store, 1, unit, from, to, Want::Newest).expect("read")
+}
+
+#[test]
+fn bytes_come_back() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.store.commit(create(1)).expect("again"), Outcome::Already);
+    assert_eq!(fixture.write(5, 100, 20_000, version(3, 1)).expect("write"), Outcome::Applied);
+    assert_eq!(fixture.write(5, 100, 20_000, version(3, 1)).expect("again"), Outcome::Already);
+    let fixture = fixture.check(|store| {
+        let mut expected = vec![0; usize::try_from(UNIT).expect("small")];
+        expected[100..20_000].copy_from_slice(&pattern(1, 19_900));
+        assert_eq!(bytes(store, 5, 0, UNIT), expected);
+        assert_eq!(bytes(store, 5, 5000, 5001), expected[5000..5001]);
+        let view = store.read(P, O, 5, 0..UNIT, Want::Newest).expect("view");
+        assert_eq!((view.version, view.pending, view.columns), (version(3, 1), true, ColumnMask::all(3)));
+        let stored = ViewExtent::Stored { from: 100, to: 20_000 };
+        let holes = [ViewExtent::Hole { from: 0, to: 100 }, ViewExtent::Hole { from: 20_000, to: UNIT }];
+        assert_eq!(view.extents, [holes[0], stored, holes[1]]);
+        let settled = store.read(P, O, 5, 0..UNIT, Want::Settled).expect("settled");
+        assert_eq!((settled.version, settled.pending), (Version::ZERO, false));
+        assert_eq!(store.unsettled(P, O).expect("list"), [5]);
+        assert_eq!(store.object(P, O).expect("attributes"), attributes());
+        assert_eq!(store.usage(P, O).expect("usage").end, Some((5, 20_000)));
+        store.verify_unit(P, O, 5).expect("verify");
+    });
+    fixture.store.close().expect("close");
+    assert!(matches!(fixture.store.commit(create(2)), Err(Error::Closed)));
+    assert_eq!(bytes(&fixture.store, 5, 100, 200), pattern(1, 100), "a closed store still reads");
+}
+
+#[test]
+fn a_newer_write_settles_what_is_below_and_an_older_one_is_ignored() {
+    let fixture = Fixture::new();
+    fixture.write(0, 0, 8192, version(1, 1)).expect("write");
+    fixture.write(0, 5000, 6000, version(1, 3)).expect("write");
+    let fixture = fixture.check(|store| {
+        assert_eq!(chain(store, 0), [(version(1, 1), true), (version(1, 3), false)]);
+        let mut expected = pattern(1, 8192);
+        expected[5000..6000].copy_from_slice(&pattern(3, 1000));
+        assert_eq!(bytes(store, 0, 0, 8192), expected, "one block of two records");
+        let exactly = |n| content(store, 1, 0, 0, 8192, Want::Exactly(version(1, n)));
+        assert_eq!(exactly(1).expect("the version below"), pattern(1, 8192));
+        assert_eq!(exactly(3).expect("the tip"), expected);
+        assert!(matches!(exactly(2), Err(Error::Gone { .. })));
+        assert!(matches!(
+            content(store, 1, 0, 0, 1, Want::Exactly(Version::ZERO)),
+            Err(Error::Gone { asked: Version::ZERO, .. })
+        ));
+        assert_eq!(content(store, 1, 9, 0, 1, Want::Exactly(Version::ZERO)).expect("never written"), [0]);
+    });
+    let tip = version(1, 3);
+    assert_eq!(fixture.write(0, 0, 1, version(1, 2)).expect("older"), Outcome::Older { tip });
+    fixture.check(|store| assert_eq!(chain(store, 0).len(), 2));
+}
+
+#[test]
+fn retire_settles_its_own_lease_only() {
+    let fixture = Fixture::new();
+    for (unit, stamp) in [(0, version(1, 1)), (1, version(1, 2)), (2, version(2, 1))] {
+        fixture.write(unit, 0, 10, stamp).expect("write");
+    }
+    let retire = Mutation::Retire { partition: P, object: O, settled_below: version(1, 2) };
+    assert_eq!(fixture.store.commit(retire.clone()).expect("retire"), Outcome::Applied);
+    assert_eq!(fixture.store.commit(retire).expect("again"), Outcome::Already);
+    let fixture = fixture.check(|store| assert_eq!(store.unsettled(P, O).expect("list"), [1, 2]));
+    let mut riding = write(1, 3, 0, 10, version(1, 3));
+    riding.settled_below = version(1, 3);
+    fixture.store.commit(Mutation::Write(riding)).expect("write");
+    fixture.check(|store| assert_eq!(store.unsettled(P, O).expect("list"), [2, 3]));
+}
+
+#[test]
+fn a_verdict_settles_or_takes_back_by_name() {
+    let fixture = Fixture::new();
+    fixture.write(0, 0, 100, version(1, 1)).expect("write");
+    fixture.write(0, 0, 50, version(1, 2)).expect("write");
+    fixture.write(1, 0, 100, version(1, 3)).expect("write");
+    fixture.write(2, 0, 100, version(1, 4)).expect("write");
+    let verdict = |unit, forward: &[Version], back: &[Version]| UnitVerdict {
+        unit,
+        forward: forward.to_vec(),
+        back: back.to_vec(),
+    };
+    let units = vec![
+        verdict(0, &[], &[version(1, 2), version(9, 9)]),
+        verdict(1, &[version(1, 3)], &[]),
+        verdict(2, &[version(1, 9)], &[version(1, 1)]),
+        verdict(99, &[], &[version(1, 1)]),
+    ];
+    let mutation = Mutation::Verdict { partition: P, object: O, units };
+    assert_eq!(fixture.store.commit(mutation.clone()).expect("verdict"), Outcome::Applied);
+    assert_eq!(fixture.store.commit(mutation).expect("again"), Outcome::Already);
+    let fixture = fixture.check(|store| {
+        assert_eq!(chain(store, 0), [(version(1, 1), true)]);
+        assert_eq!(chain(store, 1), [(version(1, 3), true)]);
+        assert_eq!(chain(store, 2), [(version(1, 4), false)]);
+        assert_eq!(bytes(store, 0, 0, 100), pattern(1, 100));
+    });
+    fixture.write(0, 90, 110, version(1, 7)).expect("on top of what was taken back");
+    fixture.check(|store| {
+        let mut expected = pattern(1, 100);
+        expected.truncate(90);
+        expected.extend(pattern(7, 20));
+        assert_eq!(bytes(store, 0, 0, 110), expected);
+        assert_eq!(chain(store, 0), [(version(1, 1), true), (version(1, 7), false)]);
+    });
+}
+
+#[test]
+fn an_installed_version_goes_below_a_newer_pending_one() {
+    let fixture = Fixture::new();
+    fixture.write(0, 0, 100, version(1, 1)).expect("write");
+    fixture.write(0, 10, 20, version(1, 5)).expect("write");
+    let mut install = write(1, 0, 0, 50, version(1, 3));
+    install.standing = Standing::Settled;
+    assert_eq!(fixture.store.commit(Mutation::Write(install.clone())).expect("install"), Outcome::Applied);
+    assert_eq!(fixture.store.commit(Mutation::Write(install.clone())).expect("again"), Outcome::Already);
+    let fixture = fixture.check(|store| {
+        let mut expected = pattern(3, 50);
+        expected.resize(100, 0);
+        assert_eq!(content(store, 1, 0, 0, 100, Want::Settled).expect("settled"), expected);
+        expected[10..20].copy_from_slice(&pattern(5, 10));
+        assert_eq!(bytes(store, 0, 0, 100), expected);
+        assert_eq!(chain(store, 0), [(version(1, 3), true), (version(1, 5), false)]);
+    });
+    install.version = version(1, 2);
+    let older = fixture.store.commit(Mutation::Write(install.clone())).expect("older");
+    assert_eq!(older, Outcome::Older { tip: version(1, 5) });
+    install.version = version(1, 6);
+    fixture.store.commit(Mutation::Write(install)).expect("newer than the pending one");
+    fixture.check(|store| assert_eq!(chain(store, 0), [(version(1, 6), true)]));
+}
+
+#[test]
+fn parity_keeps_its_cover_and_holes_take_no_space() {
+    let fixture = Fixture::new();
+    let mut parity = write(1, 4, 0, UNIT, version(2, 8));
+    parity.kind = WriteKind::StripeParity;
+    parity.cover = vec![version(2, 8), Version::ZERO, version(1, 4)];
+    fixture.store.commit(Mutation::Write(parity)).expect("parity");
+    let used = fixture.store.partition(P).expect("partition").used;
+    assert_eq!(used, u64::from(UNIT));
+    let mut hole = write(1, 5, 0, UNIT, version(2, 9));
+    hole.body = Body::Hole;
+    fixture.store.commit(Mutation::Write(hole)).expect("hole");
+    fixture.check(|store| {
+        let view = store.read(P, O, 4, 0..UNIT, Want::Newest).expect("view");
+        assert_eq!(view.cover, [version(2, 8), Version::ZERO, version(1, 4)]);
+        assert_eq!(view.kind, WriteKind::StripeParity);
+        assert_eq!(bytes(store, 4, 0, UNIT), pattern(8, usize::try_from(UNIT).expect("small")));
+        let hole = store.read(P, O, 5, 0..UNIT, Want::Newest).expect("view");
+        assert_eq!((hole.version, hole.stored_bytes()), (version(2, 9), 0));
+        assert_eq!(hole.extents, [ViewExtent::Hole { from: 0, to: UNIT }]);
+        assert_eq!(store.partition(P).expect("partition").used, used);
+    });
+}
+
+#[test]
+fn a_fence_refuses_other_generations() {
+    let fixture = Fixture::new();
+    let fence = |g| Mutation::Fence {
+        partition: P,
+        object: O,
+        g: Generation(g),
+        set: ColumnMask::all(4),
+        joining: ColumnMask::all(1),
+    };
+    assert_eq!(fixture.store.commit(fence(4)).expect("fence"), Outcome::Applied);
+    assert_eq!(fixture.store.commit(fence(4)).expect("again"), Outcome::Already);
+    let stale = fixture.write(0, 0, 1, version(1, 1));
+    let (have, asked) = (Generation(4), Generation(1));
+    assert!(matches!(stale, Err(Error::StaleGeneration { have: h, asked: a }) if (h, a) == (have, asked)));
+    assert!(matches!(fixture.store.commit(fence(3)), Err(Error::StaleGeneration { .. })));
+    fixture.check(|store| {
+        let object = store.object(P, O).expect("object");
+        assert_eq!(
+            (object.g, object.set, object.joining),
+            (Generation(4), ColumnMask::all(4), ColumnMask::all(1))
+        );
+        assert_eq!(store.versions(P, O, 0..10).expect("versions"), [], "nothing was changed");
+    });
+}
+
+#[test]
+fn attributes_change_and_objects_go() {
+    let fixture = Fixture::new();
+    let change =
+        Change { object_version: Some(2), opaque: Some(vec![9; OPAQUE_BYTES_MAX]), ..Change::default() };
+    let set = Mutation::SetAttributes { partition: P, object: O, change };
+    assert_eq!(fixture.store.commit(set.clone()).expect("set"), Outcome::Applied);
+    assert_eq!(fixture.store.commit(set).expect("again"), Outcome::Already);
+    fixture.write(0, 0, 100, version(1, 1)).expect("write");
+    let fixture = fixture.check(|store| {
+        let object = store.object(P, O).expect("object");
+        assert_eq!((object.object_version, object.opaque.len()), (2, OPAQUE_BYTES_MAX));
+        assert_eq!((object.map, object.modified_ms), (b"map".to_vec(), 1000));
+    });
+    let remove_partition = Mutation::PartitionRemove { partition: P };
+    assert!(matches!(fixture.store.commit(remove_partition.clone()), Err(Error::PartitionNotEmpty(P, 1))));
+    let remove = Mutation::Remove { partition: P, object: O };
+    assert_eq!(fixture.store.commit(remove.clone()).expect("remove"), Outcome::Applied);
+    assert_eq!(fixture.store.commit(remove).expect("again"), Outcome::Already);
+    let fixture = fixture.check(|store| {
+        assert!(matches!(store.object(P, O), Err(Error::NoObject(P, O))));
+        assert_eq!(store.stat().expect("stat").live, 0);
+    });
+    fixture.store.commit(create(1)).expect("the number can be used again");
+    let fixture = fixture.check(|store| assert_eq!(chain(store, 0), [], "without the old bytes"));
+    fixture.store.commit(Mutation::Remove { partition: P, object: O }).expect("remove");
+    assert_eq!(fixture.store.commit(remove_partition.clone()).expect("remove"), Outcome::Applied);
+    assert_eq!(fixture.store.commit(remove_partition).expect("again"), Outcome::Already);
+    fixture.check(|store| assert_eq!(store.partitions(), []));
+}
+
+#[test]
+fn partitions_have_a_soft_quota() {
+    let fixture = Fixture::new();
+    let set = |quota| Mutation::PartitionSet { partition: P, quota_bytes: Some(quota), key_epoch: 2 };
+    fixture.store.commit(set(1000)).expect("set");
+    fixture.write(0, 0, 900, version(1, 1)).expect("within");
+    let refused = fixture.write(1, 0, 200, version(1, 2));
+    assert!(matches!(refused, Err(Error::Quota { used: 900, quota: 1000, asked: 200, .. })), "{refused:?}");
+    fixture.write(0, 0, 900, version(1, 3)).expect("overwriting adds nothing");
+    fixture.store.commit(set(5000)).expect("resize");
+    fixture.write(1, 0, 200, version(1, 4)).expect("within");
+    let fixture = fixture.check(|store| {
+        let partition = store.partition(P).expect("partition");
+        assert_eq!((partition.quota_bytes, partition.key_epoch, partition.objects), (Some(5000), 2, 1));
+        assert_eq!(partition.used, 900 + 900 + 200, "the version below the pending one is retained");
+    });
+    let create = |key_epoch| Mutation::PartitionCreate { partition: P, quota_bytes: Some(5000), key_epoch };
+    assert_eq!(fixture.store.commit(create(2)).expect("same"), Outcome::Already);
+    assert!(matches!(fixture.store.commit(create(3)), Err(Error::PartitionExists(P))));
+}
+
+#[test]
+fn malformed_requests_are_refused() {
+    let fixture = Fixture::new();
+    type Spoil = fn(&mut Write);
+    let cases: [(&str, Spoil); 9] = [
+        ("empty range", |w| w.to = w.from),
+        ("backward range", |w| (w.from, w.to) = (9, 3)),
+        ("past the unit", |w| w.body = Body::Hole),
+        ("version zero", |w| w.version = Version::ZERO),
+        ("cover on data", |w| w.cover = vec![Version::ZERO]),
+        ("cover too long", |w| (w.kind, w.cover) = (WriteKind::ParityBase, vec![Version::ZERO; 65])),
+        ("payload too short", |w| w.to += 1),
+        ("checksums missing", |w| {
+            if let Body::Bytes { crcs, .. } = &mut w.body {
+                crcs.pop();
+            }
+        }),
+        ("checksum wrong", |w| {
+            if let Body::Bytes { crcs, .. } = &mut w.body {
+                crcs[1] ^= 1;
+            }
+        }),
+    ];
+    for (name, spoil) in cases {
+        let mut bad = write(1, 0, 10, 10_000, version(1, 1));
+        spoil(&mut bad);
+        if name == "past the unit" {
+            bad.to = UNIT + 1;
+        }
+        let answer = fixture.store.commit(Mutation::Write(bad));
+        match name {
+            "checksum wrong" => {
+                assert!(matches!(answer, Err(Error::Checksum { at: 4096 })), "{name}: {answer:?}")
+            }
+            _ => assert!(matches!(answer, Err(Error::Malformed(_))), "{name}: {answer:?}"),
+        }
+    }
+    let mut odd = attributes();
+    odd.unit_bytes = 5000;
+    let odd = Mutation::Create { partition: P, object: ObjectId(2), attributes: odd };
+    assert!(matches!(fixture.store.commit(odd), Err(Error::Malformed(_))));
+    let mut other = attributes();
+    other.map = b"another".to_vec();
+    let other = Mutation::Create { partition: P, object: O, attributes: other };
+    assert!(matches!(fixture.store.commit(other), Err(Error::Exists(P, O))));
+    let elsewhere = PartitionId(99);
+    let orphan = Mutation::Create { partition: elsewhere, object: O, attributes: attributes() };
+    assert!(matches!(fixture.store.commit(orphan), Err(Error::NoPartition(p)) if p == elsewhere));
+    assert!(matches!(fixture.store.read(P, O, 0, 5..5, Want::Newest), Err(Error::Malformed(_))));
+    assert!(matches!(fixture.store.read(P, O, 0, 0..UNIT + 1, Want::Newest), Err(Error::Malformed(_))));
+    fixture.check(|store| assert_eq!(chain(store, 0), []));
+}
+
+#[test]
+fn objects_are_listed_in_pages() {
+    let fixture = Fixture::new();
+    for object in [5, 3, 9] {
+        fixture.store.commit(create(object)).expect("create");
+    }
+    fixture.check(|store| {
+        let page = |after, limit| store.objects(P, after, limit).expect("list");
+        assert_eq!(page(None, 3), [ObjectId(1), ObjectId(3), ObjectId(5)]);
+        assert_eq!(page(Some(ObjectId(5)), 3), [ObjectId(9)]);
+        assert_eq!(page(Some(ObjectId(9)), 3), []);
+        let stat = store.stat().expect("stat");
+        assert_eq!((stat.objects, stat.partitions), (4, 1));
+    });
+}
+
+#[test]
+fn directories_are_guarded() {
+    let dir = tempfile::tempdir().expect("a directory");
+    assert!(matches!(Store::open(dir.path(), None, options()), Err(Error::NotAStore(_))));
+    let store = fresh(dir.path(), options());
+    assert!(matches!(Store::open(dir.path(), None, options()), Err(Error::InUse(_))));
+    store.close().expect("close");
+    drop(store);
+    assert!(matches!(Store::format(dir.path(), identity(), &options()), Err(Error::NotEmpty(_))));
+    let other = Identity { cluster: braid_layout::ClusterId(1), ..identity() };
+    assert!(matches!(Store::open(dir.path(), Some(other), options()), Err(Error::Foreign { .. })));
+    std::fs::write(dir.path().join("superblock"), b"hello").expect("spoil");
+    assert!(matches!(Store::open(dir.path(), None, options()), Err(Error::UnknownFormat(..))));
+}

@@ -1,0 +1,12 @@
+//! The store from outside: its face, its behaviour against a plain model, through crashes, damage and full disks, and
+//! its bytes on disk against the golden files and the document.
+
+mod common;
+mod crash;
+mod damage;
+mod document;
+mod face;
+mod golden;
+mod model;
+mod space;
+mod threads;
