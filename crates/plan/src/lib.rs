@@ -13,9 +13,11 @@
 
 pub mod compile;
 pub mod ir;
+pub mod model;
 pub mod print;
 pub mod request;
 pub mod totals;
+pub mod verify;
 
 pub use compile::{Stamped, check, read, rebuild, unit_write, write};
 pub use ir::{
@@ -24,3 +26,4 @@ pub use ir::{
 };
 pub use request::{Body, Health, Part, PlanError, Request, Target, Write, parts, stripes_max};
 pub use totals::{ColumnTotals, Totals};
+pub use verify::{Violation, verify};

@@ -1,0 +1,116 @@
+//! Rules 10 to 13: what is used was made, once, and is waited for.
+
+use std::collections::BTreeMap;
+
+use braid_layout::{Segment, Stripe};
+
+use super::Violation;
+use super::node::{Act, Node};
+use super::run::{Cuts, Spot, spot};
+use crate::ir::{InstructionId, Op, Place, PlanSet};
+use crate::request::Request;
+
+/// Rule 10, over the whole set.
+pub(super) fn check_made_twice(nodes: &[Node<'_>], found: &mut Vec<Violation>) {
+    let mut made: Vec<(Spot, u64, InstructionId)> = nodes
+        .iter()
+        .flat_map(|node| {
+            node.makes().into_iter().map(|place| (spot(&place, 0), u64::from(place.len()), node.id))
+        })
+        .collect();
+    made.sort_unstable();
+    for pair in made.windows(2) {
+        let ((a, length, other), (b, _, id)) = (pair[0], pair[1]);
+        if a.area == b.area && b.offset < a.offset + length {
+            found.push(Violation::MadeTwice { id, other });
+        }
+    }
+}
+
+/// Rules 11 to 13, for one stripe.
+pub(super) fn check(
+    set: &PlanSet,
+    segment: &Segment,
+    stripe: Stripe,
+    nodes: &[&Node<'_>],
+    found: &mut Vec<Violation>,
+) {
+    let cuts = Cuts::new(set, segment, stripe, nodes);
+    // Who makes, and who changes, the bytes at a spot; and which byte of the unit the spot stands for.
+    let mut makers: BTreeMap<Spot, (u32, InstructionId)> = BTreeMap::new();
+    let mut changers: BTreeMap<Spot, Vec<InstructionId>> = BTreeMap::new();
+    for node in nodes {
+        for (at, place) in spots(&cuts, node, node.makes()) {
+            makers.insert(place, (at, node.id));
+        }
+        for (_, place) in spots(&cuts, node, node.changes()) {
+            changers.entry(place).or_default().push(node.id);
+        }
+    }
+    let given = |place: &Place| matches!((place, &set.request), (Place::User { .. }, Request::Write(_)));
+    for node in nodes {
+        let used: Vec<Place> = node.uses().into_iter().filter(|place| !given(place)).collect();
+        let mut waits = Vec::new();
+        for (at, place) in spots(&cuts, node, used.clone()) {
+            waits.extend(changers.get(&place).into_iter().flatten().copied());
+            waits.extend(made(&makers, at, place, node, found));
+        }
+        for (at, place) in spots(&cuts, node, node.changes()) {
+            waits.extend(made(&makers, at, place, node, found));
+        }
+        waits.extend(node.versions());
+        waits.sort_unstable();
+        waits.dedup();
+        let missing = waits.into_iter().filter(|on| !node.after.contains(on));
+        found.extend(missing.map(|on| Violation::Unordered { id: node.id, on }));
+    }
+    check_early(nodes, found);
+}
+
+/// Who makes the spot, if it stands for the byte that `node` takes it for.
+fn made(
+    makers: &BTreeMap<Spot, (u32, InstructionId)>,
+    at: u32,
+    place: Spot,
+    node: &Node<'_>,
+    found: &mut Vec<Violation>,
+) -> Option<InstructionId> {
+    match makers.get(&place) {
+        Some((stands_for, maker)) if *stands_for == at => Some(*maker),
+        _ => {
+            let violation = Violation::Undefined { id: node.id };
+            if found.last() != Some(&violation) {
+                found.push(violation);
+            }
+            None
+        }
+    }
+}
+
+/// Rule 13. Unit writes read nothing, and a version that a write uses is a matter of rule 12.
+fn check_early(nodes: &[&Node<'_>], found: &mut Vec<Violation>) {
+    let reads: Vec<InstructionId> =
+        nodes.iter().filter(|node| node.read().is_some()).map(|node| node.id).collect();
+    for node in nodes {
+        if !matches!(node.act, Act::Drive(_, Op::StripeWrite { .. } | Op::UnitWrite { .. })) {
+            continue;
+        }
+        let versions = node.versions();
+        let early = reads.iter().filter(|read| !node.after.contains(read));
+        for &read in early {
+            let known = Violation::Unordered { id: node.id, on: read };
+            if !versions.contains(&read) && !found.contains(&known) {
+                found.push(Violation::Early { id: node.id, read });
+            }
+        }
+    }
+}
+
+/// The spots of `places`, with the byte of the unit that each stands for.
+fn spots(cuts: &Cuts, node: &Node<'_>, places: Vec<Place>) -> Vec<(u32, Spot)> {
+    let parts = cuts.parts(&node.range);
+    places
+        .iter()
+        .flat_map(|place| parts.iter().map(|part| (part.start, spot(place, part.start - node.range.start))))
+        .collect()
+}

@@ -1,0 +1,258 @@
+//! Judges plan sets, apart from the compilers and by other means: it knows the request, the layout and the code, and
+//! runs the set over a few symbolic bytes; it does not know strategies, and shares no code with [`compile`].
+//!
+//! The rules, in three groups; a group is judged only if those before it hold, as it relies on them. Each rule is one
+//! [`Violation`].
+//!
+//! *Form*
+//! 1. The request lies in the segment, set, joining and away fit it, and there is one note per stripe, in order; a
+//!    stripe whose reads are used together is noted with a strategy that needs a cut. ([`Violation::Request`],
+//!    [`Violation::Note`])
+//! 2. At most [`INSTRUCTIONS_MAX`] instructions and steps. ([`Violation::TooMany`])
+//! 3. One plan per column, none empty, with the segment's drive and object. ([`Violation::Plan`])
+//! 4. Ids are 0, 1, 2, ... without gaps; what is waited for is there. ([`Violation::Id`])
+//! 5. Ranges are not empty, in their unit, of a stripe of the request. ([`Violation::Range`])
+//! 6. Places have the range's length, lie in their scratch piece, or in the request's part of the buffer, which a
+//!    write does not change. ([`Violation::Place`])
+//! 7. Arithmetic has the operands its code asks for. ([`Violation::Operands`])
+//! 8. No column is read that is out, joining or away. ([`Violation::NotReadable`])
+//! 9. No instruction waits for one that waits for it, where each also waits for those before it in its plan.
+//!    ([`Violation::Cycle`])
+//!
+//! *Flow*
+//!
+//! 10. No two instructions or steps make the same byte. ([`Violation::MadeTwice`])
+//! 11. What is used was made, for the same bytes of the same stripe. ([`Violation::Undefined`])
+//! 12. What uses bytes or a version waits for what makes or changes them, by name. ([`Violation::Unordered`])
+//! 13. A write waits for every read of its stripe. ([`Violation::Early`])
+//!
+//! *Meaning*
+//!
+//! 14. A read puts every byte asked for in its place. ([`Violation::NotProduced`], [`Violation::WrongBytes`])
+//! 15. A write is sent once to every column of the set that it touches or that is parity, and to no other; a rebuild
+//!     to each column it is about; a read and a check write nothing. ([`Violation::Missing`],
+//!     [`Violation::Unwanted`])
+//! 16. Data units then hold what was asked and, besides, what they held. ([`Violation::WrongBytes`])
+//! 17. Parity units then match the data. ([`Violation::Parity`])
+//! 18. Stamps are the request's; of rebuilt units, the cut's. ([`Violation::Stamp`])
+//! 19. `columns` are the touched and all parity; of rebuilt units, their own. ([`Violation::Columns`])
+//! 20. Covers name the stamp for what is touched, and what was read for the rest. ([`Violation::Cover`])
+//! 21. A joining column is sent whole units. ([`Violation::Joining`])
+//! 22. A stripe has stripe writes or unit writes, not both. ([`Violation::Mixed`])
+//! 23. A check reads every readable unit, and damage to any one of them shows in a comparison, if there are more than
+//!     `k`. ([`Violation::NotChecked`])
+//!
+//! [`compile`]: crate::compile
+
+mod flow;
+mod form;
+mod meaning;
+mod node;
+mod run;
+mod writes;
+
+use braid_layout::{Column, Segment, Stripe};
+
+use crate::ir::{InstructionId, PlanSet};
+use crate::request::INSTRUCTIONS_MAX;
+
+/// A rule that a plan set breaks. The rules are at the top of this module.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// Rule 1.
+    #[error("the request or the state of the columns does not fit the segment")]
+    Request,
+    /// Rule 1.
+    #[error("stripe {}: its note is missing, out of order, or hides that a cut is needed", stripe.0)]
+    Note {
+        /// The stripe.
+        stripe: Stripe,
+    },
+    /// Rule 2.
+    #[error("{count} instructions and steps are more than {INSTRUCTIONS_MAX}")]
+    TooMany {
+        /// How many there are.
+        count: usize,
+    },
+    /// Rule 3.
+    #[error(
+        "the plan of column {column} is not the column's only plan, is empty, or names another drive or object"
+    )]
+    Plan {
+        /// The column.
+        column: Column,
+    },
+    /// Rule 4.
+    #[error("id {id} is there twice, is past the end, or is waited for and not there")]
+    Id {
+        /// The id.
+        id: InstructionId,
+    },
+    /// Rule 5.
+    #[error("{id}: its range is empty or not in a unit of a stripe of the request")]
+    Range {
+        /// The instruction or step.
+        id: InstructionId,
+    },
+    /// Rule 6.
+    #[error("{id}: a place has the wrong length or lies where it may not")]
+    Place {
+        /// The instruction or step.
+        id: InstructionId,
+    },
+    /// Rule 7.
+    #[error("{id}: its operands are not what the code asks for")]
+    Operands {
+        /// The step.
+        id: InstructionId,
+    },
+    /// Rule 8.
+    #[error("{id}: column {column} cannot be read")]
+    NotReadable {
+        /// The read.
+        id: InstructionId,
+        /// Its column.
+        column: Column,
+    },
+    /// Rule 9.
+    #[error("{id} waits for itself")]
+    Cycle {
+        /// One of those that wait for one another.
+        id: InstructionId,
+    },
+    /// Rule 10.
+    #[error("{id} makes bytes that {other} makes too")]
+    MadeTwice {
+        /// The one.
+        id: InstructionId,
+        /// The other.
+        other: InstructionId,
+    },
+    /// Rule 11.
+    #[error("{id} uses bytes that nothing makes")]
+    Undefined {
+        /// The user.
+        id: InstructionId,
+    },
+    /// Rule 12.
+    #[error("{id} uses what {on} makes and does not wait for it")]
+    Unordered {
+        /// The user.
+        id: InstructionId,
+        /// The maker.
+        on: InstructionId,
+    },
+    /// Rule 13.
+    #[error("{id} writes to the stripe that {read} reads and does not wait for it")]
+    Early {
+        /// The write.
+        id: InstructionId,
+        /// The read.
+        read: InstructionId,
+    },
+    /// Rule 14.
+    #[error("stripe {}, data {data}: byte {at} of the unit was asked for and nothing puts it in its place", stripe.0)]
+    NotProduced {
+        /// The stripe.
+        stripe: Stripe,
+        /// The data unit.
+        data: u8,
+        /// The first such byte.
+        at: u32,
+    },
+    /// Rules 14 and 16.
+    #[error("stripe {}, data {data}: byte {at} of the unit is not what it should be", stripe.0)]
+    WrongBytes {
+        /// The stripe.
+        stripe: Stripe,
+        /// The data unit.
+        data: u8,
+        /// The first such byte.
+        at: u32,
+    },
+    /// Rule 15.
+    #[error("stripe {}: column {column} must be written and is not", stripe.0)]
+    Missing {
+        /// The stripe.
+        stripe: Stripe,
+        /// The column.
+        column: Column,
+    },
+    /// Rule 15.
+    #[error("{id}: this write must not be")]
+    Unwanted {
+        /// The write.
+        id: InstructionId,
+    },
+    /// Rule 17.
+    #[error("stripe {}: byte {at} of parity {parity} does not match the data", stripe.0)]
+    Parity {
+        /// The stripe.
+        stripe: Stripe,
+        /// The parity unit.
+        parity: u8,
+        /// The first such byte.
+        at: u32,
+    },
+    /// Rule 18.
+    #[error("{id}: not the stamp that it must have")]
+    Stamp {
+        /// The write.
+        id: InstructionId,
+    },
+    /// Rule 19.
+    #[error("{id}: its columns are not the touched ones and the parity")]
+    Columns {
+        /// The write.
+        id: InstructionId,
+    },
+    /// Rule 20.
+    #[error("{id}: its cover is not the version that each data unit has in the new parity")]
+    Cover {
+        /// The write.
+        id: InstructionId,
+    },
+    /// Rule 21.
+    #[error("{id}: a joining column must be sent the whole unit")]
+    Joining {
+        /// The write.
+        id: InstructionId,
+    },
+    /// Rule 22.
+    #[error("stripe {}: stripe writes and unit writes in one stripe", stripe.0)]
+    Mixed {
+        /// The stripe.
+        stripe: Stripe,
+    },
+    /// Rule 23.
+    #[error("stripe {}: damage to column {column} would not show", stripe.0)]
+    NotChecked {
+        /// The stripe.
+        stripe: Stripe,
+        /// The column.
+        column: Column,
+    },
+}
+
+/// Whether `set` does what its request asks, on `segment`, and nothing else.
+pub fn verify(set: &PlanSet, segment: &Segment) -> Result<(), Vec<Violation>> {
+    let mut found = Vec::new();
+    let nodes = node::nodes(set);
+    form::check(set, segment, &nodes, &mut found);
+    if found.is_empty() {
+        flow::check_made_twice(&nodes, &mut found);
+    }
+    if !found.is_empty() {
+        return Err(found);
+    }
+    let stripes = node::by_stripe(set, segment, &nodes);
+    for (stripe, nodes) in &stripes {
+        flow::check(set, segment, *stripe, nodes, &mut found);
+    }
+    if found.is_empty() {
+        for (stripe, nodes) in &stripes {
+            meaning::check(set, segment, *stripe, nodes, &mut found);
+        }
+    }
+    if found.is_empty() { Ok(()) } else { Err(found) }
+}
