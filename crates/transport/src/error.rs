@@ -109,6 +109,17 @@ pub enum TransportError {
     /// More requests are in flight than the session keeps track of: take answers first.
     #[error("{0} requests are in flight to {1} already")]
     TooManyAsked(usize, String),
+    /// A message of ours that is longer than a frame may be: nothing was sent. Ask for less at a time.
+    #[error(
+        "a message to {address} would have {bytes} bytes; at most {} fit",
+        braid_wire::frame::BODY_BYTES_MAX
+    )]
+    TooLong {
+        /// The peer.
+        address: String,
+        /// How long it would be.
+        bytes: usize,
+    },
     /// The stream was left in the middle of a frame, or failed before: connect again.
     #[error("the connection with {address} failed before: connect again")]
     Poisoned {

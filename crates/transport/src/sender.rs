@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use braid_wire::FrameHeader;
-use braid_wire::frame::PAYLOAD_BYTES_MAX;
+use braid_wire::frame::{BODY_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::OwnedSemaphorePermit;
@@ -40,15 +40,19 @@ impl Sender {
         &self.address
     }
 
-    /// Sends one frame by vectored writes: nothing is copied. The body is at most 1 MiB, the payload's pieces together at
-    /// most 64 MiB; more is a mistake of the caller and panics.
+    /// Sends one frame by vectored writes: nothing is copied. A body over 1 MiB, or pieces of payload over 64 MiB together,
+    /// are [`TransportError::TooLong`], and nothing is sent.
     pub async fn send(&mut self, kind: u16, request: u64, body: &[u8], payload: &[&[u8]]) -> Result<()> {
         if !self.sound {
             return Err(TransportError::Poisoned { address: self.address.to_string() });
         }
         let payload_bytes: usize = payload.iter().map(|piece| piece.len()).sum();
-        let payload_bytes = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
-        assert!(payload_bytes <= PAYLOAD_BYTES_MAX, "a payload of {payload_bytes} bytes is over the bound");
+        let payload_fits = u32::try_from(payload_bytes).ok().filter(|&bytes| bytes <= PAYLOAD_BYTES_MAX);
+        let body_fits = u32::try_from(body.len()).is_ok_and(|bytes| bytes <= BODY_BYTES_MAX);
+        let (Some(payload_bytes), true) = (payload_fits, body_fits) else {
+            let bytes = body.len() + payload_bytes;
+            return Err(TransportError::TooLong { address: self.address.to_string(), bytes });
+        };
         let header = FrameHeader::new(kind, request, body, payload_bytes).emit();
         self.sound = false;
         let mut slices = Vec::with_capacity(2 + payload.len());

@@ -1,0 +1,42 @@
+//! The clock that leases are counted on: it runs while the machine is suspended and never goes back (PROTOCOL R8).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Milliseconds since some start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(pub u64);
+
+/// Where moments come from.
+#[derive(Debug, Clone, Default)]
+pub enum Clock {
+    /// The system's `CLOCK_BOOTTIME`.
+    #[default]
+    Boottime,
+    /// Set by hand, for tests: milliseconds.
+    Manual(Arc<AtomicU64>),
+}
+
+impl Clock {
+    /// Now.
+    pub fn now(&self) -> Moment {
+        match self {
+            Clock::Boottime => {
+                let time = clock_gettime(ClockId::Boottime);
+                let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+                let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+                Moment(seconds * 1000 + nanoseconds / 1_000_000)
+            }
+            Clock::Manual(milliseconds) => Moment(milliseconds.load(Ordering::SeqCst)),
+        }
+    }
+}
+
+impl Moment {
+    /// Milliseconds from `earlier` to this; zero if it is later.
+    pub fn since(self, earlier: Moment) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}

@@ -1,0 +1,95 @@
+//! What a drive is told when it starts.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use braid_transport::Limits;
+use braid_wire::token::Token;
+
+use crate::clock::Clock;
+
+/// One drive: one directory, one store, one address. A process may run several.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The drive's directory: its identity (`drive.toml`), its lock and its store. Made if it is missing.
+    pub dir: PathBuf,
+    /// Where it listens: `host:port`; port 0 takes a free one.
+    pub listen: String,
+    /// The address that others are told; `None`: the one it listens on. Needed when it listens on all addresses.
+    pub advertise: Option<String>,
+    /// The manager's address; `None`: the one of the last start.
+    pub manager: Option<String>,
+    /// A join token: needed on the first start, and checked against the directory's cluster on others.
+    pub token: Option<Token>,
+    /// The drive's name in the cluster; `None`: the one of the last start, or one made from its identity.
+    pub name: Option<String>,
+    /// The machine, for placement; `None`: the system's name.
+    pub host: Option<String>,
+    /// The rack, for placement; may be empty.
+    pub rack: String,
+    /// Bytes that may be stored; `None`: what the file system has.
+    pub capacity_bytes: Option<u64>,
+    /// Bounds and sizes.
+    pub settings: Settings,
+}
+
+/// A drive's bounds. The defaults suit a disk or an SSD on a machine with a few GiB of memory.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Payload bytes in memory at a time, of all connections. Default 256 MiB. One connection holds at most an eighth
+    /// (or one payload, if that is more).
+    pub payload_bytes_max: usize,
+    /// Connections at a time. Default 1024.
+    pub connections_max: usize,
+    /// Requests of one connection that are accepted and not yet answered. Default 256.
+    pub requests_max: usize,
+    /// Reads that run at a time, each in a thread. Default 32.
+    pub reads_max: usize,
+    /// How long a peer may keep the drive waiting.
+    pub limits: Limits,
+    /// How long the first start tries to reach the manager. Default 30 s.
+    pub join_wait: Duration,
+    /// How long a shutdown waits for what was accepted. Default 10 s.
+    pub shutdown_wait: Duration,
+    /// Whether commits are synced to the medium. `false` is for tests and benches: a power cut then loses writes.
+    pub sync: bool,
+    /// A segment of the log is sealed past this many bytes; `None`: the store's default.
+    pub segment_bytes: Option<u64>,
+    /// What leases are counted on.
+    pub clock: Clock,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            payload_bytes_max: 256 << 20,
+            connections_max: 1024,
+            requests_max: 256,
+            reads_max: 32,
+            limits: Limits::default(),
+            join_wait: Duration::from_secs(30),
+            shutdown_wait: Duration::from_secs(10),
+            sync: true,
+            segment_bytes: None,
+            clock: Clock::Boottime,
+        }
+    }
+}
+
+impl Config {
+    /// A drive in `dir` that listens on `listen`, all else as at its last start.
+    pub fn new(dir: impl Into<PathBuf>, listen: impl Into<String>) -> Config {
+        Config {
+            dir: dir.into(),
+            listen: listen.into(),
+            advertise: None,
+            manager: None,
+            token: None,
+            name: None,
+            host: None,
+            rack: String::new(),
+            capacity_bytes: None,
+            settings: Settings::default(),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Between the wire's words and the store's.
+
+use braid_layout::{ObjectId, PartitionId, Version};
+use braid_store::{Chain, ViewExtent, WriteKind};
+use braid_wire::data::{self, ColumnMap, Extent, PendingState, UnitState};
+use braid_wire::{Capability, Wire};
+
+/// What a new object is made with. Logical version, generation, set and joining are the capability's: the manager's word.
+pub(crate) fn new_object(capability: &Capability, attributes: &data::Attributes) -> braid_store::Attributes {
+    braid_store::Attributes {
+        unit_bytes: attributes.map.unit_bytes,
+        column: attributes.map.column,
+        g: capability.g,
+        set: capability.set,
+        joining: capability.joining,
+        object_version: capability.object_version,
+        created_ms: attributes.created_ms,
+        modified_ms: attributes.modified_ms,
+        map: attributes.map.to_bytes(),
+        opaque: attributes.opaque.clone(),
+    }
+}
+
+/// Whether two maps are of the same column of the same segment. The drives may differ: one may have been replaced.
+pub(crate) fn same_column(a: &ColumnMap, b: &ColumnMap) -> bool {
+    let identity =
+        |map: &ColumnMap| (map.file, map.segment, map.scheme, map.k, map.m, map.unit_bytes, map.column);
+    identity(a) == identity(b)
+}
+
+/// A stored object's attributes.
+pub(crate) fn attributes(
+    stored: &braid_store::Attributes,
+    map: ColumnMap,
+    usage: &braid_store::ObjectUsage,
+) -> data::Attributes {
+    let size = usage.end.map_or(0, |(unit, end)| unit * u64::from(stored.unit_bytes) + u64::from(end));
+    data::Attributes {
+        object_version: stored.object_version,
+        g: stored.g,
+        set: stored.set,
+        joining: stored.joining,
+        map,
+        size,
+        stored_bytes: usage.bytes,
+        created_ms: stored.created_ms,
+        modified_ms: stored.modified_ms,
+        opaque: stored.opaque.clone(),
+    }
+}
+
+/// The bytes of a stripe write of a parity column have a cover; those of a data column have none.
+pub(crate) fn write_kind(cover: &[Version]) -> WriteKind {
+    if cover.is_empty() { WriteKind::Data } else { WriteKind::StripeParity }
+}
+
+/// A quota on the wire: 0 is none.
+pub(crate) fn quota(bytes: u64) -> Option<u64> {
+    (bytes > 0).then_some(bytes)
+}
+
+/// An extent of a read's reply.
+pub(crate) fn extent(extent: &ViewExtent) -> Extent {
+    match *extent {
+        ViewExtent::Hole { from, to } => Extent { from, to, hole: true },
+        ViewExtent::Stored { from, to } => Extent { from, to, hole: false },
+    }
+}
+
+/// A unit's chain as the wire tells it.
+pub(crate) fn unit_state(chain: &Chain) -> UnitState {
+    let mut state = unwritten(chain.unit);
+    state.damaged = chain.lost;
+    for entry in &chain.entries {
+        if entry.settled {
+            state.settled = entry.version;
+            state.cover.clone_from(&entry.cover);
+        } else {
+            let (stamp, columns, cover) = (entry.version, entry.columns, entry.cover.clone());
+            state.pending = Some(PendingState { stamp, columns, cover });
+        }
+    }
+    state
+}
+
+/// The state of a unit that was never written.
+pub(crate) fn unwritten(unit: u64) -> UnitState {
+    UnitState {
+        unit,
+        settled: Version::ZERO,
+        cover: Vec::new(),
+        pending: None,
+        owed: Vec::new(),
+        tips: Vec::new(),
+        damaged: false,
+    }
+}
+
+/// Units as runs of neighbours, in the order given.
+pub(crate) fn runs(units: &[u64]) -> Vec<std::ops::Range<u64>> {
+    let mut runs: Vec<std::ops::Range<u64>> = Vec::new();
+    for &unit in units {
+        match runs.last_mut() {
+            Some(run) if run.end == unit && unit < u64::MAX => run.end = unit + 1,
+            _ => runs.push(unit..unit.saturating_add(1)),
+        }
+    }
+    runs
+}
+
+/// A partition and an object in it.
+pub(crate) type Place = (PartitionId, ObjectId);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_make_runs() {
+        assert_eq!(runs(&[]), []);
+        assert_eq!(runs(&[3, 4, 5, 9, 11, 12]), [3..6, 9..10, 11..13]);
+        assert_eq!(runs(&[5, 4]), [5..6, 4..5]);
+    }
+}

@@ -1,0 +1,144 @@
+//! What all connections of one drive share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use braid_layout::{ClusterId, DriveId, PartitionId};
+use braid_store::Store;
+use braid_wire::authorise::Scene;
+use braid_wire::capability::Binding;
+use braid_wire::{Key, Refusal};
+use tokio::sync::Semaphore;
+
+use crate::buffers::Pool;
+use crate::clock::{Clock, Moment};
+use crate::config::Settings;
+use crate::gate::Gate;
+use crate::lease::Lease;
+
+/// One drive while it runs.
+pub(crate) struct Core {
+    pub(crate) cluster: ClusterId,
+    pub(crate) drive: DriveId,
+    pub(crate) store: Store,
+    pub(crate) settings: Settings,
+    pub(crate) pool: Pool,
+    /// One permit per read that may run.
+    pub(crate) reads: Arc<Semaphore>,
+    pub(crate) figures: Figures,
+    pub(crate) gate: Gate,
+    keys: Keys,
+    lease: Mutex<Lease>,
+    started: Moment,
+}
+
+/// Counts since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) refused: AtomicU64,
+}
+
+impl Figures {
+    pub(crate) fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+impl Core {
+    pub(crate) fn new(
+        (cluster, drive): (ClusterId, DriveId),
+        master: &Key,
+        store: Store,
+        gate: Gate,
+        settings: Settings,
+    ) -> Core {
+        Core {
+            cluster,
+            drive,
+            store,
+            pool: Pool::new(settings.payload_bytes_max),
+            reads: Arc::new(Semaphore::new(settings.reads_max.max(1))),
+            figures: Figures::default(),
+            gate,
+            keys: Keys::new(master.drive_key(drive)),
+            lease: Mutex::default(),
+            started: settings.clock.now(),
+            settings,
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.settings.clock
+    }
+
+    pub(crate) fn lease(&self) -> MutexGuard<'_, Lease> {
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a reply may leave now (PROTOCOL R8).
+    pub(crate) fn holds(&self) -> Result<(), Refusal> {
+        let now = self.clock().now();
+        self.lease().holds(now)
+    }
+
+    /// Milliseconds since the start.
+    pub(crate) fn uptime_ms(&self) -> u64 {
+        self.clock().now().since(self.started)
+    }
+
+    /// Runs `check` with what the drive knows now.
+    pub(crate) fn with_scene<T>(&self, binding: Binding, check: impl FnOnce(&Scene<'_>) -> T) -> T {
+        let now = self.clock().now();
+        let now_ms = {
+            let lease = self.lease();
+            lease.holds(now).ok().and_then(|()| lease.manager_ms(now))
+        };
+        let key_epoch = |partition: PartitionId| match partition {
+            PartitionId(0) => Some(1),
+            partition => self.store.partition(partition).ok().map(|state| state.key_epoch),
+        };
+        let working_key = |partition, epoch| self.keys.working_key(partition, epoch, &key_epoch);
+        check(&Scene { drive: self.drive, binding, now_ms, working_key: &working_key, key_epoch: &key_epoch })
+    }
+}
+
+/// Working keys; those of partitions that exist are derived once.
+struct Keys {
+    drive_key: Key,
+    derived: Mutex<Vec<(PartitionId, u32, Key)>>,
+}
+
+/// The most working keys that are kept.
+const KEYS_KEPT: usize = 64;
+
+impl Keys {
+    fn new(drive_key: Key) -> Keys {
+        Keys { drive_key, derived: Mutex::default() }
+    }
+
+    /// The working key of any partition and epoch. Only those in force are kept, lest a stranger fill the memory.
+    fn working_key(
+        &self,
+        partition: PartitionId,
+        epoch: u32,
+        in_force: &dyn Fn(PartitionId) -> Option<u32>,
+    ) -> Key {
+        let find = |derived: &[(PartitionId, u32, Key)]| {
+            derived.iter().find(|entry| (entry.0, entry.1) == (partition, epoch)).map(|entry| entry.2.clone())
+        };
+        if let Some(key) = find(&self.derived.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return key;
+        }
+        let key = self.drive_key.partition_key(partition).working_key(epoch);
+        if in_force(partition) == Some(epoch) {
+            let mut derived = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
+            if derived.len() >= KEYS_KEPT {
+                derived.clear();
+            }
+            derived.push((partition, epoch, key.clone()));
+        }
+        key
+    }
+}

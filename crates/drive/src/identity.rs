@@ -1,0 +1,234 @@
+//! Who this drive is: `drive.toml` in its directory, readable by its owner only, as it holds the master key.
+//!
+//! It is written before the manager is asked to let the drive join, so that a crash in between leaves nothing unknown: the
+//! drive comes back under the same identity, tries the key it wrote, and joins again if the manager never heard of it.
+//! Every write is atomic (a new file, synced, renamed over the old one).
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use braid_layout::{ClusterId, DriveId};
+use braid_wire::Key;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::error::DriveError;
+
+/// Of the file that holds it.
+const IDENTITY_FILE: &str = "drive.toml";
+/// Locked while a process has the directory.
+const LOCK_FILE: &str = "LOCK";
+/// The store's own directory in the drive's.
+const STORE_DIR: &str = "store";
+/// The version of `drive.toml`.
+const FORMAT: u32 = 1;
+
+/// Who this drive is, and what it must remember besides its store.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    /// The cluster.
+    pub(crate) cluster: ClusterId,
+    /// The drive.
+    pub(crate) drive: DriveId,
+    /// Its name in the cluster.
+    pub(crate) name: String,
+    /// Where the manager is.
+    pub(crate) manager: String,
+    /// The key that all others of this drive come from.
+    pub(crate) master: Option<Key>,
+    /// Whether the manager is known to know the drive.
+    pub(crate) joined: bool,
+    /// The highest epoch that the manager told; 0: none yet.
+    pub(crate) epoch: u64,
+    /// Whether an epoch was told when there were objects here: see [`crate::gate`].
+    pub(crate) was_out: bool,
+}
+
+/// `drive.toml` as text.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    format: u32,
+    cluster: String,
+    drive: String,
+    name: String,
+    manager: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    master_key: Option<String>,
+    joined: bool,
+    epoch: u64,
+    was_out: bool,
+}
+
+/// A drive's directory, held by this process until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Directory {
+    /// Takes the directory, which is made if it is missing.
+    pub(crate) fn take(path: &Path) -> Result<Directory, DriveError> {
+        fs::create_dir_all(path).map_err(|source| file_error("make", path, source))?;
+        let lock_path = path.join(LOCK_FILE);
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock_path)
+            .map_err(|source| file_error("open", &lock_path, source))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Directory { path: path.to_owned(), _lock: lock }),
+            Err(error) if error == rustix::io::Errno::WOULDBLOCK => Err(DriveError::InUse(path.to_owned())),
+            Err(error) => Err(file_error("lock", &lock_path, error.into())),
+        }
+    }
+
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the store is.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.path.join(STORE_DIR)
+    }
+
+    /// The identity, if the directory has one.
+    pub(crate) fn identity(&self) -> Result<Option<Identity>, DriveError> {
+        let path = self.path.join(IDENTITY_FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(file_error("read", &path, source)),
+        };
+        Identity::parse(&text).map(Some).map_err(|what| DriveError::Identity { path, what })
+    }
+
+    /// Stores the identity; it is durable when this returns.
+    pub(crate) fn save(&self, identity: &Identity) -> Result<(), DriveError> {
+        let (path, fresh) = (self.path.join(IDENTITY_FILE), self.path.join("drive.toml.new"));
+        let write = || -> io::Result<()> {
+            let mut file =
+                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;
+            file.write_all(identity.text().as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&fresh, &path)?;
+            File::open(&self.path)?.sync_all()
+        };
+        write().map_err(|source| file_error("write", &path, source))
+    }
+}
+
+impl Identity {
+    fn parse(text: &str) -> Result<Identity, String> {
+        let text: Text = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        if text.format != FORMAT {
+            return Err(format!("format {}; this build knows {FORMAT}", text.format));
+        }
+        let id = |hex: &str| u128::from_str_radix(hex, 16).map_err(|_| format!("{hex} is not 32 hex digits"));
+        Ok(Identity {
+            cluster: ClusterId(id(&text.cluster)?),
+            drive: DriveId(id(&text.drive)?),
+            name: text.name,
+            manager: text.manager,
+            master: text.master_key.as_deref().map(key_from_hex).transpose()?,
+            joined: text.joined,
+            epoch: text.epoch,
+            was_out: text.was_out,
+        })
+    }
+
+    fn text(&self) -> String {
+        let text = Text {
+            format: FORMAT,
+            cluster: self.cluster.to_string(),
+            drive: self.drive.to_string(),
+            name: self.name.clone(),
+            manager: self.manager.clone(),
+            master_key: self.master.as_ref().map(key_to_hex),
+            joined: self.joined,
+            epoch: self.epoch,
+            was_out: self.was_out,
+        };
+        let body = toml::to_string(&text).expect("numbers and texts have a TOML form");
+        format!("# This drive's identity and master key: keep it secret, and keep it with the store.\n{body}")
+    }
+}
+
+fn key_to_hex(key: &Key) -> String {
+    key.secret().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn key_from_hex(hex: &str) -> Result<Key, String> {
+    let bad = || "master_key is not 64 hex digits".to_owned();
+    let mut secret = [0; 32];
+    if hex.len() != 2 * secret.len() || !hex.is_ascii() {
+        return Err(bad());
+    }
+    for (byte, digits) in secret.iter_mut().zip(hex.as_bytes().chunks(2)) {
+        let digits = std::str::from_utf8(digits).map_err(|_| bad())?;
+        *byte = u8::from_str_radix(digits, 16).map_err(|_| bad())?;
+    }
+    Ok(Key::new(secret))
+}
+
+fn file_error(doing: &'static str, path: &Path, source: io::Error) -> DriveError {
+    DriveError::File { doing, path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn identity() -> Identity {
+        Identity {
+            cluster: ClusterId(0xc1),
+            drive: DriveId(0xd1),
+            name: "d \"1\"".to_owned(),
+            manager: "127.0.0.1:7000".to_owned(),
+            master: Some(Key::new([0xab; 32])),
+            joined: true,
+            epoch: 7,
+            was_out: false,
+        }
+    }
+
+    #[test]
+    fn comes_back_as_it_was_and_is_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = Directory::take(dir.path()).unwrap();
+        assert!(held.identity().unwrap().is_none());
+        held.save(&identity()).unwrap();
+        let back = held.identity().unwrap().unwrap();
+        assert_eq!(format!("{back:?}"), format!("{:?}", identity()));
+        assert_eq!(back.master, identity().master);
+        let mode = fs::metadata(dir.path().join(IDENTITY_FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_directory_is_one_process_s() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = Directory::take(dir.path()).unwrap();
+        assert!(matches!(Directory::take(dir.path()), Err(DriveError::InUse(_))));
+        drop(held);
+        assert!(Directory::take(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn damage_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = Directory::take(dir.path()).unwrap();
+        let good = identity().text();
+        for bad in ["", "format = 2", "\0\0\0", &good.replace("ab", "xy"), &good.replace("00c1", "00zz")] {
+            fs::write(dir.path().join(IDENTITY_FILE), bad).unwrap();
+            assert!(matches!(held.identity(), Err(DriveError::Identity { .. })), "{bad}");
+        }
+    }
+}

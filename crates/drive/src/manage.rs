@@ -1,0 +1,182 @@
+//! Requests that change more than a unit's bytes: creation, removal, fences, verdicts, attributes, partitions.
+//!
+//! All but creation are waited for before the connection's next request is looked at, so that what follows sees them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use braid_layout::Generation;
+use braid_store::{Change, Error, Mutation, Outcome, UnitVerdict};
+use braid_wire::capability::Rights;
+use braid_wire::data::{
+    Create, DriveRequest, FENCE_UNITS_MAX, Fence, FenceReply, PartitionCreate, PartitionSet, SetAttributes,
+    Verdict,
+};
+use braid_wire::{Capability, Reason, Refusal, Wire};
+
+use crate::connection::Coming;
+use crate::convert;
+use crate::core::Core;
+use crate::reply::{Answer, refusal};
+use crate::requests::{Facts, Requests, done};
+
+impl Requests {
+    /// Creates an object, or finds it there already. One that is there in another generation takes the manager's new one
+    /// (a creation carries what a fence carries), but not a client's.
+    pub(crate) async fn create(
+        &mut self,
+        capability: &Capability,
+        facts: Option<Facts>,
+        create: Create,
+    ) -> Coming {
+        let place = (create.at.partition, create.at.object);
+        let (partition, object) = place;
+        let Some(facts) = facts else {
+            let attributes = convert::new_object(capability, &create.attributes);
+            let map = create.attributes.map;
+            let facts = Facts { object_version: capability.object_version, g: capability.g, map };
+            let answered = Arc::new(AtomicBool::new(false));
+            self.is_making(place, facts, Arc::clone(&answered));
+            self.core().gate.handle_fenced(partition, object);
+            let g = capability.g;
+            let mutation = Mutation::Create { partition, object, attributes };
+            let finish = move |result| {
+                answered.store(true, Ordering::Release);
+                done(g, result)
+            };
+            return self.submit(mutation, finish).await;
+        };
+        if facts.object_version != capability.object_version {
+            let detail =
+                format!("the object is at logical version {}: ask the manager", facts.object_version);
+            return Coming::refused(facts.g, Refusal::new(Reason::Scope, detail));
+        }
+        if !convert::same_column(&facts.map, &create.attributes.map) {
+            let detail = "the object exists, and is another column or another file's";
+            return Coming::refused(facts.g, Refusal::new(Reason::Exists, detail));
+        }
+        let managed = capability.rights.include(Rights::MANAGE) && capability.g > facts.g;
+        if capability.g != facts.g && !managed {
+            let detail = format!("the drive's generation of the object is {}: ask the manager", facts.g);
+            return Coming::refused(facts.g, Refusal::new(Reason::StaleGeneration, detail));
+        }
+        // A map that the manager vouches for takes the place of the old one: a column may have moved to another drive.
+        let new_map = (capability.map != [0; 16] && facts.map != create.attributes.map)
+            .then(|| create.attributes.map.to_bytes());
+        let capability = capability.clone();
+        self.look_now(move |core| {
+            if let Some(map) = new_map {
+                let change = Change { map: Some(map), ..Change::default() };
+                if let Err(error) = core.store.commit(Mutation::SetAttributes { partition, object, change }) {
+                    return Answer::refused(facts.g, refusal(&error));
+                }
+            }
+            if managed { done(capability.g, fence(core, &capability)) } else { Answer::done(facts.g) }
+        })
+        .await
+    }
+
+    /// The rest.
+    pub(crate) async fn manage(
+        &mut self,
+        capability: &Capability,
+        facts: Option<Facts>,
+        request: DriveRequest,
+    ) -> Coming {
+        use DriveRequest as R;
+        let capability = capability.clone();
+        let g = facts.as_ref().map_or(Generation(0), |facts| facts.g);
+        self.look_now(move |core| match request {
+            R::Remove(_) if facts.is_none() => Answer::done(g),
+            R::Remove(remove) => {
+                let (partition, object) = (remove.at.partition, remove.at.object);
+                done(g, core.store.commit(Mutation::Remove { partition, object }))
+            }
+            R::Fence(asked) => fence_and_list(core, &capability, &asked),
+            R::Verdict(verdict) => done(g, give_verdict(core, verdict)),
+            R::SetAttributes(set) => set_attributes(core, facts, set),
+            R::PartitionCreate(create) => done(g, create_partition(core, &create)),
+            R::PartitionSet(set) => set_partition(core, &set),
+            R::PartitionRemove(remove) => {
+                done(g, core.store.commit(Mutation::PartitionRemove { partition: remove.partition }))
+            }
+            other => {
+                let detail = format!("the drive does not serve {}", other.name());
+                Answer::refused(g, Refusal::new(Reason::Unsupported, detail))
+            }
+        })
+        .await
+    }
+
+    /// As [`Requests::look`], and waits for it.
+    async fn look_now(&self, work: impl FnOnce(&Core) -> Answer + Send + 'static) -> Coming {
+        Coming::now(self.look(work).await.wait().await)
+    }
+}
+
+/// Stores the capability's generation, set and joining columns.
+fn fence(core: &Core, capability: &Capability) -> Result<Outcome, Error> {
+    let (partition, object) = (capability.partition, capability.object);
+    let (g, set, joining) = (capability.g, capability.set, capability.joining);
+    let outcome = core.store.commit(Mutation::Fence { partition, object, g, set, joining })?;
+    core.gate.handle_fenced(partition, object);
+    Ok(outcome)
+}
+
+fn fence_and_list(core: &Core, capability: &Capability, asked: &Fence) -> Answer {
+    let (partition, object) = (capability.partition, capability.object);
+    let listed = fence(core, capability).and_then(|_| core.store.unsettled(partition, object));
+    Answer::from_store(capability.g, listed, |mut unsettled| {
+        unsettled.retain(|&unit| unit >= asked.units_from);
+        let more = unsettled.len() > FENCE_UNITS_MAX;
+        unsettled.truncate(FENCE_UNITS_MAX);
+        FenceReply { unsettled, more }.into()
+    })
+}
+
+/// Cut-offs are for deltas, of which this release's drives have none.
+fn give_verdict(core: &Core, verdict: Verdict) -> Result<Outcome, Error> {
+    let (partition, object) = (verdict.at.partition, verdict.at.object);
+    let units = verdict.units.into_iter();
+    let units =
+        units.map(|unit| UnitVerdict { unit: unit.unit, forward: unit.forward, back: unit.back }).collect();
+    core.store.commit(Mutation::Verdict { partition, object, units })
+}
+
+fn set_attributes(core: &Core, facts: Option<Facts>, set: SetAttributes) -> Answer {
+    let (g, now) = (facts.as_ref().map_or(Generation(0), |facts| facts.g), core.clock().now());
+    if let Some(facts) = facts.filter(|facts| set.object_version < facts.object_version) {
+        let detail = format!("the logical version never falls: it is {}", facts.object_version);
+        return Answer::refused(g, Refusal::new(Reason::Malformed, detail));
+    }
+    let change = Change {
+        object_version: Some(set.object_version),
+        modified_ms: core.lease().manager_ms(now),
+        map: None,
+        opaque: Some(set.opaque),
+    };
+    let (partition, object) = (set.at.partition, set.at.object);
+    done(g, core.store.commit(Mutation::SetAttributes { partition, object, change }))
+}
+
+fn create_partition(core: &Core, create: &PartitionCreate) -> Result<Outcome, Error> {
+    core.store.commit(Mutation::PartitionCreate {
+        partition: create.partition,
+        quota_bytes: convert::quota(create.quota_bytes),
+        key_epoch: create.key_epoch,
+    })
+}
+
+fn set_partition(core: &Core, set: &PartitionSet) -> Answer {
+    let g = Generation(0);
+    match core.store.partition(set.partition) {
+        Err(error) => return Answer::refused(g, refusal(&error)),
+        Ok(state) if set.key_epoch < state.key_epoch => {
+            let detail = format!("the key epoch never falls: it is {}", state.key_epoch);
+            return Answer::refused(g, Refusal::new(Reason::Malformed, detail));
+        }
+        Ok(_) => {}
+    }
+    let (partition, quota_bytes) = (set.partition, convert::quota(set.quota_bytes));
+    done(g, core.store.commit(Mutation::PartitionSet { partition, quota_bytes, key_epoch: set.key_epoch }))
+}

@@ -1,0 +1,171 @@
+//! Requests that only look: reads, versions, attributes, lists, figures. Each runs in a thread that may wait for the disk.
+
+use std::sync::atomic::Ordering;
+
+use braid_layout::{Generation, ObjectId, Version};
+use braid_store::{Error, View};
+use braid_wire::data::{
+    ColumnMap, GetAttributes, List, ListReply, PartitionList, PartitionListReply, PartitionRow, Read,
+    ReadReply, StatReply, UnitState, Versions, VersionsReply, Want,
+};
+use braid_wire::frame::BODY_BYTES_MAX;
+use braid_wire::{Reason, Refusal, Wire};
+
+use crate::buffers::{Connection, Share};
+use crate::convert;
+use crate::core::{Core, Figures};
+use crate::reply::{Answer, refusal};
+
+/// The most entries of one list.
+const LIST_MAX: usize = 16_384;
+/// What is kept free in a reply's body for all but its list.
+const BODY_RESERVE_BYTES: usize = 4096;
+
+/// Reads part of a unit into a buffer under `share`. `g` is the capability's.
+pub(crate) fn read(core: &Core, buffers: &Connection, share: Share, g: Generation, read: &Read) -> Answer {
+    let view = match view(core, read) {
+        Ok(view) => view,
+        Err(error) => return Answer::refused(g, refusal(&error)),
+    };
+    // The object may have been fenced since the request was checked.
+    if view.g != g {
+        let detail = format!("the drive's generation of the object is {}: ask the manager", view.g);
+        return Answer::refused(view.g, Refusal::new(Reason::StaleGeneration, detail));
+    }
+    let bytes = view.stored_bytes();
+    let mut payload = None;
+    if bytes > 0 {
+        let mut buffer = buffers.buffer(bytes, share);
+        if let Err(error) = view.read_into(buffer.fill()) {
+            return Answer::refused(g, refusal(&error));
+        }
+        Figures::add(&core.figures.read_bytes, u64::from(bytes));
+        payload = Some(buffer);
+    }
+    let reply = ReadReply {
+        version: view.version,
+        pending: view.pending,
+        columns: view.columns,
+        extents: view.extents.iter().map(convert::extent).collect(),
+        crcs: view.blocks().to_vec(),
+        cover: view.cover,
+    };
+    Answer { g, reply: reply.into(), payload }
+}
+
+fn view(core: &Core, read: &Read) -> Result<View, Error> {
+    let (partition, object) = (read.at.partition, read.at.object);
+    let want = match (read.want, read.exactly.as_slice()) {
+        (Want::Newest, _) => braid_store::Want::Newest,
+        (Want::Settled, _) => braid_store::Want::Settled,
+        (Want::Exactly, [version]) if !covers(core, read)? => braid_store::Want::Exactly(*version),
+        (Want::Exactly, cover) => braid_store::Want::Exactly(version_of_cover(core, read, cover)?),
+    };
+    let view = core.store.read(partition, object, read.unit, read.from..read.to, want)?;
+    Ok(view)
+}
+
+/// Whether the unit is parity, so that one version asked for is a cover of one data column.
+fn covers(core: &Core, read: &Read) -> Result<bool, Error> {
+    let chains = core.store.versions(read.at.partition, read.at.object, read.unit..read.unit + 1)?;
+    Ok(chains.iter().flat_map(|chain| &chain.entries).any(|entry| !entry.cover.is_empty()))
+}
+
+/// The version of a parity unit that counts in exactly `cover`.
+fn version_of_cover(core: &Core, read: &Read, cover: &[Version]) -> Result<Version, Error> {
+    if cover.iter().all(|version| version.is_zero()) {
+        return Ok(Version::ZERO);
+    }
+    let chains = core.store.versions(read.at.partition, read.at.object, read.unit..read.unit + 1)?;
+    let mut entries = chains.iter().flat_map(|chain| &chain.entries);
+    let tip = entries.clone().last().map_or(Version::ZERO, |entry| entry.version);
+    let asked = cover.iter().copied().max().unwrap_or(Version::ZERO);
+    entries.find(|entry| entry.cover == cover).map(|entry| entry.version).ok_or(Error::Gone { asked, tip })
+}
+
+/// What units hold: as many of those asked for as fit a reply.
+pub(crate) fn versions(core: &Core, g: Generation, asked: &Versions) -> Answer {
+    let (partition, object) = (asked.at.partition, asked.at.object);
+    let mut units: Vec<UnitState> = Vec::with_capacity(asked.units.len());
+    let (mut left, bound) = (usize::try_from(BODY_BYTES_MAX).expect("it is 1 MiB") - BODY_RESERVE_BYTES, g);
+    for run in convert::runs(&asked.units) {
+        let chains = match core.store.versions(partition, object, run.clone()) {
+            Ok(chains) => chains,
+            Err(error) => return Answer::refused(bound, refusal(&error)),
+        };
+        let mut chains = chains.iter().peekable();
+        for unit in run {
+            let state = match chains.next_if(|chain| chain.unit == unit) {
+                Some(chain) => convert::unit_state(chain),
+                None => convert::unwritten(unit),
+            };
+            let bytes = state.to_bytes().len();
+            if bytes > left {
+                return Answer::new(g, VersionsReply { units });
+            }
+            left -= bytes;
+            units.push(state);
+        }
+    }
+    Answer::new(g, VersionsReply { units })
+}
+
+/// An object's attributes.
+pub(crate) fn attributes(core: &Core, asked: &GetAttributes) -> Answer {
+    let (partition, object) = (asked.at.partition, asked.at.object);
+    let looked = core.store.object(partition, object).and_then(|stored| {
+        let usage = core.store.usage(partition, object)?;
+        Ok((stored, usage))
+    });
+    match looked {
+        Ok((stored, usage)) => match ColumnMap::from_bytes(&stored.map) {
+            Ok(map) => Answer::new(stored.g, convert::attributes(&stored, map, &usage)),
+            Err(error) => Answer::refused(stored.g, Refusal::new(Reason::Damaged, error.to_string())),
+        },
+        Err(error) => Answer::refused(Generation(0), refusal(&error)),
+    }
+}
+
+/// A partition's objects.
+pub(crate) fn list(core: &Core, asked: &List) -> Answer {
+    let limit = usize::try_from(asked.limit).unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
+    let after = (asked.after != ObjectId(0)).then_some(asked.after);
+    let objects = core.store.objects(asked.partition, after, limit);
+    Answer::from_store(Generation(0), objects, |objects| ListReply { objects }.into())
+}
+
+/// The drive's partitions.
+pub(crate) fn partitions(core: &Core, asked: &PartitionList) -> Answer {
+    let limit = usize::try_from(asked.limit).unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
+    let partitions = core.store.partitions();
+    let above = partitions.iter().filter(|state| state.partition > asked.after).take(limit);
+    let rows = above.map(|state| PartitionRow {
+        partition: state.partition,
+        quota_bytes: state.quota_bytes.unwrap_or(0),
+        used_bytes: state.used,
+        objects: state.objects,
+        key_epoch: state.key_epoch,
+    });
+    Answer::new(Generation(0), PartitionListReply { partitions: rows.collect() })
+}
+
+/// The drive's figures.
+pub(crate) fn stat(core: &Core) -> Answer {
+    let figures = &core.figures;
+    Answer::from_store(Generation(0), core.store.stat(), |stat| {
+        StatReply {
+            drive: core.drive,
+            capacity_bytes: stat.capacity,
+            used_bytes: stat.used,
+            live_bytes: stat.live,
+            segments: stat.segments,
+            objects: stat.objects,
+            partitions: stat.partitions,
+            read_bytes: figures.read_bytes.load(Ordering::Relaxed),
+            written_bytes: figures.written_bytes.load(Ordering::Relaxed),
+            refused: figures.refused.load(Ordering::Relaxed),
+            uptime_ms: core.uptime_ms(),
+        }
+        .into()
+    })
+}

@@ -1,0 +1,180 @@
+//! A drive's life: start, serve, stop.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_layout::DriveId;
+use braid_store::Store;
+use braid_transport::Listener;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::config::Config;
+use crate::connection;
+use crate::core::Core;
+use crate::error::DriveError;
+use crate::gate::Gate;
+use crate::heartbeat::{self, About};
+use crate::identity::{Directory, Identity};
+use crate::join;
+
+/// After an error of the system at accepting: it is out of something, and needs a moment.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A drive that listens, and that the manager knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ready {
+    /// Its identity.
+    pub drive: DriveId,
+    /// Its name in the cluster.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// Runs one drive until `shutdown` completes. `ready` is told when it listens and has joined; it serves as soon as the manager
+/// has answered a heartbeat.
+pub async fn run(
+    config: Config,
+    ready: oneshot::Sender<Ready>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), DriveError> {
+    let Started { core, directory, identity, listener, about } = start(&config).await?;
+    let address = listener.local_address();
+    let (close, closing) = watch::channel(false);
+    // Nobody may care: the drive serves all the same.
+    let _ = ready.send(Ready { drive: identity.drive, name: identity.name.clone(), address });
+    info!(drive = %identity.name, id = %identity.drive, %address, "listening");
+    let beating = heartbeat::run(Arc::clone(&core), directory, identity, about, closing.clone());
+    let mut heartbeats = tokio::spawn(beating);
+    let mut connections = JoinSet::new();
+    tokio::pin!(shutdown);
+    let ended = loop {
+        tokio::select! {
+            () = &mut shutdown => break Ok(()),
+            beaten = &mut heartbeats => break beaten.unwrap_or_else(|error| Err(error.into())),
+            accepted = listener.accept() => match accepted {
+                Ok(stream) => {
+                    connections.spawn(connection::serve(Arc::clone(&core), stream, closing.clone()));
+                }
+                Err(error) => {
+                    warn!(%error, "cannot accept");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            Some(served) = connections.join_next() => {
+                if let Err(error) = served {
+                    warn!(%error, "a connection ended in a panic");
+                }
+            }
+        }
+    };
+    drop(listener);
+    core.lease().handle_closing();
+    let _ = close.send(true);
+    let wait = core.settings.shutdown_wait;
+    let all = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(wait, all).await.is_err() {
+        warn!("connections were cut off: their peers took no answers");
+        connections.shutdown().await;
+    }
+    heartbeats.abort();
+    let store = core.store.clone();
+    let dir = config.dir.clone();
+    tokio::task::spawn_blocking(move || store.close())
+        .await?
+        .map_err(|source| DriveError::Store { dir, source })?;
+    ended
+}
+
+/// Runs several drives in one process until `shutdown` completes or one of them fails; the others then stop too.
+pub async fn run_all(
+    configs: Vec<(Config, oneshot::Sender<Ready>)>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), DriveError> {
+    let (close, closing) = watch::channel(false);
+    let mut drives = JoinSet::new();
+    for (config, ready) in configs {
+        let mut closing = closing.clone();
+        let closed = async move {
+            let _ = closing.wait_for(|&closing| closing).await;
+        };
+        drives.spawn(run(config, ready, closed));
+    }
+    tokio::pin!(shutdown);
+    let mut ended = Ok(());
+    loop {
+        tokio::select! {
+            () = &mut shutdown, if !*closing.borrow() => { let _ = close.send(true); }
+            drive = drives.join_next() => match drive {
+                None => return ended,
+                Some(result) => {
+                    let _ = close.send(true);
+                    ended = ended.and(result.unwrap_or_else(|error| Err(error.into())));
+                }
+            },
+        }
+    }
+}
+
+struct Started {
+    core: Arc<Core>,
+    directory: Arc<Directory>,
+    identity: Identity,
+    listener: Listener,
+    about: About,
+}
+
+/// From a directory to a drive that listens and has joined.
+async fn start(config: &Config) -> Result<Started, DriveError> {
+    let (directory, mut identity) = in_thread(config.clone(), |config| {
+        let directory = Directory::take(&config.dir)?;
+        let identity = join::identity(&directory, &config)?;
+        Ok((directory, identity))
+    })
+    .await?;
+    let settings = config.settings.clone();
+    let listener = Listener::bind_with(&config.listen, settings.limits, settings.connections_max).await?;
+    let (directory, opening) = (Arc::new(directory), identity.clone());
+    let store = {
+        let directory = Arc::clone(&directory);
+        in_thread(config.clone(), move |config| join::store(&directory, &opening, &config)).await?
+    };
+    let about = About {
+        address: config.advertise.clone().unwrap_or_else(|| listener.local_address().to_string()),
+        host: config.host.clone().unwrap_or_else(host_name),
+        directory: std::path::absolute(directory.path())
+            .unwrap_or_else(|_| directory.path().to_owned())
+            .display()
+            .to_string(),
+    };
+    let capacity = store.stat().map(|stat| stat.capacity).unwrap_or_default();
+    join::join(&directory, &mut identity, config, &about, capacity).await?;
+    let core = Arc::new(core(&identity, store, config, &directory)?);
+    Ok(Started { core, directory, identity, listener, about })
+}
+
+fn core(
+    identity: &Identity,
+    store: Store,
+    config: &Config,
+    directory: &Directory,
+) -> Result<Core, DriveError> {
+    let Some(master) = &identity.master else { return Err(DriveError::NoToken(directory.path().to_owned())) };
+    let gate = Gate::new(identity.epoch, identity.was_out);
+    Ok(Core::new((identity.cluster, identity.drive), master, store, gate, config.settings.clone()))
+}
+
+async fn in_thread<T: Send + 'static>(
+    config: Config,
+    work: impl FnOnce(Config) -> Result<T, DriveError> + Send + 'static,
+) -> Result<T, DriveError> {
+    tokio::task::spawn_blocking(move || work(config)).await?
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
