@@ -82,16 +82,21 @@ pub fn authorise(
     body: &[u8],
 ) -> Result<Verified, Denied> {
     let unproven = |refusal| Denied { refusal, seal: ReplySeal::without_proof(header.request) };
-    let (authority, arguments) = split(body).map_err(|error| unproven(malformed(error.to_string())))?;
+    let forged = || {
+        let detail = "the request's MAC is wrong: forged, damaged, or sealed for another drive or connection";
+        unproven(Refusal::new(Reason::Forged, detail))
+    };
+    // A public part that is long enough and still none was never made by a manager.
+    let (authority, arguments) = split(body).map_err(|error| match error {
+        DecodeError::Truncated { .. } => unproven(malformed(error.to_string())),
+        _ => forged(),
+    })?;
     let capability = authority.capability.clone();
     let key = (scene.working_key)(capability.partition, capability.key_epoch);
     let private = key.private_part(&capability);
     let mac = expected_mac(&private, &scene.binding, header, &authority, arguments);
     if !mac_equal(&mac, &authority.mac) {
-        return Err(unproven(Refusal::new(
-            Reason::Forged,
-            "the request's MAC is wrong: forged, damaged, or sealed for another drive or connection",
-        )));
+        return Err(forged());
     }
     let seal = ReplySeal::proven(header.request, private, mac);
     if authority.sequence <= *last_sequence {

@@ -89,9 +89,14 @@ impl FromStr for Token {
             Some("join") => Standing::Join,
             _ => return Err(BadToken),
         };
-        let cluster = parts.next().filter(|hex| hex.len() == 32).ok_or(BadToken)?;
+        // The standard parsers let a sign through: only digits here.
+        let mut hex = |count| {
+            parts
+                .next()
+                .filter(|hex| hex.len() == count && hex.bytes().all(|digit| digit.is_ascii_hexdigit()))
+        };
+        let (cluster, hex) = (hex(32).ok_or(BadToken)?, hex(64).ok_or(BadToken)?);
         let cluster = u128::from_str_radix(cluster, 16).map_err(|_| BadToken)?;
-        let hex = parts.next().filter(|hex| hex.len() == 64 && hex.is_ascii()).ok_or(BadToken)?;
         if parts.next().is_some() {
             return Err(BadToken);
         }
@@ -101,5 +106,33 @@ impl FromStr for Token {
             *byte = u8::from_str_radix(digits, 16).map_err(|_| BadToken)?;
         }
         Ok(Token { standing, cluster: ClusterId(cluster), secret: Key::new(secret) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_token_is_a_token() {
+        let good = Token { standing: Standing::Join, cluster: ClusterId(7), secret: Key::new([0xab; 32]) };
+        let text = good.to_string();
+        assert_eq!(text.parse(), Ok(good.clone()));
+        assert_eq!(format!(" {text}\n").parse(), Ok(good));
+        for bad in [
+            String::new(),
+            "braid".into(),
+            text.replace("braid-", ""),
+            text.replace("join", "drive"),
+            text.replace("join", "Join"),
+            text.replacen("-0", "-+", 1),
+            text.replacen("-ab", "-+b", 1),
+            format!("{text}-"),
+            format!("{text}0"),
+            text[..text.len() - 1].to_owned(),
+            text.replacen("ab", "ä", 1),
+        ] {
+            assert_eq!(bad.parse::<Token>(), Err(BadToken), "{bad:?}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::frame::REPLY_BIT;
 pub const HELLO: u16 = 0x0001;
 
 /// The kind number of the frame that comes in place of a hello when the peer takes no connection now; its body is a
-/// [`Refusal`] with [`Reason::Busy`](crate::Reason::Busy) or [`Reason::Closing`](crate::Reason::Closing).
+/// [`Refusal`](crate::Refusal) with [`Reason::Busy`](crate::Reason::Busy) or [`Reason::Closing`](crate::Reason::Closing).
 pub const HELLO_REFUSED: u16 = HELLO | REPLY_BIT;
 
 choice! {

@@ -40,7 +40,7 @@ record! {
         /// The object's generation at the drive (zero where there is no object).
         g: Generation,
         /// Over `g` and the reply, under the private part of the request's capability, see
-        /// [`Key::reply_mac`](crate::capability::Key::reply_mac); zeros where a refusal comes before the capability was found
+        /// [`seal`](crate::seal); zeros where a refusal comes before the capability was found
         /// good.
         mac: [u8; 16],
     }

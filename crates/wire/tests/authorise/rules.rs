@@ -1,0 +1,177 @@
+//! Each way to be wrong has its refusal.
+
+use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version, version::Lease};
+use braid_wire::Reason;
+use braid_wire::authorise::{ObjectFacts, Scene, authorise, term};
+use braid_wire::capability::{Capability, Protection, Rights};
+use braid_wire::data::{
+    Address, Create, Delta, DriveRequest, Fence, List, PartitionCreate, Read, Remove, Stat, StripeWrite, Want,
+};
+
+use crate::{
+    AT, SISTER, UNIT, ask, attributes, capability, check, delta, delta_capability, map, read, refused, scene,
+    sealed, write,
+};
+
+#[test]
+fn a_good_capability_is_good() {
+    check(capability(), read(), None);
+    check(capability(), write(), None);
+    check(Capability { key_epoch: 4, ..capability() }, read(), None);
+    check(delta_capability(), delta(), None);
+    let verified = ask(&scene(), capability(), read()).expect("good");
+    assert_eq!((verified.request, verified.capability), (DriveRequest::Read(read()), capability()));
+}
+
+#[test]
+fn each_way_to_be_wrong_has_its_refusal() {
+    let with = |edit: fn(&mut Capability)| {
+        let mut capability = capability();
+        edit(&mut capability);
+        capability
+    };
+    check(with(|c| c.drive = SISTER), read(), Some(Reason::Scope));
+    check(with(|c| c.partition = PartitionId(8)), read(), Some(Reason::NoPartition));
+    check(with(|c| c.key_epoch = 3), read(), Some(Reason::StaleKey));
+    check(with(|c| c.key_epoch = 6), read(), Some(Reason::StaleKey));
+    check(with(|c| c.key_epoch = u32::MAX), read(), Some(Reason::StaleKey));
+    check(with(|c| c.expires_ms = 1_000), read(), Some(Reason::Expired));
+    check(with(|c| c.protection = Protection::Privacy), read(), Some(Reason::Unsupported));
+    check(with(|c| c.rights = Rights::WRITE), read(), Some(Reason::Rights));
+    check(with(|c| c.rights = Rights::READ), write(), Some(Reason::Rights));
+    check(with(|c| c.object = ObjectId(43)), read(), Some(Reason::Scope));
+    check(with(|c| c.object = ObjectId(0)), read(), Some(Reason::Scope));
+    check(with(|c| c.holder = SISTER), read(), Some(Reason::Scope));
+    check(with(|c| c.lease = Lease(5)), write(), Some(Reason::Scope));
+    check(with(|c| c.lease = Lease(0)), write(), Some(Reason::Scope));
+    check(with(|c| c.g = Generation(7)), write(), Some(Reason::Scope));
+    check(Capability { holder: DriveId(0), ..delta_capability() }, delta(), Some(Reason::Scope));
+    check(Capability { rights: Rights::WRITE, ..delta_capability() }, delta(), Some(Reason::Rights));
+    let elsewhere = Address { partition: PartitionId(7), object: ObjectId(43) };
+    check(capability(), Read { at: elsewhere, ..read() }, Some(Reason::Scope));
+    let silent = Scene { now_ms: None, ..scene() };
+    assert_eq!(refused(ask(&silent, capability(), read())), Reason::NotServing);
+}
+
+#[test]
+fn requests_of_the_manager_need_its_rights() {
+    let manage = |rights| Capability {
+        rights,
+        partition: PartitionId(0),
+        object: ObjectId(0),
+        key_epoch: 1,
+        ..capability()
+    };
+    let create = PartitionCreate { partition: PartitionId(9), quota_bytes: 0, key_epoch: 1, term: 6 };
+    check(manage(Rights::MANAGE), create.clone(), None);
+    check(manage(Rights::LIST), create.clone(), Some(Reason::Rights));
+    check(Capability { rights: Rights::ALL, ..capability() }, create.clone(), Some(Reason::Scope));
+    check(
+        manage(Rights::MANAGE),
+        PartitionCreate { key_epoch: 0, ..create.clone() },
+        Some(Reason::Malformed),
+    );
+    check(manage(Rights::LIST), Stat {}, None);
+    let fence = Fence { at: AT, term: 6, units_from: 0 };
+    check(manage(Rights::MANAGE), fence.clone(), Some(Reason::Scope));
+    check(Capability { rights: Rights::MANAGE, ..capability() }, fence.clone(), None);
+    check(capability(), fence.clone(), Some(Reason::Rights));
+    check(capability(), Remove { at: AT, term: 6 }, Some(Reason::Rights));
+    let list = List { partition: AT.partition, after: ObjectId(0), limit: 10 };
+    check(Capability { rights: Rights::LIST, object: ObjectId(0), ..capability() }, list.clone(), None);
+    check(Capability { rights: Rights::LIST, ..capability() }, list, Some(Reason::Scope));
+    assert_eq!(term(&create.into()), Some(6));
+    assert_eq!(term(&fence.into()), Some(6));
+    assert_eq!(term(&read().into()), None);
+}
+
+#[test]
+fn fields_that_contradict_each_other_are_malformed() {
+    for bad in [
+        Read { from: 8, ..read() },
+        Read { to: 0, ..read() },
+        Read { want: Want::Exactly, ..read() },
+        Read { exactly: vec![Version::ZERO], ..read() },
+    ] {
+        check(capability(), bad, Some(Reason::Malformed));
+    }
+    for bad in [
+        StripeWrite { to: 9, ..write() },
+        StripeWrite { to: 0, ..write() },
+        StripeWrite { crcs: Vec::new(), ..write() },
+        StripeWrite { crcs: vec![0; 2], ..write() },
+        StripeWrite { hole: true, ..write() },
+    ] {
+        check(capability(), bad, Some(Reason::Malformed));
+    }
+    check(capability(), StripeWrite { hole: true, crcs: Vec::new(), ..write() }, None);
+    let (header, body, _) = sealed(capability(), &read().into(), 1);
+    assert_eq!(refused(authorise(&scene(), &mut 0, &header, &body)), Reason::Malformed);
+    let (header, body, _) = sealed(capability(), &read().into(), 0);
+    let cut = authorise(&scene(), &mut 0, &header, &body[..100]).expect_err("too short");
+    assert_eq!((cut.refusal.reason, cut.seal.is_proven()), (Reason::Malformed, false));
+}
+
+#[test]
+fn a_creation_brings_the_map_it_was_bound_to() {
+    let create = || Create { at: AT, attributes: attributes() };
+    let capability = || Capability { rights: Rights::CREATE, map: map().digest(), ..capability() };
+    check(capability(), create(), None);
+    check(Capability { map: [0; 16], ..capability() }, create(), None);
+    let mut other = create();
+    other.attributes.map.objects[2] = ObjectId(43);
+    check(capability(), other.clone(), Some(Reason::Scope));
+    other.attributes.map.objects.pop();
+    check(capability(), other, Some(Reason::Malformed));
+    let mut odd = create();
+    odd.attributes.map.unit_bytes = 5000;
+    check(capability(), odd, Some(Reason::Malformed));
+}
+
+#[test]
+fn older_stamps_are_installed_only_while_columns_join() {
+    let older = StripeWrite { stamp: Version { g: Generation(2), lease: Lease(1), n: 5 }, ..write() };
+    let joining = Capability { joining: ColumnMask(1), ..capability() };
+    check(joining.clone(), older.clone(), Some(Reason::Scope));
+    check(capability(), StripeWrite { install: true, ..older.clone() }, Some(Reason::Scope));
+    check(joining.clone(), StripeWrite { install: true, ..older.clone() }, None);
+    let newer = Version { g: Generation(8), lease: Lease(5), n: 5 };
+    check(joining, StripeWrite { install: true, stamp: newer, ..older }, Some(Reason::Scope));
+}
+
+#[test]
+fn what_the_object_must_fit() {
+    let map = map();
+    let facts = ObjectFacts { object_version: 3, g: Generation(8), map: &map };
+    let permit = |capability, request: DriveRequest, facts: ObjectFacts<'_>| {
+        let verified = ask(&scene(), capability, request).expect("good so far");
+        verified.permit(&facts).err().map(|refusal| refusal.reason)
+    };
+    let read_of = |unit, to| DriveRequest::from(Read { unit, to, ..read() });
+    assert_eq!(permit(capability(), read_of(2, 8), facts), None);
+    assert_eq!(permit(capability(), read_of(99, UNIT), facts), None);
+    assert_eq!(permit(capability(), read_of(100, 8), facts), Some(Reason::Range));
+    assert_eq!(permit(capability(), read_of(2, UNIT + 1), facts), Some(Reason::Range));
+    assert_eq!(permit(capability(), read_of(u64::MAX, 8), facts), Some(Reason::Range));
+    assert_eq!(permit(capability(), read_of(1 << 52, 8), facts), Some(Reason::Range));
+    let part = Capability { from: 2 * u64::from(UNIT) + 1, ..capability() };
+    assert_eq!(permit(part, read_of(2, 8), facts), Some(Reason::Range));
+    assert_eq!(
+        permit(capability(), read_of(2, 8), ObjectFacts { object_version: 4, ..facts }),
+        Some(Reason::Scope)
+    );
+    for g in [7, 9] {
+        let facts = ObjectFacts { g: Generation(g), ..facts };
+        assert_eq!(permit(capability(), read_of(2, 8), facts), Some(Reason::StaleGeneration));
+        assert_eq!(permit(capability(), write().into(), facts), Some(Reason::StaleGeneration));
+        assert_eq!(permit(delta_capability(), delta().into(), facts), Some(Reason::StaleGeneration));
+        let fence = DriveRequest::from(Fence { at: AT, term: 6, units_from: 0 });
+        let expected = (g > 8).then_some(Reason::StaleGeneration);
+        assert_eq!(permit(Capability { rights: Rights::MANAGE, ..capability() }, fence, facts), expected);
+    }
+    assert_eq!(permit(delta_capability(), delta().into(), facts), None);
+    let wrong_column = Delta { column: Column(2), ..delta() };
+    assert_eq!(permit(delta_capability(), wrong_column.into(), facts), Some(Reason::Scope));
+    let no_column = Delta { column: Column(200), ..delta() };
+    assert_eq!(permit(delta_capability(), no_column.into(), facts), Some(Reason::Scope));
+}

@@ -1,0 +1,258 @@
+//! `docs/format-wire.md` says what the code does: every kind, name, type, size, number, constant and example.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use braid_wire::capability::{Capability, Rights};
+use braid_wire::codec::SEGMENTS_MAX;
+use braid_wire::control::{ControlReply, ControlRequest, LABEL_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX};
+use braid_wire::data::{
+    DriveReply, DriveRequest, FENCE_UNITS_MAX, HELLO, HELLO_REFUSED, OPAQUE_BYTES_MAX, VERSIONS_UNITS_MAX,
+};
+use braid_wire::frame::{BODY_BYTES_MAX, FrameHeader, HEADER_BYTES, MAGIC, PAYLOAD_BYTES_MAX, WIRE_VERSION};
+use braid_wire::{Record, Wire, checksum::BLOCK_BYTES};
+
+use crate::schema::{Fields, choice, nested, size, width};
+
+/// The document's tables, each under the last heading before it; the header row first, rulers left out.
+struct Document {
+    text: String,
+    headings: Vec<String>,
+    tables: BTreeMap<String, Vec<Vec<Vec<String>>>>,
+}
+
+fn document() -> Document {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/format-wire.md");
+    let text = std::fs::read_to_string(path).expect("read docs/format-wire.md");
+    let (mut headings, mut tables) = (Vec::new(), BTreeMap::<String, Vec<Vec<Vec<String>>>>::new());
+    let (mut heading, mut in_table, mut in_code) = (String::new(), false, false);
+    for line in text.lines() {
+        in_code ^= line.starts_with("```");
+        let is_row = line.starts_with('|') && !in_code;
+        if line.starts_with('#') && !in_code {
+            heading = line.trim_start_matches('#').trim().to_owned();
+            headings.push(heading.clone());
+        }
+        if is_row && !line.starts_with("|---") {
+            let inside = line.trim_matches('|').replace("\\|", "/");
+            let row: Vec<String> = inside.split('|').map(|cell| cell.trim().to_owned()).collect();
+            let under = tables.entry(heading.clone()).or_default();
+            if !in_table {
+                under.push(Vec::new());
+            }
+            under.last_mut().expect("a table has begun").push(row);
+        }
+        in_table = is_row;
+    }
+    Document { text, headings, tables }
+}
+
+impl Document {
+    /// The rows of the only table under a heading that begins with this header row.
+    fn rows(&self, heading: &str, header: &[&str]) -> &[Vec<String>] {
+        let under = self.tables.get(heading).unwrap_or_else(|| panic!("no table under \"{heading}\""));
+        let mut fitting =
+            under.iter().filter(|table| table[0][..header.len().min(table[0].len())] == *header);
+        let table = fitting.next().unwrap_or_else(|| panic!("no table {header:?} under \"{heading}\""));
+        assert!(fitting.next().is_none(), "two tables {header:?} under \"{heading}\"");
+        &table[1..]
+    }
+
+    fn check_fields(&self, heading: &str, fields: Fields) {
+        let written = |type_name: &str| size(type_name).map_or("varies".to_owned(), |size| size.to_string());
+        let expected: Vec<[String; 3]> =
+            fields.iter().map(|(name, of)| [(*name).to_owned(), (*of).to_owned(), written(of)]).collect();
+        let found: Vec<Vec<String>> = match expected.is_empty() {
+            true => Vec::new(),
+            false => self.rows(heading, &["field", "type", "size"]).to_vec(),
+        };
+        assert_eq!(found.len(), expected.len(), "{heading}: number of fields");
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!(found[..3], *expected, "{heading}");
+            assert!(!found[3].is_empty(), "{heading}: {} has no meaning", found[0]);
+        }
+    }
+
+    fn check_set(&self, section: &str, kinds: &[(u16, &str)], bodies: &[(u16, &'static str, Fields)]) {
+        let start = self.headings.iter().position(|heading| heading == section).expect("the section");
+        let headings = self.headings[start + 1..].iter().take_while(|heading| heading.starts_with("0x"));
+        let expected: Vec<String> = kinds.iter().map(|(kind, name)| format!("{kind:#06x} {name}")).collect();
+        assert_eq!(headings.cloned().collect::<Vec<_>>(), expected, "{section}");
+        for (heading, (_, _, fields)) in expected.iter().zip(bodies) {
+            self.check_fields(heading, fields);
+        }
+    }
+}
+
+#[test]
+fn messages() {
+    let document = document();
+    document.check_set("Requests to a drive", DriveRequest::KINDS, DriveRequest::BODIES);
+    document.check_set("Replies of a drive", DriveReply::KINDS, DriveReply::BODIES);
+    document.check_set("Requests to the manager", ControlRequest::KINDS, ControlRequest::BODIES);
+    document.check_set("Replies of the manager", ControlReply::KINDS, ControlReply::BODIES);
+    assert_eq!((HELLO, HELLO_REFUSED), (0x0001, 0x8001));
+    assert!(document.text.contains("kind 0x8001"));
+}
+
+#[test]
+fn parts() {
+    let document = document();
+    for (name, fields) in nested().into_iter().filter(|(name, _)| *name != Capability::NAME) {
+        document.check_fields(name, fields);
+    }
+    for name in ["PeerRole", "Want", "Protection", "EntryKind", "DriveState", "Access", "Standing", "Reason"]
+    {
+        let found: Vec<(String, String)> = document
+            .rows(name, &["number", "name", "meaning"])
+            .iter()
+            .map(|row| (row[0].clone(), row[1].clone()))
+            .collect();
+        let expected: Vec<(String, String)> = choice(name)
+            .expect("a choice")
+            .into_iter()
+            .map(|(number, name)| (number.to_string(), name.to_owned()))
+            .collect();
+        assert_eq!(found, expected, "{name}");
+    }
+    let reasons = document.rows("Reason", &["number", "name", "meaning", "what the asker does"]);
+    assert!(
+        reasons.iter().all(|row| row.len() == 4 && !row[3].is_empty()),
+        "each reason says what the asker does"
+    );
+}
+
+/// Each offset is the sum of the sizes before it, and the last one is the codec's length.
+#[test]
+fn capability_offsets() {
+    let document = document();
+    let rows = document.rows("Capability", &["offset", "field", "type", "size"]);
+    let mut offset = 0;
+    for (row, (name, type_name)) in rows.iter().zip(Capability::FIELDS) {
+        let size = size(type_name).expect("a capability has a fixed size");
+        assert_eq!(
+            row[..4],
+            [offset.to_string(), (*name).to_owned(), (*type_name).to_owned(), size.to_string()]
+        );
+        offset += size;
+    }
+    assert_eq!(rows.len(), Capability::FIELDS.len() + 1);
+    assert_eq!(rows[rows.len() - 1][0], Capability::BYTES_MIN.to_string());
+    assert_eq!(offset, Capability::BYTES_MIN);
+}
+
+#[test]
+fn frame_header_offsets() {
+    let header = FrameHeader {
+        kind: 0x0102,
+        request: 0x0304_0506_0708_090a,
+        body_bytes: 0x000b_0c0d,
+        payload_bytes: 0x000e_0f10,
+        body_crc: 0x1112_1314,
+    };
+    let bytes = header.emit();
+    let crc = braid_wire::checksum::crc32c(&bytes[..28]).to_le_bytes();
+    let expected: [(&str, Vec<u8>); 8] = [
+        ("magic", MAGIC.to_vec()),
+        ("version", WIRE_VERSION.to_le_bytes().to_vec()),
+        ("kind", header.kind.to_le_bytes().to_vec()),
+        ("request", header.request.to_le_bytes().to_vec()),
+        ("body_bytes", header.body_bytes.to_le_bytes().to_vec()),
+        ("payload_bytes", header.payload_bytes.to_le_bytes().to_vec()),
+        ("body_crc", header.body_crc.to_le_bytes().to_vec()),
+        ("header_crc", crc.to_vec()),
+    ];
+    let document = document();
+    let rows = document.rows("2. The frame", &["offset", "size", "field", "meaning"]);
+    assert_eq!(rows.len(), expected.len());
+    for (row, (name, field)) in rows.iter().zip(&expected) {
+        let (offset, size): (usize, usize) = (row[0].parse().expect("offset"), row[1].parse().expect("size"));
+        assert_eq!(row[2], *name);
+        assert_eq!(bytes[offset..offset + size], **field, "{name}");
+    }
+    assert!(document.text.contains(&format!("A header of {HEADER_BYTES} bytes")));
+}
+
+#[test]
+fn constants() {
+    let expected = [
+        ("BODY_BYTES_MAX", usize::try_from(BODY_BYTES_MAX).expect("it fits")),
+        ("PAYLOAD_BYTES_MAX", usize::try_from(PAYLOAD_BYTES_MAX).expect("it fits")),
+        ("BLOCK_BYTES", usize::try_from(BLOCK_BYTES).expect("it fits")),
+        ("SEGMENTS_MAX", SEGMENTS_MAX),
+        ("WIDTH_MAX", usize::from(braid_layout::scheme::WIDTH_MAX)),
+        ("VERSIONS_UNITS_MAX", VERSIONS_UNITS_MAX),
+        ("FENCE_UNITS_MAX", FENCE_UNITS_MAX),
+        ("OPAQUE_BYTES_MAX", OPAQUE_BYTES_MAX),
+        ("NAME_BYTES_MAX", NAME_BYTES_MAX),
+        ("PATH_BYTES_MAX", PATH_BYTES_MAX),
+        ("LABEL_BYTES_MAX", LABEL_BYTES_MAX),
+    ];
+    let document = document();
+    let rows = document.rows("2. The frame", &["constant", "value"]);
+    let found: Vec<(&str, &str)> = rows.iter().map(|row| (row[0].as_str(), row[1].as_str())).collect();
+    let expected: Vec<(&str, String)> = expected.map(|(name, value)| (name, value.to_string())).into();
+    assert_eq!(found, expected.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>());
+}
+
+#[test]
+fn types_and_rights() {
+    let document = document();
+    for row in document.rows("1. Rules", &["type", "bytes"]).iter().filter(|row| !row[0].starts_with("[u8")) {
+        let widths = row[1].split(", ").cycle();
+        for (type_name, bytes) in row[0].split(", ").zip(widths) {
+            assert_eq!(
+                width(type_name).map(|width| width.to_string()).as_deref(),
+                Some(bytes),
+                "{type_name}"
+            );
+        }
+    }
+    let rights = [
+        ("READ", Rights::READ),
+        ("WRITE", Rights::WRITE),
+        ("CREATE", Rights::CREATE),
+        ("REMOVE", Rights::REMOVE),
+        ("GET_ATTRIBUTES", Rights::GET_ATTRIBUTES),
+        ("SET_ATTRIBUTES", Rights::SET_ATTRIBUTES),
+        ("LIST", Rights::LIST),
+        ("MANAGE", Rights::MANAGE),
+        ("DELTA", Rights::DELTA),
+    ];
+    let rows = document.rows("Rights", &["right", "bit"]);
+    assert_eq!(rows.len(), rights.len());
+    for (row, (name, right)) in rows.iter().zip(rights) {
+        let bit: u32 = row[1].parse().expect("a bit");
+        assert_eq!((row[0].as_str(), 1 << bit), (name, right.0));
+    }
+    assert_eq!(rights.iter().fold(Rights::NONE, |all, (_, right)| all.and(*right)), Rights::ALL);
+}
+
+/// The examples in the document are the golden files, to the letter.
+#[test]
+fn examples() {
+    let document = document();
+    for name in ["example-drive.txt", "example-control.txt", "keys.txt"] {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+        let golden = std::fs::read_to_string(path).expect("read the golden file");
+        assert!(
+            document.text.contains(&format!("```text\n{golden}```\n")),
+            "{name} is not in the document as it is"
+        );
+    }
+}
+
+/// The schema's own widths are the codec's.
+#[test]
+fn widths_are_the_codecs() {
+    fn check<T: Record>() {
+        assert_eq!(size(T::NAME), Some(T::BYTES_MIN), "{}", T::NAME);
+    }
+    check::<Capability>();
+    check::<braid_wire::capability::Authority>();
+    check::<braid_wire::data::Hello>();
+    check::<braid_wire::data::ReplyHead>();
+    check::<braid_wire::control::ControlHead>();
+    check::<braid_wire::control::Grant>();
+    check::<braid_wire::data::StatReply>();
+}
