@@ -1,0 +1,414 @@
+//! Sessions against peers that are wrong, mute, forged or replayed. The peers are scripts over the same frames.
+
+use std::time::Duration;
+
+use braid_layout::{ClusterId, ColumnMask, DriveId, Generation, ObjectId, PartitionId, version::Lease};
+use braid_transport::{
+    ControlPeer, ControlSession, Credentials, DriveSession, Limits, Listener, Mismatch, Receiver, Sender,
+    TransportError, challenge,
+};
+use braid_wire::authorise::{Scene, authorise};
+use braid_wire::capability::{Capability, Key, Protection, Rights};
+use braid_wire::control::{ControlHead, ControlReply, ControlRequest, Grant, VolumeList};
+use braid_wire::data::{Done, DriveReply, DriveRequest, HELLO, Hello, PeerRole, Stat};
+use braid_wire::seal::ReplySeal;
+use braid_wire::token::{Standing, Token};
+use braid_wire::{FrameHeader, Reason, Refusal, Wire};
+
+const CLUSTER: ClusterId = ClusterId(0xc);
+const DRIVE: DriveId = DriveId(0xd);
+
+fn limits() -> Limits {
+    Limits::default()
+}
+
+/// Bounds that a test can wait for.
+fn brief() -> Limits {
+    let brief = Duration::from_millis(200);
+    Limits { connect: brief, stall: brief, reply: brief, ..Limits::default() }
+}
+
+fn hello(role: PeerRole) -> Hello {
+    let drive = if role == PeerRole::Drive { DRIVE } else { DriveId(0) };
+    Hello {
+        role,
+        version_min: 1,
+        version_max: 1,
+        cluster: CLUSTER,
+        drive,
+        features: 0,
+        challenge: challenge(),
+    }
+}
+
+fn token() -> Token {
+    Token { standing: Standing::Client, cluster: CLUSTER, secret: Key::new([1; 32]) }
+}
+
+fn working_key() -> Key {
+    Key::new([2; 32]).drive_key(DRIVE).partition_key(PartitionId(0)).working_key(1)
+}
+
+fn grant() -> Grant {
+    let capability = Capability {
+        drive: DRIVE,
+        partition: PartitionId(0),
+        object: ObjectId(0),
+        object_version: 0,
+        rights: Rights::ALL,
+        from: 0,
+        to: u64::MAX,
+        expires_ms: u64::MAX,
+        reservation: 0,
+        key_epoch: 1,
+        g: Generation(0),
+        set: ColumnMask(0),
+        joining: ColumnMask(0),
+        lease: Lease(0),
+        rate: 0,
+        protection: Protection::Integrity,
+        holder: DriveId(0),
+        map: [0; 16],
+    };
+    Grant { private: working_key().private_part(&capability), capability }
+}
+
+/// Accepts one connection and plays `script` on it. Gives the address.
+async fn peer<F: Future<Output = ()> + Send + 'static>(
+    script: impl FnOnce(Sender, Receiver) -> F + Send + 'static,
+) -> String {
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_address().to_string();
+    tokio::spawn(async move {
+        let (sender, receiver) = listener.accept().await.unwrap().into_halves();
+        script(sender, receiver).await;
+    });
+    address
+}
+
+/// A peer that says this hello and then nothing.
+async fn greeter(hello: Hello) -> String {
+    peer(async move |mut sender, mut receiver| {
+        sender.send(HELLO, 0, &hello.to_bytes(), &[]).await.unwrap();
+        while let Ok(Some(_)) = receiver.frame().await {}
+    })
+    .await
+}
+
+async fn connect(address: &str) -> Result<DriveSession, TransportError> {
+    DriveSession::connect(address, DRIVE, CLUSTER, &limits()).await
+}
+
+/// A frame to answer with: kind, request, body.
+type Frame = (u16, u64, Vec<u8>);
+
+/// The seal of a request, as the drive finds it.
+fn seal_of(hello: &Hello, sequence: &mut u64, header: &FrameHeader, body: &[u8]) -> ReplySeal {
+    let scene = Scene {
+        drive: DRIVE,
+        binding: hello.binding(),
+        now_ms: Some(1),
+        working_key: &|_, _| working_key(),
+        key_epoch: &|_| Some(1),
+    };
+    match authorise(&scene, sequence, header, body) {
+        Ok(verified) => verified.seal,
+        Err(denied) => denied.seal,
+    }
+}
+
+/// A drive that takes requests, and answers each with what `reply` makes of its seal.
+async fn drive(reply: impl Fn(&ReplySeal) -> Option<Frame> + Send + 'static) -> String {
+    let hello = hello(PeerRole::Drive);
+    peer(async move |mut sender, mut receiver| {
+        sender.send(HELLO, 0, &hello.to_bytes(), &[]).await.unwrap();
+        let mut sequence = 0;
+        while let Ok(Some((header, body))) = receiver.frame().await {
+            let answer = reply(&seal_of(&hello, &mut sequence, &header, &body));
+            if let Some((kind, request, body)) = answer {
+                sender.send(kind, request, &body, &[]).await.unwrap();
+            }
+        }
+    })
+    .await
+}
+
+fn stat() -> DriveRequest {
+    DriveRequest::Stat(Stat {})
+}
+
+fn done() -> DriveReply {
+    DriveReply::Done(Done {})
+}
+
+#[tokio::test]
+async fn a_mute_peer_is_given_up() {
+    let address = peer(async |_sender, mut receiver| while let Ok(Some(_)) = receiver.frame().await {}).await;
+    let error = DriveSession::connect(&address, DRIVE, CLUSTER, &brief()).await.unwrap_err();
+    assert!(matches!(error, TransportError::Timeout { what: "for its Hello", .. }), "{error}");
+}
+
+#[tokio::test]
+async fn the_wrong_peer_is_told() {
+    let cases = [
+        (hello(PeerRole::Manager), Mismatch::Role { expected: PeerRole::Drive, found: PeerRole::Manager }),
+        (
+            Hello { cluster: ClusterId(9), ..hello(PeerRole::Drive) },
+            Mismatch::Cluster { expected: CLUSTER, found: ClusterId(9) },
+        ),
+        (
+            Hello { drive: DriveId(9), ..hello(PeerRole::Drive) },
+            Mismatch::Drive { expected: DRIVE, found: DriveId(9) },
+        ),
+        (
+            Hello { version_min: 2, version_max: 3, ..hello(PeerRole::Drive) },
+            Mismatch::Version { min: 2, max: 3 },
+        ),
+    ];
+    for (hello, expected) in cases {
+        let address = greeter(hello).await;
+        match connect(&address).await {
+            Err(TransportError::WrongPeer { mismatch, .. }) => assert_eq!(mismatch, expected),
+            other => panic!("{expected}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_hello_that_is_none_is_refused() {
+    for (kind, body) in [(HELLO, b"nonsense".to_vec()), (7, hello(PeerRole::Drive).to_bytes())] {
+        let address = peer(async move |mut sender, mut receiver| {
+            sender.send(kind, 0, &body, &[]).await.unwrap();
+            let _ = receiver.frame().await;
+        })
+        .await;
+        let error = connect(&address).await.unwrap_err();
+        assert!(error.is_misbehaviour(), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_busy_peer_says_so() {
+    let listener = Listener::bind_with("127.0.0.1:0", limits(), 1).await.unwrap();
+    let address = listener.local_address().to_string();
+    tokio::spawn(async move {
+        let _held = listener.accept().await;
+        let _never = listener.accept().await;
+    });
+    let _first = tokio::net::TcpStream::connect(&address).await.unwrap();
+    match connect(&address).await {
+        Err(TransportError::Refusal(refusal)) => assert_eq!(refusal.reason, Reason::Busy),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn requests_are_pipelined_and_answered_in_order() {
+    let address =
+        drive(|seal| Some((done().kind(), seal.request(), seal.seal(Generation(7), &done(), 0)))).await;
+    let mut session = connect(&address).await.unwrap();
+    let (asker, answers) = session.halves();
+    let asking = async {
+        for _ in 0..50 {
+            asker.ask(&grant(), &stat(), &[]).await.unwrap();
+        }
+    };
+    let answering = async {
+        for expected in 1..=50 {
+            let answer = answers.next().await.unwrap();
+            assert_eq!((answer.request, answer.head.g, answer.reply), (expected, Generation(7), done()));
+        }
+    };
+    tokio::join!(asking, answering);
+    assert_eq!(asker.in_flight(), 0);
+    assert_eq!(session.call(&grant(), &stat(), &[]).await.unwrap(), (done(), vec![]));
+}
+
+#[tokio::test]
+async fn a_drive_that_does_not_answer_is_given_up() {
+    let address = drive(|_| None).await;
+    let mut session =
+        DriveSession::connect(&address, DRIVE, CLUSTER, &Limits { reply: brief().reply, ..limits() })
+            .await
+            .unwrap();
+    let error = session.call(&grant(), &stat(), &[]).await.unwrap_err();
+    assert!(matches!(error, TransportError::Timeout { what: "for an answer", .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_forged_answer_is_told() {
+    // A reply with a wrong MAC, with another generation than was sealed, and a refusal that needs a proof without one.
+    for forgery in 0..3 {
+        let address = drive(move |seal| {
+            let refused = DriveReply::Refused(Refusal::new(Reason::NoObject, "reads as zeros"));
+            let reply = if forgery == 2 { refused } else { done() };
+            let mut body = seal.seal(Generation(7), &reply, 0);
+            match forgery {
+                0 => body[6] ^= 1,
+                1 => body[0] ^= 1,
+                _ => body[..20].fill(0),
+            }
+            Some((reply.kind(), seal.request(), body))
+        })
+        .await;
+        let mut session = connect(&address).await.unwrap();
+        let error = session.call(&grant(), &stat(), &[]).await.unwrap_err();
+        assert!(matches!(error, TransportError::Forged { .. }), "{forgery}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_to_another_request_is_told() {
+    let address =
+        drive(|seal| Some((done().kind(), seal.request() + 1, seal.seal(Generation(0), &done(), 0)))).await;
+    let mut session = connect(&address).await.unwrap();
+    let error = session.call(&grant(), &stat(), &[]).await.unwrap_err();
+    assert!(matches!(error, TransportError::Unexpected { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_replayed_hello_and_answer_are_forged() {
+    // The man in the middle has recorded a whole exchange, hello included, and plays it to another asker.
+    let recorded = hello(PeerRole::Drive);
+    let mut old = braid_wire::seal::Asker::new(&recorded, [5; 16]);
+    let mut body = Vec::new();
+    old.seal(&grant(), 1, &stat(), 0, &mut body);
+    let header = FrameHeader::new(stat().kind(), 1, &body, 0);
+    let reply = seal_of(&recorded, &mut 0, &header, &body).seal(Generation(0), &done(), 0);
+    let address = peer(async move |mut sender, mut receiver| {
+        sender.send(HELLO, 0, &recorded.to_bytes(), &[]).await.unwrap();
+        let _ = receiver.frame().await;
+        sender.send(done().kind(), 1, &reply, &[]).await.unwrap();
+        let _ = receiver.frame().await;
+    })
+    .await;
+    let mut session = connect(&address).await.unwrap();
+    let error = session.call(&grant(), &stat(), &[]).await.unwrap_err();
+    assert!(matches!(error, TransportError::Forged { .. }), "{error}");
+}
+
+/// A manager that knows the secret of `token()` and answers each request with Done.
+async fn manager() -> String {
+    let listener = Listener::bind_with("127.0.0.1:0", limits(), 8).await.unwrap();
+    let address = listener.local_address().to_string();
+    tokio::spawn(async move {
+        while let Ok(stream) = listener.accept().await {
+            tokio::spawn(async move {
+                let head = || ControlHead { term: 3, now_ms: 99 };
+                let hello = hello(PeerRole::Manager);
+                let accepted = ControlPeer::accept(stream, &hello, head, |_| Ok(token().secret)).await;
+                let Ok(mut peer) = accepted else { return };
+                while let Ok(Some((request, asked))) = peer.next().await {
+                    let reply = match asked {
+                        Ok(_) => ControlReply::Done(braid_wire::control::Done {}),
+                        Err(refusal) => ControlReply::Refused(refusal),
+                    };
+                    peer.reply(request, &head(), &reply).await.unwrap();
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn each_side_proves_the_secret() {
+    let address = manager().await;
+    let mut session = ControlSession::connect(&address, &token(), &limits()).await.unwrap();
+    let reply = session.call(&ControlRequest::VolumeList(VolumeList {})).await.unwrap();
+    assert_eq!(reply, ControlReply::Done(braid_wire::control::Done {}));
+    assert_eq!((session.head().term, session.head().now_ms), (3, 99));
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_refused() {
+    let address = manager().await;
+    let wrong = Token { secret: Key::new([9; 32]), ..token() };
+    match ControlSession::connect(&address, &wrong, &limits()).await {
+        Err(TransportError::Refusal(refusal)) => assert_eq!(refusal.reason, Reason::BadToken),
+        other => panic!("{other:?}"),
+    }
+    // The proof is of the standing and the drive too.
+    let other = Credentials { standing: Standing::Drive, ..Credentials::from(&token()) };
+    assert!(
+        ControlSession::connect(&address, other, &limits()).await.is_ok(),
+        "this manager looks at no standing"
+    );
+    let elsewhere = Token { cluster: ClusterId(9), ..token() };
+    let error = ControlSession::connect(&address, &elsewhere, &limits()).await.unwrap_err();
+    assert!(matches!(error, TransportError::WrongPeer { mismatch: Mismatch::Cluster { .. }, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_manager_that_does_not_know_the_secret_is_forged() {
+    let head = ControlHead { term: 1, now_ms: 1 };
+    let address = peer(async move |mut sender, mut receiver| {
+        sender.send(HELLO, 0, &hello(PeerRole::Manager).to_bytes(), &[]).await.unwrap();
+        let (header, _) = receiver.frame().await.unwrap().unwrap();
+        let welcome =
+            ControlReply::Welcome(braid_wire::control::Welcome { cluster: CLUSTER, proof: [0; 32] });
+        let mut body = head.to_bytes();
+        welcome.put_body(&mut body);
+        sender.send(welcome.kind(), header.request, &body, &[]).await.unwrap();
+        let _ = receiver.frame().await;
+    })
+    .await;
+    let error = ControlSession::connect(&address, &token(), &limits()).await.unwrap_err();
+    assert!(matches!(error, TransportError::Forged { what: "welcome", .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_replayed_proof_is_refused() {
+    // What an asker proved on one connection is worth nothing on another: the challenge differs.
+    let address = manager().await;
+    let elsewhere = hello(PeerRole::Manager);
+    let nonce = challenge();
+    let proof =
+        Token::asker_proof(&token().secret, &elsewhere.binding(), &nonce, Standing::Client, DriveId(0));
+    let request: ControlRequest =
+        braid_wire::control::Authenticate { standing: Standing::Client, drive: DriveId(0), nonce, proof }
+            .into();
+    let stream = braid_transport::Stream::connect(&address, &limits()).await.unwrap();
+    let (mut sender, mut receiver) = stream.into_halves();
+    receiver.frame().await.unwrap().unwrap();
+    let mut body = Vec::new();
+    request.put_body(&mut body);
+    sender.send(request.kind(), 1, &body, &[]).await.unwrap();
+    let (header, body) = receiver.frame().await.unwrap().unwrap();
+    let mut arguments = body.as_slice();
+    ControlHead::take(&mut arguments).unwrap();
+    match ControlReply::from_body(header.kind, arguments).unwrap() {
+        ControlReply::Refused(refusal) => assert_eq!(refusal.reason, Reason::BadToken),
+        other => panic!("{other:?}"),
+    }
+    assert!(!matches!(receiver.frame().await, Ok(Some(_))));
+}
+
+#[tokio::test]
+async fn an_unknown_request_is_refused_and_the_session_goes_on() {
+    let address = manager().await;
+    let stream = braid_transport::Stream::connect(&address, &limits()).await.unwrap();
+    let (mut sender, mut receiver) = stream.into_halves();
+    let (_, body) = receiver.frame().await.unwrap().unwrap();
+    let (hello, nonce) = (Hello::from_bytes(&body).unwrap(), challenge());
+    let proof = Token::asker_proof(&token().secret, &hello.binding(), &nonce, Standing::Client, DriveId(0));
+    let prove: ControlRequest =
+        braid_wire::control::Authenticate { standing: Standing::Client, drive: DriveId(0), nonce, proof }
+            .into();
+    let mut body = Vec::new();
+    prove.put_body(&mut body);
+    sender.send(prove.kind(), 1, &body, &[]).await.unwrap();
+    receiver.frame().await.unwrap().unwrap();
+    for (number, kind, body, reason) in
+        [(2, 0x0fff, &b""[..], Reason::Unsupported), (3, 0x0202, &b"trailing"[..], Reason::Malformed)]
+    {
+        sender.send(kind, number, body, &[]).await.unwrap();
+        let (header, body) = receiver.frame().await.unwrap().unwrap();
+        let mut arguments = body.as_slice();
+        ControlHead::take(&mut arguments).unwrap();
+        match ControlReply::from_body(header.kind, arguments).unwrap() {
+            ControlReply::Refused(refusal) => assert_eq!((header.request, refusal.reason), (number, reason)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
