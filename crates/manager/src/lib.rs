@@ -1,1 +1,38 @@
-//! placeholder
+//! The manager: names files, places them, hands out capabilities and leases, watches the drives. No unit of data passes
+//! through it.
+//!
+//! All state is in an ordered transactional key-value store behind one small trait ([`kv`]); a request is one transaction, so a
+//! crash at any point leaves the name space whole. What runs on after a crash (components to free, procedures to finish) are
+//! lists in the state. Drives are called outside transactions, each call bounded in time.
+//!
+//! From the pure inside out: [`names`], [`leases`], [`drives`], [`shapes`], [`grants`], [`recovery`] decide; [`volumes`],
+//! [`directories`], [`files`], [`inodes`] are transactions' work; [`procedure`], [`opens`], [`rebuilds`], [`members`],
+//! [`sweep`] carry out; [`serve`] answers sessions.
+
+pub mod core;
+pub mod directories;
+pub mod drives;
+pub mod embedded;
+pub mod fence;
+pub mod files;
+pub mod grants;
+pub mod inodes;
+pub mod kv;
+pub mod leases;
+pub mod members;
+pub mod names;
+pub mod opens;
+pub mod procedure;
+pub mod reach;
+pub mod rebuilds;
+pub mod recovery;
+pub mod schema;
+pub mod serve;
+pub mod shapes;
+pub mod start;
+pub mod sweep;
+pub mod time;
+pub mod view;
+pub mod volumes;
+
+pub use start::{Config, ManagerError, Ready, run};

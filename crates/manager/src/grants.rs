@@ -1,0 +1,116 @@
+//! Capabilities: what the manager lets clients, and itself, do at a drive. Pure: masters, records and time are handed in.
+
+use braid_layout::version::Lease;
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId};
+use braid_wire::capability::{Capability, Key, Protection, Rights};
+use braid_wire::control::{Access, Grant};
+use braid_wire::data::ColumnMap;
+
+use crate::schema::{InodeRecord, SegmentRecord};
+
+/// How long a capability is good, in milliseconds. Long against the manager's restart, short against people: a revoked
+/// client that no fence reaches is out after this.
+pub const CAPABILITY_MS: u64 = 120_000;
+/// The logical version that all objects have in this release.
+pub const OBJECT_VERSION: u32 = 1;
+/// The epoch of a partition's working keys before any rotation; the drive level's is always this.
+pub const KEY_EPOCH_FIRST: u32 = 1;
+
+/// What a client may do with a column's object.
+const READER: Rights = Rights::READ.and(Rights::GET_ATTRIBUTES);
+const WRITER: Rights = READER.and(Rights::WRITE).and(Rights::CREATE);
+/// What the manager may do with an object.
+const MANAGER: Rights = READER.and(Rights::CREATE).and(Rights::REMOVE).and(Rights::MANAGE);
+
+/// The column map of one column: what is kept with its object.
+pub fn column_map(file: FileId, index: u32, segment: &SegmentRecord, column: Column) -> ColumnMap {
+    ColumnMap {
+        file,
+        segment: index,
+        scheme: segment.shape.scheme,
+        k: segment.shape.k,
+        m: segment.shape.m,
+        unit_bytes: segment.shape.unit_bytes,
+        column,
+        drives: segment.drives.clone(),
+        objects: vec![segment.object; segment.drives.len()],
+    }
+}
+
+/// A client's grant for one column. The caller decides whether the column may be granted at all.
+pub fn for_client(
+    master: &Key,
+    key_epoch: u32,
+    (file, inode): (FileId, &InodeRecord),
+    (index, segment): (u32, &SegmentRecord),
+    column: Column,
+    access: Access,
+    expires_ms: u64,
+) -> Grant {
+    let (rights, lease, map) = match access {
+        Access::Read => (READER, Lease(0), [0; 16]),
+        Access::Write => (WRITER, inode.lease, column_map(file, index, segment, column).digest()),
+    };
+    let capability = Capability {
+        drive: segment.drive(column),
+        partition: inode.volume.into(),
+        object: segment.object,
+        rights,
+        key_epoch,
+        g: inode.g,
+        set: segment.set,
+        joining: segment.joining,
+        lease,
+        map,
+        ..blank(expires_ms)
+    };
+    sign(master, capability)
+}
+
+/// The manager's own grant for an object: to fence it, judge it, make it, remove it.
+pub fn for_object(
+    master: &Key,
+    key_epoch: u32,
+    (drive, partition, object): (DriveId, PartitionId, ObjectId),
+    (g, set, joining): (Generation, ColumnMask, ColumnMask),
+    expires_ms: u64,
+) -> Grant {
+    let rights = MANAGER;
+    let blank = blank(expires_ms);
+    sign(master, Capability { drive, partition, object, rights, key_epoch, g, set, joining, ..blank })
+}
+
+/// The manager's own grant for the drive itself: partitions.
+pub fn for_drive(master: &Key, drive: DriveId, expires_ms: u64) -> Grant {
+    let rights = Rights::MANAGE.and(Rights::LIST);
+    sign(master, Capability { drive, rights, ..blank(expires_ms) })
+}
+
+fn blank(expires_ms: u64) -> Capability {
+    Capability {
+        drive: DriveId(0),
+        partition: PartitionId(0),
+        object: ObjectId(0),
+        object_version: OBJECT_VERSION,
+        rights: Rights::NONE,
+        from: 0,
+        to: u64::MAX,
+        expires_ms,
+        reservation: 0,
+        key_epoch: KEY_EPOCH_FIRST,
+        g: Generation(0),
+        set: ColumnMask::EMPTY,
+        joining: ColumnMask::EMPTY,
+        lease: Lease(0),
+        rate: 0,
+        protection: Protection::Integrity,
+        holder: DriveId(0),
+        map: [0; 16],
+    }
+}
+
+fn sign(master: &Key, capability: Capability) -> Grant {
+    let partition = master.drive_key(capability.drive).partition_key(capability.partition);
+    let private = partition.working_key(capability.key_epoch).private_part(&capability);
+    Grant { capability, private }
+}

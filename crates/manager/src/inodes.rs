@@ -1,0 +1,181 @@
+//! A file's record and all the rows that follow from it, changed together: attention, columns, stale columns, counts, usage.
+//!
+//! Invariant, kept by every function here and checked by [`check`](crate::check): the derived rows say what the records say.
+
+use braid_layout::{DriveId, FileId};
+use braid_wire::control::EntryKind;
+use braid_wire::{Reason, Refusal};
+
+use crate::kv::{KvError, Tx};
+use crate::schema::{
+    DriveCount, DriveRecord, InodeRecord, Place, RemovalRecord, RemoveRecord, StaleRecord, VolumeRecord, key,
+    table,
+};
+
+/// A file's record.
+pub fn find(tx: &Tx, file: FileId) -> Result<Option<InodeRecord>, KvError> {
+    tx.record(&key::inode(file))
+}
+
+/// A file's record; [`Reason::NotFound`] if it was removed.
+pub fn get(tx: &Tx, file: FileId) -> Result<InodeRecord, Refusal> {
+    find(tx, file)?.ok_or_else(|| Refusal::new(Reason::NotFound, format!("file {file} was removed")))
+}
+
+/// Stores a file's record, and the attention it needs.
+pub fn save(tx: &mut Tx, file: FileId, inode: &InodeRecord) {
+    tx.set(key::inode(file), inode);
+    if inode.needs_attention() { tx.mark(key::attention(file)) } else { tx.delete(key::attention(file)) }
+}
+
+/// Stores a new file's record, its places, and which of them are out from the start.
+pub fn create(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
+    for place in inode.places(file).collect::<Vec<_>>() {
+        occupy(tx, place)?;
+    }
+    for (segment, index) in inode.segments.iter().zip(0u32..) {
+        for column in segment.all().minus(segment.set).iter() {
+            let place = Place { drive: segment.drive(column), file, segment: index, column };
+            // Nobody has a capability for it yet, so there is nothing to tell the drive.
+            set_stale(
+                tx,
+                place,
+                Some(StaleRecord { joining: false, lease: Default::default(), told: true }),
+            )?;
+        }
+    }
+    save(tx, file, inode);
+    Ok(())
+}
+
+/// A component is placed on a drive.
+pub fn occupy(tx: &mut Tx, place: Place) -> Result<(), KvError> {
+    let key = key::place(table::COLUMN, place);
+    if tx.get(&key)?.is_none() {
+        tx.mark(key);
+        count(tx, place.drive, |count| count.components += 1)?;
+    }
+    Ok(())
+}
+
+/// A component is on the drive no more. Its stale row goes with it.
+pub fn vacate(tx: &mut Tx, place: Place) -> Result<(), KvError> {
+    let key = key::place(table::COLUMN, place);
+    if tx.get(&key)?.is_some() {
+        tx.delete(key);
+        count(tx, place.drive, |count| count.components = count.components.saturating_sub(1))?;
+    }
+    set_stale(tx, place, None)
+}
+
+/// Says that a column is stale, and how, or that it is not.
+pub fn set_stale(tx: &mut Tx, place: Place, stale: Option<StaleRecord>) -> Result<(), KvError> {
+    let key = key::place(table::STALE, place);
+    let was = tx.get(&key)?.is_some();
+    match &stale {
+        Some(record) => tx.set(key, record),
+        None if was => tx.delete(key),
+        None => {}
+    }
+    match (was, stale.is_some()) {
+        (false, true) => count(tx, place.drive, |count| count.stale += 1),
+        (true, false) => count(tx, place.drive, |count| count.stale = count.stale.saturating_sub(1)),
+        _ => Ok(()),
+    }
+}
+
+/// A drive's counts.
+pub fn counts(tx: &Tx, drive: DriveId) -> Result<DriveCount, KvError> {
+    Ok(tx.record(&key::drive_count(drive))?.unwrap_or(DriveCount { components: 0, stale: 0 }))
+}
+
+/// Changes what a volume's named files come to: `(files, bytes)` before and after. Growth past the quota is refused.
+pub fn charge(
+    tx: &mut Tx,
+    volume: &mut VolumeRecord,
+    before: (u64, u64),
+    after: (u64, u64),
+) -> Result<(), Refusal> {
+    let bytes = volume.file_bytes.saturating_sub(before.1).saturating_add(after.1);
+    if volume.quota_bytes > 0 && bytes > volume.quota_bytes && after.1 > before.1 {
+        let detail = format!(
+            "volume {} has a quota of {} bytes: this would make it {bytes}",
+            volume.name, volume.quota_bytes
+        );
+        return Err(Refusal::new(Reason::Quota, detail));
+    }
+    volume.files = volume.files.saturating_sub(before.0).saturating_add(after.0);
+    volume.file_bytes = bytes;
+    tx.set(key::volume(volume.volume), volume);
+    Ok(())
+}
+
+/// A file lost its name. If it has a lease it lives on without one until that ends, else it is buried.
+pub fn drop_name(tx: &mut Tx, volume: &mut VolumeRecord, file: FileId, now_ms: u64) -> Result<(), Refusal> {
+    let mut inode = get(tx, file)?;
+    if inode.kind == EntryKind::Directory {
+        tx.delete(key::inode(file));
+        return Ok(());
+    }
+    charge(tx, volume, (1, inode.size), (0, 0))?;
+    (inode.parent, inode.name, inode.modified_ms) = (FileId(0), Vec::new(), now_ms);
+    if inode.held {
+        save(tx, file, &inode);
+        return Ok(());
+    }
+    bury(tx, file, &inode, 0)
+}
+
+/// Removes a file without a name: its components go to the removal list. `until_ms`: see [`RemoveRecord::until_ms`].
+pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord, until_ms: u64) -> Result<(), Refusal> {
+    let mut left = 0;
+    for place in inode.places(file).collect::<Vec<_>>() {
+        vacate(tx, place)?;
+        if is_replaced(tx, place.drive)? {
+            continue;
+        }
+        let object = inode.segments.get(usize::try_from(place.segment).unwrap_or(0)).map(|s| s.object);
+        let record = RemoveRecord { volume: inode.volume, g: inode.g, until_ms };
+        tx.set(key::remove(place.drive, file, object.unwrap_or_default()), &record);
+        left += 1;
+    }
+    tx.delete(key::inode(file));
+    tx.delete(key::attention(file));
+    if left > 0 {
+        tx.set(key::removal(file), &RemovalRecord { volume: inode.volume, left });
+        let removing = tx.number("removing")? + 1;
+        tx.set(key::meta("removing"), &removing);
+    }
+    Ok(())
+}
+
+/// A component on the removal list is gone.
+pub fn removed(tx: &mut Tx, key: &[u8]) -> Result<(), KvError> {
+    if tx.get(key)?.is_none() {
+        return Ok(());
+    }
+    tx.delete(key.to_vec());
+    let file = FileId(key::number(key, 17));
+    let Some(mut removal) = tx.record::<RemovalRecord>(&key::removal(file))? else { return Ok(()) };
+    removal.left = removal.left.saturating_sub(1);
+    if removal.left > 0 {
+        tx.set(key::removal(file), &removal);
+        return Ok(());
+    }
+    tx.delete(key::removal(file));
+    let removing = tx.number("removing")?.saturating_sub(1);
+    tx.set(key::meta("removing"), &removing);
+    Ok(())
+}
+
+/// Whether another drive has taken this one's place: nothing on it matters any more.
+pub fn is_replaced(tx: &Tx, drive: DriveId) -> Result<bool, KvError> {
+    Ok(tx.record::<DriveRecord>(&key::drive(drive))?.is_none_or(|record| record.replaced_by != DriveId(0)))
+}
+
+fn count(tx: &mut Tx, drive: DriveId, change: impl FnOnce(&mut DriveCount)) -> Result<(), KvError> {
+    let mut counts = counts(tx, drive)?;
+    change(&mut counts);
+    tx.set(key::drive_count(drive), &counts);
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Exclusive leases on files: who holds one, and until when. A pure machine: time is a parameter.
+//!
+//! That a lease was granted, and its number, is durable in the file's record; what is here is only until when it lasts. After
+//! a restart every lease on record lasts a full term from the start: longer than its holder thinks, never shorter.
+//!
+//! A lease that has lapsed can still be renewed until its end has begun ([`Leases::begin_end`]): a client that was late harms
+//! nobody as long as nobody acted on it.
+
+use std::collections::BTreeMap;
+
+use braid_layout::FileId;
+use braid_layout::version::Lease;
+
+/// The leases in force.
+#[derive(Debug)]
+pub struct Leases {
+    lease_ms: u64,
+    held: BTreeMap<FileId, Held>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    lease: Lease,
+    until_ms: u64,
+    ending: bool,
+}
+
+/// How a lease stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseState {
+    /// It is held for so many milliseconds more.
+    Live(u64),
+    /// It has lapsed or is being ended, or there is none.
+    Over,
+}
+
+impl Leases {
+    /// Leases that last `lease_ms` from each renewal.
+    pub fn new(lease_ms: u32) -> Leases {
+        Leases { lease_ms: u64::from(lease_ms), held: BTreeMap::new() }
+    }
+
+    /// The file's lease is granted, or taken over from the record at a start.
+    pub fn grant(&mut self, file: FileId, lease: Lease, now_ms: u64) {
+        self.held.insert(file, Held { lease, until_ms: now_ms + self.lease_ms, ending: false });
+    }
+
+    /// Renews the lease. False if it is not held, or its end has begun.
+    pub fn renew(&mut self, file: FileId, lease: Lease, now_ms: u64) -> bool {
+        match self.held.get_mut(&file) {
+            Some(held) if held.lease == lease && !held.ending => {
+                held.until_ms = held.until_ms.max(now_ms + self.lease_ms);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// How the file's lease stands.
+    pub fn state(&self, file: FileId, now_ms: u64) -> LeaseState {
+        match self.held.get(&file) {
+            Some(held) if !held.ending && now_ms < held.until_ms => LeaseState::Live(held.until_ms - now_ms),
+            _ => LeaseState::Over,
+        }
+    }
+
+    /// Begins the end of the file's lease if it has lapsed (or `given_up`): from now on it cannot be renewed. False if it is
+    /// live. The end is over with [`Leases::end`].
+    pub fn begin_end(&mut self, file: FileId, now_ms: u64, given_up: bool) -> bool {
+        match self.held.get_mut(&file) {
+            Some(held) if !held.ending && !given_up && now_ms < held.until_ms => false,
+            Some(held) => {
+                held.ending = true;
+                true
+            }
+            None => true,
+        }
+    }
+
+    /// The file has no lease any more.
+    pub fn end(&mut self, file: FileId) {
+        self.held.remove(&file);
+    }
+
+    /// Files whose lease has lapsed or whose end has begun and is not over, at most `limit`.
+    pub fn lapsed(&self, now_ms: u64, limit: usize) -> Vec<FileId> {
+        let over = |held: &Held| held.ending || held.until_ms <= now_ms;
+        self.held.iter().filter(|(_, held)| over(held)).map(|(&file, _)| file).take(limit).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: FileId = FileId(7);
+
+    #[test]
+    fn a_lease_lives_from_renewal_to_renewal() {
+        let mut leases = Leases::new(10);
+        leases.grant(FILE, Lease(1), 100);
+        assert_eq!(leases.state(FILE, 109), LeaseState::Live(1));
+        assert!(leases.renew(FILE, Lease(1), 109));
+        assert_eq!(leases.state(FILE, 110), LeaseState::Live(9));
+        assert_eq!(leases.state(FILE, 119), LeaseState::Over);
+        assert_eq!(leases.lapsed(119, 8), [FILE]);
+        assert!(leases.lapsed(118, 8).is_empty());
+    }
+
+    #[test]
+    fn only_its_holder_renews_it() {
+        let mut leases = Leases::new(10);
+        leases.grant(FILE, Lease(2), 0);
+        assert!(!leases.renew(FILE, Lease(1), 1));
+        assert!(!leases.renew(FileId(8), Lease(2), 1));
+    }
+
+    #[test]
+    fn a_late_renewal_counts_until_the_end_has_begun() {
+        let mut leases = Leases::new(10);
+        leases.grant(FILE, Lease(1), 0);
+        assert!(leases.renew(FILE, Lease(1), 50));
+        assert!(!leases.begin_end(FILE, 55, false), "it is live again");
+        assert!(leases.begin_end(FILE, 60, false));
+        assert!(!leases.renew(FILE, Lease(1), 60));
+        assert_eq!(leases.lapsed(60, 8), [FILE], "until the end is over it is to be ended");
+        leases.end(FILE);
+        assert!(leases.lapsed(60, 8).is_empty());
+    }
+
+    #[test]
+    fn a_lease_given_up_ends_while_it_is_live() {
+        let mut leases = Leases::new(10);
+        leases.grant(FILE, Lease(1), 0);
+        assert!(leases.begin_end(FILE, 1, true));
+        assert_eq!(leases.state(FILE, 1), LeaseState::Over);
+    }
+}

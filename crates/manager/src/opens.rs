@@ -1,0 +1,303 @@
+//! Opening files, and what the holder of a lease asks for: the requests that may need the procedure on a file first.
+
+use std::sync::Arc;
+
+use braid_layout::version::Lease;
+use braid_layout::{Column, FileId};
+use braid_wire::control::{
+    Access, Commit, CreateUnnamed, DriveState, Link, Open, Opened, Refresh, Release, Renew, ReportLost,
+};
+use braid_wire::{Reason, Refusal};
+
+use crate::core::Core;
+use crate::fence::make_partition;
+use crate::files::{self, lease_lost, leased};
+use crate::inodes;
+use crate::leases::LeaseState;
+use crate::names::show;
+use crate::procedure::{self, Cause, Life, Probe, drive_of, hold_lapsed};
+use crate::schema::InodeRecord;
+use crate::view;
+
+/// Makes a file without a name, leased to the asker.
+pub async fn create_unnamed(core: &Arc<Core>, request: CreateUnnamed) -> Result<Opened, Refusal> {
+    let (file, inode) = core
+        .write(move |core, tx| {
+            let CreateUnnamed { volume, shape, client } = &request;
+            let place = |seed: u64, shape: &_| core.place(seed, shape);
+            files::create_unnamed(tx, volume, shape, *client, &place, core.now_ms())
+        })
+        .await?;
+    core.leases().grant(file, inode.lease, core.now_ms());
+    opened(core, file, inode, Access::Write).await
+}
+
+/// Opens a file by path.
+pub async fn open(core: &Arc<Core>, request: Open) -> Result<Opened, Refusal> {
+    if request.access == Access::Read {
+        let path = request.path.clone();
+        let (file, inode) = core
+            .read(move |_, tx| {
+                let found = crate::directories::resolve(tx, &request.volume, &request.path)?;
+                Ok((found.file(), found.inode))
+            })
+            .await?;
+        if inode.kind == braid_wire::control::EntryKind::Directory {
+            return Err(Refusal::new(Reason::IsDirectory, format!("{:?} is a directory", show(&path))));
+        }
+        return reader(core, file).await;
+    }
+    let client = request.client;
+    let (file, made) = core
+        .write(move |core, tx| {
+            let place = |seed: u64, shape: &_| core.place(seed, shape);
+            files::find_or_create(tx, &request, &place, core.now_ms())
+        })
+        .await?;
+    if let Some(inode) = made {
+        core.leases().grant(file, inode.lease, core.now_ms());
+        return opened(core, file, inode, Access::Write).await;
+    }
+    let _turn = core.lock_file(file).await?;
+    make_free(core, file).await?;
+    grant(core, file, client).await
+}
+
+/// New capabilities for an open file.
+pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refusal> {
+    let Refresh { file, access, lease, .. } = request;
+    if access == Access::Read {
+        return reader(core, file).await;
+    }
+    renew_lease(core, file, lease)?;
+    let _turn = core.lock_file(file).await?;
+    let mut inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
+    if inode.unfenced {
+        let cause = Cause { live: true, ..Cause::nothing() };
+        inode = procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
+    }
+    renew_lease(core, file, lease)?;
+    opened(core, file, inode, Access::Write).await
+}
+
+/// Renews a lease.
+pub async fn renew(core: &Arc<Core>, request: Renew) -> Result<(), Refusal> {
+    renew_lease(core, request.file, request.lease)
+}
+
+/// Sets the size.
+pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
+    let Commit { file, lease, size } = request;
+    renew_lease(core, file, lease)?;
+    core.write(move |core, tx| files::commit(tx, file, lease, size, core.now_ms())).await
+}
+
+/// Names a file.
+pub async fn link(core: &Arc<Core>, request: Link) -> Result<(), Refusal> {
+    renew_lease(core, request.file, request.lease)?;
+    core.write(move |core, tx| files::link(tx, &request, core.now_ms())).await?;
+    core.wake.notify_waiters(); // what it replaced is to be removed
+    Ok(())
+}
+
+/// Ends a lease. One that was not clean is recovered from in the background, or by whoever opens the file next.
+pub async fn release(core: &Arc<Core>, request: Release) -> Result<(), Refusal> {
+    let Release { file, lease, clean } = request;
+    let _turn = core.lock_file(file).await?;
+    let known = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
+    match known {
+        // Ended by EndRebuild, or by an earlier release whose answer was lost.
+        Some(inode) if !inode.held && inode.lease == lease && !inode.unclean => return Ok(()),
+        Some(inode) if inode.held && inode.lease == lease => {}
+        _ => return Err(lease_lost(file, lease)),
+    }
+    if clean {
+        if !core.leases().renew(file, lease, core.now_ms()) {
+            return Err(lease_lost(file, lease));
+        }
+        core.write(move |_, tx| files::release(tx, file, lease)).await?;
+        core.leases().end(file);
+    } else {
+        core.leases().begin_end(file, core.now_ms(), true);
+    }
+    core.wake.notify_waiters();
+    Ok(())
+}
+
+/// The writer cannot reach columns: they go out if their drives are surely dead, else it is told to try again.
+pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened, Refusal> {
+    let ReportLost { file, lease, segment, columns, .. } = request;
+    renew_lease(core, file, lease)?;
+    let _turn = core.lock_file(file).await?;
+    let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
+    let lost: Vec<(u32, Column)> = match usize::try_from(segment).ok().and_then(|i| inode.segments.get(i)) {
+        Some(known) => columns.and(known.set).iter().map(|column| (segment, column)).collect(),
+        None => return Err(Refusal::new(Reason::Malformed, format!("file {file} has no segment {segment}"))),
+    };
+    if lost.is_empty() && !inode.unfenced {
+        return opened(core, file, inode, Access::Write).await;
+    }
+    refuse_if_up(core, &inode, &lost).await?;
+    refuse_if_too_many(core, &inode, &lost)?;
+    wait_until_dead(core, &inode, &lost).await?;
+    let cause = Cause { live: true, lost, ..Cause::nothing() };
+    let inode = procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
+    renew_lease(core, file, lease)?;
+    opened(core, file, inode, Access::Write).await
+}
+
+/// Makes sure that the file has no lease, that the last one was recovered from, and that dead drives' columns are out. The
+/// caller has the file's turn.
+pub async fn make_free(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Refusal> {
+    let gone = || Refusal::new(Reason::NotFound, format!("file {file} was removed"));
+    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    if inode.held {
+        let (now_ms, mut leases) = (core.now_ms(), core.leases());
+        if let LeaseState::Live(left_ms) = leases.state(file, now_ms) {
+            let detail = format!(
+                "{:?} is open for writing by another client: try again when it is closed, or in {} s at most if that \
+                 client is gone",
+                show(&inode.name),
+                left_ms.div_ceil(1000)
+            );
+            return Err(Refusal::new(Reason::Leased, detail));
+        }
+        leases.begin_end(file, now_ms, true);
+    }
+    let lost = hold_lapsed(core, &inode);
+    if !inode.held && !inode.unfenced && lost.is_empty() {
+        return Ok(inode);
+    }
+    let cause = Cause { ended: inode.held, lost, ..Cause::nothing() };
+    let after = procedure::run(core, file, cause).await?;
+    core.leases().end(file);
+    after.filter(InodeRecord::is_named).ok_or_else(gone)
+}
+
+/// Grants the next lease. The caller has the file's turn and has made it free.
+pub async fn grant(core: &Arc<Core>, file: FileId, client: u64) -> Result<Opened, Refusal> {
+    let inode = core.write(move |_, tx| files::grant(tx, file, client)).await?;
+    core.leases().grant(file, inode.lease, core.now_ms());
+    opened(core, file, inode, Access::Write).await
+}
+
+/// The answer to an open.
+async fn opened(
+    core: &Arc<Core>,
+    file: FileId,
+    inode: InodeRecord,
+    access: Access,
+) -> Result<Opened, Refusal> {
+    let (mut inode, mut epochs) = with_epochs(core, inode).await?;
+    if access == Access::Write && make_partitions(core, &inode, &epochs).await {
+        (inode, epochs) = with_epochs(core, inode).await?;
+    }
+    let (now_ms, lease_ms) = (core.now_ms(), core.client_lease_ms);
+    Ok(view::opened(&core.drives(), (file, &inode), &epochs, access, lease_ms, now_ms))
+}
+
+/// A reader takes what the record says now. If a procedure was left undone, it is done first.
+async fn reader(core: &Arc<Core>, file: FileId) -> Result<Opened, Refusal> {
+    let mut inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    if inode.unfenced {
+        let _turn = core.lock_file(file).await?;
+        inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+        if inode.unfenced {
+            let live = inode.held && matches!(core.leases().state(file, core.now_ms()), LeaseState::Live(_));
+            // A reader does not end a lapsed lease: its pending stamps wait for whoever does.
+            let cause = Cause { live: live || inode.held, ..Cause::nothing() };
+            let gone = || Refusal::new(Reason::NotFound, format!("file {file} was removed"));
+            inode = procedure::run(core, file, cause).await?.ok_or_else(gone)?;
+        }
+    }
+    opened(core, file, inode, Access::Read).await
+}
+
+async fn with_epochs(
+    core: &Arc<Core>,
+    inode: InodeRecord,
+) -> Result<(InodeRecord, Vec<Vec<Option<u32>>>), Refusal> {
+    core.read(move |_, tx| {
+        let epochs = view::key_epochs(tx, &inode)?;
+        Ok((inode, epochs))
+    })
+    .await
+}
+
+/// Makes partitions that are missing on drives that are up. Whether any was made.
+async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Option<u32>>]) -> bool {
+    let mut calls = tokio::task::JoinSet::new();
+    for (segment, epochs) in inode.segments.iter().zip(epochs) {
+        for (&drive, _) in segment.drives.iter().zip(epochs).filter(|(_, epoch)| epoch.is_none()) {
+            if core.drives().state(drive, core.now_ms()) == DriveState::Up {
+                let (core, volume) = (Arc::clone(core), inode.volume);
+                calls.spawn(async move { make_partition(&core, drive, volume).await });
+            }
+        }
+    }
+    let mut made = false;
+    while let Some(done) = calls.join_next().await {
+        match done {
+            Ok(Ok(())) => made = true,
+            // The client will find out, and report the drive.
+            Ok(Err(error)) => tracing::info!(%error, "a partition could not be made yet"),
+            Err(error) => tracing::error!(%error, "making a partition failed within the manager"),
+        }
+    }
+    made
+}
+
+fn renew_lease(core: &Core, file: FileId, lease: Lease) -> Result<(), Refusal> {
+    if core.leases().renew(file, lease, core.now_ms()) { Ok(()) } else { Err(lease_lost(file, lease)) }
+}
+
+/// One client's bad link takes no column out: a drive whose lease holds and that answers us stays in.
+async fn refuse_if_up(core: &Arc<Core>, inode: &InodeRecord, lost: &[(u32, Column)]) -> Result<(), Refusal> {
+    for &(index, column) in lost {
+        let drive = drive_of(inode, index, column);
+        let up = |core: &Core| core.drives().state(drive, core.now_ms()) == DriveState::Up;
+        if up(core) && matches!(procedure::probe(core, drive).await, Probe::Answers) && up(core) {
+            let detail = format!("{} is up and answers the manager: try again", core.drives().name(drive));
+            return Err(Refusal::new(Reason::Busy, detail));
+        }
+    }
+    Ok(())
+}
+
+/// Says at once that there is nothing to wait for.
+fn refuse_if_too_many(core: &Core, inode: &InodeRecord, lost: &[(u32, Column)]) -> Result<(), Refusal> {
+    for (segment, index) in inode.segments.iter().zip(0u32..) {
+        let gone = lost.iter().filter(|(of, _)| *of == index).map(|&(_, column)| column).collect();
+        let left = segment.ready().minus(gone);
+        if left.count() < u32::from(segment.shape.k) {
+            return Err(procedure::too_many_away(core, inode, segment.all().minus(left), segment));
+        }
+    }
+    Ok(())
+}
+
+/// Waits until every one of the drives is surely dead, and holds them back. Else holds none of them.
+async fn wait_until_dead(
+    core: &Arc<Core>,
+    inode: &InodeRecord,
+    lost: &[(u32, Column)],
+) -> Result<(), Refusal> {
+    let deadline = procedure::deadline(core);
+    let mut held = Vec::new();
+    for &(index, column) in lost {
+        let drive = drive_of(inode, index, column);
+        let life = procedure::life(core, drive, deadline).await;
+        if life == Life::Dead {
+            held.push(drive);
+            continue;
+        }
+        procedure::release_holds(core, held);
+        let name = core.drives().name(drive);
+        let detail = match life {
+            Life::Alive => format!("{name} is up and answers the manager: try again"),
+            _ => format!("{name} does not answer, but may still hold its lease: try again"),
+        };
+        return Err(Refusal::new(Reason::Busy, detail));
+    }
+    Ok(())
+}

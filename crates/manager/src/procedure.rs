@@ -1,0 +1,314 @@
+//! The one procedure on a file (PROTOCOL section 6): raise the generation, fence, survey, judge, verdict.
+//!
+//! It runs for a lease that ended without a clean release, for columns that go out or join, and for joining columns that
+//! are caught up. Idempotent: `g + 1` is durable before the first fence, marked `unfenced` until the last verdict is stored;
+//! whoever finds the mark runs it again with a higher `g`. No decision is stored. One runs at a time on a file: the caller holds
+//! the file's lock.
+//!
+//! A column that does not answer its fence must go out too: when its drive's lease has surely lapsed, or its address refuses
+//! connections. All waits end at a deadline, with a refusal that names the drives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_layout::version::Lease;
+use braid_layout::{Column, ColumnMask, DriveId, FileId};
+use braid_wire::control::DriveState;
+use braid_wire::{Reason, Refusal};
+use tokio::time::Instant;
+
+use crate::core::Core;
+use crate::fence::{Fenced, fence_all, judge_all};
+use crate::files::worn_out;
+use crate::grants::CAPABILITY_MS;
+use crate::inodes::{self, set_stale};
+use crate::kv::Tx;
+use crate::schema::{InodeRecord, Place, StaleRecord};
+
+/// How long a procedure may take beyond the drives' lease.
+const SPARE: Duration = Duration::from_secs(10);
+/// Between two looks at a drive that may be dead.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// What else changes with the generation.
+pub type Change = Arc<dyn Fn(&Core, &mut Tx, FileId, &mut InodeRecord) -> Result<(), Refusal> + Send + Sync>;
+
+/// What a procedure is for.
+#[derive(Clone)]
+pub struct Cause {
+    /// The lease on record has ended without a clean release.
+    pub ended: bool,
+    /// A lease is live: its pending stamps are not judged.
+    pub live: bool,
+    /// Columns of segments whose drives are held back as dead: they go out.
+    pub lost: Vec<(u32, Column)>,
+    /// Any other change.
+    pub change: Option<Change>,
+}
+
+/// Whether a drive lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// It surely serves no more, and is held back until [`DriveTable::release`](crate::drives::DriveTable::release).
+    Dead,
+    /// Its lease holds and it answers.
+    Alive,
+    /// It could not be told in time.
+    Unknown,
+}
+
+impl Cause {
+    /// Only what was left undone.
+    pub fn nothing() -> Cause {
+        Cause { ended: false, live: false, lost: Vec::new(), change: None }
+    }
+}
+
+/// When a procedure that begins now must be over.
+pub fn deadline(core: &Core) -> Instant {
+    let table = core.drives();
+    Instant::now() + Duration::from_millis(table.lease_ms() + table.margin_ms()) + SPARE
+}
+
+/// Runs the procedure. Gives the file's record after it, or `None` if the file is gone.
+pub async fn run(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<InodeRecord>, Refusal> {
+    let deadline = deadline(core);
+    let (ended, live) = (cause.ended, cause.live);
+    let (mut lost, mut change) = (cause.lost, cause.change);
+    loop {
+        let Some(inode) = raise(core, file, std::mem::take(&mut lost), change.take()).await? else {
+            return Ok(None);
+        };
+        tracing::debug!(%file, g = %inode.g, ended, "fencing");
+        match fence_and_judge(core, file, &inode, live, deadline).await? {
+            Some(dead) => lost = dead,
+            None => return finish(core, file, inode.g, ended).await,
+        }
+    }
+}
+
+/// Columns of the file's set whose drives are surely dead, held back; for a caller that is about to raise the generation.
+pub fn hold_lapsed(core: &Core, inode: &InodeRecord) -> Vec<(u32, Column)> {
+    let (now_ms, mut table) = (core.now_ms(), core.drives());
+    let mut dead = Vec::new();
+    for (segment, index) in inode.segments.iter().zip(0u32..) {
+        for column in segment.set.iter() {
+            if table.hold_dead(segment.drive(column), false, now_ms) {
+                dead.push((index, column));
+            }
+        }
+    }
+    dead
+}
+
+/// Finds out whether a drive lives. [`Life::Dead`] has put a hold on it.
+pub async fn life(core: &Core, drive: DriveId, deadline: Instant) -> Life {
+    loop {
+        if core.drives().hold_dead(drive, false, core.now_ms()) {
+            return Life::Dead;
+        }
+        match probe(core, drive).await {
+            Probe::Refuses if core.drives().hold_dead(drive, true, core.now_ms()) => return Life::Dead,
+            Probe::Answers if core.drives().state(drive, core.now_ms()) == DriveState::Up => {
+                return Life::Alive;
+            }
+            _ => {}
+        }
+        if Instant::now() >= deadline {
+            return Life::Unknown;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Ends holds without anything having gone out.
+pub fn release_holds(core: &Core, drives: impl IntoIterator<Item = DriveId>) {
+    let mut table = core.drives();
+    drives.into_iter().for_each(|drive| table.release(drive, false));
+}
+
+/// What a look at a drive's address shows.
+pub enum Probe {
+    /// The drive says hello.
+    Answers,
+    /// Nobody listens.
+    Refuses,
+    /// Neither.
+    Silent,
+}
+
+/// Looks at a drive's address, for about a second at most.
+pub async fn probe(core: &Core, drive: DriveId) -> Probe {
+    let address = core.drives().drive(drive).map(|known| known.record.address.clone());
+    let Some(address) = address else { return Probe::Silent };
+    match core.reach.probe(drive, &address).await {
+        Ok(()) => Probe::Answers,
+        Err(crate::reach::ReachError::Gone) => Probe::Refuses,
+        Err(_) => Probe::Silent,
+    }
+}
+
+/// Step 1: stores `g + 1`, and what changes with it. Ends the holds on the drives of `lost`.
+async fn raise(
+    core: &Arc<Core>,
+    file: FileId,
+    lost: Vec<(u32, Column)>,
+    change: Option<Change>,
+) -> Result<Option<InodeRecord>, Refusal> {
+    let before = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
+    let held: Vec<DriveId> = before.iter().flat_map(|inode| drives_of(inode, &lost)).collect();
+    let raised = core
+        .write(move |core, tx| {
+            let Some(mut inode) = inodes::find(tx, file)? else { return Ok(None) };
+            for &(index, column) in &lost {
+                take_out(tx, file, &mut inode, index, column)?;
+            }
+            if let Some(change) = change {
+                change(core, tx, file, &mut inode)?;
+            }
+            refuse_too_many(core, &inode)?;
+            inode.g = inode.g.next().ok_or_else(|| worn_out(file))?;
+            inode.unfenced = true;
+            inodes::save(tx, file, &inode);
+            Ok(Some(inode))
+        })
+        .await;
+    let mut table = core.drives();
+    held.into_iter().for_each(|drive| table.release(drive, raised.is_ok()));
+    raised
+}
+
+/// Steps 2 to 5. Gives columns that must go out first, on drives that are held back.
+async fn fence_and_judge(
+    core: &Arc<Core>,
+    file: FileId,
+    inode: &InodeRecord,
+    live: bool,
+    deadline: Instant,
+) -> Result<Option<Vec<(u32, Column)>>, Refusal> {
+    let mut failures: BTreeMap<(u32, Column), String>;
+    loop {
+        let fenced = fence_all(core, file, inode).await;
+        failures = fenced.failures;
+        if failures.is_empty() && !live {
+            failures = judge_all(core, file, inode, &fenced.unsettled).await;
+            if failures.is_empty() && fenced.more {
+                continue;
+            }
+        }
+        if failures.is_empty() {
+            return Ok(None);
+        }
+        let mut dead = Vec::new();
+        for &(index, column) in failures.keys() {
+            let drive = drive_of(inode, index, column);
+            if life(core, drive, deadline).await == Life::Dead {
+                dead.push((index, column));
+            }
+        }
+        if !dead.is_empty() {
+            return Ok(Some(dead));
+        }
+        if Instant::now() >= deadline {
+            return Err(not_answering(core, inode, &failures));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// The last step: the generation is on every column of the set.
+async fn finish(
+    core: &Arc<Core>,
+    file: FileId,
+    g: braid_layout::Generation,
+    ended: bool,
+) -> Result<Option<InodeRecord>, Refusal> {
+    core.write(move |core, tx| {
+        let Some(mut inode) = inodes::find(tx, file)? else { return Ok(None) };
+        // Only a replacement of a drive changes a file's record without its lock, and it leaves g alone.
+        inode.unfenced = inode.g != g;
+        if ended {
+            (inode.held, inode.unclean) = (false, true);
+            if !inode.is_named() {
+                inodes::bury(tx, file, &inode, core.now_ms() + CAPABILITY_MS)?;
+                return Ok(None);
+            }
+        }
+        inodes::save(tx, file, &inode);
+        Ok(Some(inode))
+    })
+    .await
+}
+
+fn take_out(
+    tx: &mut Tx,
+    file: FileId,
+    inode: &mut InodeRecord,
+    index: u32,
+    column: Column,
+) -> Result<(), Refusal> {
+    let Some(segment) = usize::try_from(index).ok().and_then(|index| inode.segments.get_mut(index)) else {
+        return Ok(());
+    };
+    if segment.set.contains(column) {
+        segment.set = segment.set.without(column);
+        segment.joining = segment.joining.without(column);
+        let place = Place { drive: segment.drive(column), file, segment: index, column };
+        set_stale(tx, place, Some(StaleRecord { joining: false, lease: Lease(0), told: false }))?;
+    }
+    Ok(())
+}
+
+/// A segment keeps at least `k` ready columns, or the file waits.
+fn refuse_too_many(core: &Core, inode: &InodeRecord) -> Result<(), Refusal> {
+    for segment in &inode.segments {
+        if segment.ready().count() < u32::from(segment.shape.k) {
+            return Err(too_many_away(core, inode, segment.all().minus(segment.ready()), segment));
+        }
+    }
+    Ok(())
+}
+
+/// "Fewer than k columns are left", with the drives' names.
+pub fn too_many_away(
+    core: &Core,
+    inode: &InodeRecord,
+    missing: ColumnMask,
+    segment: &crate::schema::SegmentRecord,
+) -> Refusal {
+    let names = core.drives().names(missing.iter().map(|column| segment.drive(column)));
+    let detail = format!(
+        "{:?} can do without {} of its drives, and {} are away or stale: {names}",
+        crate::names::show(&inode.name),
+        segment.shape.m,
+        missing.count(),
+    );
+    Refusal::new(Reason::TooManyAway, detail)
+}
+
+fn not_answering(core: &Core, inode: &InodeRecord, failures: &BTreeMap<(u32, Column), String>) -> Refusal {
+    let table = core.drives();
+    let each = failures
+        .iter()
+        .map(|(&(index, column), why)| format!("{}: {why}", table.name(drive_of(inode, index, column))));
+    let detail = format!("drives that must be fenced do not do it ({})", each.collect::<Vec<_>>().join("; "));
+    Refusal::new(Reason::Busy, detail)
+}
+
+fn drives_of<'a>(inode: &'a InodeRecord, columns: &'a [(u32, Column)]) -> impl Iterator<Item = DriveId> + 'a {
+    columns.iter().map(|&(index, column)| drive_of(inode, index, column))
+}
+
+/// The drive of a column of a segment.
+pub fn drive_of(inode: &InodeRecord, index: u32, column: Column) -> DriveId {
+    let segment = usize::try_from(index).ok().and_then(|index| inode.segments.get(index));
+    segment.map(|segment| segment.drive(column)).unwrap_or_default()
+}
+
+impl Fenced {
+    /// Nothing yet.
+    pub fn new() -> Fenced {
+        Fenced { unsettled: BTreeMap::new(), more: false, failures: BTreeMap::new() }
+    }
+}

@@ -1,0 +1,390 @@
+//! What the manager keeps, and under which keys. `docs/format-manager.md` is the table; golden bytes in `tests` pin it.
+//!
+//! A key is a table's letter and big-endian numbers or a name's bytes, so that keys sort as their numbers and names do. A value
+//! is a version byte and the record's fields as the wire codec has them. A record that changes gets a new version, and a
+//! reader for the old one.
+
+use braid_layout::version::Lease;
+use braid_layout::{ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, VolumeId};
+use braid_wire::capability::Key;
+use braid_wire::control::{EntryKind, ShapeSpec};
+use braid_wire::{Wire, record};
+
+use crate::kv::{KvError, Tx};
+
+/// The version byte before every value.
+pub const SCHEMA_VERSION: u8 = 1;
+
+/// A table: what its keys begin with.
+pub mod table {
+    /// Numbers and identities of the cluster; keys are words.
+    pub const META: u8 = b'm';
+    /// Volume number to [`VolumeRecord`](super::VolumeRecord).
+    pub const VOLUME: u8 = b'v';
+    /// Volume name to its number.
+    pub const VOLUME_NAME: u8 = b'V';
+    /// Directory and name to [`EntryRecord`](super::EntryRecord).
+    pub const ENTRY: u8 = b'd';
+    /// File number to [`InodeRecord`](super::InodeRecord).
+    pub const INODE: u8 = b'i';
+    /// Files with a lease, an open procedure or no name.
+    pub const ATTENTION: u8 = b'h';
+    /// Drive identity to [`DriveRecord`](super::DriveRecord).
+    pub const DRIVE: u8 = b'D';
+    /// Drive to [`DriveCount`](super::DriveCount).
+    pub const DRIVE_COUNT: u8 = b'n';
+    /// Drive, file, segment, column: a component is placed there.
+    pub const COLUMN: u8 = b'c';
+    /// Drive, file, segment, column to [`StaleRecord`](super::StaleRecord).
+    pub const STALE: u8 = b's';
+    /// Drive and volume to [`PartitionRecord`](super::PartitionRecord): the partition is on the drive.
+    pub const PARTITION: u8 = b'p';
+    /// Drive and volume: the partition is to be removed.
+    pub const PARTITION_REMOVAL: u8 = b'q';
+    /// Removed file to [`RemovalRecord`](super::RemovalRecord).
+    pub const REMOVAL: u8 = b'r';
+    /// Drive, file, object to [`RemoveRecord`](super::RemoveRecord): the component is to be removed.
+    pub const REMOVE: u8 = b'R';
+}
+
+record! {
+    /// The cluster's identity and secrets.
+    pub struct ClusterRecord { cluster: ClusterId, client_secret: Key, join_secret: Key, created_ms: u64 }
+}
+record! {
+    /// A volume.
+    pub struct VolumeRecord {
+        volume: VolumeId,
+        name: String,
+        /// The default shape, always in full.
+        shape: ShapeSpec,
+        /// Bound on the named files' sizes; 0 is none.
+        quota_bytes: u64,
+        /// Named files.
+        files: u64,
+        /// Sum of their sizes.
+        file_bytes: u64,
+        created_ms: u64,
+        /// Its root directory.
+        root: FileId,
+    }
+}
+record! {
+    /// What a name in a directory stands for.
+    pub struct EntryRecord { kind: EntryKind, file: FileId }
+}
+record! {
+    /// A file or directory.
+    pub struct InodeRecord {
+        volume: VolumeId,
+        kind: EntryKind,
+        /// The directory it is named in; 0 for a root and for a file without a name.
+        parent: FileId,
+        /// Its name there.
+        name: Vec<u8>,
+        size: u64,
+        created_ms: u64,
+        modified_ms: u64,
+        g: Generation,
+        /// The last lease granted.
+        lease: Lease,
+        /// Whether that lease was neither released nor recovered from.
+        held: bool,
+        /// Who holds it.
+        client: u64,
+        /// The last writer went without a clean release.
+        unclean: bool,
+        /// The size was raised under this lease, so what an unclean writer left past the size was punched.
+        grew: bool,
+        /// `g` is stored here and may not yet be on every column of the set: the fence must be run (again).
+        unfenced: bool,
+        segments: Vec<SegmentRecord>,
+    }
+}
+record! {
+    /// A segment of a file's layout.
+    pub struct SegmentRecord {
+        start: u64,
+        end: u64,
+        shape: ShapeSpec,
+        /// The object that holds each column, on its drive.
+        object: ObjectId,
+        /// The drive of each column.
+        drives: Vec<DriveId>,
+        /// Columns that every write of `g` must reach.
+        set: ColumnMask,
+        /// Those of them that are joining.
+        joining: ColumnMask,
+    }
+}
+record! {
+    /// A drive.
+    pub struct DriveRecord {
+        drive: DriveId,
+        name: String,
+        master: Key,
+        /// It has proved that it holds the master key: it cannot be joined again.
+        confirmed: bool,
+        /// The drive that took its place; 0 for none.
+        replaced_by: DriveId,
+        address: String,
+        host: String,
+        rack: String,
+        directory: String,
+        capacity_bytes: u64,
+        joined_ms: u64,
+    }
+}
+record! {
+    /// Rows of a drive in the tables of columns and of stale columns.
+    pub struct DriveCount { components: u64, stale: u64 }
+}
+record! {
+    /// Why a column is stale.
+    pub struct StaleRecord {
+        /// In the set again, and being caught up.
+        joining: bool,
+        /// The lease under which it was last let join.
+        lease: Lease,
+        /// The drive itself was fenced since it went out, so that no older capability moves a byte there.
+        told: bool,
+    }
+}
+record! {
+    /// A partition on a drive.
+    pub struct PartitionRecord { key_epoch: u32 }
+}
+record! {
+    /// A removed file some of whose components are not freed.
+    pub struct RemovalRecord { volume: VolumeId, /// Components left.
+        left: u32 }
+}
+record! {
+    /// A component to be freed.
+    pub struct RemoveRecord {
+        volume: VolumeId,
+        g: Generation,
+        /// Until this manager time an old writer's capability could make the object anew: remove it once more then. 0: it
+        /// could not.
+        until_ms: u64,
+    }
+}
+
+/// A place of a component: drive, file, segment, column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The drive.
+    pub drive: DriveId,
+    /// The file.
+    pub file: FileId,
+    /// Index of the segment.
+    pub segment: u32,
+    /// The column.
+    pub column: Column,
+}
+
+/// Keys.
+pub mod key {
+    use super::{DriveId, FileId, ObjectId, Place, VolumeId, table};
+
+    fn join(table: u8, parts: &[&[u8]]) -> Vec<u8> {
+        let mut key = vec![table];
+        parts.iter().for_each(|part| key.extend_from_slice(part));
+        key
+    }
+
+    /// `m` and a word: `cluster`, `next`, `removing`, `term`, `time`.
+    pub fn meta(word: &str) -> Vec<u8> {
+        join(table::META, &[word.as_bytes()])
+    }
+    /// `v` volume.
+    pub fn volume(volume: VolumeId) -> Vec<u8> {
+        join(table::VOLUME, &[&volume.0.to_be_bytes()])
+    }
+    /// `V` name.
+    pub fn volume_name(name: &str) -> Vec<u8> {
+        join(table::VOLUME_NAME, &[name.as_bytes()])
+    }
+    /// `d` directory name.
+    pub fn entry(directory: FileId, name: &[u8]) -> Vec<u8> {
+        join(table::ENTRY, &[&directory.0.to_be_bytes(), name])
+    }
+    /// `i` file.
+    pub fn inode(file: FileId) -> Vec<u8> {
+        join(table::INODE, &[&file.0.to_be_bytes()])
+    }
+    /// `h` file.
+    pub fn attention(file: FileId) -> Vec<u8> {
+        join(table::ATTENTION, &[&file.0.to_be_bytes()])
+    }
+    /// `D` drive.
+    pub fn drive(drive: DriveId) -> Vec<u8> {
+        join(table::DRIVE, &[&drive.0.to_be_bytes()])
+    }
+    /// `n` drive.
+    pub fn drive_count(drive: DriveId) -> Vec<u8> {
+        join(table::DRIVE_COUNT, &[&drive.0.to_be_bytes()])
+    }
+    /// `c` or `s`, drive, file, segment (4 bytes), column (1 byte).
+    pub fn place(table: u8, place: Place) -> Vec<u8> {
+        let (drive, file) = (place.drive.0.to_be_bytes(), place.file.0.to_be_bytes());
+        join(table, &[&drive, &file, &place.segment.to_be_bytes(), &[place.column.0]])
+    }
+    /// `p` or `q`, drive, volume.
+    pub fn partition(table: u8, drive: DriveId, volume: VolumeId) -> Vec<u8> {
+        join(table, &[&drive.0.to_be_bytes(), &volume.0.to_be_bytes()])
+    }
+    /// `r` file.
+    pub fn removal(file: FileId) -> Vec<u8> {
+        join(table::REMOVAL, &[&file.0.to_be_bytes()])
+    }
+    /// `R` drive, file, object.
+    pub fn remove(drive: DriveId, file: FileId, object: ObjectId) -> Vec<u8> {
+        join(table::REMOVE, &[&drive.0.to_be_bytes(), &file.0.to_be_bytes(), &object.0.to_be_bytes()])
+    }
+    /// The keys that begin with `prefix`: from it to (not with) the second.
+    pub fn under(prefix: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
+        let mut end = prefix.clone();
+        while end.last() == Some(&u8::MAX) {
+            end.pop();
+        }
+        match end.last_mut() {
+            Some(last) => *last += 1,
+            None => end = vec![u8::MAX; 64],
+        }
+        (prefix, end)
+    }
+    /// The keys of a table.
+    pub fn all(table: u8) -> (Vec<u8>, Vec<u8>) {
+        under(vec![table])
+    }
+    /// The keys of a table that belong to a drive.
+    pub fn of_drive(table: u8, drive: DriveId) -> (Vec<u8>, Vec<u8>) {
+        under(join(table, &[&drive.0.to_be_bytes()]))
+    }
+
+    /// The number at `at` in a key. A key too short for it gives 0, which names nothing.
+    pub fn number(key: &[u8], at: usize) -> u64 {
+        u64::from_be_bytes(
+            key.get(at..at + 8).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default(),
+        )
+    }
+    /// The drive at offset 1 of a key.
+    pub fn drive_of(key: &[u8]) -> DriveId {
+        DriveId(u128::from(number(key, 1)) << 64 | u128::from(number(key, 9)))
+    }
+    /// The place that a key of `c` or `s` names.
+    pub fn place_of(key: &[u8]) -> Place {
+        let segment = key.get(25..29).and_then(|bytes| bytes.first_chunk()).copied();
+        Place {
+            drive: drive_of(key),
+            file: FileId(number(key, 17)),
+            segment: u32::from_be_bytes(segment.unwrap_or_default()),
+            column: super::Column(key.get(29).copied().unwrap_or_default()),
+        }
+    }
+}
+
+/// A value's bytes.
+pub fn encode(record: &impl Wire) -> Vec<u8> {
+    let mut bytes = vec![SCHEMA_VERSION];
+    record.put(&mut bytes);
+    bytes
+}
+
+/// A value from its bytes.
+pub fn decode<R: Wire>(key: &[u8], bytes: &[u8]) -> Result<R, KvError> {
+    let damaged = |what: String| KvError::Damaged { key: key.to_vec(), what };
+    match bytes.split_first() {
+        Some((&SCHEMA_VERSION, fields)) => R::from_bytes(fields).map_err(|error| damaged(error.to_string())),
+        Some((version, _)) => {
+            Err(damaged(format!("its version is {version}; this build reads {SCHEMA_VERSION}")))
+        }
+        None => Err(damaged("it is empty".to_owned())),
+    }
+}
+
+impl Tx {
+    /// The record under a key.
+    pub fn record<R: Wire>(&self, key: &[u8]) -> Result<Option<R>, KvError> {
+        self.get(key)?.map(|bytes| decode(key, &bytes)).transpose()
+    }
+
+    /// Sets a record.
+    pub fn set(&mut self, key: Vec<u8>, record: &impl Wire) {
+        self.put(key, encode(record));
+    }
+
+    /// Sets a key whose presence is all it says.
+    pub fn mark(&mut self, key: Vec<u8>) {
+        self.put(key, encode(&()));
+    }
+
+    /// The first `limit` records of a range of keys.
+    pub fn records<R: Wire>(
+        &self,
+        range: &(Vec<u8>, Vec<u8>),
+        limit: usize,
+    ) -> Result<Vec<(Vec<u8>, R)>, KvError> {
+        let rows = self.scan(&range.0, &range.1, limit)?;
+        rows.into_iter().map(|(key, bytes)| decode(&key, &bytes).map(|record| (key, record))).collect()
+    }
+
+    /// A number of the cluster; 0 if it was never set.
+    pub fn number(&self, word: &str) -> Result<u64, KvError> {
+        Ok(self.record(&key::meta(word))?.unwrap_or_default())
+    }
+
+    /// A number never given before, for a volume, a file or an object: from 1.
+    pub fn next_number(&mut self) -> Result<u64, KvError> {
+        let next = self.number("next")? + 1;
+        self.set(key::meta("next"), &next);
+        Ok(next)
+    }
+}
+
+impl InodeRecord {
+    /// Whether it has a name in a directory, or is a volume's root.
+    pub fn is_named(&self) -> bool {
+        self.kind == EntryKind::Directory || self.parent != FileId(0)
+    }
+
+    /// Whether the manager must not forget it: it has a lease, an open procedure, or no name.
+    pub fn needs_attention(&self) -> bool {
+        self.held || self.unfenced || !self.is_named()
+    }
+
+    /// Its places, drive by drive.
+    pub fn places(&self, file: FileId) -> impl Iterator<Item = Place> + '_ {
+        self.segments.iter().zip(0u32..).flat_map(move |(segment, index)| {
+            segment.drives.iter().zip(0u8..).map(move |(&drive, column)| Place {
+                drive,
+                file,
+                segment: index,
+                column: Column(column),
+            })
+        })
+    }
+}
+
+impl SegmentRecord {
+    /// Columns that can be read: in the set and not joining.
+    pub fn ready(&self) -> ColumnMask {
+        self.set.minus(self.joining)
+    }
+
+    /// The drive of a column.
+    pub fn drive(&self, column: Column) -> DriveId {
+        self.drives.get(column.index()).copied().unwrap_or_default()
+    }
+
+    /// All columns.
+    pub fn all(&self) -> ColumnMask {
+        ColumnMask::all(self.shape.k + self.shape.m)
+    }
+
+    /// The columns whose drives are chosen by `which`.
+    pub fn columns(&self, which: impl Fn(DriveId) -> bool) -> ColumnMask {
+        (0u8..).map(Column).zip(&self.drives).filter(|(_, drive)| which(**drive)).map(|(c, _)| c).collect()
+    }
+}

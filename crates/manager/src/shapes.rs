@@ -1,0 +1,137 @@
+//! Shapes of volumes and files from what was asked for, and drives for them. Pure.
+//!
+//! A volume made without a shape gets raid5 4+1 in units of 512 KiB, or with fewer than five drives the widest that fits:
+//! raid5 3+1 on four, raid5 2+1 on three, raid1 on two, raid0 on one.
+
+use braid_layout::placement::{Candidate, PlacementVersion, choose, choose_beside};
+use braid_layout::{DriveId, Scheme, Shape};
+use braid_wire::control::ShapeSpec;
+use braid_wire::{Reason, Refusal};
+
+/// The unit of a shape that names none.
+pub const UNIT_BYTES_DEFAULT: u32 = 512 << 10;
+
+/// The shape that was asked for; what it leaves open (`k` = 0, unit = 0) is as in `default`.
+pub fn from_spec(spec: &ShapeSpec, default: &ShapeSpec) -> Result<Shape, Refusal> {
+    let base = if spec.k == 0 { default } else { spec };
+    let unit_bytes = match (spec.unit_bytes, base.unit_bytes) {
+        (0, 0) => UNIT_BYTES_DEFAULT,
+        (0, of_default) => of_default,
+        (asked, _) => asked,
+    };
+    let wrong = |error: braid_layout::SchemeError| Refusal::new(Reason::BadScheme, error.to_string());
+    let scheme = Scheme::from_number(base.scheme).map_err(wrong)?;
+    Shape::new(scheme, base.k, base.m, unit_bytes).map_err(wrong)
+}
+
+/// The numbers of a shape.
+pub fn spec_of(shape: &Shape) -> ShapeSpec {
+    ShapeSpec { scheme: shape.scheme() as u8, k: shape.k(), m: shape.m(), unit_bytes: shape.unit_bytes() }
+}
+
+/// The shape of a volume that names none, on so many drives.
+pub fn default_spec(drives: usize) -> Result<ShapeSpec, Refusal> {
+    let (scheme, k, m) = match drives {
+        0 => return Err(Refusal::new(Reason::TooFewDrives, "no drive has joined yet: add one first")),
+        1 => (Scheme::Raid0, 1, 0),
+        2 => (Scheme::Raid1, 1, 1),
+        3 => (Scheme::Raid5, 2, 1),
+        4 => (Scheme::Raid5, 3, 1),
+        _ => (Scheme::Raid5, 4, 1),
+    };
+    Ok(ShapeSpec { scheme: scheme as u8, k, m, unit_bytes: UNIT_BYTES_DEFAULT })
+}
+
+/// Refuses a shape with more columns than there are drives.
+pub fn check_width(shape: &Shape, drives: usize) -> Result<(), Refusal> {
+    let width = usize::from(shape.width());
+    if width <= drives {
+        return Ok(());
+    }
+    let detail =
+        format!("{shape} needs {width} drives, and there are {drives}: add drives or use a narrower scheme");
+    Err(Refusal::new(Reason::TooFewDrives, detail))
+}
+
+/// Drives for a new file's columns: those that are up, and only if these are too few others that are away.
+pub fn drives_for(
+    seed: u64,
+    shape: &Shape,
+    up: &[Candidate],
+    away: &[Candidate],
+) -> Result<Vec<DriveId>, Refusal> {
+    check_width(shape, up.len() + away.len())?;
+    let width = shape.width();
+    let from_up = u8::try_from(up.len()).unwrap_or(u8::MAX).min(width);
+    let failed = |error: braid_layout::placement::PlacementError| {
+        Refusal::new(Reason::TooFewDrives, error.to_string())
+    };
+    let mut drives = choose(PlacementVersion::V1, seed, from_up, up).map_err(failed)?;
+    if from_up < width {
+        let more = choose_beside(PlacementVersion::V1, seed, up, width - from_up, away).map_err(failed)?;
+        drives.extend(more);
+    }
+    Ok(drives)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(ids: std::ops::Range<u128>) -> Vec<Candidate> {
+        ids.map(|id| Candidate { drive: DriveId(id), weight: 1, domain: vec![format!("host-{id}")] })
+            .collect()
+    }
+
+    #[test]
+    fn a_volume_without_a_shape_gets_the_widest_that_fits() {
+        let widths: Vec<_> = (1..8).map(|n| default_spec(n).map(|spec| (spec.k, spec.m)).unwrap()).collect();
+        assert_eq!(widths, [(1, 0), (1, 1), (2, 1), (3, 1), (4, 1), (4, 1), (4, 1)]);
+        assert_eq!(default_spec(0).unwrap_err().reason, Reason::TooFewDrives);
+        (1..8).for_each(|n| {
+            let spec = default_spec(n).unwrap();
+            check_width(&from_spec(&spec, &spec).unwrap(), n).unwrap();
+        });
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_the_default() {
+        let default = default_spec(5).unwrap();
+        let none = ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 };
+        assert_eq!(spec_of(&from_spec(&none, &default).unwrap()), default);
+        let unit = ShapeSpec { unit_bytes: 4096, ..none };
+        assert_eq!(spec_of(&from_spec(&unit, &default).unwrap()), ShapeSpec { unit_bytes: 4096, ..default });
+        for (scheme, k, m, unit_bytes) in
+            [(9, 4, 1, 0), (5, 1, 1, 0), (5, 4, 1, 5000), (5, 4, 1, 2048), (16, 64, 4, 0)]
+        {
+            let spec = ShapeSpec { scheme, k, m, unit_bytes };
+            assert_eq!(from_spec(&spec, &default).unwrap_err().reason, Reason::BadScheme, "{spec:?}");
+        }
+    }
+
+    #[test]
+    fn drives_that_are_away_are_the_last_resort() {
+        let shape = from_spec(&default_spec(5).unwrap(), &default_spec(5).unwrap()).unwrap();
+        for seed in 0..50 {
+            let drives = drives_for(seed, &shape, &candidates(0..5), &candidates(5..9)).unwrap();
+            assert!(drives.iter().all(|drive| drive.0 < 5));
+            let drives = drives_for(seed, &shape, &candidates(0..4), &candidates(4..9)).unwrap();
+            assert_eq!(drives.iter().filter(|drive| drive.0 < 4).count(), 4);
+            assert_eq!(drives.len(), 5);
+        }
+        let refusal = drives_for(1, &shape, &candidates(0..3), &candidates(3..4)).unwrap_err();
+        assert!(refusal.detail.contains("5 drives") && refusal.detail.contains("are 4"), "{refusal}");
+    }
+
+    #[test]
+    fn new_files_are_spread_evenly() {
+        let shape = Shape::new(Scheme::Raid5, 4, 1, 4096).unwrap();
+        let mut counts = [0u32; 12];
+        for seed in 0..2400 {
+            for drive in drives_for(seed, &shape, &candidates(0..12), &[]).unwrap() {
+                counts[usize::try_from(drive.0).unwrap()] += 1;
+            }
+        }
+        assert!(counts.iter().all(|&count| (850..1150).contains(&count)), "{counts:?}");
+    }
+}

@@ -1,0 +1,233 @@
+//! Starting and stopping: the directory, its lock, the tokens, the state, the first transaction.
+//!
+//! The directory holds `LOCK` (locked while a manager runs), `manager.redb` (the state), `client.token` and `join.token`. All
+//! but the lock are readable to their owner only.
+
+use std::fs::{self, File, OpenOptions};
+use std::future::Future;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use braid_layout::{ClusterId, FileId};
+use braid_transport::{Listener, TransportError};
+use braid_wire::Refusal;
+use braid_wire::capability::Key;
+use braid_wire::token::{Standing, Token};
+use rustix::fs::{FlockOperation, flock};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinSet;
+
+use crate::core::Core;
+use crate::drives::DriveTable;
+use crate::embedded::EmbeddedKv;
+use crate::kv::{Db, Kv, KvError};
+use crate::leases::Leases;
+use crate::members::has_untold;
+use crate::reach::Reach;
+use crate::schema::{ClusterRecord, DriveRecord, InodeRecord, key, table};
+use crate::serve::serve;
+use crate::sweep::{extend_time, sweep};
+use crate::time::{ManagerClock, boot_ms};
+
+/// How to run a manager.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where its state is kept; made if it is not there.
+    pub dir: PathBuf,
+    /// Where it listens: `host:port`; port 0 takes a free one.
+    pub listen: String,
+    /// Length of a drive's heartbeat lease, in milliseconds. A drive that dies is out of the way of writers after this;
+    /// shorter finds dead drives sooner and takes a drive out for a shorter pause. Heartbeats come at a quarter of it.
+    pub lease_ms: u32,
+    /// Length of a client's lease on a file, in milliseconds: how long a writer that died keeps others out.
+    pub client_lease_ms: u32,
+}
+
+/// A manager that serves.
+#[derive(Debug, Clone)]
+pub struct Ready {
+    /// Where it listens.
+    pub address: String,
+    /// What clients prove.
+    pub client_token: Token,
+    /// What drives prove to join.
+    pub join_token: Token,
+    /// The cluster.
+    pub cluster: ClusterId,
+}
+
+/// Why a manager cannot run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManagerError {
+    /// Another manager runs on the directory.
+    #[error("{0} is in use by another manager: stop it, or choose another directory")]
+    InUse(PathBuf),
+    /// A file of the directory could not be made, read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The state cannot be opened.
+    #[error(transparent)]
+    State(#[from] KvError),
+    /// The state cannot be brought up to a start.
+    #[error("cannot start: {0}")]
+    Start(Refusal),
+    /// It cannot listen.
+    #[error(transparent)]
+    Listen(#[from] TransportError),
+}
+
+impl Config {
+    /// A manager in this directory, on this address, with the default leases: 6 s for drives, 10 s for clients.
+    pub fn new(dir: impl Into<PathBuf>, listen: impl Into<String>) -> Config {
+        Config { dir: dir.into(), listen: listen.into(), lease_ms: 6000, client_lease_ms: 10_000 }
+    }
+}
+
+/// Runs a manager until `shutdown` is done. Says when it serves.
+pub async fn run(
+    config: Config,
+    ready: oneshot::Sender<Ready>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ManagerError> {
+    let dir = &config.dir;
+    fs::create_dir_all(dir).map_err(|source| ManagerError::File { path: dir.clone(), source })?;
+    let _lock = lock(dir)?;
+    // Before the state is touched: a port in use costs nothing.
+    let listener = Listener::bind(&config.listen).await?;
+    let path = dir.join("manager.redb");
+    let kv = tokio::task::spawn_blocking(move || EmbeddedKv::open(&path));
+    let kv = kv.await.map_err(|error| ManagerError::Start(failed(&error)))??;
+    let core = start(Arc::new(kv), &config).await.map_err(ManagerError::Start)?;
+    let told = Ready {
+        address: listener.local_address().to_string(),
+        client_token: token(&core.cluster, Standing::Client),
+        join_token: token(&core.cluster, Standing::Join),
+        cluster: core.cluster.cluster,
+    };
+    write_token(dir, "client.token", &told.client_token)?;
+    write_token(dir, "join.token", &told.join_token)?;
+    tracing::info!(address = %told.address, cluster = %told.cluster, term = core.term, "the manager serves");
+    let _ = ready.send(told);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(serve(Arc::clone(&core), listener));
+    tasks.spawn(sweep(Arc::clone(&core)));
+    shutdown.await;
+    tasks.shutdown().await;
+    tracing::info!("the manager has stopped");
+    Ok(())
+}
+
+/// Brings the state up to a new term, and the tables from it.
+pub async fn start(kv: Arc<dyn Kv>, config: &Config) -> Result<Arc<Core>, Refusal> {
+    let db = Db::new(kv);
+    let first = db.clone();
+    let opened = tokio::task::spawn_blocking(move || open_state(&first)).await;
+    let (cluster, term, clock) = opened.map_err(|error| failed(&error))??;
+    let started_ms = clock.now_ms();
+    let core = Arc::new(Core {
+        reach: Reach::new(cluster.cluster),
+        db,
+        cluster,
+        term,
+        client_lease_ms: config.client_lease_ms,
+        directory: config.dir.display().to_string(),
+        started_boot_ms: boot_ms(),
+        wake: Notify::new(),
+        bad_tokens: AtomicU64::new(0),
+        drives: Mutex::new(DriveTable::new(config.lease_ms, started_ms)),
+        leases: Mutex::new(Leases::new(config.client_lease_ms)),
+        files: Mutex::default(),
+        clock,
+    });
+    extend_time(&core).await?;
+    core.read(|core, tx| {
+        for (_, record) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
+            let untold = has_untold(tx, record.drive)?;
+            core.drives().insert(record, untold);
+        }
+        let (from, to) = key::all(table::ATTENTION);
+        for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
+            let file = FileId(key::number(&attention, 1));
+            let inode: Option<InodeRecord> = tx.record(&key::inode(file))?;
+            if let Some(inode) = inode.filter(|inode| inode.held) {
+                core.leases().grant(file, inode.lease, core.now_ms());
+            }
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(core)
+}
+
+fn open_state(db: &Db) -> Result<(ClusterRecord, u64, ManagerClock), Refusal> {
+    db.write(|tx| {
+        let clock = ManagerClock::begin(tx.number("time")?);
+        let term = tx.number("term")? + 1;
+        tx.set(key::meta("term"), &term);
+        let cluster = match tx.record(&key::meta("cluster"))? {
+            Some(cluster) => cluster,
+            None => {
+                let fresh = ClusterRecord {
+                    cluster: ClusterId(u128::from_le_bytes(random())),
+                    client_secret: Key::new(random()),
+                    join_secret: Key::new(random()),
+                    created_ms: clock.now_ms(),
+                };
+                tx.set(key::meta("cluster"), &fresh);
+                fresh
+            }
+        };
+        Ok((cluster, term, clock))
+    })
+}
+
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the system gives random bytes");
+    bytes
+}
+
+fn token(cluster: &ClusterRecord, standing: Standing) -> Token {
+    let secret = if standing == Standing::Client { &cluster.client_secret } else { &cluster.join_secret };
+    Token { standing, cluster: cluster.cluster, secret: secret.clone() }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal::new(braid_wire::Reason::Medium, error.to_string())
+}
+
+fn lock(dir: &Path) -> Result<File, ManagerError> {
+    let path = dir.join("LOCK");
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let file = opened.map_err(|source| ManagerError::File { path: path.clone(), source })?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(ManagerError::InUse(dir.to_owned())),
+        Err(error) => Err(ManagerError::File { path, source: error.into() }),
+    }
+}
+
+/// Writes a token's file whole or not at all.
+fn write_token(dir: &Path, name: &str, token: &Token) -> Result<(), ManagerError> {
+    let (path, text) = (dir.join(name), format!("{token}\n"));
+    if fs::read_to_string(&path).is_ok_and(|found| found == text) {
+        return Ok(());
+    }
+    let new = dir.join(format!("{name}.new"));
+    let write = || -> std::io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &path)
+    };
+    write().map_err(|source| ManagerError::File { path: path.clone(), source })
+}

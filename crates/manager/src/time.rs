@@ -1,0 +1,77 @@
+//! Manager time: milliseconds that never go back, also over restarts.
+//!
+//! The durable bound is always ahead of every time that was ever told. A new manager begins at the bound (or at the wall
+//! clock, if that is later, so that times in listings mean something to people), and counts on a clock that also runs while
+//! the machine sleeps. A wall clock that jumps moves nothing while the manager runs; one that is wrong at a start makes time
+//! leap ahead once, which ends leases and capabilities early, and they are asked for anew. Nothing rests on it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// How far the durable bound is set ahead, in milliseconds: a crash makes time leap ahead by at most this.
+pub const AHEAD_MS: u64 = 30_000;
+
+/// Tells manager time.
+pub struct ManagerClock {
+    begin_ms: u64,
+    boot_begin_ms: u64,
+    bound_ms: AtomicU64,
+}
+
+impl ManagerClock {
+    /// Begins at the durable bound (0 at the very first start). Call [`ManagerClock::extension`] and store it before any use.
+    pub fn begin(bound_ms: u64) -> ManagerClock {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(0);
+        let begin_ms = bound_ms.max(wall_ms);
+        ManagerClock { begin_ms, boot_begin_ms: boot_ms(), bound_ms: AtomicU64::new(begin_ms) }
+    }
+
+    /// Now. Never past the durable bound: if that could not be moved in time, time stands still at it.
+    pub fn now_ms(&self) -> u64 {
+        self.running_ms().min(self.bound_ms.load(Ordering::Acquire))
+    }
+
+    /// The bound to store next, if less than half of the distance is left.
+    pub fn extension(&self) -> Option<u64> {
+        let wanted = self.running_ms() + AHEAD_MS;
+        (self.bound_ms.load(Ordering::Acquire) < wanted - AHEAD_MS / 2).then_some(wanted)
+    }
+
+    /// The bound is durable.
+    pub fn extended(&self, bound_ms: u64) {
+        self.bound_ms.fetch_max(bound_ms, Ordering::AcqRel);
+    }
+
+    fn running_ms(&self) -> u64 {
+        self.begin_ms + boot_ms().saturating_sub(self.boot_begin_ms)
+    }
+}
+
+/// Milliseconds since the machine's boot, sleep included.
+pub fn boot_ms() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let (seconds, nanos) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
+    seconds * 1000 + nanos / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_begins_at_the_bound_and_stops_at_it() {
+        let far = u64::MAX / 4;
+        let clock = ManagerClock::begin(far);
+        assert_eq!(clock.now_ms(), far, "nothing past the bound before it is durable");
+        let bound = clock.extension().unwrap();
+        assert!(bound >= far + AHEAD_MS);
+        clock.extended(bound);
+        assert!(clock.now_ms() >= far && clock.now_ms() < bound);
+        assert_eq!(clock.extension(), None);
+        // A successor that knows only the bound is never behind.
+        assert!(ManagerClock::begin(bound).now_ms() >= bound);
+    }
+}

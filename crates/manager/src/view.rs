@@ -1,0 +1,115 @@
+//! Records as clients see them: rows for stat, open and status.
+
+use braid_layout::{ColumnMask, DriveId, FileId};
+use braid_wire::Refusal;
+use braid_wire::control::{Access, ColumnRow, DriveRow, DriveState, Grant, Opened, SegmentRow, StatRow};
+
+use crate::drives::{Drive, DriveTable};
+use crate::grants;
+use crate::inodes;
+use crate::kv::Tx;
+use crate::schema::{InodeRecord, PartitionRecord, SegmentRecord, key, table};
+
+/// Stat of a file or directory.
+pub fn stat(drives: &DriveTable, file: FileId, inode: &InodeRecord, now_ms: u64) -> StatRow {
+    StatRow {
+        volume: inode.volume,
+        kind: inode.kind,
+        file,
+        size: inode.size,
+        created_ms: inode.created_ms,
+        modified_ms: inode.modified_ms,
+        g: inode.g,
+        segments: inode.segments.iter().map(|segment| segment_row(drives, segment, now_ms)).collect(),
+    }
+}
+
+/// Epochs of the working keys of a file's columns, per segment; `None` where the drive has no partition yet.
+pub fn key_epochs(tx: &Tx, inode: &InodeRecord) -> Result<Vec<Vec<Option<u32>>>, Refusal> {
+    let epoch = |drive: &DriveId| -> Result<Option<u32>, Refusal> {
+        let record: Option<PartitionRecord> =
+            tx.record(&key::partition(table::PARTITION, *drive, inode.volume))?;
+        Ok(record.map(|record| record.key_epoch))
+    };
+    inode.segments.iter().map(|segment| segment.drives.iter().map(epoch).collect()).collect()
+}
+
+/// An open file. Columns in the set have grants (those that join, for writers only); columns of drives that were replaced
+/// have none.
+pub fn opened(
+    drives: &DriveTable,
+    (file, inode): (FileId, &InodeRecord),
+    epochs: &[Vec<Option<u32>>],
+    access: Access,
+    lease_ms: u32,
+    now_ms: u64,
+) -> Opened {
+    let expires_ms = now_ms + grants::CAPABILITY_MS;
+    let of_segment = |(index, segment): (u32, &SegmentRecord)| -> Vec<Option<Grant>> {
+        let row = segment_row(drives, segment, now_ms);
+        let granted = match access {
+            Access::Read => row.set.minus(row.joining),
+            Access::Write => row.set,
+        };
+        let grant = |column: braid_layout::Column| {
+            let master = &drives.drive(segment.drive(column))?.record.master;
+            let epoch = epochs.get(usize::try_from(index).ok()?)?.get(column.index()).copied().flatten();
+            let epoch = epoch.unwrap_or(grants::KEY_EPOCH_FIRST);
+            let at = (index, segment);
+            Some(grants::for_client(master, epoch, (file, inode), at, column, access, expires_ms))
+        };
+        segment.all().iter().map(|column| granted.contains(column).then(|| grant(column)).flatten()).collect()
+    };
+    Opened {
+        stat: stat(drives, file, inode, now_ms),
+        grants: (0u32..).zip(&inode.segments).map(of_segment).collect(),
+        lease: if access == Access::Write { inode.lease } else { Default::default() },
+        lease_ms,
+        expires_ms,
+        unclean: inode.unclean,
+    }
+}
+
+/// A drive for lists.
+pub fn drive_row(tx: &Tx, drives: &DriveTable, drive: &Drive, now_ms: u64) -> Result<DriveRow, Refusal> {
+    let record = &drive.record;
+    let counts = inodes::counts(tx, record.drive)?;
+    let state = drives.state(record.drive, now_ms);
+    Ok(DriveRow {
+        drive: record.drive,
+        name: record.name.clone(),
+        state,
+        address: record.address.clone(),
+        host: record.host.clone(),
+        rack: record.rack.clone(),
+        directory: record.directory.clone(),
+        pid: drive.pid,
+        capacity_bytes: record.capacity_bytes,
+        used_bytes: drive.used_bytes,
+        live_bytes: drive.live_bytes,
+        silent_ms: drive.silent_ms(now_ms),
+        components: counts.components,
+        stale: if state == DriveState::Replaced { counts.components } else { counts.stale },
+    })
+}
+
+/// A segment with its drives' states. Columns of replaced drives are not in the set, whatever the record says: their drives
+/// serve nothing any more.
+fn segment_row(drives: &DriveTable, segment: &SegmentRecord, now_ms: u64) -> SegmentRow {
+    let column = |drive: &DriveId| ColumnRow {
+        drive: *drive,
+        drive_name: drives.name(*drive),
+        object: segment.object,
+        address: drives.drive(*drive).map(|known| known.record.address.clone()).unwrap_or_default(),
+        state: drives.state(*drive, now_ms),
+    };
+    let replaced: ColumnMask = segment.columns(|drive| drives.state(drive, now_ms) == DriveState::Replaced);
+    SegmentRow {
+        start: segment.start,
+        end: segment.end,
+        shape: segment.shape.clone(),
+        set: segment.set.minus(replaced),
+        joining: segment.joining.minus(replaced),
+        columns: segment.drives.iter().map(column).collect(),
+    }
+}
