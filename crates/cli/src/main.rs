@@ -1,1 +1,121 @@
-fn main() {}
+//! The `braid` binary: arguments in, exit code out. Each command is a module; what they share is how they fail ([`exit`]),
+//! how they report ([`report`]) and how they find their cluster ([`cluster_dir`], [`connect`]).
+
+mod args;
+mod bring_up;
+mod causes;
+mod check;
+mod cluster_dir;
+mod connect;
+mod copy;
+mod demo;
+mod down;
+mod drive_cmd;
+mod exit;
+mod interrupt;
+mod list;
+mod local;
+mod names;
+mod namespace;
+mod plan_cmd;
+mod process;
+mod rate;
+mod report;
+mod serve;
+mod size;
+mod stat;
+mod status;
+mod time;
+mod up;
+mod volume;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use args::{Cli, Command, Drive, Manager};
+use exit::{Doing, Exit, Failure};
+use interrupt::Interrupts;
+use report::Report;
+
+/// How long work on other threads may take to notice that the program ends.
+const LINGER: Duration = Duration::from_millis(200);
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(&cli.command);
+    let ended =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().doing(|| "start".into()).and_then(
+            |runtime| {
+                let ended = runtime.block_on(run(cli));
+                runtime.shutdown_timeout(LINGER);
+                ended
+            },
+        );
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if failure.exit != Exit::Ok {
+                eprintln!("braid: {failure}");
+            }
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+/// Runs the command, or ends it at the first signal. Servers and `up` end in their own way.
+async fn run(cli: Cli) -> Result<(), Failure> {
+    let (cluster, report) = (cli.cluster.as_deref(), Report { json: cli.json });
+    match cli.command {
+        Command::Up(up) => return up::run(up, cluster, report).await,
+        Command::Manager(Manager::Serve(serve)) => return serve::manager(serve).await,
+        Command::Drive(Drive::Serve(serve)) => return serve::drive(*serve).await,
+        _ => {}
+    }
+    let mut interrupts = Interrupts::new()?;
+    // Dropping a command undoes what it has begun: children are stopped, temporary files removed, nothing is linked.
+    tokio::select! {
+        ended = command(cli.command, cluster, report) => ended,
+        () = interrupts.next() => Err(Interrupts::failure()),
+    }
+}
+
+async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    match command {
+        Command::Up(up) => up::run(up, cluster, report).await,
+        Command::Manager(Manager::Serve(serve)) => serve::manager(serve).await,
+        Command::Down(down) => down::run(down, cluster, report).await,
+        Command::Status => status::run(cluster, report).await,
+        Command::Df => status::df(cluster, report).await,
+        Command::Cp(cp) => copy::run(cp, cluster, report).await,
+        Command::Cat(cat) => copy::cat(cat, cluster).await,
+        Command::Ls(ls) => list::run(ls, cluster, report).await,
+        Command::Rm(rm) => namespace::rm(rm, cluster).await,
+        Command::Mv(mv) => namespace::mv(mv, cluster).await,
+        Command::Mkdir(mkdir) => namespace::mkdir(mkdir, cluster).await,
+        Command::Stat(stat) => stat::run(stat, cluster, report).await,
+        Command::Volume(volume) => volume::run(volume, cluster, report).await,
+        Command::Plan(plan) => plan_cmd::run(plan, cluster, report).await,
+        Command::Check(check) => check::run(check, cluster, report).await,
+        Command::Drive(drive) => drive_cmd::run(drive, cluster, report).await,
+        Command::Rebuild(rebuild) => drive_cmd::rebuild(rebuild, cluster, report).await,
+        Command::Demo(demo) => demo::run(demo, report).await,
+        Command::DemoPeer => demo::bound::peer(),
+    }
+}
+
+/// Servers log what they do; other commands only what needs a look, so that one line of error stays one line.
+fn log_to_stderr(command: &Command) {
+    let serves = matches!(command, Command::Manager(_) | Command::Drive(Drive::Serve(_)));
+    let default = if serves { "info" } else { "off" };
+    let filter = EnvFilter::try_from_env("BRAID_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+}

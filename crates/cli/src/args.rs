@@ -1,0 +1,414 @@
+//! The command line: every flag defined once, with its help and its parser. What cannot be right is refused here, before
+//! anything is touched.
+
+use std::ffi::OsString;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::{exit, size};
+
+/// Striped, redundant storage over ordinary machines.
+#[derive(Debug, Parser)]
+#[command(name = "braid", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_long_help = format!("{EXAMPLES}\n{}", exit::help()))]
+#[command(after_help = "Exit codes and examples: braid --help")]
+pub(crate) struct Cli {
+    /// The cluster: a directory made by `braid up`, or a cluster.toml file [default: the `up` default directory]
+    #[arg(long, global = true, env = "BRAID_CLUSTER", value_name = "DIR")]
+    pub(crate) cluster: Option<PathBuf>,
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  braid demo                                   see all of it work, in a temporary place
+  braid up --detach --dir /srv/braid           a lasting cluster on this machine: six drives, volume main
+  export BRAID_CLUSTER=/srv/braid
+  braid cp movie.mkv braid://main/movie.mkv
+  tar c src | braid cp - braid://main/src.tar
+  braid ls -l braid://main
+  braid stat braid://main/movie.mkv            its layout, component by component
+  braid plan read braid://main/movie.mkv 0..4M --down drive-2
+  braid down --dir /srv/braid
+";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start a cluster on this machine: a manager and some drives, each a process of its own
+    #[command(
+        after_help = "Without --detach it stays in the foreground, restarts what dies, and Ctrl-C stops all of it.\n\
+        Started again on the same directory, the cluster has its data, and what does not run is started.\n\nExamples:\n  \
+        braid up\n  braid up --detach --dir /srv/braid --drives 8"
+    )]
+    Up(Up),
+    /// Stop the cluster that `braid up` started in a directory
+    Down(Down),
+    /// Show the manager, the drives and their states
+    Status,
+    /// Show space: capacity and use of each drive, files of each volume
+    Df,
+    /// Copy files to, from and between volumes; `-` is standard input or output
+    #[command(
+        after_help = "A target appears whole or not at all: an error or Ctrl-C leaves nothing under its name and an existing\n\
+        target as it was. Only bytes are copied: no owner, mode or times. Names need not be UTF-8.\n\nExamples:\n  \
+        braid cp a.bin braid://main/a.bin\n  braid cp -r src braid://main/backup/\n  braid cp braid://main/a.bin .\n  \
+        braid cp braid://main/a.bin - | sha256sum\n  tar c src | braid cp - braid://main/src.tar"
+    )]
+    Cp(Cp),
+    /// Write files to standard output
+    #[command(after_help = "Example:\n  braid cat braid://main/notes.txt | less")]
+    Cat(Cat),
+    /// List directories
+    #[command(after_help = "Examples:\n  braid ls braid://main\n  braid ls -lR braid://main/photos")]
+    Ls(Ls),
+    /// Remove files, and directories with -r
+    #[command(after_help = "Example:\n  braid rm -r braid://main/old")]
+    Rm(Rm),
+    /// Rename a file or directory within its volume
+    #[command(
+        after_help = "Examples:\n  braid mv braid://main/a braid://main/b\n  braid mv braid://main/a braid://main/directory/"
+    )]
+    Mv(Mv),
+    /// Make directories
+    #[command(after_help = "Example:\n  braid mkdir -p braid://main/photos/2026")]
+    Mkdir(Mkdir),
+    /// Show what a name stands for: size, layout, components
+    #[command(after_help = "Example:\n  braid stat braid://main/a.bin")]
+    Stat(Stat),
+    /// Make, list and remove volumes
+    #[command(subcommand)]
+    Volume(Volume),
+    /// Print the plan set of a read or write: which drive does what, and in which order
+    #[command(after_help = "Examples:\n  braid plan read braid://main/a.bin 0..1M\n  \
+        braid plan write braid://main/a.bin 4K+128K --down drive-2")]
+    Plan(Plan),
+    /// Read every unit and its parity, and say what does not match
+    #[command(after_help = "Examples:\n  braid check braid://main/a.bin\n  braid check --all braid://main")]
+    Check(Check),
+    /// Serve, add, list and replace drives
+    #[command(subcommand)]
+    Drive(Drive),
+    /// Bring the columns on a drive up to date, after it was replaced or was away
+    #[command(after_help = "Example:\n  braid rebuild drive-7")]
+    Rebuild(Rebuild),
+    /// Serve a manager
+    #[command(subcommand)]
+    Manager(Manager),
+    /// Show all of it work: files in and out, a drive killed, degraded, rebuilt; every copy compared
+    #[command(
+        after_help = "Six drives and a manager as processes, raid5 4+1 with a unit of 512K. Every step prints its rate and the\n\
+        ratio to the bound: a bare socket copy of the same bytes between as many processes, measured in the same run.\n\
+        Exit 0 only if every comparison held.\n\nExamples:\n  braid demo\n  braid demo --dir /dev/shm movie.mkv\n  braid demo --json"
+    )]
+    Demo(Demo),
+    /// One end of a bare socket copy; `braid demo` measures its bound with these
+    #[command(hide = true)]
+    DemoPeer,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// Where the cluster lives [default: --cluster, or ~/.local/share/braid]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// How many drives; more than there are adds some [default: 6 for a new cluster]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) drives: Option<u16>,
+    /// Leave it running and return once all of it serves
+    #[arg(long)]
+    pub(crate) detach: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Down {
+    /// The cluster's directory [default: --cluster, or ~/.local/share/braid]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cp {
+    /// Copy directories and what is in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// No progress, no summary
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// What to copy: local paths, braid://VOLUME/PATH, or - for standard input
+    #[arg(required = true, value_name = "SOURCE")]
+    pub(crate) sources: Vec<OsString>,
+    /// Where to: a name, a directory, or - for standard output
+    #[arg(required = true, value_name = "TARGET")]
+    pub(crate) target: OsString,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cat {
+    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
+    pub(crate) names: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// With size and time of the last change
+    #[arg(short)]
+    pub(crate) long: bool,
+    /// With all directories below
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
+    pub(crate) names: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rm {
+    /// Remove directories and what is in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// What is not there is no error
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
+    pub(crate) names: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Mv {
+    #[arg(value_name = "FROM")]
+    pub(crate) from: OsString,
+    /// The new name; with a slash at its end, or an existing directory: into it
+    #[arg(value_name = "TO")]
+    pub(crate) to: OsString,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Mkdir {
+    /// Make the directories above it too; no error if it is there
+    #[arg(short, long)]
+    pub(crate) parents: bool,
+    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
+    pub(crate) names: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Stat {
+    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
+    pub(crate) names: Vec<OsString>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Volume {
+    /// Make a volume
+    #[command(after_help = "Examples:\n  braid volume create media --scheme raid5 --width 5 --unit 512K\n  \
+        braid volume create safe --scheme 'rs(4,2)' --unit 1M")]
+    Create(VolumeCreate),
+    /// List the volumes
+    Ls,
+    /// Remove a volume that holds no files
+    Rm {
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VolumeCreate {
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// raid0, raid1, raid4, raid5 or rs(k,m)
+    #[arg(long, default_value = "raid5")]
+    pub(crate) scheme: String,
+    /// Columns, parity included [default: 2 for raid1, k+m for rs, or else as many as there are drives, up to 5]
+    #[arg(long, value_name = "COLUMNS")]
+    pub(crate) width: Option<u16>,
+    /// Bytes of a unit, a power of two from 4K to 64M
+    #[arg(long, default_value = "512K", value_parser = size::parse, value_name = "SIZE")]
+    pub(crate) unit: u64,
+    /// Most bytes the volume may hold; 0 for no limit
+    #[arg(long, default_value = "0", value_parser = size::parse, value_name = "SIZE")]
+    pub(crate) quota: u64,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Plan {
+    #[arg(value_enum)]
+    pub(crate) direction: Direction,
+    #[arg(value_name = "braid://VOLUME/PATH")]
+    pub(crate) name: OsString,
+    /// FROM..TO or FROM+LENGTH, such as 0..1M or 4K+128K
+    #[arg(value_parser = size::parse_range)]
+    pub(crate) range: Range<u64>,
+    /// Plan as if this drive were away; may be repeated
+    #[arg(long, value_name = "DRIVE")]
+    pub(crate) down: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Everything below the directories or volumes named
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
+    pub(crate) names: Vec<OsString>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Drive {
+    /// Serve a drive in the foreground, until SIGTERM or Ctrl-C
+    #[command(
+        after_help = "The first start needs the join token that the manager wrote; later ones need only the directory.\n\nExample:\n  \
+        braid drive serve --dir /disk1/braid --manager host-a:7400 --token-file join.token --listen 0.0.0.0:7401 \\\n      \
+        --advertise host-b:7401 --name b1"
+    )]
+    Serve(Box<DriveServe>),
+    /// Add one more drive to the cluster that `braid up --detach` started here
+    Add {
+        /// Its name [default: the next drive-N]
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// List the drives
+    Ls,
+    /// Give all columns of OLD to NEW; then `braid rebuild NEW`
+    Replace {
+        #[arg(value_name = "OLD")]
+        old: String,
+        #[arg(value_name = "NEW")]
+        new: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DriveServe {
+    /// Where the drive keeps its objects
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The manager's address; needed at the first start, and when it has moved
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) manager: Option<String>,
+    /// The join token; needed at the first start only
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "BRAID_JOIN_TOKEN",
+        hide_env_values = true,
+        conflicts_with = "token_file"
+    )]
+    pub(crate) token: Option<String>,
+    /// A file that holds the join token
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Where to listen; port 0 takes any free one
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
+    pub(crate) listen: String,
+    /// What clients connect to, if it is not what the drive listens on
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) advertise: Option<String>,
+    /// The drive's name [default: the directory's]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// The machine it is on; a file's columns go to different hosts where they can [default: this host's name]
+    #[arg(long)]
+    pub(crate) host: Option<String>,
+    /// The rack it is in
+    #[arg(long, default_value = "")]
+    pub(crate) rack: String,
+    /// Most bytes it may hold [default: what the file system has]
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    pub(crate) capacity: Option<u64>,
+    #[command(flatten)]
+    pub(crate) supervised: Supervised,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Manager {
+    /// Serve a manager in the foreground, until SIGTERM or Ctrl-C
+    #[command(
+        after_help = "It writes its tokens and a cluster.toml for clients into its directory: give cluster.toml to those who read\n\
+        and write files, and join.token to machines that add drives.\n\nExample:\n  \
+        braid manager serve --dir /var/lib/braid --listen 0.0.0.0:7400 --advertise host-a:7400"
+    )]
+    Serve(ManagerServe),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManagerServe {
+    /// Where the manager keeps its state
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Where to listen; port 0 takes any free one
+    #[arg(long, default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
+    pub(crate) listen: String,
+    /// What clients connect to, if it is not what the manager listens on
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) advertise: Option<String>,
+    #[command(flatten)]
+    pub(crate) supervised: Supervised,
+}
+
+/// How a parent watches over a server.
+#[derive(Debug, Args)]
+pub(crate) struct Supervised {
+    /// Write process id and address here once it serves
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pid_file: Option<PathBuf>,
+    /// Stop when standard input ends: a parent that dies, however it dies, takes the server along
+    #[arg(long, hide = true)]
+    pub(crate) lifeline: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rebuild {
+    #[arg(value_name = "DRIVE")]
+    pub(crate) drive: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Files to use [default: a few hundred MB of libraries found on this machine]
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Where to put the demo's temporary directory, such as /dev/shm [default: the system's]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Leave the demo's directory in place at the end
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_and_ranges_are_checked_before_anything_runs() {
+        for line in [
+            "braid volume create v --unit 512Q",
+            "braid plan read braid://main/a 9..3",
+            "braid up --drives 0",
+            "braid cp onlyone",
+            "braid frobnicate",
+        ] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The one table from the libraries' errors to exit codes and hints.
+
+use braid_client::{Error, Kind, NameError};
+use braid_drive::DriveError;
+use braid_layout::SchemeError;
+use braid_manager::ManagerError;
+use braid_transport::TransportError;
+use braid_wire::Reason;
+
+use crate::exit::{Cause, Exit, Failure};
+
+impl From<Error> for Cause {
+    fn from(error: Error) -> Cause {
+        let exit = exit_of(&error);
+        Cause::new(exit, error.to_string(), hint(&error))
+    }
+}
+
+impl From<Error> for Failure {
+    /// The client's errors name what they are about, so nothing need be added.
+    fn from(error: Error) -> Failure {
+        let hint = hint(&error);
+        Failure::new(exit_of(&error), "", error.to_string()).remedy(hint)
+    }
+}
+
+impl From<NameError> for Cause {
+    fn from(error: NameError) -> Cause {
+        Cause::new(Exit::Usage, error.to_string(), "")
+    }
+}
+
+impl From<SchemeError> for Cause {
+    fn from(error: SchemeError) -> Cause {
+        Cause::new(Exit::Usage, error.to_string(), "")
+    }
+}
+
+impl From<DriveError> for Cause {
+    fn from(error: DriveError) -> Cause {
+        let exit = match &error {
+            DriveError::InUse(_) => Exit::Busy,
+            DriveError::OtherCluster { .. } | DriveError::NotAJoinToken => Exit::NotAllowed,
+            DriveError::NoToken(_) | DriveError::NoManager => Exit::Usage,
+            DriveError::Join(source) => match server_exit(source) {
+                Exit::Failed => Exit::NoCluster,
+                exit => exit,
+            },
+            DriveError::Transport(source) => server_exit(source),
+            _ => Exit::Failed,
+        };
+        Cause::new(exit, error.to_string(), "")
+    }
+}
+
+impl From<ManagerError> for Cause {
+    fn from(error: ManagerError) -> Cause {
+        let exit = match &error {
+            _ => Exit::Failed,
+        };
+        Cause::new(exit, error.to_string(), "")
+    }
+}
+
+/// The code of a server's trouble with its connections.
+fn server_exit(error: &TransportError) -> Exit {
+    match error {
+        TransportError::InUse { .. } => Exit::PortInUse,
+        TransportError::Bind { .. } => Exit::Usage,
+        TransportError::Forged { .. } | TransportError::WrongPeer { .. } | TransportError::Refusal(_) => {
+            Exit::NotAllowed
+        }
+        TransportError::Timeout { .. } => Exit::Timeout,
+        _ => Exit::Failed,
+    }
+}
+
+/// The code of a client's error.
+fn exit_of(error: &Error) -> Exit {
+    match (error, error.reason()) {
+        (Error::TooManyAway { .. }, _) | (_, Some(Reason::TooFewDrives | Reason::TooManyAway)) => {
+            Exit::DrivesAway
+        }
+        (Error::TimedOut { .. }, _) => Exit::Timeout,
+        _ => match error.kind() {
+            Kind::Usage => Exit::Usage,
+            Kind::NotFound => Exit::NotFound,
+            Kind::Exists | Kind::WrongKind => Exit::Conflict,
+            Kind::Permission => Exit::NotAllowed,
+            Kind::Busy => Exit::Busy,
+            Kind::NoSpace => Exit::NoSpace,
+            Kind::Unavailable => Exit::NoCluster,
+            Kind::Corrupt => Exit::Mismatch,
+            _ => Exit::Failed,
+        },
+    }
+}
+
+/// What to type, where the library's remedy can be a command.
+fn hint(error: &Error) -> &'static str {
+    match error.reason() {
+        Some(Reason::NoVolume) => "see `braid volume ls`",
+        Some(Reason::NoDrive) => "see `braid drive ls`",
+        Some(Reason::NotEmpty) => "remove what is in it first, or use rm -r",
+        Some(Reason::BadToken) => "check the token in cluster.toml: it must be the manager's client.token",
+        Some(Reason::TooFewDrives | Reason::TooManyAway) => "see `braid status`",
+        Some(Reason::Full) => "see `braid df`",
+        _ => "",
+    }
+}

@@ -1,0 +1,244 @@
+//! The directory of a cluster on this machine.
+//!
+//! | path | what |
+//! |---|---|
+//! | `cluster.toml` | the manager's address, a client token, the drives' names; mode 0600, replaced by rename |
+//! | `LOCK` | held (flock) by `braid up` while it starts things and, in the foreground, for as long as it runs |
+//! | `manager/` | the manager's state and tokens |
+//! | `drive-N/` | one drive's store each |
+//! | `logs/NAME.log` | what each process says on standard error |
+//! | `pids/NAME` | process id, start time and address of each process, once it serves |
+//!
+//! `cluster.toml` alone is all that a client on another machine needs.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Doing, Exit, Failure};
+
+/// The name of the file that says how to reach a cluster.
+pub(crate) const CLUSTER_FILE: &str = "cluster.toml";
+
+/// How to reach a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClusterFile {
+    /// The manager's `HOST:PORT`.
+    pub(crate) manager: String,
+    /// A client token.
+    pub(crate) token: String,
+    /// Drives that `braid up` runs, by name; empty for a cluster run otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) drives: Vec<String>,
+}
+
+/// A cluster's directory.
+#[derive(Debug, Clone)]
+pub(crate) struct ClusterDir {
+    root: PathBuf,
+}
+
+/// Keeps a second `braid up` out for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct DirLock {
+    _file: File,
+}
+
+impl ClusterDir {
+    /// The directory asked for: `--dir`, else `--cluster` or BRAID_CLUSTER, else the user's own.
+    pub(crate) fn choose(dir: Option<&Path>, cluster: Option<&Path>) -> Result<ClusterDir, Failure> {
+        let chosen = dir.or(cluster).map(Path::to_path_buf).or_else(default_dir).ok_or_else(|| {
+            Failure::usage("find the cluster", "HOME is not set")
+                .remedy("use --cluster DIR or set BRAID_CLUSTER")
+        })?;
+        // Absolute, so that what the children and the status say does not depend on where they were started.
+        let root = std::path::absolute(&chosen).doing(|| format!("find {}", chosen.display()))?;
+        Ok(ClusterDir { root })
+    }
+
+    /// At this path.
+    pub(crate) fn at(root: PathBuf) -> ClusterDir {
+        ClusterDir { root }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn manager(&self) -> PathBuf {
+        self.root.join("manager")
+    }
+
+    pub(crate) fn drive(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        self.root.join("logs").join(format!("{name}.log"))
+    }
+
+    pub(crate) fn pid(&self, name: &str) -> PathBuf {
+        self.root.join("pids").join(name)
+    }
+
+    /// Makes what is missing. A directory that holds other things is refused.
+    pub(crate) fn prepare(&self) -> Result<(), Failure> {
+        let what = || format!("use {} for a cluster", self.root.display());
+        if self.root.exists() && !self.root.join("manager").exists() && !self.root.join(CLUSTER_FILE).exists()
+        {
+            let strange = fs::read_dir(&self.root)
+                .doing(what)?
+                .filter_map(Result::ok)
+                .find(|entry| !matches!(entry.file_name().to_str(), Some("LOCK" | "logs" | "pids")));
+            if let Some(entry) = strange {
+                return Err(Failure::new(
+                    Exit::Conflict,
+                    what(),
+                    format!("it holds {} and no cluster", entry.path().display()),
+                )
+                .remedy("choose an empty or new directory"));
+            }
+        }
+        for dir in [self.root.clone(), self.root.join("logs"), self.root.join("pids")] {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&dir)
+                .doing(|| format!("make {}", dir.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the directory for this process.
+    pub(crate) fn lock(&self) -> Result<DirLock, Failure> {
+        let path = self.root.join("LOCK");
+        let what = || format!("take {}", self.root.display());
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .doing(what)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = file.read_to_string(&mut holder);
+                return Err(Failure::new(
+                    Exit::Busy,
+                    what(),
+                    format!("another `braid up` has it (process {})", holder.trim()),
+                )
+                .remedy("two clusters cannot share a directory: stop that one or choose another --dir"));
+            }
+            Err(TryLockError::Error(error)) => return Err(error).doing(what),
+        }
+        let write = |file: &mut File| {
+            file.set_len(0)?;
+            writeln!(file, "{}", std::process::id())
+        };
+        write(&mut file).doing(what)?;
+        Ok(DirLock { _file: file })
+    }
+
+    /// Reads `cluster.toml`; `None` if there is none.
+    pub(crate) fn read(&self) -> Result<Option<ClusterFile>, Failure> {
+        let path = if self.root.is_file() { self.root.clone() } else { self.root.join(CLUSTER_FILE) };
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error).doing(|| format!("read {}", path.display())),
+        };
+        toml::from_str(&text).map(Some).map_err(|error| {
+            Failure::new(Exit::Failed, format!("read {}", path.display()), error.message())
+                .remedy("it needs manager = \"HOST:PORT\" and token = \"braid-client-...\"")
+        })
+    }
+
+    /// Replaces `cluster.toml`.
+    pub(crate) fn write(&self, cluster: &ClusterFile) -> Result<(), Failure> {
+        write_cluster_file(&self.root.join(CLUSTER_FILE), cluster)
+    }
+}
+
+/// Replaces the file at `path` by one that holds `cluster`; mode 0600, whole or not at all.
+pub(crate) fn write_cluster_file(path: &Path, cluster: &ClusterFile) -> Result<(), Failure> {
+    let what = || format!("write {}", path.display());
+    let text = toml::to_string(cluster).map_err(io::Error::other).doing(what)?;
+    replace_file(path, text.as_bytes()).doing(what)
+}
+
+/// Writes a file beside its place, mode 0600, and renames it there.
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let beside = path.with_extension(format!("new.{}", std::process::id()));
+    let write = || {
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    write().inspect_err(|_| {
+        let _ = fs::remove_file(&beside);
+    })
+}
+
+/// Where `braid up` puts a cluster when nobody says where.
+fn default_dir() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("XDG_DATA_HOME")
+        .or_else(|| set("HOME").map(|home| home.join(".local/share")))
+        .map(|data| data.join("braid"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn fresh() -> (tempfile::TempDir, ClusterDir) {
+        let temporary = tempfile::tempdir().expect("a temporary directory");
+        let dir = ClusterDir::at(temporary.path().join("c"));
+        (temporary, dir)
+    }
+
+    #[test]
+    fn the_cluster_file_comes_back_and_is_private() {
+        let (_temporary, dir) = fresh();
+        dir.prepare().expect("prepared");
+        assert_eq!(dir.read().expect("read"), None);
+        let cluster =
+            ClusterFile { manager: "127.0.0.1:1".into(), token: "t".into(), drives: vec!["drive-1".into()] };
+        dir.write(&cluster).expect("written");
+        assert_eq!(dir.read().expect("read"), Some(cluster));
+        let mode = fs::metadata(dir.root().join(CLUSTER_FILE)).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn one_at_a_time() {
+        let (_temporary, dir) = fresh();
+        dir.prepare().expect("prepared");
+        let held = dir.lock().expect("free");
+        let failure = dir.lock().expect_err("taken");
+        assert_eq!(failure.exit, Exit::Busy);
+        assert!(failure.to_string().contains(&std::process::id().to_string()), "{failure}");
+        drop(held);
+        dir.lock().expect("free again");
+    }
+
+    #[test]
+    fn a_directory_of_other_things_is_refused() {
+        let (_temporary, dir) = fresh();
+        fs::create_dir_all(dir.root().join("photos")).expect("made");
+        assert_eq!(dir.prepare().expect_err("strange").exit, Exit::Conflict);
+    }
+}

@@ -1,0 +1,50 @@
+//! From `--cluster` to a client: finds the cluster file and reads its token.
+
+use std::path::Path;
+use std::time::Duration;
+
+use braid_client::{Client, Config};
+use braid_wire::token::{BadToken, Token};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::cluster_dir::{ClusterDir, ClusterFile};
+use crate::exit::{Exit, Failure};
+
+/// How long a manager may take to accept the first connection. A command begun while no manager runs fails at once; one
+/// under way waits for the manager's return with the client's own, longer patience.
+const FIRST_CONNECT: Duration = Duration::from_secs(3);
+
+/// The client for the cluster that the command line or the environment names.
+pub(crate) async fn cluster(path: Option<&Path>) -> Result<Client, Failure> {
+    let dir = ClusterDir::choose(None, path)?;
+    match dir.read()? {
+        Some(cluster) => connect(&cluster).await,
+        None => Err(Failure::new(
+            Exit::NoCluster,
+            format!("find a cluster in {}", dir.root().display()),
+            "there is none",
+        )
+        .remedy("start one with `braid up --detach`, or name one with --cluster DIR or BRAID_CLUSTER")),
+    }
+}
+
+/// A client for this cluster.
+pub(crate) async fn connect(cluster: &ClusterFile) -> Result<Client, Failure> {
+    let token: Token = cluster.token.parse().map_err(|error: BadToken| {
+        Failure::new(Exit::NotAllowed, "read the cluster's token", error.to_string())
+    })?;
+    let nobody = |why: String| {
+        Failure::new(Exit::NoCluster, format!("connect to the manager at {}", cluster.manager), why)
+            .remedy("is it running? `braid up --detach` starts what does not run")
+    };
+    match timeout(FIRST_CONNECT, TcpStream::connect(&cluster.manager)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            return Err(nobody("nothing listens there".into()));
+        }
+        Ok(Err(error)) => return Err(nobody(error.to_string())),
+        Err(_) => return Err(nobody(format!("no answer in {} s", FIRST_CONNECT.as_secs()))),
+    }
+    Client::connect(Config::new(cluster.manager.clone(), token)).await.map_err(Failure::from)
+}

@@ -1,0 +1,93 @@
+//! Targets that appear whole or not at all.
+//!
+//! A local target is a hidden sibling until it is renamed; a remote one is a file without a name until it is linked. Dropped
+//! before that, the sibling is removed and the manager frees the file when its lease ends.
+
+use std::ffi::OsString;
+use std::fs::{self, File as LocalFile, OpenOptions};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use braid_client::{Client, File as RemoteFile, Name, Replace};
+
+use crate::exit::{Doing, Failure};
+use crate::names::show_remote;
+
+/// A local file that is not yet under its name.
+pub(crate) struct Sibling {
+    path: PathBuf,
+    target: PathBuf,
+    /// Cleared by the rename.
+    armed: bool,
+}
+
+impl Sibling {
+    /// Makes it beside `target`, and opens it.
+    pub(crate) fn create(target: &Path) -> Result<(Sibling, LocalFile), Failure> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        // A link's target is what is replaced, as with cp.
+        let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = OsString::from(format!(".braid-{}-{number}.part", std::process::id()));
+        let path = target.with_file_name(name);
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .doing(|| format!("write {}", target.display()))?;
+        Ok((Sibling { path, target, armed: true }, file))
+    }
+
+    /// Puts it under its name.
+    pub(crate) fn commit(mut self) -> Result<(), Failure> {
+        fs::rename(&self.path, &self.target).doing(|| format!("write {}", self.target.display()))?;
+        self.armed = false;
+        Ok(())
+    }
+}
+
+impl Drop for Sibling {
+    fn drop(&mut self) {
+        if self.armed {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether a local path is something that cannot be replaced by a rename, such as a device or a named pipe.
+pub(crate) fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
+}
+
+/// Standard input or output as a file, without the library's buffer.
+pub(crate) fn pipe_file(stream: &impl AsFd) -> Result<LocalFile, Failure> {
+    let fd = stream.as_fd().try_clone_to_owned().doing(|| "use standard input and output".into())?;
+    Ok(LocalFile::from(fd))
+}
+
+/// A remote file that is not yet under its name.
+pub(crate) struct Unnamed {
+    pub(crate) file: Arc<RemoteFile>,
+    pub(crate) name: Name,
+}
+
+impl Unnamed {
+    /// Makes it in the volume of `name`, with the volume's shape.
+    pub(crate) async fn create(client: &Client, name: Name) -> Result<Unnamed, Failure> {
+        let file = client.create_unnamed(name.volume(), None).await?;
+        Ok(Unnamed { file: Arc::new(file), name })
+    }
+
+    /// Puts it under its name with its size, atomically, in the place of a file that may be there.
+    pub(crate) async fn commit(self) -> Result<(), Failure> {
+        let what = || format!("store {}", show_remote(&self.name));
+        let file = Arc::into_inner(self.file)
+            .ok_or_else(|| std::io::Error::other("a write is still under way"))
+            .doing(what)?;
+        file.link(&self.name, Replace::Yes).await?;
+        file.close().await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! `braid demo`: a whole cluster in a temporary place, real files in and out, a drive killed, replaced, rebuilt, another
+//! killed; every copy compared by SHA-256, every rate against the bound of the same run.
+
+pub(crate) mod bound;
+mod files;
+mod place;
+mod steps;
+mod transfer;
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Instant;
+
+use braid_client::{Client, Name};
+use braid_layout::Shape;
+use braid_wire::control::StatRow;
+
+use crate::args;
+use crate::bring_up::{ANY_PORT, Running, all_joined, bring_up};
+use crate::cluster_dir::ClusterDir;
+use crate::connect::connect;
+use crate::down::stop_all;
+use crate::exit::{Doing, Exit, Failure};
+use crate::local::{DriveStart, Mode, Server};
+use crate::rate::{self, Rate};
+use crate::report::Report;
+use crate::size;
+
+use bound::Bound;
+use files::Input;
+use place::Place;
+use steps::Steps;
+use transfer::{Hash, Window};
+
+const DRIVES: u16 = 6;
+const SCHEME: &str = "raid5";
+const WIDTH: u8 = 5;
+const UNIT_BYTES: u32 = 512 << 10;
+const VOLUME: &str = "demo";
+
+/// Runs the command.
+pub(crate) async fn run(demo: args::Demo, report: Report) -> Result<(), Failure> {
+    let inputs = files::choose(&demo.files)?;
+    let bytes: u64 = inputs.iter().map(|input| input.size).sum();
+    let parent = demo.dir.clone().unwrap_or_else(std::env::temp_dir);
+    // The files with parity, one of them twice, and a drive's share again for the rebuild.
+    let place = Place::make(&parent, bytes * 3 + (64 << 20), demo.keep)?;
+    let mut steps = Steps::new(report);
+    steps.say(format!(
+        "{} files, {}; {DRIVES} drives in {}; {SCHEME} 4+1, unit {}",
+        inputs.len(),
+        size::show(bytes),
+        place.path().display(),
+        size::show(u64::from(UNIT_BYTES))
+    ))?;
+    let ended = all_steps(&place, &inputs, &mut steps).await;
+    steps.finish(place.path().display().to_string(), inputs.len() as u64, bytes, ended.as_ref().err())?;
+    ended?;
+    match steps.ok() {
+        true => steps.say("every comparison held"),
+        false => {
+            Err(Failure::new(Exit::Mismatch, "demo", "a comparison did not hold: see the steps marked WRONG"))
+        }
+    }
+}
+
+/// The demo while it runs. Dropping it kills every process.
+struct Demo<'a> {
+    client: Client,
+    running: Running,
+    bound: Bound,
+    window: Window,
+    steps: &'a mut Steps,
+    /// What was stored, with the hash of what it was made from.
+    stored: Vec<(Name, Hash)>,
+}
+
+async fn all_steps(place: &Place, inputs: &[Input], steps: &mut Steps) -> Result<(), Failure> {
+    let mut demo = Demo::start(place, inputs, steps).await?;
+    demo.write_all(inputs).await?;
+    demo.read_all("read back and compared").await?;
+
+    let (degraded, unnamed, victim) = demo.choose_victim(inputs).await?;
+    demo.kill(&victim).await?;
+    demo.read_all(&format!("read without {victim} and compared")).await?;
+    let first = inputs.first().map(|input| input.path.clone()).unwrap_or_default();
+    let (rate, hash) = demo.window.write(&first, unnamed, &degraded).await?;
+    demo.steps.moved(format!("new file written without {victim}"), rate, demo.bound.write, true)?;
+    demo.stored.push((degraded.clone(), hash));
+    demo.read_one("new file read and compared", demo.stored.len() - 1).await?;
+
+    demo.rebuild(&victim).await?;
+    demo.check().await?;
+    let second = demo.column_drive(&degraded, 1).await?;
+    demo.kill(&second).await?;
+    demo.read_all(&format!("read without {second} and compared")).await?;
+
+    let began = Instant::now();
+    let Demo { running, steps, .. } = demo;
+    stop_all(&running.dir, running.servers).await?;
+    steps.did("all processes stopped", began.elapsed(), true)
+}
+
+impl<'a> Demo<'a> {
+    /// Brings the cluster up and measures the bound.
+    async fn start(place: &Place, inputs: &[Input], steps: &'a mut Steps) -> Result<Demo<'a>, Failure> {
+        let bytes = inputs.iter().map(|input| input.size).sum();
+        let began = Instant::now();
+        let measured =
+            tokio::task::spawn_blocking(move || bound::measure(u64::from(WIDTH - 1), 1, bytes)).await;
+        let bound = measured.map_err(std::io::Error::other).doing(|| "measure the bound".into())??;
+        steps.did(format!("bound measured: bare sockets to {WIDTH} processes"), began.elapsed(), true)?;
+        steps.say(format!(
+            "      a client that sends {} of its own with parity: {}; that receives them: {}",
+            size::show(bound.bytes),
+            rate::show(bound.write),
+            rate::show(bound.read)
+        ))?;
+        let began = Instant::now();
+        let dir = ClusterDir::at(place.path().to_owned());
+        dir.prepare()?;
+        let running = bring_up(dir, Some(DRIVES), Mode::Attached).await?;
+        let client = connect(&running.cluster).await?;
+        let shape = Shape::parse(SCHEME, Some(WIDTH), UNIT_BYTES).doing(|| "make the volume".into())?;
+        client.volume_create(VOLUME, Some(shape), 0).await?;
+        steps.did(format!("manager and {DRIVES} drives started"), began.elapsed(), true)?;
+        let largest = inputs.iter().map(|input| input.size).max().unwrap_or(0);
+        Ok(Demo { client, running, bound, window: Window::new(largest), steps, stored: Vec::new() })
+    }
+
+    /// Stores every input under its own name.
+    async fn write_all(&mut self, inputs: &[Input]) -> Result<(), Failure> {
+        let mut rate = Rate::default();
+        for (index, input) in inputs.iter().enumerate() {
+            let name = file_name(index, &input.path)?;
+            let file = self.client.create_unnamed(VOLUME, None).await?;
+            let (written, hash) = self.window.write(&input.path, file, &name).await?;
+            rate += written;
+            self.stored.push((name, hash));
+        }
+        self.steps.moved(format!("{} files written", inputs.len()), rate, self.bound.write, true)
+    }
+
+    /// Reads everything stored and compares it.
+    async fn read_all(&mut self, step: &str) -> Result<(), Failure> {
+        let (mut rate, mut ok) = (Rate::default(), true);
+        for (name, expected) in &self.stored {
+            let (read, hash) = self.window.read(&self.client, name).await?;
+            rate += read;
+            ok &= hash == *expected;
+        }
+        self.steps.moved(step, rate, self.bound.read, ok)
+    }
+
+    async fn read_one(&mut self, step: &str, index: usize) -> Result<(), Failure> {
+        let (name, expected) = &self.stored[index];
+        let (rate, hash) = self.window.read(&self.client, name).await?;
+        self.steps.moved(step, rate, self.bound.read, hash == *expected)
+    }
+
+    /// Opens the file that is to be written degraded while all drives are up, so that the drive to be killed holds a column
+    /// of it, and of the first file.
+    async fn choose_victim(
+        &mut self,
+        inputs: &[Input],
+    ) -> Result<(Name, braid_client::File, String), Failure> {
+        let first = &self.stored.first().ok_or_else(|| Failure::new(Exit::Failed, "demo", "no file"))?.0;
+        let of_first = drives(&self.client.stat(first).await?);
+        let file = self.client.create_unnamed(VOLUME, None).await?;
+        let of_new = drives(&file.stat().await?);
+        let victim = of_first.into_iter().find(|drive| of_new.contains(drive));
+        let victim = victim
+            .ok_or_else(|| Failure::new(Exit::Failed, "demo", "no drive holds columns of both files"))?;
+        let path = inputs.first().map(|input| input.path.clone()).unwrap_or_default();
+        Ok((file_name(inputs.len(), &path)?, file, victim))
+    }
+
+    /// The drive of a column of a file.
+    async fn column_drive(&self, name: &Name, column: usize) -> Result<String, Failure> {
+        let found = drives(&self.client.stat(name).await?).into_iter().nth(column);
+        found.ok_or_else(|| Failure::new(Exit::Failed, "demo", "the file has too few columns"))
+    }
+
+    /// SIGKILL.
+    async fn kill(&mut self, drive: &str) -> Result<(), Failure> {
+        let began = Instant::now();
+        let index = self.running.servers.iter().position(|server| server.name == drive);
+        let index = index.ok_or_else(|| {
+            Failure::new(Exit::NotFound, format!("kill {drive}"), "it is not one of the demo's")
+        })?;
+        self.running.servers.remove(index).kill(&self.running.dir).await?;
+        self.steps.did(format!("{drive} killed (SIGKILL)"), began.elapsed(), true)
+    }
+
+    /// Starts the drive again with an empty directory, so under a new identity, gives it the old one's columns and rebuilds
+    /// them.
+    async fn rebuild(&mut self, old: &str) -> Result<(), Failure> {
+        let began = Instant::now();
+        let (dir, new) = (&self.running.dir, format!("{old}-new"));
+        let directory = dir.drive(old);
+        std::fs::remove_dir_all(&directory).doing(|| format!("empty {}", directory.display()))?;
+        let start = DriveStart {
+            name: &new,
+            directory: &directory,
+            manager: &self.running.cluster.manager,
+            listen: ANY_PORT,
+        };
+        let server = Server::start_drive(dir, start, Mode::Attached).await?;
+        self.running.servers.push(server);
+        all_joined(&self.client, std::slice::from_ref(&new)).await?;
+        self.steps.did(format!("{old} started again empty, as {new}"), began.elapsed(), true)?;
+        let began = Instant::now();
+        self.client.replace_drive(old, &new).await?;
+        let done = self.client.rebuild(&new, |_| {}).await?;
+        let rate = Rate { bytes: done.bytes, time: began.elapsed() };
+        self.steps.moved(format!("{new} rebuilt"), rate, self.rebuild_bound(), true)
+    }
+
+    /// A client that rebuilds takes `k` units and sends one for each that it rebuilds, in bytes of the rebuilt column: the
+    /// times add up.
+    fn rebuild_bound(&self) -> f64 {
+        let (k, width) = (f64::from(WIDTH - 1), f64::from(WIDTH));
+        let sent = self.bound.write * width / k;
+        1.0 / (k / self.bound.read + 1.0 / sent)
+    }
+
+    /// Compares every unit with its parity.
+    async fn check(&mut self) -> Result<(), Failure> {
+        let began = Instant::now();
+        let mut ok = true;
+        for (name, _) in &self.stored {
+            ok &= self.client.check(name, |_| {}).await?.mismatches.is_empty();
+        }
+        self.steps.did("every unit checked against its parity", began.elapsed(), ok)
+    }
+}
+
+/// The drives of a file's columns, in the columns' order.
+fn drives(row: &StatRow) -> Vec<String> {
+    row.segments.iter().flat_map(|segment| &segment.columns).map(|column| column.drive_name.clone()).collect()
+}
+
+/// A name for an input, whatever the others are called.
+fn file_name(index: usize, path: &Path) -> Result<Name, Failure> {
+    let last = path.file_name().map_or(b"file".as_slice(), OsStrExt::as_bytes);
+    let short = &last[..last.len().min(200)];
+    Name::new(VOLUME, &[format!("{}-", index + 1).as_bytes(), short].concat())
+        .doing(|| format!("name {}", path.display()))
+}

@@ -1,0 +1,76 @@
+//! The demo's temporary directory: made with a name of its own, removed with all that is in it.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::exit::{Doing, Exit, Failure};
+use crate::size;
+
+/// Tries to remove the directory while the last processes that write to it are ending.
+const REMOVE_TRIES: u32 = 40;
+const REMOVE_PAUSE: Duration = Duration::from_millis(50);
+
+/// A directory that goes when this does.
+#[derive(Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Place {
+    /// A new directory below `parent`, which must have room for `bytes`.
+    pub(crate) fn make(parent: &Path, bytes: u64, keep: bool) -> Result<Place, Failure> {
+        let what = || format!("make a directory in {}", parent.display());
+        let room = rustix::fs::statvfs(parent).map_err(std::io::Error::from).doing(what)?;
+        let free = room.f_bavail.saturating_mul(room.f_frsize);
+        if free < bytes {
+            let why =
+                format!("it has {} free and the demo needs about {}", size::show(free), size::show(bytes));
+            return Err(Failure::new(Exit::NoSpace, what(), why)
+                .remedy("give a smaller file, or another place with --dir"));
+        }
+        let number =
+            getrandom::u64().map_err(|error| std::io::Error::other(error.to_string())).doing(what)?;
+        let path = std::path::absolute(parent).doing(what)?.join(format!("braid-demo-{number:016x}"));
+        DirBuilder::new().mode(0o700).create(&path).doing(what)?;
+        Ok(Place { path, keep })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for _ in 0..REMOVE_TRIES {
+            if self.keep || fs::remove_dir_all(&self.path).is_ok() || !self.path.exists() {
+                return;
+            }
+            std::thread::sleep(REMOVE_PAUSE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_goes_with_what_is_in_it() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let place = Place::make(parent.path(), 1, false).expect("made");
+        fs::write(place.path().join("file"), "x").expect("written");
+        let path = place.path().to_owned();
+        drop(place);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn too_little_room_is_said_first() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        assert_eq!(Place::make(parent.path(), u64::MAX, false).expect_err("no room").exit, Exit::NoSpace);
+    }
+}

@@ -1,0 +1,144 @@
+//! What the demo reports: a line per step for people as it goes, one document for programs at the end.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::exit::Failure;
+use crate::rate::{self, Rate};
+use crate::report::Report;
+use crate::size;
+
+/// A step in `--json`. Rates count the user's bytes; they are absent where nothing was copied.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Step {
+    pub(crate) name: String,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) seconds: f64,
+    pub(crate) bytes_per_second: Option<f64>,
+    pub(crate) bound_bytes_per_second: Option<f64>,
+    pub(crate) ratio: Option<f64>,
+    /// Every comparison of the step held.
+    pub(crate) ok: bool,
+}
+
+/// The steps so far.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    report: Report,
+    done: Vec<Step>,
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    ok: bool,
+    error: Option<String>,
+    /// Where the cluster was.
+    directory: String,
+    files: u64,
+    bytes: u64,
+    steps: &'a [Step],
+}
+
+impl Steps {
+    pub(crate) fn new(report: Report) -> Steps {
+        Steps { report, done: Vec::new() }
+    }
+
+    pub(crate) fn say(&self, text: impl AsRef<str>) -> Result<(), Failure> {
+        self.report.say(text)
+    }
+
+    /// A step that copied nothing.
+    pub(crate) fn did(&mut self, name: impl Into<String>, time: Duration, ok: bool) -> Result<(), Failure> {
+        let seconds = time.as_secs_f64();
+        let name = name.into();
+        self.add(Step {
+            name,
+            bytes: None,
+            seconds,
+            bytes_per_second: None,
+            bound_bytes_per_second: None,
+            ratio: None,
+            ok,
+        })
+    }
+
+    /// A step that moved bytes, and the bound on its rate.
+    pub(crate) fn moved(
+        &mut self,
+        name: impl Into<String>,
+        rate: Rate,
+        bound: f64,
+        ok: bool,
+    ) -> Result<(), Failure> {
+        let per_second = rate.bytes_per_second();
+        self.add(Step {
+            name: name.into(),
+            bytes: Some(rate.bytes),
+            seconds: rate.time.as_secs_f64(),
+            bytes_per_second: Some(per_second),
+            bound_bytes_per_second: Some(bound),
+            ratio: (bound > 0.0).then(|| per_second / bound),
+            ok,
+        })
+    }
+
+    fn add(&mut self, step: Step) -> Result<(), Failure> {
+        self.report.say(show(&step))?;
+        self.done.push(step);
+        Ok(())
+    }
+
+    /// Whether every comparison so far held.
+    pub(crate) fn ok(&self) -> bool {
+        self.done.iter().all(|step| step.ok)
+    }
+
+    /// The document for programs.
+    pub(crate) fn finish(
+        &self,
+        directory: String,
+        files: u64,
+        bytes: u64,
+        failed: Option<&Failure>,
+    ) -> Result<(), Failure> {
+        let ok = failed.is_none() && self.ok();
+        let document = Document {
+            ok,
+            error: failed.map(ToString::to_string),
+            directory,
+            files,
+            bytes,
+            steps: &self.done,
+        };
+        if self.report.json { self.report.facts(&document, |_| String::new()) } else { Ok(()) }
+    }
+}
+
+fn show(step: &Step) -> String {
+    let mark = if step.ok { "ok" } else { "WRONG" };
+    let amount = match (step.bytes, step.bytes_per_second) {
+        (Some(bytes), Some(per_second)) => format!("{:>9} {:>10}", size::show(bytes), rate::show(per_second)),
+        _ => String::new(),
+    };
+    let ratio = step.ratio.map_or(String::new(), |ratio| format!("{ratio:.2} of the bound"));
+    format!("{mark:<5} {:<46} {:>7.2} s {amount:<20}  {ratio}", step.name, step.seconds).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_shows_its_rate_and_ratio() {
+        let mut steps = Steps::new(Report { json: true });
+        steps
+            .moved("copy", Rate { bytes: 2_000_000, time: Duration::from_secs(1) }, 4e6, true)
+            .expect("noted");
+        assert_eq!(steps.done[0].ratio, Some(0.5));
+        assert!(show(&steps.done[0]).ends_with("2 MB/s  0.50 of the bound"), "{}", show(&steps.done[0]));
+        steps.did("compare", Duration::ZERO, false).expect("noted");
+        assert!(!steps.ok());
+    }
+}

@@ -1,0 +1,71 @@
+//! `braid down`: stops the cluster of a directory. Only processes whose recorded identity still holds are signalled.
+
+use std::path::Path;
+
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use crate::args;
+use crate::bring_up::drive_names;
+use crate::cluster_dir::ClusterDir;
+use crate::exit::{Doing, Exit, Failure};
+use crate::local::{MANAGER, Server};
+use crate::report::Report;
+
+/// What was stopped.
+#[derive(Debug, Serialize)]
+struct DownReport {
+    directory: String,
+    stopped: Vec<String>,
+    /// Those that needed SIGKILL.
+    killed: Vec<String>,
+}
+
+/// Runs the command.
+pub(crate) async fn run(down: args::Down, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let dir = ClusterDir::choose(down.dir.as_deref(), cluster)?;
+    let what = || format!("stop the cluster in {}", dir.root().display());
+    let Some(file) = dir.read()? else {
+        return Err(Failure::new(Exit::NoCluster, what(), "there is none")
+            .remedy("give the directory of `braid up` with --dir"));
+    };
+    let _lock = dir.lock().map_err(|failure| match failure.exit {
+        Exit::Busy => Failure::new(Exit::Busy, what(), "`braid up` runs it in the foreground")
+            .remedy("stop it with Ctrl-C there"),
+        _ => failure,
+    })?;
+    let mut servers = Vec::new();
+    for name in drive_names(Some(&file), None).iter().map(String::as_str).chain([MANAGER]) {
+        servers.extend(Server::find(&dir, name)?);
+    }
+    let stopped = servers.iter().map(|server| server.name.clone()).collect();
+    let killed = stop_all(&dir, servers).await?;
+    let facts = DownReport { directory: dir.root().display().to_string(), stopped, killed };
+    report.line(&facts, |facts| match (facts.stopped.as_slice(), facts.killed.as_slice()) {
+        ([], _) => format!("nothing ran in {}", facts.directory),
+        (stopped, []) => format!("stopped {}", stopped.join(", ")),
+        (stopped, killed) => format!("stopped {}; by force: {}", stopped.join(", "), killed.join(", ")),
+    })
+}
+
+/// Stops the drives side by side, then the manager, so that the drives can say goodbye. The names that needed force.
+pub(crate) async fn stop_all(dir: &ClusterDir, servers: Vec<Server>) -> Result<Vec<String>, Failure> {
+    let (managers, drives): (Vec<Server>, Vec<Server>) =
+        servers.into_iter().partition(|server| server.name == MANAGER);
+    let mut forced = Vec::new();
+    for group in [drives, managers] {
+        let mut stopping = JoinSet::new();
+        for server in group {
+            let dir = dir.clone();
+            stopping.spawn(async move {
+                let name = server.name.clone();
+                server.stop(&dir).await.map(|force| force.then_some(name))
+            });
+        }
+        while let Some(stopped) = stopping.join_next().await {
+            forced.extend(stopped.map_err(std::io::Error::other).doing(|| "stop the servers".into())??);
+        }
+    }
+    forced.sort();
+    Ok(forced)
+}

@@ -1,0 +1,121 @@
+//! `braid drive add|ls|replace` and `braid rebuild`.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::args;
+use crate::bring_up::{ANY_PORT, all_joined};
+use crate::cluster_dir::ClusterDir;
+use crate::connect;
+use crate::exit::{Exit, Failure};
+use crate::local::{DriveStart, MANAGER, Mode, Server};
+use crate::rate::{Progress, Rate};
+use crate::report::Report;
+use crate::serve;
+use crate::size;
+use crate::status;
+
+/// A rebuild's result in `--json`.
+#[derive(Debug, Serialize)]
+struct Rebuilt {
+    drive: String,
+    files: u64,
+    bytes: u64,
+    seconds: f64,
+    bytes_per_second: f64,
+}
+
+/// Runs `braid drive ...`.
+pub(crate) async fn run(command: args::Drive, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    match command {
+        args::Drive::Serve(serve) => serve::drive(*serve).await,
+        args::Drive::Add { name } => add(name, cluster, report).await,
+        args::Drive::Ls => status::drives(cluster, report).await,
+        args::Drive::Replace { old, new } => {
+            let components = connect::cluster(cluster).await?.replace_drive(&old, &new).await?;
+            report.say(format!("{new} takes the place of {old}: {components} components to rebuild with `braid rebuild {new}`"))
+        }
+    }
+}
+
+/// Starts one more drive of a detached local cluster.
+async fn add(name: Option<String>, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let dir = ClusterDir::choose(None, cluster)?;
+    let what = || format!("add a drive to {}", dir.root().display());
+    let Some(mut file) = dir.read()?.filter(|_| dir.manager().exists()) else {
+        return Err(Failure::new(Exit::NoCluster, what(), "no cluster was made here by `braid up`")
+            .remedy("on another machine use `braid drive serve`"));
+    };
+    let _lock = dir.lock()?;
+    if Server::find(&dir, MANAGER)?.is_none() {
+        return Err(Failure::new(Exit::NoCluster, what(), "its manager does not run")
+            .remedy("start it with `braid up --detach`"));
+    }
+    let name = name.unwrap_or_else(|| next_name(&file.drives));
+    if file.drives.contains(&name) || name.is_empty() || name.contains('/') || dir.drive(&name).exists() {
+        return Err(Failure::new(
+            Exit::Conflict,
+            what(),
+            format!("the name {name:?} is taken or cannot be a directory's"),
+        ));
+    }
+    let directory = dir.drive(&name);
+    let start = DriveStart { name: &name, directory: &directory, manager: &file.manager, listen: ANY_PORT };
+    let server = Server::start_drive(&dir, start, Mode::Detached).await?;
+    let client = connect::connect(&file).await?;
+    all_joined(&client, std::slice::from_ref(&name)).await?;
+    file.drives.push(name.clone());
+    dir.write(&file)?;
+    let address = server.record.address.clone();
+    server.release();
+    report.say(format!("{name} serves at {address}"))
+}
+
+/// The first `drive-N` past all that are there.
+fn next_name(names: &[String]) -> String {
+    let last =
+        names.iter().filter_map(|name| name.strip_prefix("drive-")?.parse::<u64>().ok()).max().unwrap_or(0);
+    format!("drive-{}", last + 1)
+}
+
+/// Runs `braid rebuild`.
+pub(crate) async fn rebuild(
+    rebuild: args::Rebuild,
+    cluster: Option<&Path>,
+    report: Report,
+) -> Result<(), Failure> {
+    let client = connect::cluster(cluster).await?;
+    let progress = Progress::begin(None, !report.json);
+    progress.name(format!("rebuild {}", rebuild.drive));
+    let done = client.rebuild(&rebuild.drive, |at| progress.reached(at.bytes, at.bytes_total)).await?;
+    let rate = Rate { bytes: done.bytes, time: progress.end() };
+    let facts = Rebuilt {
+        drive: rebuild.drive,
+        files: done.files,
+        bytes: rate.bytes,
+        seconds: rate.time.as_secs_f64(),
+        bytes_per_second: rate.bytes_per_second(),
+    };
+    report.line(&facts, |facts| {
+        format!(
+            "{}: {} files, {} in {:.2} s, {}",
+            facts.drive,
+            facts.files,
+            size::show(facts.bytes),
+            facts.seconds,
+            rate.show()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_name_is_past_all() {
+        assert_eq!(next_name(&[]), "drive-1");
+        assert_eq!(next_name(&["drive-2".into(), "drive-9".into(), "x".into()]), "drive-10");
+    }
+}

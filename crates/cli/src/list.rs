@@ -1,0 +1,94 @@
+//! `braid ls`.
+
+use std::path::Path;
+
+use braid_client::{Client, Name};
+use braid_wire::control::{Entry, EntryKind};
+use serde::Serialize;
+
+use crate::args;
+use crate::connect;
+use crate::exit::{Doing, Exit, Failure};
+use crate::names::{remote, show_remote};
+use crate::namespace;
+use crate::report::{Report, show_name};
+use crate::time;
+
+/// An entry; a line of `--json`. Bytes that are not UTF-8 are escaped in `name`.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    kind: &'static str,
+    size: u64,
+    modified_ms: u64,
+}
+
+/// Runs the command.
+pub(crate) async fn run(ls: args::Ls, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let names = ls.names.iter().map(|name| remote(name)).collect::<Result<Vec<Name>, _>>()?;
+    let client = connect::cluster(cluster).await?;
+    let headed = ls.recursive || names.len() > 1;
+    for name in names {
+        let Some(row) = namespace::stat_if_there(&client, &name).await? else {
+            return Err(Failure::new(
+                Exit::NotFound,
+                format!("list {}", show_remote(&name)),
+                "no such file or directory",
+            ));
+        };
+        if row.kind == EntryKind::File {
+            let entry = Entry {
+                name: name.path().to_vec(),
+                kind: row.kind,
+                file: row.file,
+                size: row.size,
+                modified_ms: row.modified_ms,
+            };
+            print(&entry, show_name(name.path()), ls.long, report)?;
+        } else {
+            tree(&client, name, &ls, headed, report).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Lists a directory, and with -R those below it, each after its heading.
+async fn tree(
+    client: &Client,
+    root: Name,
+    ls: &args::Ls,
+    headed: bool,
+    report: Report,
+) -> Result<(), Failure> {
+    let mut stack = vec![root];
+    while let Some(name) = stack.pop() {
+        if headed {
+            report.say(format!("{}:", show_remote(&name)))?;
+        }
+        let mut below = Vec::new();
+        for entry in namespace::entries(client, &name).await? {
+            let full = name.join(&entry.name).doing(|| format!("list {}", show_remote(&name)))?;
+            // For programs the whole path, for people the name under its heading.
+            let shown = if report.json { show_name(full.path()) } else { show_name(&entry.name) };
+            print(&entry, shown, ls.long, report)?;
+            if ls.recursive && entry.kind == EntryKind::Directory {
+                below.push(full);
+            }
+        }
+        stack.extend(below.into_iter().rev());
+    }
+    Ok(())
+}
+
+fn print(entry: &Entry, name: String, long: bool, report: Report) -> Result<(), Failure> {
+    let directory = entry.kind == EntryKind::Directory;
+    let kind = if directory { "directory" } else { "file" };
+    let row = Row { name, kind, size: entry.size, modified_ms: entry.modified_ms };
+    report.line(&row, |row| {
+        let slash = if directory { "/" } else { "" };
+        match long {
+            true => format!("{:>14}  {}  {}{slash}", row.size, time::show(row.modified_ms), row.name),
+            false => format!("{}{slash}", row.name),
+        }
+    })
+}

@@ -1,0 +1,206 @@
+//! A cluster on this machine: its processes are started, watched and stopped from its directory.
+//!
+//! Each process is this binary with `manager serve` or `drive serve`. It says that it serves by writing its pid record.
+//! *Attached* processes hang on a lifeline, the pipe at their standard input: they stop when this process ends, however it
+//! ends. *Detached* ones stay, in a process group of their own. Every wait is bounded.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::cluster_dir::ClusterDir;
+use crate::exit::{Doing, Exit, Failure};
+use crate::process::{Handle, PidRecord};
+
+/// How long a process may take from its start until it serves.
+const START_BOUND: Duration = Duration::from_secs(60);
+/// How often its pid record is looked for meanwhile.
+const START_POLL: Duration = Duration::from_millis(5);
+/// The manager's name in the directory's tables.
+pub(crate) const MANAGER: &str = "manager";
+
+/// A server process of a local cluster.
+#[derive(Debug)]
+pub(crate) struct Server {
+    /// `manager` or the drive's name.
+    pub(crate) name: String,
+    /// Where it serves and who it is.
+    pub(crate) record: PidRecord,
+    /// To signal it and to wait for it.
+    pub(crate) handle: Handle,
+    /// Present if it was started here and not released: killed and waited for when dropped.
+    started: Option<Started>,
+}
+
+/// Whether processes outlive this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// They end with this process.
+    Attached,
+    /// They stay.
+    Detached,
+}
+
+/// A child that does not outlive its owner, unless it is released.
+#[derive(Debug)]
+struct Started {
+    child: Child,
+    released: bool,
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if !self.released {
+            // Both fail only if it has ended already.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// What a drive is started with.
+#[derive(Debug)]
+pub(crate) struct DriveStart<'a> {
+    pub(crate) name: &'a str,
+    /// Where it keeps its objects.
+    pub(crate) directory: &'a Path,
+    /// The manager's address.
+    pub(crate) manager: &'a str,
+    /// Where to listen; the address it had before, or port 0.
+    pub(crate) listen: &'a str,
+}
+
+impl Server {
+    /// The process of this name, if it runs.
+    pub(crate) fn find(dir: &ClusterDir, name: &str) -> Result<Option<Server>, Failure> {
+        let Some(record) = PidRecord::read(&dir.pid(name)) else { return Ok(None) };
+        let handle = Handle::of(&record).doing(|| format!("look for {name}, process {}", record.pid))?;
+        Ok(handle.map(|handle| Server { name: name.to_owned(), record, handle, started: None }))
+    }
+
+    /// Starts the manager.
+    pub(crate) async fn start_manager(dir: &ClusterDir, listen: &str, mode: Mode) -> Result<Server, Failure> {
+        let mut command = braid()?;
+        command.args(["manager", "serve", "--listen", listen, "--dir"]).arg(dir.manager());
+        start(dir, MANAGER, command, mode).await
+    }
+
+    /// Starts a drive.
+    pub(crate) async fn start_drive(
+        dir: &ClusterDir,
+        drive: DriveStart<'_>,
+        mode: Mode,
+    ) -> Result<Server, Failure> {
+        let mut command = braid()?;
+        command.args([
+            "drive",
+            "serve",
+            "--name",
+            drive.name,
+            "--manager",
+            drive.manager,
+            "--listen",
+            drive.listen,
+        ]);
+        command.arg("--dir").arg(drive.directory).arg("--token-file").arg(dir.manager().join("join.token"));
+        start(dir, drive.name, command, mode).await
+    }
+
+    /// Stops it: by itself if it can, by force if it does not. Whether force was needed.
+    pub(crate) async fn stop(self, dir: &ClusterDir) -> Result<bool, Failure> {
+        let clean =
+            self.handle.stop().await.doing(|| format!("stop {}, process {}", self.name, self.record.pid))?;
+        let _ = fs::remove_file(dir.pid(&self.name));
+        Ok(!clean)
+    }
+
+    /// SIGKILL.
+    pub(crate) async fn kill(self, dir: &ClusterDir) -> Result<(), Failure> {
+        self.handle.kill().await.doing(|| format!("kill {}, process {}", self.name, self.record.pid))?;
+        let _ = fs::remove_file(dir.pid(&self.name));
+        Ok(())
+    }
+
+    /// How it ended, if it was started here and has.
+    pub(crate) fn status(&mut self) -> Option<String> {
+        let status = self.started.as_mut()?.child.try_wait().ok()??;
+        Some(status.to_string())
+    }
+
+    /// Whether it was started here, as opposed to found running.
+    pub(crate) fn was_started(&self) -> bool {
+        self.started.is_some()
+    }
+
+    /// Lets it run on when this process ends.
+    pub(crate) fn release(mut self) {
+        if let Some(started) = &mut self.started {
+            started.released = true;
+        }
+    }
+}
+
+/// This program, to be started again.
+fn braid() -> Result<Command, Failure> {
+    let this = std::env::current_exe().doing(|| "find this program".into())?;
+    Ok(Command::new(this))
+}
+
+/// Starts `command` as `name` and waits until it serves or has ended.
+async fn start(dir: &ClusterDir, name: &str, mut command: Command, mode: Mode) -> Result<Server, Failure> {
+    let what = || format!("start {name}");
+    let pid_file = dir.pid(name);
+    match fs::remove_file(&pid_file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).doing(what),
+        _ => {}
+    }
+    let log_path = dir.log(name);
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&log_path).doing(what)?;
+    let log_begins = log.metadata().map_or(0, |metadata| metadata.len());
+    command.arg("--pid-file").arg(&pid_file).stdout(Stdio::null()).stderr(log).env_remove("BRAID_CLUSTER");
+    // A group of its own: Ctrl-C at the terminal is for this process, which then stops the servers in order.
+    command.process_group(0);
+    match mode {
+        Mode::Attached => command.arg("--lifeline").stdin(Stdio::piped()),
+        Mode::Detached => command.stdin(Stdio::null()),
+    };
+    let mut started = Started { child: command.spawn().doing(what)?, released: false };
+    let end = Instant::now() + START_BOUND;
+    loop {
+        let ended = started.child.try_wait().doing(what)?;
+        if let Some(record) = PidRecord::read(&pid_file).filter(|record| record.pid == started.child.id()) {
+            let handle = Handle::of_pid(record.pid).doing(what)?;
+            return Ok(Server { name: name.to_owned(), record, handle, started: Some(started) });
+        }
+        if let Some(status) = ended {
+            let why =
+                last_line(&log_path, log_begins).unwrap_or_else(|| format!("it ended at once, {status}"));
+            let exit =
+                if status.code() == Some(Exit::PortInUse as i32) { Exit::PortInUse } else { Exit::Failed };
+            return Err(Failure::new(exit, what(), why).remedy(format!("its log is {}", log_path.display())));
+        }
+        if Instant::now() > end {
+            return Err(Failure::new(
+                Exit::Timeout,
+                what(),
+                format!("it does not serve after {} s", START_BOUND.as_secs()),
+            )
+            .remedy(format!("see {}", log_path.display())));
+        }
+        sleep(START_POLL).await;
+    }
+}
+
+/// What a log says after `from` of why the process ended.
+fn last_line(path: &Path, from: u64) -> Option<String> {
+    let text = fs::read(path).ok()?;
+    let new = String::from_utf8_lossy(text.get(usize::try_from(from).ok()?..)?).into_owned();
+    let said = new.lines().rev().find_map(|line| line.strip_prefix("braid: "));
+    said.or_else(|| new.lines().rev().find(|line| !line.trim().is_empty())).map(str::to_owned)
+}

@@ -1,0 +1,128 @@
+//! Results: text for people or JSON for programs, on standard output.
+//!
+//! With `--json` a command prints one JSON document, or one object per line where it reports as it goes. A reader that goes
+//! away (`braid ls | head`) ends the program quietly.
+
+use std::io::{self, Write};
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::exit::{Doing, Failure};
+
+/// Where results go and in which form.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Report {
+    /// JSON instead of text.
+    pub(crate) json: bool,
+}
+
+impl Report {
+    /// Prints `facts` as JSON, or else what `text` makes of them.
+    pub(crate) fn facts<T: Serialize>(
+        &self,
+        facts: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        if self.json {
+            let document =
+                serde_json::to_string_pretty(facts).map_err(io::Error::from).doing(|| "write JSON".into())?;
+            print(&format!("{document}\n"))
+        } else {
+            print(&text(facts))
+        }
+    }
+
+    /// Prints one object on a line of its own, or else a line of text; for reports that come one by one.
+    pub(crate) fn line<T: Serialize>(
+        &self,
+        facts: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        if self.json {
+            let line = serde_json::to_string(facts).map_err(io::Error::from).doing(|| "write JSON".into())?;
+            print(&format!("{line}\n"))
+        } else {
+            print(&format!("{}\n", text(facts)))
+        }
+    }
+
+    /// A line for people only.
+    pub(crate) fn say(&self, text: impl AsRef<str>) -> Result<(), Failure> {
+        if self.json { Ok(()) } else { print(&format!("{}\n", text.as_ref())) }
+    }
+}
+
+/// Writes to standard output at once; a closed pipe ends the program quietly.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// As [`print`], for bytes that need not be text.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::closed_pipe()),
+        other => other.doing(|| "write to standard output".into()),
+    }
+}
+
+/// A plain table: a header, rows, the `right` columns aligned to the right. Ends with a newline.
+pub(crate) fn table(header: &[&str], right: &[usize], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.to_vec());
+    for row in rows {
+        table.add_row(row);
+    }
+    for &index in right {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let mut text: String = table
+        .lines()
+        .map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(&line).trim_end()))
+        .collect();
+    if text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+/// A byte name for people and for JSON: UTF-8 as it is, other bytes and control characters escaped.
+pub(crate) fn show_name(name: &[u8]) -> String {
+    let mut shown = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character.is_control() {
+                shown.extend(character.escape_default())
+            } else {
+                shown.push(character)
+            }
+        }
+        for byte in chunk.invalid() {
+            shown.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_plain_and_aligned() {
+        let text =
+            table(&["name", "size"], &[1], [vec!["a".into(), "1".into()], vec!["bb".into(), "100".into()]]);
+        assert_eq!(text, "name  size\na        1\nbb     100\n");
+    }
+
+    #[test]
+    fn names_are_shown_whatever_their_bytes() {
+        assert_eq!(show_name("naïve".as_bytes()), "naïve");
+        assert_eq!(show_name(b"a\xff\nb"), "a\\xff\\nb");
+    }
+}

@@ -1,0 +1,118 @@
+//! `braid manager serve` and `braid drive serve`: the two servers in the foreground, until SIGTERM, Ctrl-C or the end of
+//! the lifeline.
+
+use std::io::Read;
+use std::path::Path;
+
+use braid_wire::token::{BadToken, Token};
+use tokio::sync::oneshot;
+
+use crate::args::{DriveServe, ManagerServe, Supervised};
+use crate::cluster_dir::{CLUSTER_FILE, ClusterFile, write_cluster_file};
+use crate::exit::{Doing, Exit, Failure};
+use crate::interrupt::Interrupts;
+use crate::process::PidRecord;
+
+/// Runs `braid manager serve`.
+pub(crate) async fn manager(serve: ManagerServe) -> Result<(), Failure> {
+    let stop = Stop::new(&serve.supervised)?;
+    let config = braid_manager::Config::new(&serve.dir, &serve.listen);
+    let (ready, is_ready) = oneshot::channel();
+    let running = braid_manager::run(config, ready, stop.wait());
+    let announce = async {
+        let Ok(ready) = is_ready.await else { return Ok(()) };
+        let address = serve.advertise.clone().unwrap_or_else(|| ready.address.clone());
+        let cluster =
+            ClusterFile { manager: address, token: ready.client_token.to_string(), drives: Vec::new() };
+        write_cluster_file(&serve.dir.join(CLUSTER_FILE), &cluster)?;
+        announce("manager", &ready.address, &serve.supervised)
+    };
+    let what = || format!("serve the manager in {}", serve.dir.display());
+    let (ran, announced) = tokio::join!(running, announce);
+    ran.doing(what)?;
+    announced
+}
+
+/// Runs `braid drive serve`.
+pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
+    let stop = Stop::new(&serve.supervised)?;
+    let token = token(&serve)?;
+    let mut config = braid_drive::Config::new(&serve.dir, &serve.listen);
+    config.advertise = serve.advertise.clone();
+    config.manager = serve.manager.clone();
+    config.token = token;
+    config.name = serve.name.clone().or_else(|| file_name(&serve.dir));
+    config.host = serve.host.clone();
+    config.rack = serve.rack.clone();
+    config.capacity_bytes = serve.capacity;
+    let (ready, is_ready) = oneshot::channel();
+    let running = braid_drive::run(config, ready, stop.wait());
+    let announce = async {
+        let Ok(ready) = is_ready.await else { return Ok(()) };
+        announce("drive", &ready.address.to_string(), &serve.supervised)
+    };
+    let what = || format!("serve the drive in {}", serve.dir.display());
+    let (ran, announced) = tokio::join!(running, announce);
+    ran.doing(what)?;
+    announced
+}
+
+/// Says that it serves: to whoever reads the log, and to the parent.
+fn announce(role: &str, address: &str, supervised: &Supervised) -> Result<(), Failure> {
+    tracing::info!(%address, "{role} serves");
+    let Some(path) = &supervised.pid_file else { return Ok(()) };
+    PidRecord::of_self(address)
+        .and_then(|record| record.write(path))
+        .doing(|| format!("write {}", path.display()))
+}
+
+/// The join token, from the command line or a file.
+fn token(serve: &DriveServe) -> Result<Option<Token>, Failure> {
+    let what = || "read the join token".to_owned();
+    let text = match (&serve.token, &serve.token_file) {
+        (Some(text), _) => text.clone(),
+        (None, Some(path)) => std::fs::read_to_string(path).doing(|| format!("read {}", path.display()))?,
+        (None, None) => return Ok(None),
+    };
+    let token =
+        text.parse().map_err(|error: BadToken| Failure::new(Exit::NotAllowed, what(), error.to_string()))?;
+    Ok(Some(token))
+}
+
+fn file_name(path: &Path) -> Option<String> {
+    Some(path.file_name()?.to_string_lossy().into_owned())
+}
+
+/// What ends a server: a signal, or the end of its lifeline.
+struct Stop {
+    interrupts: Interrupts,
+    lifeline: Option<oneshot::Receiver<()>>,
+}
+
+impl Stop {
+    fn new(supervised: &Supervised) -> Result<Stop, Failure> {
+        let lifeline = supervised.lifeline.then(|| {
+            let (cut, is_cut) = oneshot::channel();
+            // A thread of its own: the wait has no end but the parent's, and must hold up nothing.
+            std::thread::spawn(move || {
+                let _ = std::io::stdin().lock().read(&mut [0]);
+                let _ = cut.send(());
+            });
+            is_cut
+        });
+        Ok(Stop { interrupts: Interrupts::new()?, lifeline })
+    }
+
+    async fn wait(mut self) {
+        let cut = async {
+            match self.lifeline {
+                Some(lifeline) => drop(lifeline.await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.interrupts.next() => {}
+            () = cut => {}
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Manager time for people. Milliseconds since 1970, in UTC.
+
+/// `2026-11-20 11:47:03Z`.
+pub(crate) fn show(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = date(days);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// Days since 1970 to year, month and day of the Gregorian calendar: whole 400-year eras of 146,097 days, years that begin
+/// in March so that the leap day comes last (Hinnant, "chrono-compatible low-level date algorithms").
+fn date(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        for (ms, shown) in [
+            (0, "1970-01-01 00:00:00Z"),
+            (951_782_399_000, "2000-02-28 23:59:59Z"),
+            (951_782_400_000, "2000-02-29 00:00:00Z"),
+            (1_795_175_223_000, "2026-11-20 11:47:03Z"),
+        ] {
+            assert_eq!(show(ms), shown);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! `braid up`: a whole cluster on this machine, and its supervision in the foreground.
+//!
+//! What runs already is left alone and what does not is started, so the command can be repeated at any time. All of it
+//! serves when it returns (`--detach`) or says so. What was started is stopped again if the rest cannot be.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::path::Path;
+use std::task::Poll;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use crate::args;
+use crate::bring_up::{ANY_PORT, Running, bring_up, drive_names};
+use crate::cluster_dir::{ClusterDir, DirLock};
+use crate::down::stop_all;
+use crate::exit::{Doing, Exit, Failure};
+use crate::interrupt::Interrupts;
+use crate::local::{DriveStart, MANAGER, Mode, Server};
+use crate::process::PidRecord;
+use crate::report::Report;
+
+/// How often a server that ends at once is started again in the foreground before it is given up.
+const RESTARTS_MAX: u32 = 5;
+/// A server that ran for longer than this has its restarts counted anew.
+const RESTART_FORGET: Duration = Duration::from_secs(60);
+/// Pause before the first restart; each further one is twice as long.
+const RESTART_PAUSE: Duration = Duration::from_millis(250);
+/// What `up` prints.
+#[derive(Debug, Serialize)]
+struct UpReport {
+    directory: String,
+    manager: String,
+    drives: Vec<String>,
+    started: Vec<String>,
+}
+
+/// Runs the command. In the foreground it returns after Ctrl-C, or if something cannot be kept running.
+pub(crate) async fn run(up: args::Up, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let mut interrupts = Interrupts::new()?;
+    let dir = ClusterDir::choose(up.dir.as_deref(), cluster)?;
+    dir.prepare()?;
+    let lock = dir.lock()?;
+    if !up.detach {
+        refuse_running(&dir)?;
+    }
+    let mode = if up.detach { Mode::Detached } else { Mode::Attached };
+    let running = tokio::select! {
+        running = bring_up(dir, up.drives, mode) => running?,
+        () = interrupts.next() => return Err(Interrupts::failure()),
+    };
+    say(&running, report)?;
+    if up.detach {
+        running.servers.into_iter().for_each(Server::release);
+        return Ok(());
+    }
+    supervise(running, lock, interrupts, report).await
+}
+
+/// In the foreground the servers must be this process's own.
+fn refuse_running(dir: &ClusterDir) -> Result<(), Failure> {
+    let names = drive_names(dir.read()?.as_ref(), Some(0));
+    for name in [MANAGER.to_owned()].iter().chain(&names) {
+        if let Some(server) = Server::find(dir, name)? {
+            let why = format!("its {name} runs already, detached, as process {}", server.record.pid);
+            return Err(Failure::new(
+                Exit::Busy,
+                format!("run {} in the foreground", dir.root().display()),
+                why,
+            )
+            .remedy("use `braid up --detach` to start what is missing, or `braid down` first"));
+        }
+    }
+    Ok(())
+}
+
+fn say(running: &Running, report: Report) -> Result<(), Failure> {
+    let facts = UpReport {
+        directory: running.dir.root().display().to_string(),
+        manager: running.cluster.manager.clone(),
+        drives: running.cluster.drives.clone(),
+        started: running
+            .servers
+            .iter()
+            .filter(|server| server.was_started())
+            .map(|server| server.name.clone())
+            .collect(),
+    };
+    report.line(&facts, |facts| {
+        let started = if facts.started.is_empty() {
+            "nothing had to be started".into()
+        } else {
+            format!("started {}", facts.started.join(", "))
+        };
+        format!(
+            "cluster in {}: manager at {}, {} drives; {started}\nuse it with: export BRAID_CLUSTER={}",
+            facts.directory,
+            facts.manager,
+            facts.drives.len(),
+            facts.directory
+        )
+    })
+}
+
+/// Starts again what dies, until Ctrl-C, which stops all of them, or until something cannot be kept up.
+async fn supervise(
+    mut running: Running,
+    _lock: DirLock,
+    mut interrupts: Interrupts,
+    report: Report,
+) -> Result<(), Failure> {
+    report.say("running; Ctrl-C stops all of it")?;
+    let mut history = vec![(0_u32, Instant::now()); running.servers.len()];
+    loop {
+        let index = tokio::select! {
+            ended = first_ended(&running.servers) => ended.doing(|| "watch the servers".into())?,
+            () = interrupts.next() => break,
+        };
+        let server = &mut running.servers[index];
+        let name = server.name.clone();
+        let how = server.status().unwrap_or_else(|| "it is gone".into());
+        let (restarts, since) = &mut history[index];
+        if since.elapsed() > RESTART_FORGET {
+            *restarts = 0;
+        }
+        if *restarts == RESTARTS_MAX {
+            let why = format!("it ended {RESTARTS_MAX} times in a row, {how}");
+            return Err(Failure::new(Exit::Failed, format!("keep {name} running"), why)
+                .remedy(format!("see {}", running.dir.log(&name).display())));
+        }
+        eprintln!("braid: {name} ended, {how}; starting it again");
+        sleep(RESTART_PAUSE * 2_u32.pow(*restarts)).await;
+        (*restarts, *since) = (*restarts + 1, Instant::now());
+        running.servers[index] = tokio::select! {
+            server = restart(&running, &name) => server?,
+            () = interrupts.next() => break,
+        };
+    }
+    report.say("stopping")?;
+    stop_all(&running.dir, running.servers).await.map(|_| ())
+}
+
+/// Waits until one of them has ended.
+async fn first_ended(servers: &[Server]) -> io::Result<usize> {
+    let mut waits: Vec<_> = servers.iter().map(|server| Box::pin(server.handle.ended())).collect();
+    poll_fn(|context| {
+        for (index, wait) in waits.iter_mut().enumerate() {
+            if let Poll::Ready(ended) = wait.as_mut().poll(context) {
+                return Poll::Ready(ended.map(|()| index));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// Starts a server again where it was.
+async fn restart(running: &Running, name: &str) -> Result<Server, Failure> {
+    let before = PidRecord::read(&running.dir.pid(name)).map(|record| record.address);
+    if name == MANAGER {
+        return Server::start_manager(&running.dir, &running.cluster.manager, Mode::Attached).await;
+    }
+    let listen = before.as_deref().unwrap_or(ANY_PORT);
+    let directory = running.dir.drive(name);
+    let start = |listen| {
+        let start = DriveStart { name, directory: &directory, manager: &running.cluster.manager, listen };
+        Server::start_drive(&running.dir, start, Mode::Attached)
+    };
+    match start(listen).await {
+        Err(failure) if failure.exit == Exit::PortInUse => start(ANY_PORT).await,
+        started => started,
+    }
+}

@@ -1,0 +1,148 @@
+//! `braid volume create|ls|rm`.
+
+use std::path::Path;
+
+use braid_client::Client;
+use braid_layout::{Scheme, Shape};
+use braid_wire::control::DriveState;
+use serde::Serialize;
+
+use crate::args;
+use crate::connect;
+use crate::exit::{Cause, Doing, Exit, Failure};
+use crate::report::{Report, table};
+use crate::size;
+use crate::stat::{ShapeFacts, shape_facts, show_shape};
+
+/// Columns of a volume when nobody says how many, if there are as many drives.
+const WIDTH_DEFAULT: usize = 5;
+/// Unit of the default volume.
+const UNIT_DEFAULT: u32 = 512 << 10;
+
+/// A volume in `--json`.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    shape: ShapeFacts,
+    /// 0: no limit.
+    quota_bytes: u64,
+    files: u64,
+    file_bytes: u64,
+}
+
+/// Runs the command.
+pub(crate) async fn run(
+    command: args::Volume,
+    cluster: Option<&Path>,
+    report: Report,
+) -> Result<(), Failure> {
+    match command {
+        args::Volume::Create(create) => self::create(create, cluster, report).await,
+        args::Volume::Ls => list(&connect::cluster(cluster).await?, report).await,
+        args::Volume::Rm { name } => Ok(connect::cluster(cluster).await?.volume_remove(&name).await?),
+    }
+}
+
+async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let what = || format!("create volume {}", create.name);
+    // What the scheme's rules refuse is refused before anything is asked of the cluster.
+    let unit =
+        u32::try_from(create.unit).map_err(|_| braid_layout::SchemeError::Unit(create.unit)).doing(what)?;
+    let width = create.width.map(|width| u8::try_from(width).unwrap_or(u8::MAX));
+    let fixed = match width {
+        Some(width) => Some(Shape::parse(&create.scheme, Some(width), unit).doing(what)?),
+        None => without_width(&create.scheme, unit).doing(what)?,
+    };
+    let client = connect::cluster(cluster).await?;
+    let drives = drives_up(&client).await?;
+    let shape = match fixed {
+        Some(shape) => shape,
+        None => {
+            let width = u8::try_from(drives.min(WIDTH_DEFAULT)).unwrap_or(u8::MAX);
+            Shape::parse(&create.scheme, Some(width), unit).doing(what)?
+        }
+    };
+    if usize::from(shape.width()) > drives {
+        let why = format!("{shape} needs {} drives and {drives} are up", shape.width());
+        return Err(
+            Failure::new(Exit::DrivesAway, what(), why).remedy("choose a smaller --width or add drives")
+        );
+    }
+    client.volume_create(&create.name, Some(shape), create.quota).await?;
+    report.say(format!("volume {}: {shape}, unit {}", create.name, size::show(create.unit)))
+}
+
+/// The shape where the scheme alone says how many columns it has; `None` where the number of drives decides.
+fn without_width(scheme: &str, unit: u32) -> Result<Option<Shape>, Cause> {
+    match Shape::parse(scheme, None, unit) {
+        Ok(shape) => Ok(Some(shape)),
+        Err(braid_layout::SchemeError::NoWidth(Scheme::Raid1)) => {
+            Ok(Some(Shape::parse(scheme, Some(2), unit)?))
+        }
+        Err(braid_layout::SchemeError::NoWidth(_)) => {
+            // A width that is always possible shows what else may be wrong.
+            Shape::parse(scheme, Some(3), unit)?;
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The volume that every new local cluster has: parity if there are drives for it.
+pub(crate) async fn create_default(client: &Client, name: &str, drives: usize) -> Result<(), Failure> {
+    let (scheme, width) = match drives {
+        0 | 1 => ("raid0", 1),
+        2 => ("raid1", 2),
+        more => ("raid5", u8::try_from(more.min(WIDTH_DEFAULT)).unwrap_or(u8::MAX)),
+    };
+    let shape = Shape::parse(scheme, Some(width), UNIT_DEFAULT).doing(|| format!("create volume {name}"))?;
+    Ok(client.volume_create(name, Some(shape), 0).await?)
+}
+
+async fn drives_up(client: &Client) -> Result<usize, Failure> {
+    Ok(client.status().await?.drives.iter().filter(|row| row.state == DriveState::Up).count())
+}
+
+async fn list(client: &Client, report: Report) -> Result<(), Failure> {
+    let volumes = client.volumes().await?;
+    let rows: Vec<Row> = volumes
+        .iter()
+        .map(|row| Row {
+            name: row.name.clone(),
+            shape: shape_facts(&row.shape),
+            quota_bytes: row.quota_bytes,
+            files: row.files,
+            file_bytes: row.file_bytes,
+        })
+        .collect();
+    report.facts(&rows, |rows| {
+        let cells = rows.iter().map(|row| {
+            let quota = if row.quota_bytes == 0 { "none".to_owned() } else { size::show(row.quota_bytes) };
+            vec![
+                row.name.clone(),
+                show_shape(&row.shape),
+                row.files.to_string(),
+                size::show(row.file_bytes),
+                quota,
+            ]
+        });
+        table(&["volume", "shape", "files", "bytes", "quota"], &[2, 3, 4], cells)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheme_is_judged_without_a_cluster() {
+        assert!(matches!(without_width("rs(4,2)", 4096), Ok(Some(shape)) if shape.width() == 6));
+        assert!(matches!(without_width("raid1", 4096), Ok(Some(shape)) if shape.width() == 2));
+        assert!(matches!(without_width("raid5", 4096), Ok(None)));
+        for (scheme, unit) in
+            [("raid6", 4096), ("raid5", 4095), ("raid5", 2048), ("rs", 4096), ("rs(4,5)", 4096)]
+        {
+            assert!(without_width(scheme, unit).is_err(), "{scheme} {unit}");
+        }
+    }
+}
