@@ -59,8 +59,9 @@ impl PlanSet {
             .instructions()
             .map(|(_, i)| (i.id, i.after.as_slice(), 1))
             .chain(self.arithmetic.iter().map(|step| (step.id, step.after.as_slice(), 0)))
+            .filter(|(id, ..)| id.index() < self.len())
             .collect();
-        let slots = nodes.iter().map(|(id, ..)| id.index() + 1).max().unwrap_or(0);
+        let slots = self.len();
         let (mut waiters, mut waits, mut depth) =
             (vec![Vec::new(); slots], vec![0_u32; slots], vec![0; slots]);
         for (id, after, _) in &nodes {

@@ -82,17 +82,19 @@ fn shapes() -> impl Strategy<Value = Shape> {
 fn acts() -> impl Strategy<Value = Vec<Act>> {
     let range = || (any::<u16>(), any::<u16>());
     let act = prop_oneof![
-        6 => (range(), any::<bool>()).prop_map(|((at, len), known)| Act::Write { at, len, known }),
+        4 => (range(), any::<bool>()).prop_map(|((at, len), known)| Act::Write { at, len, known }),
+        4 => (any::<u16>(), 0..2000_u16, any::<bool>())
+            .prop_map(|(at, len, known)| Act::Write { at, len, known }),
         1 => range().prop_map(|(at, len)| Act::Punch { at, len }),
         1 => any::<u16>().prop_map(|to| Act::Truncate { to }),
         1 => range().prop_map(|(at, len)| Act::UnitWrite { at, len }),
         3 => range().prop_map(|(at, len)| Act::Read { at, len }),
         2 => (range(), any::<u8>(), any::<u8>())
             .prop_map(|((at, len), after, column)| Act::Interrupted { at, len, after, column }),
-        1 => any::<u8>().prop_map(|column| Act::Lose { column }),
+        2 => any::<u8>().prop_map(|column| Act::Lose { column }),
         1 => any::<u8>().prop_map(|column| Act::Away { column }),
-        1 => any::<u8>().prop_map(|column| Act::Join { column }),
-        1 => Just(Act::Rebuild),
+        2 => any::<u8>().prop_map(|column| Act::Join { column }),
+        2 => Just(Act::Rebuild),
         1 => Just(Act::Check),
     ];
     prop::collection::vec(act, 1..24)
@@ -241,8 +243,10 @@ impl File {
                 };
             }
             Act::Join { column: joins } => {
-                let joins = column(joins, self);
-                if !self.health.set.contains(joins) {
+                let width = self.segment.shape.width();
+                let out: Vec<Column> = ColumnMask::all(width).minus(self.health.set).iter().collect();
+                if !out.is_empty() {
+                    let joins = out[usize::from(joins) % out.len()];
                     self.columns.lose(joins);
                     self.health.set = self.health.set.with(joins);
                     self.health.joining = self.health.joining.with(joins);
@@ -364,7 +368,7 @@ impl File {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
     #[test]
     fn plans_do_what_a_flat_file_would(shape in shapes(), acts in acts(), seed in 1..u64::MAX) {

@@ -5,7 +5,8 @@
 //! byte to the highest last byte of any unit written; bytes of the hull that a unit does not get anew count as they
 //! are. Hence
 //! - *full stripe*: no live byte of the hull is left as it is. Nothing is read. "Live" is below the file's size; bytes
-//!   past it are zeros everywhere, so an append that fills or begins units reads nothing;
+//!   past it are zeros everywhere, so an append that begins with a stripe, or stays within the stripe's first unit,
+//!   reads nothing;
 //! - *reconstruct-write*: the live bytes of the hull that are not written are read, or made from `k` others where
 //!   their column is lost, and the parity is made from all ([`parity_anew`]);
 //! - *read-modify-write*: the old bytes of what is written, and the old parity over the hull ([`parity_changed`]).
@@ -15,7 +16,8 @@
 //!
 //! Versions of units that are not touched come with the bytes read; where no byte of such a unit is needed, one byte is
 //! read for the version's sake. A unit past the file's size that may have been written once (a truncation) is touched
-//! with a hole, which costs no read.
+//! with a hole, which costs no read. (Within a stripe, an append past the first unit does read: its parity bytes also
+//! count the units before it, which only the writer that still has them could spare.)
 //!
 //! A joining column may lack the bytes around those it is sent, and would later count as current by its version. So
 //! what it is sent is always the whole unit: the hull widens to the unit, and the unit is put together in scratch.
@@ -212,8 +214,9 @@ impl<'a> Job<'a> {
         draft
     }
 
-    /// The writes themselves: to every column of the set that is touched or parity, after every read of the stripe:
-    /// a read that came later could return what was just written.
+    /// The writes themselves: to every column of the set that is touched or parity. Each waits for every read of the
+    /// stripe, its own drive's or not: until the first write is sent, a stripe whose reads fail may be compiled anew
+    /// under the same stamp; after it, what has been read is the only way to the rest.
     fn send(&self, draft: &mut Draft, touched: Vec<Touched>, parity: Vec<Parity>) {
         let all_parity = self.target.parity();
         let roles = touched.iter().map(|touched| Role::Data(touched.data)).chain(all_parity);

@@ -1,6 +1,6 @@
 //! Rules 1 to 9: the form of a plan set.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use braid_layout::{ColumnMask, Role, Segment};
@@ -53,8 +53,7 @@ fn request_fits(set: &PlanSet, segment: &Segment) -> bool {
 
 fn check_notes(set: &PlanSet, segment: &Segment, nodes: &[Node<'_>], found: &mut Vec<Violation>) {
     let range = stripes(&set.request, segment);
-    let expected = range.clone().count();
-    if set.stripes.len() != expected {
+    if u64::try_from(set.stripes.len()) != Ok(range.end - range.start) {
         found.push(Violation::Note { stripe: braid_layout::Stripe(range.start) });
         return;
     }
@@ -217,7 +216,18 @@ fn check_cycles(nodes: &[Node<'_>], found: &mut Vec<Violation>) {
             }
         }
     }
-    if let Some(node) = nodes.iter().find(|node| waits[node.id.index()] > 0) {
-        found.push(Violation::Cycle { id: node.id });
+    let stuck = |id: &InstructionId| waits[id.index()] > 0;
+    let by_id: BTreeMap<InstructionId, &Node<'_>> = nodes.iter().map(|node| (node.id, node)).collect();
+    let on =
+        |id: InstructionId| by_id[&id].after.iter().chain(&by_id[&id].previous).copied().find(|id| stuck(id));
+    let Some(mut at) = nodes.iter().map(|node| node.id).find(|id| stuck(id)) else { return };
+    // Each that is stuck waits for another that is; after as many steps as there are nodes, we go round.
+    for _ in nodes {
+        at = on(at).expect("what is stuck waits for something that is stuck");
     }
+    let mut circle = vec![at];
+    while let Some(next) = on(circle[circle.len() - 1]).filter(|next| *next != at) {
+        circle.push(next);
+    }
+    found.extend(circle.into_iter().min().map(|id| Violation::Cycle { id }));
 }

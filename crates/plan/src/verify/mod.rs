@@ -117,7 +117,7 @@ pub enum Violation {
     /// Rule 9.
     #[error("{id} waits for itself")]
     Cycle {
-        /// One of those that wait for one another.
+        /// The lowest of those that wait for one another.
         id: InstructionId,
     },
     /// Rule 10.
