@@ -1,0 +1,238 @@
+//! The memory of one plan set: the caller's buffer and the scratch pieces, split without copying.
+//!
+//! Bytes land in the caller's buffer straight from the socket. So that several drives can fill it at once, and without
+//! `unsafe`, the buffer is split into disjoint slices: the places are sorted and cut off one after another. Places that
+//! overlap, or lie outside, are refused: a plan that has them is wrong.
+
+use braid_plan::Place;
+
+/// The caller's part of the memory.
+pub(crate) enum User<'a> {
+    /// To be filled.
+    Into(&'a mut [u8]),
+    /// To be sent.
+    From(&'a [u8]),
+    /// The request has no bytes of the caller's.
+    Nothing,
+}
+
+/// The caller's buffer and the scratch pieces.
+pub(crate) struct Memory<'a> {
+    user: User<'a>,
+    scratch: Vec<Vec<u8>>,
+}
+
+/// A place that is not there, or overlaps another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the plan's place {0:?} overlaps another or lies outside the memory")]
+pub(crate) struct BadPlace(pub(crate) Place);
+
+/// Slices of the memory, in the order in which they were asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Split<'s> {
+    pub(crate) inputs: Vec<&'s [u8]>,
+    pub(crate) outputs: Vec<&'s mut [u8]>,
+}
+
+/// A place that was asked for, as a range of one of the memories: 0 is the caller's, 1 the first scratch piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Wish {
+    memory: usize,
+    from: usize,
+    to: usize,
+    /// Where in the list of outputs or inputs.
+    index: usize,
+    output: bool,
+}
+
+impl<'a> Memory<'a> {
+    /// Scratch pieces of these lengths are made.
+    pub(crate) fn new(user: User<'a>, scratch: &[u32]) -> Memory<'a> {
+        let piece = |&bytes: &u32| vec![0; usize::try_from(bytes).expect("a piece is at most a unit")];
+        Memory { user, scratch: scratch.iter().map(piece).collect() }
+    }
+
+    /// The bytes at a place.
+    pub(crate) fn at(&self, place: Place) -> Result<&[u8], BadPlace> {
+        let (memory, from, to) = range(place)?;
+        let whole = match (memory, &self.user) {
+            (0, User::Into(bytes)) => Some(&**bytes),
+            (0, User::From(bytes)) => Some(*bytes),
+            (0, User::Nothing) => None,
+            (piece, _) => self.scratch.get(piece - 1).map(Vec::as_slice),
+        };
+        whole.and_then(|bytes| bytes.get(from..to)).ok_or(BadPlace(place))
+    }
+
+    /// Slices to read from and to write to, at the same time. No output may overlap another place; two inputs may be the
+    /// same place, but not overlap in part.
+    pub(crate) fn split(&mut self, inputs: &[Place], outputs: &[Place]) -> Result<Split<'_>, BadPlace> {
+        let place_of = |wish: &Wish| if wish.output { outputs[wish.index] } else { inputs[wish.index] };
+        let mut wishes = Vec::with_capacity(inputs.len() + outputs.len());
+        for (places, output) in [(inputs, false), (outputs, true)] {
+            for (index, &place) in places.iter().enumerate() {
+                let (memory, from, to) = range(place)?;
+                wishes.push(Wish { memory, from, to, index, output });
+            }
+        }
+        wishes.sort_unstable();
+        let mut found_in: Vec<Option<&[u8]>> = vec![None; inputs.len()];
+        let mut found_out: Vec<Option<&mut [u8]>> = outputs.iter().map(|_| None).collect();
+        let mut pieces = self.scratch.iter_mut().enumerate();
+        let mut user = Some(&mut self.user);
+        for group in wishes.chunk_by(|a, b| a.memory == b.memory) {
+            let memory = group[0].memory;
+            let whole: &mut [u8] = if memory == 0 {
+                match user.take() {
+                    Some(User::Into(bytes)) => bytes,
+                    Some(User::From(bytes)) => {
+                        let bytes: &[u8] = bytes;
+                        for wish in group {
+                            let slice = bytes.get(wish.from..wish.to).filter(|_| !wish.output);
+                            found_in[wish.index] = Some(slice.ok_or(BadPlace(place_of(wish)))?);
+                        }
+                        continue;
+                    }
+                    _ => return Err(BadPlace(place_of(&group[0]))),
+                }
+            } else {
+                let piece = pieces.find(|(index, _)| index + 1 == memory);
+                piece.map(|(_, bytes)| bytes.as_mut_slice()).ok_or(BadPlace(place_of(&group[0])))?
+            };
+            carve(whole, group, &mut found_in, &mut found_out).map_err(|wish| BadPlace(place_of(&wish)))?;
+        }
+        Ok(Split {
+            inputs: found_in.into_iter().map(Option::unwrap_or_default).collect(),
+            outputs: found_out.into_iter().map(Option::unwrap_or_default).collect(),
+        })
+    }
+}
+
+/// Cuts the wishes, sorted by their beginnings, off one memory. Gives back a wish that cannot be.
+fn carve<'s>(
+    mut rest: &'s mut [u8],
+    group: &[Wish],
+    inputs: &mut [Option<&'s [u8]>],
+    outputs: &mut [Option<&'s mut [u8]>],
+) -> Result<(), Wish> {
+    let mut cut = 0;
+    let mut last: Option<(Wish, &'s [u8])> = None;
+    for &wish in group {
+        if let Some((same, bytes)) = last
+            && (same.from, same.to, wish.output) == (wish.from, wish.to, false)
+        {
+            inputs[wish.index] = Some(bytes);
+            continue;
+        }
+        if wish.from < cut || wish.to < wish.from || wish.to - cut > rest.len() {
+            return Err(wish);
+        }
+        let (head, tail) = std::mem::take(&mut rest).split_at_mut(wish.to - cut);
+        let slice = &mut head[wish.from - cut..];
+        (rest, cut) = (tail, wish.to);
+        if wish.output {
+            outputs[wish.index] = Some(slice);
+            last = None;
+        } else {
+            let slice: &'s [u8] = slice;
+            inputs[wish.index] = Some(slice);
+            last = Some((wish, slice));
+        }
+    }
+    Ok(())
+}
+
+fn range(place: Place) -> Result<(usize, usize, usize), BadPlace> {
+    let (memory, from, len) = match place {
+        Place::User { offset, len } => (0, usize::try_from(offset).map_err(|_| BadPlace(place))?, len),
+        Place::Scratch { piece, offset, len } => (wide(piece) + 1, wide(offset), len),
+    };
+    let to = from.checked_add(wide(len)).ok_or(BadPlace(place))?;
+    Ok((memory, from, to))
+}
+
+fn wide(value: u32) -> usize {
+    usize::try_from(value).expect("this runs on 32 bits and up")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn user(offset: u64, len: u32) -> Place {
+        Place::User { offset, len }
+    }
+
+    fn scratch(piece: u32, offset: u32, len: u32) -> Place {
+        Place::Scratch { piece, offset, len }
+    }
+
+    #[test]
+    fn slices_come_in_the_order_asked_for() {
+        let mut buffer: Vec<u8> = (0..10).collect();
+        let mut memory = Memory::new(User::Into(&mut buffer), &[4, 4]);
+        let split = memory
+            .split(&[user(8, 2), user(0, 3), user(8, 2)], &[scratch(1, 1, 2), user(3, 4)])
+            .expect("good");
+        assert_eq!(split.inputs, [&[8, 9][..], &[0, 1, 2], &[8, 9]]);
+        assert_eq!(split.outputs.iter().map(|slice| slice.len()).collect::<Vec<_>>(), [2, 4]);
+    }
+
+    #[test]
+    fn places_that_cannot_be_are_refused() {
+        let mut buffer = vec![0; 10];
+        let mut memory = Memory::new(User::Into(&mut buffer), &[4]);
+        for (inputs, outputs) in [
+            (vec![], vec![user(0, 4), user(3, 4)]),
+            (vec![user(0, 4)], vec![user(0, 4)]),
+            (vec![user(0, 4), user(2, 4)], vec![]),
+            (vec![user(8, 3)], vec![]),
+            (vec![user(u64::MAX, 3)], vec![]),
+            (vec![], vec![scratch(0, 2, 3)]),
+            (vec![], vec![scratch(1, 0, 1)]),
+        ] {
+            assert!(memory.split(&inputs, &outputs).is_err(), "{inputs:?} {outputs:?}");
+        }
+        let source = vec![0; 4];
+        let mut memory = Memory::new(User::From(&source), &[]);
+        assert!(memory.split(&[user(0, 4), user(1, 2)], &[]).is_ok(), "a source may be read in any way");
+        assert!(memory.split(&[], &[user(0, 4)]).is_err(), "a source is not written");
+        assert!(Memory::new(User::Nothing, &[]).split(&[user(0, 1)], &[]).is_err());
+    }
+
+    proptest! {
+        /// Whatever disjoint places are lent, in whatever order, what is put into each is found at its place.
+        #[test]
+        fn what_is_put_into_a_place_lies_there(
+            cuts in proptest::collection::vec((0u32..40, 0usize..3, any::<bool>(), any::<u32>()), 1..40),
+        ) {
+            let mut ends = [0u32; 3];
+            let mut places = Vec::new();
+            for &(len, memory, used, order) in &cuts {
+                let from = ends[memory];
+                ends[memory] += len;
+                let place = match memory {
+                    0 => user(u64::from(from), len),
+                    piece => scratch(u32::try_from(piece).expect("small") - 1, from, len),
+                };
+                if used && len > 0 {
+                    places.push((order, place));
+                }
+            }
+            places.sort_by_key(|(order, _)| *order);
+            let places: Vec<Place> = places.into_iter().map(|(_, place)| place).collect();
+            let mut buffer = vec![0; wide(ends[0])];
+            let mut memory = Memory::new(User::Into(&mut buffer), &ends[1..]);
+            let split = memory.split(&[], &places).expect("disjoint");
+            for (index, slice) in split.outputs.into_iter().enumerate() {
+                slice.fill(u8::try_from(index).expect("few") + 1);
+            }
+            for (index, &place) in places.iter().enumerate() {
+                let expected = vec![u8::try_from(index).expect("few") + 1; wide(place.len())];
+                prop_assert_eq!(memory.at(place).expect("it is there"), expected.as_slice());
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The consistent cut: whether the units that were read of one stripe belong together (PROTOCOL sections 2 and 5).
+//!
+//! A parity unit's bytes are the parity for exactly the versions in its cover. Units may be used together only if every
+//! data unit read has the version that every parity unit read counts in. During a write some columns show the new stamp and
+//! others the old one; under an exclusive lease a stripe has at most one unsettled write (C1), so that the older of the two
+//! is what all of them can serve: that cut is asked for by name.
+
+use braid_layout::{Role, Version};
+
+/// What one read of a stripe said of itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    pub(crate) role: Role,
+    /// Of a data unit.
+    pub(crate) version: Version,
+    /// Of a parity unit: one version per data unit. Empty: never written.
+    pub(crate) cover: &'a [Version],
+}
+
+/// Whether the reads of a stripe agree.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// Their bytes may be used together.
+    Agreed,
+    /// They may not: this cut, one version per data unit, is the newest that all of them could serve.
+    Torn(Vec<Version>),
+}
+
+/// Judges the reads of one stripe with `k` data units.
+pub(crate) fn judge(k: u8, seen: &[Seen<'_>]) -> Cut {
+    let cut: Vec<Version> =
+        (0..k).map(|data| seen.iter().filter_map(|one| one.claim(data)).min().unwrap_or_default()).collect();
+    if seen.iter().all(|one| one.fits(&cut)) { Cut::Agreed } else { Cut::Torn(cut) }
+}
+
+impl Seen<'_> {
+    /// Which version of data unit `data` this read stands for; `None` if it says nothing of it.
+    fn claim(&self, data: u8) -> Option<Version> {
+        match self.role {
+            Role::Data(own) => (own == data).then_some(self.version),
+            Role::Parity(_) => Some(self.cover.get(usize::from(data)).copied().unwrap_or_default()),
+        }
+    }
+
+    /// Whether this read is of the cut.
+    pub(crate) fn fits(&self, cut: &[Version]) -> bool {
+        (0..).zip(cut).all(|(data, version)| self.claim(data).is_none_or(|claimed| claimed == *version))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{Generation, Lease};
+
+    use super::*;
+
+    fn version(n: u64) -> Version {
+        Version { g: Generation(1), lease: Lease(1), n }
+    }
+
+    fn check(reads: &[(Role, &[u64])], expected: Option<&[u64]>) {
+        let covers: Vec<Vec<Version>> =
+            reads.iter().map(|(_, ns)| ns.iter().map(|&n| version(n)).collect()).collect();
+        let seen: Vec<Seen<'_>> = reads
+            .iter()
+            .zip(&covers)
+            .map(|((role, _), cover)| match role {
+                Role::Data(_) => Seen { role: *role, version: cover[0], cover: &[] },
+                Role::Parity(_) => Seen { role: *role, version: version(99), cover },
+            })
+            .collect();
+        let expected = expected.map_or(Cut::Agreed, |ns| Cut::Torn(ns.iter().map(|&n| version(n)).collect()));
+        assert_eq!(judge(3, &seen), expected, "{reads:?}");
+    }
+
+    #[test]
+    fn reads_that_agree_and_reads_that_do_not() {
+        use Role::{Data, Parity};
+        check(&[(Data(0), &[5]), (Data(2), &[7]), (Parity(0), &[5, 6, 7])], None);
+        check(&[(Data(0), &[5]), (Data(1), &[6]), (Data(2), &[7])], None);
+        check(&[(Parity(0), &[5, 6, 7]), (Parity(1), &[5, 6, 7])], None);
+        // A write to unit 0 has reached the data column only.
+        check(&[(Data(0), &[8]), (Data(2), &[7]), (Parity(0), &[5, 6, 7])], Some(&[5, 6, 7]));
+        // It has reached one parity column only.
+        check(&[(Data(0), &[5]), (Parity(0), &[8, 6, 7]), (Parity(1), &[5, 6, 7])], Some(&[5, 6, 7]));
+        // Two reads of one unit on both sides of it.
+        check(&[(Data(0), &[5]), (Data(0), &[8]), (Data(1), &[6]), (Data(2), &[7])], Some(&[5, 6, 7]));
+    }
+
+    #[test]
+    fn a_parity_unit_that_was_never_written_covers_nothing() {
+        let zero = Seen { role: Role::Parity(0), version: Version::ZERO, cover: &[] };
+        let data = Seen { role: Role::Data(1), version: Version::ZERO, cover: &[] };
+        assert_eq!(judge(2, &[zero, data]), Cut::Agreed);
+    }
+}

@@ -1,0 +1,319 @@
+//! The exchange with one drive: a list of requests sent in order, several in flight, and their answers taken in order, the
+//! bytes of reads landing in their places.
+//!
+//! It owns no policy: it says of each request what the answer was or why there is none. Every block read is checked
+//! against its CRC32C as it arrives; holes are filled with zeros.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use braid_layout::DriveId;
+use braid_transport::{Answer, Answers, TransportError};
+use braid_wire::checksum::{block_count, block_crcs, verify_blocks};
+use braid_wire::control::Grant;
+use braid_wire::data::{DriveReply, DriveRequest, ReadReply};
+use braid_wire::{Reason, Refusal};
+use tokio::sync::Semaphore;
+
+use crate::drives::Drives;
+
+/// How much may be in flight on one session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) flights: usize,
+    pub(crate) bytes: u64,
+}
+
+/// A request and its bytes: to send, or to land.
+pub(crate) struct Item<'b> {
+    pub(crate) request: DriveRequest,
+    /// A write's bytes. Their checksums are put into the request when it is sent.
+    pub(crate) payload: &'b [u8],
+    /// Where a read's bytes go: as many as were asked for.
+    pub(crate) into: &'b mut [u8],
+}
+
+/// Why a request has no good answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// A session that had been idle was dead: nothing is known of the drive; ask again.
+    Idle,
+    /// The drive did not answer, or not as itself.
+    Lost(String),
+    /// It said no. `proven`: it knows the capability's private part.
+    Refused { refusal: Refusal, proven: bool },
+    /// Bytes that do not match their checksum, from this byte of the unit on.
+    Corrupt(u32),
+}
+
+/// An answer or why there is none.
+pub(crate) type Outcome = Result<DriveReply, Failure>;
+
+impl<'b> Item<'b> {
+    /// A request without bytes.
+    pub(crate) fn bare(request: impl Into<DriveRequest>) -> Item<'b> {
+        Item { request: request.into(), payload: &[], into: &mut [] }
+    }
+
+    fn weight(&self) -> usize {
+        self.payload.len().max(self.into.len())
+    }
+}
+
+/// Asks a drive all of `items`, in order. There is one outcome per item, in the same order. A refusal that
+/// concerns the others too (stale generation, no space) stops the sending, and stands for them.
+pub(crate) async fn exchange(
+    drives: &Drives,
+    drive: DriveId,
+    address: &str,
+    grant: &Grant,
+    window: Window,
+    items: Vec<Item<'_>>,
+) -> Vec<Outcome> {
+    let count = items.len();
+    let mut outcomes: Vec<Outcome> = Vec::with_capacity(count);
+    let mut lent = match drives.session(drive, address).await {
+        Ok(lent) => lent,
+        Err(error) => {
+            let why = error.to_string();
+            drives.note_away(drive, &why);
+            return vec![Err(Failure::Lost(why)); count];
+        }
+    };
+    let weights: Vec<u32> = items.iter().map(|item| kibibytes(item.weight(), window.bytes)).collect();
+    let (flights, bytes) =
+        (Semaphore::new(window.flights.max(1)), Semaphore::new(kibibytes_of(window.bytes)));
+    let (asked, stop, last) = (Semaphore::new(0), AtomicBool::new(false), AtomicUsize::new(count));
+    let (mut asks, landings): (Vec<_>, Vec<_>) =
+        items.into_iter().map(|item| ((item.request, item.payload), item.into)).unzip();
+    let starts: Vec<u32> = asks.iter().map(|(request, _)| first_byte(request)).collect();
+
+    let (asker, answers) = lent.session.halves();
+    let send = async {
+        for (index, (request, payload)) in asks.iter_mut().enumerate() {
+            flights.acquire().await.expect("it is never closed").forget();
+            bytes.acquire_many(weights[index]).await.expect("it is never closed").forget();
+            if stop.load(Ordering::Relaxed) {
+                last.store(index, Ordering::Relaxed);
+                break;
+            }
+            put_crcs(request, payload);
+            // Before the bytes leave: the drive may refuse before it has taken them all.
+            asked.add_permits(1);
+            let pieces: &[&[u8]] = if payload.is_empty() { &[] } else { &[payload] };
+            asker.ask(grant, request, pieces).await?;
+        }
+        asked.add_permits(1);
+        Ok::<(), TransportError>(())
+    };
+    let receive = async {
+        for (index, into) in landings.into_iter().enumerate() {
+            asked.acquire().await.expect("it is never closed").forget();
+            if index >= last.load(Ordering::Relaxed) {
+                break;
+            }
+            let answer = answers.next().await?;
+            let outcome = land(answers, answer, starts[index], into).await?;
+            if outcome.as_ref().is_err_and(Failure::concerns_all) {
+                stop.store(true, Ordering::Relaxed);
+            }
+            outcomes.push(outcome);
+            flights.add_permits(1);
+            bytes.add_permits(usize::try_from(weights[index]).expect("it is bounded by the window"));
+        }
+        Ok::<(), TransportError>(())
+    };
+    let ended = tokio::try_join!(send, receive);
+
+    let rest = match ended {
+        Ok(_) => {
+            drives.give_back(lent);
+            outcomes
+                .iter()
+                .rev()
+                .find_map(|outcome| outcome.as_ref().err().filter(|f| f.concerns_all()))
+                .cloned()
+        }
+        Err(error) if lent.reused && is_gone(&error) => {
+            drives.forget_idle(drive);
+            Some(Failure::Idle)
+        }
+        Err(error) => {
+            let why = error.to_string();
+            drives.note_away(drive, &why);
+            Some(Failure::Lost(why))
+        }
+    };
+    let rest = rest.unwrap_or_else(|| Failure::Lost("the exchange ended early".to_owned()));
+    outcomes.resize(count, Err(rest));
+    outcomes
+}
+
+impl Failure {
+    /// Whether the requests that follow would fare the same.
+    fn concerns_all(&self) -> bool {
+        match self {
+            Failure::Refused { refusal, .. } => {
+                !matches!(refusal.reason, Reason::NoObject | Reason::Damaged | Reason::Medium | Reason::Gone)
+            }
+            Failure::Corrupt(_) => false,
+            Failure::Idle | Failure::Lost(_) => true,
+        }
+    }
+
+    /// Whether it is this refusal.
+    pub(crate) fn is(&self, reason: Reason) -> bool {
+        matches!(self, Failure::Refused { refusal, .. } if refusal.reason == reason)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Idle => f.write_str("the session had ended"),
+            Failure::Lost(why) => f.write_str(why),
+            Failure::Refused { refusal, .. } => write!(f, "{refusal}"),
+            Failure::Corrupt(at) => write!(f, "bytes from {at} of the unit do not match their checksum"),
+        }
+    }
+}
+
+fn is_gone(error: &TransportError) -> bool {
+    matches!(
+        error,
+        TransportError::Closed { .. } | TransportError::Io { .. } | TransportError::Poisoned { .. }
+    )
+}
+
+/// Takes an answer's bytes to their place and checks them.
+async fn land(
+    answers: &mut Answers,
+    answer: Answer,
+    from: u32,
+    into: &mut [u8],
+) -> Result<Outcome, TransportError> {
+    let reply = match answer.reply {
+        DriveReply::Refused(refusal) => {
+            let proven = answer.head.mac != [0; 16];
+            return Ok(Err(Failure::Refused { refusal, proven }));
+        }
+        DriveReply::Read(reply) => reply,
+        other => return Ok(Ok(other)),
+    };
+    if let Err(why) = check_extents(&reply, from, into.len(), answer.payload_bytes) {
+        return Ok(Err(Failure::Lost(why)));
+    }
+    let (mut crcs, mut rest, mut corrupt) = (reply.crcs.as_slice(), into, None);
+    for extent in &reply.extents {
+        let length = usize::try_from(extent.to - extent.from).expect("a unit is at most 64 MiB");
+        let (place, tail) = rest.split_at_mut(length);
+        rest = tail;
+        if extent.hole {
+            place.fill(0);
+            continue;
+        }
+        answers.payload(place).await?;
+        let (own, others) = crcs.split_at(block_count(extent.from, extent.to));
+        crcs = others;
+        if let Err(at) = verify_blocks(extent.from, place, own) {
+            corrupt.get_or_insert(at);
+        }
+    }
+    Ok(match corrupt {
+        Some(at) => Err(Failure::Corrupt(at)),
+        None => Ok(DriveReply::Read(reply)),
+    })
+}
+
+/// That the extents join, are what was asked for, and fit the payload and the checksums.
+fn check_extents(reply: &ReadReply, from: u32, asked: usize, payload_bytes: u32) -> Result<(), String> {
+    let (mut covered, mut sent, mut blocks) = (0u64, 0u64, 0usize);
+    let mut at = from;
+    for extent in &reply.extents {
+        if at != extent.from || extent.to < extent.from {
+            return Err("its answer's extents do not join".to_owned());
+        }
+        at = extent.to;
+        let bytes = u64::from(extent.to - extent.from);
+        covered += bytes;
+        if !extent.hole {
+            sent += bytes;
+            blocks += block_count(extent.from, extent.to);
+        }
+    }
+    let asked = u64::try_from(asked).unwrap_or(u64::MAX);
+    if covered != asked || sent != u64::from(payload_bytes) || blocks != reply.crcs.len() {
+        return Err(format!(
+            "it answered {covered} bytes ({sent} sent, {payload_bytes} announced) where {asked} were asked for"
+        ));
+    }
+    Ok(())
+}
+
+/// Where in the unit a read begins.
+fn first_byte(request: &DriveRequest) -> u32 {
+    match request {
+        DriveRequest::Read(read) => read.from,
+        _ => 0,
+    }
+}
+
+/// The checksums of a write's bytes, once, when it is sent.
+fn put_crcs(request: &mut DriveRequest, payload: &[u8]) {
+    if let DriveRequest::StripeWrite(write) = request
+        && write.crcs.is_empty()
+        && !payload.is_empty()
+    {
+        write.crcs = block_crcs(write.from, payload);
+    }
+}
+
+fn kibibytes_of(bytes: u64) -> usize {
+    usize::try_from((bytes >> 10).max(1)).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS)
+}
+
+/// An item's share of the window, at most all of it: an item larger than the window goes alone.
+fn kibibytes(bytes: usize, window: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(1024).min(kibibytes_of(window))).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{ColumnMask, Version};
+    use braid_wire::data::Extent;
+
+    use super::*;
+
+    fn check(extents: &[(u32, u32, bool)], crcs: usize, asked: usize, payload: u32, good: bool) {
+        let reply = ReadReply {
+            version: Version::ZERO,
+            pending: false,
+            columns: ColumnMask::EMPTY,
+            cover: Vec::new(),
+            extents: extents.iter().map(|&(from, to, hole)| Extent { from, to, hole }).collect(),
+            crcs: vec![0; crcs],
+        };
+        let from = extents.first().map_or(0, |first| first.0);
+        assert_eq!(check_extents(&reply, from, asked, payload).is_ok(), good, "{extents:?}");
+        assert!(check_extents(&reply, from + 1, asked, payload).is_err(), "another beginning");
+    }
+
+    #[test]
+    fn answers_must_be_what_was_asked_for() {
+        check(&[(0, 8192, false)], 2, 8192, 8192, true);
+        check(&[(100, 5000, false), (5000, 6000, true)], 2, 5900, 4900, true);
+        check(&[(0, 4096, true)], 0, 4096, 0, true);
+        check(&[(0, 4096, false), (5000, 9096, false)], 3, 8192, 8192, false);
+        check(&[(0, 8192, false)], 1, 8192, 8192, false);
+        check(&[(0, 8192, false)], 2, 8192, 4096, false);
+        check(&[(0, 4096, false)], 1, 8192, 4096, false);
+        check(&[(4096, 0, false)], 1, 4096, 4096, false);
+        check(&[], 0, 10, 0, false);
+    }
+
+    #[test]
+    fn an_item_over_the_window_goes_alone() {
+        assert_eq!(kibibytes(64 << 20, 8 << 20), 8 << 10);
+        assert_eq!(kibibytes(1, 8 << 20), 1);
+        assert_eq!(kibibytes(0, 8 << 20), 0);
+    }
+}

@@ -1,0 +1,149 @@
+//! What to make of a failure: whether a column is away, for how long, and whom to ask.
+
+use std::collections::BTreeMap;
+
+use braid_layout::{Column, ColumnMask};
+use braid_wire::Reason;
+
+use crate::exchange::Failure;
+use crate::run::Failed;
+
+/// What a failure calls for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// Ask again: nothing is known.
+    Again,
+    /// A newer view may mend it.
+    Refresh,
+    /// The column will not answer for now; it may in a while.
+    Wait,
+    /// Do without the column.
+    Without,
+    /// The drive would not store it: the write has failed.
+    NotStored,
+}
+
+/// What a failure calls for; `write` if it is a write's.
+pub(crate) fn remedy(failure: &Failure, write: bool) -> Remedy {
+    let refusal = match failure {
+        Failure::Idle => return Remedy::Again,
+        Failure::Lost(_) | Failure::Corrupt(_) => return Remedy::Without,
+        Failure::Refused { refusal, .. } => refusal,
+    };
+    match refusal.reason {
+        Reason::StaleGeneration | Reason::Expired | Reason::StaleKey | Reason::Scope => Remedy::Refresh,
+        Reason::NotServing | Reason::Busy | Reason::Closing | Reason::NoPartition => Remedy::Wait,
+        Reason::PayloadChecksum | Reason::Replayed | Reason::Gone => Remedy::Again,
+        Reason::NoObject if write => Remedy::Again,
+        _ if write => Remedy::NotStored,
+        _ => Remedy::Without,
+    }
+}
+
+/// What has been learnt of columns in the course of one request.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Learnt {
+    /// Why each column was found away; and whether that may pass.
+    away: BTreeMap<Column, (String, bool)>,
+    /// How often a column's failures called for asking again or for a refresh.
+    unmended: BTreeMap<Column, u32>,
+}
+
+/// A column that was asked again or refreshed this often without avail counts as away.
+const UNMENDED_MAX: u32 = 4;
+
+impl Learnt {
+    /// Takes a failed read into account. Gives what to do before the next try: refresh or not.
+    pub(crate) fn note(&mut self, failed: &Failed) -> Remedy {
+        let remedy = remedy(&failed.failure, false);
+        let passes = match remedy {
+            Remedy::Again | Remedy::Refresh => {
+                let times = self.unmended.entry(failed.column).or_default();
+                *times += 1;
+                if *times < UNMENDED_MAX {
+                    return remedy;
+                }
+                true
+            }
+            Remedy::Wait => true,
+            Remedy::Without | Remedy::NotStored => false,
+        };
+        self.away.insert(failed.column, (failed.failure.to_string(), passes));
+        remedy
+    }
+
+    /// Takes these columns for away, without a reason of their own.
+    pub(crate) fn with(mut self, columns: ColumnMask) -> Learnt {
+        for column in columns.iter() {
+            self.away.entry(column).or_default();
+        }
+        self
+    }
+
+    /// Columns to do without.
+    pub(crate) fn away(&self) -> ColumnMask {
+        self.away.keys().copied().collect()
+    }
+
+    /// Why the column is away, if it was found so.
+    pub(crate) fn why(&self, column: Column) -> Option<&str> {
+        self.away.get(&column).map(|(why, _)| why.as_str())
+    }
+
+    /// Whether waiting may help.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.away.values().any(|(_, passes)| *passes)
+    }
+
+    /// Everything may be different now.
+    pub(crate) fn forget(&mut self) {
+        self.away.clear();
+        self.unmended.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::Stripe;
+    use braid_wire::Refusal;
+
+    use super::*;
+
+    fn failed(failure: Failure) -> Failed {
+        Failed { column: Column(3), stripe: Stripe(0), into: None, failure }
+    }
+
+    fn refused(reason: Reason) -> Failure {
+        Failure::Refused { refusal: Refusal::new(reason, "no"), proven: true }
+    }
+
+    #[test]
+    fn remedies() {
+        for (failure, read, write) in [
+            (Failure::Idle, Remedy::Again, Remedy::Again),
+            (Failure::Lost(String::new()), Remedy::Without, Remedy::Without),
+            (Failure::Corrupt(0), Remedy::Without, Remedy::Without),
+            (refused(Reason::StaleGeneration), Remedy::Refresh, Remedy::Refresh),
+            (refused(Reason::Expired), Remedy::Refresh, Remedy::Refresh),
+            (refused(Reason::NotServing), Remedy::Wait, Remedy::Wait),
+            (refused(Reason::Damaged), Remedy::Without, Remedy::NotStored),
+            (refused(Reason::Full), Remedy::Without, Remedy::NotStored),
+            (refused(Reason::NoObject), Remedy::Without, Remedy::Again),
+        ] {
+            assert_eq!((remedy(&failure, false), remedy(&failure, true)), (read, write), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn a_column_that_no_refresh_mends_is_away() {
+        let mut learnt = Learnt::default();
+        for _ in 1..UNMENDED_MAX {
+            assert_eq!(learnt.note(&failed(refused(Reason::StaleGeneration))), Remedy::Refresh);
+            assert!(learnt.away().is_empty());
+        }
+        learnt.note(&failed(refused(Reason::StaleGeneration)));
+        assert!(learnt.away().contains(Column(3)) && learnt.may_pass());
+        learnt.forget();
+        assert!(learnt.away().is_empty());
+    }
+}

@@ -1,0 +1,165 @@
+//! What every request on one open file shares: the view in force, and how a new one is got.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, RwLock};
+
+use braid_layout::{Column, ColumnMask};
+use braid_wire::Reason;
+use braid_wire::control::{Access, ControlReply, Opened, Refresh, ReportLost};
+use tokio::sync::Semaphore;
+
+use crate::client::{Client, unexpected};
+use crate::error::{Error, Result};
+use crate::view::{ColumnView, View};
+
+/// An open file's view, shared by its requests.
+pub(crate) struct Handle {
+    pub(crate) client: Client,
+    /// What errors call the file.
+    pub(crate) subject: String,
+    pub(crate) access: Access,
+    view: RwLock<Arc<View>>,
+    /// One question for a new view at a time: the others take its answer.
+    gate: Semaphore,
+    /// Objects known to be there, by segment and column.
+    created: Mutex<BTreeSet<(usize, Column)>>,
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handle")
+            .field("subject", &self.subject)
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Handle {
+    /// From the manager's answer to an open.
+    pub(crate) fn new(client: Client, subject: String, access: Access, opened: Opened) -> Result<Handle> {
+        let view = View::new(&subject, opened)?;
+        let handle = Handle {
+            client,
+            subject,
+            access,
+            view: RwLock::new(Arc::new(view)),
+            gate: Semaphore::new(1),
+            created: Mutex::new(BTreeSet::new()),
+        };
+        handle.heed(&handle.view());
+        Ok(handle)
+    }
+
+    /// The view in force.
+    pub(crate) fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.read().expect("no holder panics"))
+    }
+
+    /// A view newer than `seen`: asked for, unless someone has already.
+    pub(crate) async fn refresh(&self, seen: &Arc<View>) -> Result<Arc<View>> {
+        let _turn = self.gate.acquire().await.expect("it is never closed");
+        let now = self.view();
+        if !Arc::ptr_eq(&now, seen) {
+            return Ok(now);
+        }
+        let (file, access, lease) = (seen.file, self.access, seen.lease);
+        let client = self.client.shared.number;
+        let answer = self.client.ask(&self.subject, Refresh { file, access, lease, client }).await;
+        match answer.map_err(|error| self.lease_error(error))? {
+            ControlReply::Opened(opened) => self.install(opened),
+            other => Err(unexpected(&self.subject, &other)),
+        }
+    }
+
+    /// Tells the manager that `columns` cannot be written. The view that comes back has them out, or is newer than `seen`
+    /// for another reason.
+    pub(crate) async fn report_lost(
+        &self,
+        seen: &Arc<View>,
+        segment: usize,
+        columns: ColumnMask,
+    ) -> Result<Arc<View>> {
+        let _turn = self.gate.acquire().await.expect("it is never closed");
+        let now = self.view();
+        if now.g != seen.g {
+            return Ok(now);
+        }
+        tracing::info!(file = %self.subject, segment, %columns, "telling the manager that columns cannot be written");
+        let request = ReportLost {
+            file: seen.file,
+            lease: seen.lease,
+            client: self.client.shared.number,
+            segment: u32::try_from(segment).expect("segments are few"),
+            columns,
+        };
+        match self.client.ask(&self.subject, request).await.map_err(|error| self.lease_error(error))? {
+            ControlReply::Opened(opened) => self.install(opened),
+            other => Err(unexpected(&self.subject, &other)),
+        }
+    }
+
+    /// Columns of the segment that are better not read just now, as far as notes and the manager say.
+    pub(crate) fn avoided(&self, view: &View, segment: usize) -> ColumnMask {
+        let columns = view.segments[segment].columns.iter();
+        let noted = |column: &ColumnView| self.client.shared.drives.avoided(column.drive).is_some();
+        (0..).map(Column).zip(columns).filter(|(_, c)| noted(c)).map(|(column, _)| column).collect()
+    }
+
+    /// Whether the column's object is known to be there.
+    pub(crate) fn is_created(&self, segment: usize, column: Column) -> bool {
+        self.created.lock().expect("no holder panics").contains(&(segment, column))
+    }
+
+    /// The column's object is there, or is not after all.
+    pub(crate) fn set_created(&self, segment: usize, column: Column, there: bool) {
+        let mut created = self.created.lock().expect("no holder panics");
+        if there {
+            created.insert((segment, column));
+        } else {
+            created.remove(&(segment, column));
+        }
+    }
+
+    /// Columns whose objects this handle has seen created: those it has written.
+    pub(crate) fn created(&self) -> Vec<(usize, Column)> {
+        self.created.lock().expect("no holder panics").iter().copied().collect()
+    }
+
+    /// A refusal that means the lease is gone, as its own error.
+    pub(crate) fn lease_error(&self, error: Error) -> Error {
+        match error {
+            Error::Refused { refusal, .. } if refusal.reason == Reason::LeaseLost => {
+                Error::LeaseLost { file: self.subject.clone(), why: refusal.detail }
+            }
+            other => other,
+        }
+    }
+
+    fn install(&self, opened: Opened) -> Result<Arc<View>> {
+        let view = Arc::new(View::new(&self.subject, opened)?);
+        self.heed(&view);
+        self.forget_moved(&view);
+        *self.view.write().expect("no holder panics") = Arc::clone(&view);
+        Ok(view)
+    }
+
+    /// A column that is on another drive now has no object there yet.
+    fn forget_moved(&self, new: &View) {
+        let old = self.view();
+        let drive = |view: &View, segment: usize, column: Column| {
+            view.segments.get(segment).and_then(|s| s.columns.get(column.index())).map(|c| c.drive)
+        };
+        let mut created = self.created.lock().expect("no holder panics");
+        created.retain(|&(segment, column)| drive(&old, segment, column) == drive(new, segment, column));
+    }
+
+    /// Drives of which the manager has not heard lately are passed over for a while.
+    fn heed(&self, view: &View) {
+        let drives = &self.client.shared.drives;
+        for column in view.segments.iter().flat_map(|segment| &segment.columns) {
+            if column.listed_away && column.grant.is_some() && drives.avoided(column.drive).is_none() {
+                drives.note_away(column.drive, "the manager has not heard of it lately");
+            }
+        }
+    }
+}

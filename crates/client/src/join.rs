@@ -1,0 +1,140 @@
+//! Several futures of one task, run together.
+//!
+//! The futures borrow the caller's buffers, so they cannot be spawned; they are polled in place, all of them whenever one
+//! wakes the task. That costs a poll per unfinished future and wake, which is nothing beside a unit's transfer for
+//! the few dozen drives of a plan set, and needs no other crate.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Runs all of them to their ends; the results are in the futures' order.
+pub(crate) async fn all<'a, T, F>(futures: impl IntoIterator<Item = F>) -> Vec<T>
+where
+    F: Future<Output = T> + Send + 'a,
+    T: Send + Unpin,
+{
+    All {
+        entries: futures.into_iter().map(|future| Entry::Running(Box::pin(future) as Boxed<'a, T>)).collect(),
+    }
+    .await
+}
+
+/// Runs them, at most `flights` at a time and begun in order, until all have ended or one has failed. The others are dropped
+/// then.
+pub(crate) async fn windowed<'a, E, F>(flights: usize, futures: impl IntoIterator<Item = F>) -> Result<(), E>
+where
+    F: Future<Output = Result<(), E>> + Send + 'a,
+    E: Send + Unpin,
+{
+    let mut waiting = futures.into_iter();
+    let mut running: Vec<Boxed<'a, Result<(), E>>> = Vec::new();
+    std::future::poll_fn(|context| {
+        loop {
+            while running.len() < flights.max(1) {
+                match waiting.next() {
+                    Some(future) => running.push(Box::pin(future)),
+                    None => break,
+                }
+            }
+            if running.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            let before = running.len();
+            let mut failed = None;
+            running.retain_mut(|future| match future.as_mut().poll(context) {
+                Poll::Pending => true,
+                Poll::Ready(Ok(())) => false,
+                Poll::Ready(Err(error)) => {
+                    failed.get_or_insert(error);
+                    false
+                }
+            });
+            if let Some(error) = failed {
+                return Poll::Ready(Err(error));
+            }
+            if running.len() == before {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await
+}
+
+enum Entry<'a, T> {
+    Running(Boxed<'a, T>),
+    Ended(T),
+    Taken,
+}
+
+struct All<'a, T> {
+    entries: Vec<Entry<'a, T>>,
+}
+
+impl<T: Unpin> Future for All<'_, T> {
+    type Output = Vec<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Vec<T>> {
+        let mut pending = false;
+        for entry in &mut self.entries {
+            if let Entry::Running(future) = entry {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(value) => *entry = Entry::Ended(value),
+                    Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending {
+            return Poll::Pending;
+        }
+        let ended =
+            self.entries.iter_mut().filter_map(|entry| match std::mem::replace(entry, Entry::Taken) {
+                Entry::Ended(value) => Some(value),
+                Entry::Running(_) | Entry::Taken => None,
+            });
+        Poll::Ready(ended.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_keeps_the_order() {
+        let results = all((0..5u64).map(|i| async move {
+            for _ in 0..(5 - i) {
+                tokio::task::yield_now().await;
+            }
+            i
+        }))
+        .await;
+        assert_eq!(results, [0, 1, 2, 3, 4]);
+    }
+
+    #[tokio::test]
+    async fn windowed_bounds_the_flights_and_stops_at_the_first_error() {
+        let (running, most, ended) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        let job = |i: usize, fail: bool| {
+            let (running, most, ended) = (&running, &most, &ended);
+            async move {
+                let now = running.fetch_add(1, Ordering::Relaxed) + 1;
+                most.fetch_max(now, Ordering::Relaxed);
+                for _ in 0..i % 3 + 1 {
+                    tokio::task::yield_now().await;
+                }
+                running.fetch_sub(1, Ordering::Relaxed);
+                ended.fetch_add(1, Ordering::Relaxed);
+                if fail { Err(i) } else { Ok(()) }
+            }
+        };
+        assert_eq!(windowed(3, (0..20).map(|i| job(i, false))).await, Ok(()));
+        assert_eq!((most.load(Ordering::Relaxed), ended.load(Ordering::Relaxed)), (3, 20));
+        assert_eq!(windowed(2, (0..20).map(|i| job(i, i == 4))).await, Err(4));
+        assert!(ended.load(Ordering::Relaxed) < 28);
+    }
+}

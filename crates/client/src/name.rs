@@ -1,0 +1,219 @@
+//! Remote names: `braid://VOLUME/PATH`.
+//!
+//! A path is bytes: components of 1 to 255 bytes, other than `/` and NUL and not `.` or `..`, joined by `/`, relative to
+//! the volume's root, which is the empty path. There is no percent-encoding: the bytes after the volume are the path. A
+//! path need not be UTF-8 ([`Name::parse`]); text in a program's arguments may be ([`std::str::FromStr`]).
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What every remote name begins with.
+pub const PREFIX: &str = "braid://";
+/// Longest path component, in bytes.
+pub const COMPONENT_BYTES_MAX: usize = 255;
+/// Longest path, in bytes.
+pub const PATH_BYTES_MAX: usize = 4096;
+/// Longest volume name, in bytes.
+pub const VOLUME_BYTES_MAX: usize = 64;
+
+/// A volume and a path in it. Valid by construction.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    volume: String,
+    path: Vec<u8>,
+}
+
+/// Why bytes are not a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// It does not begin with `braid://`.
+    #[error("it must look like braid://VOLUME/PATH")]
+    Prefix,
+    /// The volume's name is empty, too long, or holds something other than letters, digits, `-`, `_` and `.`.
+    #[error(
+        "a volume's name has 1 to 64 letters, digits, '-', '_' or '.', and begins with a letter or digit"
+    )]
+    Volume,
+    /// Two slashes in a row.
+    #[error("a path has no empty component: remove the double '/'")]
+    EmptyComponent,
+    /// `.` or `..`.
+    #[error("'.' and '..' are not names: write the path out")]
+    Dots,
+    /// A NUL byte.
+    #[error("a name holds no NUL byte")]
+    Nul,
+    /// A component over 255 bytes.
+    #[error("a path component of {0} bytes is over the bound of {COMPONENT_BYTES_MAX}")]
+    ComponentLength(usize),
+    /// A path over 4096 bytes.
+    #[error("a path of {0} bytes is over the bound of {PATH_BYTES_MAX}")]
+    PathLength(usize),
+}
+
+impl Name {
+    /// A name from its parts. One slash at the path's beginning and one at its end are dropped.
+    pub fn new(volume: &str, path: &[u8]) -> Result<Name, NameError> {
+        check_volume(volume)?;
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        let path = path.strip_suffix(b"/").unwrap_or(path);
+        if path.len() > PATH_BYTES_MAX {
+            return Err(NameError::PathLength(path.len()));
+        }
+        if !path.is_empty() {
+            path.split(|&byte| byte == b'/').try_for_each(check_component)?;
+        }
+        Ok(Name { volume: volume.to_owned(), path: path.to_vec() })
+    }
+
+    /// A volume's root.
+    pub fn root(volume: &str) -> Result<Name, NameError> {
+        Name::new(volume, b"")
+    }
+
+    /// From the bytes `braid://VOLUME/PATH`; the path need not be UTF-8.
+    pub fn parse(text: &[u8]) -> Result<Name, NameError> {
+        let rest = text.strip_prefix(PREFIX.as_bytes()).ok_or(NameError::Prefix)?;
+        let slash = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+        let volume = std::str::from_utf8(&rest[..slash]).map_err(|_| NameError::Volume)?;
+        Name::new(volume, &rest[slash..])
+    }
+
+    /// Whether text is meant as a remote name: it begins with `braid://`.
+    pub fn is_remote(text: &[u8]) -> bool {
+        text.starts_with(PREFIX.as_bytes())
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &str {
+        &self.volume
+    }
+
+    /// The path: components joined by `/`; empty for the root.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Whether it is the volume's root.
+    pub fn is_root(&self) -> bool {
+        self.path.is_empty()
+    }
+
+    /// The last component; `None` for the root.
+    pub fn file_name(&self) -> Option<&[u8]> {
+        if self.path.is_empty() { None } else { self.path.rsplit(|&byte| byte == b'/').next() }
+    }
+
+    /// The directory that holds it; `None` for the root.
+    pub fn parent(&self) -> Option<Name> {
+        if self.path.is_empty() {
+            return None;
+        }
+        let end = self.path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        Some(Name { volume: self.volume.clone(), path: self.path[..end].to_vec() })
+    }
+
+    /// What `component` is called in this directory.
+    pub fn join(&self, component: &[u8]) -> Result<Name, NameError> {
+        check_component(component)?;
+        let mut path = self.path.clone();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(component);
+        Name::new(&self.volume, &path)
+    }
+}
+
+/// Whether a volume may be called this.
+pub fn check_volume(volume: &str) -> Result<(), NameError> {
+    let bytes = volume.as_bytes();
+    let good = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let first = bytes.first().is_some_and(u8::is_ascii_alphanumeric);
+    if first && bytes.len() <= VOLUME_BYTES_MAX && bytes.iter().all(good) {
+        Ok(())
+    } else {
+        Err(NameError::Volume)
+    }
+}
+
+fn check_component(component: &[u8]) -> Result<(), NameError> {
+    match component {
+        b"" => Err(NameError::EmptyComponent),
+        b"." | b".." => Err(NameError::Dots),
+        _ if component.len() > COMPONENT_BYTES_MAX => Err(NameError::ComponentLength(component.len())),
+        _ if component.contains(&0) => Err(NameError::Nul),
+        _ if component.contains(&b'/') => Err(NameError::EmptyComponent),
+        _ => Ok(()),
+    }
+}
+
+impl FromStr for Name {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Name, NameError> {
+        Name::parse(text.as_bytes())
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}/{}", self.volume, String::from_utf8_lossy(&self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &[u8], expected: Result<(&str, &[u8]), NameError>) {
+        let found = Name::parse(text);
+        let found = found.as_ref().map(|name| (name.volume(), name.path())).map_err(|error| *error);
+        assert_eq!(found, expected, "{}", String::from_utf8_lossy(text));
+    }
+
+    #[test]
+    fn names_that_are_good() {
+        check(b"braid://main", Ok(("main", b"")));
+        check(b"braid://main/", Ok(("main", b"")));
+        check(b"braid://main/a", Ok(("main", b"a")));
+        check(b"braid://main/a/b%20c/", Ok(("main", b"a/b%20c")));
+        check(b"braid://v-1/\xff\xfe", Ok(("v-1", b"\xff\xfe")));
+        check(b"braid://main/...", Ok(("main", b"...")));
+    }
+
+    #[test]
+    fn names_that_are_refused() {
+        check(b"main/a", Err(NameError::Prefix));
+        check(b"braid:///a", Err(NameError::Volume));
+        check(b"braid://ma in/a", Err(NameError::Volume));
+        check(b"braid://.x/a", Err(NameError::Volume));
+        check(b"braid://main//a", Err(NameError::EmptyComponent));
+        check(b"braid://main/a//b", Err(NameError::EmptyComponent));
+        check(b"braid://main/a/../b", Err(NameError::Dots));
+        check(b"braid://main/.", Err(NameError::Dots));
+        check(b"braid://main/a\0b", Err(NameError::Nul));
+        check(&[b"braid://main/".as_slice(), &[b'x'; 256]].concat(), Err(NameError::ComponentLength(256)));
+        check(
+            &[b"braid://main/".as_slice(), &b"xy/".repeat(1500)].concat(),
+            Err(NameError::PathLength(4499)),
+        );
+    }
+
+    #[test]
+    fn a_double_slash_at_the_front_is_refused_everywhere() {
+        assert_eq!(Name::new("main", b"//a"), Err(NameError::EmptyComponent));
+    }
+
+    #[test]
+    fn parts_of_a_name() {
+        let name: Name = "braid://main/a/b".parse().expect("good");
+        assert_eq!(name.file_name(), Some(b"b".as_slice()));
+        let parent = name.parent().expect("not the root");
+        assert_eq!(parent.to_string(), "braid://main/a");
+        assert_eq!(parent.join(b"b"), Ok(name));
+        assert_eq!(parent.join(b"b/c"), Err(NameError::EmptyComponent));
+        assert!(parent.parent().expect("not the root").is_root());
+        assert_eq!(parent.parent().and_then(|root| root.parent()), None);
+    }
+}

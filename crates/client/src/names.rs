@@ -1,0 +1,177 @@
+//! The name space and the cluster's facts: what the manager answers by itself.
+
+use braid_layout::Shape;
+use braid_wire::Reason;
+use braid_wire::control::{
+    ControlReply, DirectoryReply, Entry, Lookup, MakeDirectory, ReadDirectory, Rename, ReplaceDrive,
+    ShapeSpec, StatRow, Status, StatusReply, Unlink, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
+};
+
+use crate::client::{Client, unexpected};
+use crate::error::{Error, Result};
+use crate::name::{Name, check_volume};
+use crate::view::shape_spec;
+
+/// Entries of a directory that are asked for at a time.
+const PAGE: u32 = 1000;
+
+/// Whether the directories above are made too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parents {
+    /// They must be there, and the directory itself must not.
+    MustExist,
+    /// They are made as needed, and the directory itself may be there.
+    Make,
+}
+
+/// A directory's entries, in byte order of their names, asked for page by page.
+#[derive(Debug)]
+pub struct Lister {
+    client: Client,
+    directory: Name,
+    page: std::vec::IntoIter<Entry>,
+    after: Vec<u8>,
+    more: bool,
+}
+
+impl Client {
+    /// Creates a volume; without a shape it takes the manager's default. `quota_bytes` 0 means no quota.
+    pub async fn volume_create(&self, name: &str, shape: Option<Shape>, quota_bytes: u64) -> Result<()> {
+        let subject = volume_subject(name)?;
+        let request = VolumeCreate { name: name.to_owned(), shape: spec(shape), quota_bytes };
+        self.ask_done(&subject, request, Some(Reason::Exists)).await
+    }
+
+    /// Removes an empty volume.
+    pub async fn volume_remove(&self, name: &str) -> Result<()> {
+        let subject = volume_subject(name)?;
+        self.ask_done(&subject, VolumeRemove { name: name.to_owned() }, Some(Reason::NoVolume)).await
+    }
+
+    /// All volumes, by name.
+    pub async fn volumes(&self) -> Result<Vec<VolumeRow>> {
+        match self.ask("volumes", VolumeList {}).await? {
+            ControlReply::Volumes(list) => Ok(list.volumes),
+            other => Err(unexpected("volumes", &other)),
+        }
+    }
+
+    /// What is at a name.
+    pub async fn stat(&self, name: &Name) -> Result<StatRow> {
+        let subject = name.to_string();
+        let request = Lookup { volume: name.volume().to_owned(), path: name.path().to_vec() };
+        match self.ask(&subject, request).await? {
+            ControlReply::Stat(row) => Ok(row),
+            other => Err(unexpected(&subject, &other)),
+        }
+    }
+
+    /// A directory's entries.
+    pub fn list(&self, directory: &Name) -> Lister {
+        let page = Vec::new().into_iter();
+        Lister { client: self.clone(), directory: directory.clone(), page, after: Vec::new(), more: true }
+    }
+
+    /// Makes a directory.
+    pub async fn mkdir(&self, name: &Name, parents: Parents) -> Result<()> {
+        let subject = name.to_string();
+        let parents = parents == Parents::Make;
+        let request = MakeDirectory { volume: name.volume().to_owned(), path: name.path().to_vec(), parents };
+        self.ask_done(&subject, request, Some(Reason::Exists)).await
+    }
+
+    /// Renames a file or directory within its volume, atomically. A file replaces a file, a directory an empty directory.
+    pub async fn rename(&self, from: &Name, to: &Name) -> Result<()> {
+        let subject = from.to_string();
+        if from.volume() != to.volume() {
+            let detail =
+                format!("cannot be renamed to {to}: a name does not leave its volume; copy it instead");
+            return Err(Error::Refused {
+                subject,
+                refusal: braid_wire::Refusal::new(Reason::BadName, detail),
+            });
+        }
+        let volume = from.volume().to_owned();
+        let request = Rename { volume, from: from.path().to_vec(), to: to.path().to_vec() };
+        self.ask_done(&subject, request, Some(Reason::NotFound)).await
+    }
+
+    /// Removes a file or an empty directory.
+    pub async fn unlink(&self, name: &Name) -> Result<()> {
+        let subject = name.to_string();
+        let request = Unlink { volume: name.volume().to_owned(), path: name.path().to_vec() };
+        self.ask_done(&subject, request, Some(Reason::NotFound)).await
+    }
+
+    /// The cluster's drives and figures.
+    pub async fn status(&self) -> Result<StatusReply> {
+        match self.ask("cluster", Status {}).await? {
+            ControlReply::Status(status) => Ok(status),
+            other => Err(unexpected("cluster", &other)),
+        }
+    }
+
+    /// `new` takes the place of `old` in every layout; its columns join, empty: [`Client::rebuild`] fills them. Gives how many
+    /// components that concerns. Drives go by name or id.
+    pub async fn replace_drive(&self, old: &str, new: &str) -> Result<u64> {
+        let subject = format!("drive {old}");
+        match self.ask(&subject, ReplaceDrive { old: old.to_owned(), new: new.to_owned() }).await? {
+            ControlReply::Replaced(replaced) => Ok(replaced.components),
+            other => Err(unexpected(&subject, &other)),
+        }
+    }
+}
+
+impl Lister {
+    /// The next entry; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<Entry>> {
+        loop {
+            if let Some(entry) = self.page.next() {
+                return Ok(Some(entry));
+            }
+            if !self.more {
+                return Ok(None);
+            }
+            let DirectoryReply { entries, more } = self.page_after().await?;
+            // An empty page with more to come would go on for ever.
+            self.more = more && !entries.is_empty();
+            if let Some(last) = entries.last() {
+                self.after.clone_from(&last.name);
+            }
+            self.page = entries.into_iter();
+        }
+    }
+
+    /// All entries that are left.
+    pub async fn all(mut self) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        while let Some(entry) = self.next().await? {
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+
+    async fn page_after(&self) -> Result<DirectoryReply> {
+        let subject = self.directory.to_string();
+        let request = ReadDirectory {
+            volume: self.directory.volume().to_owned(),
+            path: self.directory.path().to_vec(),
+            after: self.after.clone(),
+            limit: PAGE,
+        };
+        match self.client.ask(&subject, request).await? {
+            ControlReply::Directory(page) => Ok(page),
+            other => Err(unexpected(&subject, &other)),
+        }
+    }
+}
+
+/// A shape in numbers; none is the default.
+pub(crate) fn spec(shape: Option<Shape>) -> ShapeSpec {
+    shape.map_or(ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 }, shape_spec)
+}
+
+fn volume_subject(name: &str) -> Result<String> {
+    check_volume(name).map_err(|source| Error::Name { name: name.to_owned(), source })?;
+    Ok(format!("volume {name}"))
+}

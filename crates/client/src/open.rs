@@ -1,0 +1,179 @@
+//! Opening files.
+
+use std::sync::Arc;
+
+use braid_layout::Shape;
+use braid_wire::control::{Access, ControlReply, CreateUnnamed, Open, Opened};
+
+use crate::client::{Client, unexpected};
+use crate::error::{Error, Result};
+use crate::file::File;
+use crate::handle::Handle;
+use crate::lease::Keeper;
+use crate::name::{Name, check_volume};
+use crate::names::spec;
+use crate::retire;
+use crate::stamps::Stamps;
+use crate::write::WriteSide;
+
+/// How a file is opened, as with `std::fs::OpenOptions`. Writing takes an exclusive lease on the whole file.
+#[derive(Debug, Clone, Default)]
+pub struct OpenOptions {
+    read: bool,
+    write: bool,
+    create: bool,
+    create_new: bool,
+    truncate: bool,
+    append: bool,
+    shape: Option<Shape>,
+}
+
+impl OpenOptions {
+    /// Nothing is asked for yet.
+    pub fn new() -> OpenOptions {
+        OpenOptions::default()
+    }
+
+    /// For reading.
+    pub fn read(mut self, read: bool) -> OpenOptions {
+        self.read = read;
+        self
+    }
+
+    /// For writing.
+    pub fn write(mut self, write: bool) -> OpenOptions {
+        self.write = write;
+        self
+    }
+
+    /// Make it if it is not there. Needs writing.
+    pub fn create(mut self, create: bool) -> OpenOptions {
+        self.create = create;
+        self
+    }
+
+    /// Make it, and fail if it is there. Needs writing.
+    pub fn create_new(mut self, create_new: bool) -> OpenOptions {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Cut it to no bytes. Needs writing.
+    pub fn truncate(mut self, truncate: bool) -> OpenOptions {
+        self.truncate = truncate;
+        self
+    }
+
+    /// For writing; [`File::write`] writes at the end, wherever the position is.
+    pub fn append(mut self, append: bool) -> OpenOptions {
+        self.append = append;
+        self
+    }
+
+    /// The shape of a file that is made; else the volume's.
+    pub fn shape(mut self, shape: Shape) -> OpenOptions {
+        self.shape = Some(shape);
+        self
+    }
+
+    fn access(&self, subject: &str) -> Result<Access> {
+        let writes = self.write || self.append;
+        if !writes && (self.create || self.create_new || self.truncate) {
+            return Err(Error::Access {
+                file: subject.to_owned(),
+                access: "writing, which to create or truncate it needs",
+            });
+        }
+        if !writes && !self.read {
+            return Err(Error::Access { file: subject.to_owned(), access: "reading or writing" });
+        }
+        Ok(if writes { Access::Write } else { Access::Read })
+    }
+}
+
+impl Client {
+    /// Opens a file. For writing, leftovers of a writer that died are cleared away first.
+    pub async fn open(&self, name: &Name, options: &OpenOptions) -> Result<File> {
+        let subject = name.to_string();
+        let access = options.access(&subject)?;
+        let request = Open {
+            volume: name.volume().to_owned(),
+            path: name.path().to_vec(),
+            access,
+            create: options.create || options.create_new,
+            exclusive: options.create_new,
+            shape: spec(options.shape),
+            client: self.shared.number,
+        };
+        let opened = match self.ask(&subject, request).await? {
+            ControlReply::Opened(opened) => opened,
+            other => return Err(unexpected(&subject, &other)),
+        };
+        let file = self.opened(subject, access, opened, options.create_new, options).await?;
+        if options.truncate && file.size() > 0 {
+            file.set_len(0).await?;
+        }
+        Ok(file)
+    }
+
+    /// Makes a file without a name, opened for reading and writing. It is gone when it is closed, unless [`File::link`] gave
+    /// it a name.
+    pub async fn create_unnamed(&self, volume: &str, shape: Option<Shape>) -> Result<File> {
+        check_volume(volume).map_err(|source| Error::Name { name: volume.to_owned(), source })?;
+        let subject = format!("new file in volume {volume}");
+        let request =
+            CreateUnnamed { volume: volume.to_owned(), shape: spec(shape), client: self.shared.number };
+        match self.ask(&subject, request).await? {
+            ControlReply::Opened(opened) => {
+                let options = OpenOptions::new().read(true).write(true);
+                self.opened(subject, Access::Write, opened, true, &options).await
+            }
+            other => Err(unexpected(&subject, &other)),
+        }
+    }
+
+    async fn opened(
+        &self,
+        subject: String,
+        access: Access,
+        opened: Opened,
+        new: bool,
+        options: &OpenOptions,
+    ) -> Result<File> {
+        let (size, unclean) = (opened.stat.size, opened.unclean);
+        // The first lease of a file: nobody wrote it before.
+        let fresh = (new || opened.lease.0 == 1) && size == 0 && !unclean;
+        let handle = Arc::new(Handle::new(self.clone(), subject, access, opened)?);
+        if access == Access::Read {
+            return Ok(File::reader(handle, size));
+        }
+        let view = handle.view();
+        // What a dead writer left past the size is not zeros until it has been punched.
+        let written_end = if unclean { u64::MAX } else { size };
+        let side = Arc::new(WriteSide::new(Stamps::new(view.lease, view.g, written_end, fresh)));
+        let keeper = Keeper::start(Arc::clone(&handle), Arc::clone(&side));
+        let file = File::writer(handle, side, keeper, size, options.clone().into());
+        if unclean {
+            file.punch_from(size).await?;
+        }
+        Ok(file)
+    }
+}
+
+impl From<OpenOptions> for crate::file::Mode {
+    fn from(options: OpenOptions) -> Self {
+        crate::file::Mode { read: options.read, append: options.append }
+    }
+}
+
+/// One past the last byte that any column may hold, over all segments.
+pub(crate) async fn reach(handle: &Handle) -> Result<u64> {
+    let mut end = 0;
+    for (segment, place) in handle.view().layout.segments().iter().enumerate() {
+        let own = retire::reach(handle, segment).await?;
+        if own > place.start {
+            end = end.max(own);
+        }
+    }
+    Ok(end)
+}

@@ -1,0 +1,289 @@
+//! Reads: bytes of the file into the caller's buffer, in sets of bounded size, a few of them at once.
+//!
+//! What a drive does not deliver is planned again without its column, piece by piece; the pieces that came stay. The caller
+//! notices nothing until more columns are away than the parity can replace.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use braid_layout::{Column, ColumnMask, Stripe};
+use braid_plan::{Place, PlanError, PlanSet, Strategy, Target, Want, stripes_max};
+
+use crate::buffers::User;
+use crate::error::{Error, Result};
+use crate::faults::{Learnt, Remedy};
+use crate::handle::Handle;
+use crate::join;
+use crate::retry::Tries;
+use crate::run::{Failed, Run};
+use crate::view::View;
+
+/// Bytes of one segment that one plan set is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    pub(crate) segment: usize,
+    pub(crate) range: Range<u64>,
+}
+
+/// Bytes still to be read, and what is known of their columns.
+struct Todo {
+    range: Range<u64>,
+    learnt: Learnt,
+}
+
+/// How long a request goes on trying.
+pub(crate) struct Patience {
+    /// While something may pass by itself.
+    tries: Tries,
+    /// While too many columns are away for no passing reason: a drive may be starting again.
+    grace: Tries,
+}
+
+impl Patience {
+    pub(crate) fn new(handle: &Handle) -> Patience {
+        let config = &handle.client.shared.config;
+        Patience { tries: Tries::new(config.patience), grace: Tries::new(config.grace) }
+    }
+
+    /// Waits for the next try; false if there is none.
+    pub(crate) async fn again(&mut self) -> bool {
+        self.tries.again().await
+    }
+
+    /// Waits for the next try of something hopeless; false soon.
+    pub(crate) async fn again_for_a_while(&mut self) -> bool {
+        self.grace.again().await
+    }
+
+    /// How long it was.
+    pub(crate) fn whole(&self) -> std::time::Duration {
+        self.tries.patience
+    }
+}
+
+impl Handle {
+    /// Cuts a range of the file into chunks of whole stripes (but for its ends) of about `set_bytes`.
+    pub(crate) fn chunks(&self, view: &View, range: Range<u64>) -> Vec<Chunk> {
+        let (mut chunks, mut at) = (Vec::new(), range.start);
+        while at < range.end {
+            let (segment, place) = view.layout.segment_at(at);
+            let stripes = self.stripes_per_set(view, segment);
+            let first = place.stripe_at(at).0;
+            let last = (first / stripes * stripes).saturating_add(stripes - 1);
+            let end = place.stripe_range(Stripe(last)).end.min(range.end);
+            chunks.push(Chunk { segment, range: at..end });
+            at = end;
+        }
+        chunks
+    }
+
+    /// Stripes of a plan set: about `set_bytes`, at least one.
+    pub(crate) fn stripes_per_set(&self, view: &View, segment: usize) -> u64 {
+        let shape = view.layout.segments()[segment].shape;
+        let wanted = self.client.shared.config.set_bytes / shape.stripe_bytes();
+        wanted.clamp(1, stripes_max(&shape))
+    }
+
+    /// Fills `buffer` with the bytes of the file from `offset` on. The caller has cut it at the file's size.
+    pub(crate) async fn read_range(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let length = u64::try_from(buffer.len()).expect("a buffer is below 2^64 bytes");
+        let chunks = self.chunks(&self.view(), offset..offset + length);
+        let mut rest = buffer;
+        let reads = chunks.into_iter().map(move |chunk| {
+            let (head, tail) = std::mem::take(&mut rest).split_at_mut(length_of(&chunk.range));
+            rest = tail;
+            async move {
+                let _permit = self.client.set_permit().await;
+                self.read_chunk(chunk, head).await
+            }
+        });
+        join::windowed(self.client.shared.config.sets_per_request, reads).await
+    }
+
+    async fn read_chunk(&self, chunk: Chunk, buffer: &mut [u8]) -> Result<()> {
+        let mut patience = Patience::new(self);
+        let mut todo = vec![Todo { range: chunk.range.clone(), learnt: Learnt::default() }];
+        while let Some(mut part) = todo.pop() {
+            let view = self.view();
+            let compile = |target: &Target<'_>| braid_plan::read(target, part.range.clone(), 0, Want::Newest);
+            let Some(set) = self.compile(&view, chunk.segment, &part.learnt, compile)? else {
+                let stripes = stripes_of(&view, chunk.segment, &part.range);
+                self.wait_for_columns(&view, chunk.segment, stripes, "read", &mut part.learnt, &mut patience)
+                    .await?;
+                todo.push(part);
+                continue;
+            };
+            let skip = length_of(&(chunk.range.start..part.range.start));
+            let own = &mut buffer[skip..skip + length_of(&part.range)];
+            let mut run = Run::new(self, &view, set, User::Into(own))?;
+            let failed = run.read().await?;
+            run.compute(&failed.iter().map(|one| one.stripe).collect())?;
+            if !failed.is_empty() {
+                let (missing, refresh) = missing(&run, &part, &failed);
+                drop(run);
+                self.mend(&view, refresh, &mut patience).await?;
+                todo.extend(missing);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compiles with what is known of the columns, passing over those that did not answer lately if that is possible.
+    /// `None`: too few columns are left.
+    pub(crate) fn compile(
+        &self,
+        view: &View,
+        segment: usize,
+        learnt: &Learnt,
+        compile: impl Fn(&Target<'_>) -> std::result::Result<PlanSet, PlanError>,
+    ) -> Result<Option<PlanSet>> {
+        let known = learnt.clone().with(self.avoided(view, segment));
+        match self.compile_with(view, segment, &known, &compile)? {
+            Some(set) => Ok(Some(set)),
+            None => self.compile_with(view, segment, learnt, &compile),
+        }
+    }
+
+    /// As [`Handle::compile`], asking also drives that did not answer lately.
+    pub(crate) fn compile_with(
+        &self,
+        view: &View,
+        segment: usize,
+        learnt: &Learnt,
+        compile: impl Fn(&Target<'_>) -> std::result::Result<PlanSet, PlanError>,
+    ) -> Result<Option<PlanSet>> {
+        let away = learnt.away().or(view.without_grant(segment));
+        match compile(&view.target(segment, away)) {
+            Ok(set) => Ok(Some(set)),
+            Err(PlanError::TooFewReady { .. }) => Ok(None),
+            Err(error) => Err(self.plan_error(&error)),
+        }
+    }
+
+    /// Too few columns are left: waits, and asks the manager anew, while there is hope; then gives the error that
+    /// names them.
+    pub(crate) async fn wait_for_columns(
+        &self,
+        view: &Arc<View>,
+        segment: usize,
+        stripes: Range<u64>,
+        action: &'static str,
+        learnt: &mut Learnt,
+        patience: &mut Patience,
+    ) -> Result<()> {
+        let hope =
+            if learnt.may_pass() { patience.again().await } else { patience.again_for_a_while().await };
+        if hope {
+            self.refresh(view).await?;
+            learnt.forget();
+            return Ok(());
+        }
+        Err(self.too_many_away(view, segment, stripes, action, learnt))
+    }
+
+    /// The error that names the columns that cannot be used.
+    pub(crate) fn too_many_away(
+        &self,
+        view: &View,
+        segment: usize,
+        stripes: Range<u64>,
+        action: &'static str,
+        learnt: &Learnt,
+    ) -> Error {
+        let columns = &view.segments[segment];
+        let why = |column: Column| {
+            let place = &columns.columns[column.index()];
+            if !columns.set.contains(column) {
+                Some("it was away during writes and is stale until it is rebuilt".to_owned())
+            } else if columns.joining.contains(column) {
+                Some("it is being rebuilt".to_owned())
+            } else if let Some(why) = learnt.why(column) {
+                Some(why.to_owned())
+            } else if place.grant.is_none() {
+                Some("the manager gave no capability for it".to_owned())
+            } else {
+                self.client.shared.drives.avoided(place.drive)
+            }
+        };
+        let shape = view.layout.segments()[segment].shape;
+        let drives = ColumnMask::all(shape.width())
+            .iter()
+            .filter_map(|column| Some(format!("{}: {}", columns.columns[column.index()].name, why(column)?)));
+        Error::TooManyAway {
+            file: self.subject.clone(),
+            segment,
+            stripes,
+            action,
+            spare: shape.m(),
+            drives: drives.collect(),
+        }
+    }
+
+    /// What the failures call for before the next try.
+    pub(crate) async fn mend(&self, view: &Arc<View>, remedy: Remedy, patience: &mut Patience) -> Result<()> {
+        match remedy {
+            Remedy::Refresh => {
+                self.refresh(view).await?;
+                self.pause(patience).await
+            }
+            Remedy::Again => self.pause(patience).await,
+            Remedy::Wait | Remedy::Without | Remedy::NotStored => Ok(()),
+        }
+    }
+
+    async fn pause(&self, patience: &mut Patience) -> Result<()> {
+        if patience.again().await {
+            Ok(())
+        } else {
+            Err(self.timed_out(patience, "its drives' answers kept changing"))
+        }
+    }
+
+    /// The error after all patience.
+    pub(crate) fn timed_out(&self, patience: &Patience, why: &str) -> Error {
+        Error::TimedOut { file: self.subject.clone(), after: patience.whole(), why: why.to_owned() }
+    }
+}
+
+/// What is to be read again, and what to do before.
+fn missing(run: &Run<'_>, part: &Todo, failed: &[Failed]) -> (Vec<Todo>, Remedy) {
+    let mut stripes: BTreeMap<Stripe, (Learnt, Vec<Range<u64>>)> = BTreeMap::new();
+    let mut remedy = Remedy::Without;
+    for one in failed {
+        let entry = stripes.entry(one.stripe).or_insert_with(|| (part.learnt.clone(), Vec::new()));
+        match entry.0.note(one) {
+            Remedy::Refresh => remedy = Remedy::Refresh,
+            Remedy::Again if remedy != Remedy::Refresh => remedy = Remedy::Again,
+            _ => {}
+        }
+        if let Some(Place::User { offset, len }) = one.into {
+            let from = part.range.start + offset;
+            entry.1.push(from..from + u64::from(len));
+        }
+    }
+    let mut todo: Vec<Todo> = Vec::new();
+    let segment = &run.view.layout.segments()[run.set.segment];
+    for note in &run.set.stripes {
+        let Some((learnt, pieces)) = stripes.remove(&note.stripe) else { continue };
+        let ranges = if note.strategy == Strategy::Direct {
+            pieces
+        } else {
+            // Pieces that are computed fail with any of their inputs.
+            let stripe = segment.stripe_range(note.stripe);
+            let whole = stripe.start.max(part.range.start)..stripe.end.min(part.range.end);
+            Vec::from([whole])
+        };
+        todo.extend(ranges.into_iter().map(|range| Todo { range, learnt: learnt.clone() }));
+    }
+    (todo, remedy)
+}
+
+pub(crate) fn stripes_of(view: &View, segment: usize, range: &Range<u64>) -> Range<u64> {
+    let place = &view.layout.segments()[segment];
+    place.stripe_at(range.start).0..place.stripe_at(range.end - 1).0 + 1
+}
+
+fn length_of(range: &Range<u64>) -> usize {
+    usize::try_from(range.end - range.start).expect("a range of a buffer is not longer than memory")
+}

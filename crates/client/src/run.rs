@@ -1,0 +1,435 @@
+//! The executor: carries out one verified plan set against the drives.
+//!
+//! It goes through the set in four phases: the reads, at all drives at once; the cuts, where stripes need one; the client's
+//! own steps; the writes, at all drives at once. Within a set no read waits for a step and no write for anything but reads
+//! and steps, so that the phases keep the plan's order; what overlaps with a set's arithmetic is the transfer of the other
+//! sets of the same request. All of it runs in the caller's task, as it borrows the caller's buffer.
+//!
+//! It decides nothing: what failed, and how, is for the reader or writer to see and to act on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use braid_layout::{Column, ColumnMask, Role, Stripe, Version};
+use braid_plan::{Instruction, InstructionId, Op, Place, PlanSet, Request, Source, VersionOf, Want};
+use braid_wire::Reason;
+use braid_wire::data::{self, Create, DriveReply, DriveRequest, Read, StripeWrite};
+
+use crate::arithmetic::{self, Unequal};
+use crate::buffers::{Memory, User};
+use crate::cut::{self, Cut, Seen};
+use crate::error::{Error, Result};
+use crate::exchange::{Failure, Item, Outcome, exchange};
+use crate::handle::Handle;
+use crate::join;
+use crate::view::View;
+
+/// How often a torn stripe is asked for again.
+const CUTS_MAX: u32 = 8;
+
+/// A plan set on its way.
+pub(crate) struct Run<'a> {
+    handle: &'a Handle,
+    pub(crate) view: Arc<View>,
+    pub(crate) set: PlanSet,
+    memory: Memory<'a>,
+    /// Per instruction: what a read brought.
+    arrived: Vec<Option<Arrived>>,
+    /// Per instruction: a write was answered in the present generation.
+    written: Vec<bool>,
+}
+
+/// What a read said of its bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct Arrived {
+    pub(crate) version: Version,
+    pub(crate) cover: Vec<Version>,
+}
+
+/// An instruction that has no good answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Failed {
+    pub(crate) column: Column,
+    pub(crate) stripe: Stripe,
+    /// Where its bytes would have gone.
+    pub(crate) into: Option<Place>,
+    pub(crate) failure: Failure,
+}
+
+/// What writes say besides their bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writer {
+    pub(crate) client: u64,
+    pub(crate) settled_below: Version,
+}
+
+/// An instruction made into a request.
+struct Asked<'b> {
+    column: Column,
+    id: Option<InstructionId>,
+    stripe: Stripe,
+    into: Option<Place>,
+    item: Item<'b>,
+}
+
+impl<'a> Run<'a> {
+    /// Verifies the set; `user` is the caller's memory.
+    pub(crate) fn new(handle: &'a Handle, view: &Arc<View>, set: PlanSet, user: User<'a>) -> Result<Run<'a>> {
+        let segment = &view.layout.segments()[set.segment];
+        braid_plan::verify::verify(&set, segment).map_err(|violations| {
+            let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
+            handle.plan_error(&list.join("; "))
+        })?;
+        let memory = Memory::new(user, &set.scratch);
+        let (arrived, written) = (vec![None; set.len()], vec![false; set.len()]);
+        Ok(Run { handle, view: Arc::clone(view), set, memory, arrived, written })
+    }
+
+    /// Runs the reads, and asks again for stripes whose reads are not of one cut. Gives what failed; a stripe that is in
+    /// there must not be computed with.
+    pub(crate) async fn read(&mut self) -> Result<Vec<Failed>> {
+        let all =
+            self.set.instructions().filter(|(_, i)| !i.op.is_write()).map(|(_, i)| (i.id, None)).collect();
+        let mut failed = self.ask_reads(all).await?;
+        for round in 0.. {
+            let torn = self.torn(&failed);
+            let Some((&stripe, _)) = torn.first_key_value() else { break };
+            if round == CUTS_MAX {
+                return Err(Error::Torn {
+                    file: self.handle.subject.clone(),
+                    segment: self.set.segment,
+                    stripe: stripe.0,
+                    why: format!("after {CUTS_MAX} tries"),
+                });
+            }
+            let again = self.ask_again(&torn, round);
+            failed.retain(|one| !torn.contains_key(&one.stripe));
+            let (gone, others): (Vec<_>, Vec<_>) =
+                self.ask_reads(again).await?.into_iter().partition(|one| one.failure.is(Reason::Gone));
+            failed.extend(others);
+            if !gone.is_empty() {
+                tracing::debug!(stripes = gone.len(), "a version asked for was retired; reading anew");
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Does the client's own steps of all stripes but `without`. Gives what comparisons found.
+    pub(crate) fn compute(&mut self, without: &BTreeSet<Stripe>) -> Result<Vec<Unequal>> {
+        let shape = self.view.layout.segments()[self.set.segment].shape;
+        let mut found = Vec::new();
+        for step in self.set.arithmetic.iter().filter(|step| !without.contains(&step.stripe)) {
+            let unequal = arithmetic::run(shape, step, &mut self.memory);
+            found.extend(unequal.map_err(|error| self.handle.plan_error(&error))?);
+        }
+        Ok(found)
+    }
+
+    /// Runs the writes that were not answered in this generation, to columns that are in the set. Gives what failed;
+    /// with none, every column of the set has answered.
+    pub(crate) async fn write(&mut self, writer: Writer) -> Result<Vec<Failed>> {
+        let mut asked = Vec::new();
+        let mut skipped = Vec::new();
+        for plan in &self.set.plans {
+            let mut first = true;
+            for instruction in plan.instructions.iter().filter(|i| i.op.is_write()) {
+                if self.written[instruction.id.index()] {
+                    continue;
+                }
+                let Some((request, payload)) = self.write_request(plan.column, instruction, writer)? else {
+                    skipped.push(instruction.id);
+                    continue;
+                };
+                if std::mem::take(&mut first) && !self.handle.is_created(self.set.segment, plan.column) {
+                    asked.push(self.create(plan.column, instruction.op.stripe()));
+                }
+                let item = Item { request, payload, into: &mut [] };
+                let (column, stripe) = (plan.column, instruction.op.stripe());
+                asked.push(Asked { column, id: Some(instruction.id), stripe, into: None, item });
+            }
+        }
+        let outcomes = ask(self.handle, &self.view, self.set.segment, asked).await;
+        for id in skipped {
+            self.written[id.index()] = true;
+        }
+        let mut failed = Vec::new();
+        for (mut label, outcome) in outcomes {
+            match (outcome, label.id) {
+                (Ok(DriveReply::Written(_)), Some(id)) => self.written[id.index()] = true,
+                (Ok(DriveReply::Done(_)), None) => {
+                    self.handle.set_created(self.set.segment, label.failed.column, true);
+                }
+                (Ok(other), _) => {
+                    let why = format!("it answered a write with {}", other.name());
+                    label.failed.failure = Failure::Lost(why);
+                    failed.push(label.failed);
+                }
+                (Err(failure), _) => {
+                    if failure.is(Reason::NoObject) {
+                        self.handle.set_created(self.set.segment, label.failed.column, false);
+                    }
+                    label.failed.failure = failure;
+                    failed.push(label.failed);
+                }
+            }
+        }
+        Ok(failed)
+    }
+
+    /// The same writes under a newer view (PROTOCOL C3): the answers so far are forgotten, if its generation is newer.
+    pub(crate) fn retarget(&mut self, view: &Arc<View>) {
+        let segment = &view.segments[self.set.segment];
+        if view.g > self.set.g {
+            self.set.retarget(view.g, segment.set, segment.joining);
+            self.written.fill(false);
+        }
+        self.view = Arc::clone(view);
+    }
+
+    fn create(&self, column: Column, stripe: Stripe) -> Asked<'static> {
+        let at = self.view.address(self.set.segment, column);
+        let attributes = self.view.attributes(self.set.segment, column);
+        let item = Item::bare(Create { at, attributes });
+        Asked { column, id: None, stripe, into: None, item }
+    }
+
+    /// A write's request and bytes; `None` if there is nothing to send (a rebuilt unit that was never written).
+    fn write_request(
+        &self,
+        column: Column,
+        instruction: &Instruction,
+        writer: Writer,
+    ) -> Result<Option<(DriveRequest, &[u8])>> {
+        let Op::StripeWrite { stripe, from, to, bytes, stamp, columns, cover } = &instruction.op else {
+            return Err(self.handle.plan_error(&"unit writes are not run by this executor"));
+        };
+        let stamp = self.version(stamp)?;
+        if stamp.is_zero() {
+            return Ok(None);
+        }
+        let payload = match bytes {
+            Source::Hole => &[][..],
+            Source::Place(place) => self.memory.at(*place).map_err(|error| self.handle.plan_error(&error))?,
+        };
+        let request = StripeWrite {
+            at: self.view.address(self.set.segment, column),
+            unit: stripe.0,
+            from: *from,
+            to: *to,
+            hole: matches!(bytes, Source::Hole),
+            install: matches!(self.set.request, Request::Rebuild { .. }),
+            stamp,
+            columns: *columns,
+            cover: cover.iter().map(|version| self.version(version)).collect::<Result<_>>()?,
+            settled_below: writer.settled_below,
+            client: writer.client,
+            operation: stamp.n,
+            crcs: Vec::new(),
+        };
+        Ok(Some((request.into(), payload)))
+    }
+
+    fn version(&self, of: &VersionOf) -> Result<Version> {
+        let read = |id: InstructionId| {
+            self.arrived[id.index()]
+                .as_ref()
+                .ok_or_else(|| self.handle.plan_error(&"a version of a read that has not arrived"))
+        };
+        Ok(match of {
+            VersionOf::Given(version) => *version,
+            VersionOf::Read(id) => read(*id)?.version,
+            VersionOf::Cover { read: id, data } => {
+                read(*id)?.cover.get(usize::from(*data)).copied().unwrap_or_default()
+            }
+            VersionOf::Newest(versions) => {
+                let all: Vec<Version> =
+                    versions.iter().map(|version| self.version(version)).collect::<Result<_>>()?;
+                all.into_iter().max().unwrap_or_default()
+            }
+        })
+    }
+
+    /// Asks for these reads, each for exactly the versions given with it, or as the plan says.
+    async fn ask_reads(&mut self, wanted: Vec<(InstructionId, Option<Vec<Version>>)>) -> Result<Vec<Failed>> {
+        let mut wanted: BTreeMap<InstructionId, Option<Vec<Version>>> = wanted.into_iter().collect();
+        let mut requests = Vec::new();
+        for (plan, instruction) in self.set.instructions() {
+            let Op::Read { stripe, from, to, into, want } = instruction.op else { continue };
+            let Some(exactly) = wanted.remove(&instruction.id) else { continue };
+            let want = match (&exactly, want) {
+                (Some(_), _) => data::Want::Exactly,
+                (None, Want::Newest) => data::Want::Newest,
+                (None, Want::Settled) => data::Want::Settled,
+            };
+            let at = self.view.address(self.set.segment, plan.column);
+            let exactly = exactly.unwrap_or_default();
+            let request = Read { at, unit: stripe.0, from, to, want, exactly };
+            requests.push((plan.column, instruction.id, stripe, into, request));
+        }
+        let places: Vec<Place> = requests.iter().map(|(.., into, _)| *into).collect();
+        let split = self.memory.split(&[], &places).map_err(|error| self.handle.plan_error(&error))?;
+        let asked = requests
+            .into_iter()
+            .zip(split.outputs)
+            .map(|((column, id, stripe, into, request), bytes)| {
+                let item = Item { request: request.into(), payload: &[], into: bytes };
+                Asked { column, id: Some(id), stripe, into: Some(into), item }
+            })
+            .collect();
+        let outcomes = ask(self.handle, &self.view, self.set.segment, asked).await;
+        let mut holes = Vec::new();
+        let mut failed = Vec::new();
+        for (mut label, outcome) in outcomes {
+            let Some(id) = label.id else { continue };
+            self.arrived[id.index()] = None;
+            match outcome {
+                Ok(DriveReply::Read(reply)) => {
+                    self.arrived[id.index()] = Some(Arrived { version: reply.version, cover: reply.cover });
+                }
+                Ok(other) => {
+                    label.failed.failure = Failure::Lost(format!("it answered a read with {}", other.name()));
+                    failed.push(label.failed);
+                }
+                // An object that was never created is a hole, if the drive that says so knows the capability.
+                Err(Failure::Refused { refusal, proven: true }) if refusal.reason == Reason::NoObject => {
+                    self.arrived[id.index()] = Some(Arrived { version: Version::ZERO, cover: Vec::new() });
+                    holes.extend(label.failed.into);
+                }
+                Err(failure) => {
+                    label.failed.failure = failure;
+                    failed.push(label.failed);
+                }
+            }
+        }
+        let split = self.memory.split(&[], &holes).map_err(|error| self.handle.plan_error(&error))?;
+        split.outputs.into_iter().for_each(|bytes| bytes.fill(0));
+        Ok(failed)
+    }
+
+    /// Stripes that need one cut and whose reads, all of them there, are not of one: with the cut to ask for.
+    fn torn(&self, failed: &[Failed]) -> BTreeMap<Stripe, Vec<Version>> {
+        let failed: BTreeSet<Stripe> = failed.iter().map(|one| one.stripe).collect();
+        let segment = &self.view.layout.segments()[self.set.segment];
+        let needs: BTreeSet<Stripe> = self
+            .set
+            .stripes
+            .iter()
+            .filter(|note| note.strategy.needs_cut() && !failed.contains(&note.stripe))
+            .map(|note| note.stripe)
+            .collect();
+        let mut seen: BTreeMap<Stripe, Vec<Seen<'_>>> = BTreeMap::new();
+        let mut torn: BTreeMap<Stripe, Vec<Version>> = BTreeMap::new();
+        for (plan, instruction) in self.set.instructions() {
+            let stripe = instruction.op.stripe();
+            if instruction.op.is_write() || !needs.contains(&stripe) {
+                continue;
+            }
+            let role = segment.role(stripe, plan.column);
+            match &self.arrived[instruction.id.index()] {
+                Some(Arrived { version, cover }) => {
+                    seen.entry(stripe).or_default().push(Seen { role, version: *version, cover });
+                }
+                // The version asked for was retired meanwhile: the stripe begins anew.
+                None => drop(torn.insert(stripe, Vec::new())),
+            }
+        }
+        for (stripe, seen) in seen {
+            if let Cut::Torn(cut) = cut::judge(segment.shape.k(), &seen) {
+                torn.entry(stripe).or_insert(cut);
+            }
+        }
+        torn
+    }
+
+    /// The reads of torn stripes to repeat. In every other round all of a stripe's reads begin anew, as the writer goes on
+    /// meanwhile; else those that are not of the cut are asked for it by name.
+    fn ask_again(
+        &self,
+        torn: &BTreeMap<Stripe, Vec<Version>>,
+        round: u32,
+    ) -> Vec<(InstructionId, Option<Vec<Version>>)> {
+        let segment = &self.view.layout.segments()[self.set.segment];
+        let mut again = Vec::new();
+        for (plan, instruction) in self.set.instructions().filter(|(_, i)| !i.op.is_write()) {
+            let stripe = instruction.op.stripe();
+            let Some(cut) = torn.get(&stripe) else { continue };
+            let role = segment.role(stripe, plan.column);
+            let arrived = self.arrived[instruction.id.index()].as_ref();
+            let fits = arrived.is_some_and(|a| Seen { role, version: a.version, cover: &a.cover }.fits(cut));
+            if round % 2 == 1 || cut.is_empty() {
+                again.push((instruction.id, None));
+            } else if !fits {
+                let exactly = match role {
+                    Role::Data(data) => vec![cut[usize::from(data)]],
+                    Role::Parity(_) => cut.clone(),
+                };
+                again.push((instruction.id, Some(exactly)));
+            }
+        }
+        again
+    }
+}
+
+/// Who an outcome is about.
+struct Label {
+    id: Option<InstructionId>,
+    failed: Failed,
+}
+
+/// Sends the requests to their columns' drives, all drives at once.
+async fn ask(handle: &Handle, view: &View, segment: usize, asked: Vec<Asked<'_>>) -> Vec<(Label, Outcome)> {
+    let mut columns: BTreeMap<Column, (Vec<Label>, Vec<Item<'_>>)> = BTreeMap::new();
+    for Asked { column, id, stripe, into, item } in asked {
+        let failed = Failed { column, stripe, into, failure: Failure::Idle };
+        let entry = columns.entry(column).or_default();
+        entry.0.push(Label { id, failed });
+        entry.1.push(item);
+    }
+    let exchanges = columns.into_iter().map(|(column, (labels, items))| async move {
+        let place = &view.segments[segment].columns[column.index()];
+        let outcomes = match &place.grant {
+            Some(grant) => {
+                let (drives, window) = (&handle.client.shared.drives, handle.client.window());
+                exchange(drives, place.drive, &place.address, grant, window, items).await
+            }
+            None => vec![Err(Failure::Lost("the column is out of the file's set".to_owned())); labels.len()],
+        };
+        labels.into_iter().zip(outcomes).collect::<Vec<_>>()
+    });
+    join::all(exchanges).await.into_iter().flatten().collect()
+}
+
+/// Puts one question to each of these columns of a segment, all at once.
+pub(crate) async fn ask_columns(
+    handle: &Handle,
+    view: &View,
+    segment: usize,
+    questions: Vec<(Column, DriveRequest)>,
+) -> Vec<(Column, Outcome)> {
+    let asked = questions
+        .into_iter()
+        .map(|(column, request)| Asked {
+            column,
+            id: None,
+            stripe: Stripe(0),
+            into: None,
+            item: Item::bare(request),
+        })
+        .collect();
+    let outcomes = ask(handle, view, segment, asked).await;
+    outcomes.into_iter().map(|(label, outcome)| (label.failed.column, outcome)).collect()
+}
+
+impl Failed {
+    /// The columns of these failures.
+    pub(crate) fn columns(failed: &[Failed]) -> ColumnMask {
+        failed.iter().map(|one| one.column).collect()
+    }
+}
+
+impl Handle {
+    /// A planner's or verifier's refusal.
+    pub(crate) fn plan_error(&self, why: &(impl ToString + ?Sized)) -> Error {
+        Error::Plan { file: self.subject.clone(), why: why.to_string() }
+    }
+}

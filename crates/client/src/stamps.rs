@@ -1,0 +1,204 @@
+//! A writer's stamps, and what is known of what it has written: which stamps are settled, how far bytes may reach.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use braid_layout::{Generation, Lease, Version};
+
+/// The stamps of one lease, as this handle gave them out.
+#[derive(Debug)]
+pub(crate) struct Stamps {
+    lease: Lease,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    g: Generation,
+    /// The next stamp's number.
+    next: u64,
+    /// Given out, and not known to be settled.
+    unsettled: BTreeSet<Version>,
+    /// Bytes of the file at or past this are zeros on every column, as far as this handle's doings go.
+    written_end: u64,
+    /// One past the highest byte that was ever written; `None` where writers before this one are not known.
+    reach: Option<u64>,
+    /// Why no more may be written.
+    broken: Option<String>,
+}
+
+/// A write's share: what it must know to be planned.
+#[derive(Debug)]
+pub(crate) struct Begun<'a> {
+    stamps: &'a Stamps,
+    /// Of the first stripe; each further stripe has the next number.
+    pub(crate) first: Version,
+    count: u64,
+    /// Bytes at or past this are zeros.
+    pub(crate) size: u64,
+    /// Units from here on were never written; `u64::MAX` if that is not known.
+    pub(crate) reach: u64,
+    /// One of its writes may have left.
+    sent: bool,
+}
+
+impl Stamps {
+    /// For a lease just granted on a file of this size. `fresh`: nobody wrote the file before.
+    pub(crate) fn new(lease: Lease, g: Generation, size: u64, fresh: bool) -> Stamps {
+        let state = State {
+            g,
+            next: 1,
+            unsettled: BTreeSet::new(),
+            written_end: size,
+            reach: fresh.then_some(0),
+            broken: None,
+        };
+        Stamps { lease, state: Mutex::new(state) }
+    }
+
+    /// Takes stamps for `count` stripes under generation `g`, for a write that ends at byte `end` of the file. The stripes are
+    /// held by the caller. An error says why the handle may write no more.
+    pub(crate) fn begin(&self, g: Generation, count: u64, end: u64) -> Result<Begun<'_>, String> {
+        let mut state = self.lock();
+        if let Some(why) = &state.broken {
+            return Err(why.clone());
+        }
+        // A later stamp is never lower: a request that still has an older view takes the newer generation.
+        state.g = state.g.max(g);
+        let first = Version { g: state.g, lease: self.lease, n: state.next };
+        state.next += count;
+        state.unsettled.extend((0..count).map(|i| Version { n: first.n + i, ..first }));
+        let begun = Begun {
+            stamps: self,
+            first,
+            count,
+            size: state.written_end,
+            reach: state.reach.unwrap_or(u64::MAX),
+            sent: false,
+        };
+        state.written_end = state.written_end.max(end);
+        state.reach = state.reach.map(|reach| reach.max(end));
+        Ok(begun)
+    }
+
+    /// Everything of this lease below this stamp is settled.
+    pub(crate) fn settled_below(&self) -> Version {
+        let state = self.lock();
+        let next = Version { g: state.g, lease: self.lease, n: state.next };
+        state.unsettled.first().copied().unwrap_or(next)
+    }
+
+    /// The last stamp, if all are settled; `None` if one is not.
+    pub(crate) fn all_settled(&self) -> Option<Version> {
+        let state = self.lock();
+        let last = Version { g: state.g, lease: self.lease, n: state.next - 1 };
+        (state.unsettled.is_empty() && state.broken.is_none()).then_some(last)
+    }
+
+    /// Whether a stamp was ever given out.
+    pub(crate) fn is_used(&self) -> bool {
+        self.lock().next > 1
+    }
+
+    /// Nothing more may be written: what was sent is not settled.
+    pub(crate) fn break_off(&self, why: &str) {
+        self.lock().broken.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Why nothing more may be written.
+    pub(crate) fn broken(&self) -> Option<String> {
+        self.lock().broken.clone()
+    }
+
+    /// Bytes past `size` are zeros again, unless a write is under way.
+    pub(crate) fn truncated(&self, size: u64) {
+        let mut state = self.lock();
+        if state.unsettled.is_empty() {
+            state.written_end = state.written_end.min(size);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
+    }
+}
+
+impl Begun<'_> {
+    /// From now on a drive may have one of its stripe writes.
+    pub(crate) fn sending(&mut self) {
+        self.sent = true;
+    }
+
+    /// Every column of the set has answered.
+    pub(crate) fn settle(mut self) {
+        self.sent = false;
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if self.sent {
+            self.stamps.break_off("a write failed or was dropped before every drive had answered");
+            return;
+        }
+        let mut state = self.stamps.lock();
+        for n in self.first.n..self.first.n + self.count {
+            state.unsettled.remove(&Version { n, ..self.first });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamps(fresh: bool) -> Stamps {
+        Stamps::new(Lease(7), Generation(2), 100, fresh)
+    }
+
+    fn n(version: Version) -> u64 {
+        version.n
+    }
+
+    #[test]
+    fn stamps_rise_and_settle_from_below() {
+        let stamps = stamps(false);
+        let first = stamps.begin(Generation(2), 3, 300).expect("sound");
+        let second = stamps.begin(Generation(3), 1, 50).expect("sound");
+        assert_eq!((n(first.first), n(second.first)), (1, 4));
+        assert!(first.first < second.first);
+        assert_eq!((first.size, second.size), (100, 300));
+        assert_eq!(stamps.settled_below(), first.first);
+        second.settle();
+        assert_eq!(n(stamps.settled_below()), 1);
+        assert_eq!(stamps.all_settled(), None);
+        first.settle();
+        assert_eq!(n(stamps.settled_below()), 5);
+        assert_eq!(stamps.all_settled().map(n), Some(4));
+        // An older view's generation is not stamped again.
+        assert_eq!(stamps.begin(Generation(2), 1, 0).expect("sound").first.g, Generation(3));
+    }
+
+    #[test]
+    fn a_write_that_was_not_sent_leaves_no_trace_and_one_that_was_breaks_the_handle() {
+        let stamps = stamps(false);
+        drop(stamps.begin(Generation(2), 1, 0).expect("sound"));
+        assert!(stamps.all_settled().is_some());
+        let mut begun = stamps.begin(Generation(2), 1, 0).expect("sound");
+        begun.sending();
+        drop(begun);
+        assert!(stamps.broken().is_some() && stamps.all_settled().is_none());
+        assert_eq!(n(stamps.settled_below()), 2);
+        assert!(stamps.begin(Generation(2), 1, 0).is_err());
+    }
+
+    #[test]
+    fn reach_is_known_for_a_fresh_file_only() {
+        assert_eq!(stamps(false).begin(Generation(2), 1, 10).expect("sound").reach, u64::MAX);
+        let stamps = stamps(true);
+        stamps.begin(Generation(2), 1, 500).expect("sound").settle();
+        stamps.truncated(0);
+        let begun = stamps.begin(Generation(2), 1, 10).expect("sound");
+        assert_eq!((begun.size, begun.reach), (0, 500));
+    }
+}

@@ -1,0 +1,89 @@
+//! One write per stripe at a time (PROTOCOL C1): a writer holds its stripes from before it reads them until every column
+//! has answered. Other stripes are not held up.
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use tokio::sync::Notify;
+
+/// The stripes of one file that are being written.
+#[derive(Debug, Default)]
+pub(crate) struct Stripes {
+    held: Mutex<Vec<(usize, Range<u64>)>>,
+    freed: Notify,
+}
+
+/// Stripes held. Dropping it frees them.
+#[derive(Debug)]
+pub(crate) struct Held<'a> {
+    stripes: &'a Stripes,
+    segment: usize,
+    range: Range<u64>,
+}
+
+impl Stripes {
+    /// Waits until nobody holds any of these stripes of the segment, then holds all of them. All at once or none, so that two
+    /// who want the same stripes never wait for each other.
+    pub(crate) async fn hold(&self, segment: usize, range: Range<u64>) -> Held<'_> {
+        loop {
+            // Listening begins before looking: a stripe freed in between is not missed.
+            let freed = self.freed.notified();
+            if self.try_hold(segment, &range) {
+                return Held { stripes: self, segment, range };
+            }
+            freed.await;
+        }
+    }
+
+    fn try_hold(&self, segment: usize, range: &Range<u64>) -> bool {
+        let mut held = self.held.lock().expect("no holder panics");
+        let meets = |(other, stripes): &(usize, Range<u64>)| {
+            *other == segment && stripes.start < range.end && range.start < stripes.end
+        };
+        if held.iter().any(meets) {
+            return false;
+        }
+        held.push((segment, range.clone()));
+        true
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut held = self.stripes.held.lock().expect("no holder panics");
+        if let Some(index) = held.iter().position(|(s, range)| *s == self.segment && *range == self.range) {
+            held.swap_remove(index);
+        }
+        self.stripes.freed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::join;
+
+    #[tokio::test]
+    async fn overlapping_writes_take_turns_and_others_do_not() {
+        let stripes = Stripes::default();
+        let first = stripes.hold(0, 0..3).await;
+        drop(stripes.hold(0, 3..5).await);
+        drop(stripes.hold(1, 0..3).await);
+        assert!(!stripes.try_hold(0, &(2..4)));
+        drop(first);
+        let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let turn = |from: u64| {
+            let (stripes, inside, most) = (&stripes, &inside, &most);
+            async move {
+                let _held = stripes.hold(0, from..from + 4).await;
+                most.fetch_max(inside.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, Ordering::Relaxed);
+            }
+        };
+        join::all((0..3).map(turn)).await;
+        assert_eq!(most.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,183 @@
+//! What the manager said of an open file: its layout, the state of its columns, and a grant for each. A view is never
+//! changed: a refresh makes a new one, and a request that is under way keeps its own until a drive calls it stale.
+
+use braid_layout::{
+    Column, ColumnMask, Component, DriveId, FileId, Generation, Layout, Lease, PartitionId, Segment, Shape,
+};
+use braid_layout::{ObjectId, Scheme, VolumeId};
+use braid_plan::{Health, Target};
+use braid_wire::control::{DriveState, EntryKind, Grant, Opened, SegmentRow, ShapeSpec, StatRow};
+use braid_wire::data::{Address, Attributes, ColumnMap};
+
+use crate::error::{Error, Result};
+
+/// An open file as of one answer of the manager.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) file: FileId,
+    pub(crate) volume: VolumeId,
+    pub(crate) g: Generation,
+    pub(crate) layout: Layout,
+    pub(crate) segments: Vec<SegmentView>,
+    /// 0 for a reader.
+    pub(crate) lease: Lease,
+    pub(crate) lease_ms: u32,
+    pub(crate) expires_ms: u64,
+    /// The answer's other facts.
+    pub(crate) stat: StatRow,
+}
+
+/// A segment's columns.
+#[derive(Debug)]
+pub(crate) struct SegmentView {
+    pub(crate) set: ColumnMask,
+    pub(crate) joining: ColumnMask,
+    pub(crate) columns: Vec<ColumnView>,
+}
+
+/// Where a column is and what may be done there.
+#[derive(Debug)]
+pub(crate) struct ColumnView {
+    pub(crate) drive: DriveId,
+    pub(crate) name: String,
+    pub(crate) address: String,
+    /// The manager did not hear of the drive lately.
+    pub(crate) listed_away: bool,
+    /// Absent where the column is out.
+    pub(crate) grant: Option<Grant>,
+}
+
+impl View {
+    /// Checks that the answer holds together. `subject` is what errors name.
+    pub(crate) fn new(subject: &str, opened: Opened) -> Result<View> {
+        let wrong = |why: String| Error::Answer { subject: subject.to_owned(), why };
+        let stat = opened.stat;
+        if stat.kind != EntryKind::File {
+            return Err(wrong("a directory was opened as a file".to_owned()));
+        }
+        if opened.grants.len() != stat.segments.len() {
+            return Err(wrong(format!(
+                "grants for {} of {} segments",
+                opened.grants.len(),
+                stat.segments.len()
+            )));
+        }
+        let layout = layout_of(&stat).map_err(wrong)?;
+        let mut segments = Vec::with_capacity(stat.segments.len());
+        for (row, grants) in stat.segments.iter().zip(opened.grants) {
+            if grants.len() != row.columns.len() {
+                return Err(wrong(format!("grants for {} of {} columns", grants.len(), row.columns.len())));
+            }
+            segments.push(SegmentView::new(row, grants));
+        }
+        Ok(View {
+            file: stat.file,
+            volume: stat.volume,
+            g: stat.g,
+            layout,
+            segments,
+            lease: opened.lease,
+            lease_ms: opened.lease_ms,
+            expires_ms: opened.expires_ms,
+            stat,
+        })
+    }
+
+    /// The segment for the planner, with these columns away.
+    pub(crate) fn target(&self, segment: usize, away: ColumnMask) -> Target<'_> {
+        let columns = &self.segments[segment];
+        let health =
+            Health { g: self.g, set: columns.set, joining: columns.joining, away: away.and(columns.set) };
+        Target { segment: &self.layout.segments()[segment], index: segment, health }
+    }
+
+    /// Columns of the set for which there is no grant.
+    pub(crate) fn without_grant(&self, segment: usize) -> ColumnMask {
+        let columns = self.segments[segment].columns.iter();
+        (0..).map(Column).zip(columns).filter(|(_, c)| c.grant.is_none()).map(|(column, _)| column).collect()
+    }
+
+    /// Where the column's object is.
+    pub(crate) fn address(&self, segment: usize, column: Column) -> Address {
+        Address { partition: PartitionId::from(self.volume), object: self.object(segment, column) }
+    }
+
+    fn object(&self, segment: usize, column: Column) -> ObjectId {
+        self.layout.segments()[segment].components[column.index()].object
+    }
+
+    /// What a new object for the column is created with.
+    pub(crate) fn attributes(&self, segment: usize, column: Column) -> Attributes {
+        let (columns, shape) = (&self.segments[segment], self.layout.segments()[segment].shape);
+        let components = &self.layout.segments()[segment].components;
+        let grant = columns.columns[column.index()].grant.as_ref();
+        Attributes {
+            object_version: grant.map_or(0, |grant| grant.capability.object_version),
+            g: self.g,
+            set: columns.set,
+            joining: columns.joining,
+            map: ColumnMap {
+                file: self.file,
+                segment: u32::try_from(segment).expect("segments are few"),
+                scheme: shape_spec(shape).scheme,
+                k: shape.k(),
+                m: shape.m(),
+                unit_bytes: shape.unit_bytes(),
+                column,
+                drives: components.iter().map(|component| component.drive).collect(),
+                objects: components.iter().map(|component| component.object).collect(),
+            },
+            size: 0,
+            stored_bytes: 0,
+            created_ms: self.stat.created_ms,
+            modified_ms: self.stat.created_ms,
+            opaque: Vec::new(),
+        }
+    }
+}
+
+impl SegmentView {
+    fn new(row: &SegmentRow, grants: Vec<Option<Grant>>) -> SegmentView {
+        let columns = row.columns.iter().zip(grants).map(|(column, grant)| ColumnView {
+            drive: column.drive,
+            name: column.drive_name.clone(),
+            address: column.address.clone(),
+            listed_away: column.state != DriveState::Up,
+            grant,
+        });
+        SegmentView { set: row.set, joining: row.joining, columns: columns.collect() }
+    }
+}
+
+/// A file's layout, for the planner.
+pub(crate) fn layout_of(stat: &StatRow) -> std::result::Result<Layout, String> {
+    let mut segments = Vec::with_capacity(stat.segments.len());
+    for row in &stat.segments {
+        let shape = shape_of(row.shape.clone())?;
+        let components = row.columns.iter().map(|c| Component { drive: c.drive, object: c.object }).collect();
+        let outside = row.set.minus(ColumnMask::all(shape.width())).or(row.joining.minus(row.set));
+        if !outside.is_empty() {
+            return Err(format!("set {} and joining {} do not fit {shape}", row.set, row.joining));
+        }
+        segments.push(Segment { start: row.start, end: row.end, shape, components });
+    }
+    Layout::new(segments).map_err(|error| error.to_string())
+}
+
+fn shape_of(spec: ShapeSpec) -> std::result::Result<Shape, String> {
+    Scheme::from_number(spec.scheme)
+        .and_then(|scheme| Shape::new(scheme, spec.k, spec.m, spec.unit_bytes))
+        .map_err(|error| error.to_string())
+}
+
+/// A shape in numbers.
+pub(crate) fn shape_spec(shape: Shape) -> ShapeSpec {
+    let scheme = match shape.scheme() {
+        Scheme::Raid0 => 0,
+        Scheme::Raid1 => 1,
+        Scheme::Raid4 => 4,
+        Scheme::Raid5 => 5,
+        Scheme::Rs => 16,
+    };
+    ShapeSpec { scheme, k: shape.k(), m: shape.m(), unit_bytes: shape.unit_bytes() }
+}

@@ -1,0 +1,269 @@
+//! Writes: stripe writes under the file's exclusive lease (PROTOCOL C1 to C3), in sets of bounded size, a few at once.
+//!
+//! A write holds its stripes, takes stamps, reads what it must, computes the parity, and sends. It is acknowledged when every
+//! column of the set has answered, all in one generation. When a column is lost on the way, the manager takes it out and
+//! gives a new generation, and the same stamps are sent again to the columns that are left. A drive that would not store it
+//! makes the whole handle unfit for more writes: its lease is then given up, and the manager rolls the stripe back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use braid_layout::{Column, ColumnMask};
+use braid_plan::{Body, Target, Write};
+use braid_wire::Reason;
+
+use crate::buffers::User;
+use crate::error::{Error, Result};
+use crate::exchange::Failure;
+use crate::faults::{Learnt, Remedy, remedy};
+use crate::handle::Handle;
+use crate::join;
+use crate::read::{Chunk, Patience, stripes_of};
+use crate::run::{Failed, Run, Writer};
+use crate::stamps::{Begun, Stamps};
+use crate::stripes::Stripes;
+use crate::view::View;
+
+/// A column that failed in this many rounds is lost, whatever it says.
+const UNMENDED_MAX: u32 = 6;
+
+/// What a handle that writes keeps.
+#[derive(Debug)]
+pub(crate) struct WriteSide {
+    pub(crate) stamps: Stamps,
+    pub(crate) stripes: Stripes,
+    /// How the lease was lost, if it was.
+    pub(crate) lost: std::sync::OnceLock<String>,
+}
+
+/// What the failures of one round of writes call for.
+#[derive(Debug, Default)]
+struct Verdict {
+    /// Columns that cannot be written.
+    lost: ColumnMask,
+    /// Ask the manager for the present view.
+    refresh: bool,
+    /// Some column may answer later.
+    wait: ColumnMask,
+}
+
+impl WriteSide {
+    pub(crate) fn new(stamps: Stamps) -> WriteSide {
+        WriteSide { stamps, stripes: Stripes::default(), lost: std::sync::OnceLock::new() }
+    }
+
+    /// That the handle may write.
+    pub(crate) fn check(&self, subject: &str) -> Result<()> {
+        if let Some(why) = self.lost.get() {
+            return Err(Error::LeaseLost { file: subject.to_owned(), why: why.clone() });
+        }
+        match self.stamps.broken() {
+            Some(why) => Err(Error::Unfinished { file: subject.to_owned(), why }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Handle {
+    /// Writes `data` at `offset`.
+    pub(crate) async fn write_range(&self, side: &WriteSide, offset: u64, data: &[u8]) -> Result<()> {
+        let length = u64::try_from(data.len()).expect("a buffer is below 2^64 bytes");
+        let chunks = self.chunks(&self.view(), offset..offset + length);
+        let mut rest = data;
+        let writes = chunks.into_iter().map(move |chunk| {
+            let bytes =
+                usize::try_from(chunk.range.end - chunk.range.start).expect("it is part of the buffer");
+            let (head, tail) = rest.split_at(bytes);
+            rest = tail;
+            self.write_chunk(side, chunk, Body::Buffer { offset: 0 }, head)
+        });
+        join::windowed(self.client.shared.config.sets_per_request, writes).await
+    }
+
+    /// Makes a range of the file zeros, kept as holes.
+    pub(crate) async fn punch_range(&self, side: &WriteSide, range: Range<u64>) -> Result<()> {
+        let punches = self
+            .chunks(&self.view(), range)
+            .into_iter()
+            .map(|chunk| self.write_chunk(side, chunk, Body::Zeros, &[]));
+        join::windowed(self.client.shared.config.sets_per_request, punches).await
+    }
+
+    async fn write_chunk(&self, side: &WriteSide, chunk: Chunk, body: Body, data: &[u8]) -> Result<()> {
+        side.check(&self.subject)?;
+        let view = self.view();
+        let stripes = stripes_of(&view, chunk.segment, &chunk.range);
+        let _held = side.stripes.hold(chunk.segment, stripes.clone()).await;
+        let _permit = self.client.set_permit().await;
+        let end = if body == Body::Zeros { 0 } else { chunk.range.end };
+        let begun = side.stamps.begin(view.g, stripes.end - stripes.start, end);
+        let begun = begun.map_err(|why| Error::Unfinished { file: self.subject.clone(), why })?;
+        let mut patience = Patience::new(self);
+        let run = self.prepare(&chunk, body, data, &begun, &mut patience).await?;
+        let sent = self.send(side, run, begun, &mut patience).await;
+        if let Err(error) = &sent {
+            side.stamps.break_off(&error.to_string());
+        }
+        sent
+    }
+
+    /// Reads what the write must know and computes its parity. Nothing of it is sent yet, so that it may begin anew.
+    async fn prepare<'a>(
+        &'a self,
+        chunk: &Chunk,
+        body: Body,
+        data: &'a [u8],
+        begun: &Begun<'_>,
+        patience: &mut Patience,
+    ) -> Result<Run<'a>> {
+        let mut learnt = Learnt::default();
+        loop {
+            let view = self.view();
+            let request = Write {
+                range: chunk.range.clone(),
+                body,
+                size: begun.size,
+                reach: begun.reach,
+                stamp: begun.first,
+            };
+            let compile = |target: &Target<'_>| braid_plan::write(target, request.clone());
+            let Some(set) = self.compile(&view, chunk.segment, &learnt, compile)? else {
+                let stripes = stripes_of(&view, chunk.segment, &chunk.range);
+                self.wait_for_columns(&view, chunk.segment, stripes, "written", &mut learnt, patience)
+                    .await?;
+                continue;
+            };
+            let user = if data.is_empty() { User::Nothing } else { User::From(data) };
+            let mut run = Run::new(self, &view, set, user)?;
+            let failed = run.read().await?;
+            if failed.is_empty() {
+                run.compute(&BTreeSet::new())?;
+                return Ok(run);
+            }
+            let mut remedy = Remedy::Without;
+            for one in &failed {
+                match learnt.note(one) {
+                    Remedy::Refresh => remedy = Remedy::Refresh,
+                    Remedy::Again if remedy != Remedy::Refresh => remedy = Remedy::Again,
+                    _ => {}
+                }
+            }
+            self.mend(&view, remedy, patience).await?;
+        }
+    }
+
+    /// Sends until every column of the set has answered in one generation.
+    async fn send(
+        &self,
+        side: &WriteSide,
+        mut run: Run<'_>,
+        mut begun: Begun<'_>,
+        patience: &mut Patience,
+    ) -> Result<()> {
+        begun.sending();
+        let mut unmended: BTreeMap<Column, u32> = BTreeMap::new();
+        loop {
+            run.retarget(&self.view());
+            let writer =
+                Writer { client: self.client.shared.number, settled_below: side.stamps.settled_below() };
+            let failed = run.write(writer).await?;
+            if failed.is_empty() {
+                begun.settle();
+                return Ok(());
+            }
+            let view = Arc::clone(&run.view);
+            let mut verdict = self.judge(&view, run.set.segment, &failed, &mut unmended)?;
+            if !verdict.wait.is_empty() && !patience.again_for_a_while().await {
+                verdict.lost = verdict.lost.or(verdict.wait);
+            }
+            if !verdict.lost.is_empty() {
+                self.give_up_columns(&view, run.set.segment, verdict.lost, &failed).await?;
+            } else if verdict.refresh {
+                self.refresh(&view).await?;
+            }
+            if !patience.again().await {
+                let why =
+                    failed.first().map_or_else(String::new, |one| self.describe(&view, run.set.segment, one));
+                return Err(self.timed_out(patience, &why));
+            }
+        }
+    }
+
+    /// What to do about a round's failures. A drive that would not store the write is an error; a column that asking again
+    /// did not mend is lost.
+    fn judge(
+        &self,
+        view: &View,
+        segment: usize,
+        failed: &[Failed],
+        unmended: &mut BTreeMap<Column, u32>,
+    ) -> Result<Verdict> {
+        let mut verdict = Verdict::default();
+        for column in Failed::columns(failed).iter() {
+            *unmended.entry(column).or_default() += 1;
+        }
+        for one in failed {
+            let times = unmended.get(&one.column).copied().unwrap_or_default();
+            match remedy(&one.failure, true) {
+                Remedy::Again | Remedy::Refresh if times > UNMENDED_MAX => {
+                    verdict.lost = verdict.lost.with(one.column);
+                }
+                Remedy::Again => {}
+                Remedy::Refresh => verdict.refresh = true,
+                Remedy::Wait => verdict.wait = verdict.wait.with(one.column),
+                Remedy::Without => verdict.lost = verdict.lost.with(one.column),
+                Remedy::NotStored => {
+                    if let Failure::Refused { refusal, .. } = &one.failure {
+                        return Err(Error::NotStored {
+                            file: self.subject.clone(),
+                            drive: view.segments[segment].columns[one.column.index()].name.clone(),
+                            refusal: refusal.clone(),
+                        });
+                    }
+                }
+            }
+        }
+        Ok(verdict)
+    }
+
+    /// Has the manager take columns out of the set. A manager that will not, for now, is asked again by the next round;
+    /// one that cannot, since too few would be left, ends the write.
+    async fn give_up_columns(
+        &self,
+        view: &Arc<View>,
+        segment: usize,
+        lost: ColumnMask,
+        failed: &[Failed],
+    ) -> Result<()> {
+        match self.report_lost(view, segment, lost).await {
+            Ok(_) => Ok(()),
+            Err(Error::Refused { refusal, .. }) if refusal.reason == Reason::TooManyAway => {
+                let mut learnt = Learnt::default();
+                for one in failed {
+                    learnt.note(one);
+                }
+                let stripes = failed.iter().map(|one| one.stripe.0);
+                let (first, last) = (stripes.clone().min().unwrap_or(0), stripes.max().unwrap_or(0));
+                Err(self.too_many_away(view, segment, first..last + 1, "written", &learnt))
+            }
+            Err(Error::Refused { refusal, .. }) if may_change(refusal.reason) => {
+                tracing::info!(file = %self.subject, %refusal, "the manager keeps the columns in the set for now");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn describe(&self, view: &View, segment: usize, failed: &Failed) -> String {
+        format!("drive {}: {}", view.segments[segment].columns[failed.column.index()].name, failed.failure)
+    }
+}
+
+/// Whether the manager may answer otherwise in a while.
+fn may_change(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Busy | Reason::NotServing | Reason::DriveInUse | Reason::NotAllowed | Reason::Unsupported
+    )
+}
