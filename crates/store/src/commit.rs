@@ -75,13 +75,19 @@ impl Committer {
             }
             self.commit_some(&mut waiting);
         }
-        if self.log.file.is_some() && self.log.prior.kind != Some(Kind::Mark) {
-            let mut mark = vec![(Record::new(Kind::Mark), bytes::Bytes::new())];
-            if self.append(&mut mark).is_ok() {
-                self.publish(&mark);
-            }
-        }
+        self.mark_closed();
         drop(ending);
+    }
+
+    /// Say durably that all is durable, so that the next opening takes no damage in the tail for a torn write.
+    fn mark_closed(&mut self) {
+        if self.log.file.is_none() || self.log.prior.kind == Some(Kind::Mark) || self.log.certify().is_err() {
+            return;
+        }
+        let mut mark = vec![(Record::new(Kind::Mark), bytes::Bytes::new())];
+        if self.append(&mut mark).is_ok() {
+            self.publish(&mark);
+        }
     }
 
     /// One commit with the first of `waiting`, as many as can go together.

@@ -20,7 +20,7 @@ const VECTORS_MAX: usize = 1024;
 /// The files of an open store.
 #[derive(Debug)]
 pub(crate) struct Files {
-    dir: File,
+    dir: Lock,
     log: PathBuf,
     log_dir: File,
     open: Mutex<Open>,
@@ -36,7 +36,7 @@ struct Open {
 pub(crate) fn format(dir: &Path, superblock: &Superblock) -> Result<(), Error> {
     let doing = |what| move |error| Error::io(what, error);
     fs::create_dir_all(dir).map_err(doing("make the store's directory"))?;
-    let _lock = lock(dir)?;
+    let _lock = Lock::take(dir)?;
     for entry in fs::read_dir(dir).map_err(doing("list the store's directory"))? {
         let entry = entry.map_err(doing("list the store's directory"))?;
         // What an interrupted format leaves, and what a fresh file system has, is no obstacle.
@@ -55,17 +55,29 @@ pub(crate) fn format(dir: &Path, superblock: &Superblock) -> Result<(), Error> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(doing("sync the store's directory"))
 }
 
-/// The directory, locked for this process.
-fn lock(dir: &Path) -> Result<File, Error> {
-    let file = File::open(dir).map_err(|error| Error::io("open the store's directory", error))?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
-        if error == rustix::io::Errno::WOULDBLOCK {
-            Error::InUse(dir.to_owned())
-        } else {
-            Error::io("lock the store's directory", error.into())
-        }
-    })?;
-    Ok(file)
+/// The directory, locked for this process. Unlocked by hand: a child process that is just being started may hold a copy
+/// of the file, and with it the lock, for a moment longer.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Lock {
+    fn take(dir: &Path) -> Result<Lock, Error> {
+        let file = File::open(dir).map_err(|error| Error::io("open the store's directory", error))?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+            if error == rustix::io::Errno::WOULDBLOCK {
+                Error::InUse(dir.to_owned())
+            } else {
+                Error::io("lock the store's directory", error.into())
+            }
+        })?;
+        Ok(Lock(file))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 impl Files {
@@ -89,7 +101,7 @@ impl Files {
         }
         let log = dir.join("log");
         let log_dir = File::open(&log).map_err(|error| Error::io("open the log's directory", error))?;
-        Ok((Files { dir: lock(dir)?, log, log_dir, open: Mutex::default() }, superblock))
+        Ok((Files { dir: Lock::take(dir)?, log, log_dir, open: Mutex::default() }, superblock))
     }
 
     fn path(&self, number: u32) -> PathBuf {
@@ -159,7 +171,7 @@ impl Files {
 
     /// Bytes the file system has free for this process, and of how many; `None` where it tells no bound.
     pub(crate) fn free(&self) -> Option<u64> {
-        let stat = rustix::fs::fstatvfs(&self.dir).ok()?;
+        let stat = rustix::fs::fstatvfs(&self.dir.0).ok()?;
         (stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 }

@@ -62,12 +62,11 @@ impl Log {
         self.file.is_none() || self.end >= self.segment_bytes
     }
 
-    /// Seal the segment and begin the next.
-    pub(crate) fn roll(&mut self, files: &Files) -> Result<(), AppendError> {
+    /// Make sure that everything so far is durable, also where commits are not synced.
+    pub(crate) fn certify(&mut self) -> Result<(), AppendError> {
         if self.failed {
             return Err(AppendError::Failed(Error::Failed));
         }
-        // A new segment says that everything before it is durable.
         if let Some(file) = &self.file
             && self.synced_to + 1 < self.next
             && let Err(error) = file.sync_data()
@@ -75,6 +74,13 @@ impl Log {
             return Err(self.fail("sync a segment", error));
         }
         self.synced_to = self.next - 1;
+        Ok(())
+    }
+
+    /// Seal the segment and begin the next.
+    pub(crate) fn roll(&mut self, files: &Files) -> Result<(), AppendError> {
+        // A new segment says that everything before it is durable.
+        self.certify()?;
         let number = self.number + 1;
         let (drive, salt) = (self.superblock.drive, self.superblock.salt);
         let header = SegmentHeader { number, drive, salt, first_sequence: self.next };

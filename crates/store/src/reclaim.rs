@@ -15,7 +15,6 @@ use crate::index::Index;
 use crate::index::check::{object_record, partition_record};
 use crate::index::live::Tombstone;
 use crate::log::Entry;
-use crate::mutation::UnitVerdict;
 
 /// The current segment is sealed early when nothing in it is live and it has at least this many bytes.
 const EARLY_SEAL_BYTES: u64 = 1 << 20;
@@ -77,11 +76,12 @@ fn live_metadata(index: &Index, number: u32) -> Vec<Entry> {
         Some(record)
     });
     let needed = segment.tombstones.iter().filter(|(origin, _)| index.segments.is_needed(number, *origin));
-    let tombstones = needed.map(|(origin, tombstone)| tombstone_record(*origin, tombstone));
+    let tombstones = needed.filter_map(|(origin, tombstone)| tombstone_record(*origin, tombstone));
     owners.chain(tombstones).map(|record| (record, Bytes::new())).collect()
 }
 
-fn tombstone_record(origin: u64, tombstone: &Tombstone) -> Record {
+/// A verdict is never moved: its segment stays as long as it is needed.
+fn tombstone_record(origin: u64, tombstone: &Tombstone) -> Option<Record> {
     let mut record = match tombstone {
         Tombstone::Object { partition, object, birth } => {
             let mut record = Record::new(Kind::ObjectRemove);
@@ -93,16 +93,9 @@ fn tombstone_record(origin: u64, tombstone: &Tombstone) -> Record {
             (record.partition, record.birth) = (*partition, *birth);
             record
         }
-        Tombstone::Back { partition, object, birth, unit, version } => {
-            let mut record = Record::new(Kind::Verdict);
-            (record.partition, record.object, record.birth) = (*partition, *object, *birth);
-            record.units = 1;
-            let verdict = UnitVerdict { unit: *unit, forward: Vec::new(), back: vec![*version] };
-            record.inline = body::verdict_body(&[verdict]);
-            record
-        }
+        Tombstone::Back { .. } => return None,
     };
     record.flags |= flags::MOVED;
     record.origin = origin;
-    record
+    Some(record)
 }

@@ -99,7 +99,7 @@ pub(crate) fn recover(
         (log.file, log.number, log.end) = (Some(file), number, crate::format::padded_u64(length));
         previous = Some(number);
     }
-    if let Some(file) = &log.file {
+    if let Some(file) = log.file.as_ref().filter(|_| sync) {
         // What is shown from here on must not be lost again.
         file.sync_all().map_err(|error| Error::io("sync the log's tail", error))?;
     }
@@ -270,6 +270,7 @@ impl Replay<'_> {
         if let Some(place) = self.gap.take() {
             self.index.mark_all_lost(place);
         }
+        self.index.finish_replay();
         let mut unknown = Vec::new();
         for (&partition, owner) in &self.index.partitions {
             unknown.extend(

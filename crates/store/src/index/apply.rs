@@ -47,36 +47,24 @@ impl Index {
 
     fn apply_verdict(&mut self, record: &Record) {
         let units = body::verdict(record).unwrap_or_default();
-        for verdict in &units {
-            for &version in &verdict.back {
-                let tombstone = Tombstone::Back {
-                    partition: record.partition,
-                    object: record.object,
-                    birth: record.birth,
-                    unit: verdict.unit,
-                    version,
-                };
-                self.bury(record, tombstone);
-            }
-        }
+        let mut victims = BTreeSet::new();
         self.with_object(record, |object| {
             let unit_bytes = object.object.attributes.unit_bytes;
             for verdict in &units {
-                if !object.object.units.contains_key(&verdict.unit) {
-                    continue;
+                let unit = object.object.units.get(&verdict.unit);
+                let Some(pending) = unit.and_then(|unit| unit.pending.as_ref()) else { continue };
+                let (version, victim) = (pending.content.version, pending.place.segment);
+                if verdict.forward.contains(&version) {
+                    object.unit(verdict.unit, |unit| unit.settle(unit_bytes));
+                } else if verdict.back.contains(&version) {
+                    victims.insert(victim);
+                    object.unit(verdict.unit, Unit::back);
                 }
-                object.unit(verdict.unit, |unit| {
-                    let Some(pending) = unit.pending.as_ref().map(|pending| pending.content.version) else {
-                        return;
-                    };
-                    if verdict.forward.contains(&pending) {
-                        unit.settle(unit_bytes);
-                    } else if verdict.back.contains(&pending) {
-                        unit.back();
-                    }
-                });
             }
         });
+        for victim in victims {
+            self.bury(record, Tombstone::Back { victim });
+        }
     }
 
     fn apply_fence(&mut self, record: &Record, meta: Meta) {
@@ -177,6 +165,22 @@ impl Index {
             self.segments.release(extent);
         }
         self.segments.move_meta((partition, Some(object)), gone.meta.into_iter().chain(gone.fence), []);
+    }
+
+    /// Replay is over: a pending version whose predecessor never appeared was settled.
+    pub(crate) fn finish_replay(&mut self) {
+        for (&partition, owner) in &mut self.partitions {
+            let Partition { objects, used, .. } = owner;
+            for (&number, object) in objects {
+                let unit_bytes = object.attributes.unit_bytes;
+                let units: Vec<u64> = object.pending.iter().map(|&(_, _, _, unit)| unit).collect();
+                let segments = &mut self.segments;
+                let mut access = Access { object, owner: (partition, Some(number)), used, segments };
+                for unit in units {
+                    access.unit(unit, |unit| unit.settle_orphan(unit_bytes));
+                }
+            }
+        }
     }
 
     /// Damage hit a unit, or, without one, may have hit any unit of the object.

@@ -1,12 +1,12 @@
 //! What still pins each segment.
 //!
 //! A segment may be freed when no unit refers to its payloads or holes, and its live metadata (newest attributes,
-//! fences, partitions; tombstones and taken-back stamps that older segments still need) was written again elsewhere.
+//! fences, partitions; tombstones that older segments still need) was written again elsewhere.
 //! A segment in which damage was found is never freed: with it the knowledge would go of what was lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_layout::{ObjectId, PartitionId, Version};
+use braid_layout::{ObjectId, PartitionId};
 
 use super::Meta;
 use super::extent::{Extent, Source};
@@ -18,8 +18,8 @@ pub(crate) enum Tombstone {
     Object { partition: PartitionId, object: ObjectId, birth: u64 },
     /// The partition with this birth, or an older one, is gone.
     Partition { partition: PartitionId, birth: u64 },
-    /// The pending version is taken back.
-    Back { partition: PartitionId, object: ObjectId, birth: u64, unit: u64, version: Version },
+    /// A pending version was taken back; its record lies in this segment.
+    Back { victim: u32 },
 }
 
 /// One segment.
@@ -148,7 +148,13 @@ impl Segments {
     /// Whether freeing `number` would give back more than it costs.
     pub(crate) fn worth_freeing(&self, number: u32) -> bool {
         let Some(segment) = self.all.get(&number) else { return false };
-        if segment.payload > 0 || segment.holes > 0 || segment.damaged {
+        // A verdict cannot be written again elsewhere: it must stand between what it took back and what came after.
+        let stands = |tombstone: &Tombstone| match tombstone {
+            Tombstone::Back { victim } => *victim != number && self.all.contains_key(victim),
+            _ => false,
+        };
+        let pinned = segment.tombstones.iter().any(|(_, tombstone)| stands(tombstone));
+        if segment.payload > 0 || segment.holes > 0 || segment.damaged || pinned {
             return false;
         }
         let needed = segment.tombstones.iter().filter(|(origin, _)| self.is_needed(number, *origin)).count();

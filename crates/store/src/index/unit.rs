@@ -31,6 +31,8 @@ pub(crate) struct Pending {
     pub(crate) own: Extent,
     /// The log block of its record.
     pub(crate) place: Place,
+    /// During replay: the version it was written on has not been met; see [`Unit::write`].
+    pub(crate) orphan: bool,
 }
 
 /// Where a record begins.
@@ -90,10 +92,18 @@ impl Unit {
         self.pending = None;
     }
 
+    /// Replay is over, and the version below the pending one never appeared.
+    pub(crate) fn settle_orphan(&mut self, unit_bytes: u32) {
+        if self.pending.as_ref().is_some_and(|pending| pending.orphan) {
+            self.settle(unit_bytes);
+        }
+    }
+
     /// Take in a write that the log holds. `previous` tells what was below it when it was appended: the pending version
     /// (which it settled), the settled one (then a pending one was taken back in between), or a version whose record
-    /// was freed since, which happens only to what was settled and overwritten: then this write was settled, too.
-    /// `incomplete`: damage was found in the log, so that a missing predecessor means loss.
+    /// was freed since. A record is freed when its version was overwritten and the overwriting one settled, or when
+    /// another was installed in its place: so a write without its predecessor was settled, unless an install below it
+    /// follows in the log. `incomplete`: damage was found, so that a missing predecessor may mean loss.
     pub(crate) fn write(&mut self, record: &Record, place: Place, unit_bytes: u32, incomplete: bool) {
         if record.is(flags::SETTLED) {
             return self.install(record, place);
@@ -110,12 +120,9 @@ impl Unit {
         let own = own_extent(record, place);
         let under = self.settled.as_ref().map_or(&[][..], |content| &content.extents);
         let content = content(record, overlay(under, own));
-        self.pending = Some(Box::new(Pending { content, own, place }));
-        if !known {
-            if incomplete && self.lost.is_none() {
-                self.lost = Some(place);
-            }
-            self.settle(unit_bytes);
+        self.pending = Some(Box::new(Pending { content, own, place, orphan: !known }));
+        if !known && incomplete && self.lost.is_none() {
+            self.lost = Some(place);
         }
     }
 
@@ -131,6 +138,7 @@ impl Unit {
         }
         if let Some(pending) = &mut self.pending {
             pending.content.extents = overlay(&[own], pending.own);
+            pending.orphan = false;
         }
         self.settled = Some(content(record, vec![own]));
     }

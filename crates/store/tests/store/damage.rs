@@ -1,1 +1,237 @@
-//! Tests.
+//! Damage: found, named and confined, never read as data or as an older version, and never a panic.
+
+use std::path::{Path, PathBuf};
+
+use braid_layout::{ObjectId, Version};
+use braid_store::*;
+use proptest::prelude::*;
+
+use crate::common::*;
+
+const O: ObjectId = ObjectId(1);
+
+/// A store with two versions of unit 0 (the older settled), one of unit 1 and of unit 2, cleanly closed. Returns where
+/// each write's record begins in the only segment.
+fn image(dir: &Path) -> (PathBuf, Vec<usize>) {
+    let store = fresh(dir, options());
+    store.commit(create(1)).expect("create");
+    let path = segments(dir).remove(0);
+    let mut starts = Vec::new();
+    for (unit, n, length) in [(1, 1, 5000), (0, 2, 9000), (0, 3, 9000), (2, 4, 5000)] {
+        starts.push(usize::try_from(std::fs::metadata(&path).expect("stat").len()).expect("small"));
+        store.commit(Mutation::Write(write(1, unit, 0, length, version(1, n)))).expect("write");
+    }
+    store.close().expect("close");
+    (path, starts)
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_header_loses_its_unit_only() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, starts) = image(dir.path());
+    let good = std::fs::read(&path).expect("read");
+    // The newest version of unit 0: the older one must not come back in its place.
+    for byte in 0..512 {
+        let mut bad = good.clone();
+        bad[starts[2] + byte] ^= 1 << (byte % 8);
+        std::fs::write(&path, &bad).expect("write");
+        let (store, recovery) = open(dir.path());
+        assert_eq!(recovery.torn_bytes, 0, "byte {byte}");
+        assert!(recovery.damaged_count >= 1, "byte {byte} was not found");
+        assert_eq!(recovery.damaged[0].offset, u64::try_from(starts[2]).expect("small"), "byte {byte}");
+        for want in [Want::Newest, Want::Settled, Want::Exactly(version(1, 2))] {
+            let read = content(&store, 1, 0, 0, 9000, want);
+            assert!(matches!(read, Err(Error::Damaged { .. })), "byte {byte}: {read:?}");
+        }
+        assert!(store.versions(P, O, 0..1).expect("versions")[0].lost);
+        assert_eq!(content(&store, 1, 1, 0, 5000, Want::Newest).expect("before it"), pattern(1, 5000));
+        assert_eq!(content(&store, 1, 2, 0, 5000, Want::Newest).expect("after it"), pattern(4, 5000));
+        let refused = store.commit(Mutation::Write(write(1, 0, 0, 10, version(1, 9))));
+        assert!(
+            matches!(refused, Err(Error::Damaged { .. })),
+            "a lost unit takes no stripe write: {refused:?}"
+        );
+        if byte % 100 == 0 {
+            let mut install = write(1, 0, 0, 100, version(1, 8));
+            install.standing = Standing::Settled;
+            store.commit(Mutation::Write(install)).expect("install");
+            drop(store);
+            let (store, recovery) = open(dir.path());
+            assert!(recovery.damaged_count >= 1, "the damage is still there");
+            assert_eq!(content(&store, 1, 0, 0, 100, Want::Newest).expect("healed"), pattern(8, 100));
+        }
+        std::fs::write(&path, &good).expect("write");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_a_payload_never_passes_as_data() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, starts) = image(dir.path());
+    let good = std::fs::read(&path).expect("read");
+    for at in [0, 4095, 4096, 8191, 8192, 8999] {
+        let mut bad = good.clone();
+        bad[starts[2] + 512 + at] ^= 0x10;
+        std::fs::write(&path, &bad).expect("write");
+        let (store, recovery) = open(dir.path());
+        assert_eq!(
+            (recovery.torn_bytes, recovery.damaged_count),
+            (0, 0),
+            "payloads are verified by their readers"
+        );
+        let whole = content(&store, 1, 0, 0, 9000, Want::Newest);
+        assert!(matches!(whole, Err(Error::Checksum { .. })), "the far end finds it: {whole:?}");
+        let at = u32::try_from(at).expect("small");
+        let part = content(&store, 1, 0, at, at + 1, Want::Newest);
+        assert!(matches!(part, Err(Error::Damaged { .. })), "a part is verified here: {part:?}");
+        assert!(matches!(store.verify_unit(P, O, 0), Err(Error::Damaged { .. })));
+        store.verify_unit(P, O, 1).expect("another unit is whole");
+    }
+}
+
+#[test]
+fn a_damaged_tail_that_was_never_known_to_be_durable_is_cut() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), Options { sync: true, ..options() });
+    store.commit(create(1)).expect("create");
+    store.commit(Mutation::Write(write(1, 0, 0, 5000, version(1, 1)))).expect("write");
+    let copied = tempfile::tempdir().expect("a directory");
+    copy(dir.path(), copied.path());
+    let path = segments(copied.path()).remove(0);
+    let good = std::fs::read(&path).expect("read");
+    let start = good.len() - 512 - 5120;
+    for at in [0, 100, 511, 512, 5000] {
+        let mut bad = good.clone();
+        bad[start + at] ^= 1;
+        std::fs::write(&path, &bad).expect("write");
+        let (store, recovery) = open(copied.path());
+        assert_eq!((recovery.torn_bytes, recovery.damaged_count), (512 + 5120, 0), "byte {at}");
+        assert_eq!(store.versions(P, O, 0..9).expect("versions"), []);
+    }
+}
+
+#[test]
+fn several_lost_records_make_everything_before_them_doubtful() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, starts) = image(dir.path());
+    let mut bytes = std::fs::read(&path).expect("read");
+    bytes[starts[1]..starts[3]].fill(0);
+    std::fs::write(&path, &bytes).expect("write");
+    let (store, recovery) = open(dir.path());
+    assert!(recovery.damaged_count >= 2, "{:?}", recovery.damaged);
+    for unit in 0..3 {
+        let read = content(&store, 1, unit, 0, 100, Want::Newest);
+        assert!(matches!(read, Err(Error::Damaged { .. })), "unit {unit}: {read:?}");
+    }
+    store.commit(Mutation::Remove { partition: P, object: O }).expect("a doubtful object can be removed");
+    store.commit(create(1)).expect("and made anew");
+    drop(store);
+    let (store, _) = open(dir.path());
+    assert_eq!(store.versions(P, O, 0..9).expect("versions"), []);
+}
+
+#[test]
+fn damage_to_an_objects_attributes_is_no_absence() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, starts) = image(dir.path());
+    let mut bytes = std::fs::read(&path).expect("read");
+    bytes[starts[0] - 512] ^= 1;
+    std::fs::write(&path, &bytes).expect("write");
+    let (store, recovery) = open(dir.path());
+    assert!(recovery.damaged_count >= 1);
+    assert!(matches!(store.object(P, O), Err(Error::Damaged { .. })));
+    assert!(matches!(content(&store, 1, 1, 0, 9, Want::Newest), Err(Error::Damaged { .. })));
+}
+
+#[test]
+fn a_sealed_segment_cut_short_is_damage() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), options());
+    store.commit(create(1)).expect("create");
+    for n in 1..=8 {
+        store.commit(Mutation::Write(write(1, n, 0, UNIT, version(1, n)))).expect("write");
+    }
+    drop(store);
+    let paths = segments(dir.path());
+    assert!(paths.len() >= 2, "the log has more than one segment");
+    let file = std::fs::OpenOptions::new().write(true).open(&paths[0]).expect("open");
+    let length = file.metadata().expect("stat").len();
+    let last = (1..=8).rev().find(|&n| length > 512 * 4 + u64::from(UNIT + 512) * (n - 1)).expect("one");
+    for cut in [length - 600, length - u64::from(UNIT) - 100] {
+        file.set_len(cut).expect("cut");
+        let (store, recovery) = open(dir.path());
+        assert!(recovery.damaged_count >= 1, "{recovery:?}");
+        assert_eq!(recovery.torn_bytes, 0);
+        assert!(matches!(content(&store, 1, last, 0, UNIT, Want::Newest), Err(Error::Damaged { .. })));
+        assert_eq!(content(&store, 1, 1, 0, 9, Want::Newest).expect("read"), pattern(1, 9));
+        assert_eq!(content(&store, 1, 8, 0, 9, Want::Newest).expect("read"), pattern(8, 9));
+    }
+}
+
+/// A change to a log's bytes.
+#[derive(Debug, Clone)]
+enum Spoil {
+    Flip { at: usize, bit: u8 },
+    Zero { at: usize, length: usize },
+    Move { from: usize, to: usize, length: usize },
+    Cut { at: usize },
+}
+
+fn spoil() -> impl Strategy<Value = Spoil> {
+    let at = 0..40_000_usize;
+    prop_oneof![
+        (at.clone(), 0..8_u8).prop_map(|(at, bit)| Spoil::Flip { at, bit }),
+        (at.clone(), 1..3000_usize).prop_map(|(at, length)| Spoil::Zero { at, length }),
+        (at.clone(), at.clone(), 1..20_usize).prop_map(|(from, to, blocks)| Spoil::Move {
+            from: from / 512 * 512,
+            to: to / 512 * 512,
+            length: blocks * 512,
+        }),
+        at.prop_map(|at| Spoil::Cut { at }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_open_without_panic_and_nothing_wrong_is_read(spoils in prop::collection::vec(spoil(), 1..4)) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, _) = image(dir.path());
+        let mut bytes = std::fs::read(&path).expect("read");
+        for spoil in spoils {
+            let length = bytes.len();
+            match spoil {
+                Spoil::Flip { at, bit } => bytes[at % length] ^= 1 << bit,
+                Spoil::Zero { at, length: n } => bytes[at % length..].iter_mut().take(n).for_each(|b| *b = 0),
+                Spoil::Move { from, to, length: n } => {
+                    let piece: Vec<u8> = bytes[from % length..].iter().copied().take(n).collect();
+                    bytes[to % length..].iter_mut().zip(piece).for_each(|(b, p)| *b = p);
+                }
+                Spoil::Cut { at } => bytes.truncate((at % length).max(1)),
+            }
+        }
+        std::fs::write(&path, &bytes).expect("write");
+        let Ok((store, _)) = Store::open(dir.path(), None, options()) else { return Ok(()) };
+        for (unit, n) in [(1, 1), (0, 3), (2, 4)] {
+            let Ok(view) = store.read(P, O, unit, 0..5000, Want::Newest) else { continue };
+            if let Ok(read) = content(&store, 1, unit, 0, 5000, Want::Newest)
+                && view.version != Version::ZERO
+            {
+                let n = if view.version == version(1, 2) { 2 } else { n };
+                prop_assert!(read == pattern(n, 5000), "unit {unit} reads as something that was never written");
+            }
+        }
+    }
+
+    #[test]
+    fn records_decode_or_fail_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..1200), magic in any::<bool>()) {
+        let mut bytes = bytes;
+        if magic && bytes.len() >= 12 {
+            bytes[..4].copy_from_slice(b"BRec");
+            bytes[10] = 0;
+            bytes[11] = 0;
+        }
+        let _ = decode_record(&bytes);
+    }
+}

@@ -1,1 +1,88 @@
-//! Tests.
+//! `docs/format-store.md` says what the code does: tables, constants and examples.
+
+use std::path::Path;
+
+use braid_store::format::record::{self, Kind};
+use braid_store::format::{FORMAT_VERSION, Field, LOG_BLOCK, body, segment, superblock};
+use braid_store::{BLOCK_BYTES, OPAQUE_BYTES_MAX, crc32c};
+
+fn document() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format-store.md");
+    std::fs::read_to_string(path).expect("the document")
+}
+
+/// The rows of the first table after `heading`, as trimmed cells.
+fn table(document: &str, heading: &str) -> Vec<Vec<String>> {
+    let after = document.split(&format!("\n{heading}\n")).nth(1).expect("the heading");
+    let lines =
+        after.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
+    lines.skip(2).map(cells).collect()
+}
+
+fn check_fields(document: &str, heading: &str, fields: &[Field], length: usize) {
+    let rows: Vec<[String; 3]> = table(document, heading)
+        .into_iter()
+        .map(|row| [row[0].clone(), row[1].clone(), row[2].clone()])
+        .collect();
+    let expected: Vec<[String; 3]> = fields
+        .iter()
+        .map(|field| [field.bytes.start.to_string(), field.bytes.len().to_string(), field.name.to_owned()])
+        .collect();
+    assert_eq!(rows, expected, "{heading}");
+    let mut end = 0;
+    for field in fields {
+        assert_eq!(field.bytes.start, end, "{heading}: no gap before {}", field.name);
+        end = field.bytes.end;
+    }
+    assert_eq!(end, length, "{heading}");
+}
+
+#[test]
+fn tables() {
+    let document = document();
+    check_fields(&document, "## Superblock", superblock::FIELDS, superblock::BYTES);
+    check_fields(&document, "## Segment header", segment::FIELDS, segment::BYTES);
+    check_fields(&document, "### Record header", record::FIELDS, record::FIXED_BYTES);
+    check_fields(&document, "### Attributes body", body::ATTRIBUTES_FIELDS, 32);
+    check_fields(&document, "### Partition body", body::PARTITION_FIELDS, 16);
+    check_fields(&document, "### Verdict body", body::VERDICT_FIELDS, 16);
+    let kinds: Vec<(String, String)> =
+        table(&document, "### Kinds").into_iter().map(|row| (row[0].clone(), row[1].clone())).collect();
+    let expected: Vec<(String, String)> =
+        Kind::ALL.iter().map(|(_, number, name)| (number.to_string(), (*name).to_owned())).collect();
+    assert_eq!(kinds, expected);
+    let flags: Vec<(String, String)> =
+        table(&document, "### Flags").into_iter().map(|row| (row[0].clone(), row[1].clone())).collect();
+    let named =
+        [(record::flags::SETTLED, "settled"), (record::flags::HOLE, "hole"), (record::flags::MOVED, "moved")];
+    assert_eq!(flags, named.map(|(bit, name)| (bit.to_string(), name.to_owned())));
+}
+
+#[test]
+fn constants() {
+    let document = document();
+    for sentence in [
+        format!("# The store's format on disk, version {FORMAT_VERSION}\n"),
+        format!("the log block, {LOG_BLOCK} bytes"),
+        format!("multiples of {BLOCK_BYTES} of the *unit's* offset"),
+        format!("of `123456789` it is `{:08x}`", crc32c(b"123456789")),
+        format!("a body has at most {} bytes", record::INLINE_BYTES_MAX),
+        format!("at most {OPAQUE_BYTES_MAX}; the map follows"),
+        format!("`{}`", String::from_utf8_lossy(&superblock::MAGIC)),
+        format!("`{}`", String::from_utf8_lossy(&segment::MAGIC)),
+        format!("`{}`", String::from_utf8_lossy(&record::MAGIC)),
+    ] {
+        assert!(document.contains(&sentence), "the document does not say: {sentence}");
+    }
+}
+
+#[test]
+fn examples_are_the_golden_files() {
+    let document = document();
+    for name in ["superblock", "segment", "data"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.hex"));
+        let golden = std::fs::read_to_string(path).expect("the golden file");
+        assert!(document.contains(&golden), "the example of {name}");
+    }
+}

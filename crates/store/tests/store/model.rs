@@ -1,1 +1,320 @@
-//! Tests.
+//! Random operations, openings and small segments (so that segments are freed all the time) against a plain model that
+//! keeps every version's bytes in an array.
+
+use std::collections::BTreeMap;
+
+use braid_layout::{ColumnMask, Generation, Lease, ObjectId, Version};
+use braid_store::*;
+use proptest::prelude::*;
+
+use crate::common::*;
+
+const OBJECTS: u64 = 3;
+const UNITS: u64 = 3;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Create { object: u64 },
+    Remove { object: u64 },
+    Write { object: u64, unit: u64, from: u32, length: u32, lease: u32, hole: bool, install: bool },
+    Retire { object: u64, lease: u32 },
+    Verdict { object: u64, unit: u64, forward: bool },
+    Fence { object: u64 },
+    SetAttributes { object: u64, opaque: u8 },
+    Partition { key_epoch: u32 },
+    Reopen { killed: bool },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let object = 0..OBJECTS;
+    let range = (0..UNIT, prop_oneof![1..200_u32, 4000..UNIT]);
+    let write = (object.clone(), 0..UNITS, range, 1..3_u32, 0..6_u8, 0..8_u8);
+    prop_oneof![
+        3 => object.clone().prop_map(|object| Step::Create { object }),
+        1 => object.clone().prop_map(|object| Step::Remove { object }),
+        12 => write.prop_map(|(object, unit, (from, length), lease, hole, install)| Step::Write {
+            object, unit, from, length, lease, hole: hole == 0, install: install == 0,
+        }),
+        2 => (object.clone(), 1..3_u32).prop_map(|(object, lease)| Step::Retire { object, lease }),
+        3 => (object.clone(), 0..UNITS, any::<bool>())
+            .prop_map(|(object, unit, forward)| Step::Verdict { object, unit, forward }),
+        1 => object.clone().prop_map(|object| Step::Fence { object }),
+        1 => (object, any::<u8>()).prop_map(|(object, opaque)| Step::SetAttributes { object, opaque }),
+        1 => any::<u32>().prop_map(|key_epoch| Step::Partition { key_epoch }),
+        2 => any::<bool>().prop_map(|killed| Step::Reopen { killed }),
+    ]
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Copy {
+    version: Version,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug, Default, Clone)]
+struct ModelUnit {
+    settled: Option<Copy>,
+    /// With the range and bytes of its own write.
+    pending: Option<(Copy, u32, Vec<u8>)>,
+}
+
+#[derive(Debug)]
+struct ModelObject {
+    attributes: Attributes,
+    units: BTreeMap<u64, ModelUnit>,
+}
+
+struct Run {
+    dir: tempfile::TempDir,
+    store: Store,
+    model: BTreeMap<u64, ModelObject>,
+    key_epoch: u32,
+    n: u64,
+}
+
+impl ModelUnit {
+    fn settle(&mut self) {
+        if let Some((copy, _, _)) = self.pending.take() {
+            self.settled = Some(copy);
+        }
+    }
+}
+
+fn overlaid(under: Option<&Copy>, from: u32, own: &[u8], version: Version) -> Copy {
+    let mut bytes =
+        under.map_or_else(|| vec![0; usize::try_from(UNIT).expect("small")], |copy| copy.bytes.clone());
+    let from = usize::try_from(from).expect("small");
+    bytes[from..from + own.len()].copy_from_slice(own);
+    Copy { version, bytes }
+}
+
+impl Run {
+    fn new() -> Run {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = fresh(dir.path(), small());
+        Run { dir, store, model: BTreeMap::new(), key_epoch: 1, n: 0 }
+    }
+
+    fn step(&mut self, step: &Step) {
+        self.n += 1;
+        match *step {
+            Step::Create { object } => {
+                let answer = self.store.commit(create(object)).expect("create");
+                assert_eq!(answer == Outcome::Already, self.model.contains_key(&object));
+                let new = || ModelObject { attributes: attributes(), units: BTreeMap::new() };
+                self.model.entry(object).or_insert_with(new);
+            }
+            Step::Remove { object } => {
+                let remove = Mutation::Remove { partition: P, object: ObjectId(object) };
+                let answer = self.store.commit(remove).expect("remove");
+                assert_eq!(answer == Outcome::Applied, self.model.remove(&object).is_some());
+            }
+            Step::Write { object, unit, from, length, lease, hole, install } => {
+                let mut write = write(object, unit, from, (from + length).min(UNIT), version(lease, self.n));
+                if hole {
+                    write.body = Body::Hole;
+                }
+                if install {
+                    write.standing = Standing::Settled;
+                }
+                self.write(write);
+            }
+            Step::Retire { object, lease } => self.retire(object, lease),
+            Step::Verdict { object, unit, forward } => self.verdict(object, unit, forward),
+            Step::Fence { object } => {
+                let Some(model) = self.model.get_mut(&object) else { return };
+                let attributes = &mut model.attributes;
+                attributes.g = Generation(attributes.g.0 + 1);
+                attributes.set = ColumnMask(self.n);
+                let (g, set, joining) = (attributes.g, attributes.set, attributes.joining);
+                let fence = Mutation::Fence { partition: P, object: ObjectId(object), g, set, joining };
+                assert_eq!(self.store.commit(fence).expect("fence"), Outcome::Applied);
+            }
+            Step::SetAttributes { object, opaque } => {
+                let Some(model) = self.model.get_mut(&object) else { return };
+                model.attributes.opaque = vec![opaque; usize::from(opaque) * 9];
+                model.attributes.modified_ms = self.n;
+                let (opaque, modified_ms) = (Some(model.attributes.opaque.clone()), Some(self.n));
+                let change = Change { opaque, modified_ms, ..Change::default() };
+                let set = Mutation::SetAttributes { partition: P, object: ObjectId(object), change };
+                self.store.commit(set).expect("set attributes");
+            }
+            Step::Partition { key_epoch } => {
+                self.key_epoch = key_epoch;
+                let set = Mutation::PartitionSet { partition: P, quota_bytes: None, key_epoch };
+                self.store.commit(set).expect("set the partition");
+            }
+            Step::Reopen { killed } => self.reopen(killed),
+        }
+    }
+
+    fn write(&mut self, mut write: Write) {
+        let Some(model) = self.model.get_mut(&write.object.0) else {
+            assert!(matches!(self.store.commit(Mutation::Write(write)), Err(Error::NoObject(..))));
+            return;
+        };
+        write.g = model.attributes.g;
+        let own = match &write.body {
+            Body::Bytes { payload, .. } => payload.to_vec(),
+            Body::Hole => vec![0; write.range().len()],
+        };
+        let unit = model.units.entry(write.unit).or_default();
+        let tip = unit.pending.as_ref().map(|(copy, _, _)| copy).or(unit.settled.as_ref());
+        let tip = tip.map_or(Version::ZERO, |copy| copy.version);
+        let settled = unit.settled.as_ref().map_or(Version::ZERO, |copy| copy.version);
+        let expected = match write.standing {
+            Standing::Pending if write.version < tip => Outcome::Older { tip },
+            Standing::Settled if write.version < settled => Outcome::Older { tip },
+            _ => Outcome::Applied,
+        };
+        let (from, version, standing) = (write.from, write.version, write.standing);
+        assert_eq!(self.store.commit(Mutation::Write(write)).expect("write"), expected);
+        if expected != Outcome::Applied {
+            return;
+        }
+        match standing {
+            Standing::Pending => {
+                unit.settle();
+                unit.pending = Some((overlaid(unit.settled.as_ref(), from, &own, version), from, own));
+            }
+            Standing::Settled => {
+                let installed = overlaid(None, from, &own, version);
+                if unit.pending.as_ref().is_some_and(|(copy, _, _)| copy.version <= version) {
+                    unit.pending = None;
+                }
+                if let Some((copy, from, own)) = &mut unit.pending {
+                    *copy = overlaid(Some(&installed), *from, own, copy.version);
+                }
+                unit.settled = Some(installed);
+            }
+        }
+    }
+
+    fn retire(&mut self, object: u64, lease: u32) {
+        let Some(model) = self.model.get_mut(&object) else { return };
+        let below = Version { g: Generation(1), lease: Lease(lease), n: self.n };
+        for unit in model.units.values_mut() {
+            if unit.pending.as_ref().is_some_and(|(copy, _, _)| copy.version.lease == below.lease) {
+                unit.settle();
+            }
+        }
+        let retire = Mutation::Retire { partition: P, object: ObjectId(object), settled_below: below };
+        self.store.commit(retire).expect("retire");
+    }
+
+    fn verdict(&mut self, object: u64, unit: u64, forward: bool) {
+        let Some(state) = self.model.get_mut(&object).and_then(|model| model.units.get_mut(&unit)) else {
+            return;
+        };
+        let Some(stamp) = state.pending.as_ref().map(|(copy, _, _)| copy.version) else { return };
+        if forward {
+            state.settle();
+        } else {
+            state.pending = None;
+        }
+        let (yes, no) = if forward { (vec![stamp], vec![]) } else { (vec![], vec![stamp]) };
+        let units = vec![UnitVerdict { unit, forward: yes, back: no }];
+        let verdict = Mutation::Verdict { partition: P, object: ObjectId(object), units };
+        assert_eq!(self.store.commit(verdict).expect("verdict"), Outcome::Applied);
+    }
+
+    /// Opened from a copy as a killed process leaves it, or after a clean close.
+    fn reopen(&mut self, killed: bool) {
+        if killed {
+            // A flush, so that nothing is being freed while the files are copied.
+            self.store.commit(Mutation::Flush).expect("flush");
+            let dir = tempfile::tempdir().expect("a directory");
+            self.store.close().expect("close");
+            copy(self.dir.path(), dir.path());
+            self.dir = dir;
+        } else {
+            self.store.close().expect("close");
+        }
+        let spare = tempfile::tempdir().expect("a directory");
+        let _ = std::mem::replace(&mut self.store, fresh(spare.path(), small()));
+        let (store, recovery) = open_with(self.dir.path(), small());
+        assert_eq!((recovery.torn_bytes, recovery.damaged_count), (0, 0), "{:?}", recovery.damaged);
+        self.store = store;
+        self.adopt_doubts();
+    }
+
+    /// That a version is settled is soft (PROTOCOL section 2): after opening, a settled tip may be pending again. The
+    /// version below it must then be one that really was there; only the tip is compared.
+    fn adopt_doubts(&mut self) {
+        for (&object, model) in &mut self.model {
+            for chain in self.store.versions(P, ObjectId(object), 0..UNITS).expect("versions") {
+                let state = model.units.entry(chain.unit).or_default();
+                let tip = chain.entries.last().expect("a version");
+                if state.pending.is_none()
+                    && !tip.settled
+                    && let Some(settled) = state.settled.take()
+                {
+                    assert_eq!(settled.version, tip.version);
+                    let own = settled.bytes.clone();
+                    let below =
+                        content(&self.store, object, chain.unit, 0, UNIT, Want::Settled).expect("below");
+                    let version = chain.entries.iter().find(|entry| entry.settled).map(|entry| entry.version);
+                    state.settled = version.map(|version| Copy { version, bytes: below });
+                    state.pending = Some((settled, 0, own));
+                }
+            }
+        }
+    }
+
+    fn check(&self) {
+        let listed = self.store.objects(P, None, 100).expect("list");
+        assert_eq!(listed, self.model.keys().map(|&object| ObjectId(object)).collect::<Vec<_>>());
+        assert_eq!(self.store.partition(P).expect("partition").key_epoch, self.key_epoch);
+        let mut pending = 0;
+        for (&object, model) in &self.model {
+            assert_eq!(self.store.object(P, ObjectId(object)).expect("object"), model.attributes);
+            for (&unit, state) in &model.units {
+                let zeros =
+                    Copy { version: Version::ZERO, bytes: vec![0; usize::try_from(UNIT).expect("small")] };
+                let settled = state.settled.as_ref().unwrap_or(&zeros);
+                let tip = state.pending.as_ref().map_or(settled, |(copy, _, _)| copy);
+                let view = self.store.read(P, ObjectId(object), unit, 0..UNIT, Want::Newest).expect("view");
+                assert_eq!((view.version, view.pending), (tip.version, state.pending.is_some()));
+                let read = |want| content(&self.store, object, unit, 0, UNIT, want).expect("read");
+                assert!(read(Want::Newest) == tip.bytes, "object {object}, unit {unit}, newest");
+                assert!(read(Want::Settled) == settled.bytes, "object {object}, unit {unit}, settled");
+                let part = content(&self.store, object, unit, 4000, 9001, Want::Newest).expect("read");
+                assert!(part == tip.bytes[4000..9001], "object {object}, unit {unit}, a part");
+                pending += usize::from(state.pending.is_some());
+            }
+        }
+        let unsettled = |object: &u64| self.store.unsettled(P, ObjectId(*object)).expect("list").len();
+        assert_eq!(self.model.keys().map(unsettled).sum::<usize>(), pending);
+        let stat = self.store.stat().expect("stat");
+        let used: u64 = self.store.partitions().iter().map(|partition| partition.used).sum();
+        assert_eq!(stat.live, used, "the accounts agree");
+    }
+}
+
+fn small() -> Options {
+    Options { segment_bytes: 64 << 10, ..options() }
+}
+
+/// `PROPTEST_CASES` asks for more.
+fn cases() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    if std::env::var_os("PROPTEST_CASES").is_some() {
+        default
+    } else {
+        ProptestConfig { cases: 48, ..default }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+    #[test]
+    fn behaves_like_the_model(steps in prop::collection::vec(step(), 1..120)) {
+        let mut run = Run::new();
+        for step in &steps {
+            run.step(step);
+        }
+        run.check();
+        run.reopen(false);
+        run.check();
+    }
+}
