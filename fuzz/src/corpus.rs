@@ -1,0 +1,167 @@
+//! What the targets start from: the golden messages, and good ones of the store's formats.
+
+use std::path::PathBuf;
+
+use braid_layout::{ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
+use braid_wire::capability::{Authority, Capability, Key, Protection, Rights};
+use braid_wire::control::{ControlReply, ControlRequest};
+use braid_wire::data::{Address, DriveReply, DriveRequest, HELLO, Hello, PeerRole, Read, StripeWrite, Want};
+use braid_wire::frame::FrameHeader;
+use braid_wire::token::{Standing, Token};
+use braid_wire::{Wire, checksum};
+
+/// The drive that judges requests.
+pub const DRIVE: DriveId = DriveId(0xd);
+
+/// Its hello.
+pub fn hello() -> Hello {
+    Hello {
+        role: PeerRole::Drive,
+        version_min: 1,
+        version_max: 1,
+        cluster: ClusterId(0xc),
+        drive: DRIVE,
+        features: 0,
+        challenge: [5; 16],
+    }
+}
+
+/// Good inputs of a target.
+pub fn seeds(target: &str) -> Vec<Vec<u8>> {
+    match target {
+        "frame" => messages(&[], "drive-request", DriveRequest::KINDS)
+            .into_iter()
+            .map(|(kind, body)| [FrameHeader::new(kind, 1, &body, 0).emit().as_slice(), &body].concat())
+            .chain([FrameHeader::new(HELLO, 0, &hello().to_bytes(), 0).emit().to_vec()])
+            .collect(),
+        "drive_request" => {
+            let authority = Authority { capability: capability(), sequence: 1, nonce: [1; 16], mac: [2; 16] };
+            let head = authority.to_bytes();
+            let plain = plain_requests().into_iter().map(|request| {
+                let mut body = head.clone();
+                request.put_body(&mut body);
+                (request.kind(), body)
+            });
+            with_kinds(
+                messages(&head, "drive-request", DriveRequest::KINDS).into_iter().chain(plain).collect(),
+            )
+        }
+        "drive_reply" => with_kinds(messages(&[3; 20], "drive-reply", DriveReply::KINDS)),
+        "control_request" => with_kinds(messages(&[], "control-request", ControlRequest::KINDS)),
+        "control_reply" => with_kinds(messages(&[3; 16], "control-reply", ControlReply::KINDS)),
+        "hello" => vec![golden("head-Hello.txt"), golden("head-HelloRefused.txt")],
+        "authority" => vec![golden("head-Authority.txt")],
+        "token" => [Standing::Client, Standing::Join]
+            .map(|standing| Token { standing, cluster: ClusterId(0xc), secret: Key::new([0xa5; 32]) })
+            .map(|token| token.to_string().into_bytes())
+            .to_vec(),
+        "store_record" => records(),
+        "superblock" => {
+            let superblock = Superblock { cluster: ClusterId(0xc), drive: DRIVE, salt: 9 };
+            let segment = SegmentHeader { number: 1, drive: DRIVE, salt: 9, first_sequence: 1 };
+            vec![superblock.encode().to_vec(), segment.encode().to_vec()]
+        }
+        other => panic!("no seeds for target {other}"),
+    }
+}
+
+/// A record's header with its checksum made right; `None` if there is no whole header.
+pub fn reseal_record(bytes: &[u8]) -> Option<Vec<u8>> {
+    let field =
+        |name| record::FIELDS.iter().find(|field| field.name == name).map(|field| field.bytes.clone());
+    let (length, crc) = (field("header bytes")?, field("header crc")?);
+    let header_bytes = u32::from_le_bytes(bytes.get(length)?.try_into().ok()?);
+    let padded = usize::try_from(header_bytes).ok()?.checked_next_multiple_of(512)?;
+    let mut header = bytes.get(..padded)?.to_vec();
+    let covered = [header.get(..crc.start)?, header.get(crc.end..)?].concat();
+    let sum = checksum::crc32c(&covered);
+    header[crc].copy_from_slice(&sum.to_le_bytes());
+    Some(header)
+}
+
+fn capability() -> Capability {
+    Capability {
+        drive: DRIVE,
+        partition: PartitionId(1),
+        object: ObjectId(42),
+        object_version: 1,
+        rights: Rights::ALL,
+        from: 0,
+        to: u64::MAX,
+        expires_ms: u64::MAX,
+        reservation: 0,
+        key_epoch: 1,
+        g: Generation(3),
+        set: ColumnMask(7),
+        joining: ColumnMask(1),
+        lease: Lease(4),
+        rate: 0,
+        protection: Protection::Integrity,
+        holder: DriveId(0),
+        map: [0; 16],
+    }
+}
+
+/// Requests that are good in every respect, unlike the golden ones.
+fn plain_requests() -> [DriveRequest; 2] {
+    let at = || Address { partition: PartitionId(1), object: ObjectId(42) };
+    let version = |n| Version { g: Generation(3), lease: Lease(4), n };
+    let read = Read { at: at(), unit: 1, from: 0, to: 4096, want: Want::Newest, exactly: Vec::new() };
+    let write = StripeWrite {
+        at: at(),
+        unit: 1,
+        from: 0,
+        to: 4096,
+        hole: false,
+        install: false,
+        stamp: version(2),
+        columns: ColumnMask(7),
+        cover: vec![version(2); 2],
+        settled_below: version(1),
+        client: 1,
+        operation: 1,
+        crcs: vec![0],
+    };
+    [read.into(), write.into()]
+}
+
+fn messages(head: &[u8], prefix: &str, kinds: &[(u16, &str)]) -> Vec<(u16, Vec<u8>)> {
+    let body = |kind, name| [head, &golden(&format!("{prefix}-{kind:04x}-{name}.txt"))].concat();
+    kinds.iter().map(|&(kind, name)| (kind, body(kind, name))).collect()
+}
+
+fn with_kinds(messages: Vec<(u16, Vec<u8>)>) -> Vec<Vec<u8>> {
+    messages.into_iter().map(|(kind, body)| [kind.to_le_bytes().as_slice(), &body].concat()).collect()
+}
+
+/// The bytes of a golden dump of the wire crate.
+fn golden(name: &str) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../crates/wire/tests/golden").join(name);
+    let text =
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("read {}: {error}", path.display()));
+    let bytes = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.get(6..53));
+    bytes
+        .flat_map(str::split_whitespace)
+        .map(|byte| u8::from_str_radix(byte, 16).expect("a golden dump holds hex digits"))
+        .collect()
+}
+
+/// One of each kind.
+fn records() -> Vec<Vec<u8>> {
+    let mut records: Vec<Vec<u8>> = Vec::new();
+    for &(kind, _, _) in record::Kind::ALL {
+        let mut bare = record::Record::new(kind);
+        bare.sequence = 7;
+        bare.salt = 9;
+        bare.partition = PartitionId(1);
+        bare.object = ObjectId(42);
+        records.push(bare.encode());
+        bare.inline = body::partition_body(Some(1 << 30), 2);
+        records.push(bare.encode());
+        bare.cover = vec![Version::ZERO; 4];
+        bare.crcs = vec![1, 2, 3];
+        records.push(bare.encode());
+    }
+    records
+}

@@ -1,0 +1,236 @@
+//! A fuzz target per decoder: a function of bytes that panics if a decoder does, or if it takes bytes for a value that has
+//! other bytes (every value has one encoding). `fuzz_targets/` hands them to libFuzzer; `bin/smoke` runs them on stable.
+
+use braid_layout::{Column, Generation, PartitionId};
+use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
+use braid_wire::authorise::{Needs, ObjectFacts, Scene, authorise, byte_range, needs, term};
+use braid_wire::capability::{Authority, Capability, Key};
+use braid_wire::control::{ControlHead, ControlReply, ControlRequest, Grant};
+use braid_wire::data::{ColumnMap, DriveReply, DriveRequest, Hello, PeerRole, ReplyHead};
+use braid_wire::frame::{FrameHeader, HEADER_BYTES};
+use braid_wire::seal::{Asker, split};
+use braid_wire::token::Token;
+use braid_wire::{Refusal, Wire, checksum};
+
+pub mod corpus;
+
+/// A target's name and its function.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    ("frame", frame),
+    ("drive_request", drive_request),
+    ("drive_reply", drive_reply),
+    ("control_request", control_request),
+    ("control_reply", control_reply),
+    ("hello", hello),
+    ("authority", authority),
+    ("token", token),
+    ("store_record", store_record),
+    ("superblock", superblock),
+];
+
+/// A frame's header and body, as they come and with the header's checksum made right.
+pub fn frame(bytes: &[u8]) {
+    let Some((header, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return };
+    let check = |header: &[u8; HEADER_BYTES]| {
+        if let Ok(parsed) = FrameHeader::parse(header) {
+            assert_eq!(parsed.emit(), *header);
+            let _ = parsed.check_body(body);
+        }
+    };
+    check(header);
+    let mut sealed = *header;
+    let crc = checksum::crc32c(&sealed[..28]);
+    sealed[28..].copy_from_slice(&crc.to_le_bytes());
+    check(&sealed);
+}
+
+/// Kind (u16), then a request's body: decoded, judged as it is, and judged again with its MAC made right and a capability for
+/// what it asks.
+pub fn drive_request(bytes: &[u8]) {
+    let Some((kind, body)) = kind(bytes) else { return };
+    let scene = Scene {
+        drive: corpus::DRIVE,
+        binding: corpus::hello().binding(),
+        now_ms: Some(1_000),
+        working_key: &working_key,
+        key_epoch: &|partition| (partition.0 != 2).then_some(1),
+    };
+    let header = FrameHeader::new(kind, 1, body, 0);
+    let _ = authorise(&scene, &mut 0, &header, body);
+    let Ok((authority, arguments)) = split(body) else { return };
+    let Ok(request) = DriveRequest::from_body(kind, arguments) else { return };
+    let mut again = Vec::new();
+    request.put_body(&mut again);
+    assert_eq!(again, arguments);
+    let _ = (byte_range(&request, 4096), term(&request));
+    let Needs { partition, object, .. } = needs(&request);
+    let capability = Capability { partition, object, ..authority.capability };
+    let private = working_key(capability.partition, capability.key_epoch).private_part(&capability);
+    let mut sealed = Vec::new();
+    let grant = Grant { capability, private };
+    let payload_bytes = payload_bytes(&request);
+    let asked = Asker::new(&corpus::hello(), [1; 16]).seal(&grant, 1, &request, payload_bytes, &mut sealed);
+    let header = FrameHeader::new(kind, 1, &sealed, payload_bytes);
+    let seal = match authorise(&scene, &mut 0, &header, &sealed) {
+        Ok(verified) => {
+            let map = column_map(&verified.request);
+            let facts =
+                ObjectFacts { object_version: grant.capability.object_version, g: Generation(3), map: &map };
+            let _ = verified.permit(&facts);
+            verified.seal
+        }
+        Err(denied) => {
+            assert!(denied.seal.is_proven(), "its MAC is right: {}", denied.refusal);
+            denied.seal
+        }
+    };
+    let reply = DriveReply::from(braid_wire::data::Done {});
+    let body = seal.seal(Generation(3), &reply, 0);
+    let opened = asked.open(&FrameHeader::new(reply.kind(), 1, &body, 0), &body);
+    assert_eq!(opened.map(|(_, reply)| reply), Ok(reply));
+}
+
+/// Kind (u16), then a reply's body.
+pub fn drive_reply(bytes: &[u8]) {
+    let Some((kind, mut arguments)) = kind(bytes) else { return };
+    if ReplyHead::take(&mut arguments).is_err() {
+        return;
+    }
+    if let Ok(reply) = DriveReply::from_body(kind, arguments) {
+        let mut again = Vec::new();
+        reply.put_body(&mut again);
+        assert_eq!(again, arguments);
+    }
+}
+
+/// Kind (u16), then a request's body.
+pub fn control_request(bytes: &[u8]) {
+    let Some((kind, body)) = kind(bytes) else { return };
+    if let Ok(request) = ControlRequest::from_body(kind, body) {
+        let mut again = Vec::new();
+        request.put_body(&mut again);
+        assert_eq!(again, body);
+    }
+}
+
+/// Kind (u16), then a reply's body.
+pub fn control_reply(bytes: &[u8]) {
+    let Some((kind, mut arguments)) = kind(bytes) else { return };
+    if ControlHead::take(&mut arguments).is_err() {
+        return;
+    }
+    if let Ok(reply) = ControlReply::from_body(kind, arguments) {
+        let mut again = Vec::new();
+        reply.put_body(&mut again);
+        assert_eq!(again, arguments);
+    }
+}
+
+/// A hello, and what comes in its place.
+pub fn hello(bytes: &[u8]) {
+    if let Ok(hello) = Hello::from_bytes(bytes) {
+        assert_eq!(hello.to_bytes(), bytes);
+        let _ = hello.binding();
+        assert!(matches!(hello.role, PeerRole::Drive | PeerRole::Manager));
+    }
+    if let Ok(refusal) = Refusal::from_bytes(bytes) {
+        assert_eq!(refusal.to_bytes(), bytes);
+    }
+}
+
+/// A request's authority by itself.
+pub fn authority(bytes: &[u8]) {
+    if let Ok(authority) = Authority::from_bytes(bytes) {
+        assert_eq!(authority.to_bytes(), bytes);
+    }
+}
+
+/// A token's text.
+pub fn token(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(token) = text.parse::<Token>() {
+        let written = token.to_string();
+        assert_eq!(written, text.trim().to_ascii_lowercase());
+        assert_eq!(written.parse(), Ok(token));
+    }
+}
+
+/// A log record's header, as it comes and with its checksum made right; and the bodies of records.
+pub fn store_record(bytes: &[u8]) {
+    let check = |bytes: &[u8]| {
+        if let Ok(found) = braid_store::decode_record(bytes) {
+            assert_eq!(found.encode(), bytes[..found.header_padded()]);
+            let _ = (body::attributes(&found), body::partition(&found), body::verdict(&found));
+            let _ = (found.subject(), found.disk_bytes());
+        }
+    };
+    check(bytes);
+    if let Some(sealed) = corpus::reseal_record(bytes) {
+        check(&sealed);
+    }
+    for &(kind, _, _) in record::Kind::ALL {
+        let mut record = record::Record::new(kind);
+        record.inline = bytes.to_vec();
+        let _ = (body::attributes(&record), body::partition(&record), body::verdict(&record));
+    }
+}
+
+/// A superblock and a segment's header, as they come and with their checksums made right.
+pub fn superblock(bytes: &[u8]) {
+    let check = |bytes: &[u8]| {
+        if let Ok(found) = Superblock::decode(bytes) {
+            assert_eq!(found.encode()[..], bytes[..512]);
+        }
+        if let Ok(found) = SegmentHeader::decode(bytes) {
+            assert_eq!(found.encode()[..], bytes[..512]);
+        }
+    };
+    check(bytes);
+    if let Some(block) = bytes.first_chunk::<512>() {
+        let mut sealed = *block;
+        let crc = checksum::crc32c(&sealed[..508]);
+        sealed[508..].copy_from_slice(&crc.to_le_bytes());
+        check(&sealed);
+    }
+}
+
+fn kind(bytes: &[u8]) -> Option<(u16, &[u8])> {
+    let (kind, body) = bytes.split_first_chunk::<2>()?;
+    let body = body.get(..body.len().min(usize::try_from(braid_wire::frame::BODY_BYTES_MAX).ok()?))?;
+    Some((u16::from_le_bytes(*kind), body))
+}
+
+fn working_key(partition: PartitionId, epoch: u32) -> Key {
+    Key::new([7; 32]).drive_key(corpus::DRIVE).partition_key(partition).working_key(epoch)
+}
+
+/// What the request's fields promise, so that it is not refused for that alone.
+fn payload_bytes(request: &DriveRequest) -> u32 {
+    let (from, to) = match request {
+        DriveRequest::StripeWrite(write) if !write.hole => (write.from, write.to),
+        DriveRequest::UnitWrite(write) if !write.hole => (write.from, write.to),
+        DriveRequest::Delta(delta) => (delta.from, delta.to),
+        _ => return 0,
+    };
+    to.saturating_sub(from).min(braid_wire::frame::PAYLOAD_BYTES_MAX)
+}
+
+fn column_map(request: &DriveRequest) -> ColumnMap {
+    match request {
+        DriveRequest::Create(create) => create.attributes.map.clone(),
+        _ => ColumnMap {
+            file: braid_layout::FileId(1),
+            segment: 0,
+            scheme: 5,
+            k: 2,
+            m: 1,
+            unit_bytes: 4096,
+            column: Column(0),
+            drives: vec![corpus::DRIVE; 3],
+            objects: vec![braid_layout::ObjectId(42); 3],
+        },
+    }
+}
