@@ -36,6 +36,8 @@ pub(crate) enum Coming {
 struct Job {
     seal: ReplySeal,
     coming: Coming,
+    /// Answered whether or not the lease holds.
+    leaseless: bool,
 }
 
 /// Serves one connection until the peer ends it, breaks the format, stalls, or `closing` is set. What was taken is answered.
@@ -118,13 +120,13 @@ impl Taker {
         match core.with_scene(self.binding, |scene| authorise(scene, sequence, header, body)) {
             Ok(verified) => {
                 self.proven = true;
-                let seal = verified.seal.clone();
+                let (seal, leaseless) = (verified.seal.clone(), verified.precedes_lease());
                 let coming = requests.carry_out(verified, &mut self.receiver).await?;
-                Ok(Job { seal, coming })
+                Ok(Job { seal, coming, leaseless })
             }
             Err(Denied { refusal, seal }) => {
                 debug!(peer = self.receiver.address(), reason = ?refusal.reason, %refusal, "refused");
-                Ok(Job { seal, coming: Coming::refused(Generation(0), refusal) })
+                Ok(Job { seal, coming: Coming::refused(Generation(0), refusal), leaseless: false })
             }
         }
     }
@@ -136,10 +138,10 @@ async fn answer(
     mut sender: Sender,
     mut due: mpsc::Receiver<Job>,
 ) -> Result<(), TransportError> {
-    while let Some(Job { seal, coming }) = due.recv().await {
+    while let Some(Job { seal, coming, leaseless }) = due.recv().await {
         let mut answer = coming.wait().await;
         let refused = matches!(answer.reply, DriveReply::Refused(_));
-        if let (false, Err(refusal)) = (refused, core.holds()) {
+        if let (false, Err(refusal)) = (refused || leaseless, core.holds()) {
             answer = Answer::refused(answer.g, refusal);
         }
         let mut body = seal_answer(&seal, &answer);

@@ -66,7 +66,7 @@ impl Requests {
         receiver: &mut Receiver,
     ) -> Result<Coming, TransportError> {
         use DriveRequest as R;
-        if let Err(refusal) = self.serving(&verified.request) {
+        if let Err(refusal) = self.serving(&verified) {
             return Ok(Coming::refused(Generation(0), refusal));
         }
         let facts = match request_address(&verified.request) {
@@ -105,10 +105,14 @@ impl Requests {
     }
 
     /// Whether the drive may take requests now, and whether the manager that this one comes from still leads.
-    fn serving(&self, request: &DriveRequest) -> Result<(), Refusal> {
+    fn serving(&self, verified: &Verified) -> Result<(), Refusal> {
         let mut lease = self.core.lease();
-        lease.serving(self.core.clock().now())?;
-        match term(request) {
+        match lease.serving(self.core.clock().now()) {
+            // A drive that returned is fenced before it gets a lease.
+            Err(refusal) if refusal.reason == Reason::NotServing && verified.precedes_lease() => {}
+            other => other?,
+        }
+        match term(&verified.request) {
             Some(term) => lease.handle_term(term),
             None => Ok(()),
         }

@@ -120,10 +120,10 @@ fn examine(
     if capability.drive != scene.drive {
         return Err(Refusal::new(Reason::Scope, format!("the capability is for drive {}", capability.drive)));
     }
-    let Some(now_ms) = scene.now_ms else {
+    if scene.now_ms.is_none() && !precedes_lease(header.kind, capability) {
         let detail = "the drive holds no lease from the manager now: wait, or read from the others";
         return Err(Refusal::new(Reason::NotServing, detail));
-    };
+    }
     let Some(epoch) = (scene.key_epoch)(capability.partition) else {
         return Err(Refusal::new(Reason::NoPartition, format!("no partition {}", capability.partition)));
     };
@@ -131,7 +131,7 @@ fn examine(
         let detail = format!("keys of epoch {} are not in force: ask the manager", capability.key_epoch);
         return Err(Refusal::new(Reason::StaleKey, detail));
     }
-    if now_ms >= capability.expires_ms {
+    if let Some(now_ms) = scene.now_ms.filter(|&now_ms| now_ms >= capability.expires_ms) {
         let ago = now_ms - capability.expires_ms;
         return Err(Refusal::new(Reason::Expired, format!("expired {ago} ms ago: ask the manager")));
     }
@@ -196,6 +196,14 @@ pub fn byte_range(request: &DriveRequest, unit_bytes: u32) -> Result<Option<Rang
     }
 }
 
+/// Whether a drive does this without a heartbeat lease: the manager fences a drive that returned, for what went out while
+/// it was away, before it gives it a lease. Such a capability never leaves the manager, so its expiry guards nothing.
+pub fn precedes_lease(kind: u16, capability: &Capability) -> bool {
+    /// Create, Fence, PartitionCreate.
+    const KINDS: [u16; 3] = [0x0100, 0x0108, 0x0110];
+    capability.rights.include(Rights::MANAGE) && KINDS.contains(&kind)
+}
+
 /// The manager's term in a request that only the manager makes.
 pub fn term(request: &DriveRequest) -> Option<u64> {
     use DriveRequest as R;
@@ -214,6 +222,11 @@ pub fn term(request: &DriveRequest) -> Option<u64> {
 }
 
 impl Verified {
+    /// Whether the drive does it without a heartbeat lease; see [`precedes_lease`].
+    pub fn precedes_lease(&self) -> bool {
+        precedes_lease(self.request.kind(), &self.capability)
+    }
+
     /// What needs the object: its logical version, its generation, the byte range. Not for a creation of an object that is
     /// not there, nor for requests about no object. The store checks the generation again, in the commit.
     pub fn permit(&self, object: &ObjectFacts<'_>) -> Result<(), Refusal> {
