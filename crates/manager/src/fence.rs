@@ -24,6 +24,7 @@ const UNSETTLED_MAX: usize = 1 << 18;
 const VERDICT_UNITS: usize = 1024;
 
 /// What fences came to.
+#[derive(Debug, Default)]
 pub struct Fenced {
     /// Per segment, units that some column listed as unsettled.
     pub unsettled: BTreeMap<u32, BTreeSet<u64>>,
@@ -47,7 +48,7 @@ pub struct Target {
 /// Fences every column of the file's set, all at once.
 pub async fn fence_all(core: &Arc<Core>, file: FileId, inode: &InodeRecord) -> Fenced {
     let mut calls = JoinSet::new();
-    let mut fenced = Fenced::new();
+    let mut fenced = Fenced::default();
     for (index, column) in columns_of(inode) {
         match Target::new(core, file, inode, index, column) {
             Some(target) => {
@@ -224,17 +225,25 @@ impl Target {
         let at = Address { partition, object: segment.object };
         let place = (drive, partition, segment.object);
         let state = (inode.g, segment.set, segment.joining);
+        let map = grants::column_map(file, index, segment, column);
         Some(Target {
             drive,
             address: record.address.clone(),
-            grant: grants::for_object(&record.master, KEY_EPOCH_FIRST, place, state, now_ms + CAPABILITY_MS),
+            grant: grants::for_object(
+                &record.master,
+                KEY_EPOCH_FIRST,
+                place,
+                state,
+                map.digest(),
+                now_ms + CAPABILITY_MS,
+            ),
             at,
             attributes: Attributes {
                 object_version: OBJECT_VERSION,
                 g: inode.g,
                 set: segment.set,
                 joining: segment.joining,
-                map: grants::column_map(file, index, segment, column),
+                map,
                 size: 0,
                 stored_bytes: 0,
                 created_ms: inode.created_ms,

@@ -67,17 +67,18 @@ pub fn for_client(
     sign(master, capability)
 }
 
-/// The manager's own grant for an object: to fence it, judge it, make it, remove it.
+/// The manager's own grant for an object: to fence it, judge it, make it with the `map` of this digest, remove it.
 pub fn for_object(
     master: &Key,
     key_epoch: u32,
     (drive, partition, object): (DriveId, PartitionId, ObjectId),
     (g, set, joining): (Generation, ColumnMask, ColumnMask),
+    map: [u8; 16],
     expires_ms: u64,
 ) -> Grant {
     let rights = MANAGER;
     let blank = blank(expires_ms);
-    sign(master, Capability { drive, partition, object, rights, key_epoch, g, set, joining, ..blank })
+    sign(master, Capability { drive, partition, object, rights, key_epoch, g, set, joining, map, ..blank })
 }
 
 /// The manager's own grant for the drive itself: partitions.

@@ -9,6 +9,7 @@
 //! [`directories`], [`files`], [`inodes`] are transactions' work; [`procedure`], [`opens`], [`rebuilds`], [`members`],
 //! [`sweep`] carry out; [`serve`] answers sessions.
 
+pub mod check;
 pub mod core;
 pub mod directories;
 pub mod drives;
@@ -20,6 +21,7 @@ pub mod inodes;
 pub mod kv;
 pub mod leases;
 pub mod members;
+pub mod memory;
 pub mod names;
 pub mod opens;
 pub mod procedure;

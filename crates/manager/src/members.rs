@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use braid_layout::DriveId;
 use braid_wire::capability::Key;
-use braid_wire::control::{DriveState, Heartbeat, HeartbeatReply, JoinDrive, ReplaceDrive, StatusReply};
+use braid_wire::control::{
+    DriveRow, DriveState, Heartbeat, HeartbeatReply, JoinDrive, ReplaceDrive, StatusReply,
+};
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
@@ -118,9 +120,9 @@ pub async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
     core.read(|core, tx| {
         let volumes = volumes::all(tx)?;
         let (now_ms, table) = (core.now_ms(), core.drives());
-        let mut drives: Vec<_> =
+        let mut drives: Vec<DriveRow> =
             table.iter().map(|drive| drive_row(tx, &table, drive, now_ms)).collect::<Result<_, _>>()?;
-        drives.sort_by(|a, b| natural(&a.name).cmp(&natural(&b.name)));
+        drives.sort_by_key(|row: &DriveRow| natural(&row.name));
         Ok(StatusReply {
             cluster: core.cluster.cluster,
             volumes: u64::try_from(volumes.len()).unwrap_or(u64::MAX),

@@ -19,7 +19,7 @@ use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
 
 use crate::core::Core;
-use crate::fence::{Fenced, fence_all, judge_all};
+use crate::fence::{fence_all, judge_all};
 use crate::files::worn_out;
 use crate::grants::CAPABILITY_MS;
 use crate::inodes::{self, set_stale};
@@ -304,11 +304,4 @@ fn drives_of<'a>(inode: &'a InodeRecord, columns: &'a [(u32, Column)]) -> impl I
 pub fn drive_of(inode: &InodeRecord, index: u32, column: Column) -> DriveId {
     let segment = usize::try_from(index).ok().and_then(|index| inode.segments.get(index));
     segment.map(|segment| segment.drive(column)).unwrap_or_default()
-}
-
-impl Fenced {
-    /// Nothing yet.
-    pub fn new() -> Fenced {
-        Fenced { unsettled: BTreeMap::new(), more: false, failures: BTreeMap::new() }
-    }
 }

@@ -49,12 +49,23 @@ pub mod table {
 
 record! {
     /// The cluster's identity and secrets.
-    pub struct ClusterRecord { cluster: ClusterId, client_secret: Key, join_secret: Key, created_ms: u64 }
+    pub struct ClusterRecord {
+        /// Its identity.
+        cluster: ClusterId,
+        /// What clients prove.
+        client_secret: Key,
+        /// What drives prove to join.
+        join_secret: Key,
+        /// Manager time of its making.
+        created_ms: u64,
+    }
 }
 record! {
     /// A volume.
     pub struct VolumeRecord {
+        /// Its number.
         volume: VolumeId,
+        /// Its name.
         name: String,
         /// The default shape, always in full.
         shape: ShapeSpec,
@@ -64,6 +75,7 @@ record! {
         files: u64,
         /// Sum of their sizes.
         file_bytes: u64,
+        /// Manager time of its making.
         created_ms: u64,
         /// Its root directory.
         root: FileId,
@@ -71,20 +83,31 @@ record! {
 }
 record! {
     /// What a name in a directory stands for.
-    pub struct EntryRecord { kind: EntryKind, file: FileId }
+    pub struct EntryRecord {
+        /// File or directory.
+        kind: EntryKind,
+        /// Its record's number.
+        file: FileId,
+    }
 }
 record! {
     /// A file or directory.
     pub struct InodeRecord {
+        /// Its volume.
         volume: VolumeId,
+        /// File or directory.
         kind: EntryKind,
         /// The directory it is named in; 0 for a root and for a file without a name.
         parent: FileId,
         /// Its name there.
         name: Vec<u8>,
+        /// Bytes, as the last writer said.
         size: u64,
+        /// Manager time of its making.
         created_ms: u64,
+        /// Manager time of its last change.
         modified_ms: u64,
+        /// Its generation; 0 for a directory.
         g: Generation,
         /// The last lease granted.
         lease: Lease,
@@ -98,14 +121,18 @@ record! {
         grew: bool,
         /// `g` is stored here and may not yet be on every column of the set: the fence must be run (again).
         unfenced: bool,
+        /// Its layout; empty for a directory.
         segments: Vec<SegmentRecord>,
     }
 }
 record! {
     /// A segment of a file's layout.
     pub struct SegmentRecord {
+        /// First byte of the file in it.
         start: u64,
+        /// One past the last byte.
         end: u64,
+        /// Scheme, `k`, `m`, unit.
         shape: ShapeSpec,
         /// The object that holds each column, on its drive.
         object: ObjectId,
@@ -120,24 +147,38 @@ record! {
 record! {
     /// A drive.
     pub struct DriveRecord {
+        /// Its identity.
         drive: DriveId,
+        /// Its name.
         name: String,
+        /// Its master key.
         master: Key,
         /// It has proved that it holds the master key: it cannot be joined again.
         confirmed: bool,
         /// The drive that took its place; 0 for none.
         replaced_by: DriveId,
+        /// Where it listens.
         address: String,
+        /// Its machine.
         host: String,
+        /// Its failure domain above the machine.
         rack: String,
+        /// Its directory there.
         directory: String,
+        /// Bytes it may store.
         capacity_bytes: u64,
+        /// Manager time of its joining.
         joined_ms: u64,
     }
 }
 record! {
     /// Rows of a drive in the tables of columns and of stale columns.
-    pub struct DriveCount { components: u64, stale: u64 }
+    pub struct DriveCount {
+        /// Components placed on it.
+        components: u64,
+        /// Those that are out or joining.
+        stale: u64,
+    }
 }
 record! {
     /// Why a column is stale.
@@ -152,17 +193,26 @@ record! {
 }
 record! {
     /// A partition on a drive.
-    pub struct PartitionRecord { key_epoch: u32 }
+    pub struct PartitionRecord {
+        /// Of its newer working key.
+        key_epoch: u32,
+    }
 }
 record! {
     /// A removed file some of whose components are not freed.
-    pub struct RemovalRecord { volume: VolumeId, /// Components left.
-        left: u32 }
+    pub struct RemovalRecord {
+        /// Its volume.
+        volume: VolumeId,
+        /// Components left.
+        left: u32,
+    }
 }
 record! {
     /// A component to be freed.
     pub struct RemoveRecord {
+        /// The file's volume.
         volume: VolumeId,
+        /// The file's last generation.
         g: Generation,
         /// Until this manager time an old writer's capability could make the object anew: remove it once more then. 0: it
         /// could not.

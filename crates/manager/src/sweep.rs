@@ -349,7 +349,8 @@ async fn free_one(core: &Core, drive: DriveId, row: &[u8], record: &RemoveRecord
         let state = (record.g, Default::default(), Default::default());
         let place = (drive, partition, object);
         let expires_ms = now_ms + CAPABILITY_MS;
-        let grant = grants::for_object(&known.record.master, KEY_EPOCH_FIRST, place, state, expires_ms);
+        let grant =
+            grants::for_object(&known.record.master, KEY_EPOCH_FIRST, place, state, [0; 16], expires_ms);
         (known.record.address.clone(), grant)
     };
     let request = Remove { at: Address { partition, object }, term: core.term };

@@ -1,0 +1,238 @@
+//! Whether a state holds together: what every crash must leave whole. Reads everything; for tests and for an operator's doubt.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_layout::{Column, ColumnMask, DriveId, FileId, VolumeId};
+use braid_wire::Refusal;
+use braid_wire::control::EntryKind;
+
+use crate::kv::{Db, Tx};
+use crate::schema::{
+    DriveCount, DriveRecord, EntryRecord, InodeRecord, Place, RemovalRecord, RemoveRecord, StaleRecord,
+    VolumeRecord, key, table,
+};
+
+/// One thing that does not hold together, in words.
+pub type Violation = String;
+
+/// Everything that does not hold together in the present state.
+pub fn check(db: &Db) -> Result<Vec<Violation>, Refusal> {
+    db.read(|tx| {
+        let state = State::load(tx)?;
+        let mut found = Vec::new();
+        state.names(&mut found);
+        state.records(&mut found);
+        state.volumes(tx, &mut found)?;
+        state.columns(&mut found);
+        state.counts(&mut found);
+        state.removals(tx, &mut found)?;
+        Ok(found)
+    })
+}
+
+struct State {
+    inodes: BTreeMap<FileId, InodeRecord>,
+    entries: BTreeMap<(FileId, Vec<u8>), EntryRecord>,
+    volumes: BTreeMap<VolumeId, VolumeRecord>,
+    attention: BTreeSet<FileId>,
+    places: BTreeSet<Place>,
+    stale: BTreeMap<Place, StaleRecord>,
+    counts: BTreeMap<DriveId, DriveCount>,
+    drives: Vec<DriveRecord>,
+}
+
+impl State {
+    fn load(tx: &Tx) -> Result<State, Refusal> {
+        let rows = |of: u8| {
+            let (from, to) = key::all(of);
+            tx.scan(&from, &to, usize::MAX)
+        };
+        let file = |key: &[u8]| FileId(key::number(key, 1));
+        let entry_key = |key: &[u8]| (file(key), key.get(9..).unwrap_or_default().to_vec());
+        let records = |of| tx.records(&key::all(of), usize::MAX);
+        Ok(State {
+            inodes: records(table::INODE)?.into_iter().map(|(key, record)| (file(&key), record)).collect(),
+            entries: tx
+                .records(&key::all(table::ENTRY), usize::MAX)?
+                .into_iter()
+                .map(|(key, record)| (entry_key(&key), record))
+                .collect(),
+            volumes: tx
+                .records(&key::all(table::VOLUME), usize::MAX)?
+                .into_iter()
+                .map(|(key, record)| (VolumeId(key::number(&key, 1)), record))
+                .collect(),
+            attention: rows(table::ATTENTION)?.iter().map(|(key, _)| file(key)).collect(),
+            places: rows(table::COLUMN)?.iter().map(|(key, _)| key::place_of(key)).collect(),
+            stale: tx
+                .records(&key::all(table::STALE), usize::MAX)?
+                .into_iter()
+                .map(|(key, record)| (key::place_of(&key), record))
+                .collect(),
+            counts: tx
+                .records(&key::all(table::DRIVE_COUNT), usize::MAX)?
+                .into_iter()
+                .map(|(key, record)| (key::drive_of(&key), record))
+                .collect(),
+            drives: tx
+                .records(&key::all(table::DRIVE), usize::MAX)?
+                .into_iter()
+                .map(|(_, record)| record)
+                .collect(),
+        })
+    }
+
+    /// Every name has its record, and the record knows its name.
+    fn names(&self, found: &mut Vec<Violation>) {
+        for ((directory, name), entry) in &self.entries {
+            let shown = crate::names::show(name);
+            match self.inodes.get(&entry.file) {
+                None => {
+                    found.push(format!("entry {directory}/{shown} names {}, which is not there", entry.file))
+                }
+                Some(inode) if inode.kind != entry.kind => {
+                    found.push(format!("entry {directory}/{shown} is another kind than its record"));
+                }
+                Some(inode) if inode.parent != *directory || inode.name != *name => {
+                    found.push(format!("the record of {directory}/{shown} has another name"));
+                }
+                Some(_) => {}
+            }
+            if self.inodes.get(directory).is_none_or(|inode| inode.kind != EntryKind::Directory) {
+                found.push(format!("entry {directory}/{shown} is in no directory"));
+            }
+        }
+    }
+
+    /// Every record has its name, or is a root, or is a leased file without one; and no directory is cut off from its root.
+    fn records(&self, found: &mut Vec<Violation>) {
+        let roots: BTreeSet<FileId> = self.volumes.values().map(|volume| volume.root).collect();
+        for (&file, inode) in &self.inodes {
+            let named =
+                self.entries.get(&(inode.parent, inode.name.clone())).is_some_and(|entry| entry.file == file);
+            let unnamed = inode.kind == EntryKind::File && inode.parent == FileId(0) && inode.held;
+            if !named && !unnamed && !roots.contains(&file) {
+                found.push(format!("record {file} has no name and no lease"));
+            }
+            let (mut at, mut steps) = (file, 0);
+            while let Some(above) = self.inodes.get(&at).map(|inode| inode.parent).filter(|&p| p != FileId(0))
+            {
+                (at, steps) = (above, steps + 1);
+                if steps > self.inodes.len() {
+                    found.push(format!("record {file} is in a ring of directories"));
+                    break;
+                }
+            }
+            if inode.is_named() && steps <= self.inodes.len() && !roots.contains(&at) {
+                found.push(format!("record {file} is cut off from its root"));
+            }
+            if self.attention.contains(&file) != (inode.kind == EntryKind::File && inode.needs_attention()) {
+                found.push(format!("file {file} is wrongly on or off the attention list"));
+            }
+        }
+        let lost = self.attention.iter().filter(|file| !self.inodes.contains_key(file));
+        found.extend(lost.map(|file| format!("file {file} is on the attention list and not there")));
+    }
+
+    fn volumes(&self, tx: &Tx, found: &mut Vec<Violation>) -> Result<(), Refusal> {
+        for (&number, volume) in &self.volumes {
+            let index: Option<VolumeId> = tx.record(&key::volume_name(&volume.name))?;
+            if index != Some(number) || volume.volume != number {
+                found.push(format!("volume {number} is not found by its name"));
+            }
+            if !self.inodes.contains_key(&volume.root) {
+                found.push(format!("volume {number} has no root"));
+            }
+            let named = |inode: &&InodeRecord| {
+                inode.volume == number && inode.kind == EntryKind::File && inode.parent != FileId(0)
+            };
+            let sizes: Vec<u64> = self.inodes.values().filter(named).map(|inode| inode.size).collect();
+            let (files, bytes) = (u64::try_from(sizes.len()).unwrap_or(u64::MAX), sizes.iter().sum::<u64>());
+            if (volume.files, volume.file_bytes) != (files, bytes) {
+                found.push(format!(
+                    "volume {number} counts {} files of {} bytes, and has {files} of {bytes}",
+                    volume.files, volume.file_bytes
+                ));
+            }
+        }
+        let lost = self.inodes.iter().filter(|(_, inode)| !self.volumes.contains_key(&inode.volume));
+        found.extend(lost.map(|(file, _)| format!("record {file} is in no volume")));
+        Ok(())
+    }
+
+    /// The tables of columns and stale columns say what the layouts say.
+    fn columns(&self, found: &mut Vec<Violation>) {
+        let mut places = BTreeSet::new();
+        for (&file, inode) in &self.inodes {
+            places.extend(inode.places(file));
+            for (index, segment) in (0u32..).zip(&inode.segments) {
+                let odd = !segment.set.minus(segment.all()).is_empty()
+                    || !segment.joining.minus(segment.set).is_empty()
+                    || segment.ready().count() < u32::from(segment.shape.k);
+                if odd {
+                    found
+                        .push(format!("file {file} has set {} and joining {}", segment.set, segment.joining));
+                }
+                for column in ColumnMask::all(segment.shape.k + segment.shape.m).iter() {
+                    self.stale_column(
+                        Place { drive: segment.drive(column), file, segment: index, column },
+                        segment,
+                        found,
+                    );
+                }
+            }
+        }
+        found.extend(
+            places.symmetric_difference(&self.places).map(|place| format!("wrong column row {place:?}")),
+        );
+        let lost = self.stale.keys().filter(|place| !places.contains(place));
+        found.extend(lost.map(|place| format!("stale row of no column {place:?}")));
+    }
+
+    fn stale_column(&self, place: Place, segment: &crate::schema::SegmentRecord, found: &mut Vec<Violation>) {
+        let has = |mask: ColumnMask, column: Column| mask.contains(column);
+        let expected = (!has(segment.ready(), place.column)).then(|| has(segment.joining, place.column));
+        if self.stale.get(&place).map(|stale| stale.joining) != expected {
+            found.push(format!("stale row of {place:?} does not fit the layout"));
+        }
+    }
+
+    fn counts(&self, found: &mut Vec<Violation>) {
+        let mut drives: BTreeSet<DriveId> = self.counts.keys().copied().collect();
+        drives.extend(self.places.iter().map(|place| place.drive));
+        for drive in drives {
+            let of = |place: &&Place| place.drive == drive;
+            let components = u64::try_from(self.places.iter().filter(of).count()).unwrap_or(u64::MAX);
+            let stale = u64::try_from(self.stale.keys().filter(of).count()).unwrap_or(u64::MAX);
+            let counted = self.counts.get(&drive).cloned().unwrap_or(DriveCount { components: 0, stale: 0 });
+            if counted != (DriveCount { components, stale }) {
+                found.push(format!("drive {drive} counts {counted:?}, and has {components} and {stale}"));
+            }
+        }
+        for drive in &self.drives {
+            if self.drives.iter().filter(|other| other.name == drive.name).count() > 1 {
+                found.push(format!("two drives have the name {}", drive.name));
+            }
+        }
+    }
+
+    /// What is to be freed is counted, and is of files that are gone.
+    fn removals(&self, tx: &Tx, found: &mut Vec<Violation>) -> Result<(), Refusal> {
+        let mut left: BTreeMap<FileId, u32> = BTreeMap::new();
+        for (key, _) in tx.records::<RemoveRecord>(&key::all(table::REMOVE), usize::MAX)? {
+            *left.entry(FileId(key::number(&key, 17))).or_default() += 1;
+        }
+        let rows = tx.records::<RemovalRecord>(&key::all(table::REMOVAL), usize::MAX)?;
+        let listed: BTreeMap<FileId, u32> =
+            rows.into_iter().map(|(key, record)| (FileId(key::number(&key, 1)), record.left)).collect();
+        if left != listed {
+            found.push(format!("components to remove {left:?} are not as listed {listed:?}"));
+        }
+        if tx.number("removing")? != u64::try_from(listed.len()).unwrap_or(u64::MAX) {
+            found.push("the number of removed files is wrong".to_owned());
+        }
+        let alive = listed.keys().filter(|file| self.inodes.contains_key(file));
+        found.extend(alive.map(|file| format!("file {file} is there and on the removal list")));
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! The store's twin in memory, for tests: it can fail a commit, or drop dead after some number of them, as a power cut does.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::kv::{Batch, Kv, KvError, Pair, Snapshot};
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A store in memory. Cheap to clone: clones are the same store.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryKv {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rows: Arc<Rows>,
+    commits: u64,
+    /// Commits that still succeed; `None`: all.
+    left: Option<u64>,
+    /// Whether only one commit fails, and not all after it.
+    once: bool,
+}
+
+struct MemorySnapshot(Arc<Rows>);
+
+impl MemoryKv {
+    /// An empty store.
+    pub fn new() -> MemoryKv {
+        MemoryKv::default()
+    }
+
+    /// What a restart finds: the same rows, in a store that works.
+    pub fn restarted(&self) -> MemoryKv {
+        let rows = Arc::clone(&self.state().rows);
+        MemoryKv { state: Arc::new(Mutex::new(State { rows, ..State::default() })) }
+    }
+
+    /// Lets `commits` more succeed, and none after them.
+    pub fn die_after(&self, commits: u64) {
+        let mut state = self.state();
+        (state.left, state.once) = (Some(commits), false);
+    }
+
+    /// Lets `commits` more succeed, and fails the one after them.
+    pub fn fail_once_after(&self, commits: u64) {
+        let mut state = self.state();
+        (state.left, state.once) = (Some(commits), true);
+    }
+
+    /// Commits so far.
+    pub fn commits(&self) -> u64 {
+        self.state().commits
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kv for MemoryKv {
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>, KvError> {
+        Ok(Box::new(MemorySnapshot(Arc::clone(&self.state().rows))))
+    }
+
+    fn commit(&self, batch: Batch) -> Result<(), KvError> {
+        let mut state = self.state();
+        if state.left == Some(0) {
+            if state.once {
+                state.left = None;
+            }
+            return Err(KvError::Storage { path: PathBuf::from("memory"), what: "told to fail".to_owned() });
+        }
+        state.left = state.left.map(|left| left - 1);
+        state.commits += 1;
+        let rows = Arc::make_mut(&mut state.rows);
+        for (key, change) in batch {
+            match change {
+                Some(value) => rows.insert(key, value),
+                None => rows.remove(&key),
+            };
+        }
+        Ok(())
+    }
+}
+
+impl Snapshot for MemorySnapshot {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Pair>, KvError> {
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        let rows = self.0.range(from.to_vec()..to.to_vec()).take(limit);
+        Ok(rows.map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+}
