@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
-use braid_layout::{ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_layout::{
+    ClusterId, ColumnMask, DriveId, FileId, Generation, Lease, ObjectId, PartitionId, Version, VolumeId,
+};
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
 use braid_wire::capability::{Authority, Capability, Key, Protection, Rights};
-use braid_wire::control::{ControlReply, ControlRequest};
+use braid_wire::control::{ControlReply, ControlRequest, EntryKind, StatRow};
 use braid_wire::data::{Address, DriveReply, DriveRequest, HELLO, Hello, PeerRole, Read, StripeWrite, Want};
 use braid_wire::frame::FrameHeader;
 use braid_wire::token::{Standing, Token};
@@ -49,7 +51,11 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         }
         "drive_reply" => with_kinds(messages(&[3; 20], "drive-reply", DriveReply::KINDS)),
         "control_request" => with_kinds(messages(&[], "control-request", ControlRequest::KINDS)),
-        "control_reply" => with_kinds(messages(&[3; 16], "control-reply", ControlReply::KINDS)),
+        "control_reply" => {
+            let mut seeds = with_kinds(messages(&[3; 16], "control-reply", ControlReply::KINDS));
+            seeds.extend([1, 200_000].map(hungry_open));
+            seeds
+        }
         "hello" => vec![golden("head-Hello.txt"), golden("head-HelloRefused.txt")],
         "authority" => vec![golden("head-Authority.txt")],
         "token" => [Standing::Client, Standing::Join]
@@ -124,6 +130,30 @@ fn plain_requests() -> [DriveRequest; 2] {
         crcs: vec![0],
     };
     [read.into(), write.into()]
+}
+
+/// An open file's reply of a megabyte that claims as many grants as it has bytes, in this many lists: each would take two
+/// hundred bytes of memory.
+fn hungry_open(lists: u32) -> Vec<u8> {
+    let stat = StatRow {
+        volume: VolumeId(1),
+        kind: EntryKind::File,
+        file: FileId(1),
+        size: 0,
+        created_ms: 0,
+        modified_ms: 0,
+        g: Generation(1),
+        segments: Vec::new(),
+    };
+    let mut bytes =
+        [0x8222_u16.to_le_bytes().as_slice(), &[3; 16], &stat.to_bytes(), &lists.to_le_bytes()].concat();
+    let in_all: u32 = 1_000_000;
+    for _ in 0..lists {
+        let entries = in_all / lists;
+        bytes.extend_from_slice(&entries.to_le_bytes());
+        bytes.extend(std::iter::repeat_n(0, usize::try_from(entries).expect("a million")));
+    }
+    bytes
 }
 
 fn messages(head: &[u8], prefix: &str, kinds: &[(u16, &str)]) -> Vec<(u16, Vec<u8>)> {

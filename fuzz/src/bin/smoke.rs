@@ -25,10 +25,10 @@ const MEMORY_PER_BYTE: usize = 64;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [flag, folder] = &arguments[..] {
-        if flag == "--corpus" {
-            return write_corpus(folder);
-        }
+    if let [flag, folder] = &arguments[..]
+        && flag == "--corpus"
+    {
+        return write_corpus(folder);
     }
     let number = |at: usize, default: u64| match arguments.get(at) {
         Some(text) => text.parse().map_err(|_| format!("\"{text}\" is not a number: smoke [SEED] [SECONDS]")),
@@ -80,9 +80,9 @@ fn run(&(name, target): &Target, seed: u64, bound: Duration) -> bool {
 fn write_corpus(folder: &str) -> ExitCode {
     for (name, _) in TARGETS {
         let folder = std::path::Path::new(folder).join(name);
-        let written: std::io::Result<()> = std::fs::create_dir_all(&folder).and_then(|()| {
-            let seeds = corpus::seeds(name).into_iter().enumerate();
-            seeds.map(|(i, seed)| std::fs::write(folder.join(format!("seed-{i:03}")), seed)).collect()
+        let written = std::fs::create_dir_all(&folder).and_then(|()| {
+            let mut seeds = corpus::seeds(name).into_iter().enumerate();
+            seeds.try_for_each(|(i, seed)| std::fs::write(folder.join(format!("seed-{i:03}")), seed))
         });
         if let Err(error) = written {
             eprintln!("write the corpus to {}: {error}", folder.display());
