@@ -5,8 +5,8 @@
 //! sets, `braid plan` prints them, the simulator times them. A plan set is a program, and is treated as one:
 //!
 //! - [`compile`] makes it: pure functions for reads, writes, rebuilds and checks.
-//! - [`verify`] judges it, apart from the compilers and by other means.
-//! - [`print`] shows it, and [`totals`] counts it.
+//! - [`mod@verify`] judges it, apart from the compilers and by other means.
+//! - [`mod@print`] shows it, and [`totals`] counts it.
 //! - [`model`] runs it on columns in memory, for tests and simulations.
 //!
 //! It knows no socket, clock, file or thread, and nothing of messages.

@@ -193,7 +193,9 @@ impl Health {
 pub fn stripes_max(shape: &Shape) -> u64 {
     let width = u64::from(shape.width());
     let steps = u64::try_from(INSTRUCTIONS_MAX / STEPS_PER_COLUMN).expect("the bound is small") / width;
-    let scratch = SCRATCH_BYTES_MAX / (width * u64::from(shape.unit_bytes()));
+    // The most of any way: k old units, and for each parity unit itself, a lost unit made and a joining one put together.
+    let pieces = u64::from(shape.k()) + 3 * u64::from(shape.m());
+    let scratch = SCRATCH_BYTES_MAX / (pieces * u64::from(shape.unit_bytes()));
     steps.min(scratch).max(1)
 }
 

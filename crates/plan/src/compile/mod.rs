@@ -2,7 +2,7 @@
 //!
 //! Every function takes a [`Target`], one segment and the state of its columns, and a request of at most
 //! [`stripes_max`] stripes in that segment; [`parts`](crate::parts) cuts larger ones. Each stripe is drafted by itself
-//! ([`draft`]); where there are several ways, the one that moves the fewest bytes to and from drives is taken.
+//! (`draft.rs`); where there are several ways, the one that moves the fewest bytes to and from drives is taken.
 
 mod check;
 mod draft;

@@ -8,8 +8,8 @@
 //!   past it are zeros everywhere, so an append that begins with a stripe, or stays within the stripe's first unit,
 //!   reads nothing;
 //! - *reconstruct-write*: the live bytes of the hull that are not written are read, or made from `k` others where
-//!   their column is lost, and the parity is made from all ([`parity_anew`]);
-//! - *read-modify-write*: the old bytes of what is written, and the old parity over the hull ([`parity_changed`]).
+//!   their column is lost, and the parity is made from all (`parity_anew.rs`);
+//! - *read-modify-write*: the old bytes of what is written, and the old parity over the hull (`parity_changed.rs`).
 //!
 //! Lost columns need no further way: a touched one is not sent to, and its bytes live in the parity; an old byte that
 //! only it had is made from the others; a parity column that is out is not made.
