@@ -162,3 +162,35 @@ impl Log {
         AppendError::Failed(Error::io(doing, error))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{ClusterId, DriveId};
+
+    use super::*;
+
+    #[test]
+    fn a_failed_write_fails_the_log_for_good() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("segment");
+        std::fs::write(&path, [0; LOG_BLOCK]).expect("write");
+        let read_only = File::open(&path).expect("open");
+        let mut log = Log {
+            superblock: Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 },
+            file: Some(Arc::new(read_only)),
+            number: 1,
+            end: LOG_BLOCK_U64,
+            segment_bytes: 1 << 20,
+            next: 1,
+            synced_to: 0,
+            prior: Subject::NONE,
+            sync: true,
+            failed: false,
+        };
+        let mut entries = [(Record::new(Kind::Mark), Bytes::new())];
+        assert!(matches!(log.append(&mut entries), Err(AppendError::Failed(Error::Io { .. }))));
+        log.file = Some(Arc::new(File::options().write(true).open(&path).expect("open")));
+        assert!(matches!(log.append(&mut entries), Err(AppendError::Failed(Error::Failed))));
+        assert_eq!((log.next, log.end), (1, LOG_BLOCK_U64), "nothing is taken for written");
+    }
+}

@@ -58,6 +58,7 @@ pub struct Piece {
     pub offset: u64,
     /// Bytes.
     pub length: u32,
+    segment: u32,
 }
 
 /// What a read found. It stays valid whatever is written or removed after.
@@ -118,7 +119,7 @@ impl View {
         let mut rest = to;
         for piece in &self.pieces {
             let (head, tail) = rest.split_at_mut(usize::try_from(piece.length).expect("at most a unit"));
-            read_stored(&piece.file, head, piece.offset)?;
+            read_stored(&piece.file, head, piece.offset, piece.segment)?;
             rest = tail;
         }
         Ok(())
@@ -153,7 +154,12 @@ impl Part {
 
     fn piece(&self) -> Piece {
         let offset = self.payload_offset() + u64::from(self.from - self.stored.from);
-        Piece { file: Arc::clone(&self.file), offset, length: self.to - self.from }
+        Piece {
+            file: Arc::clone(&self.file),
+            offset,
+            length: self.to - self.from,
+            segment: self.stored.segment,
+        }
     }
 
     /// The stored block that holds the unit's byte `at`: shorter than 4 KiB at its record's ends.
@@ -170,7 +176,7 @@ impl Part {
         let header = u64::from(self.stored.block) * LOG_BLOCK_U64;
         let offset = header + u64::try_from(lists).expect("bounded") + 4 * u64::from(skipped);
         let mut bytes = vec![0; 4 * usize::try_from(count).expect("at most 16385")];
-        read_stored(&self.file, &mut bytes, offset)?;
+        read_stored(&self.file, &mut bytes, offset, self.stored.segment)?;
         Ok(bytes.chunks_exact(4).map(|crc| u32::from_le_bytes(crc.try_into().expect("four"))).collect())
     }
 
@@ -178,7 +184,7 @@ impl Part {
     fn read_block(&self, block: &Range<u32>, crc: u32) -> Result<Vec<u8>, Error> {
         let offset = self.payload_offset() + u64::from(block.start - self.stored.from);
         let mut bytes = vec![0; block.len()];
-        read_stored(&self.file, &mut bytes, offset)?;
+        read_stored(&self.file, &mut bytes, offset, self.stored.segment)?;
         if crc32c(&bytes) == crc {
             Ok(bytes)
         } else {
@@ -260,10 +266,10 @@ pub(crate) fn verify(parts: &[Part]) -> Result<(), Error> {
 }
 
 /// Read bytes that the log must have; a file that ends before is damaged.
-fn read_stored(file: &File, to: &mut [u8], offset: u64) -> Result<(), Error> {
+fn read_stored(file: &File, to: &mut [u8], offset: u64, segment: u32) -> Result<(), Error> {
     let got = read_at(file, to, offset).map_err(|error| Error::io("read stored bytes", error))?;
     if got == to.len() {
         return Ok(());
     }
-    Err(Error::Damaged { segment: 0, offset, what: "a segment ends before its bytes" })
+    Err(Error::Damaged { segment: u64::from(segment), offset, what: "a segment ends before its bytes" })
 }

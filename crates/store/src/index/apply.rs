@@ -79,8 +79,16 @@ impl Index {
     fn apply_attributes(&mut self, record: &Record, meta: Meta) {
         let Ok(attributes) = body::attributes(record) else { return };
         self.with_object(record, |object| {
+            let size_was_unknown = object.object.meta.is_none();
+            let unit_bytes = attributes.unit_bytes;
             object.object.attributes = attributes;
             object.place(Some(meta), None);
+            if size_was_unknown {
+                let units: Vec<u64> = object.object.units.keys().copied().collect();
+                for unit in units {
+                    object.unit(unit, |unit| unit.clip(unit_bytes));
+                }
+            }
         });
     }
 

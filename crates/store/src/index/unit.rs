@@ -1,9 +1,10 @@
 //! The state of one unit (PROTOCOL section 2, as far as this release goes): one settled version, and at most one
 //! pending one on top of it.
 
+use braid_layout::scheme::UNIT_BYTES_MAX;
 use braid_layout::{ColumnMask, Version};
 
-use super::extent::{Extent, Source, Stored, overlay};
+use super::extent::{Extent, Source, Stored, clip, overlay};
 use crate::format::record::{Kind, Record, flags};
 use crate::mutation::WriteKind;
 
@@ -106,7 +107,7 @@ impl Unit {
     /// follows in the log. `incomplete`: damage was found, so that a missing predecessor may mean loss.
     pub(crate) fn write(&mut self, record: &Record, place: Place, unit_bytes: u32, incomplete: bool) {
         if record.is(flags::SETTLED) {
-            return self.install(record, place);
+            return self.install(record, place, unit_bytes);
         }
         if record.version <= self.tip_version() {
             return;
@@ -126,21 +127,35 @@ impl Unit {
         }
     }
 
-    /// Install settled content below a newer pending write; an older or equal pending one is thereby decided.
-    fn install(&mut self, record: &Record, place: Place) {
+    /// Install settled content below a newer pending write; an older or equal pending one is thereby decided. What the
+    /// record does not bring is an explicit hole: it hides older bytes, so the record must stay until that is
+    /// overwritten too.
+    fn install(&mut self, record: &Record, place: Place, unit_bytes: u32) {
         if record.version < self.settled_version() {
             return;
         }
         let own = own_extent(record, place);
+        // Replay may not know the unit's size yet: see `clip`.
+        let end = if unit_bytes == 0 { UNIT_BYTES_MAX } else { unit_bytes };
+        let hole = Extent { from: 0, to: end, source: Source::Hole { segment: place.segment } };
+        let installed = overlay(&[hole], own);
         self.lost = None;
         if self.pending.as_ref().is_some_and(|pending| pending.content.version <= record.version) {
             self.pending = None;
         }
         if let Some(pending) = &mut self.pending {
-            pending.content.extents = overlay(&[own], pending.own);
+            pending.content.extents = overlay(&installed, pending.own);
             pending.orphan = false;
         }
-        self.settled = Some(content(record, vec![own]));
+        self.settled = Some(content(record, installed));
+    }
+
+    /// The unit's size has become known.
+    pub(crate) fn clip(&mut self, unit_bytes: u32) {
+        let pending = self.pending.as_mut().map(|pending| &mut pending.content);
+        for content in self.settled.as_mut().into_iter().chain(pending) {
+            content.extents = clip(&content.extents, &(0..unit_bytes));
+        }
     }
 }
 

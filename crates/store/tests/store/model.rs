@@ -48,14 +48,16 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Debug, Clone, PartialEq)]
 struct Copy {
     version: Version,
+    /// The whole unit.
     bytes: Vec<u8>,
+    /// Where its own write began, and what it brought.
+    own: (u32, Vec<u8>),
 }
 
 #[derive(Debug, Default, Clone)]
 struct ModelUnit {
     settled: Option<Copy>,
-    /// With the range and bytes of its own write.
-    pending: Option<(Copy, u32, Vec<u8>)>,
+    pending: Option<Copy>,
 }
 
 #[derive(Debug)]
@@ -74,7 +76,7 @@ struct Run {
 
 impl ModelUnit {
     fn settle(&mut self) {
-        if let Some((copy, _, _)) = self.pending.take() {
+        if let Some(copy) = self.pending.take() {
             self.settled = Some(copy);
         }
     }
@@ -83,9 +85,9 @@ impl ModelUnit {
 fn overlaid(under: Option<&Copy>, from: u32, own: &[u8], version: Version) -> Copy {
     let mut bytes =
         under.map_or_else(|| vec![0; usize::try_from(UNIT).expect("small")], |copy| copy.bytes.clone());
-    let from = usize::try_from(from).expect("small");
-    bytes[from..from + own.len()].copy_from_slice(own);
-    Copy { version, bytes }
+    let begin = usize::try_from(from).expect("small");
+    bytes[begin..begin + own.len()].copy_from_slice(own);
+    Copy { version, bytes, own: (from, own.to_vec()) }
 }
 
 impl Run {
@@ -159,7 +161,7 @@ impl Run {
             Body::Hole => vec![0; write.range().len()],
         };
         let unit = model.units.entry(write.unit).or_default();
-        let tip = unit.pending.as_ref().map(|(copy, _, _)| copy).or(unit.settled.as_ref());
+        let tip = unit.pending.as_ref().or(unit.settled.as_ref());
         let tip = tip.map_or(Version::ZERO, |copy| copy.version);
         let settled = unit.settled.as_ref().map_or(Version::ZERO, |copy| copy.version);
         let expected = match write.standing {
@@ -175,15 +177,15 @@ impl Run {
         match standing {
             Standing::Pending => {
                 unit.settle();
-                unit.pending = Some((overlaid(unit.settled.as_ref(), from, &own, version), from, own));
+                unit.pending = Some(overlaid(unit.settled.as_ref(), from, &own, version));
             }
             Standing::Settled => {
                 let installed = overlaid(None, from, &own, version);
-                if unit.pending.as_ref().is_some_and(|(copy, _, _)| copy.version <= version) {
+                if unit.pending.as_ref().is_some_and(|copy| copy.version <= version) {
                     unit.pending = None;
                 }
-                if let Some((copy, from, own)) = &mut unit.pending {
-                    *copy = overlaid(Some(&installed), *from, own, copy.version);
+                if let Some(copy) = &mut unit.pending {
+                    *copy = overlaid(Some(&installed), copy.own.0, &copy.own.1, copy.version);
                 }
                 unit.settled = Some(installed);
             }
@@ -194,7 +196,7 @@ impl Run {
         let Some(model) = self.model.get_mut(&object) else { return };
         let below = Version { g: Generation(1), lease: Lease(lease), n: self.n };
         for unit in model.units.values_mut() {
-            if unit.pending.as_ref().is_some_and(|(copy, _, _)| copy.version.lease == below.lease) {
+            if unit.pending.as_ref().is_some_and(|copy| copy.version.lease == below.lease) {
                 unit.settle();
             }
         }
@@ -206,7 +208,7 @@ impl Run {
         let Some(state) = self.model.get_mut(&object).and_then(|model| model.units.get_mut(&unit)) else {
             return;
         };
-        let Some(stamp) = state.pending.as_ref().map(|(copy, _, _)| copy.version) else { return };
+        let Some(stamp) = state.pending.as_ref().map(|copy| copy.version) else { return };
         if forward {
             state.settle();
         } else {
@@ -250,12 +252,11 @@ impl Run {
                     && let Some(settled) = state.settled.take()
                 {
                     assert_eq!(settled.version, tip.version);
-                    let own = settled.bytes.clone();
                     let below =
                         content(&self.store, object, chain.unit, 0, UNIT, Want::Settled).expect("below");
                     let version = chain.entries.iter().find(|entry| entry.settled).map(|entry| entry.version);
-                    state.settled = version.map(|version| Copy { version, bytes: below });
-                    state.pending = Some((settled, 0, own));
+                    state.settled = version.map(|version| overlaid(None, 0, &below, version));
+                    state.pending = Some(settled);
                 }
             }
         }
@@ -269,10 +270,9 @@ impl Run {
         for (&object, model) in &self.model {
             assert_eq!(self.store.object(P, ObjectId(object)).expect("object"), model.attributes);
             for (&unit, state) in &model.units {
-                let zeros =
-                    Copy { version: Version::ZERO, bytes: vec![0; usize::try_from(UNIT).expect("small")] };
+                let zeros = overlaid(None, 0, &[], Version::ZERO);
                 let settled = state.settled.as_ref().unwrap_or(&zeros);
-                let tip = state.pending.as_ref().map_or(settled, |(copy, _, _)| copy);
+                let tip = state.pending.as_ref().unwrap_or(settled);
                 let view = self.store.read(P, ObjectId(object), unit, 0..UNIT, Want::Newest).expect("view");
                 assert_eq!((view.version, view.pending), (tip.version, state.pending.is_some()));
                 let read = |want| content(&self.store, object, unit, 0, UNIT, want).expect("read");

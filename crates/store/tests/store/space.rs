@@ -1,5 +1,8 @@
 //! Full stores and freed segments.
 
+use std::path::Path;
+use std::process::Command;
+
 use braid_layout::{ColumnMask, Generation, ObjectId, Version};
 use braid_store::*;
 
@@ -120,4 +123,72 @@ fn a_view_outlives_its_segment() {
     view.read_into(&mut bytes).expect("read");
     assert_eq!(bytes, pattern(1, usize::try_from(UNIT).expect("small")));
     assert!(!segments(dir.path())[0].ends_with("00000001.seg"), "the first segment was freed");
+}
+
+const SMALL_DISK: &str = "BRAID_STORE_TEST_SMALL_DISK";
+
+/// Not a test by itself: runs on a file system of its own with 4 MiB.
+#[test]
+fn small_disk() {
+    let Some(dir) = std::env::var_os(SMALL_DISK) else { return };
+    let (disk, dir) = (Path::new(&dir), Path::new(&dir).join("store"));
+    let store = fresh(&dir, Options { sync: true, ..options() });
+    let written = fill(&store, 1);
+    assert!(written > 20, "only {written} units fit");
+    // Somebody else takes the rest, down to the last byte: even a remove finds no space now.
+    let hog = disk.join("hog");
+    let mut bytes: &[u8] = &vec![1; 8 << 20];
+    let mut file = std::fs::File::create(&hog).expect("make");
+    while std::io::Write::write(&mut file, bytes).is_ok_and(|n| n > 0) {
+        bytes = &bytes[1..];
+    }
+    let mut refused = 0;
+    for n in 1..=20 {
+        let change = Change { modified_ms: Some(n), opaque: Some(vec![1; 4096]), ..Change::default() };
+        let set = Mutation::SetAttributes { partition: P, object: ObjectId(1), change };
+        refused += u32::from(matches!(store.commit(set), Err(Error::Full { .. })));
+        let fence = Mutation::Fence {
+            partition: P,
+            object: ObjectId(1),
+            g: Generation(u32::try_from(n).expect("small") + 1),
+            set: ColumnMask::all(1),
+            joining: ColumnMask::EMPTY,
+        };
+        refused += u32::from(matches!(store.commit(fence), Err(Error::Full { .. })));
+    }
+    assert!(refused >= 30, "the disk had room for {} of 40 records", 40 - refused);
+    for n in 1..=written {
+        assert!(content(&store, 1, n, 0, UNIT, Want::Newest).is_ok(), "unit {n} is still there");
+    }
+    drop(file);
+    std::fs::remove_file(&hog).expect("remove");
+    store.commit(remove(1)).expect("space is back");
+    store.commit(Mutation::Flush).expect("flush");
+    assert!(fill(&store, 2) >= written / 2, "and is used again");
+    store.close().expect("close");
+    drop(store);
+    let (store, recovery) = open(&dir);
+    assert_eq!((recovery.torn_bytes, recovery.damaged_count), (0, 0), "{:?}", recovery.damaged);
+    assert_eq!(store.stat().expect("stat").objects, 1);
+}
+
+#[test]
+fn a_disk_without_space_leaves_the_log_whole() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let binary = std::env::current_exe().expect("this binary");
+    let script = "mount -t tmpfs -o size=4m tmpfs \"$1\" || exit 77; exec \"$2\" --exact space::small_disk --nocapture";
+    let run = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .arg(dir.path())
+        .arg(binary)
+        .env(SMALL_DISK, dir.path())
+        .output();
+    match run {
+        Ok(output) if output.status.code() != Some(77) && !output.stdout.is_empty() => {
+            let (out, err) =
+                (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            assert!(output.status.success(), "{out}{err}");
+        }
+        _ => println!("this machine gives no file system of one's own: not run"),
+    }
 }
