@@ -66,6 +66,11 @@ impl Control {
         })
     }
 
+    /// As [`Control::call`], but a refusal for now comes back at once: the asker has something to do in between.
+    pub(crate) async fn call_for_now(&self, subject: &str, request: &ControlRequest) -> Result<ControlReply> {
+        self.call_with(subject, request, None, false).await
+    }
+
     /// Asks, and asks again after a break; `subject` is what the error names. A refusal is [`Error::Refused`]; but one for the
     /// reason `already`, to a request that may have been carried out before, is "done".
     pub(crate) async fn call(
@@ -73,6 +78,16 @@ impl Control {
         subject: &str,
         request: &ControlRequest,
         already: Option<Reason>,
+    ) -> Result<ControlReply> {
+        self.call_with(subject, request, already, true).await
+    }
+
+    async fn call_with(
+        &self,
+        subject: &str,
+        request: &ControlRequest,
+        already: Option<Reason>,
+        insists: bool,
     ) -> Result<ControlReply> {
         let mut tries = Tries::new(self.config.patience);
         let mut repeated = false;
@@ -83,7 +98,8 @@ impl Control {
             };
             let transient = match &failure {
                 Failure::Refused(refusal) => {
-                    matches!(refusal.reason, Reason::NotLeading | Reason::Busy | Reason::Closing)
+                    matches!(refusal.reason, Reason::NotLeading | Reason::Closing)
+                        || insists && refusal.reason == Reason::Busy
                 }
                 Failure::Transport(error) => is_transient(error),
             };

@@ -92,7 +92,8 @@ impl Handle {
             segment: u32::try_from(segment).expect("segments are few"),
             columns,
         };
-        match self.client.ask(&self.subject, request).await.map_err(|error| self.lease_error(error))? {
+        let answer = self.client.shared.control.call_for_now(&self.subject, &request.into()).await;
+        match answer.map_err(|error| self.lease_error(error))? {
             ControlReply::Opened(opened) => self.install(opened),
             other => Err(unexpected(&self.subject, &other)),
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use braid_layout::{Column, ColumnMask, Stripe};
 use braid_plan::{Place, PlanError, PlanSet, Strategy, Target, Want, stripes_max};
+use braid_wire::control::Access;
 
 use crate::buffers::User;
 use crate::error::{Error, Result};
@@ -103,6 +104,7 @@ impl Handle {
 
     async fn read_chunk(&self, chunk: Chunk, buffer: &mut [u8]) -> Result<()> {
         let mut patience = Patience::new(self);
+        let mut absent = false;
         let mut todo = vec![Todo { range: chunk.range.clone(), learnt: Learnt::default() }];
         while let Some(mut part) = todo.pop() {
             let view = self.view();
@@ -119,12 +121,17 @@ impl Handle {
             let mut run = Run::new(self, &view, set, User::Into(own))?;
             let failed = run.read().await?;
             run.compute(&failed.iter().map(|one| one.stripe).collect())?;
+            absent |= run.saw_absent;
             if !failed.is_empty() {
                 let (missing, refresh) = missing(&run, &part, &failed);
                 drop(run);
                 self.mend(&view, refresh, &mut patience).await?;
                 todo.extend(missing);
             }
+        }
+        if absent && self.access == Access::Read {
+            // An object that is not there is a hole, unless the file was removed meanwhile: then this is an error.
+            self.refresh(&self.view()).await?;
         }
         Ok(())
     }

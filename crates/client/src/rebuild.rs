@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use braid_layout::{ColumnMask, DriveId, FileId, Version};
+use braid_layout::{ColumnMask, FileId, Version};
 use braid_plan::Target;
 use braid_wire::Reason;
 use braid_wire::control::{Access, BeginRebuild, ControlReply, EndRebuild, Opened, StaleFiles};
@@ -61,7 +61,6 @@ impl Client {
     /// file that cannot be rebuilt does not stop the others: see [`Rebuilt::failed`].
     pub async fn rebuild(&self, drive: &str, mut progress: impl FnMut(&Rebuilt) + Send) -> Result<Rebuilt> {
         let subject = format!("drive {drive}");
-        let id = self.drive_called(drive).await?;
         let (mut done, mut after) = (Rebuilt::default(), FileId(0));
         loop {
             let request = StaleFiles { drive: drive.to_owned(), after, limit: PAGE };
@@ -77,7 +76,7 @@ impl Client {
                 });
             }
             for file in files {
-                match self.rebuild_file(file, drive, id, &mut done, &mut progress).await {
+                match self.rebuild_file(file, drive, &mut done, &mut progress).await {
                     Ok(()) => done.files += 1,
                     // It was removed meanwhile.
                     Err(Error::Refused { refusal, .. }) if refusal.reason == Reason::NotFound => {}
@@ -92,20 +91,10 @@ impl Client {
         }
     }
 
-    async fn drive_called(&self, drive: &str) -> Result<DriveId> {
-        let is_it = |row: &braid_wire::control::DriveRow| row.name == drive || row.drive.to_string() == drive;
-        let rows = self.status().await?.drives;
-        rows.iter()
-            .find(|row| is_it(row))
-            .map(|row| row.drive)
-            .ok_or_else(|| Error::NoDrive(drive.to_owned()))
-    }
-
     async fn rebuild_file(
         &self,
         file: FileId,
         drive: &str,
-        id: DriveId,
         done: &mut Rebuilt,
         progress: &mut (impl FnMut(&Rebuilt) + Send),
     ) -> Result<()> {
@@ -116,7 +105,7 @@ impl Client {
         let view = handle.view();
         let side = Arc::new(WriteSide::new(Stamps::new(view.lease, view.g, size, false)));
         let keeper = Keeper::start(Arc::clone(&handle), Arc::clone(&side));
-        let rebuilt = rebuild_segments(&handle, &side, id, size, done, progress).await;
+        let rebuilt = rebuild_segments(&handle, &side, size, done, progress).await;
         keeper.end();
         match rebuilt {
             Ok(()) => {
@@ -148,7 +137,6 @@ impl Client {
 async fn rebuild_segments(
     handle: &Handle,
     side: &WriteSide,
-    id: DriveId,
     size: u64,
     done: &mut Rebuilt,
     progress: &mut (impl FnMut(&Rebuilt) + Send),
@@ -156,7 +144,8 @@ async fn rebuild_segments(
     let end = open::reach(handle).await?.min(size);
     let view = handle.view();
     for (segment, place) in view.layout.segments().iter().enumerate() {
-        let columns = place.columns_on(|drive| drive == id).and(view.segments[segment].joining);
+        // Those on the drive, and those of drives whose place it took that found another home.
+        let columns = view.segments[segment].joining;
         if columns.is_empty() || place.start >= end {
             continue;
         }

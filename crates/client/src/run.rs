@@ -37,6 +37,8 @@ pub(crate) struct Run<'a> {
     arrived: Vec<Option<Arrived>>,
     /// Per instruction: a write was answered in the present generation.
     written: Vec<bool>,
+    /// Some column's object was not there: its bytes were taken for a hole.
+    pub(crate) saw_absent: bool,
 }
 
 /// What a read said of its bytes.
@@ -82,7 +84,7 @@ impl<'a> Run<'a> {
         })?;
         let memory = Memory::new(user, &set.scratch);
         let (arrived, written) = (vec![None; set.len()], vec![false; set.len()]);
-        Ok(Run { handle, view: Arc::clone(view), set, memory, arrived, written })
+        Ok(Run { handle, view: Arc::clone(view), set, memory, arrived, written, saw_absent: false })
     }
 
     /// Runs the reads, and asks again for stripes whose reads are not of one cut. Gives what failed; a stripe that is in
@@ -294,6 +296,7 @@ impl<'a> Run<'a> {
                 Err(Failure::Refused { refusal, proven: true }) if refusal.reason == Reason::NoObject => {
                     self.arrived[id.index()] = Some(Arrived { version: Version::ZERO, cover: Vec::new() });
                     holes.extend(label.failed.into);
+                    self.saw_absent = true;
                 }
                 Err(failure) => {
                     label.failed.failure = failure;

@@ -1,0 +1,274 @@
+//! A real cluster in this process: a manager and drives, each in a runtime of its own, so that one can be killed without a
+//! word as a process can, on loopback and in a temporary directory.
+
+#![allow(clippy::allow_attributes, dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use braid_client::{Client, Config, Name};
+use braid_layout::{DriveId, Scheme, Shape};
+use braid_manager::Ready;
+use braid_wire::control::DriveState;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+/// A role that runs.
+pub struct Node {
+    runtime: Option<Runtime>,
+    stop: Option<oneshot::Sender<()>>,
+    ended: Option<oneshot::Receiver<()>>,
+}
+
+pub struct Drive {
+    pub node: Option<Node>,
+    pub dir: PathBuf,
+    pub id: DriveId,
+    pub name: String,
+    pub address: String,
+    pub capacity_bytes: Option<u64>,
+}
+
+pub struct Cluster {
+    pub dir: TempDir,
+    pub manager: Option<Node>,
+    pub ready: Ready,
+    pub drives: Vec<Drive>,
+}
+
+impl Node {
+    fn start<F: Future<Output = ()> + Send + 'static>(
+        role: impl FnOnce(oneshot::Receiver<()>) -> F + Send + 'static,
+    ) -> Node {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let (stop, stopped) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        runtime.spawn(async move {
+            role(stopped).await;
+            let _ = end.send(());
+        });
+        Node { runtime: Some(runtime), stop: Some(stop), ended: Some(ended) }
+    }
+
+    /// Its tasks and sockets are gone, at whatever they were.
+    pub fn kill(mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+
+    /// It stops by itself.
+    pub async fn stop(mut self) {
+        drop(self.stop.take());
+        if let Some(ended) = self.ended.take() {
+            let _ = tokio::time::timeout(Duration::from_secs(15), ended).await.expect("it stops in time");
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Cluster {
+    /// With this many drives.
+    pub async fn start(drives: usize) -> Cluster {
+        Cluster::start_with(drives, |_| None).await
+    }
+
+    /// With a capacity for some drives.
+    pub async fn start_with(drives: usize, capacity: impl Fn(usize) -> Option<u64>) -> Cluster {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (manager, ready) = manager(dir.path().join("manager"), "127.0.0.1:0").await;
+        let mut cluster = Cluster { dir, manager: Some(manager), ready, drives: Vec::new() };
+        for index in 0..drives {
+            cluster.add_drive(index, capacity(index)).await;
+        }
+        let client = cluster.client().await;
+        wait_for(|| async {
+            let status = client.status().await.expect("status");
+            status.drives.iter().filter(|row| row.state == DriveState::Up).count() == drives
+        })
+        .await;
+        cluster
+    }
+
+    pub async fn add_drive(&mut self, index: usize, capacity_bytes: Option<u64>) {
+        let dir = self.dir.path().join(format!("drive{index}"));
+        let name = format!("d{index}");
+        let (node, ready) =
+            drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, capacity_bytes).await;
+        let address = ready.address.to_string();
+        self.drives.push(Drive { node: Some(node), dir, id: ready.drive, name, address, capacity_bytes });
+    }
+
+    /// Short waits, small sets: many of everything in a short test.
+    pub fn config(&self) -> Config {
+        let mut config = Config::new(self.ready.address.clone(), self.ready.client_token.clone());
+        config.set_bytes = 64 << 10;
+        config.grace = Duration::from_millis(500);
+        config.avoid = Duration::from_millis(500);
+        config.patience = Duration::from_secs(20);
+        config
+    }
+
+    pub async fn client(&self) -> Client {
+        Client::connect(self.config()).await.expect("a client")
+    }
+
+    pub fn kill(&mut self, index: usize) {
+        self.drives[index].node.take().expect("it runs").kill();
+    }
+
+    /// Stops the drive in good order and waits until it has.
+    pub async fn stop(&mut self, index: usize) {
+        self.drives[index].node.take().expect("it runs").stop().await;
+    }
+
+    /// Starts a stopped drive again, where it was.
+    pub async fn restart(&mut self, index: usize) {
+        let old = &self.drives[index];
+        let (node, _) =
+            drive(old.dir.clone(), old.address.clone(), &self.ready, &old.name, old.capacity_bytes).await;
+        self.drives[index].node = Some(node);
+    }
+
+    pub async fn restart_manager(&mut self) {
+        self.manager.take().expect("it runs").stop().await;
+        let (node, ready) = manager(self.dir.path().join("manager"), &self.ready.address.clone()).await;
+        self.manager = Some(node);
+        self.ready = ready;
+    }
+
+    /// The index of the drive that holds this column of the file's first segment.
+    pub async fn drive_of(&self, client: &Client, name: &Name, column: usize) -> usize {
+        let stat = client.stat(name).await.expect("stat");
+        let id = stat.segments[0].columns[column].drive;
+        self.drives.iter().position(|drive| drive.id == id).expect("a drive of this cluster")
+    }
+}
+
+async fn manager(dir: PathBuf, listen: &str) -> (Node, Ready) {
+    let mut config = braid_manager::Config::new(dir, listen);
+    config.lease_ms = 800;
+    config.client_lease_ms = 3000;
+    let (tell, told) = oneshot::channel();
+    let node = Node::start(move |stop| async move {
+        let stopped = async move {
+            let _ = stop.await;
+        };
+        if let Err(error) = braid_manager::run(config, tell, stopped).await {
+            eprintln!("the manager failed: {error}");
+        }
+    });
+    (node, told.await.expect("the manager starts"))
+}
+
+async fn drive(
+    dir: PathBuf,
+    listen: String,
+    ready: &Ready,
+    name: &str,
+    capacity_bytes: Option<u64>,
+) -> (Node, braid_drive::Ready) {
+    let mut config = braid_drive::Config::new(dir, listen);
+    config.manager = Some(ready.address.clone());
+    config.token = Some(ready.join_token.clone());
+    config.name = Some(name.to_owned());
+    // Each on a host of its own: placement spreads over them.
+    config.host = Some(format!("host-{name}"));
+    config.capacity_bytes = capacity_bytes;
+    config.settings.sync = false;
+    let (tell, told) = oneshot::channel();
+    let node = Node::start(move |stop| async move {
+        let stopped = async move {
+            let _ = stop.await;
+        };
+        if let Err(error) = braid_drive::run(config, tell, stopped).await {
+            eprintln!("a drive failed: {error}");
+        }
+    });
+    (node, told.await.expect("the drive starts"))
+}
+
+/// Waits until something is so, for 15 s at most.
+pub async fn wait_for<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
+    let waited = tokio::time::timeout(Duration::from_secs(15), async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    waited.await.expect("it comes about in time");
+}
+
+pub fn shape(scheme: Scheme, k: u8, m: u8, unit: u32) -> Shape {
+    Shape::new(scheme, k, m, unit).expect("a good shape")
+}
+
+pub fn name(path: &str) -> Name {
+    format!("braid://main/{path}").parse().expect("a good name")
+}
+
+/// Bytes that differ from place to place and seed to seed.
+pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut random = Random(seed | 1);
+    let mut out = Vec::with_capacity(bytes + 8);
+    while out.len() < bytes {
+        out.extend_from_slice(&random.next().to_le_bytes());
+    }
+    out.truncate(bytes);
+    out
+}
+
+/// xorshift64*: the same numbers for the same seed.
+pub struct Random(pub u64);
+
+impl Random {
+    #[allow(clippy::should_implement_trait, reason = "it never ends")]
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+}
+
+/// The whole file.
+pub async fn read_all(client: &Client, name: &Name) -> braid_client::Result<Vec<u8>> {
+    let file = client.open(name, &braid_client::OpenOptions::new().read(true)).await?;
+    let mut bytes = vec![0xee; usize::try_from(file.size()).expect("small")];
+    let read = file.read_at(&mut bytes, 0).await?;
+    assert_eq!(read, bytes.len());
+    Ok(bytes)
+}
+
+/// A file with these bytes.
+pub async fn put(client: &Client, name: &Name, shape: Shape, bytes: &[u8]) {
+    let options = braid_client::OpenOptions::new().write(true).create(true).truncate(true).shape(shape);
+    let file = client.open(name, &options).await.expect("open");
+    file.write_at(bytes, 0).await.expect("write");
+    file.close().await.expect("close");
+}
+
+/// First bytes differ at this place; a short message in place of two long vectors.
+pub fn assert_same(found: &[u8], expected: &[u8], context: &str) {
+    assert_eq!(found.len(), expected.len(), "{context}: length");
+    if let Some(at) = found.iter().zip(expected).position(|(a, b)| a != b) {
+        panic!(
+            "{context}: byte {at} of {} is {:#x}, expected {:#x}",
+            expected.len(),
+            found[at],
+            expected[at]
+        );
+    }
+}
