@@ -76,12 +76,11 @@ fn live_metadata(index: &Index, number: u32) -> Vec<Entry> {
         Some(record)
     });
     let needed = segment.tombstones.iter().filter(|(origin, _)| index.segments.is_needed(number, *origin));
-    let tombstones = needed.filter_map(|(origin, tombstone)| tombstone_record(*origin, tombstone));
+    let tombstones = needed.map(|(origin, tombstone)| tombstone_record(*origin, tombstone));
     owners.chain(tombstones).map(|record| (record, Bytes::new())).collect()
 }
 
-/// A verdict is never moved: its segment stays as long as it is needed.
-fn tombstone_record(origin: u64, tombstone: &Tombstone) -> Option<Record> {
+fn tombstone_record(origin: u64, tombstone: &Tombstone) -> Record {
     let mut record = match tombstone {
         Tombstone::Object { partition, object, birth } => {
             let mut record = Record::new(Kind::ObjectRemove);
@@ -93,9 +92,8 @@ fn tombstone_record(origin: u64, tombstone: &Tombstone) -> Option<Record> {
             (record.partition, record.birth) = (*partition, *birth);
             record
         }
-        Tombstone::Back { .. } => return None,
     };
     record.flags |= flags::MOVED;
     record.origin = origin;
-    Some(record)
+    record
 }

@@ -62,9 +62,7 @@ impl Index {
                 }
             }
         });
-        for victim in victims {
-            self.bury(record, Tombstone::Back { victim });
-        }
+        self.segments.entry(record.segment).victims.extend(victims);
     }
 
     fn apply_fence(&mut self, record: &Record, meta: Meta) {
@@ -139,7 +137,9 @@ impl Index {
 
     fn bury(&mut self, record: &Record, tombstone: Tombstone) {
         let origin = if record.is(flags::MOVED) { record.origin } else { record.sequence };
-        self.segments.entry(record.segment).tombstones.push((origin, tombstone));
+        let segment = self.segments.entry(record.segment);
+        segment.tombstones.push((origin, tombstone));
+        segment.newest_origin = segment.newest_origin.max(origin);
     }
 
     /// Run `act` on the object that `record` belongs to. If replay has not met it yet, it is made, but only by a record

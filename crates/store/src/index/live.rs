@@ -18,8 +18,6 @@ pub(crate) enum Tombstone {
     Object { partition: PartitionId, object: ObjectId, birth: u64 },
     /// The partition with this birth, or an older one, is gone.
     Partition { partition: PartitionId, birth: u64 },
-    /// A pending version was taken back; its record lies in this segment.
-    Back { victim: u32 },
 }
 
 /// One segment.
@@ -39,6 +37,10 @@ pub(crate) struct Segment {
     pub(crate) meta: BTreeSet<(PartitionId, Option<ObjectId>)>,
     /// Tombstones in it, each with the sequence number it first had.
     pub(crate) tombstones: Vec<(u64, Tombstone)>,
+    /// The highest of these numbers.
+    pub(crate) newest_origin: u64,
+    /// Segments with writes that verdicts in this one took back.
+    pub(crate) victims: BTreeSet<u32>,
     /// Damage was found in it.
     pub(crate) damaged: bool,
 }
@@ -149,15 +151,13 @@ impl Segments {
     pub(crate) fn worth_freeing(&self, number: u32) -> bool {
         let Some(segment) = self.all.get(&number) else { return false };
         // A verdict cannot be written again elsewhere: it must stand between what it took back and what came after.
-        let stands = |tombstone: &Tombstone| match tombstone {
-            Tombstone::Back { victim } => *victim != number && self.all.contains_key(victim),
-            _ => false,
-        };
-        let pinned = segment.tombstones.iter().any(|(_, tombstone)| stands(tombstone));
-        if segment.payload > 0 || segment.holes > 0 || segment.damaged || pinned {
+        let stands = |victim: &u32| *victim != number && self.all.contains_key(victim);
+        if segment.payload > 0 || segment.holes > 0 || segment.damaged || segment.victims.iter().any(stands) {
             return false;
         }
-        let needed = segment.tombstones.iter().filter(|(origin, _)| self.is_needed(number, *origin)).count();
+        // Counted from above, so that this takes no longer where there are many.
+        let newest = segment.newest_origin;
+        let needed = if self.is_needed(number, newest) { segment.tombstones.len() } else { 0 };
         let tombstones = u64::try_from(needed).unwrap_or(u64::MAX).saturating_mul(TOMBSTONE_BYTES);
         segment.meta_bytes.saturating_add(tombstones).saturating_mul(2) <= segment.bytes
     }
