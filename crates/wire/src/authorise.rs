@@ -24,7 +24,8 @@ pub struct Scene<'a> {
     pub drive: DriveId,
     /// Of the hello that the drive sent on this connection.
     pub binding: Binding,
-    /// Manager time now, in milliseconds; `None` while the drive holds no heartbeat lease: it serves nothing then.
+    /// Manager time now, in milliseconds; `None` while the drive holds no heartbeat lease: it serves nothing then but
+    /// what [precedes a lease](precedes_lease).
     pub now_ms: Option<u64>,
     /// Derives the working key of any partition and epoch, whether or not they exist or are in force.
     pub working_key: &'a dyn Fn(PartitionId, u32) -> Key,

@@ -85,6 +85,26 @@ fn requests_of_the_manager_need_its_rights() {
     assert_eq!(term(&read().into()), None);
 }
 
+/// A drive that returned is fenced before it gets a lease; nothing else, and nobody else, gets past the missing lease.
+#[test]
+fn only_the_manager_and_only_to_fence_is_served_without_a_lease() {
+    let silent = Scene { now_ms: None, ..scene() };
+    let manager = Capability { rights: Rights::ALL, ..capability() };
+    let fence = || Fence { at: AT, term: 6, units_from: 0 };
+    let create = || Create { at: AT, attributes: attributes() };
+    assert!(ask(&silent, manager.clone(), fence()).is_ok());
+    assert!(ask(&silent, manager.clone(), create()).is_ok());
+    let drive =
+        Capability { partition: PartitionId(0), object: ObjectId(0), key_epoch: 1, ..manager.clone() };
+    let partition = PartitionCreate { partition: PartitionId(9), quota_bytes: 0, key_epoch: 1, term: 6 };
+    assert!(ask(&silent, drive, partition).is_ok());
+    assert_eq!(refused(ask(&silent, manager.clone(), read())), Reason::NotServing);
+    assert_eq!(refused(ask(&silent, manager, Remove { at: AT, term: 6 })), Reason::NotServing);
+    let client = Capability { rights: Rights::CREATE.and(Rights::WRITE), ..capability() };
+    assert_eq!(refused(ask(&silent, client.clone(), create())), Reason::NotServing);
+    assert_eq!(refused(ask(&silent, client, fence())), Reason::NotServing);
+}
+
 #[test]
 fn fields_that_contradict_each_other_are_malformed() {
     for bad in [
