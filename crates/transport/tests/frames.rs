@@ -198,7 +198,8 @@ async fn garbage_is_told_apart() {
         bytes
     };
     let other = WIRE_VERSION + 1;
-    let cases: Vec<(&str, Vec<u8>, fn(&FrameError) -> bool)> = vec![
+    type Case = (&'static str, Vec<u8>, fn(&FrameError) -> bool);
+    let cases: Vec<Case> = vec![
         ("text", b"GET / HTTP/1.1\r\nHost: here\r\n\r\n\r\n".to_vec(), |e| matches!(e, FrameError::Magic(_))),
         ("zeros", vec![0; 64], |e| matches!(e, FrameError::Magic(_))),
         ("version", with_header(&|bytes| bytes[4..6].copy_from_slice(&other.to_le_bytes())), |e| {

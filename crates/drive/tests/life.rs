@@ -1,0 +1,285 @@
+//! A drive's life: joining, restarting, losing its lease, being replaced, and all the ways not to start.
+
+mod support;
+
+use std::time::Duration;
+
+use braid_drive::{DriveError, run_all};
+use braid_layout::{ClusterId, Generation};
+use braid_transport::{DriveSession, Limits, TransportError};
+use braid_wire::data::{DriveReply, Fence};
+use braid_wire::token::{Standing, Token};
+use braid_wire::{Capability, Reason};
+use support::manager::Manager;
+use support::requests::*;
+use support::{Drive, config, fails, reason, settings, within};
+use tokio::sync::oneshot;
+
+#[tokio::test]
+async fn a_restart_keeps_identity_and_data() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = Drive::start(dir.path(), &manager).await;
+    drive.prepare().await;
+    let payload = bytes(7, UNIT);
+    drive.write(3, &payload, 1).await;
+    let (id, name) = (drive.id, drive.name.clone());
+    assert!(manager.state().last.as_ref().is_some_and(|last| last.pid == std::process::id()));
+    drive.stop().await;
+    // Neither token nor address of the manager is needed again.
+    let (settings, clock) = settings();
+    let mut again = config(dir.path(), &manager, settings);
+    (again.token, again.manager) = (None, None);
+    let drive = Drive::start_with(again, clock, &manager).await;
+    assert_eq!((drive.id, &drive.name), (id, &name));
+    assert_eq!(drive.read(3, 0, UNIT).await.1, payload);
+    assert_eq!(manager.state().joins, 1);
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_before_a_shutdown_is_there_after_it() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = Drive::start(dir.path(), &manager).await;
+    drive.prepare().await;
+    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+    let payload = bytes(5, UNIT);
+    let stopping = {
+        let (asker, answers) = session.halves();
+        for unit in 0..100 {
+            asker.ask(&grant, &write(unit, 0, &payload, unit + 1), &[&payload]).await.unwrap();
+        }
+        let mut acknowledged = 0;
+        let first = answers.next().await.unwrap();
+        assert!(matches!(first.reply, DriveReply::Written(_)));
+        acknowledged += 1;
+        let stopping = tokio::spawn(drive.stop());
+        while let Ok(answer) = answers.next().await {
+            acknowledged += u64::from(matches!(answer.reply, DriveReply::Written(_)));
+        }
+        (stopping, acknowledged)
+    };
+    within(stopping.0).await.unwrap();
+    let drive = Drive::start(dir.path(), &manager).await;
+    for unit in 0..stopping.1 {
+        assert_eq!(drive.read(unit, 0, UNIT).await.1, payload);
+    }
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn without_its_lease_it_serves_nothing() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = Drive::start(dir.path(), &manager).await;
+    drive.prepare().await;
+    let payload = bytes(1, 100);
+    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+    manager.state().answers = false;
+    drive.advance_ms(5999);
+    assert!(session.call(&grant, &write(0, 0, &payload, 1), &[&payload]).await.is_ok());
+    drive.advance_ms(1);
+    assert_eq!(reason(session.call(&grant, &read(0, 0, 10), &[]).await), Reason::NotServing);
+    assert_eq!(
+        reason(session.call(&grant, &write(0, 0, &payload, 2), &[&payload]).await),
+        Reason::NotServing
+    );
+    manager.state().answers = true;
+    drive.until_serving().await;
+    assert_eq!(drive.read(0, 0, 100).await.0.version, stamp(1));
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn a_replaced_drive_serves_no_more() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    manager.state().lease_ms = 400;
+    let drive = Drive::start(dir.path(), &manager).await;
+    manager.state().replaced = true;
+    drive.until_refused(Reason::NotServing).await;
+    manager.state().replaced = false;
+    // It hears that no more: for good is for good, until it is started again and told anew.
+    let beats = || manager.state().last.take().is_some();
+    assert!(beats());
+    within(async {
+        while !beats() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    drive.until_refused(Reason::NotServing).await;
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn after_it_was_out_an_object_is_served_once_it_was_fenced() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = Drive::start(dir.path(), &manager).await;
+    drive.prepare().await;
+    drive.write(0, &bytes(1, 100), 1).await;
+    drive.stop().await;
+    manager.state().epoch = 4;
+    let drive = Drive::start(dir.path(), &manager).await;
+    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+    assert_eq!(reason(session.call(&grant, &read(0, 0, 10), &[]).await), Reason::StaleGeneration);
+    let next = drive.grant(Capability { g: Generation(3), ..object_level() });
+    session.call(&next, &Fence { at: AT, term: 1, units_from: 0 }.into(), &[]).await.unwrap();
+    assert!(session.call(&next, &read(0, 0, 10), &[]).await.is_ok());
+    drive.stop().await;
+    // The next start is told nothing new, and still knows: only the fence, repeated, opens the object.
+    let drive = Drive::start(dir.path(), &manager).await;
+    let (mut session, next) =
+        (drive.session().await, drive.grant(Capability { g: Generation(3), ..object_level() }));
+    assert_eq!(reason(session.call(&next, &read(0, 0, 10), &[]).await), Reason::StaleGeneration);
+    session.call(&next, &Fence { at: AT, term: 1, units_from: 0 }.into(), &[]).await.unwrap();
+    assert!(session.call(&next, &read(0, 0, 10), &[]).await.is_ok());
+    assert_eq!(manager.state().last.as_ref().map(|last| last.epoch), Some(4));
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn a_join_that_broke_off_is_taken_up_again() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    manager.state().breaks_at_join = true;
+    // The manager has stored the drive, but the drive does not hear of it; its next try finds out.
+    let drive = Drive::start(dir.path(), &manager).await;
+    assert_eq!(manager.state().joins, 1);
+    let id = drive.id;
+    drive.stop().await;
+    // Cut off before the manager heard of it: the next start joins, as the same drive.
+    let other = tempfile::tempdir().unwrap();
+    let (mut settings, clock) = settings();
+    settings.join_wait = Duration::ZERO;
+    let mut cut = config(other.path(), &manager, settings);
+    cut.manager = Some("127.0.0.1:1".to_owned());
+    let error = fails(cut.clone()).await;
+    assert!(matches!(error, DriveError::Join(TransportError::Refused { .. })), "{error}");
+    manager.state().breaks_at_join = false;
+    cut.manager = Some(manager.address.clone());
+    let drive = Drive::start_with(cut, clock, &manager).await;
+    assert_eq!(manager.state().joins, 2);
+    assert_ne!(drive.id, id);
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn a_manager_that_is_away_at_a_restart_is_waited_for() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    Drive::start(dir.path(), &manager).await.stop().await;
+    manager.state().answers = false;
+    let (settings, _clock) = settings();
+    let (ready, when_ready) = oneshot::channel();
+    let (shutdown, when_shut) = oneshot::channel::<()>();
+    let running = tokio::spawn(braid_drive::run(config(dir.path(), &manager, settings), ready, async {
+        let _ = when_shut.await;
+    }));
+    let ready = within(when_ready).await.unwrap();
+    let mut session =
+        DriveSession::connect(&ready.address.to_string(), ready.drive, support::CLUSTER, &Limits::default())
+            .await
+            .unwrap();
+    let master = manager.master(ready.drive).unwrap();
+    let mut capability = drive_level();
+    capability.drive = ready.drive;
+    let key = master.drive_key(ready.drive).partition_key(capability.partition).working_key(1);
+    let grant = braid_wire::control::Grant { private: key.private_part(&capability), capability };
+    let stat = braid_wire::data::Stat {}.into();
+    assert_eq!(reason(session.call(&grant, &stat, &[]).await), Reason::NotServing);
+    manager.state().answers = true;
+    within(async {
+        while session.call(&grant, &stat, &[]).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    drop(shutdown);
+    within(running).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_cannot_start_says_why() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let configure = |dir: &std::path::Path| config(dir, &manager, settings().0);
+    let drive = Drive::start(dir.path(), &manager).await;
+    let other = tempfile::tempdir().unwrap();
+
+    let error = fails(configure(dir.path())).await;
+    assert!(matches!(&error, DriveError::InUse(path) if path == dir.path()), "{error}");
+    let mut taken = configure(other.path());
+    taken.listen = drive.address.to_string();
+    let error = fails(taken).await;
+    assert!(matches!(&error, DriveError::Transport(TransportError::InUse { .. })), "{error}");
+    assert!(error.to_string().contains(&drive.address.to_string()), "{error}");
+    drive.stop().await;
+
+    let mut tokenless = configure(tempfile::tempdir().unwrap().path());
+    tokenless.token = None;
+    let error = fails(tokenless).await;
+    assert!(matches!(error, DriveError::NoToken(_)), "{error}");
+    let mut client = configure(other.path());
+    client.token = Some(Token { standing: Standing::Client, ..manager.join_token() });
+    assert!(matches!(fails(client).await, DriveError::NotAJoinToken));
+    let empty = tempfile::tempdir().unwrap();
+    let mut homeless = configure(empty.path());
+    homeless.manager = None;
+    assert!(matches!(fails(homeless).await, DriveError::NoManager));
+    let mut wrong = configure(empty.path());
+    wrong.token = Some(Token { secret: braid_wire::Key::new([1; 32]), ..manager.join_token() });
+    let error = fails(wrong).await;
+    assert!(
+        matches!(&error, DriveError::Join(TransportError::Refusal(no)) if no.reason == Reason::BadToken),
+        "{error}"
+    );
+    // The store is gone, the identity is not: it must not come back empty.
+    std::fs::remove_dir_all(dir.path().join("store")).unwrap();
+    let error = fails(configure(dir.path())).await;
+    assert!(matches!(error, DriveError::StoreGone(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_directory_of_another_cluster_is_told_with_both_names() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let other = Manager::start_for(ClusterId(0xbeef)).await;
+    Drive::start(dir.path(), &manager).await.stop().await;
+    let names = |error: &DriveError| {
+        let text = error.to_string();
+        [support::CLUSTER, ClusterId(0xbeef)].iter().all(|cluster| text.contains(&cluster.to_string()))
+    };
+    // By its token.
+    let error = fails(config(dir.path(), &other, settings().0)).await;
+    assert!(matches!(error, DriveError::OtherCluster { .. }) && names(&error), "{error}");
+    // By its manager.
+    let mut moved = config(dir.path(), &other, settings().0);
+    moved.token = None;
+    let error = fails(moved).await;
+    assert!(matches!(error, DriveError::OtherCluster { .. }) && names(&error), "{error}");
+    // By its store: another drive's, of another cluster.
+    let foreign = tempfile::tempdir().unwrap();
+    Drive::start(foreign.path(), &other).await.stop().await;
+    std::fs::remove_dir_all(dir.path().join("store")).unwrap();
+    std::fs::rename(foreign.path().join("store"), dir.path().join("store")).unwrap();
+    let error = fails(config(dir.path(), &manager, settings().0)).await;
+    assert!(matches!(error, DriveError::OtherCluster { .. }) && names(&error), "{error}");
+}
+
+#[tokio::test]
+async fn a_process_may_run_several() {
+    let manager = Manager::start().await;
+    let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let (mut configs, mut readies) = (Vec::new(), Vec::new());
+    for dir in &dirs {
+        let (ready, when_ready) = oneshot::channel();
+        configs.push((config(dir.path(), &manager, settings().0), ready));
+        readies.push(when_ready);
+    }
+    let (shutdown, when_shut) = oneshot::channel::<()>();
+    let running = tokio::spawn(run_all(configs, async {
+        let _ = when_shut.await;
+    }));
+    let mut ids = Vec::new();
+    for ready in readies {
+        ids.push(within(ready).await.unwrap().drive);
+    }
+    ids.dedup();
+    assert_eq!(ids.len(), 3);
+    drop(shutdown);
+    within(running).await.unwrap().unwrap();
+}

@@ -1,0 +1,280 @@
+//! Peers that are slow, mute or wrong harm nobody but themselves.
+
+mod support;
+
+use std::time::Duration;
+
+use braid_drive::Settings;
+use braid_transport::{DriveSession, Limits, Receiver, Sender, Stream, TransportError, challenge};
+use braid_wire::control::Grant;
+use braid_wire::data::{DriveReply, DriveRequest, Hello};
+use braid_wire::frame::HEADER_BYTES;
+use braid_wire::{FrameHeader, Reason, Wire, seal};
+use support::manager::Manager;
+use support::requests::*;
+use support::{CLUSTER, Drive, config, settings, within};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A drive whose bounds a test can reach.
+async fn drive(dir: &std::path::Path, manager: &Manager, change: impl FnOnce(&mut Settings)) -> Drive {
+    let (mut settings, clock) = settings();
+    change(&mut settings);
+    let drive = Drive::start_with(config(dir, manager, settings), clock, manager).await;
+    drive.prepare().await;
+    drive
+}
+
+fn stall(milliseconds: u64) -> Limits {
+    Limits { stall: Duration::from_millis(milliseconds), ..Limits::default() }
+}
+
+/// Another peer is served all along.
+async fn serves(session: &mut DriveSession, grant: &Grant, n: u64) {
+    let payload = bytes(u8::try_from(n % 200).unwrap(), UNIT);
+    let written = within(session.call(grant, &write(n, 0, &payload, n), &[&payload])).await.unwrap().0;
+    assert!(matches!(written, DriveReply::Written(_)), "{written:?}");
+    assert_eq!(within(session.call(grant, &read(n, 0, UNIT), &[])).await.unwrap().1, payload);
+}
+
+async fn halves(drive: &Drive) -> (Sender, Receiver, seal::Asker) {
+    let stream = Stream::connect(&drive.address.to_string(), &Limits::default()).await.unwrap();
+    let (sender, mut receiver) = stream.into_halves();
+    let (_, body) = receiver.frame().await.unwrap().unwrap();
+    (sender, receiver, seal::Asker::new(&Hello::from_bytes(&body).unwrap(), challenge()))
+}
+
+/// Reads until the drive ends the connection.
+async fn until_closed(mut stream: TcpStream) {
+    let mut scrap = vec![0; 4096];
+    let ended = async { while stream.read(&mut scrap).await.is_ok_and(|read| read > 0) {} };
+    within(ended).await;
+}
+
+#[tokio::test]
+async fn a_peer_that_takes_no_replies_holds_up_nobody_and_loses_its_connection() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let small = |settings: &mut Settings| {
+        settings.payload_bytes_max = 16 << 20;
+        settings.requests_max = 1000;
+        settings.limits = stall(1500);
+    };
+    let drive = drive(dir.path(), &manager, small).await;
+    let grant = drive.grant(object_level());
+    drive.write(0, &bytes(1, UNIT), 1).await;
+    let (mut sender, mut receiver, mut asker) = halves(&drive).await;
+    // Far more bytes than sockets and the peer's share of the payload bound hold, and none is taken, until the drive ends it.
+    let flood = async {
+        for request in 1.. {
+            let mut body = Vec::new();
+            asker.seal(&grant, request, &read(0, 0, UNIT), 0, &mut body);
+            if let Err(error) = sender.send(0x0102, request, &body, &[]).await {
+                return error;
+            }
+        }
+        unreachable!("it sends until it fails")
+    };
+    let others = async {
+        let mut session = drive.session().await;
+        for n in 2..40 {
+            serves(&mut session, &grant, n).await;
+        }
+    };
+    let (ended, ()) = tokio::join!(within(flood), others);
+    assert!(matches!(ended, TransportError::Closed { .. }), "{ended}");
+    // What is left in the socket comes, then the end.
+    let drained = async { while let Ok(Some(_)) = receiver.frame().await {} };
+    within(drained).await;
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_sends_half_a_payload_holds_up_nobody_and_loses_its_connection() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let small = |settings: &mut Settings| {
+        settings.payload_bytes_max = 1 << 20;
+        settings.limits = stall(500);
+    };
+    let drive = drive(dir.path(), &manager, small).await;
+    let grant = drive.grant(object_level());
+    let payload = bytes(1, UNIT);
+    let mut stuck = Vec::new();
+    for _ in 0..4 {
+        let mut stream = TcpStream::connect(drive.address).await.unwrap();
+        let mut hello = vec![0; HEADER_BYTES + Hello::BYTES_MIN];
+        stream.read_exact(&mut hello).await.unwrap();
+        let hello = Hello::from_bytes(&hello[HEADER_BYTES..]).unwrap();
+        let mut body = Vec::new();
+        seal::Asker::new(&hello, challenge()).seal(&grant, 1, &write(1, 0, &payload, 1), UNIT, &mut body);
+        stream.write_all(&FrameHeader::new(0x0103, 1, &body, UNIT).emit()).await.unwrap();
+        stream.write_all(&body).await.unwrap();
+        stream.write_all(&payload[..payload.len() / 2]).await.unwrap();
+        stuck.push(stream);
+    }
+    let mut session = drive.session().await;
+    for n in 2..40 {
+        serves(&mut session, &grant, n).await;
+    }
+    for stream in stuck {
+        until_closed(stream).await;
+    }
+    // All that they held is free again: a write that needs the whole of one connection's share goes through.
+    serves(&mut session, &grant, 50).await;
+    let DriveReply::Read(untouched) = session.call(&grant, &read(1, 0, UNIT), &[]).await.unwrap().0 else {
+        panic!()
+    };
+    assert!(untouched.version.is_zero());
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn mute_peers_are_given_up_and_others_served() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let brief = |settings: &mut Settings| settings.limits.reply = Duration::from_millis(300);
+    let drive = drive(dir.path(), &manager, brief).await;
+    let mut mute = Vec::new();
+    for _ in 0..50 {
+        mute.push(TcpStream::connect(drive.address).await.unwrap());
+    }
+    let mut session = drive.session().await;
+    serves(&mut session, &drive.grant(object_level()), 1).await;
+    for stream in mute {
+        until_closed(stream).await;
+    }
+    // One that has shown a capability may be quiet for longer.
+    serves(&mut session, &drive.grant(object_level()), 2).await;
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn garbage_truncated_and_oversized_frames_end_their_connection_only() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = drive(dir.path(), &manager, |settings| settings.limits = stall(300)).await;
+    let mut session = drive.session().await;
+    let grant = drive.grant(object_level());
+    let good = FrameHeader::new(0x0102, 1, b"body", 0).emit();
+    let oversized = |at: usize| {
+        let mut header = good;
+        header[at..at + 4].fill(0xff);
+        let crc = braid_wire::checksum::crc32c(&header[..28]);
+        header[28..].copy_from_slice(&crc.to_le_bytes());
+        header.to_vec()
+    };
+    let cases: Vec<Vec<u8>> = vec![
+        b"GET / HTTP/1.1\r\nHost: drive\r\n\r\n\r\n\r\n".to_vec(),
+        vec![0xff; 4096],
+        good[..20].to_vec(),
+        good.to_vec(),
+        [&good[..], b"boda"].concat(),
+        oversized(16),
+        oversized(20),
+    ];
+    for (n, bytes) in (1..).zip(cases) {
+        let mut stream = TcpStream::connect(drive.address).await.unwrap();
+        stream.write_all(&bytes).await.unwrap();
+        until_closed(stream).await;
+        serves(&mut session, &grant, n).await;
+    }
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_that_is_none_is_refused_and_its_payload_passed_over() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = drive(dir.path(), &manager, |_| ()).await;
+    let (mut sender, mut receiver, mut asker) = halves(&drive).await;
+    let grant = drive.grant(object_level());
+    sender.send(0x0103, 1, b"nonsense", &[&vec![7; 1 << 20]]).await.unwrap();
+    let (_, body) = receiver.frame().await.unwrap().unwrap();
+    assert!(matches!(refusal(&body), Reason::Malformed));
+    // A kind of another protocol, under a good seal of another request.
+    let mut body = Vec::new();
+    asker.seal(&grant, 2, &read(0, 0, 10), 0, &mut body);
+    sender.send(0x7777, 2, &body, &[]).await.unwrap();
+    let (_, reply) = receiver.frame().await.unwrap().unwrap();
+    assert!(matches!(refusal(&reply), Reason::Forged));
+    sender.send(0x0102, 2, &body, &[]).await.unwrap();
+    let (header, _) = receiver.frame().await.unwrap().unwrap();
+    assert_eq!(header.kind, 0x8102);
+    drive.stop().await;
+}
+
+fn refusal(body: &[u8]) -> Reason {
+    let mut arguments = body;
+    braid_wire::data::ReplyHead::take(&mut arguments).unwrap();
+    match DriveReply::from_body(0x81ff, arguments).unwrap() {
+        DriveReply::Refused(refusal) => refusal.reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn connections_beyond_the_bound_are_told_so() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = drive(dir.path(), &manager, |settings| settings.connections_max = 2).await;
+    let wait = async {
+        loop {
+            // The sessions that prepared the object may still be closing.
+            let (first, second) = (drive.session_now().await, drive.session_now().await);
+            if let (Ok(first), Ok(second)) = (first, second) {
+                return (first, second);
+            }
+        }
+    };
+    let (mut first, _second) = within(wait).await;
+    match drive.session_now().await {
+        Err(TransportError::Refusal(refusal)) => assert_eq!(refusal.reason, Reason::Busy),
+        other => panic!("{other:?}"),
+    }
+    serves(&mut first, &drive.grant(object_level()), 1).await;
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn many_clients_at_once() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = std::sync::Arc::new(drive(dir.path(), &manager, |_| ()).await);
+    let mut clients = tokio::task::JoinSet::new();
+    for client in 0..32u64 {
+        let drive = std::sync::Arc::clone(&drive);
+        clients.spawn(async move {
+            let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+            for round in 0..10 {
+                serves(&mut session, &grant, 1 + client * 10 + round).await;
+            }
+        });
+    }
+    while let Some(client) = clients.join_next().await {
+        client.unwrap();
+    }
+    std::sync::Arc::into_inner(drive).unwrap().stop().await;
+}
+
+trait Now {
+    async fn session_now(&self) -> Result<DriveSession, TransportError>;
+}
+
+impl Now for Drive {
+    async fn session_now(&self) -> Result<DriveSession, TransportError> {
+        DriveSession::connect(&self.address.to_string(), self.id, CLUSTER, &Limits::default()).await
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_idle_and_stuck_connections() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let brief = |settings: &mut Settings| settings.shutdown_wait = Duration::from_millis(300);
+    let drive = drive(dir.path(), &manager, brief).await;
+    drive.write(0, &bytes(1, UNIT), 1).await;
+    let grant = drive.grant(object_level());
+    let mut idle = drive.session().await;
+    let (mut sender, _receiver, mut asker) = halves(&drive).await;
+    for request in 1..=200 {
+        let mut body = Vec::new();
+        asker.seal(&grant, request, &read(0, 0, UNIT), 0, &mut body);
+        sender.send(0x0102, request, &body, &[]).await.unwrap();
+    }
+    drive.stop().await;
+    let request: DriveRequest = read(0, 0, 10);
+    assert!(idle.call(&grant, &request, &[]).await.is_err());
+}

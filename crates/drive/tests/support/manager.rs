@@ -1,0 +1,152 @@
+//! As much of a manager as a drive needs: tokens, joins, heartbeats. A test sets what it answers.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use braid_layout::{ClusterId, DriveId};
+use braid_transport::{ControlPeer, Limits, Listener, Stream, challenge};
+use braid_wire::control::{
+    Authenticate, ControlHead, ControlReply, ControlRequest, Heartbeat, HeartbeatReply, JoinDriveReply,
+};
+use braid_wire::data::{Hello, PeerRole};
+use braid_wire::token::{Standing, Token};
+use braid_wire::{Key, Reason, Refusal};
+
+use super::CLUSTER;
+
+pub struct Manager {
+    pub address: String,
+    state: Arc<Mutex<State>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// What the manager says.
+pub struct State {
+    pub cluster: ClusterId,
+    pub term: u64,
+    pub now_ms: u64,
+    pub lease_ms: u32,
+    pub replaced: bool,
+    pub epoch: u64,
+    /// Heartbeats are answered.
+    pub answers: bool,
+    /// The connection breaks once a join was stored and before it is answered.
+    pub breaks_at_join: bool,
+    pub joins: u32,
+    pub masters: BTreeMap<DriveId, Key>,
+    pub last: Option<Heartbeat>,
+}
+
+impl Manager {
+    pub async fn start() -> Manager {
+        Manager::start_for(CLUSTER).await
+    }
+
+    pub async fn start_for(cluster: ClusterId) -> Manager {
+        let listener = Listener::bind_with("127.0.0.1:0", Limits::default(), 64).await.unwrap();
+        let address = listener.local_address().to_string();
+        let state = Arc::new(Mutex::new(State {
+            cluster,
+            term: 1,
+            now_ms: 5_000_000,
+            lease_ms: 6000,
+            replaced: false,
+            epoch: 0,
+            answers: true,
+            breaks_at_join: false,
+            joins: 0,
+            masters: BTreeMap::new(),
+            last: None,
+        }));
+        let shared = Arc::clone(&state);
+        let task = tokio::spawn(async move {
+            let mut peers = tokio::task::JoinSet::new();
+            while let Ok(stream) = listener.accept().await {
+                peers.spawn(serve(stream, Arc::clone(&shared)));
+            }
+        });
+        Manager { address, state, task }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub fn master(&self, drive: DriveId) -> Option<Key> {
+        self.state().masters.get(&drive).cloned()
+    }
+
+    pub fn join_token(&self) -> Token {
+        Token { standing: Standing::Join, cluster: self.state().cluster, secret: join_secret() }
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn join_secret() -> Key {
+    Key::new([0x70; 32])
+}
+
+fn head(state: &Arc<Mutex<State>>) -> ControlHead {
+    let state = state.lock().unwrap();
+    ControlHead { term: state.term, now_ms: state.now_ms }
+}
+
+fn secret_of(state: &Arc<Mutex<State>>, asker: &Authenticate) -> Result<Key, Refusal> {
+    match asker.standing {
+        Standing::Join => Ok(join_secret()),
+        Standing::Drive => {
+            let state = state.lock().unwrap();
+            let unknown = || Refusal::new(Reason::NoDrive, "this drive never joined");
+            state.masters.get(&asker.drive).map(Token::drive_secret).ok_or_else(unknown)
+        }
+        Standing::Client => Err(Refusal::new(Reason::NotAllowed, "only drives here")),
+    }
+}
+
+async fn serve(stream: Stream, state: Arc<Mutex<State>>) {
+    let hello = Hello {
+        role: PeerRole::Manager,
+        version_min: 1,
+        version_max: 1,
+        cluster: state.lock().unwrap().cluster,
+        drive: DriveId(0),
+        features: 0,
+        challenge: challenge(),
+    };
+    let secret_of = |asker: &Authenticate| secret_of(&state, asker);
+    let Ok(mut peer) = ControlPeer::accept(stream, &hello, || head(&state), secret_of).await else { return };
+    while let Ok(Some((request, asked))) = peer.next().await {
+        let reply = match asked {
+            Ok(ControlRequest::JoinDrive(join)) => {
+                let master = Token::master_key(&peer.secret, &peer.binding, &peer.nonce, peer.drive);
+                let mut state = state.lock().unwrap();
+                state.masters.insert(peer.drive, master);
+                state.joins += 1;
+                if state.breaks_at_join {
+                    return;
+                }
+                ControlReply::Joined(JoinDriveReply { name: join.name })
+            }
+            Ok(ControlRequest::Heartbeat(heartbeat)) => {
+                let mut state = state.lock().unwrap();
+                state.last = Some(heartbeat);
+                if !state.answers {
+                    return;
+                }
+                let (lease_ms, replaced, epoch) = (state.lease_ms, state.replaced, state.epoch);
+                ControlReply::Heartbeat(HeartbeatReply { lease_ms, replaced, epoch })
+            }
+            Ok(other) => ControlReply::Refused(Refusal::new(Reason::Unsupported, other.name())),
+            Err(refusal) => ControlReply::Refused(refusal),
+        };
+        let head = head(&state);
+        if peer.reply(request, &head, &reply).await.is_err() {
+            return;
+        }
+    }
+}

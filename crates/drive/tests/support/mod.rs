@@ -1,0 +1,163 @@
+//! A real drive on loopback, a little manager in this process that answers its heartbeats, and grants to ask it with.
+#![allow(dead_code, unreachable_pub, reason = "every test file uses a part of it")]
+
+pub mod manager;
+pub mod requests;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use braid_drive::{Clock, Config, DriveError, Ready, Settings};
+use braid_layout::{ClusterId, DriveId};
+use braid_transport::{DriveSession, Limits, TransportError};
+use braid_wire::control::Grant;
+use braid_wire::data::{DriveReply, DriveRequest, Stat};
+use braid_wire::{Key, Reason};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use manager::Manager;
+
+pub const CLUSTER: ClusterId = ClusterId(0xc1);
+/// What the manual clock shows at first.
+pub const BOOT_MS: u64 = 1_000_000;
+/// The longest that a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A drive that runs.
+pub struct Drive {
+    pub address: SocketAddr,
+    pub id: DriveId,
+    pub name: String,
+    pub cluster: ClusterId,
+    pub master: Key,
+    pub clock: Arc<AtomicU64>,
+    shutdown: Option<oneshot::Sender<()>>,
+    running: JoinHandle<Result<(), DriveError>>,
+}
+
+/// Settings for a test: a clock that stands still, no syncs, small segments.
+pub fn settings() -> (Settings, Arc<AtomicU64>) {
+    let clock = Arc::new(AtomicU64::new(BOOT_MS));
+    let settings = Settings {
+        sync: false,
+        segment_bytes: Some(1 << 20),
+        clock: Clock::Manual(Arc::clone(&clock)),
+        join_wait: Duration::from_secs(2),
+        ..Settings::default()
+    };
+    (settings, clock)
+}
+
+pub fn config(dir: &Path, manager: &Manager, settings: Settings) -> Config {
+    let mut config = Config::new(dir, "127.0.0.1:0");
+    config.manager = Some(manager.address.clone());
+    config.token = Some(manager.join_token());
+    config.settings = settings;
+    config
+}
+
+impl Drive {
+    /// Starts a drive in `dir` with test settings, and waits until it serves.
+    pub async fn start(dir: &Path, manager: &Manager) -> Drive {
+        let (settings, clock) = settings();
+        Drive::start_with(config(dir, manager, settings), clock, manager).await
+    }
+
+    pub async fn start_with(config: Config, clock: Arc<AtomicU64>, manager: &Manager) -> Drive {
+        let (ready, when_ready) = oneshot::channel();
+        let (shutdown, when_shut) = oneshot::channel::<()>();
+        let running = tokio::spawn(braid_drive::run(config, ready, async {
+            let _ = when_shut.await;
+        }));
+        let Ok(Ready { drive, name, address }) = within(when_ready).await else {
+            panic!("the drive did not start: {:?}", running.await);
+        };
+        let cluster = manager.state().cluster;
+        let master = manager.master(drive).expect("the drive has joined");
+        let drive =
+            Drive { address, id: drive, name, cluster, master, clock, shutdown: Some(shutdown), running };
+        drive.until_serving().await;
+        drive
+    }
+
+    pub async fn session(&self) -> DriveSession {
+        DriveSession::connect(&self.address.to_string(), self.id, self.cluster, &Limits::default())
+            .await
+            .unwrap()
+    }
+
+    /// Waits until a request is served.
+    pub async fn until_serving(&self) {
+        self.until(|reply| reply.is_ok()).await;
+    }
+
+    /// Waits until requests are refused for `reason`.
+    pub async fn until_refused(&self, reason: Reason) {
+        self.until(
+            |reply| matches!(reply, Err(TransportError::Refusal(refusal)) if refusal.reason == reason),
+        )
+        .await;
+    }
+
+    async fn until(&self, wanted: impl Fn(&Result<(DriveReply, Vec<u8>), TransportError>) -> bool) {
+        let mut session = self.session().await;
+        let grant = self.grant(requests::drive_level());
+        let asking = async {
+            while !wanted(&session.call(&grant, &DriveRequest::Stat(Stat {}), &[]).await) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within(asking).await;
+    }
+
+    /// Turns the manual clock forward.
+    pub fn advance_ms(&self, milliseconds: u64) {
+        self.clock.fetch_add(milliseconds, Ordering::SeqCst);
+    }
+
+    /// A grant of these public parts for this drive, as the manager would make it.
+    pub fn grant(&self, mut capability: braid_wire::Capability) -> Grant {
+        capability.drive = self.id;
+        self.grant_as_is(capability)
+    }
+
+    pub fn grant_as_is(&self, capability: braid_wire::Capability) -> Grant {
+        let drive_key = self.master.drive_key(capability.drive);
+        let key = drive_key.partition_key(capability.partition).working_key(capability.key_epoch);
+        Grant { private: key.private_part(&capability), capability }
+    }
+
+    /// Ends the drive in order.
+    pub async fn stop(mut self) {
+        drop(self.shutdown.take());
+        within(&mut self.running).await.unwrap().unwrap();
+    }
+
+    /// Waits for a drive that ends by itself.
+    pub async fn ended(mut self) -> Result<(), DriveError> {
+        let _held = self.shutdown.take();
+        within(&mut self.running).await.unwrap()
+    }
+}
+
+/// Runs a drive that is not expected to start.
+pub async fn fails(config: Config) -> DriveError {
+    let (ready, _) = oneshot::channel();
+    within(braid_drive::run(config, ready, std::future::pending())).await.unwrap_err()
+}
+
+pub async fn within<F: Future>(what: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, what).await.expect("it comes in time")
+}
+
+/// The reason of a refusal.
+pub fn reason(result: Result<(DriveReply, Vec<u8>), TransportError>) -> Reason {
+    match result {
+        Err(TransportError::Refusal(refusal)) => refusal.reason,
+        other => panic!("not refused: {other:?}"),
+    }
+}
