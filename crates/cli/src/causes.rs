@@ -56,6 +56,8 @@ impl From<DriveError> for Cause {
 impl From<ManagerError> for Cause {
     fn from(error: ManagerError) -> Cause {
         let exit = match &error {
+            ManagerError::InUse(_) => Exit::Busy,
+            ManagerError::Listen(source) => server_exit(source),
             _ => Exit::Failed,
         };
         Cause::new(exit, error.to_string(), "")

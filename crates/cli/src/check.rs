@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use braid_client::{Client, Name};
+use braid_client::{Client, Fault, Finding, Name};
+use braid_layout::Role;
 use braid_wire::control::EntryKind;
 use serde::Serialize;
 
@@ -18,9 +19,32 @@ use crate::report::Report;
 #[derive(Debug, Serialize)]
 struct Checked {
     name: String,
-    units: u64,
+    /// No unit is wrong. Those that could not be read are in `unchecked`.
     ok: bool,
-    mismatches: Vec<String>,
+    stripes: u64,
+    units: u64,
+    bytes: u64,
+    mismatches: Vec<Mismatch>,
+    /// Mismatches beyond those listed.
+    mismatches_more: u64,
+    unchecked: Vec<Unchecked>,
+}
+
+#[derive(Debug, Serialize)]
+struct Mismatch {
+    segment: usize,
+    stripe: u64,
+    column: usize,
+    drive: String,
+    what: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Unchecked {
+    segment: usize,
+    column: usize,
+    drive: String,
+    why: String,
 }
 
 /// Runs the command.
@@ -28,24 +52,26 @@ pub(crate) async fn run(check: args::Check, cluster: Option<&Path>, report: Repo
     let names = check.names.iter().map(|name| remote(name)).collect::<Result<Vec<Name>, _>>()?;
     let client = connect::cluster(cluster).await?;
     let progress = Progress::begin(None, !report.json);
-    let (mut files, mut wrong) = (0_u64, 0_u64);
+    let (mut files, mut wrong, mut incomplete) = (0_u64, 0_u64, 0_u64);
     for name in names {
         for file in files_of(&client, name, check.all).await? {
             let found = check_one(&client, &file, &progress).await?;
             files += 1;
             wrong += u64::from(!found.ok);
+            incomplete += u64::from(!found.unchecked.is_empty());
             report.line(&found, show)?;
         }
     }
     progress.end();
-    if wrong == 0 {
-        Ok(())
-    } else {
-        Err(Failure::new(
-            Exit::Mismatch,
+    match (wrong, incomplete) {
+        (0, 0) => Ok(()),
+        (0, _) => Err(Failure::new(
+            Exit::DrivesAway,
             "check",
-            format!("{wrong} of {files} files do not match their parity"),
-        ))
+            format!("{incomplete} of {files} files have columns that could not be read"),
+        )
+        .remedy("start or rebuild their drives and check again")),
+        _ => Err(Failure::new(Exit::Mismatch, "check", format!("{wrong} of {files} files do not match"))),
     }
 }
 
@@ -78,16 +104,61 @@ async fn files_of(client: &Client, name: Name, all: bool) -> Result<Vec<Name>, F
 
 async fn check_one(client: &Client, name: &Name, progress: &Progress) -> Result<Checked, Failure> {
     progress.name(show_remote(name));
-    let report = client.check(name, |at| progress.reached(at.bytes, at.bytes_total)).await?;
-    let mismatches: Vec<String> = report.mismatches.iter().map(ToString::to_string).collect();
-    Ok(Checked { name: show_remote(name), units: report.units, ok: mismatches.is_empty(), mismatches })
+    let report = client.check(name, |at| progress.reached(at.bytes)).await?;
+    let mismatches = report.findings.iter().map(|finding| Mismatch {
+        segment: finding.segment,
+        stripe: finding.stripe,
+        column: finding.column.index(),
+        drive: finding.drive.clone(),
+        what: show_fault(finding),
+    });
+    let unchecked = report.unchecked.iter().map(|column| Unchecked {
+        segment: column.segment,
+        column: column.column.index(),
+        drive: column.drive.clone(),
+        why: column.why.clone(),
+    });
+    Ok(Checked {
+        name: show_remote(name),
+        ok: report.findings.is_empty() && report.more == 0,
+        stripes: report.stripes,
+        units: report.units,
+        bytes: report.bytes,
+        mismatches: mismatches.collect(),
+        mismatches_more: report.more,
+        unchecked: unchecked.collect(),
+    })
+}
+
+fn show_fault(finding: &Finding) -> String {
+    let unit = match finding.role {
+        Role::Data(index) => format!("data unit {index}"),
+        Role::Parity(index) => format!("parity unit {index}"),
+    };
+    match &finding.fault {
+        Fault::Damaged(why) => format!("{unit} is damaged: {why}"),
+        Fault::ParityMismatch { at } => {
+            format!("{unit} is not the parity of the data, from its byte {at} on")
+        }
+        Fault::VersionsDiffer => format!("{unit}: the columns name different versions of the data"),
+    }
 }
 
 fn show(found: &Checked) -> String {
-    let verdict = if found.ok { "ok" } else { "DOES NOT MATCH" };
-    let mut text = format!("{}: {} units, {verdict}", found.name, found.units);
-    for mismatch in &found.mismatches {
-        text.push_str(&format!("\n  {mismatch}"));
+    let verdict = match (found.ok, found.unchecked.is_empty()) {
+        (false, _) => "DOES NOT MATCH",
+        (true, true) => "ok",
+        (true, false) => "INCOMPLETE, what was read is ok",
+    };
+    let mut text = format!("{}: {} units in {} stripes, {verdict}", found.name, found.units, found.stripes);
+    for Mismatch { segment, stripe, column, drive, what } in &found.mismatches {
+        text.push_str(&format!("\n  segment {segment}, stripe {stripe}, column {column} on {drive}: {what}"));
+    }
+    if found.mismatches_more > 0 {
+        text.push_str(&format!("\n  and {} more", found.mismatches_more));
+    }
+    for Unchecked { segment, column, drive, why } in &found.unchecked {
+        text.push_str(&format!("\n  segment {segment}, column {column} on {drive} was not checked: {why}"));
     }
     text
 }

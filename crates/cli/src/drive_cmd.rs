@@ -1,8 +1,6 @@
-//! `braid drive add|ls|replace` and `braid rebuild`.
+//! `braid drive serve|add|ls|replace`, and `add`, which is for a cluster that `braid up` made.
 
 use std::path::Path;
-
-use serde::Serialize;
 
 use crate::args;
 use crate::bring_up::{ANY_PORT, all_joined};
@@ -10,21 +8,10 @@ use crate::cluster_dir::ClusterDir;
 use crate::connect;
 use crate::exit::{Exit, Failure};
 use crate::local::{DriveStart, MANAGER, Mode, Server};
-use crate::rate::{Progress, Rate};
+use crate::replace;
 use crate::report::Report;
 use crate::serve;
-use crate::size;
 use crate::status;
-
-/// A rebuild's result in `--json`.
-#[derive(Debug, Serialize)]
-struct Rebuilt {
-    drive: String,
-    files: u64,
-    bytes: u64,
-    seconds: f64,
-    bytes_per_second: f64,
-}
 
 /// Runs `braid drive ...`.
 pub(crate) async fn run(command: args::Drive, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
@@ -32,10 +19,7 @@ pub(crate) async fn run(command: args::Drive, cluster: Option<&Path>, report: Re
         args::Drive::Serve(serve) => serve::drive(*serve).await,
         args::Drive::Add { name } => add(name, cluster, report).await,
         args::Drive::Ls => status::drives(cluster, report).await,
-        args::Drive::Replace { old, new } => {
-            let components = connect::cluster(cluster).await?.replace_drive(&old, &new).await?;
-            report.say(format!("{new} takes the place of {old}: {components} components to rebuild with `braid rebuild {new}`"))
-        }
+        args::Drive::Replace { old, new } => replace::run(&old, &new, cluster, report).await,
     }
 }
 
@@ -77,36 +61,6 @@ fn next_name(names: &[String]) -> String {
     let last =
         names.iter().filter_map(|name| name.strip_prefix("drive-")?.parse::<u64>().ok()).max().unwrap_or(0);
     format!("drive-{}", last + 1)
-}
-
-/// Runs `braid rebuild`.
-pub(crate) async fn rebuild(
-    rebuild: args::Rebuild,
-    cluster: Option<&Path>,
-    report: Report,
-) -> Result<(), Failure> {
-    let client = connect::cluster(cluster).await?;
-    let progress = Progress::begin(None, !report.json);
-    progress.name(format!("rebuild {}", rebuild.drive));
-    let done = client.rebuild(&rebuild.drive, |at| progress.reached(at.bytes, at.bytes_total)).await?;
-    let rate = Rate { bytes: done.bytes, time: progress.end() };
-    let facts = Rebuilt {
-        drive: rebuild.drive,
-        files: done.files,
-        bytes: rate.bytes,
-        seconds: rate.time.as_secs_f64(),
-        bytes_per_second: rate.bytes_per_second(),
-    };
-    report.line(&facts, |facts| {
-        format!(
-            "{}: {} files, {} in {:.2} s, {}",
-            facts.drive,
-            facts.files,
-            size::show(facts.bytes),
-            facts.seconds,
-            rate.show()
-        )
-    })
 }
 
 #[cfg(test)]

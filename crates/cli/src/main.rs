@@ -20,6 +20,7 @@ mod namespace;
 mod plan_cmd;
 mod process;
 mod rate;
+mod replace;
 mod report;
 mod serve;
 mod size;
@@ -101,7 +102,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Plan(plan) => plan_cmd::run(plan, cluster, report).await,
         Command::Check(check) => check::run(check, cluster, report).await,
         Command::Drive(drive) => drive_cmd::run(drive, cluster, report).await,
-        Command::Rebuild(rebuild) => drive_cmd::rebuild(rebuild, cluster, report).await,
+        Command::Rebuild(rebuild) => replace::rebuild(rebuild, cluster, report).await,
         Command::Demo(demo) => demo::run(demo, report).await,
         Command::DemoPeer => demo::bound::peer(),
     }

@@ -83,8 +83,7 @@ impl Progress {
     }
 
     /// `bytes` have arrived in all.
-    pub(crate) fn reached(&self, bytes: u64, of: u64) {
-        self.bar.set_length(of);
+    pub(crate) fn reached(&self, bytes: u64) {
         self.bar.set_position(bytes);
     }
 

@@ -23,6 +23,7 @@ use crate::down::stop_all;
 use crate::exit::{Doing, Exit, Failure};
 use crate::local::{DriveStart, Mode, Server};
 use crate::rate::{self, Rate};
+use crate::replace::{all_rebuilt, replace};
 use crate::report::Report;
 use crate::size;
 
@@ -210,9 +211,16 @@ impl<'a> Demo<'a> {
         all_joined(&self.client, std::slice::from_ref(&new)).await?;
         self.steps.did(format!("{old} started again empty, as {new}"), began.elapsed(), true)?;
         let began = Instant::now();
-        self.client.replace_drive(old, &new).await?;
+        replace(&self.client, old, &new).await?;
+        self.steps.did(
+            format!("{new} takes the place of {old}, whose lease has lapsed"),
+            began.elapsed(),
+            true,
+        )?;
+        let began = Instant::now();
         let done = self.client.rebuild(&new, |_| {}).await?;
         let rate = Rate { bytes: done.bytes, time: began.elapsed() };
+        all_rebuilt(done, &new)?;
         self.steps.moved(format!("{new} rebuilt"), rate, self.rebuild_bound(), true)
     }
 
@@ -229,7 +237,7 @@ impl<'a> Demo<'a> {
         let began = Instant::now();
         let mut ok = true;
         for (name, _) in &self.stored {
-            ok &= self.client.check(name, |_| {}).await?.mismatches.is_empty();
+            ok &= self.client.check(name, |_| {}).await?.is_clean();
         }
         self.steps.did("every unit checked against its parity", began.elapsed(), ok)
     }

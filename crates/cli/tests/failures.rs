@@ -1,0 +1,184 @@
+//! Things that fail in the middle: drives, copies, the user's patience, space.
+
+mod support;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Stdio};
+
+use support::{Cluster, finish, noise, runs, said, signal, until};
+
+/// A copy from a pipe that stays open: it is in the middle for as long as the test likes.
+fn copy_from_pipe(cluster: &Cluster, target: &str, first: &[u8]) -> (Child, std::process::ChildStdin) {
+    let mut command = cluster.command(["cp", "-", target]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let mut stdin = child.stdin.take().expect("piped");
+    // The pipe holds less than this, so when it is written the copy has begun to take it.
+    stdin.write_all(first).expect("taken");
+    (child, stdin)
+}
+
+#[test]
+fn ctrl_c_in_the_middle_of_a_copy_leaves_nothing() {
+    let cluster = Cluster::up(5);
+    let old = cluster.make("old", 50_000, 1);
+    cluster.put(&old, "braid://main/there");
+    let half = noise(30 << 20, 2);
+    for (target, name) in [("braid://main/new", "new"), ("braid://main/there", "there")] {
+        let (child, stdin) = copy_from_pipe(&cluster, target, &half);
+        signal(child.id(), "INT");
+        let said = said(finish(child));
+        drop(stdin);
+        assert_eq!(said.code, 130, "{name}: {}", said.err);
+        assert_eq!(said.err, "braid: interrupted\n");
+    }
+    assert_eq!(cluster.line("ls braid://main").ok().text(), "there\n");
+    assert_eq!(cluster.cat("braid://main/there"), noise(50_000, 1));
+
+    // And for a local target.
+    let big = cluster.make("big", 64 << 20, 3);
+    cluster.put(&big, "braid://main/big");
+    let out = cluster.file("out");
+    fs::create_dir(&out).expect("made");
+    let mut command = cluster.command([OsStr::new("cp"), OsStr::new("braid://main/big"), out.as_os_str()]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    until("the copy has begun or is done", || fs::read_dir(&out).is_ok_and(|entries| entries.count() > 0));
+    signal(child.id(), "INT");
+    let said = said(finish(child));
+    let left: Vec<_> =
+        fs::read_dir(&out).expect("read").map(|entry| entry.expect("read").file_name()).collect();
+    match said.code {
+        130 => assert!(left.is_empty(), "{left:?}"),
+        0 => assert!(fs::read(out.join("big")).expect("read") == noise(64 << 20, 3)),
+        code => panic!("exit {code}: {}", said.err),
+    }
+}
+
+#[test]
+fn a_source_that_shrinks_is_refused_and_one_that_grows_is_copied_to_its_end() {
+    let cluster = Cluster::up(5);
+    // Far more than the copy's buffers, so that it cannot have read past the cut before it is made.
+    let path = cluster.file("shrinks");
+    let file = fs::File::create(&path).expect("made");
+    file.set_len(4 << 30).expect("sparse");
+    let mut command =
+        cluster.command([OsStr::new("cp"), path.as_os_str(), OsStr::new("braid://main/shrunk")]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    until("the copy reads it", || opened_by(child.id(), &path));
+    file.set_len(1000).expect("cut");
+    let said = said(finish(child));
+    said.failed(1, "shrank from 4294967296 to");
+    assert_eq!(cluster.line("ls braid://main").ok().text(), "");
+
+    let path = cluster.make("grows", 40 << 20, 4);
+    let mut command = cluster.command([OsStr::new("cp"), path.as_os_str(), OsStr::new("braid://main/grown")]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    until("the copy reads it or is done", || opened_by(child.id(), &path) || !runs(child.id()));
+    let file = fs::File::options().write(true).open(&path).expect("opened");
+    file.write_all_at(b"more", 40 << 20).expect("grown");
+    support::said(finish(child)).ok();
+    let stored = cluster.cat("braid://main/grown");
+    let whole = fs::read(&path).expect("read");
+    assert!(stored.len() >= 40 << 20 && whole.starts_with(&stored), "{} bytes", stored.len());
+}
+
+/// Whether a process has a file open.
+fn opened_by(pid: u32, path: &std::path::Path) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok);
+    descriptors.into_iter().any(|entry| fs::read_link(entry.path()).is_ok_and(|target| target == path))
+}
+
+#[test]
+fn a_drive_that_dies_in_the_middle_of_a_read_is_not_noticed() {
+    let cluster = Cluster::up(6);
+    let content = noise(100 << 20, 5);
+    let file = cluster.file("f");
+    fs::write(&file, &content).expect("written");
+    cluster.put(&file, "braid://main/f");
+    let victim = cluster.columns("braid://main/f").swap_remove(2);
+    let pid = cluster.drive_pid(&victim);
+    let mut child = cluster
+        .command(["cat", "braid://main/f"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut out = child.stdout.take().expect("piped");
+    // The copy is held up by the pipe: it has read a part, and not the rest.
+    let mut read = vec![0; 1 << 20];
+    out.read_exact(&mut read).expect("read");
+    signal(pid, "KILL");
+    until("the drive is dead", || !runs(pid));
+    out.read_to_end(&mut read).expect("read");
+    support::said(finish(child)).ok();
+    assert!(read == content);
+}
+
+#[test]
+fn writes_go_on_degraded_and_a_replaced_drive_is_rebuilt() {
+    let cluster = Cluster::up(6);
+    let first = noise(20 << 20, 6);
+    fs::write(cluster.file("f"), &first).expect("written");
+    cluster.put(&cluster.file("f"), "braid://main/f");
+    let victim = cluster.columns("braid://main/f").swap_remove(0);
+    // It dies while a copy is under way.
+    let second = noise(48 << 20, 7);
+    let (child, mut stdin) = copy_from_pipe(&cluster, "braid://main/g", &second[..24 << 20]);
+    cluster.kill_drive(&victim);
+    stdin.write_all(&second[24 << 20..]).expect("taken");
+    drop(stdin);
+    said(finish(child)).ok();
+    assert!(cluster.cat("braid://main/f") == first);
+    assert!(cluster.cat("braid://main/g") == second);
+
+    cluster.line("drive add --name fresh").ok();
+    cluster.line(&format!("drive replace {victim} fresh")).ok();
+    let rebuilt = cluster.line("rebuild fresh --json").ok().json();
+    assert!(rebuilt["files"].as_u64().is_some_and(|files| files >= 1), "{rebuilt}");
+    let checked = cluster.line("check --all braid://main").ok();
+    assert_eq!(checked.text().matches(" ok").count(), 2, "{}", checked.text());
+    let other =
+        cluster.columns("braid://main/f").into_iter().find(|drive| drive != "fresh").expect("another");
+    cluster.kill_drive(&other);
+    assert!(cluster.cat("braid://main/f") == first);
+    assert!(cluster.cat("braid://main/g") == second);
+}
+
+#[test]
+fn too_many_drives_away_are_named() {
+    let cluster = Cluster::up(5);
+    let file = cluster.make("f", 8 << 20, 8);
+    cluster.put(&file, "braid://main/f");
+    cluster.kill_drive("drive-2");
+    cluster.kill_drive("drive-4");
+    let read = cluster.line("cat braid://main/f");
+    read.failed(8, "drive-2");
+    assert!(read.err.contains("drive-4"), "{}", read.err);
+    let write = cluster.braid([OsStr::new("cp"), file.as_os_str(), OsStr::new("braid://main/g")]);
+    assert_eq!(write.code, 8, "{}", write.err);
+    assert_eq!(cluster.line("ls braid://main").ok().text(), "f\n");
+    cluster.start(&[]);
+    assert!(cluster.cat("braid://main/f") == noise(8 << 20, 8));
+}
+
+#[test]
+fn plans_are_printed_and_checks_find_damage() {
+    let cluster = Cluster::up(6);
+    let file = cluster.make("f", 9 << 20, 9);
+    cluster.put(&file, "braid://main/f");
+    let healthy = cluster.line("plan read braid://main/f 0..2M").ok();
+    let down = cluster.columns("braid://main/f").swap_remove(1);
+    let degraded = cluster.line(&format!("plan read braid://main/f 0..2M --down {down}")).ok();
+    assert!(healthy.text().lines().count() > 3 && healthy.text() != degraded.text(), "{}", healthy.text());
+    cluster.line("plan write braid://main/f 4K+128K").ok();
+    cluster.line("check braid://main/f").ok();
+    let checked = cluster.line("check --json braid://main/f").ok().json();
+    assert_eq!(
+        (checked["ok"].as_bool(), checked["mismatches"].as_array().map(Vec::len)),
+        (Some(true), Some(0))
+    );
+    assert!(checked["units"].as_u64().is_some_and(|units| units >= 20), "{checked}");
+}

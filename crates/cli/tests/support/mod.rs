@@ -1,0 +1,248 @@
+//! Real processes for the end-to-end tests: the built binary, a directory of their own, ports of the system's choice. A cluster
+//! is shut down when its test ends, however it ends.
+
+#![expect(dead_code, reason = "each test file uses its part")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// No command may take longer.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a command said.
+#[derive(Debug)]
+pub struct Said {
+    pub code: i32,
+    pub out: Vec<u8>,
+    pub err: String,
+}
+
+impl Said {
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.out).expect("UTF-8")
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.out)
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.out)))
+    }
+
+    /// It failed with this code and one line that holds `words`.
+    #[track_caller]
+    pub fn failed(&self, code: i32, words: &str) {
+        assert_eq!(self.code, code, "{}", self.err);
+        assert!(self.err.contains(words), "{words:?} is not in: {}", self.err);
+        assert!(self.err.starts_with("braid: "), "{}", self.err);
+        assert_eq!(self.err.lines().count(), 1, "not one line: {}", self.err);
+    }
+
+    #[track_caller]
+    pub fn ok(self) -> Said {
+        assert_eq!(self.code, 0, "{}", self.err);
+        self
+    }
+}
+
+/// The binary with nothing of the tester's own environment.
+pub fn braid() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
+    command.env_remove("BRAID_CLUSTER").env_remove("BRAID_JOIN_TOKEN").stdin(Stdio::null());
+    command
+}
+
+/// Runs a command to its end, within the bound.
+pub fn run(mut command: Command) -> Said {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    said(finish(child))
+}
+
+/// Waits for a child, and kills it if it takes too long.
+#[track_caller]
+pub fn finish(child: Child) -> Output {
+    let pid = child.id();
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(child.wait_with_output()));
+    match is_done.recv_timeout(PATIENCE) {
+        Ok(output) => output.expect("waited for"),
+        Err(_) => {
+            signal(pid, "KILL");
+            panic!("a command took more than {} s", PATIENCE.as_secs());
+        }
+    }
+}
+
+pub fn said(output: Output) -> Said {
+    let code = output.status.code().unwrap_or(-1);
+    Said { code, out: output.stdout, err: String::from_utf8_lossy(&output.stderr).into_owned() }
+}
+
+/// Sends a signal by name.
+pub fn signal(pid: u32, name: &str) {
+    let status =
+        Command::new("kill").args([format!("-{name}"), pid.to_string()]).stderr(Stdio::null()).status();
+    let _ = status.expect("kill runs");
+}
+
+/// Whether a process is there and is no zombie.
+pub fn runs(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with('Z')))
+}
+
+/// Waits until `condition` holds.
+#[track_caller]
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < end, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A cluster in a temporary directory.
+pub struct Cluster {
+    temporary: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// A directory, and no cluster in it yet.
+    pub fn nowhere() -> Cluster {
+        Cluster {
+            temporary: tempfile::Builder::new()
+                .prefix("braid-test-")
+                .tempdir()
+                .expect("a temporary directory"),
+        }
+    }
+
+    /// With this many drives, running.
+    pub fn up(drives: u32) -> Cluster {
+        let cluster = Cluster::nowhere();
+        cluster.start(&["--drives", &drives.to_string()]);
+        cluster
+    }
+
+    /// `braid up --detach` with more arguments.
+    pub fn start(&self, more: &[&str]) {
+        let mut command = braid();
+        command.args(["up", "--detach", "--dir"]).arg(self.dir()).args(more);
+        run(command).ok();
+    }
+
+    pub fn down(&self) -> Said {
+        let mut command = braid();
+        command.args(["down", "--dir"]).arg(self.dir());
+        run(command)
+    }
+
+    /// The cluster's directory.
+    pub fn dir(&self) -> PathBuf {
+        self.temporary.path().join("cluster")
+    }
+
+    /// A place for local files.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.temporary.path().join(name)
+    }
+
+    /// A local file with bytes that tell any misplacement.
+    pub fn make(&self, name: &str, bytes: usize, seed: u64) -> PathBuf {
+        let path = self.file(name);
+        fs::write(&path, noise(bytes, seed)).expect("written");
+        path
+    }
+
+    /// `braid ARGS`, with this cluster.
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = braid();
+        command.env("BRAID_CLUSTER", self.dir()).args(args);
+        command
+    }
+
+    /// Runs `braid ARGS`.
+    pub fn braid<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Said {
+        run(self.command(args))
+    }
+
+    /// Runs a line of plain words.
+    pub fn line(&self, line: &str) -> Said {
+        self.braid(line.split(' '))
+    }
+
+    #[track_caller]
+    pub fn put(&self, source: &Path, target: &str) {
+        self.braid([OsStr::new("cp"), source.as_os_str(), OsStr::new(target)]).ok();
+    }
+
+    #[track_caller]
+    pub fn cat(&self, name: &str) -> Vec<u8> {
+        self.braid(["cat", name]).ok().out
+    }
+
+    pub fn status(&self) -> serde_json::Value {
+        self.line("status --json").ok().json()
+    }
+
+    /// The process of a drive, from the status.
+    pub fn drive_pid(&self, name: &str) -> u32 {
+        let status = self.status();
+        let drives = status["drives"].as_array().expect("a list");
+        let drive = drives.iter().find(|drive| drive["name"] == name).expect("it is there");
+        u32::try_from(drive["pid"].as_u64().expect("a number")).expect("a process id")
+    }
+
+    /// kill -9, and waits until it is gone.
+    pub fn kill_drive(&self, name: &str) {
+        let pid = self.drive_pid(name);
+        signal(pid, "KILL");
+        until("the drive is dead", || !runs(pid));
+    }
+
+    /// The drives of a file's columns.
+    pub fn columns(&self, name: &str) -> Vec<String> {
+        let facts = self.braid(["stat", "--json", name]).ok().json();
+        let columns = facts["segments"][0]["columns"].as_array().expect("a list").clone();
+        columns.iter().map(|column| column["drive"].as_str().expect("a name").to_owned()).collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.dir().join("cluster.toml").exists() || self.dir().join("pids").exists() {
+            let said = self.down();
+            if said.code != 0 && std::thread::panicking() {
+                eprintln!("down: {}", said.err);
+            }
+        }
+        if std::thread::panicking() {
+            show_logs(&self.dir().join("logs"));
+        }
+    }
+}
+
+/// What the processes said, for a test that failed.
+fn show_logs(logs: &Path) {
+    for entry in fs::read_dir(logs).into_iter().flatten().filter_map(Result::ok) {
+        let text = fs::read_to_string(entry.path()).unwrap_or_default();
+        let tail: Vec<&str> = text.lines().rev().take(15).collect();
+        eprintln!("--- {}", entry.path().display());
+        tail.iter().rev().for_each(|line| eprintln!("{line}"));
+    }
+}
+
+/// Bytes that look random and depend on their place.
+pub fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut out = Vec::with_capacity(bytes + 8);
+    while out.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+    }
+    out.truncate(bytes);
+    out
+}
