@@ -1,0 +1,321 @@
+//! Real sessions on loopback: tokens, garbage, names, leases, quotas, two managers.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use crate::fake::{Cluster, FakeDrive, Manager, no_shape, open, raid5, release};
+use braid_manager::{Config, ManagerError, run};
+use braid_transport::{ControlSession, Credentials, Limits, TransportError};
+use braid_wire::Reason;
+use braid_wire::capability::{Key, Rights};
+use braid_wire::control::*;
+use braid_wire::token::Token;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::oneshot;
+
+#[tokio::test]
+async fn a_file_is_made_named_found_and_listed() {
+    let cluster = Cluster::new(6, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let make = MakeDirectory { volume: "main".into(), path: "a/b".into(), parents: true };
+    client.done(make).await;
+    let opened = client.opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), client: 9 }).await;
+    let segment = &opened.stat.segments[0];
+    assert_eq!((segment.shape.k, segment.shape.m, segment.shape.unit_bytes), (4, 1, 512 << 10));
+    assert_eq!(opened.grants[0].iter().flatten().count(), 5);
+    let capability = &opened.grants[0][2].as_ref().unwrap().capability;
+    assert!(capability.rights.include(Rights::WRITE.and(Rights::CREATE)));
+    assert!(!capability.rights.include(Rights::MANAGE) && !capability.rights.include(Rights::REMOVE));
+    assert_eq!((capability.lease, capability.g), (opened.lease, opened.stat.g));
+    // Every drive of the file has the volume's partition before the client sees it.
+    for column in 0..5 {
+        assert!(cluster.of(&opened, column).state().partitions.contains(&capability.partition));
+    }
+    let link = Link {
+        file: opened.stat.file,
+        lease: opened.lease,
+        volume: "main".into(),
+        path: "a/b/c".into(),
+        size: 77,
+        replace: false,
+    };
+    client.done(link.clone()).await;
+    client.done(link).await; // the answer was lost: again
+    client.done(release(&opened, true)).await;
+    client.done(release(&opened, true)).await;
+    let row = client.stat("a/b/c").await.unwrap();
+    assert_eq!((row.size, row.file, row.kind), (77, opened.stat.file, EntryKind::File));
+    let reader = client.opened(open("a/b/c", Access::Read, false)).await;
+    let capability = &reader.grants[0][0].as_ref().unwrap().capability;
+    assert!(capability.rights.include(Rights::READ) && !capability.rights.include(Rights::WRITE));
+    assert_eq!((reader.lease.0, capability.lease.0, reader.unclean), (0, 0, false));
+    let list = ReadDirectory { volume: "main".into(), path: "a/b".into(), after: Vec::new(), limit: 0 };
+    let Ok(ControlReply::Directory(list)) = client.ask(list).await else { panic!() };
+    assert_eq!(list.entries.len(), 1);
+    assert_eq!((list.entries[0].name.as_slice(), list.entries[0].size, list.more), (&b"c"[..], 77, false));
+    assert_eq!(client.status().await.files, 1);
+}
+
+#[tokio::test]
+async fn pages_of_a_directory_join() {
+    let cluster = Cluster::new(2, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let mut names: Vec<Vec<u8>> =
+        (0..25u8).map(|i| vec![b'n', i + 1, 0xff, i]).filter(|n| n[3] != 0 && n[3] != b'/').collect();
+    for name in &names {
+        client.done(MakeDirectory { volume: "main".into(), path: name.clone(), parents: false }).await;
+    }
+    let mut found = Vec::new();
+    loop {
+        let after = found.last().cloned().unwrap_or_default();
+        let list = ReadDirectory { volume: "main".into(), path: Vec::new(), after, limit: 7 };
+        let Ok(ControlReply::Directory(page)) = client.ask(list).await else { panic!() };
+        assert!(page.entries.len() == 7 || !page.more);
+        found.extend(page.entries.into_iter().map(|entry| entry.name));
+        if !page.more {
+            break;
+        }
+    }
+    names.sort();
+    assert_eq!(found, names);
+}
+
+#[tokio::test]
+async fn bad_input_is_refused_with_its_reason() {
+    let cluster = Cluster::new(5, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    client.done(MakeDirectory { volume: "main".into(), path: "d/e".into(), parents: true }).await;
+    let file = client.create("d/f").await;
+    let volume = |name: &str, shape| VolumeCreate { name: name.into(), shape, quota_bytes: 0 };
+    let shape = |scheme, k, m, unit_bytes| ShapeSpec { scheme, k, m, unit_bytes };
+    let make = |path: &[u8]| MakeDirectory { volume: "main".into(), path: path.into(), parents: false };
+    let unlink = |path: &str| Unlink { volume: "main".into(), path: path.into() };
+    let rename = |from: &str, to: &str| Rename { volume: "main".into(), from: from.into(), to: to.into() };
+    let mut exclusive = open("d/f", Access::Write, true);
+    exclusive.exclusive = true;
+    let cases: Vec<(ControlRequest, Reason)> = vec![
+        (volume("v", shape(3, 4, 1, 0)).into(), Reason::BadScheme),
+        (volume("v", shape(5, 4, 1, 5000)).into(), Reason::BadScheme),
+        (volume("v", shape(5, 4, 1, 128 << 20)).into(), Reason::BadScheme),
+        (volume("v", shape(5, 5, 1, 0)).into(), Reason::TooFewDrives),
+        (volume("main", no_shape()).into(), Reason::Exists),
+        (volume("a/b", no_shape()).into(), Reason::BadName),
+        (VolumeRemove { name: "main".into() }.into(), Reason::NotEmpty),
+        (VolumeRemove { name: "other".into() }.into(), Reason::NoVolume),
+        (make(b"../x").into(), Reason::BadName),
+        (make(b"x\0y").into(), Reason::BadName),
+        (make(&[b'x'; 256]).into(), Reason::BadName),
+        (make(&b"x/".repeat(3000)).into(), Reason::BadName),
+        (make(b"d").into(), Reason::Exists),
+        (make(b"no/x").into(), Reason::NotFound),
+        (make(b"d/f/x").into(), Reason::NotDirectory),
+        (unlink("d").into(), Reason::NotEmpty),
+        (unlink("d/no").into(), Reason::NotFound),
+        (unlink("").into(), Reason::BadName),
+        (rename("d", "d/e/x").into(), Reason::BadName),
+        (rename("d", "d/f").into(), Reason::BadName),
+        (rename("d/e", "d/f").into(), Reason::NotDirectory),
+        (rename("d/f", "d/e").into(), Reason::IsDirectory),
+        (rename("d/e", "d").into(), Reason::NotEmpty),
+        (open("d", Access::Read, false).into(), Reason::IsDirectory),
+        (open("d/no", Access::Read, false).into(), Reason::NotFound),
+        (open("d/no", Access::Write, false).into(), Reason::NotFound),
+        (open("d/f", Access::Write, false).into(), Reason::Leased),
+        (exclusive.into(), Reason::Exists),
+        (Commit { file: file.stat.file, lease: braid_layout::Lease(9), size: 1 }.into(), Reason::LeaseLost),
+        (StaleFiles { drive: "drive-9".into(), after: Default::default(), limit: 1 }.into(), Reason::NoDrive),
+        (ReplaceDrive { old: "drive-1".into(), new: "drive-2".into() }.into(), Reason::DriveInUse),
+    ];
+    for (request, reason) in cases {
+        let refusal = client.refused(request.clone()).await;
+        assert_eq!(refusal.reason, reason, "{request:?}: {refusal}");
+    }
+    let refusal = client.refused(volume("v", shape(5, 5, 1, 0))).await;
+    assert!(refusal.detail.contains("6 drives") && refusal.detail.contains("are 5"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_second_writer_waits_for_the_lease_and_a_renewal_keeps_it() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let (mut first, mut second) = (cluster.manager.client().await, cluster.manager.client().await);
+    let held = first.create("f").await;
+    let began = std::time::Instant::now();
+    while began.elapsed() < Duration::from_millis(2 * u64::from(crate::fake::CLIENT_LEASE_MS)) {
+        first.done(Renew { file: held.stat.file, lease: held.lease }).await;
+        let refusal = second.refused(open("f", Access::Write, false)).await;
+        assert_eq!(refusal.reason, Reason::Leased);
+        assert!(refusal.detail.contains("1 s at most"), "{refusal}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    first.done(release(&held, true)).await;
+    let next = second.opened(open("f", Access::Write, false)).await;
+    assert_eq!(next.lease.0, held.lease.0 + 1);
+    assert_eq!((next.stat.g, next.unclean), (held.stat.g, false), "a clean release needs no procedure");
+}
+
+#[tokio::test]
+async fn a_quota_bounds_the_files_sizes() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    client.done(VolumeCreate { name: "small".into(), shape: no_shape(), quota_bytes: 1000 }).await;
+    let mut file = open("f", Access::Write, true);
+    file.volume = "small".into();
+    let opened = client.opened(file).await;
+    let commit = |size| Commit { file: opened.stat.file, lease: opened.lease, size };
+    client.done(commit(1000)).await;
+    assert_eq!(client.refused(commit(1001)).await.reason, Reason::Quota);
+    client.done(commit(400)).await;
+    let second = client.opened(CreateUnnamed { volume: "small".into(), shape: no_shape(), client: 1 }).await;
+    let link = |path: &str, size, replace| Link {
+        file: second.stat.file,
+        lease: second.lease,
+        volume: "small".into(),
+        path: path.into(),
+        size,
+        replace,
+    };
+    assert_eq!(client.refused(link("g", 601, false)).await.reason, Reason::Quota);
+    assert_eq!(client.refused(link("f", 900, false)).await.reason, Reason::Exists);
+    client.done(link("f", 900, true)).await;
+    let Ok(ControlReply::Volumes(list)) = client.ask(VolumeList {}).await else { panic!() };
+    let small = list.volumes.iter().find(|volume| volume.name == "small").unwrap();
+    assert_eq!((small.files, small.file_bytes), (1, 900));
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_refused_and_the_connection_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start(dir.path()).await;
+    let (address, limits) = (manager.ready.address.clone(), Limits::default());
+    for token in [&manager.ready.client_token, &manager.ready.join_token] {
+        let forged = Token { secret: Key::new([1; 32]), ..token.clone() };
+        let error = ControlSession::connect(&address, &forged, &limits).await.unwrap_err();
+        assert!(matches!(&error, TransportError::Refusal(r) if r.reason == Reason::BadToken), "{error}");
+    }
+    // A join token is no client token, and a client token joins no drive.
+    let mut join = ControlSession::connect(&address, &manager.ready.join_token, &limits).await.unwrap();
+    let error = join.call(&VolumeList {}.into()).await.unwrap_err();
+    assert!(matches!(&error, TransportError::Refusal(r) if r.reason == Reason::NotAllowed), "{error}");
+    let stranger = Credentials::of_drive(manager.ready.cluster, braid_layout::DriveId(5), &Key::new([2; 32]));
+    let error = ControlSession::connect(&address, stranger, &limits).await.unwrap_err();
+    assert!(matches!(&error, TransportError::Refusal(r) if r.reason == Reason::BadToken), "{error}");
+    for name in ["client.token", "join.token", "manager.redb"] {
+        let mode = std::fs::metadata(dir.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    let written: Token = std::fs::read_to_string(dir.path().join("client.token")).unwrap().parse().unwrap();
+    assert_eq!(written, manager.ready.client_token);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn garbage_harms_nobody_else() {
+    let cluster = Cluster::new(2, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let address = &cluster.manager.ready.address;
+    let oversized = {
+        let mut header = braid_wire::FrameHeader::new(0x0230, 1, &[], 0);
+        header.body_bytes = u32::MAX;
+        header.emit().to_vec()
+    };
+    let truncated = braid_wire::FrameHeader::new(0x0230, 1, &[0; 64], 0).emit().to_vec();
+    for garbage in [vec![0xa5; 4096], b"GET / HTTP/1.1\r\n\r\n".repeat(4), oversized, truncated, vec![0; 31]]
+    {
+        let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+        socket.write_all(&garbage).await.unwrap();
+        socket.shutdown().await.unwrap();
+        let mut rest = Vec::new();
+        // It closes the connection: with an end, or with a reset as bytes of ours were left unread.
+        let closed = tokio::time::timeout(Duration::from_secs(20), socket.read_to_end(&mut rest)).await;
+        assert!(closed.is_ok(), "the connection is closed");
+        assert_eq!(client.status().await.volumes, 1);
+    }
+    // Within a session, a message that the manager does not know is refused, and the session goes on.
+    let refusal = client.refused(JoinDrive {
+        name: String::new(),
+        address: String::new(),
+        host: String::new(),
+        rack: String::new(),
+        directory: String::new(),
+        pid: 0,
+        capacity_bytes: 0,
+    });
+    assert_eq!(refusal.await.reason, Reason::NotAllowed);
+    assert_eq!(client.status().await.volumes, 1);
+}
+
+#[tokio::test]
+async fn one_directory_and_one_port_have_one_manager() {
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start(dir.path()).await;
+    let attempt = |dir: &std::path::Path, listen: &str| {
+        let (tell, _ready) = oneshot::channel();
+        run(Config::new(dir, listen), tell, async {})
+    };
+    let error = attempt(dir.path(), "127.0.0.1:0").await.unwrap_err();
+    assert!(matches!(error, ManagerError::InUse(_)), "{error}");
+    let other = tempfile::tempdir().unwrap();
+    let error = attempt(other.path(), &manager.ready.address).await.unwrap_err();
+    assert!(matches!(&error, ManagerError::Listen(TransportError::InUse { .. })), "{error}");
+    assert!(error.to_string().contains(&manager.ready.address));
+    manager.stop().await;
+    // A directory that was freed can be used again, and knows itself.
+    let again = Manager::start(dir.path()).await;
+    again.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let opened = client.create("kept").await;
+    client.done(Commit { file: opened.stat.file, lease: opened.lease, size: 5 }).await;
+    client.status().await;
+    let (before, token) = (client.0.head().clone(), cluster.manager.ready.client_token.clone());
+    let cluster = cluster.restart_manager().await;
+    assert_eq!(cluster.manager.ready.client_token, token);
+    let mut client = cluster.manager.client().await;
+    assert_eq!(client.stat("kept").await.unwrap().size, 5);
+    let after = client.0.head().clone();
+    assert!(after.term > before.term && after.now_ms >= before.now_ms, "{before:?} {after:?}");
+    // The lease outlives the manager, and so does whoever holds it.
+    assert_eq!(client.refused(open("kept", Access::Write, false)).await.reason, Reason::Leased);
+    client.done(Commit { file: opened.stat.file, lease: opened.lease, size: 6 }).await;
+    client.done(release(&opened, true)).await;
+    client.opened(open("kept", Access::Write, false)).await;
+}
+
+#[tokio::test]
+async fn drives_join_once_and_names_are_theirs() {
+    let dir = tempfile::tempdir().unwrap();
+    let manager = Manager::start(dir.path()).await;
+    let mut client = manager.client().await;
+    let first = FakeDrive::join(&manager, 1, "").await.unwrap();
+    let named = FakeDrive::join(&manager, 2, "big").await.unwrap();
+    let third = FakeDrive::join(&manager, 3, "").await.unwrap();
+    assert_eq!((&*first.name, &*named.name, &*third.name), ("drive-1", "big", "drive-2"));
+    client
+        .until("all up", |s| s.drives.len() == 3 && s.drives.iter().all(|d| d.state == DriveState::Up))
+        .await;
+    let refused = |error: TransportError| match error {
+        TransportError::Refusal(refusal) => refusal.reason,
+        other => panic!("{other}"),
+    };
+    assert_eq!(refused(FakeDrive::join(&manager, 4, "big").await.err().unwrap()), Reason::DriveInUse);
+    assert_eq!(refused(FakeDrive::join(&manager, 4, "a b").await.err().unwrap()), Reason::BadName);
+    // Its key is proven: nobody takes the identity over with a join token.
+    assert_eq!(refused(FakeDrive::join(&manager, 2, "big").await.err().unwrap()), Reason::NotAllowed);
+    let raid = raid5(2);
+    client.done(VolumeCreate { name: "main".into(), shape: raid, quota_bytes: 0 }).await;
+    // A drive that joins later gets the partitions of volumes that are there.
+    let late = FakeDrive::join(&manager, 5, "late").await.unwrap();
+    crate::fake::eventually("the late drive has the partition", || async {
+        late.state().partitions.len() == 1
+    })
+    .await;
+    client.done(VolumeRemove { name: "main".into() }).await;
+    crate::fake::eventually("partitions are removed", || async {
+        [&first, &named, &third, &late].iter().all(|drive| drive.state().partitions.is_empty())
+    })
+    .await;
+}
