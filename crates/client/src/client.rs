@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use braid_transport::Limits;
 use braid_wire::Reason;
 use braid_wire::control::{ControlReply, ControlRequest};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -32,7 +33,7 @@ pub(crate) struct Shared {
 impl Client {
     /// Makes a client and proves its token to the manager. The manager is waited for within the client's patience.
     pub async fn connect(config: Config) -> Result<Client> {
-        let limits = config.limits;
+        let limits = Limits { reply: config.drive_reply, ..config.limits };
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(|error| Error::Answer {
             subject: "this machine's random numbers".to_owned(),

@@ -14,14 +14,17 @@ pub struct Config {
     pub token: Token,
     /// The bounds of single waits on one connection.
     pub limits: Limits,
+    /// In place of `limits.reply`, for drives. Default 10 s: longer than any drive that works takes for a commit; what a
+    /// mute one delays a read.
+    pub drive_reply: Duration,
     /// Longest that one request of the caller goes on trying before it gives an error. Default 60 s, which is enough for a
     /// manager to restart and for a dead drive's lease to lapse. A part of a request that makes progress is not cut short.
     pub patience: Duration,
     /// Longest that a request goes on trying when too many columns are away for no passing reason: time for a drive to be
     /// started again. Default 3 s.
     pub grace: Duration,
-    /// How long a drive that refused or did not answer is passed over by new requests. Default 2 s; while a drive is dead, one
-    /// request in that time pays for finding out.
+    /// How long a drive that refused or did not answer is passed over by new requests. Default 2 s, and
+    /// longer, up to 16 times, as it stays away; one request in that time pays for finding out.
     pub avoid: Duration,
     /// Instructions in flight per drive and session. Default 8, which hides a round trip for units of 64 KiB and up.
     pub flights_per_drive: usize,
@@ -46,6 +49,7 @@ impl Config {
             manager: manager.into(),
             token,
             limits: Limits::default(),
+            drive_reply: Duration::from_secs(10),
             patience: Duration::from_secs(60),
             grace: Duration::from_secs(3),
             avoid: Duration::from_secs(2),

@@ -32,8 +32,13 @@ struct Entry {
 
 struct Note {
     until: Instant,
+    /// How long it held when it was last made: a drive that stays away is tried ever less often.
+    span: Duration,
     why: String,
 }
+
+/// A note holds at most this many times as long as the first.
+const SPAN_MAX: u32 = 16;
 
 /// A session in use. Given back by [`Drives::give_back`] when nothing is in flight on it; else dropped, which closes it.
 pub(crate) struct Lent {
@@ -86,19 +91,71 @@ impl Drives {
         let mut entries = self.entries.lock().expect("no holder panics");
         let entry = entries.entry(drive).or_default();
         entry.idle.clear();
-        entry.note = Some(Note { until: Instant::now() + self.avoid, why: why.to_owned() });
+        let span = match &entry.note {
+            // Several requests may have found out at the same time: that is one finding.
+            Some(note) if note.until > Instant::now() => note.span,
+            Some(note) => (note.span * 2).min(self.avoid * SPAN_MAX),
+            None => self.avoid,
+        };
+        entry.note = Some(Note { until: Instant::now() + span, span, why: why.to_owned() });
     }
 
-    /// Why the drive is passed over at the moment; `None` if it is not.
-    pub(crate) fn avoided(&self, drive: DriveId) -> Option<String> {
+    /// Whether to pass over the drive now. When a note has run out one asker is told "no", and finds out; the others go on
+    /// passing over the drive meanwhile.
+    pub(crate) fn avoid(&self, drive: DriveId) -> bool {
+        let mut entries = self.entries.lock().expect("no holder panics");
+        let Some(note) = entries.get_mut(&drive).and_then(|entry| entry.note.as_mut()) else { return false };
+        let now = Instant::now();
+        if note.until > now {
+            return true;
+        }
+        note.until = now + note.span;
+        note.span = (note.span * 2).min(self.avoid * SPAN_MAX);
+        false
+    }
+
+    /// Why the drive is passed over, if it is noted.
+    pub(crate) fn noted(&self, drive: DriveId) -> Option<String> {
         let entries = self.entries.lock().expect("no holder panics");
-        let note = entries.get(&drive)?.note.as_ref()?;
-        (note.until > Instant::now()).then(|| note.why.clone())
+        Some(entries.get(&drive)?.note.as_ref()?.why.clone())
     }
 
     fn take_idle(&self, drive: DriveId, address: &str) -> Option<DriveSession> {
         let mut entries = self.entries.lock().expect("no holder panics");
         let entry = entries.get_mut(&drive)?;
         if entry.address == address { entry.idle.pop() } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_that_stays_away_is_tried_by_one_at_a_time_and_ever_less_often() {
+        let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::ZERO);
+        let drive = DriveId(7);
+        assert!(!drives.avoid(drive) && drives.noted(drive).is_none());
+        drives.note_away(drive, "gone");
+        // A note of no time has run out at once.
+        assert!(!drives.avoid(drive));
+        assert_eq!(drives.noted(drive).as_deref(), Some("gone"));
+        let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::from_secs(3600));
+        drives.note_away(drive, "gone");
+        drives.note_away(drive, "gone");
+        assert!(drives.avoid(drive) && drives.avoid(drive));
+        let span = |drives: &Drives| {
+            drives.entries.lock().expect("no holder panics")[&drive].note.as_ref().expect("noted").span
+        };
+        assert_eq!(span(&drives), Duration::from_secs(3600));
+        for _ in 0..10 {
+            let mut entries = drives.entries.lock().expect("no holder panics");
+            let note = entries.get_mut(&drive).and_then(|entry| entry.note.as_mut()).expect("noted");
+            note.until = Instant::now();
+            drop(entries);
+            assert!(!drives.avoid(drive), "one asker finds out");
+            assert!(drives.avoid(drive), "the others pass it over");
+        }
+        assert_eq!(span(&drives), Duration::from_secs(3600) * SPAN_MAX);
     }
 }

@@ -102,7 +102,7 @@ impl Handle {
     /// Columns of the segment that are better not read just now, as far as notes and the manager say.
     pub(crate) fn avoided(&self, view: &View, segment: usize) -> ColumnMask {
         let columns = view.segments[segment].columns.iter();
-        let noted = |column: &ColumnView| self.client.shared.drives.avoided(column.drive).is_some();
+        let noted = |column: &ColumnView| self.client.shared.drives.avoid(column.drive);
         (0..).map(Column).zip(columns).filter(|(_, c)| noted(c)).map(|(column, _)| column).collect()
     }
 
@@ -158,7 +158,7 @@ impl Handle {
     fn heed(&self, view: &View) {
         let drives = &self.client.shared.drives;
         for column in view.segments.iter().flat_map(|segment| &segment.columns) {
-            if column.listed_away && column.grant.is_some() && drives.avoided(column.drive).is_none() {
+            if column.listed_away && column.grant.is_some() && drives.noted(column.drive).is_none() {
                 drives.note_away(column.drive, "the manager has not heard of it lately");
             }
         }

@@ -210,7 +210,7 @@ impl Handle {
             } else if place.grant.is_none() {
                 Some("the manager gave no capability for it".to_owned())
             } else {
-                self.client.shared.drives.avoided(place.drive)
+                self.client.shared.drives.noted(place.drive)
             }
         };
         let shape = view.layout.segments()[segment].shape;

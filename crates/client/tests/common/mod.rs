@@ -65,6 +65,12 @@ impl Node {
         if let Some(ended) = self.ended.take() {
             let _ = tokio::time::timeout(Duration::from_secs(15), ended).await.expect("it stops in time");
         }
+        // What it left to threads of its own is over too, and its files are closed, as when a process has ended.
+        if let Some(runtime) = self.runtime.take() {
+            let ending =
+                tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(15)));
+            ending.await.expect("its runtime ends");
+        }
     }
 }
 
@@ -90,13 +96,19 @@ impl Cluster {
         for index in 0..drives {
             cluster.add_drive(index, capacity(index)).await;
         }
-        let client = cluster.client().await;
+        cluster.all_up(&cluster.client().await).await;
+        cluster
+    }
+
+    /// Waits until the manager has heard of every drive that runs.
+    pub async fn all_up(&self, client: &Client) {
         wait_for(|| async {
-            let status = client.status().await.expect("status");
-            status.drives.iter().filter(|row| row.state == DriveState::Up).count() == drives
+            let rows = client.status().await.expect("status").drives;
+            let up =
+                |drive: &Drive| rows.iter().any(|row| row.drive == drive.id && row.state == DriveState::Up);
+            self.drives.iter().filter(|drive| drive.node.is_some()).all(up)
         })
         .await;
-        cluster
     }
 
     pub async fn add_drive(&mut self, index: usize, capacity_bytes: Option<u64>) {
@@ -114,6 +126,7 @@ impl Cluster {
         config.set_bytes = 64 << 10;
         config.grace = Duration::from_millis(500);
         config.avoid = Duration::from_millis(500);
+        config.limits.connect = Duration::from_millis(500);
         config.patience = Duration::from_secs(20);
         config
     }
@@ -124,6 +137,24 @@ impl Cluster {
 
     pub fn kill(&mut self, index: usize) {
         self.drives[index].node.take().expect("it runs").kill();
+    }
+
+    /// Puts something at a dead drive's address that takes connections and says nothing.
+    pub async fn make_mute(&mut self, index: usize) -> tokio::net::TcpListener {
+        self.kill(index);
+        let mut listener = None;
+        wait_for(|| async { tokio::net::TcpStream::connect(&self.drives[index].address).await.is_err() })
+            .await;
+        for _ in 0..200 {
+            match tokio::net::TcpListener::bind(&self.drives[index].address).await {
+                Ok(bound) => {
+                    listener = Some(bound);
+                    break;
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+        listener.expect("the dead drive's port is free")
     }
 
     /// Stops the drive in good order and waits until it has.
@@ -137,6 +168,40 @@ impl Cluster {
         let (node, _) =
             drive(old.dir.clone(), old.address.clone(), &self.ready, &old.name, old.capacity_bytes).await;
         self.drives[index].node = Some(node);
+    }
+
+    /// Starts an empty drive in place of a dead one, under a name of its own.
+    pub async fn restart_anew(&mut self, index: usize) {
+        let name = format!("{}-new", self.drives[index].name);
+        let dir = self.dir.path().join(&name);
+        let (node, ready) = drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None).await;
+        let address = ready.address.to_string();
+        self.drives[index] =
+            Drive { node: Some(node), dir, id: ready.drive, name, address, capacity_bytes: None };
+    }
+
+    /// Flips one bit of the first block of `bytes` that lies whole in the drive's log. Gives how many blocks were found
+    /// changed: 0 or 1.
+    pub fn rot(&self, index: usize, bytes: &[u8]) -> usize {
+        let mut stack = vec![self.drives[index].dir.clone()];
+        while let Some(dir) = stack.pop() {
+            for entry in std::fs::read_dir(dir).expect("the drive's directory") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    stack.push(path);
+                    continue;
+                }
+                let mut log = std::fs::read(&path).expect("a file of the drive");
+                for block in bytes.chunks_exact(4096) {
+                    if let Some(at) = log.windows(64).position(|window| window == &block[1000..1064]) {
+                        log[at] ^= 0x10;
+                        std::fs::write(&path, log).expect("a file of the drive");
+                        return 1;
+                    }
+                }
+            }
+        }
+        0
     }
 
     pub async fn restart_manager(&mut self) {
