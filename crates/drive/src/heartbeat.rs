@@ -18,6 +18,8 @@ use crate::lease::Beat;
 
 /// Between heartbeats until the manager has told its lease.
 const INTERVAL_FIRST: Duration = Duration::from_millis(1500);
+/// Between heartbeats while the manager gives no lease: it has something to put in order first.
+const INTERVAL_WAITING: Duration = Duration::from_millis(250);
 /// The shortest time between heartbeats, and the first after a failure.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 
@@ -155,9 +157,13 @@ impl Pulse {
         let (name, manager) = (&identity.name, &identity.manager);
         match beat {
             Beat::Renewed => {
+                self.failures = 0;
+                if reply.lease_ms == 0 {
+                    self.interval = INTERVAL_WAITING;
+                    return;
+                }
                 let lease = Duration::from_millis(u64::from(reply.lease_ms));
                 self.interval = (lease / 4).max(INTERVAL_MIN);
-                self.failures = 0;
                 if !was_serving {
                     info!(drive = %name, %manager, lease_ms = reply.lease_ms, "serving");
                 }

@@ -89,6 +89,34 @@ async fn a_peer_that_takes_no_replies_holds_up_nobody_and_loses_its_connection()
 }
 
 #[tokio::test]
+async fn a_read_that_is_answered_after_the_lease_lapsed_brings_no_byte() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = drive(dir.path(), &manager, |settings| settings.requests_max = 1000).await;
+    drive.write(0, &bytes(1, UNIT), 1).await;
+    let grant = drive.grant(object_level());
+    let (mut sender, mut receiver, mut asker) = halves(&drive).await;
+    for request in 1..=1000 {
+        let mut body = Vec::new();
+        asker.seal(&grant, request, &read(0, 0, UNIT), 0, &mut body);
+        sender.send(0x0102, request, &body, &[]).await.unwrap();
+    }
+    // The first answers fill the sockets; the others were asked for while the lease held, and wait.
+    let (header, _) = receiver.frame().await.unwrap().unwrap();
+    assert_eq!(header.kind, 0x8102);
+    manager.state().answers = false;
+    drive.advance_ms(6000);
+    let mut kinds = Vec::new();
+    for _ in 2..=1000 {
+        let (header, body) = receiver.frame().await.unwrap().unwrap();
+        kinds.push(header.kind);
+        assert!(header.kind == 0x8102 || refusal(&body) == Reason::NotServing);
+    }
+    let served = kinds.iter().take_while(|&&kind| kind == 0x8102).count();
+    assert!(served < 900 && kinds[served..].iter().all(|&kind| kind == 0x81ff), "{served} were served");
+    drive.stop().await;
+}
+
+#[tokio::test]
 async fn a_peer_that_sends_half_a_payload_holds_up_nobody_and_loses_its_connection() {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
     let small = |settings: &mut Settings| {
