@@ -16,10 +16,14 @@ declare -A pid=()
 tag=$$
 net() { echo "bh$tag-$1"; }
 cleanup() {
-  for p in "${pid[@]}"; do kill -9 "$p" 2>/dev/null || true; done
-  wait 2>/dev/null || true
+  for name in "${!pid[@]}"; do kill_drive "$name"; done
   for h in a b c sw; do ip netns del "$(net $h)" 2>/dev/null || true; done
   rm -rf "$work"
+}
+kill_drive() { # NAME: SIGKILL, and no word from the shell about it
+  kill -9 "${pid[$1]}" 2>/dev/null || true
+  wait "${pid[$1]}" 2>/dev/null || true
+  unset "pid[$1]"
 }
 trap cleanup EXIT
 
@@ -78,7 +82,8 @@ on c "$braid" cp braid://media/one - | cmp - "$work/one"
 
 echo "== host b dies: its link is cut, its drives are killed"
 ip -n "$(net b)" link set eth0 down
-kill -9 "${pid[b1]}" "${pid[b2]}"
+kill_drive b1
+kill_drive b2
 on c "$braid" cp braid://media/one - | cmp - "$work/one"
 on c "$braid" cp "$work/two" braid://media/two
 on c "$braid" cp braid://media/two - | cmp - "$work/two"
@@ -95,7 +100,7 @@ on a "$braid" rebuild b4
 on c "$braid" check --all braid://media
 
 echo "== host a's first drive dies"
-kill -9 "${pid[a1]}"
+kill_drive a1
 on c "$braid" cp braid://media/one - | cmp - "$work/one"
 on c "$braid" cp braid://media/two - | cmp - "$work/two"
 echo "three hosts: every comparison held"
