@@ -14,7 +14,7 @@ use braid_wire::data::{DriveReply, DriveRequest, ReadReply};
 use braid_wire::{Reason, Refusal};
 use tokio::sync::Semaphore;
 
-use crate::drives::Drives;
+use crate::drives::{Drives, Lent};
 
 /// How much may be in flight on one session.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +70,6 @@ pub(crate) async fn exchange(
     items: Vec<Item<'_>>,
 ) -> Vec<Outcome> {
     let count = items.len();
-    let mut outcomes: Vec<Outcome> = Vec::with_capacity(count);
     let mut lent = match drives.session(drive, address).await {
         Ok(lent) => lent,
         Err(error) => {
@@ -79,14 +78,45 @@ pub(crate) async fn exchange(
             return vec![Err(Failure::Lost(why)); count];
         }
     };
+    let mut outcomes: Vec<Outcome> = Vec::with_capacity(count);
+    let ended = converse(&mut lent, grant, window, items, &mut outcomes).await;
+    let rest = match ended {
+        Ok(()) => {
+            drives.give_back(lent);
+            let mut stopped = outcomes.iter().rev().filter_map(|outcome| outcome.as_ref().err());
+            stopped.find(|failure| failure.concerns_all()).cloned()
+        }
+        Err(error) if lent.reused && is_gone(&error) => {
+            drives.forget_idle(drive);
+            Some(Failure::Idle)
+        }
+        Err(error) => {
+            let why = error.to_string();
+            drives.note_away(drive, &why);
+            Some(Failure::Lost(why))
+        }
+    };
+    let rest = rest.unwrap_or_else(|| Failure::Lost("the exchange ended early".to_owned()));
+    outcomes.resize(count, Err(rest));
+    outcomes
+}
+
+/// Sends and receives at the same time, within the window. What was answered is in `outcomes`, in order, also when it ends
+/// in an error.
+async fn converse(
+    lent: &mut Lent,
+    grant: &Grant,
+    window: Window,
+    items: Vec<Item<'_>>,
+    outcomes: &mut Vec<Outcome>,
+) -> Result<(), TransportError> {
     let weights: Vec<u32> = items.iter().map(|item| kibibytes(item.weight(), window.bytes)).collect();
     let (flights, bytes) =
         (Semaphore::new(window.flights.max(1)), Semaphore::new(kibibytes_of(window.bytes)));
-    let (asked, stop, last) = (Semaphore::new(0), AtomicBool::new(false), AtomicUsize::new(count));
+    let (asked, stop, last) = (Semaphore::new(0), AtomicBool::new(false), AtomicUsize::new(items.len()));
     let (mut asks, landings): (Vec<_>, Vec<_>) =
         items.into_iter().map(|item| ((item.request, item.payload), item.into)).unzip();
     let starts: Vec<u32> = asks.iter().map(|(request, _)| first_byte(request)).collect();
-
     let (asker, answers) = lent.session.halves();
     let send = async {
         for (index, (request, payload)) in asks.iter_mut().enumerate() {
@@ -122,30 +152,7 @@ pub(crate) async fn exchange(
         }
         Ok::<(), TransportError>(())
     };
-    let ended = tokio::try_join!(send, receive);
-
-    let rest = match ended {
-        Ok(_) => {
-            drives.give_back(lent);
-            outcomes
-                .iter()
-                .rev()
-                .find_map(|outcome| outcome.as_ref().err().filter(|f| f.concerns_all()))
-                .cloned()
-        }
-        Err(error) if lent.reused && is_gone(&error) => {
-            drives.forget_idle(drive);
-            Some(Failure::Idle)
-        }
-        Err(error) => {
-            let why = error.to_string();
-            drives.note_away(drive, &why);
-            Some(Failure::Lost(why))
-        }
-    };
-    let rest = rest.unwrap_or_else(|| Failure::Lost("the exchange ended early".to_owned()));
-    outcomes.resize(count, Err(rest));
-    outcomes
+    tokio::try_join!(send, receive).map(|_| ())
 }
 
 impl Failure {

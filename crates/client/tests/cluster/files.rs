@@ -1,12 +1,10 @@
 //! Files against a model in memory, over every scheme, on a healthy cluster.
 
-mod common;
-
 use std::io::SeekFrom;
 
+use crate::common::{Cluster, Random, assert_same, name, pattern, put, read_all, shape};
 use braid_client::{Client, File, Kind, OpenOptions, Parents, Replace};
 use braid_layout::{Scheme, Shape};
-use common::{Cluster, Random, assert_same, name, pattern, put, read_all, shape};
 
 /// Random reads, writes, truncations and reopenings, each compared with a `Vec`.
 async fn against_model(scheme: Scheme, k: u8, m: u8, seed: u64) {
@@ -50,7 +48,7 @@ async fn write_some(file: &File, model: &mut Vec<u8>, random: &mut Random, conte
         1 => random.below(40_000),
         _ => random.below(150_000),
     };
-    let bytes = pattern(random.next(), usize::try_from(length).expect("small"));
+    let bytes = pattern(random.draw(), usize::try_from(length).expect("small"));
     let at = u64::try_from(offset).expect("small");
     file.write_at(&bytes, at).await.unwrap_or_else(|error| panic!("{context}: {error}"));
     if !bytes.is_empty() {

@@ -1,13 +1,11 @@
 //! Drives that die, rot or fill up, and a manager that restarts, under reads and writes.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::{Cluster, Random, assert_same, name, pattern, put, read_all, shape, wait_for};
 use braid_client::{Error, Fault, Kind, OpenOptions};
 use braid_layout::{Role, Scheme};
-use common::{Cluster, Random, assert_same, name, pattern, put, read_all, shape, wait_for};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drive_that_dies_during_reads_is_not_noticed() {
@@ -59,7 +57,7 @@ async fn a_drive_that_dies_during_writes_goes_out_and_is_rebuilt() {
             cluster.kill(1);
         }
         let from = usize::try_from(random.below(280_000)).expect("small");
-        let bytes = pattern(random.next(), usize::try_from(1 + random.below(40_000)).expect("small"));
+        let bytes = pattern(random.draw(), usize::try_from(1 + random.below(40_000)).expect("small"));
         file.write_at(&bytes, u64::try_from(from).expect("small")).await.expect("write");
         model.resize(model.len().max(from + bytes.len()), 0);
         model[from..from + bytes.len()].copy_from_slice(&bytes);

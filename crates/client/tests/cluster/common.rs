@@ -1,8 +1,6 @@
 //! A real cluster in this process: a manager and drives, each in a runtime of its own, so that one can be killed without a
 //! word as a process can, on loopback and in a temporary directory.
 
-#![allow(clippy::allow_attributes, dead_code, unreachable_pub, reason = "each test file uses a part of it")]
-
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,26 +13,26 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 /// A role that runs.
-pub struct Node {
+pub(crate) struct Node {
     runtime: Option<Runtime>,
     stop: Option<oneshot::Sender<()>>,
     ended: Option<oneshot::Receiver<()>>,
 }
 
-pub struct Drive {
-    pub node: Option<Node>,
-    pub dir: PathBuf,
-    pub id: DriveId,
-    pub name: String,
-    pub address: String,
-    pub capacity_bytes: Option<u64>,
+pub(crate) struct Drive {
+    pub(crate) node: Option<Node>,
+    pub(crate) dir: PathBuf,
+    pub(crate) id: DriveId,
+    pub(crate) name: String,
+    pub(crate) address: String,
+    pub(crate) capacity_bytes: Option<u64>,
 }
 
-pub struct Cluster {
-    pub dir: TempDir,
-    pub manager: Option<Node>,
-    pub ready: Ready,
-    pub drives: Vec<Drive>,
+pub(crate) struct Cluster {
+    pub(crate) dir: TempDir,
+    pub(crate) manager: Option<Node>,
+    pub(crate) ready: Ready,
+    pub(crate) drives: Vec<Drive>,
 }
 
 impl Node {
@@ -53,14 +51,14 @@ impl Node {
     }
 
     /// Its tasks and sockets are gone, at whatever they were.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 
     /// It stops by itself.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         drop(self.stop.take());
         if let Some(ended) = self.ended.take() {
             let _ = tokio::time::timeout(Duration::from_secs(15), ended).await.expect("it stops in time");
@@ -84,12 +82,12 @@ impl Drop for Node {
 
 impl Cluster {
     /// With this many drives.
-    pub async fn start(drives: usize) -> Cluster {
+    pub(crate) async fn start(drives: usize) -> Cluster {
         Cluster::start_with(drives, |_| None).await
     }
 
     /// With a capacity for some drives.
-    pub async fn start_with(drives: usize, capacity: impl Fn(usize) -> Option<u64>) -> Cluster {
+    pub(crate) async fn start_with(drives: usize, capacity: impl Fn(usize) -> Option<u64>) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let (manager, ready) = manager(dir.path().join("manager"), "127.0.0.1:0").await;
         let mut cluster = Cluster { dir, manager: Some(manager), ready, drives: Vec::new() };
@@ -101,7 +99,7 @@ impl Cluster {
     }
 
     /// Waits until the manager has heard of every drive that runs.
-    pub async fn all_up(&self, client: &Client) {
+    pub(crate) async fn all_up(&self, client: &Client) {
         wait_for(|| async {
             let rows = client.status().await.expect("status").drives;
             let up =
@@ -111,7 +109,7 @@ impl Cluster {
         .await;
     }
 
-    pub async fn add_drive(&mut self, index: usize, capacity_bytes: Option<u64>) {
+    pub(crate) async fn add_drive(&mut self, index: usize, capacity_bytes: Option<u64>) {
         let dir = self.dir.path().join(format!("drive{index}"));
         let name = format!("d{index}");
         let (node, ready) =
@@ -121,7 +119,7 @@ impl Cluster {
     }
 
     /// Short waits, small sets: many of everything in a short test.
-    pub fn config(&self) -> Config {
+    pub(crate) fn config(&self) -> Config {
         let mut config = Config::new(self.ready.address.clone(), self.ready.client_token.clone());
         config.set_bytes = 64 << 10;
         config.grace = Duration::from_millis(500);
@@ -131,16 +129,16 @@ impl Cluster {
         config
     }
 
-    pub async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         Client::connect(self.config()).await.expect("a client")
     }
 
-    pub fn kill(&mut self, index: usize) {
+    pub(crate) fn kill(&mut self, index: usize) {
         self.drives[index].node.take().expect("it runs").kill();
     }
 
     /// Puts something at a dead drive's address that takes connections and says nothing.
-    pub async fn make_mute(&mut self, index: usize) -> tokio::net::TcpListener {
+    pub(crate) async fn make_mute(&mut self, index: usize) -> tokio::net::TcpListener {
         self.kill(index);
         let mut listener = None;
         wait_for(|| async { tokio::net::TcpStream::connect(&self.drives[index].address).await.is_err() })
@@ -158,12 +156,12 @@ impl Cluster {
     }
 
     /// Stops the drive in good order and waits until it has.
-    pub async fn stop(&mut self, index: usize) {
+    pub(crate) async fn stop(&mut self, index: usize) {
         self.drives[index].node.take().expect("it runs").stop().await;
     }
 
     /// Starts a stopped drive again, where it was.
-    pub async fn restart(&mut self, index: usize) {
+    pub(crate) async fn restart(&mut self, index: usize) {
         let old = &self.drives[index];
         let (node, _) =
             drive(old.dir.clone(), old.address.clone(), &self.ready, &old.name, old.capacity_bytes).await;
@@ -171,7 +169,7 @@ impl Cluster {
     }
 
     /// Starts an empty drive in place of a dead one, under a name of its own.
-    pub async fn restart_anew(&mut self, index: usize) {
+    pub(crate) async fn restart_anew(&mut self, index: usize) {
         let name = format!("{}-new", self.drives[index].name);
         let dir = self.dir.path().join(&name);
         let (node, ready) = drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None).await;
@@ -182,7 +180,7 @@ impl Cluster {
 
     /// Flips one bit of the first block of `bytes` that lies whole in the drive's log. Gives how many blocks were found
     /// changed: 0 or 1.
-    pub fn rot(&self, index: usize, bytes: &[u8]) -> usize {
+    pub(crate) fn rot(&self, index: usize, bytes: &[u8]) -> usize {
         let mut stack = vec![self.drives[index].dir.clone()];
         while let Some(dir) = stack.pop() {
             for entry in std::fs::read_dir(dir).expect("the drive's directory") {
@@ -204,18 +202,11 @@ impl Cluster {
         0
     }
 
-    pub async fn restart_manager(&mut self) {
+    pub(crate) async fn restart_manager(&mut self) {
         self.manager.take().expect("it runs").stop().await;
         let (node, ready) = manager(self.dir.path().join("manager"), &self.ready.address.clone()).await;
         self.manager = Some(node);
         self.ready = ready;
-    }
-
-    /// The index of the drive that holds this column of the file's first segment.
-    pub async fn drive_of(&self, client: &Client, name: &Name, column: usize) -> usize {
-        let stat = client.stat(name).await.expect("stat");
-        let id = stat.segments[0].columns[column].drive;
-        self.drives.iter().position(|drive| drive.id == id).expect("a drive of this cluster")
     }
 }
 
@@ -263,7 +254,7 @@ async fn drive(
 }
 
 /// Waits until something is so, for 15 s at most.
-pub async fn wait_for<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
+pub(crate) async fn wait_for<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
     let waited = tokio::time::timeout(Duration::from_secs(15), async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -272,44 +263,43 @@ pub async fn wait_for<F: Future<Output = bool>>(mut condition: impl FnMut() -> F
     waited.await.expect("it comes about in time");
 }
 
-pub fn shape(scheme: Scheme, k: u8, m: u8, unit: u32) -> Shape {
+pub(crate) fn shape(scheme: Scheme, k: u8, m: u8, unit: u32) -> Shape {
     Shape::new(scheme, k, m, unit).expect("a good shape")
 }
 
-pub fn name(path: &str) -> Name {
+pub(crate) fn name(path: &str) -> Name {
     format!("braid://main/{path}").parse().expect("a good name")
 }
 
 /// Bytes that differ from place to place and seed to seed.
-pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random(seed | 1);
     let mut out = Vec::with_capacity(bytes + 8);
     while out.len() < bytes {
-        out.extend_from_slice(&random.next().to_le_bytes());
+        out.extend_from_slice(&random.draw().to_le_bytes());
     }
     out.truncate(bytes);
     out
 }
 
 /// xorshift64*: the same numbers for the same seed.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    #[allow(clippy::should_implement_trait, reason = "it never ends")]
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn draw(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.draw() % end.max(1)
     }
 }
 
 /// The whole file.
-pub async fn read_all(client: &Client, name: &Name) -> braid_client::Result<Vec<u8>> {
+pub(crate) async fn read_all(client: &Client, name: &Name) -> braid_client::Result<Vec<u8>> {
     let file = client.open(name, &braid_client::OpenOptions::new().read(true)).await?;
     let mut bytes = vec![0xee; usize::try_from(file.size()).expect("small")];
     let read = file.read_at(&mut bytes, 0).await?;
@@ -318,7 +308,7 @@ pub async fn read_all(client: &Client, name: &Name) -> braid_client::Result<Vec<
 }
 
 /// A file with these bytes.
-pub async fn put(client: &Client, name: &Name, shape: Shape, bytes: &[u8]) {
+pub(crate) async fn put(client: &Client, name: &Name, shape: Shape, bytes: &[u8]) {
     let options = braid_client::OpenOptions::new().write(true).create(true).truncate(true).shape(shape);
     let file = client.open(name, &options).await.expect("open");
     file.write_at(bytes, 0).await.expect("write");
@@ -326,7 +316,7 @@ pub async fn put(client: &Client, name: &Name, shape: Shape, bytes: &[u8]) {
 }
 
 /// First bytes differ at this place; a short message in place of two long vectors.
-pub fn assert_same(found: &[u8], expected: &[u8], context: &str) {
+pub(crate) fn assert_same(found: &[u8], expected: &[u8], context: &str) {
     assert_eq!(found.len(), expected.len(), "{context}: length");
     if let Some(at) = found.iter().zip(expected).position(|(a, b)| a != b) {
         panic!(
