@@ -11,7 +11,7 @@ use braid_wire::control::DriveState;
 use crate::cluster_dir::{ClusterDir, ClusterFile};
 use crate::connect::connect;
 use crate::exit::{Doing, Exit, Failure};
-use crate::local::{DriveStart, MANAGER, Mode, Server};
+use crate::local::{ANY_PORT, DriveStart, MANAGER, Mode, Server};
 use crate::volume;
 
 /// Drives of a new cluster.
@@ -21,8 +21,6 @@ const JOIN_BOUND: Duration = Duration::from_secs(30);
 const JOIN_POLL: Duration = Duration::from_millis(20);
 /// The default volume.
 const VOLUME: &str = "main";
-/// A port of the system's choice, for this machine only.
-pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
 
 /// A cluster that was brought up: the servers, the manager first.
 #[derive(Debug)]
@@ -110,8 +108,7 @@ async fn start_drives(
         let (dir, manager) = (dir.clone(), manager.to_owned());
         starting.spawn(async move {
             let directory = dir.drive(&name);
-            let start =
-                DriveStart { name: &name, directory: &directory, manager: &manager, listen: ANY_PORT };
+            let start = DriveStart { name: &name, directory: &directory, manager: &manager };
             Server::start_drive(&dir, start, mode).await
         });
     }

@@ -100,6 +100,9 @@ fn exit_of(error: &Error) -> Exit {
 
 /// What to type, where the library's remedy can be a command.
 fn hint(error: &Error) -> &'static str {
+    if let Error::Manager { source: TransportError::WrongPeer { .. }, .. } = error {
+        return "the token in cluster.toml is another cluster's, or the address is";
+    }
     match error.reason() {
         Some(Reason::NoVolume) => "see `braid volume ls`",
         Some(Reason::NoDrive) => "see `braid drive ls`",

@@ -39,7 +39,7 @@ pub(crate) async fn run(down: args::Down, cluster: Option<&Path>, report: Report
         servers.extend(Server::find(&dir, name)?);
     }
     let stopped = servers.iter().map(|server| server.name.clone()).collect();
-    let killed = stop_all(&dir, servers).await?;
+    let killed = stop_all(servers).await?;
     let facts = DownReport { directory: dir.root().display().to_string(), stopped, killed };
     report.line(&facts, |facts| match (facts.stopped.as_slice(), facts.killed.as_slice()) {
         ([], _) => format!("nothing ran in {}", facts.directory),
@@ -49,17 +49,16 @@ pub(crate) async fn run(down: args::Down, cluster: Option<&Path>, report: Report
 }
 
 /// Stops the drives side by side, then the manager, so that the drives can say goodbye. The names that needed force.
-pub(crate) async fn stop_all(dir: &ClusterDir, servers: Vec<Server>) -> Result<Vec<String>, Failure> {
+pub(crate) async fn stop_all(servers: Vec<Server>) -> Result<Vec<String>, Failure> {
     let (managers, drives): (Vec<Server>, Vec<Server>) =
         servers.into_iter().partition(|server| server.name == MANAGER);
     let mut forced = Vec::new();
     for group in [drives, managers] {
         let mut stopping = JoinSet::new();
         for server in group {
-            let dir = dir.clone();
             stopping.spawn(async move {
                 let name = server.name.clone();
-                server.stop(&dir).await.map(|force| force.then_some(name))
+                server.stop().await.map(|force| force.then_some(name))
             });
         }
         while let Some(stopped) = stopping.join_next().await {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::args;
-use crate::bring_up::{ANY_PORT, all_joined};
+use crate::bring_up::all_joined;
 use crate::cluster_dir::ClusterDir;
 use crate::connect;
 use crate::exit::{Exit, Failure};
@@ -45,7 +45,7 @@ async fn add(name: Option<String>, cluster: Option<&Path>, report: Report) -> Re
         ));
     }
     let directory = dir.drive(&name);
-    let start = DriveStart { name: &name, directory: &directory, manager: &file.manager, listen: ANY_PORT };
+    let start = DriveStart { name: &name, directory: &directory, manager: &file.manager };
     let server = Server::start_drive(&dir, start, Mode::Detached).await?;
     let client = connect::connect(&file).await?;
     all_joined(&client, std::slice::from_ref(&name)).await?;

@@ -22,6 +22,8 @@ use crate::process::{Handle, PidRecord};
 const START_BOUND: Duration = Duration::from_secs(60);
 /// How often its pid record is looked for meanwhile.
 const START_POLL: Duration = Duration::from_millis(5);
+/// A port of the system's choice, for this machine only.
+pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
 /// The manager's name in the directory's tables.
 pub(crate) const MANAGER: &str = "manager";
 
@@ -72,8 +74,6 @@ pub(crate) struct DriveStart<'a> {
     pub(crate) directory: &'a Path,
     /// The manager's address.
     pub(crate) manager: &'a str,
-    /// Where to listen; the address it had before, or port 0.
-    pub(crate) listen: &'a str,
 }
 
 impl Server {
@@ -91,10 +91,26 @@ impl Server {
         start(dir, MANAGER, command, mode).await
     }
 
-    /// Starts a drive.
+    /// Starts a drive, where it was before if that can be: clients with open files look for it there first.
     pub(crate) async fn start_drive(
         dir: &ClusterDir,
         drive: DriveStart<'_>,
+        mode: Mode,
+    ) -> Result<Server, Failure> {
+        let before = PidRecord::read(&dir.pid(drive.name)).map(|record| record.address);
+        if let Some(listen) = before {
+            match Self::start_drive_at(dir, &drive, &listen, mode).await {
+                Err(failure) if failure.exit == Exit::PortInUse => {}
+                started => return started,
+            }
+        }
+        Self::start_drive_at(dir, &drive, ANY_PORT, mode).await
+    }
+
+    async fn start_drive_at(
+        dir: &ClusterDir,
+        drive: &DriveStart<'_>,
+        listen: &str,
         mode: Mode,
     ) -> Result<Server, Failure> {
         let mut command = braid()?;
@@ -106,24 +122,23 @@ impl Server {
             "--manager",
             drive.manager,
             "--listen",
-            drive.listen,
+            listen,
         ]);
-        command.arg("--dir").arg(drive.directory).arg("--token-file").arg(dir.manager().join("join.token"));
+        command.arg("--dir").arg(drive.directory);
+        command.arg("--token-file").arg(dir.manager().join("join.token"));
         start(dir, drive.name, command, mode).await
     }
 
     /// Stops it: by itself if it can, by force if it does not. Whether force was needed.
-    pub(crate) async fn stop(self, dir: &ClusterDir) -> Result<bool, Failure> {
+    pub(crate) async fn stop(self) -> Result<bool, Failure> {
         let clean =
             self.handle.stop().await.doing(|| format!("stop {}, process {}", self.name, self.record.pid))?;
-        let _ = fs::remove_file(dir.pid(&self.name));
         Ok(!clean)
     }
 
     /// SIGKILL.
-    pub(crate) async fn kill(self, dir: &ClusterDir) -> Result<(), Failure> {
+    pub(crate) async fn kill(self) -> Result<(), Failure> {
         self.handle.kill().await.doing(|| format!("kill {}, process {}", self.name, self.record.pid))?;
-        let _ = fs::remove_file(dir.pid(&self.name));
         Ok(())
     }
 

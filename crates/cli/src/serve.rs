@@ -19,18 +19,16 @@ pub(crate) async fn manager(serve: ManagerServe) -> Result<(), Failure> {
     let config = braid_manager::Config::new(&serve.dir, &serve.listen);
     let (ready, is_ready) = oneshot::channel();
     let running = braid_manager::run(config, ready, stop.wait());
-    let announce = async {
+    let announcing = async {
         let Ok(ready) = is_ready.await else { return Ok(()) };
         let address = serve.advertise.clone().unwrap_or_else(|| ready.address.clone());
         let cluster =
             ClusterFile { manager: address, token: ready.client_token.to_string(), drives: Vec::new() };
         write_cluster_file(&serve.dir.join(CLUSTER_FILE), &cluster)?;
-        announce("manager", &ready.address, &serve.supervised)
+        announce(&ready.address, &serve.supervised)
     };
     let what = || format!("serve the manager in {}", serve.dir.display());
-    let (ran, announced) = tokio::join!(running, announce);
-    ran.doing(what)?;
-    announced
+    tokio::try_join!(async { running.await.doing(what) }, announcing).map(|_| ())
 }
 
 /// Runs `braid drive serve`.
@@ -47,19 +45,16 @@ pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
     config.capacity_bytes = serve.capacity;
     let (ready, is_ready) = oneshot::channel();
     let running = braid_drive::run(config, ready, stop.wait());
-    let announce = async {
+    let announcing = async {
         let Ok(ready) = is_ready.await else { return Ok(()) };
-        announce("drive", &ready.address.to_string(), &serve.supervised)
+        announce(&ready.address.to_string(), &serve.supervised)
     };
     let what = || format!("serve the drive in {}", serve.dir.display());
-    let (ran, announced) = tokio::join!(running, announce);
-    ran.doing(what)?;
-    announced
+    tokio::try_join!(async { running.await.doing(what) }, announcing).map(|_| ())
 }
 
-/// Says that it serves: to whoever reads the log, and to the parent.
-fn announce(role: &str, address: &str, supervised: &Supervised) -> Result<(), Failure> {
-    tracing::info!(%address, "{role} serves");
+/// Tells the parent that it serves. The log has it from the server itself.
+fn announce(address: &str, supervised: &Supervised) -> Result<(), Failure> {
     let Some(path) = &supervised.pid_file else { return Ok(()) };
     PidRecord::of_self(address)
         .and_then(|record| record.write(path))

@@ -13,13 +13,12 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use crate::args;
-use crate::bring_up::{ANY_PORT, Running, bring_up, drive_names};
+use crate::bring_up::{Running, bring_up, drive_names};
 use crate::cluster_dir::{ClusterDir, DirLock};
 use crate::down::stop_all;
 use crate::exit::{Doing, Exit, Failure};
 use crate::interrupt::Interrupts;
 use crate::local::{DriveStart, MANAGER, Mode, Server};
-use crate::process::PidRecord;
 use crate::report::Report;
 
 /// How often a server that ends at once is started again in the foreground before it is given up.
@@ -139,7 +138,7 @@ async fn supervise(
         };
     }
     report.say("stopping")?;
-    stop_all(&running.dir, running.servers).await.map(|_| ())
+    stop_all(running.servers).await.map(|_| ())
 }
 
 /// Waits until one of them has ended.
@@ -158,18 +157,10 @@ async fn first_ended(servers: &[Server]) -> io::Result<usize> {
 
 /// Starts a server again where it was.
 async fn restart(running: &Running, name: &str) -> Result<Server, Failure> {
-    let before = PidRecord::read(&running.dir.pid(name)).map(|record| record.address);
     if name == MANAGER {
         return Server::start_manager(&running.dir, &running.cluster.manager, Mode::Attached).await;
     }
-    let listen = before.as_deref().unwrap_or(ANY_PORT);
     let directory = running.dir.drive(name);
-    let start = |listen| {
-        let start = DriveStart { name, directory: &directory, manager: &running.cluster.manager, listen };
-        Server::start_drive(&running.dir, start, Mode::Attached)
-    };
-    match start(listen).await {
-        Err(failure) if failure.exit == Exit::PortInUse => start(ANY_PORT).await,
-        started => started,
-    }
+    let start = DriveStart { name, directory: &directory, manager: &running.cluster.manager };
+    Server::start_drive(&running.dir, start, Mode::Attached).await
 }

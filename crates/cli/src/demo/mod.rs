@@ -16,7 +16,7 @@ use braid_layout::Shape;
 use braid_wire::control::StatRow;
 
 use crate::args;
-use crate::bring_up::{ANY_PORT, Running, all_joined, bring_up};
+use crate::bring_up::{Running, all_joined, bring_up};
 use crate::cluster_dir::ClusterDir;
 use crate::connect::connect;
 use crate::down::stop_all;
@@ -98,7 +98,7 @@ async fn all_steps(place: &Place, inputs: &[Input], steps: &mut Steps) -> Result
 
     let began = Instant::now();
     let Demo { running, steps, .. } = demo;
-    stop_all(&running.dir, running.servers).await?;
+    stop_all(running.servers).await?;
     steps.did("all processes stopped", began.elapsed(), true)
 }
 
@@ -189,7 +189,7 @@ impl<'a> Demo<'a> {
         let index = index.ok_or_else(|| {
             Failure::new(Exit::NotFound, format!("kill {drive}"), "it is not one of the demo's")
         })?;
-        self.running.servers.remove(index).kill(&self.running.dir).await?;
+        self.running.servers.remove(index).kill().await?;
         self.steps.did(format!("{drive} killed (SIGKILL)"), began.elapsed(), true)
     }
 
@@ -200,12 +200,7 @@ impl<'a> Demo<'a> {
         let (dir, new) = (&self.running.dir, format!("{old}-new"));
         let directory = dir.drive(old);
         std::fs::remove_dir_all(&directory).doing(|| format!("empty {}", directory.display()))?;
-        let start = DriveStart {
-            name: &new,
-            directory: &directory,
-            manager: &self.running.cluster.manager,
-            listen: ANY_PORT,
-        };
+        let start = DriveStart { name: &new, directory: &directory, manager: &self.running.cluster.manager };
         let server = Server::start_drive(dir, start, Mode::Attached).await?;
         self.running.servers.push(server);
         all_joined(&self.client, std::slice::from_ref(&new)).await?;

@@ -1,14 +1,12 @@
 //! Things that fail in the middle: drives, copies, the user's patience, space.
 
-mod support;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Stdio};
 
-use support::{Cluster, finish, noise, runs, said, signal, until};
+use crate::support::{Cluster, finish, noise, runs, said, signal, until};
 
 /// A copy from a pipe that stays open: it is in the middle for as long as the test likes.
 fn copy_from_pipe(cluster: &Cluster, target: &str, first: &[u8]) -> (Child, std::process::ChildStdin) {
@@ -30,10 +28,10 @@ fn ctrl_c_in_the_middle_of_a_copy_leaves_nothing() {
     for (target, name) in [("braid://main/new", "new"), ("braid://main/there", "there")] {
         let (child, stdin) = copy_from_pipe(&cluster, target, &half);
         signal(child.id(), "INT");
-        let said = said(finish(child));
+        let ended = said(finish(child));
         drop(stdin);
-        assert_eq!(said.code, 130, "{name}: {}", said.err);
-        assert_eq!(said.err, "braid: interrupted\n");
+        assert_eq!(ended.code, 130, "{name}: {}", ended.err);
+        assert_eq!(ended.err, "braid: interrupted\n");
     }
     assert_eq!(cluster.line("ls braid://main").ok().text(), "there\n");
     assert_eq!(cluster.cat("braid://main/there"), noise(50_000, 1));
@@ -47,13 +45,13 @@ fn ctrl_c_in_the_middle_of_a_copy_leaves_nothing() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     until("the copy has begun or is done", || fs::read_dir(&out).is_ok_and(|entries| entries.count() > 0));
     signal(child.id(), "INT");
-    let said = said(finish(child));
+    let ended = said(finish(child));
     let left: Vec<_> =
         fs::read_dir(&out).expect("read").map(|entry| entry.expect("read").file_name()).collect();
-    match said.code {
+    match ended.code {
         130 => assert!(left.is_empty(), "{left:?}"),
         0 => assert!(fs::read(out.join("big")).expect("read") == noise(64 << 20, 3)),
-        code => panic!("exit {code}: {}", said.err),
+        code => panic!("exit {code}: {}", ended.err),
     }
 }
 
@@ -69,8 +67,8 @@ fn a_source_that_shrinks_is_refused_and_one_that_grows_is_copied_to_its_end() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     until("the copy reads it", || opened_by(child.id(), &path));
     file.set_len(1000).expect("cut");
-    let said = said(finish(child));
-    said.failed(1, "shrank from 4294967296 to");
+    let ended = said(finish(child));
+    ended.failed(1, "shrank from 4294967296 to");
     assert_eq!(cluster.line("ls braid://main").ok().text(), "");
 
     let path = cluster.make("grows", 40 << 20, 4);
@@ -79,7 +77,7 @@ fn a_source_that_shrinks_is_refused_and_one_that_grows_is_copied_to_its_end() {
     until("the copy reads it or is done", || opened_by(child.id(), &path) || !runs(child.id()));
     let file = fs::File::options().write(true).open(&path).expect("opened");
     file.write_all_at(b"more", 40 << 20).expect("grown");
-    support::said(finish(child)).ok();
+    said(finish(child)).ok();
     let stored = cluster.cat("braid://main/grown");
     let whole = fs::read(&path).expect("read");
     assert!(stored.len() >= 40 << 20 && whole.starts_with(&stored), "{} bytes", stored.len());
@@ -113,7 +111,7 @@ fn a_drive_that_dies_in_the_middle_of_a_read_is_not_noticed() {
     signal(pid, "KILL");
     until("the drive is dead", || !runs(pid));
     out.read_to_end(&mut read).expect("read");
-    support::said(finish(child)).ok();
+    said(finish(child)).ok();
     assert!(read == content);
 }
 
@@ -181,4 +179,49 @@ fn plans_are_printed_and_checks_find_damage() {
         (Some(true), Some(0))
     );
     assert!(checked["units"].as_u64().is_some_and(|units| units >= 20), "{checked}");
+}
+
+/// A server that was started by hand; killed when its test ends.
+struct ByHand(Child);
+
+impl Drop for ByHand {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn by_hand(cluster: &Cluster, line: &str) -> ByHand {
+    let mut command = cluster.command(line.split(' '));
+    let child = command
+        .env("BRAID_LOG", "off")
+        .current_dir(cluster.file(""))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    ByHand(child.expect("started"))
+}
+
+#[test]
+fn a_full_drive_fails_the_write_and_keeps_the_old_file() {
+    let cluster = Cluster::nowhere();
+    let place = cluster.file("cluster").display().to_string();
+    let _manager = by_hand(
+        &cluster,
+        &format!("manager serve --dir {place} --listen 127.0.0.1:0 --pid-file manager.pid"),
+    );
+    until("the manager serves", || cluster.file("manager.pid").exists());
+    let address = cluster.status()["manager"]["address"].as_str().expect("text").to_owned();
+    let join = format!("--manager {address} --token-file {place}/join.token");
+    let _drives = [("a", ""), ("b", ""), ("c", " --capacity 24M")]
+        .map(|(name, more)| by_hand(&cluster, &format!("drive serve --dir {name} {join}{more}")));
+    until("the drives serve", || cluster.line("drive ls").ok().text().matches(" up ").count() == 3);
+    cluster.line("volume create v --scheme raid5 --width 3 --unit 64K").ok();
+    let old = cluster.make("old", 3 << 20, 10);
+    cluster.put(&old, "braid://v/f");
+    let big = cluster.make("big", 120 << 20, 11);
+    let ended = cluster.braid([OsStr::new("cp"), big.as_os_str(), OsStr::new("braid://v/f")]);
+    ended.failed(9, "c");
+    assert!(cluster.cat("braid://v/f") == noise(3 << 20, 10));
+    assert_eq!(cluster.line("ls braid://v").ok().text(), "f\n");
 }

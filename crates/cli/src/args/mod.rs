@@ -1,6 +1,9 @@
 //! The command line: every flag defined once, with its help and its parser. What cannot be right is refused here, before
 //! anything is touched.
 
+mod files;
+mod servers;
+
 use std::ffi::OsString;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -8,6 +11,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{exit, size};
+
+pub(crate) use files::{Cat, Cp, Ls, Mkdir, Mv, Rm, Stat};
+pub(crate) use servers::{Drive, DriveServe, Manager, ManagerServe, Supervised};
 
 /// Striped, redundant storage over ordinary machines.
 #[derive(Debug, Parser)]
@@ -28,7 +34,7 @@ pub(crate) struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   braid demo                                   see all of it work, in a temporary place
-  braid up --detach --dir /srv/braid           a lasting cluster on this machine: six drives, volume main
+  braid up --detach --dir /srv/braid           a lasting cluster: six drives, volume main
   export BRAID_CLUSTER=/srv/braid
   braid cp movie.mkv braid://main/movie.mkv
   tar c src | braid cp - braid://main/src.tar
@@ -55,8 +61,7 @@ pub(crate) enum Command {
     Df,
     /// Copy files to, from and between volumes; `-` is standard input or output
     #[command(
-        after_help = "A target appears whole or not at all: an error or Ctrl-C leaves nothing under its name and an existing\n\
-        target as it was. Only bytes are copied: no owner, mode or times. Names need not be UTF-8.\n\nExamples:\n  \
+        after_help = "A target appears whole or not at all: an error or Ctrl-C leaves nothing under its name and an existing target as it was. Only bytes are copied: no owner, mode or times. Names need not be UTF-8.\n\nExamples:\n  \
         braid cp a.bin braid://main/a.bin\n  braid cp -r src braid://main/backup/\n  braid cp braid://main/a.bin .\n  \
         braid cp braid://main/a.bin - | sha256sum\n  tar c src | braid cp - braid://main/src.tar"
     )]
@@ -102,8 +107,7 @@ pub(crate) enum Command {
     Manager(Manager),
     /// Show all of it work: files in and out, a drive killed, degraded, rebuilt; every copy compared
     #[command(
-        after_help = "Six drives and a manager as processes, raid5 4+1 with a unit of 512K. Every step prints its rate and the\n\
-        ratio to the bound: a bare socket copy of the same bytes between as many processes, measured in the same run.\n\
+        after_help = "Six drives and a manager as processes, raid5 4+1 with a unit of 512K. Every step prints its rate and the ratio to the bound: a bare socket copy of the same bytes between as many processes, measured in the same run. \
         Exit 0 only if every comparison held.\n\nExamples:\n  braid demo\n  braid demo --dir /dev/shm movie.mkv\n  braid demo --json"
     )]
     Demo(Demo),
@@ -130,76 +134,6 @@ pub(crate) struct Down {
     /// The cluster's directory [default: --cluster, or ~/.local/share/braid]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Cp {
-    /// Copy directories and what is in them
-    #[arg(short, long)]
-    pub(crate) recursive: bool,
-    /// No progress, no summary
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
-    /// What to copy: local paths, braid://VOLUME/PATH, or - for standard input
-    #[arg(required = true, value_name = "SOURCE")]
-    pub(crate) sources: Vec<OsString>,
-    /// Where to: a name, a directory, or - for standard output
-    #[arg(required = true, value_name = "TARGET")]
-    pub(crate) target: OsString,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Cat {
-    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
-    pub(crate) names: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Ls {
-    /// With size and time of the last change
-    #[arg(short)]
-    pub(crate) long: bool,
-    /// With all directories below
-    #[arg(short = 'R', long)]
-    pub(crate) recursive: bool,
-    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
-    pub(crate) names: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Rm {
-    /// Remove directories and what is in them
-    #[arg(short, long)]
-    pub(crate) recursive: bool,
-    /// What is not there is no error
-    #[arg(short, long)]
-    pub(crate) force: bool,
-    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
-    pub(crate) names: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Mv {
-    #[arg(value_name = "FROM")]
-    pub(crate) from: OsString,
-    /// The new name; with a slash at its end, or an existing directory: into it
-    #[arg(value_name = "TO")]
-    pub(crate) to: OsString,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Mkdir {
-    /// Make the directories above it too; no error if it is there
-    #[arg(short, long)]
-    pub(crate) parents: bool,
-    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
-    pub(crate) names: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Stat {
-    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
-    pub(crate) names: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -262,111 +196,6 @@ pub(crate) struct Check {
     pub(crate) all: bool,
     #[arg(required = true, value_name = "braid://VOLUME/PATH")]
     pub(crate) names: Vec<OsString>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Drive {
-    /// Serve a drive in the foreground, until SIGTERM or Ctrl-C
-    #[command(
-        after_help = "The first start needs the join token that the manager wrote; later ones need only the directory.\n\nExample:\n  \
-        braid drive serve --dir /disk1/braid --manager host-a:7400 --token-file join.token --listen 0.0.0.0:7401 \\\n      \
-        --advertise host-b:7401 --name b1"
-    )]
-    Serve(Box<DriveServe>),
-    /// Add one more drive to the cluster that `braid up --detach` started here
-    Add {
-        /// Its name [default: the next drive-N]
-        #[arg(long)]
-        name: Option<String>,
-    },
-    /// List the drives
-    Ls,
-    /// Give all columns of OLD to NEW; then `braid rebuild NEW`
-    Replace {
-        #[arg(value_name = "OLD")]
-        old: String,
-        #[arg(value_name = "NEW")]
-        new: String,
-    },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DriveServe {
-    /// Where the drive keeps its objects
-    #[arg(long, value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-    /// The manager's address; needed at the first start, and when it has moved
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) manager: Option<String>,
-    /// The join token; needed at the first start only
-    #[arg(
-        long,
-        value_name = "TOKEN",
-        env = "BRAID_JOIN_TOKEN",
-        hide_env_values = true,
-        conflicts_with = "token_file"
-    )]
-    pub(crate) token: Option<String>,
-    /// A file that holds the join token
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// Where to listen; port 0 takes any free one
-    #[arg(long, default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
-    pub(crate) listen: String,
-    /// What clients connect to, if it is not what the drive listens on
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) advertise: Option<String>,
-    /// The drive's name [default: the directory's]
-    #[arg(long)]
-    pub(crate) name: Option<String>,
-    /// The machine it is on; a file's columns go to different hosts where they can [default: this host's name]
-    #[arg(long)]
-    pub(crate) host: Option<String>,
-    /// The rack it is in
-    #[arg(long, default_value = "")]
-    pub(crate) rack: String,
-    /// Most bytes it may hold [default: what the file system has]
-    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
-    pub(crate) capacity: Option<u64>,
-    #[command(flatten)]
-    pub(crate) supervised: Supervised,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Manager {
-    /// Serve a manager in the foreground, until SIGTERM or Ctrl-C
-    #[command(
-        after_help = "It writes its tokens and a cluster.toml for clients into its directory: give cluster.toml to those who read\n\
-        and write files, and join.token to machines that add drives.\n\nExample:\n  \
-        braid manager serve --dir /var/lib/braid --listen 0.0.0.0:7400 --advertise host-a:7400"
-    )]
-    Serve(ManagerServe),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ManagerServe {
-    /// Where the manager keeps its state
-    #[arg(long, value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-    /// Where to listen; port 0 takes any free one
-    #[arg(long, default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
-    pub(crate) listen: String,
-    /// What clients connect to, if it is not what the manager listens on
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) advertise: Option<String>,
-    #[command(flatten)]
-    pub(crate) supervised: Supervised,
-}
-
-/// How a parent watches over a server.
-#[derive(Debug, Args)]
-pub(crate) struct Supervised {
-    /// Write process id and address here once it serves
-    #[arg(long, value_name = "FILE")]
-    pub(crate) pid_file: Option<PathBuf>,
-    /// Stop when standard input ends: a parent that dies, however it dies, takes the server along
-    #[arg(long, hide = true)]
-    pub(crate) lifeline: bool,
 }
 
 #[derive(Debug, Args)]

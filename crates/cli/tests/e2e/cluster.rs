@@ -1,13 +1,11 @@
 //! The life of a cluster: up, used, down, up again; what it says of itself.
 
-mod support;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
-use support::{Cluster, braid, finish, noise, run, runs, said, signal, until};
+use crate::support::{Cluster, braid, finish, noise, run, runs, said, signal, until};
 
 #[test]
 fn files_go_in_and_out_and_survive_down_and_up() {
@@ -96,8 +94,8 @@ fn a_pipe_goes_in_and_comes_out() {
     let mut command = cluster.command(["cat", "braid://main/piped"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     drop(child.stdout.take());
-    let said = said(finish(child));
-    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    let ended = said(finish(child));
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""));
 }
 
 #[test]
@@ -150,8 +148,8 @@ fn ctrl_c_stops_a_cluster_in_the_foreground_and_death_takes_it_along() {
         second.args(["up", "--dir"]).arg(cluster.dir());
         run(second).failed(7, "another `braid up` has it");
         signal(child.id(), end);
-        let said = said(finish(child));
-        assert_eq!(said.code, if end == "INT" { 0 } else { -1 }, "{}", said.err);
+        let ended = said(finish(child));
+        assert_eq!(ended.code, if end == "INT" { 0 } else { -1 }, "{}", ended.err);
         until("all are gone", || pids.iter().all(|&pid| !runs(pid)));
     }
 }

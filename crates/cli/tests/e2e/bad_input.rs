@@ -1,7 +1,5 @@
 //! What is wrong is said in one line, with a code, and changes nothing. Each item of the list that shows at the command line.
 
-mod support;
-
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{Read, Write};
@@ -9,7 +7,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use support::{Cluster, Said, braid, noise, run};
+use crate::support::{Cluster, Said, braid, noise, run};
 
 /// Without any cluster: refused before one is looked for.
 #[test]

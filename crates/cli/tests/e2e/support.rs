@@ -1,8 +1,6 @@
 //! Real processes for the end-to-end tests: the built binary, a directory of their own, ports of the system's choice. A cluster
 //! is shut down when its test ends, however it ends.
 
-#![expect(dead_code, reason = "each test file uses its part")]
-
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,29 +8,29 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// No command may take longer.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a command said.
 #[derive(Debug)]
-pub struct Said {
-    pub code: i32,
-    pub out: Vec<u8>,
-    pub err: String,
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: Vec<u8>,
+    pub(crate) err: String,
 }
 
 impl Said {
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.out).expect("UTF-8")
     }
 
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.out)
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.out)))
     }
 
     /// It failed with this code and one line that holds `words`.
     #[track_caller]
-    pub fn failed(&self, code: i32, words: &str) {
+    pub(crate) fn failed(&self, code: i32, words: &str) {
         assert_eq!(self.code, code, "{}", self.err);
         assert!(self.err.contains(words), "{words:?} is not in: {}", self.err);
         assert!(self.err.starts_with("braid: "), "{}", self.err);
@@ -40,28 +38,28 @@ impl Said {
     }
 
     #[track_caller]
-    pub fn ok(self) -> Said {
+    pub(crate) fn ok(self) -> Said {
         assert_eq!(self.code, 0, "{}", self.err);
         self
     }
 }
 
 /// The binary with nothing of the tester's own environment.
-pub fn braid() -> Command {
+pub(crate) fn braid() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
     command.env_remove("BRAID_CLUSTER").env_remove("BRAID_JOIN_TOKEN").stdin(Stdio::null());
     command
 }
 
 /// Runs a command to its end, within the bound.
-pub fn run(mut command: Command) -> Said {
+pub(crate) fn run(mut command: Command) -> Said {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     said(finish(child))
 }
 
 /// Waits for a child, and kills it if it takes too long.
 #[track_caller]
-pub fn finish(child: Child) -> Output {
+pub(crate) fn finish(child: Child) -> Output {
     let pid = child.id();
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || done.send(child.wait_with_output()));
@@ -74,27 +72,27 @@ pub fn finish(child: Child) -> Output {
     }
 }
 
-pub fn said(output: Output) -> Said {
+pub(crate) fn said(output: Output) -> Said {
     let code = output.status.code().unwrap_or(-1);
     Said { code, out: output.stdout, err: String::from_utf8_lossy(&output.stderr).into_owned() }
 }
 
 /// Sends a signal by name.
-pub fn signal(pid: u32, name: &str) {
+pub(crate) fn signal(pid: u32, name: &str) {
     let status =
         Command::new("kill").args([format!("-{name}"), pid.to_string()]).stderr(Stdio::null()).status();
     let _ = status.expect("kill runs");
 }
 
 /// Whether a process is there and is no zombie.
-pub fn runs(pid: u32) -> bool {
+pub(crate) fn runs(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with('Z')))
 }
 
 /// Waits until `condition` holds.
 #[track_caller]
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < end, "waited in vain until {what}");
@@ -103,13 +101,13 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// A cluster in a temporary directory.
-pub struct Cluster {
+pub(crate) struct Cluster {
     temporary: tempfile::TempDir,
 }
 
 impl Cluster {
     /// A directory, and no cluster in it yet.
-    pub fn nowhere() -> Cluster {
+    pub(crate) fn nowhere() -> Cluster {
         Cluster {
             temporary: tempfile::Builder::new()
                 .prefix("braid-test-")
@@ -119,75 +117,75 @@ impl Cluster {
     }
 
     /// With this many drives, running.
-    pub fn up(drives: u32) -> Cluster {
+    pub(crate) fn up(drives: u32) -> Cluster {
         let cluster = Cluster::nowhere();
         cluster.start(&["--drives", &drives.to_string()]);
         cluster
     }
 
     /// `braid up --detach` with more arguments.
-    pub fn start(&self, more: &[&str]) {
+    pub(crate) fn start(&self, more: &[&str]) {
         let mut command = braid();
         command.args(["up", "--detach", "--dir"]).arg(self.dir()).args(more);
         run(command).ok();
     }
 
-    pub fn down(&self) -> Said {
+    pub(crate) fn down(&self) -> Said {
         let mut command = braid();
         command.args(["down", "--dir"]).arg(self.dir());
         run(command)
     }
 
     /// The cluster's directory.
-    pub fn dir(&self) -> PathBuf {
+    pub(crate) fn dir(&self) -> PathBuf {
         self.temporary.path().join("cluster")
     }
 
     /// A place for local files.
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.temporary.path().join(name)
     }
 
     /// A local file with bytes that tell any misplacement.
-    pub fn make(&self, name: &str, bytes: usize, seed: u64) -> PathBuf {
+    pub(crate) fn make(&self, name: &str, bytes: usize, seed: u64) -> PathBuf {
         let path = self.file(name);
         fs::write(&path, noise(bytes, seed)).expect("written");
         path
     }
 
     /// `braid ARGS`, with this cluster.
-    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+    pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = braid();
         command.env("BRAID_CLUSTER", self.dir()).args(args);
         command
     }
 
     /// Runs `braid ARGS`.
-    pub fn braid<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Said {
+    pub(crate) fn braid<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Said {
         run(self.command(args))
     }
 
     /// Runs a line of plain words.
-    pub fn line(&self, line: &str) -> Said {
+    pub(crate) fn line(&self, line: &str) -> Said {
         self.braid(line.split(' '))
     }
 
     #[track_caller]
-    pub fn put(&self, source: &Path, target: &str) {
+    pub(crate) fn put(&self, source: &Path, target: &str) {
         self.braid([OsStr::new("cp"), source.as_os_str(), OsStr::new(target)]).ok();
     }
 
     #[track_caller]
-    pub fn cat(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn cat(&self, name: &str) -> Vec<u8> {
         self.braid(["cat", name]).ok().out
     }
 
-    pub fn status(&self) -> serde_json::Value {
+    pub(crate) fn status(&self) -> serde_json::Value {
         self.line("status --json").ok().json()
     }
 
     /// The process of a drive, from the status.
-    pub fn drive_pid(&self, name: &str) -> u32 {
+    pub(crate) fn drive_pid(&self, name: &str) -> u32 {
         let status = self.status();
         let drives = status["drives"].as_array().expect("a list");
         let drive = drives.iter().find(|drive| drive["name"] == name).expect("it is there");
@@ -195,14 +193,14 @@ impl Cluster {
     }
 
     /// kill -9, and waits until it is gone.
-    pub fn kill_drive(&self, name: &str) {
+    pub(crate) fn kill_drive(&self, name: &str) {
         let pid = self.drive_pid(name);
         signal(pid, "KILL");
         until("the drive is dead", || !runs(pid));
     }
 
     /// The drives of a file's columns.
-    pub fn columns(&self, name: &str) -> Vec<String> {
+    pub(crate) fn columns(&self, name: &str) -> Vec<String> {
         let facts = self.braid(["stat", "--json", name]).ok().json();
         let columns = facts["segments"][0]["columns"].as_array().expect("a list").clone();
         columns.iter().map(|column| column["drive"].as_str().expect("a name").to_owned()).collect()
@@ -234,7 +232,7 @@ fn show_logs(logs: &Path) {
 }
 
 /// Bytes that look random and depend on their place.
-pub fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut out = Vec::with_capacity(bytes + 8);
     while out.len() < bytes {

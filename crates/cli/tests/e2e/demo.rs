@@ -1,11 +1,9 @@
 //! The demo on a small file: every step, and nothing left behind.
 
-mod support;
-
 use std::fs;
 use std::process::Stdio;
 
-use support::{Cluster, braid, finish, run, runs, said, signal, until};
+use crate::support::{Cluster, braid, finish, run, runs, said, signal, until};
 
 #[test]
 fn every_comparison_holds_and_nothing_is_left() {
@@ -57,8 +55,8 @@ fn an_interrupted_demo_takes_its_processes_along() {
         until("some processes serve", || pids().len() >= 3);
         let started = pids();
         signal(child.id(), name);
-        let said = said(finish(child));
-        assert_eq!(said.code, code, "{}", said.err);
+        let ended = said(finish(child));
+        assert_eq!(ended.code, code, "{}", ended.err);
         until("they are gone", || started.iter().all(|&pid| !runs(pid)));
     }
 }

@@ -1,0 +1,111 @@
+//! Arguments of the servers, and of what manages drives.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::size;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Drive {
+    /// Serve a drive in the foreground, until SIGTERM or Ctrl-C
+    #[command(
+        after_help = "The first start needs the join token that the manager wrote; later ones need only the directory.\n\nExample:\n  \
+        braid drive serve --dir /disk1/braid --manager host-a:7400 --token-file join.token --listen 0.0.0.0:7401 \\\n      \
+        --advertise host-b:7401 --name b1"
+    )]
+    Serve(Box<DriveServe>),
+    /// Add one more drive to the cluster that `braid up --detach` started here
+    Add {
+        /// Its name [default: the next drive-N]
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// List the drives
+    Ls,
+    /// Give all columns of OLD to NEW; then `braid rebuild NEW`
+    Replace {
+        #[arg(value_name = "OLD")]
+        old: String,
+        #[arg(value_name = "NEW")]
+        new: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DriveServe {
+    /// Where the drive keeps its objects
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// The manager's address; needed at the first start, and when it has moved
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) manager: Option<String>,
+    /// The join token; needed at the first start only
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "BRAID_JOIN_TOKEN",
+        hide_env_values = true,
+        conflicts_with = "token_file"
+    )]
+    pub(crate) token: Option<String>,
+    /// A file that holds the join token
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Where to listen; port 0 takes any free one
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
+    pub(crate) listen: String,
+    /// What clients connect to, if it is not what the drive listens on
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) advertise: Option<String>,
+    /// The drive's name [default: the directory's]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// The machine it is on; a file's columns go to different hosts where they can [default: this host's name]
+    #[arg(long)]
+    pub(crate) host: Option<String>,
+    /// The rack it is in
+    #[arg(long, default_value = "")]
+    pub(crate) rack: String,
+    /// Most bytes it may hold [default: what the file system has]
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    pub(crate) capacity: Option<u64>,
+    #[command(flatten)]
+    pub(crate) supervised: Supervised,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Manager {
+    /// Serve a manager in the foreground, until SIGTERM or Ctrl-C
+    #[command(
+        after_help = "It writes its tokens and a cluster.toml for clients into its directory: give cluster.toml to those who read and write files, and join.token to machines that add drives.\n\nExample:\n  \
+        braid manager serve --dir /var/lib/braid --listen 0.0.0.0:7400 --advertise host-a:7400"
+    )]
+    Serve(ManagerServe),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManagerServe {
+    /// Where the manager keeps its state
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Where to listen; port 0 takes any free one
+    #[arg(long, default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
+    pub(crate) listen: String,
+    /// What clients connect to, if it is not what the manager listens on
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) advertise: Option<String>,
+    #[command(flatten)]
+    pub(crate) supervised: Supervised,
+}
+
+/// How a parent watches over a server.
+#[derive(Debug, Args)]
+pub(crate) struct Supervised {
+    /// Write process id and address here once it serves
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pid_file: Option<PathBuf>,
+    /// Stop when standard input ends: a parent that dies, however it dies, takes the server along
+    #[arg(long, hide = true)]
+    pub(crate) lifeline: bool,
+}

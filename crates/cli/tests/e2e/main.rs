@@ -1,0 +1,8 @@
+//! End to end: the built binary, real processes, real sockets.
+
+mod bad_input;
+mod cluster;
+mod demo;
+mod failures;
+mod kill_loop;
+mod support;
