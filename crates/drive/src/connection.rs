@@ -18,6 +18,7 @@ use braid_wire::frame::{BODY_BYTES_MAX, FrameHeader, WIRE_VERSION};
 use braid_wire::seal::ReplySeal;
 use braid_wire::{Reason, Refusal, Wire};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 use tracing::{debug, info};
 
 use crate::core::{Core, Figures};
@@ -58,19 +59,21 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
         return;
     }
     let (jobs, due) = mpsc::channel(core.settings.requests_max.max(1));
-    let answering = tokio::spawn(answer(Arc::clone(&core), sender, due));
+    // A set of one: it ends with this task, whatever ends that.
+    let mut answering = JoinSet::new();
+    answering.spawn(answer(Arc::clone(&core), sender, due));
     let mut taker = Taker { binding: hello.binding(), sequence: 0, proven: false, jobs, receiver };
     let mut requests = Requests::new(core);
     let ended = taker.run(&mut requests, closing).await;
     // Ends the queue: the answerer goes on until what was taken is answered.
     drop(taker);
-    let answered = answering.await;
+    let answered = answering.join_next().await;
     match ended {
         Err(error) if error.is_misbehaviour() => info!(%peer, %error, "connection closed"),
         Err(error) => debug!(%peer, %error, "connection ended"),
         Ok(()) => {}
     }
-    if let Ok(Err(error)) = answered {
+    if let Some(Ok(Err(error))) = answered {
         debug!(%peer, %error, "answers not taken");
     }
 }

@@ -81,7 +81,11 @@ pub async fn run(
         warn!("connections were cut off: their peers took no answers");
         connections.shutdown().await;
     }
-    heartbeats.abort();
+    if !heartbeats.is_finished() {
+        heartbeats.abort();
+        // Until it is gone it holds the directory.
+        let _ = heartbeats.await;
+    }
     let store = core.store.clone();
     let dir = config.dir.clone();
     tokio::task::spawn_blocking(move || store.close())

@@ -9,7 +9,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::error::{Result, TransportError};
 use crate::hello;
@@ -80,7 +80,10 @@ impl Listener {
                 hello::refuse_busy(&inner);
                 continue;
             };
-            set_up(&inner).map_err(|source| TransportError::io(&peer.to_string(), source))?;
+            if let Err(error) = set_up(&inner) {
+                debug!(%peer, %error, "gone before it was served");
+                continue;
+            }
             return Ok(Stream { inner, address: peer.to_string(), limits: self.limits, slot: Some(slot) });
         }
     }
