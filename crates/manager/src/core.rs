@@ -3,7 +3,7 @@
 //! Order of locks: a file's lock, then a transaction, then (never both at once) the table of drives or of leases. The tables'
 //! locks are held for a few lines and never over an await; no call to a drive is made inside a transaction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -50,6 +50,8 @@ pub struct Core {
     pub bad_tokens: AtomicU64,
     pub(crate) drives: Mutex<DriveTable>,
     pub(crate) leases: Mutex<Leases>,
+    /// Files without a lease whose procedure was left undone.
+    pub(crate) unfinished: Mutex<BTreeSet<FileId>>,
     pub(crate) files: Mutex<BTreeMap<FileId, Weak<tokio::sync::Mutex<()>>>>,
 }
 
@@ -77,6 +79,11 @@ impl Core {
     /// The table of leases.
     pub fn leases(&self) -> MutexGuard<'_, Leases> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Files without a lease whose procedure was left undone.
+    pub fn unfinished(&self) -> MutexGuard<'_, BTreeSet<FileId>> {
+        self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads one state, off the async threads.

@@ -243,3 +243,140 @@ impl Drive {
         self.heard_ms.map_or(u64::MAX, |heard| now_ms.saturating_sub(heard))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use braid_wire::capability::Key;
+
+    use super::*;
+
+    const D: DriveId = DriveId(1);
+
+    fn record(id: u128, name: &str) -> DriveRecord {
+        DriveRecord {
+            drive: DriveId(id),
+            name: name.to_owned(),
+            master: Key::new([0; 32]),
+            confirmed: false,
+            replaced_by: DriveId(0),
+            address: "a:1".to_owned(),
+            host: String::new(),
+            rack: String::new(),
+            directory: String::new(),
+            capacity_bytes: 1,
+            joined_ms: 0,
+        }
+    }
+
+    fn beat(address: &str) -> Heartbeat {
+        Heartbeat {
+            address: address.to_owned(),
+            host: String::new(),
+            directory: String::new(),
+            pid: 1,
+            capacity_bytes: 1,
+            used_bytes: 0,
+            live_bytes: 0,
+            restarted: false,
+            epoch: 0,
+        }
+    }
+
+    /// One drive, in a table of a manager that started at 0, with leases of 1000 ms (and a margin of 300).
+    fn table() -> DriveTable {
+        let mut table = DriveTable::new(1000, 0);
+        table.insert(record(1, "one"), false);
+        table
+    }
+
+    #[test]
+    fn a_drive_is_up_while_its_lease_holds_and_dead_a_margin_later() {
+        let mut table = table();
+        assert_eq!(table.state(D, 0), DriveState::Away);
+        assert_eq!(table.heartbeat(D, &beat("a:1"), 5000).unwrap().lease_ms, 1000);
+        assert_eq!((table.state(D, 5999), table.state(D, 6000)), (DriveState::Up, DriveState::Away));
+        assert_eq!((table.lapsed(D, 6299), table.lapsed(D, 6300)), (false, true));
+        assert!(!table.hold_dead(D, false, 6299) && table.hold_dead(D, false, 6300));
+    }
+
+    #[test]
+    fn nothing_is_judged_before_a_lease_has_passed_since_the_start() {
+        let mut table = table();
+        assert!(!table.lapsed(D, 1299) && table.lapsed(D, 1300));
+        assert!(!table.hold_dead(D, true, 1299), "not even by its address");
+        assert!(table.hold_dead(D, true, 1300));
+    }
+
+    #[test]
+    fn an_address_that_refuses_proves_death_while_the_lease_holds() {
+        let mut table = table();
+        table.heartbeat(D, &beat("a:1"), 5000);
+        assert!(!table.hold_dead(D, false, 5001));
+        assert!(table.hold_dead(D, true, 5001));
+        assert_eq!(table.state(D, 5001), DriveState::Away);
+    }
+
+    #[test]
+    fn a_drive_held_or_untold_gets_no_lease() {
+        let mut table = table();
+        assert!(table.hold_dead(D, false, 5000));
+        let held = table.heartbeat(D, &beat("a:1"), 5001).unwrap();
+        assert_eq!((held.lease_ms, held.readmit), (0, false), "somebody is about to take a column out");
+        table.release(D, true);
+        let untold = table.heartbeat(D, &beat("a:1"), 5002).unwrap();
+        assert_eq!((untold.lease_ms, untold.readmit), (0, true));
+        assert_eq!(table.to_readmit(5003), [D]);
+        let outs = table.outs(D);
+        // Another column goes out while it is told of the first.
+        assert!(table.hold_dead(D, false, 5004));
+        table.release(D, true);
+        table.readmit(D, outs);
+        assert_eq!(table.heartbeat(D, &beat("a:1"), 5005).unwrap().lease_ms, 0);
+        let outs = table.outs(D);
+        table.readmit(D, outs);
+        assert_eq!(table.heartbeat(D, &beat("a:1"), 5006).unwrap().lease_ms, 1000);
+        assert_eq!(table.state(D, 5007), DriveState::Up);
+    }
+
+    #[test]
+    fn a_hold_that_came_to_nothing_costs_nothing() {
+        let mut table = table();
+        assert!(table.hold_dead(D, false, 5000));
+        table.release(D, false);
+        assert_eq!(table.heartbeat(D, &beat("a:1"), 5001).unwrap().lease_ms, 1000);
+    }
+
+    #[test]
+    fn a_replaced_drive_serves_no_more() {
+        let mut table = table();
+        table.insert(record(2, "two"), false);
+        table.set_record(DriveRecord { replaced_by: DriveId(2), ..record(1, "one") });
+        let answer = table.heartbeat(D, &beat("a:1"), 1).unwrap();
+        assert_eq!((answer.lease_ms, answer.replaced), (0, true));
+        assert_eq!(table.state(D, 2), DriveState::Replaced);
+        assert_eq!((table.successor(D), table.successor(DriveId(2))), (DriveId(2), DriveId(2)));
+    }
+
+    #[test]
+    fn a_changed_record_is_stored_once() {
+        let mut table = table();
+        assert!(
+            table
+                .heartbeat(D, &beat("b:2"), 1)
+                .unwrap()
+                .changed
+                .is_some_and(|r| r.confirmed && r.address == "b:2")
+        );
+        assert_eq!(table.heartbeat(D, &beat("b:2"), 2).unwrap().changed, None);
+        assert_eq!(table.heartbeat(DriveId(9), &beat("b:2"), 2), None);
+    }
+
+    #[test]
+    fn a_drive_is_found_by_name_or_identity() {
+        let mut table = table();
+        table.insert(DriveRecord { replaced_by: D, ..record(2, "one") }, false);
+        assert_eq!(table.find("one").unwrap().record.drive, D);
+        assert_eq!(table.find(&DriveId(2).to_string()).unwrap().record.drive, DriveId(2));
+        assert!(table.find("none").is_none());
+    }
+}

@@ -73,6 +73,17 @@ pub fn deadline(core: &Core) -> Instant {
 
 /// Runs the procedure. Gives the file's record after it, or `None` if the file is gone.
 pub async fn run(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<InodeRecord>, Refusal> {
+    let leased = cause.live || cause.ended;
+    let done = attempt(core, file, cause).await;
+    match &done {
+        // Whoever holds the lease comes again, or its end does; else it is for the background.
+        Err(_) if !leased => drop(core.unfinished().insert(file)),
+        _ => drop(core.unfinished().remove(&file)),
+    }
+    done
+}
+
+async fn attempt(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<InodeRecord>, Refusal> {
     let deadline = deadline(core);
     let (ended, live) = (cause.ended, cause.live);
     let (mut lost, mut change) = (cause.lost, cause.change);

@@ -72,3 +72,140 @@ fn cutoffs(ready: ColumnMask, survey: &Survey) -> Vec<Tip> {
     }
     lowest.into_iter().map(|(column, version)| Tip { column, version }).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::version::Lease;
+    use braid_layout::{Generation, Version};
+    use braid_wire::data::PendingState;
+
+    use super::*;
+
+    fn v(g: u32, lease: u32, n: u64) -> Version {
+        Version { g: Generation(g), lease: Lease(lease), n }
+    }
+
+    fn mask(columns: &[u8]) -> ColumnMask {
+        columns.iter().copied().map(Column).collect()
+    }
+
+    /// A column that holds `settled`, and `pending` over it, a stripe write to these columns.
+    fn unit(settled: Version, pending: Option<(Version, &[u8])>) -> UnitState {
+        let pending =
+            pending.map(|(stamp, columns)| PendingState { stamp, columns: mask(columns), cover: Vec::new() });
+        UnitState {
+            unit: 3,
+            settled,
+            cover: Vec::new(),
+            pending,
+            owed: Vec::new(),
+            tips: Vec::new(),
+            damaged: false,
+        }
+    }
+
+    fn survey<const N: usize>(columns: [(u8, UnitState); N]) -> Survey {
+        columns.into_iter().map(|(column, state)| (Column(column), state)).collect()
+    }
+
+    /// What the verdict says: stamps forward, stamps back.
+    fn check(set: &[u8], joining: &[u8], survey: &Survey, forward: &[Version], back: &[Version]) {
+        let verdict = judge(3, mask(set), mask(joining), survey);
+        let said = verdict.map(|verdict| (verdict.forward, verdict.back)).unwrap_or_default();
+        assert_eq!(said, (forward.to_vec(), back.to_vec()));
+    }
+
+    const OLD: Version = Version { g: Generation(1), lease: Lease(1), n: 1 };
+
+    #[test]
+    fn a_stamp_that_every_column_has_goes_forward() {
+        let s = v(1, 2, 5);
+        let all: &[u8] = &[0, 1, 2];
+        let both = survey([
+            (0, unit(OLD, Some((s, all)))),
+            (1, unit(OLD, Some((s, all)))),
+            (2, unit(OLD, Some((s, all)))),
+        ]);
+        check(all, &[], &both, &[s], &[]);
+        // One has settled it, one has a later one: both have it.
+        let later = v(1, 2, 6);
+        let some = survey([(0, unit(s, None)), (1, unit(OLD, Some((s, all)))), (2, unit(later, None))]);
+        check(all, &[], &some, &[s], &[]);
+        check(all, &[], &survey([(0, unit(s, None)), (1, unit(s, None)), (2, unit(s, None))]), &[], &[]);
+    }
+
+    #[test]
+    fn a_stamp_that_one_ready_column_lacks_goes_back() {
+        let s = v(1, 2, 5);
+        let all: &[u8] = &[0, 1, 2];
+        let lacks =
+            survey([(0, unit(OLD, Some((s, all)))), (1, unit(OLD, None)), (2, unit(OLD, Some((s, all))))]);
+        check(all, &[], &lacks, &[], &[s]);
+    }
+
+    #[test]
+    fn columns_that_are_untouched_out_or_joining_have_no_vote() {
+        let s = v(2, 2, 5);
+        let two: &[u8] = &[0, 2];
+        let untouched =
+            survey([(0, unit(OLD, Some((s, two)))), (1, unit(OLD, None)), (2, unit(OLD, Some((s, two))))]);
+        check(&[0, 1, 2], &[], &untouched, &[s], &[]);
+        let all: &[u8] = &[0, 1, 2];
+        let out = survey([(0, unit(OLD, Some((s, all)))), (2, unit(OLD, Some((s, all))))]);
+        check(&[0, 2], &[], &out, &[s], &[]);
+        let joining =
+            survey([(0, unit(OLD, Some((s, all)))), (1, unit(OLD, None)), (2, unit(OLD, Some((s, all))))]);
+        check(&[0, 1, 2], &[1], &joining, &[s], &[]);
+        // What only a joining column has was never acknowledged.
+        let only = survey([(0, unit(OLD, None)), (1, unit(OLD, Some((s, all)))), (2, unit(OLD, None))]);
+        check(&[0, 1, 2], &[1], &only, &[], &[s]);
+        let nobody = survey([(1, unit(OLD, Some((s, all))))]);
+        check(&[0, 1, 2], &[1], &nobody, &[], &[s]);
+    }
+
+    #[test]
+    fn a_damaged_unit_is_lost_not_old() {
+        let s = v(1, 2, 5);
+        let all: &[u8] = &[0, 1];
+        let damaged = UnitState { damaged: true, ..unit(Version::ZERO, None) };
+        check(all, &[], &survey([(0, unit(OLD, Some((s, all)))), (1, damaged)]), &[s], &[]);
+    }
+
+    #[test]
+    fn stamps_are_judged_one_by_one() {
+        // Column 0 was told of a later write of the same lease: the earlier is settled, the later did not arrive elsewhere.
+        let (early, late) = (v(1, 2, 5), v(1, 2, 6));
+        let all: &[u8] = &[0, 1];
+        let states = survey([(0, unit(early, Some((late, all)))), (1, unit(OLD, Some((early, all))))]);
+        check(all, &[], &states, &[early], &[late]);
+        // An ended lease's stamp under a later one's settled version is no reason to take anything back.
+        let newer = v(2, 3, 1);
+        let states = survey([(0, unit(newer, None)), (1, unit(OLD, Some((early, all))))]);
+        check(all, &[], &states, &[early], &[]);
+    }
+
+    #[test]
+    fn each_column_is_told_only_what_it_has() {
+        let s = v(1, 2, 5);
+        let all: &[u8] = &[0, 1];
+        let states = survey([(0, unit(OLD, Some((s, all)))), (1, unit(OLD, None))]);
+        let verdict = judge(3, mask(all), ColumnMask::EMPTY, &states).unwrap();
+        assert_eq!(part_for(&verdict, &states[&Column(0)]).unwrap().back, [s]);
+        assert_eq!(part_for(&verdict, &states[&Column(1)]), None);
+    }
+
+    #[test]
+    fn the_cut_off_of_a_lost_column_is_its_lowest_tip_at_the_ready_ones() {
+        let tip = |n| vec![Tip { column: Column(0), version: v(1, 1, n) }];
+        let parity = |n| UnitState { tips: tip(n), ..unit(OLD, None) };
+        let states = survey([(2, parity(7)), (3, parity(5)), (4, parity(3))]);
+        let verdict = judge(3, mask(&[1, 2, 3, 4]), mask(&[4]), &states).unwrap();
+        assert_eq!(verdict.cutoff, tip(5));
+        assert_eq!(part_for(&verdict, &states[&Column(2)]).unwrap().cutoff, tip(5));
+        assert_eq!(part_for(&verdict, &states[&Column(3)]), None, "nothing above it there");
+        assert!(
+            judge(3, mask(&[0, 1, 2, 3]), ColumnMask::EMPTY, &states).is_none(),
+            "a ready column is not cut"
+        );
+    }
+}

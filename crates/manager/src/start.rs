@@ -107,12 +107,7 @@ pub async fn run(
     let kv = tokio::task::spawn_blocking(move || EmbeddedKv::open(&path));
     let kv = kv.await.map_err(|error| ManagerError::Start(failed(&error)))??;
     let core = start(Arc::new(kv), &config).await.map_err(ManagerError::Start)?;
-    let told = Ready {
-        address: listener.local_address().to_string(),
-        client_token: token(&core.cluster, Standing::Client),
-        join_token: token(&core.cluster, Standing::Join),
-        cluster: core.cluster.cluster,
-    };
+    let told = self::ready(&core, &listener);
     write_token(dir, "client.token", &told.client_token)?;
     write_token(dir, "join.token", &told.join_token)?;
     tracing::info!(address = %told.address, cluster = %told.cluster, term = core.term, "the manager serves");
@@ -145,6 +140,7 @@ pub async fn start(kv: Arc<dyn Kv>, config: &Config) -> Result<Arc<Core>, Refusa
         bad_tokens: AtomicU64::new(0),
         drives: Mutex::new(DriveTable::new(config.lease_ms, started_ms)),
         leases: Mutex::new(Leases::new(config.client_lease_ms)),
+        unfinished: Mutex::default(),
         files: Mutex::default(),
         clock,
     });
@@ -158,14 +154,26 @@ pub async fn start(kv: Arc<dyn Kv>, config: &Config) -> Result<Arc<Core>, Refusa
         for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
             let file = FileId(key::number(&attention, 1));
             let inode: Option<InodeRecord> = tx.record(&key::inode(file))?;
-            if let Some(inode) = inode.filter(|inode| inode.held) {
-                core.leases().grant(file, inode.lease, core.now_ms());
+            match inode {
+                Some(inode) if inode.held => core.leases().grant(file, inode.lease, core.now_ms()),
+                Some(inode) if inode.unfenced => drop(core.unfinished().insert(file)),
+                _ => {}
             }
         }
         Ok(())
     })
     .await?;
     Ok(core)
+}
+
+/// What a manager that serves has to tell.
+pub fn ready(core: &Core, listener: &Listener) -> Ready {
+    Ready {
+        address: listener.local_address().to_string(),
+        client_token: token(&core.cluster, Standing::Client),
+        join_token: token(&core.cluster, Standing::Join),
+        cluster: core.cluster.cluster,
+    }
 }
 
 fn open_state(db: &Db) -> Result<(ClusterRecord, u64, ManagerClock), Refusal> {

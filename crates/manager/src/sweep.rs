@@ -105,8 +105,9 @@ async fn end_leases(core: Arc<Core>) {
             }
         }
         not_before.retain(|_, at| *at > Instant::now());
-        let lapsed = core.leases().lapsed(core.now_ms(), 1024);
-        for file in lapsed {
+        let mut files = core.leases().lapsed(core.now_ms(), 1024);
+        files.extend(core.unfinished().iter().take(1024));
+        for file in files {
             if running.len() < PROCEDURES && !not_before.contains_key(&file) && busy.insert(file) {
                 let core = Arc::clone(&core);
                 running.spawn(async move { (file, end_lease(&core, file).await) });
@@ -116,7 +117,7 @@ async fn end_leases(core: Arc<Core>) {
     }
 }
 
-/// Ends a lapsed lease: a file without a name goes, another is recovered. Whether it is done.
+/// Ends a lapsed lease: a file without a name goes, another is recovered. Finishes what was left undone. Whether it is done.
 async fn end_lease(core: &Arc<Core>, file: FileId) -> bool {
     let Some(_turn) = core.try_lock_file(file) else { return false };
     match end_lease_alone(core, file).await {
@@ -133,10 +134,10 @@ async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> 
         return Ok(());
     }
     let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
-    if let Some(inode) = found.filter(|inode| inode.held) {
+    if let Some(inode) = found.filter(|inode| inode.held || inode.unfenced) {
         if inode.is_named() {
-            let lost = hold_lapsed(core, &inode);
-            procedure::run(core, file, Cause { ended: true, lost, ..Cause::nothing() }).await?;
+            let (ended, lost) = (inode.held, hold_lapsed(core, &inode));
+            procedure::run(core, file, Cause { ended, lost, ..Cause::nothing() }).await?;
         } else {
             core.write(move |core, tx| {
                 // It may have got its name just now.
@@ -151,6 +152,7 @@ async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> 
         }
     }
     core.leases().end(file);
+    core.unfinished().remove(&file);
     Ok(())
 }
 

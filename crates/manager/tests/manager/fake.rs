@@ -68,8 +68,7 @@ impl Manager {
     }
 
     pub(crate) async fn client(&self) -> Client {
-        let token = &self.ready.client_token;
-        Client(ControlSession::connect(&self.ready.address, token, &Limits::default()).await.unwrap())
+        Client::connect(&self.ready).await
     }
 }
 
@@ -77,6 +76,11 @@ impl Manager {
 pub(crate) struct Client(pub(crate) ControlSession);
 
 impl Client {
+    pub(crate) async fn connect(ready: &Ready) -> Client {
+        let token = &ready.client_token;
+        Client(ControlSession::connect(&ready.address, token, &Limits::default()).await.unwrap())
+    }
+
     pub(crate) async fn ask(&mut self, request: impl Into<ControlRequest>) -> Result<ControlReply, Refusal> {
         match self.0.call(&request.into()).await {
             Ok(reply) => Ok(reply),
@@ -215,12 +219,11 @@ pub(crate) struct FakeDrive {
 
 impl FakeDrive {
     /// Joins the cluster and starts.
-    pub(crate) async fn join(manager: &Manager, id: u128, name: &str) -> Result<FakeDrive, TransportError> {
-        let (token, id) = (&manager.ready.join_token, DriveId(id));
+    pub(crate) async fn join(ready: &Ready, id: u128, name: &str) -> Result<FakeDrive, TransportError> {
+        let (token, id) = (&ready.join_token, DriveId(id));
         let listener = Listener::bind("127.0.0.1:0").await?;
         let credentials = Credentials::joining(token, id);
-        let mut session =
-            ControlSession::connect(&manager.ready.address, credentials, &Limits::default()).await?;
+        let mut session = ControlSession::connect(&ready.address, credentials, &Limits::default()).await?;
         let master = Token::master_key(&token.secret, session.binding(), session.nonce(), id);
         let address = listener.local_address().to_string();
         let join = JoinDrive {
@@ -240,8 +243,8 @@ impl FakeDrive {
             name: joined.name,
             master,
             state: Arc::default(),
-            cluster: manager.ready.cluster,
-            manager: manager.ready.address.clone(),
+            cluster: ready.cluster,
+            manager: ready.address.clone(),
             running: Arc::default(),
         };
         drive.spawn(listener);
@@ -500,7 +503,7 @@ impl Cluster {
         let manager = Manager::start(dir.path()).await;
         let mut joined = Vec::new();
         for id in 1..=drives {
-            joined.push(FakeDrive::join(&manager, id, "").await.unwrap());
+            joined.push(FakeDrive::join(&manager.ready, id, "").await.unwrap());
         }
         let cluster = Cluster { manager, drives: joined, _dir: dir };
         let mut client = cluster.manager.client().await;

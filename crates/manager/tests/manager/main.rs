@@ -1,4 +1,6 @@
 //! The manager's tests on loopback, with drives that answer just what it asks of them.
 
+mod crash;
+mod failures;
 mod fake;
 mod sessions;

@@ -290,9 +290,9 @@ async fn drives_join_once_and_names_are_theirs() {
     let dir = tempfile::tempdir().unwrap();
     let manager = Manager::start(dir.path()).await;
     let mut client = manager.client().await;
-    let first = FakeDrive::join(&manager, 1, "").await.unwrap();
-    let named = FakeDrive::join(&manager, 2, "big").await.unwrap();
-    let third = FakeDrive::join(&manager, 3, "").await.unwrap();
+    let first = FakeDrive::join(&manager.ready, 1, "").await.unwrap();
+    let named = FakeDrive::join(&manager.ready, 2, "big").await.unwrap();
+    let third = FakeDrive::join(&manager.ready, 3, "").await.unwrap();
     assert_eq!((&*first.name, &*named.name, &*third.name), ("drive-1", "big", "drive-2"));
     client
         .until("all up", |s| s.drives.len() == 3 && s.drives.iter().all(|d| d.state == DriveState::Up))
@@ -301,14 +301,14 @@ async fn drives_join_once_and_names_are_theirs() {
         TransportError::Refusal(refusal) => refusal.reason,
         other => panic!("{other}"),
     };
-    assert_eq!(refused(FakeDrive::join(&manager, 4, "big").await.err().unwrap()), Reason::DriveInUse);
-    assert_eq!(refused(FakeDrive::join(&manager, 4, "a b").await.err().unwrap()), Reason::BadName);
+    assert_eq!(refused(FakeDrive::join(&manager.ready, 4, "big").await.err().unwrap()), Reason::DriveInUse);
+    assert_eq!(refused(FakeDrive::join(&manager.ready, 4, "a b").await.err().unwrap()), Reason::BadName);
     // Its key is proven: nobody takes the identity over with a join token.
-    assert_eq!(refused(FakeDrive::join(&manager, 2, "big").await.err().unwrap()), Reason::NotAllowed);
+    assert_eq!(refused(FakeDrive::join(&manager.ready, 2, "big").await.err().unwrap()), Reason::NotAllowed);
     let raid = raid5(2);
     client.done(VolumeCreate { name: "main".into(), shape: raid, quota_bytes: 0 }).await;
     // A drive that joins later gets the partitions of volumes that are there.
-    let late = FakeDrive::join(&manager, 5, "late").await.unwrap();
+    let late = FakeDrive::join(&manager.ready, 5, "late").await.unwrap();
     crate::fake::eventually("the late drive has the partition", || async {
         late.state().partitions.len() == 1
     })

@@ -1,0 +1,161 @@
+//! A manager that dies after any of its commits: what is left holds together, and its successor finishes what was begun.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_layout::Column;
+use braid_manager::check::check;
+use braid_manager::core::Core;
+use braid_manager::memory::MemoryKv;
+use braid_manager::serve::serve;
+use braid_manager::start::{ready, start};
+use braid_manager::sweep::sweep;
+use braid_manager::{Config, Ready};
+use braid_transport::Listener;
+use braid_wire::control::*;
+use tokio::task::JoinSet;
+
+use crate::fake::{CLIENT_LEASE_MS, Client, FakeDrive, LEASE_MS, eventually, lost, no_shape, open, release};
+
+struct InMemory {
+    core: Arc<Core>,
+    ready: Ready,
+    tasks: JoinSet<()>,
+}
+
+impl InMemory {
+    async fn start(kv: &MemoryKv, listen: &str) -> InMemory {
+        let config =
+            Config { lease_ms: LEASE_MS, client_lease_ms: CLIENT_LEASE_MS, ..Config::new("memory", listen) };
+        let listener = Listener::bind(listen).await.unwrap();
+        let core = start(Arc::new(kv.clone()), &config).await.unwrap();
+        let ready = ready(&core, &listener);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve(Arc::clone(&core), listener));
+        tasks.spawn(sweep(Arc::clone(&core)));
+        InMemory { core, ready, tasks }
+    }
+
+    async fn die(mut self) -> String {
+        self.tasks.shutdown().await;
+        self.ready.address
+    }
+}
+
+/// What is asked of the manager. After it has died, everything is refused, and nothing of it matters.
+async fn workload(client: &mut Client, drives: &[FakeDrive]) {
+    let main = || "main".to_owned();
+    let _ = client.ask(VolumeCreate { name: main(), shape: no_shape(), quota_bytes: 0 }).await;
+    let _ = client.ask(MakeDirectory { volume: main(), path: "a/b".into(), parents: true }).await;
+    let put = |file: &Opened| {
+        for (index, column) in (0u8..).zip(&file.stat.segments[0].columns) {
+            let drive = drives.iter().find(|drive| drive.id == column.drive).unwrap();
+            drive.put(file, Column(index), &[]);
+        }
+    };
+    for path in ["a/f", "a/b/g"] {
+        if let Ok(ControlReply::Opened(file)) = client.ask(open(path, Access::Write, true)).await {
+            put(&file);
+            let _ = client.ask(Commit { file: file.stat.file, lease: file.lease, size: 100 }).await;
+            let _ = client.ask(release(&file, true)).await;
+        }
+    }
+    let _ = client.ask(Rename { volume: main(), from: "a/b".into(), to: "c".into() }).await;
+    let unnamed = CreateUnnamed { volume: main(), shape: no_shape(), client: 1 };
+    if let Ok(ControlReply::Opened(file)) = client.ask(unnamed).await {
+        put(&file);
+        let (id, lease) = (file.stat.file, file.lease);
+        let path = "a/f".into();
+        let _ = client.ask(Link { file: id, lease, volume: main(), path, size: 50, replace: true }).await;
+        drives[0].kill();
+        let column = file.stat.segments[0].columns.iter().position(|c| c.drive == drives[0].id);
+        let column = u8::try_from(column.unwrap()).unwrap();
+        let answer = client.patient(lost(&file, &[column])).await;
+        let _ = client.ask(release(&file, answer.is_err())).await;
+        drives[0].start().await;
+        if answer.is_ok() {
+            rebuild(client, &drives[0], &file).await;
+        }
+    }
+    let _ = client.ask(Rename { volume: main(), from: "c/g".into(), to: "a/f".into() }).await;
+    let _ = client.ask(Unlink { volume: main(), path: "c".into() }).await;
+}
+
+async fn rebuild(client: &mut Client, drive: &FakeDrive, file: &Opened) {
+    for _ in 0..200 {
+        let request = BeginRebuild { file: file.stat.file, drive: drive.name.clone(), client: 1 };
+        match client.patient(request).await {
+            Ok(ControlReply::Opened(opened)) => {
+                let _ = client.ask(EndRebuild { file: opened.stat.file, lease: opened.lease }).await;
+                return;
+            }
+            // It is not up yet.
+            Err(refusal) if refusal.reason == braid_wire::Reason::NoDrive => {
+                tokio::time::sleep(Duration::from_millis(30)).await;
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Runs the workload with a manager that dies after so many commits of it (or never), and its successor. Gives the number of
+/// commits.
+async fn run(die_after: Option<u64>) -> u64 {
+    let kv = MemoryKv::new();
+    let manager = InMemory::start(&kv, "127.0.0.1:0").await;
+    let mut drives = Vec::new();
+    for id in 1..=3 {
+        drives.push(FakeDrive::join(&manager.ready, id, "").await.unwrap());
+    }
+    let mut client = Client::connect(&manager.ready).await;
+    client.until("all up", |s| s.drives.iter().all(|drive| drive.state == DriveState::Up)).await;
+    let before = kv.commits();
+    if let Some(commits) = die_after {
+        kv.die_after(commits);
+    }
+    workload(&mut client, &drives).await;
+    let commits = kv.commits() - before;
+    drop(client);
+    let address = manager.die().await;
+    let kv = kv.restarted();
+    let manager = InMemory::start(&kv, &address).await;
+    let whole = check(&manager.core.db).unwrap();
+    assert!(whole.is_empty(), "died after {die_after:?}: {whole:#?}");
+    let mut client = Client::connect(&manager.ready).await;
+    eventually("what was begun is finished", || async {
+        let leases = manager.core.read(|_, tx| {
+            let (from, to) = braid_manager::schema::key::all(braid_manager::schema::table::ATTENTION);
+            Ok(tx.scan(&from, &to, usize::MAX)?.len())
+        });
+        leases.await.unwrap() == 0
+    })
+    .await;
+    // Components are freed at once, though rows of files whose writer vanished stay until its capabilities expire.
+    client.until("drives are up", |s| s.drives.iter().all(|drive| drive.state == DriveState::Up)).await;
+    let status = client.status().await;
+    let wanted = usize::try_from(status.files).unwrap() * 3;
+    eventually("components of removed files are freed", || async {
+        drives.iter().map(|drive| drive.state().objects.len()).sum::<usize>() <= wanted
+    })
+    .await;
+    let whole = check(&manager.core.db).unwrap();
+    assert!(whole.is_empty(), "finished after {die_after:?}: {whole:#?}");
+    manager.die().await;
+    commits
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_manager_may_die_after_any_commit() {
+    let commits = run(None).await;
+    assert!(commits > 15, "{commits}");
+    let mut runs = JoinSet::new();
+    for after in 0..commits {
+        runs.spawn(run(Some(after)));
+        if runs.len() >= 12 {
+            runs.join_next().await.unwrap().unwrap();
+        }
+    }
+    while let Some(done) = runs.join_next().await {
+        done.unwrap();
+    }
+}

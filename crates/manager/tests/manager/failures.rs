@@ -1,0 +1,399 @@
+//! Drives that die, return, are replaced; writers that vanish; files removed meanwhile.
+
+use std::collections::BTreeSet;
+
+use braid_layout::{Column, ColumnMask, FileId, Generation};
+use braid_wire::Reason;
+use braid_wire::control::*;
+
+use crate::fake::{
+    Client, Cluster, FakeDrive, eventually, lost, no_shape, numbers, open, opened, raid5, release, version,
+};
+
+fn mask(columns: &[u8]) -> ColumnMask {
+    columns.iter().copied().map(Column).collect()
+}
+
+/// Puts the file's objects on all its drives, with nothing pending.
+fn put_all(cluster: &Cluster, file: &Opened) {
+    for column in 0..u8::try_from(file.stat.segments[0].columns.len()).unwrap() {
+        cluster.of(file, column).put(file, Column(column), &[]);
+    }
+}
+
+async fn stale(client: &mut Client, drive: &str) -> Vec<u64> {
+    let request = StaleFiles { drive: drive.into(), after: FileId(0), limit: 100 };
+    match client.ask(request).await.unwrap() {
+        ControlReply::StaleFiles(reply) => numbers(&reply.files),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn begin(file: FileId, drive: &str) -> BeginRebuild {
+    BeginRebuild { file, drive: drive.into(), client: 7 }
+}
+
+#[tokio::test]
+async fn removed_files_are_freed_in_the_end_on_a_drive_that_was_away_and_over_restarts() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put_all(&cluster, &file);
+    client.done(release(&file, true)).await;
+    let away = cluster.of(&file, 1).clone();
+    away.kill();
+    client.until("it is away", |s| s.drives.iter().any(|d| d.state == DriveState::Away)).await;
+    client.done(Unlink { volume: "main".into(), path: "f".into() }).await;
+    assert_eq!(client.stat("f").await.unwrap_err().reason, Reason::NotFound);
+    eventually("the others are freed", || async { cluster.objects() == 1 }).await;
+    assert_eq!(client.status().await.removing, 1);
+    let cluster = cluster.restart_manager().await;
+    let mut client = cluster.manager.client().await;
+    let status = client.status().await;
+    assert_eq!((status.removing, status.files), (1, 0));
+    away.start().await;
+    client.until("all is freed", |s| s.removing == 0).await;
+    assert_eq!(cluster.objects(), 0);
+    assert!(client.status().await.drives.iter().all(|drive| drive.components == 0));
+}
+
+#[tokio::test]
+async fn an_open_file_outlives_its_name_until_its_lease_ends() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put_all(&cluster, &file);
+    client.done(Unlink { volume: "main".into(), path: "f".into() }).await;
+    client.done(Commit { file: file.stat.file, lease: file.lease, size: 9 }).await;
+    assert_eq!((cluster.objects(), client.status().await.removing), (3, 0));
+    client.done(release(&file, true)).await;
+    client.until("all is freed", |s| s.removing == 0).await;
+    assert_eq!(cluster.objects(), 0);
+}
+
+#[tokio::test]
+async fn a_file_that_was_never_named_goes_with_its_lease() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), client: 1 }).await;
+    put_all(&cluster, &file);
+    eventually("its components are freed", || async { cluster.objects() == 0 }).await;
+    let refusal = client.refused(Renew { file: file.stat.file, lease: file.lease }).await;
+    assert_eq!(refusal.reason, Reason::LeaseLost);
+    // Its writer may have been told nothing, and holds capabilities for a while yet: the row stays until they expire.
+    assert_eq!(client.status().await.removing, 1);
+}
+
+#[tokio::test]
+async fn a_writer_that_vanished_is_recovered_from_before_the_next_gets_the_file() {
+    let cluster = Cluster::new(5, raid5(4)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    let stamp = |n| version(1, 1, n);
+    // Stripe 0 on all columns: it may have been acknowledged. Stripe 1 misses column 3. Stripe 2 touches only 0 and 4.
+    // Stripes 10 to 15 on all: more than a fence lists at a time.
+    let all = mask(&[0, 1, 2, 3, 4]);
+    for column in 0..5u8 {
+        let mut pending = vec![(0, stamp(1), all)];
+        pending.extend((column != 3).then_some((1, stamp(2), all)));
+        pending.extend([0, 4].contains(&column).then_some((2, stamp(3), mask(&[0, 4]))));
+        pending.extend((10..16).map(|unit| (unit, stamp(unit), all)));
+        cluster.of(&file, column).put(&file, Column(column), &pending);
+    }
+    client.done(release(&file, false)).await;
+    let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
+    assert_eq!((next.stat.g, next.unclean, next.lease.0), (Generation(2), true, 2));
+    let object = file.stat.segments[0].columns[0].object;
+    for column in 0..5u8 {
+        let held = cluster.of(&file, column).object(file.stat.volume.0, object).unwrap();
+        assert_eq!((held.g, held.set), (Generation(2), all));
+        assert!(held.units.values().all(|unit| unit.pending.is_none()), "column {column}");
+        assert_eq!(held.units[&0].settled, stamp(1));
+        assert_eq!(held.units[&15].settled, stamp(15));
+        assert!(held.units.get(&1).is_none_or(|unit| unit.settled.is_zero()), "taken back");
+        if [0, 4].contains(&column) {
+            assert_eq!(held.units[&2].settled, stamp(3), "untouched columns have no vote");
+        }
+    }
+    // What it left past the size must be punched before the size is raised; then it is forgotten.
+    client.done(release(&next, true)).await;
+    let next = client.opened(open("f", Access::Write, false)).await;
+    assert!(next.unclean);
+    client.done(Commit { file: next.stat.file, lease: next.lease, size: 10 }).await;
+    client.done(release(&next, true)).await;
+    assert!(!client.opened(open("f", Access::Read, false)).await.unclean);
+}
+
+#[tokio::test]
+async fn a_lease_that_lapses_is_recovered_from_without_anybody_asking() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put_all(&cluster, &file);
+    let object = file.stat.segments[0].columns[0].object;
+    eventually("it is fenced", || async {
+        (0..3).all(|c| cluster.of(&file, c).object(file.stat.volume.0, object).unwrap().g == Generation(2))
+    })
+    .await;
+    let refusal = client.refused(Commit { file: file.stat.file, lease: file.lease, size: 1 }).await;
+    assert_eq!(refusal.reason, Reason::LeaseLost);
+    assert_eq!(client.refused(release(&file, true)).await.reason, Reason::LeaseLost);
+}
+
+#[tokio::test]
+async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
+    let cluster = Cluster::new(5, raid5(4)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put_all(&cluster, &file);
+    let reader = client.opened(open("f", Access::Read, false)).await;
+    // One that is up stays in, whatever a client says.
+    let refusal = client.refused(lost(&file, &[2])).await;
+    assert_eq!((refusal.reason, client.stat("f").await.unwrap().g), (Reason::Busy, Generation(1)));
+    let dead = cluster.of(&file, 2).clone();
+    dead.kill();
+    let after = opened(client.patient(lost(&file, &[2])).await.unwrap());
+    assert_eq!((after.stat.g, after.lease), (Generation(2), file.lease));
+    assert_eq!(after.stat.segments[0].set, mask(&[0, 1, 3, 4]));
+    assert_eq!(
+        after.grants[0].iter().map(Option::is_some).collect::<Vec<_>>(),
+        [true, true, false, true, true]
+    );
+    let object = file.stat.segments[0].columns[0].object;
+    let g_of = |drive: &FakeDrive| drive.object(file.stat.volume.0, object).unwrap().g;
+    assert_eq!((g_of(cluster.of(&file, 0)), g_of(&dead)), (Generation(2), Generation(1)));
+    // The same report again (its answer was lost) changes nothing.
+    let again = client.opened(lost(&file, &[2])).await;
+    assert_eq!(again.stat.g, Generation(2));
+    client.done(Commit { file: file.stat.file, lease: file.lease, size: 3 }).await;
+    client.done(release(&file, true)).await;
+    let status = client.status().await;
+    let row = status.drives.iter().find(|row| row.drive == dead.id).unwrap();
+    assert_eq!((row.stale, row.components, row.state), (1, 1, DriveState::Away));
+    // It returns: no lease before it was fenced for what it missed, so the old reader's capability is of no use there.
+    let leases = dead.state().leases;
+    dead.start().await;
+    client.until("it is up", |s| s.drives.iter().all(|d| d.state == DriveState::Up)).await;
+    assert!(dead.state().leases > leases);
+    assert_eq!(g_of(&dead), Generation(2));
+    assert_eq!(reader.grants[0][2].as_ref().unwrap().capability.g, Generation(1));
+    assert_eq!(stale(&mut client, &dead.name).await, [file.stat.file.0]);
+    assert_eq!(stale(&mut client, &cluster.of(&file, 0).name).await, [0u64; 0]);
+    // Rebuild: it joins, takes writes, answers no reads; then it is ready.
+    let rebuild = client.opened(begin(file.stat.file, &dead.name)).await;
+    let segment = &rebuild.stat.segments[0];
+    assert_eq!((segment.set, segment.joining), (mask(&[0, 1, 2, 3, 4]), mask(&[2])));
+    assert!(rebuild.grants[0].iter().all(Option::is_some));
+    let reader = client.opened(open("f", Access::Read, false)).await;
+    assert!(reader.grants[0][2].is_none(), "a joining column answers no reads");
+    assert_eq!(g_of(&dead), rebuild.stat.g);
+    client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
+    client.done(release(&rebuild, true)).await;
+    let row = client.stat("f").await.unwrap();
+    assert_eq!((row.segments[0].set, row.segments[0].joining), (mask(&[0, 1, 2, 3, 4]), ColumnMask::EMPTY));
+    assert!(stale(&mut client, &dead.name).await.is_empty());
+    assert_eq!(client.refused(begin(file.stat.file, &dead.name)).await.reason, Reason::NotFound);
+    assert!(client.status().await.drives.iter().all(|drive| drive.stale == 0));
+}
+
+#[tokio::test]
+async fn a_rebuild_that_broke_off_leaves_the_column_joining() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put_all(&cluster, &file);
+    let dead = cluster.of(&file, 0).clone();
+    dead.kill();
+    client.patient(lost(&file, &[0])).await.unwrap();
+    client.done(release(&file, true)).await;
+    dead.start().await;
+    client.until("it is up", |s| s.drives.iter().all(|d| d.state == DriveState::Up)).await;
+    let rebuild = client.opened(begin(file.stat.file, &dead.name)).await;
+    // The rebuilder vanishes. The column goes on taking writes, and is not ready.
+    client.done(release(&rebuild, false)).await;
+    let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
+    assert_eq!(next.stat.segments[0].joining, mask(&[0]));
+    client.done(release(&next, true)).await;
+    assert_eq!(stale(&mut client, &dead.name).await, [file.stat.file.0]);
+    let rebuild = client.opened(begin(file.stat.file, &dead.name)).await;
+    client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
+    assert_eq!(client.stat("f").await.unwrap().segments[0].joining, ColumnMask::EMPTY);
+}
+
+#[tokio::test]
+async fn a_mute_drive_goes_out_once_its_lease_has_lapsed() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put_all(&cluster, &file);
+    let stopped = cluster.of(&file, 1).clone();
+    {
+        let mut state = stopped.state();
+        (state.mute, state.silent) = (true, true);
+    }
+    let after = opened(client.patient(lost(&file, &[1])).await.unwrap());
+    assert!(!stopped.serves(), "it was taken out only after it had stopped by its own count");
+    assert_eq!(after.stat.segments[0].set, mask(&[0, 2]));
+}
+
+#[tokio::test]
+async fn more_than_m_away_is_said_at_once_with_names() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put_all(&cluster, &file);
+    let (a, b) = (cluster.of(&file, 0).clone(), cluster.of(&file, 1).clone());
+    a.kill();
+    b.kill();
+    let refusal = client.refused(lost(&file, &[0, 1])).await;
+    assert_eq!(refusal.reason, Reason::TooManyAway);
+    assert!(refusal.detail.contains(&a.name) && refusal.detail.contains(&b.name), "{refusal}");
+    client.done(release(&file, true)).await;
+    client
+        .until("both are away", |s| s.drives.iter().filter(|d| d.state == DriveState::Away).count() == 2)
+        .await;
+    // A reader gets what there is, and sees which drives are away.
+    let reader = client.opened(open("f", Access::Read, false)).await;
+    assert!(reader.grants[0].iter().all(Option::is_some));
+    let away: BTreeSet<_> = reader.stat.segments[0]
+        .columns
+        .iter()
+        .filter(|c| c.state == DriveState::Away)
+        .collect::<Vec<_>>()
+        .iter()
+        .map(|c| c.drive)
+        .collect();
+    assert_eq!(away, BTreeSet::from([a.id, b.id]));
+    eventually("a writer is refused with names", || {
+        let ready = &cluster.manager.ready;
+        async move {
+            let answer = Client::connect(ready).await.ask(open("f", Access::Write, false)).await;
+            matches!(answer, Err(refusal) if refusal.reason == Reason::TooManyAway)
+        }
+    })
+    .await;
+    let mut new = open("g", Access::Write, true);
+    new.shape = raid5(2);
+    assert_eq!(client.refused(new).await.reason, Reason::TooManyAway);
+}
+
+#[tokio::test]
+async fn a_new_file_is_written_degraded_when_too_few_drives_are_up() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    cluster.drives[3].kill();
+    client.until("it is away", |s| s.drives.iter().any(|d| d.state == DriveState::Away)).await;
+    let file = client.create("f").await;
+    let segment = &file.stat.segments[0];
+    assert_eq!((segment.set.count(), segment.columns.len()), (3, 4));
+    assert_eq!(stale(&mut client, &cluster.drives[3].name).await, [file.stat.file.0]);
+    client.done(release(&file, true)).await;
+    cluster.drives[3].start().await;
+    client.until("it is up", |s| s.drives.iter().all(|d| d.state == DriveState::Up)).await;
+    let rebuild = client.opened(begin(file.stat.file, &cluster.drives[3].name)).await;
+    client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
+    assert_eq!(client.stat("f").await.unwrap().segments[0].set.count(), 4);
+}
+
+#[tokio::test]
+async fn an_open_for_writing_takes_dead_drives_out_first() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put_all(&cluster, &file);
+    client.done(release(&file, true)).await;
+    cluster.of(&file, 2).kill();
+    client.until("it is away", |s| s.drives.iter().any(|d| d.state == DriveState::Away)).await;
+    eventually("it has surely lapsed, and goes out before the grant", || async {
+        let mut client = cluster.manager.client().await;
+        let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
+        client.done(release(&next, true)).await;
+        next.stat.segments[0].set == mask(&[0, 1])
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_fence_that_is_not_answered_takes_the_column_out_too() {
+    let mut shape = raid5(3);
+    (shape.scheme, shape.m) = (16, 2);
+    let cluster = Cluster::new(5, shape).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put_all(&cluster, &file);
+    cluster.of(&file, 1).kill();
+    cluster.of(&file, 4).kill();
+    client.done(release(&file, false)).await;
+    let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
+    assert_eq!(next.stat.segments[0].set, mask(&[0, 2, 3]));
+    assert!(next.unclean && next.stat.g > Generation(1));
+}
+
+#[tokio::test]
+async fn a_replaced_drives_columns_move_to_the_new_one_or_beside_it() {
+    let cluster = Cluster::new(4, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    let mut files = Vec::new();
+    for i in 0..12 {
+        let file = client.create(&format!("f{i}")).await;
+        put_all(&cluster, &file);
+        client.done(release(&file, true)).await;
+        files.push(file);
+    }
+    let (old, new) = (&cluster.drives[0], &cluster.drives[1]);
+    let replace = ReplaceDrive { old: old.name.clone(), new: new.name.clone() };
+    assert_eq!(client.refused(replace.clone()).await.reason, Reason::DriveInUse);
+    old.kill();
+    client.until("it is away", |s| s.drives.iter().any(|d| d.state == DriveState::Away)).await;
+    let on_old = |file: &&Opened| file.stat.segments[0].columns.iter().any(|column| column.drive == old.id);
+    let moved: Vec<u64> = files.iter().filter(on_old).map(|file| file.stat.file.0).collect();
+    assert!(moved.len() > 3);
+    let mut components = 0;
+    eventually("it has surely lapsed", || {
+        let (ready, replace) = (&cluster.manager.ready, replace.clone());
+        async move { Client::connect(ready).await.ask(replace).await.is_ok() }
+    })
+    .await;
+    if let Ok(ControlReply::Replaced(reply)) = client.ask(replace).await {
+        components = reply.components;
+    }
+    assert_eq!(components, u64::try_from(moved.len()).unwrap());
+    let reader = client.opened(open("f0", Access::Read, false)).await;
+    for (column, grant) in reader.stat.segments[0].columns.iter().zip(&reader.grants[0]) {
+        assert_eq!(grant.is_none(), column.drive == old.id, "nothing is read from a replaced drive");
+    }
+    assert_eq!(stale(&mut client, &new.name).await, moved);
+    for file in &moved {
+        let rebuild = client.opened(begin(FileId(*file), &new.name)).await;
+        let drives: BTreeSet<_> =
+            rebuild.stat.segments[0].columns.iter().map(|column| column.drive).collect();
+        assert!(drives.len() == 3 && !drives.contains(&old.id));
+        client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
+    }
+    assert!(stale(&mut client, &new.name).await.is_empty());
+    let status = client.status().await;
+    let row = status.drives.iter().find(|row| row.drive == old.id).unwrap();
+    assert_eq!((row.state, row.components, row.stale), (DriveState::Replaced, 0, 0));
+    // It comes back, is told, and gets no lease; its name is free for another.
+    old.start().await;
+    eventually("it is told", || async { old.state().replaced }).await;
+    assert!(!old.serves());
+    let again = FakeDrive::join(&cluster.manager.ready, 99, &old.name).await.unwrap();
+    assert_eq!(again.name, old.name);
+    let names: BTreeSet<String> = client.status().await.drives.into_iter().map(|row| row.name).collect();
+    assert_eq!(names.len(), 5);
+}
+
+#[tokio::test]
+async fn no_drive_is_judged_within_a_lease_of_the_managers_start() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put_all(&cluster, &file);
+    cluster.of(&file, 0).kill();
+    let cluster = cluster.restart_manager().await;
+    let mut client = cluster.manager.client().await;
+    let after = opened(client.patient(lost(&file, &[0])).await.unwrap());
+    assert!(client.status().await.uptime_ms >= u64::from(crate::fake::LEASE_MS));
+    assert_eq!(after.stat.segments[0].set, mask(&[1, 2]));
+}

@@ -1,0 +1,357 @@
+//! The name space against a naive tree: the same operations, the same answers, the same listing; whole after every commit
+//! that fails.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use braid_layout::version::Lease;
+use braid_layout::{ColumnMask, DriveId, FileId};
+use braid_manager::check::check;
+use braid_manager::kv::Db;
+use braid_manager::memory::MemoryKv;
+use braid_manager::schema::{DriveRecord, key};
+use braid_manager::{directories, files, inodes, volumes};
+use braid_wire::capability::Key;
+use braid_wire::control::{Access, EntryKind, Link, Open, ShapeSpec};
+use braid_wire::{Reason, Refusal};
+use proptest::prelude::*;
+
+const SHAPE: ShapeSpec = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
+const QUOTA: u64 = 500;
+
+#[derive(Debug, Clone)]
+enum Op {
+    Make { path: String, parents: bool },
+    Create { path: String, exclusive: bool },
+    Unlink { path: String },
+    Rename { from: String, to: String },
+    LinkNew { path: String, size: u64, replace: bool },
+    Commit { path: String, size: u64 },
+    Release { path: String },
+    Sweep,
+}
+
+/// A path of up to three names out of three: small, so that operations meet.
+fn path() -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(vec!["a", "b", "c"]), 1..4).prop_map(|names| names.join("/"))
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        (path(), any::<bool>()).prop_map(|(path, parents)| Op::Make { path, parents }),
+        (path(), any::<bool>()).prop_map(|(path, exclusive)| Op::Create { path, exclusive }),
+        path().prop_map(|path| Op::Unlink { path }),
+        (path(), path()).prop_map(|(from, to)| Op::Rename { from, to }),
+        (path(), 0..300u64, any::<bool>()).prop_map(|(path, size, replace)| Op::LinkNew {
+            path,
+            size,
+            replace
+        }),
+        (path(), 0..300u64).prop_map(|(path, size)| Op::Commit { path, size }),
+        path().prop_map(|path| Op::Release { path }),
+        Just(Op::Sweep),
+    ]
+}
+
+/// The naive tree: every path and what it is.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Model {
+    nodes: BTreeMap<String, Node>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Node {
+    Directory,
+    File { size: u64, held: bool },
+}
+
+impl Model {
+    fn parent(path: &str) -> &str {
+        path.rsplit_once('/').map_or("", |(parent, _)| parent)
+    }
+
+    /// Whether the path's directory is there.
+    fn reach(&self, path: &str) -> Result<(), Reason> {
+        let parent = Model::parent(path);
+        let mut at = String::new();
+        for name in parent.split('/').filter(|name| !name.is_empty()) {
+            at = if at.is_empty() { name.to_owned() } else { format!("{at}/{name}") };
+            match self.nodes.get(&at) {
+                None => return Err(Reason::NotFound),
+                Some(Node::File { .. }) => return Err(Reason::NotDirectory),
+                Some(Node::Directory) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn is_full(&self, path: &str) -> bool {
+        self.nodes.keys().any(|other| other.starts_with(&format!("{path}/")))
+    }
+
+    fn bytes(&self) -> u64 {
+        let size = |node: &Node| if let Node::File { size, .. } = node { *size } else { 0 };
+        self.nodes.values().map(size).sum()
+    }
+
+    fn fits(&self, old: u64, new: u64) -> Result<(), Reason> {
+        if self.bytes() - old + new > QUOTA && new > old { Err(Reason::Quota) } else { Ok(()) }
+    }
+
+    fn apply(&mut self, op: &Op) -> Result<(), Reason> {
+        match op {
+            Op::Make { path, parents: true } => {
+                let mut next = self.clone();
+                let names: Vec<&str> = path.split('/').collect();
+                for upto in 1..=names.len() {
+                    let part = names[..upto].join("/");
+                    match next.nodes.get(&part) {
+                        Some(Node::Directory) => {}
+                        Some(_) if upto < names.len() => return Err(Reason::NotDirectory),
+                        Some(_) => return Err(Reason::Exists),
+                        None => drop(next.nodes.insert(part, Node::Directory)),
+                    }
+                }
+                *self = next;
+            }
+            Op::Make { path, parents: false } => {
+                self.reach(path)?;
+                if self.nodes.contains_key(path) {
+                    return Err(Reason::Exists);
+                }
+                self.nodes.insert(path.clone(), Node::Directory);
+            }
+            Op::Create { path, exclusive } => {
+                self.reach(path)?;
+                match self.nodes.get(path) {
+                    Some(Node::Directory) => return Err(Reason::IsDirectory),
+                    Some(_) if *exclusive => return Err(Reason::Exists),
+                    Some(_) => {}
+                    None => drop(self.nodes.insert(path.clone(), Node::File { size: 0, held: true })),
+                }
+            }
+            Op::Unlink { path } => {
+                self.reach(path)?;
+                let node = self.nodes.get(path).ok_or(Reason::NotFound)?;
+                if *node == Node::Directory && self.is_full(path) {
+                    return Err(Reason::NotEmpty);
+                }
+                self.nodes.remove(path);
+            }
+            Op::Rename { from, to } => self.rename(from, to)?,
+            Op::LinkNew { path, size, replace } => {
+                self.reach(path)?;
+                let old = match self.nodes.get(path) {
+                    Some(Node::Directory) => return Err(Reason::IsDirectory),
+                    Some(_) if !replace => return Err(Reason::Exists),
+                    Some(Node::File { size, .. }) => *size,
+                    None => 0,
+                };
+                // The old file is let go first: what remains is compared with the quota.
+                if self.bytes() - old + size > QUOTA && *size > 0 {
+                    return Err(Reason::Quota);
+                }
+                self.nodes.insert(path.clone(), Node::File { size: *size, held: false });
+            }
+            Op::Commit { path, size } => {
+                let Some(Node::File { size: old, held: true }) = self.nodes.get(path).cloned() else {
+                    return Ok(());
+                };
+                self.fits(old, *size)?;
+                self.nodes.insert(path.clone(), Node::File { size: *size, held: true });
+            }
+            Op::Release { path } => {
+                if let Some(Node::File { held, .. }) = self.nodes.get_mut(path) {
+                    *held = false;
+                }
+            }
+            Op::Sweep => {}
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<(), Reason> {
+        self.reach(from)?;
+        let moved = self.nodes.get(from).cloned().ok_or(Reason::NotFound)?;
+        self.reach(to)?;
+        if moved == Node::Directory && to.starts_with(&format!("{from}/")) {
+            return Err(Reason::BadName);
+        }
+        if from == to {
+            return Ok(());
+        }
+        match (&moved, self.nodes.get(to)) {
+            (Node::File { .. }, Some(Node::Directory)) => return Err(Reason::IsDirectory),
+            (Node::Directory, Some(Node::File { .. })) => return Err(Reason::NotDirectory),
+            (Node::Directory, Some(Node::Directory)) if self.is_full(to) => return Err(Reason::NotEmpty),
+            _ => {}
+        }
+        self.nodes.remove(to);
+        let below: Vec<String> = self
+            .nodes
+            .keys()
+            .filter(|path| *path == from || path.starts_with(&format!("{from}/")))
+            .cloned()
+            .collect();
+        for path in below {
+            let node = self.nodes.remove(&path).unwrap();
+            self.nodes.insert(format!("{to}{}", &path[from.len()..]), node);
+        }
+        Ok(())
+    }
+}
+
+/// The real thing, with the leases that the test holds.
+struct Real {
+    kv: MemoryKv,
+    db: Db,
+}
+
+impl Real {
+    fn new() -> Real {
+        let kv = MemoryKv::new();
+        let db = Db::new(Arc::new(kv.clone()));
+        db.write(|tx| {
+            for id in 1..=3 {
+                let record = DriveRecord {
+                    drive: DriveId(id),
+                    name: format!("drive-{id}"),
+                    master: Key::new([0; 32]),
+                    confirmed: true,
+                    replaced_by: DriveId(0),
+                    address: String::new(),
+                    host: String::new(),
+                    rack: String::new(),
+                    directory: String::new(),
+                    capacity_bytes: 1,
+                    joined_ms: 0,
+                };
+                tx.set(key::drive(DriveId(id)), &record);
+            }
+            volumes::create(tx, "v", SHAPE, QUOTA, 1).map(drop)
+        })
+        .unwrap();
+        Real { kv, db }
+    }
+
+    fn apply(&self, op: &Op) -> Result<(), Refusal> {
+        let place = |_: u64, _: &_| Ok(((1..=3).map(DriveId).collect(), ColumnMask::EMPTY));
+        let bytes = |path: &String| path.clone().into_bytes();
+        self.db.write(|tx| match op {
+            Op::Make { path, parents } => directories::make(tx, "v", path.as_bytes(), *parents, 2),
+            Op::Create { path, exclusive } => {
+                let open = Open {
+                    volume: "v".into(),
+                    path: bytes(path),
+                    access: Access::Write,
+                    create: true,
+                    exclusive: *exclusive,
+                    shape: ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 },
+                    client: 1,
+                };
+                files::find_or_create(tx, &open, &place, 2).map(drop)
+            }
+            Op::Unlink { path } => directories::unlink(tx, "v", path.as_bytes(), 2),
+            Op::Rename { from, to } => directories::rename(tx, "v", from.as_bytes(), to.as_bytes(), 2),
+            Op::LinkNew { path, size, replace } => {
+                let (file, inode) = files::create_unnamed(tx, "v", &SHAPE, 1, &place, 2)?;
+                let (volume, path) = ("v".to_owned(), bytes(path));
+                let link = Link { file, lease: inode.lease, volume, path, size: *size, replace: *replace };
+                files::link(tx, &link, 2)?;
+                files::release(tx, file, inode.lease)
+            }
+            Op::Commit { path, size } => match leased(tx, path) {
+                Some((file, lease)) => files::commit(tx, file, lease, *size, 2),
+                None => Ok(()),
+            },
+            Op::Release { path } => match leased(tx, path) {
+                Some((file, lease)) => files::release(tx, file, lease),
+                None => Ok(()),
+            },
+            Op::Sweep => {
+                let (from, to) = key::all(braid_manager::schema::table::REMOVE);
+                for (row, _) in tx.scan(&from, &to, 2)? {
+                    inodes::removed(tx, &row)?;
+                }
+                Ok(())
+            }
+        })
+    }
+
+    fn tree(&self) -> Model {
+        let mut model = Model::default();
+        self.db.read(|tx| walk(tx, "", &mut model)).unwrap();
+        model
+    }
+}
+
+fn leased(tx: &braid_manager::kv::Tx, path: &str) -> Option<(FileId, Lease)> {
+    let found = directories::resolve(tx, "v", path.as_bytes()).ok()?;
+    found.inode.held.then(|| (found.file(), found.inode.lease))
+}
+
+fn walk(tx: &braid_manager::kv::Tx, path: &str, model: &mut Model) -> Result<(), Refusal> {
+    let (entries, more) = directories::list(tx, "v", path.as_bytes(), b"", 0)?;
+    assert!(!more);
+    for entry in entries {
+        let name = String::from_utf8(entry.name).unwrap();
+        let path = if path.is_empty() { name } else { format!("{path}/{name}") };
+        let node = if entry.kind == EntryKind::Directory {
+            walk(tx, &path, model)?;
+            Node::Directory
+        } else {
+            let held = directories::resolve(tx, "v", path.as_bytes())?.inode.held;
+            Node::File { size: entry.size, held }
+        };
+        model.nodes.insert(path, node);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_name_space_is_as_a_naive_tree(ops in prop::collection::vec((op(), 0..12u8), 1..40)) {
+        let (mut model, real) = (Model::default(), Real::new());
+        for (op, chance) in &ops {
+            // Now and then the commit fails: then nothing has changed.
+            if *chance == 0 {
+                real.kv.fail_once_after(0);
+                let _ = real.apply(op);
+                real.kv.fail_once_after(u64::MAX);
+                prop_assert_eq!(real.tree(), model.clone(), "a failed commit changed names: {:?}", op);
+                continue;
+            }
+            let (expected, found) = (model.apply(op), real.apply(op).map_err(|refusal| refusal.reason));
+            prop_assert_eq!(found, expected, "{:?}", op);
+            prop_assert_eq!(real.tree(), model.clone(), "{:?}", op);
+            let violations = check(&real.db).unwrap();
+            prop_assert!(violations.is_empty(), "{:?}: {:#?}", op, violations);
+            prop_assert_eq!(Db::read(&real.db, |tx| Ok(volumes::find(tx, "v")?.file_bytes)).unwrap(), model.bytes());
+        }
+    }
+}
+
+#[test]
+fn the_checker_finds_what_is_broken() {
+    let real = Real::new();
+    real.apply(&Op::LinkNew { path: "f".into(), size: 3, replace: false }).unwrap();
+    real.apply(&Op::Create { path: "g".into(), exclusive: true }).unwrap();
+    assert!(check(&real.db).unwrap().is_empty());
+    let rows = real
+        .db
+        .read(|tx| Ok(tx.scan(&[0], &[u8::MAX], usize::MAX)?))
+        .unwrap()
+        .into_iter()
+        .map(|(key, _)| key)
+        .filter(|key| b"dihcnVv".contains(&key[0]));
+    for key in rows {
+        let broken = Db::new(Arc::new(real.kv.restarted()));
+        broken.write(|tx| Ok(tx.delete(key.clone()))).unwrap();
+        assert!(
+            !check(&broken).unwrap_or_else(|error| vec![error.detail]).is_empty(),
+            "{key:02x?} is not missed"
+        );
+    }
+}
