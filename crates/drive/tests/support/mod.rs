@@ -1,5 +1,5 @@
 //! A real drive on loopback, a little manager in this process that answers its heartbeats, and grants to ask it with.
-#![allow(dead_code, unreachable_pub, reason = "every test file uses a part of it")]
+#![expect(dead_code, unreachable_pub, reason = "every test file uses a part of it")]
 
 pub mod manager;
 pub mod requests;
