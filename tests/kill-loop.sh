@@ -72,6 +72,8 @@ for ((round = 1; round <= rounds; round++)); do
   else
     kill -9 "$(pid_of $victim)" || true
     milliseconds $((RANDOM % 300))
+    # Sometimes a drive comes back at another address than the one that open files know.
+    case $victim in drive-*) ((RANDOM % 4)) || rm -f "$BRAID_CLUSTER/pids/$victim" ;; esac
     up || lost "$victim does not come back"
   fi
   code=0
@@ -83,7 +85,7 @@ for ((round = 1; round <= rounds; round++)); do
     acknowledged=$((acknowledged + 1))
     [ "$now" = "${hash[source]}" ] || lost "$name was acknowledged and is not there: $now (killed: $victim)"
   else
-    [ $victim = copy ] || { failed=$((failed + 1)); echo "round $round: with $victim killed the copy failed: $(cat "$work/copy.err")"; }
+    [ $victim = copy ] || [ $code = 5 ] || { failed=$((failed + 1)); echo "round $round: with $victim killed the copy failed: $(cat "$work/copy.err")"; }
     [ "$now" = "$before" ] || [ "$now" = "${hash[source]}" ] ||
       lost "$name is neither what it was nor what it was to be: $now (killed: $victim)"
   fi

@@ -1,5 +1,6 @@
 //! From `--cluster` to a client: finds the cluster file and reads its token.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -39,8 +40,10 @@ pub(crate) async fn connect(cluster: &ClusterFile) -> Result<Client, Failure> {
             .remedy("is it running? `braid up --detach` starts what does not run")
     };
     match timeout(FIRST_CONNECT, TcpStream::connect(&cluster.manager)).await {
+        // It dies or comes back just now: the client waits for it.
         Ok(Ok(_)) => {}
-        Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionReset => {}
+        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {
             return Err(nobody("nothing listens there".into()));
         }
         Ok(Err(error)) => return Err(nobody(error.to_string())),

@@ -54,14 +54,9 @@ impl Report {
 }
 
 /// Writes to standard output at once; a closed pipe ends the program quietly.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    print_bytes(text.as_bytes())
-}
-
-/// As [`print`], for bytes that need not be text.
-pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::closed_pipe()),
         other => other.doing(|| "write to standard output".into()),
     }

@@ -249,7 +249,8 @@ impl Handle {
             }
             Err(Error::Refused { refusal, .. }) if may_change(refusal.reason) => {
                 tracing::info!(file = %self.subject, %refusal, "the manager keeps the columns in the set for now");
-                Ok(())
+                // The drive may have come back elsewhere: the manager knows where.
+                self.refresh(view).await.map(|_| ())
             }
             Err(error) => Err(error),
         }
