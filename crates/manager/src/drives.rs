@@ -35,6 +35,7 @@ pub struct Drive {
     pub live_bytes: u64,
     heard_ms: Option<u64>,
     granted_ms: Option<u64>,
+    /// It does not serve, whatever was granted: its address refused connections, or its last heartbeat got no lease.
     refused: bool,
     holds: u32,
     untold: bool,
@@ -118,7 +119,7 @@ impl DriveTable {
         let replaced = drive.record.replaced_by != DriveId(0);
         let admitted = !replaced && drive.holds == 0 && !drive.untold;
         (drive.pid, drive.used_bytes, drive.live_bytes) = (beat.pid, beat.used_bytes, beat.live_bytes);
-        (drive.heard_ms, drive.refused) = (Some(now_ms), false);
+        (drive.heard_ms, drive.refused) = (Some(now_ms), !admitted);
         if admitted {
             drive.granted_ms = Some(now_ms);
         }

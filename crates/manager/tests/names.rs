@@ -348,7 +348,12 @@ fn the_checker_finds_what_is_broken() {
         .filter(|key| b"dihcnVv".contains(&key[0]));
     for key in rows {
         let broken = Db::new(Arc::new(real.kv.restarted()));
-        broken.write(|tx| Ok(tx.delete(key.clone()))).unwrap();
+        broken
+            .write(|tx| {
+                tx.delete(key.clone());
+                Ok(())
+            })
+            .unwrap();
         assert!(
             !check(&broken).unwrap_or_else(|error| vec![error.detail]).is_empty(),
             "{key:02x?} is not missed"

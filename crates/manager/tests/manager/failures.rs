@@ -174,7 +174,7 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
     let leases = dead.state().leases;
     dead.start().await;
     client.until("it is up", |s| s.drives.iter().all(|d| d.state == DriveState::Up)).await;
-    assert!(dead.state().leases > leases);
+    eventually("it has a lease", || async { dead.state().leases > leases }).await;
     assert_eq!(g_of(&dead), Generation(2));
     assert_eq!(reader.grants[0][2].as_ref().unwrap().capability.g, Generation(1));
     assert_eq!(stale(&mut client, &dead.name).await, [file.stat.file.0]);

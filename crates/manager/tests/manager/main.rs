@@ -3,4 +3,5 @@
 mod crash;
 mod failures;
 mod fake;
+mod fake_drive;
 mod sessions;

@@ -1,0 +1,336 @@
+//! A drive that answers just what the manager asks of it, checked as a real one checks it, with its state in reach of the
+//! test.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version};
+use braid_manager::Ready;
+use braid_transport::{
+    ControlSession, Credentials, Limits, Listener, Receiver, Sender, Stream, TransportError, challenge,
+};
+use braid_wire::authorise::{Denied, Scene, Verified, authorise};
+use braid_wire::capability::Key;
+use braid_wire::control::*;
+use braid_wire::data::{
+    DriveReply, DriveRequest, FenceReply, HELLO, Hello, PeerRole, PendingState, UnitState, UnitVerdict,
+    VersionsReply,
+};
+use braid_wire::token::Token;
+use braid_wire::{FrameHeader, Reason, Refusal, Wire};
+use tokio::task::AbortHandle;
+
+const BEAT: Duration = Duration::from_millis(60);
+
+/// An object on a fake drive.
+#[derive(Debug, Clone)]
+pub(crate) struct FakeObject {
+    pub(crate) g: Generation,
+    pub(crate) set: ColumnMask,
+    pub(crate) joining: ColumnMask,
+    pub(crate) units: BTreeMap<u64, UnitState>,
+    pub(crate) verdicts: Vec<UnitVerdict>,
+}
+
+/// What a fake drive keeps: survives its process.
+#[derive(Debug, Default)]
+pub(crate) struct FakeState {
+    pub(crate) partitions: BTreeSet<PartitionId>,
+    pub(crate) objects: BTreeMap<(PartitionId, ObjectId), FakeObject>,
+    /// When it may serve, by its own count.
+    pub(crate) serves_until: Option<tokio::time::Instant>,
+    /// Requests that were carried out.
+    pub(crate) carried_out: Vec<&'static str>,
+    /// Takes connections and requests, and answers none of them.
+    pub(crate) mute: bool,
+    /// Sends no heartbeats.
+    pub(crate) silent: bool,
+    pub(crate) replaced: bool,
+    pub(crate) leases: u64,
+}
+
+/// A drive: identity and state, with or without a running process.
+#[derive(Clone)]
+pub(crate) struct FakeDrive {
+    pub(crate) id: DriveId,
+    pub(crate) name: String,
+    pub(crate) master: Key,
+    pub(crate) state: Arc<Mutex<FakeState>>,
+    cluster: braid_layout::ClusterId,
+    manager: String,
+    running: Arc<Mutex<Vec<AbortHandle>>>,
+}
+
+impl FakeDrive {
+    /// Joins the cluster and starts.
+    pub(crate) async fn join(ready: &Ready, id: u128, name: &str) -> Result<FakeDrive, TransportError> {
+        let (token, id) = (&ready.join_token, DriveId(id));
+        let listener = Listener::bind("127.0.0.1:0").await?;
+        let credentials = Credentials::joining(token, id);
+        let mut session = ControlSession::connect(&ready.address, credentials, &Limits::default()).await?;
+        let master = Token::master_key(&token.secret, session.binding(), session.nonce(), id);
+        let address = listener.local_address().to_string();
+        let join = JoinDrive {
+            name: name.to_owned(),
+            address: address.clone(),
+            host: format!("host-{id}"),
+            rack: String::new(),
+            directory: "/nowhere".to_owned(),
+            pid: 1,
+            capacity_bytes: 1 << 40,
+        };
+        let ControlReply::Joined(joined) = session.call(&join.into()).await? else {
+            panic!("no answer to a join")
+        };
+        let drive = FakeDrive {
+            id,
+            name: joined.name,
+            master,
+            state: Arc::default(),
+            cluster: ready.cluster,
+            manager: ready.address.clone(),
+            running: Arc::default(),
+        };
+        drive.spawn(listener);
+        Ok(drive)
+    }
+
+    /// Its process starts (again), at a new address.
+    pub(crate) async fn start(&self) {
+        self.spawn(Listener::bind("127.0.0.1:0").await.unwrap());
+    }
+
+    /// Its process dies: connections to it are refused.
+    pub(crate) fn kill(&self) {
+        self.running.lock().unwrap().drain(..).for_each(|task| task.abort());
+        self.state().serves_until = None;
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, FakeState> {
+        self.state.lock().unwrap()
+    }
+
+    /// Whether it would serve now.
+    pub(crate) fn serves(&self) -> bool {
+        self.state().serves_until.is_some_and(|until| tokio::time::Instant::now() < until)
+    }
+
+    pub(crate) fn object(&self, partition: u64, object: ObjectId) -> Option<FakeObject> {
+        self.state().objects.get(&(PartitionId(partition), object)).cloned()
+    }
+
+    /// Puts an object there as if a client had made and written it: per unit a settled version and maybe a pending one.
+    pub(crate) fn put(&self, row: &Opened, column: Column, pending: &[(u64, Version, ColumnMask)]) {
+        let segment = &row.stat.segments[0];
+        let units = pending.iter().map(|&(unit, stamp, columns)| {
+            let pending = PendingState { stamp, columns, cover: Vec::new() };
+            (unit, UnitState { pending: Some(pending), ..clean(unit) })
+        });
+        let object = FakeObject {
+            g: row.stat.g,
+            set: segment.set,
+            joining: segment.joining,
+            units: units.collect(),
+            verdicts: Vec::new(),
+        };
+        let place = (PartitionId(row.stat.volume.0), segment.columns[column.index()].object);
+        self.state().objects.insert(place, object);
+    }
+
+    fn spawn(&self, listener: Listener) {
+        let address = listener.local_address().to_string();
+        let mut running = self.running.lock().unwrap();
+        running.push(tokio::spawn(accept(self.clone(), listener)).abort_handle());
+        running.push(tokio::spawn(heartbeats(self.clone(), address)).abort_handle());
+    }
+
+    fn carry_out(&self, verified: &Verified) -> (Generation, DriveReply) {
+        let mut state = self.state();
+        let capability = &verified.capability;
+        state.carried_out.push(verified.request.name());
+        let place = (capability.partition, capability.object);
+        let done = || DriveReply::from(braid_wire::data::Done {});
+        let no = |reason| DriveReply::from(Refusal::new(reason, format!("{reason:?}")));
+        let known_g = state.objects.get(&place).map(|object| object.g);
+        let reply = match &verified.request {
+            DriveRequest::PartitionCreate(create) => {
+                state.partitions.insert(create.partition);
+                done()
+            }
+            DriveRequest::PartitionRemove(remove) => {
+                if state.objects.keys().any(|(partition, _)| *partition == remove.partition) {
+                    no(Reason::PartitionNotEmpty)
+                } else {
+                    state.partitions.remove(&remove.partition);
+                    done()
+                }
+            }
+            DriveRequest::Remove(_) => {
+                state.objects.remove(&place);
+                done()
+            }
+            DriveRequest::Create(create) => {
+                let map = &create.attributes.map;
+                assert_eq!(map.objects.len(), map.drives.len());
+                let object = FakeObject {
+                    g: capability.g,
+                    set: capability.set,
+                    joining: capability.joining,
+                    units: BTreeMap::new(),
+                    verdicts: Vec::new(),
+                };
+                state.objects.entry(place).or_insert(object);
+                done()
+            }
+            _ if known_g.is_none() => no(Reason::NoObject),
+            DriveRequest::Fence(_) if known_g > Some(capability.g) => no(Reason::StaleGeneration),
+            DriveRequest::Fence(fence) => {
+                let object = state.objects.get_mut(&place).unwrap();
+                (object.g, object.set, object.joining) = (capability.g, capability.set, capability.joining);
+                let pending = |state: &&UnitState| state.pending.is_some() && state.unit >= fence.units_from;
+                let units: Vec<u64> = object.units.values().filter(pending).map(|state| state.unit).collect();
+                // Three at a time, so that the manager must ask again.
+                let more = units.len() > 3;
+                FenceReply { unsettled: units.into_iter().take(3).collect(), more }.into()
+            }
+            _ if known_g != Some(capability.g) => no(Reason::StaleGeneration),
+            DriveRequest::Versions(asked) => {
+                let object = &state.objects[&place];
+                let of = |unit: &u64| object.units.get(unit).cloned().unwrap_or_else(|| clean(*unit));
+                VersionsReply { units: asked.units.iter().take(2).map(of).collect() }.into()
+            }
+            DriveRequest::Verdict(verdict) => {
+                let object = state.objects.get_mut(&place).unwrap();
+                verdict.units.iter().for_each(|unit| judge(object, unit));
+                done()
+            }
+            _ => no(Reason::Unsupported),
+        };
+        (state.objects.get(&place).map_or(Generation(0), |object| object.g), reply)
+    }
+}
+
+fn judge(object: &mut FakeObject, verdict: &UnitVerdict) {
+    object.verdicts.push(verdict.clone());
+    let Some(state) = object.units.get_mut(&verdict.unit) else { return };
+    let Some(pending) = state.pending.clone() else { return };
+    if verdict.forward.contains(&pending.stamp) {
+        (state.settled, state.pending) = (pending.stamp, None);
+    } else if verdict.back.contains(&pending.stamp) {
+        state.pending = None;
+    }
+}
+
+pub(crate) fn clean(unit: u64) -> UnitState {
+    UnitState {
+        unit,
+        settled: Version::ZERO,
+        cover: Vec::new(),
+        pending: None,
+        owed: Vec::new(),
+        tips: Vec::new(),
+        damaged: false,
+    }
+}
+
+async fn accept(drive: FakeDrive, listener: Listener) {
+    let mut sessions = tokio::task::JoinSet::new();
+    loop {
+        let stream = listener.accept().await.unwrap();
+        sessions.spawn(session(drive.clone(), stream));
+    }
+}
+
+async fn session(drive: FakeDrive, stream: Stream) -> Result<(), TransportError> {
+    let (mut sender, mut receiver): (Sender, Receiver) = stream.into_halves();
+    let hello = Hello {
+        role: PeerRole::Drive,
+        version_min: 1,
+        version_max: 1,
+        cluster: drive.cluster,
+        drive: drive.id,
+        features: 0,
+        challenge: challenge(),
+    };
+    if drive.state().mute {
+        return std::future::pending().await;
+    }
+    sender.send(HELLO, 0, &hello.to_bytes(), &[]).await?;
+    let mut sequence = 0;
+    while let Some((header, body)) = receiver.frame().await? {
+        if drive.state().mute {
+            return std::future::pending().await;
+        }
+        let (kind, request, body) = answer(&drive, &hello, &mut sequence, &header, &body);
+        sender.send(kind, request, &body, &[]).await?;
+    }
+    Ok(())
+}
+
+fn answer(
+    drive: &FakeDrive,
+    hello: &Hello,
+    sequence: &mut u64,
+    header: &FrameHeader,
+    body: &[u8],
+) -> (u16, u64, Vec<u8>) {
+    let working_key =
+        |partition, epoch| drive.master.drive_key(drive.id).partition_key(partition).working_key(epoch);
+    let partitions = drive.state().partitions.clone();
+    let key_epoch =
+        |partition: PartitionId| (partition.0 == 0 || partitions.contains(&partition)).then_some(1);
+    let scene = Scene {
+        drive: drive.id,
+        binding: hello.binding(),
+        now_ms: drive.serves().then_some(0), // expiry is the real drive's to test
+        working_key: &working_key,
+        key_epoch: &key_epoch,
+    };
+    let (seal, g, reply) = match authorise(&scene, sequence, header, body) {
+        Ok(verified) => {
+            let (g, reply) = drive.carry_out(&verified);
+            (verified.seal, g, reply)
+        }
+        Err(Denied { refusal, seal }) => (seal, Generation(0), refusal.into()),
+    };
+    (reply.kind(), seal.request(), seal.seal(g, &reply, 0))
+}
+
+async fn heartbeats(drive: FakeDrive, address: String) {
+    let mut restarted = true;
+    loop {
+        if !drive.state().silent {
+            let _ = beat(&drive, &address, &mut restarted).await;
+        }
+        tokio::time::sleep(BEAT).await;
+    }
+}
+
+async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<(), TransportError> {
+    let credentials = Credentials::of_drive(drive.cluster, drive.id, &drive.master);
+    let mut session = ControlSession::connect(&drive.manager, credentials, &Limits::default()).await?;
+    while !drive.state().silent {
+        let beat = Heartbeat {
+            address: address.to_owned(),
+            host: format!("host-{}", drive.id),
+            directory: "/nowhere".to_owned(),
+            pid: 1,
+            capacity_bytes: 1 << 40,
+            used_bytes: 1,
+            live_bytes: 1,
+            restarted: *restarted,
+            epoch: 0,
+        };
+        let sent = tokio::time::Instant::now();
+        if let ControlReply::Heartbeat(reply) = session.call(&beat.into()).await? {
+            let mut state = drive.state();
+            state.serves_until = Some(sent + Duration::from_millis(u64::from(reply.lease_ms)));
+            state.replaced |= reply.replaced;
+            state.leases += u64::from(reply.lease_ms > 0);
+            *restarted = false;
+        }
+        tokio::time::sleep(BEAT).await;
+    }
+    Ok(())
+}
