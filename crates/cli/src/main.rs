@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if failure.exit != Exit::Ok {
-                eprintln!("braid: {failure}");
+                report::complain(&failure.to_string());
             }
             ExitCode::from(failure.exit as u8)
         }

@@ -62,6 +62,11 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// A line for people on standard error. That nobody reads it is no reason to end otherwise.
+pub(crate) fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "braid: {text}");
+}
+
 /// A plain table: a header, rows, the `right` columns aligned to the right. Ends with a newline.
 pub(crate) fn table(header: &[&str], right: &[usize], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();

@@ -19,7 +19,7 @@ use crate::down::stop_all;
 use crate::exit::{Doing, Exit, Failure};
 use crate::interrupt::Interrupts;
 use crate::local::{DriveStart, MANAGER, Mode, Server};
-use crate::report::Report;
+use crate::report::{Report, complain};
 
 /// How often a server that ends at once is started again in the foreground before it is given up.
 const RESTARTS_MAX: u32 = 5;
@@ -129,7 +129,7 @@ async fn supervise(
             return Err(Failure::new(Exit::Failed, format!("keep {name} running"), why)
                 .remedy(format!("see {}", running.dir.log(&name).display())));
         }
-        eprintln!("braid: {name} ended, {how}; starting it again");
+        complain(&format!("{name} ended, {how}; starting it again"));
         sleep(RESTART_PAUSE * 2_u32.pow(*restarts)).await;
         (*restarts, *since) = (*restarts + 1, Instant::now());
         running.servers[index] = tokio::select! {
