@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_layout::{Column, ColumnMask, Role, Stripe, Version};
 use braid_plan::{Instruction, InstructionId, Op, Place, PlanSet, Request, Source, VersionOf, Want};
@@ -24,8 +25,11 @@ use crate::handle::Handle;
 use crate::join;
 use crate::view::View;
 
-/// How often a torn stripe is asked for again.
-const CUTS_MAX: u32 = 8;
+/// How often a torn stripe is asked for again. A writer that rewrites one stripe without a pause tears about every second
+/// try, so that this many in a row means that the columns will not agree.
+const CUTS_MAX: u32 = 64;
+/// From this try on there are pauses of rising length in between, so as not to stay in step with such a writer.
+const CUTS_PAUSED: u32 = 8;
 
 /// A plan set on its way.
 pub(crate) struct Run<'a> {
@@ -103,6 +107,10 @@ impl<'a> Run<'a> {
                     stripe: stripe.0,
                     why: format!("after {CUTS_MAX} tries"),
                 });
+            }
+            let pause = Duration::from_millis(u64::from(round.saturating_sub(CUTS_PAUSED)));
+            if !pause.is_zero() && round % 2 == 1 {
+                tokio::time::sleep(pause).await;
             }
             let again = self.ask_again(&torn, round);
             failed.retain(|one| !torn.contains_key(&one.stripe));

@@ -319,7 +319,16 @@ async fn degraded_reads_beside_a_writer_are_of_one_version() {
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
     let (path, shape) = (name("f"), shape(Scheme::Raid5, 4, 1, 4096));
-    put(&client, &path, shape, &vec![1; UNIT * 32]).await;
+    // A unit's bytes follow from their version, which is the first of them, and from the unit: a mix of versions is neither.
+    let unit = |version: u8, index: usize| {
+        let mut bytes = pattern(u64::from(version) * 1000 + u64::try_from(index).expect("small") + 1, UNIT);
+        bytes[0] = version;
+        bytes
+    };
+    let units = move |version: u8, indices: std::ops::Range<usize>| -> Vec<u8> {
+        indices.flat_map(|index| unit(version, index)).collect()
+    };
+    put(&client, &path, shape, &units(1, 0..32)).await;
     cluster.kill(1);
     let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
     let reader = client.open(&path, &OpenOptions::new().read(true)).await.expect("open");
@@ -329,8 +338,9 @@ async fn degraded_reads_beside_a_writer_are_of_one_version() {
         while Instant::now() < until {
             value = value.checked_add(1).unwrap_or(1);
             // Whole stripes and single units in turn.
-            let (offset, bytes) = if value.is_multiple_of(2) { (0, UNIT * 32) } else { (UNIT * 5, UNIT) };
-            file.write_at(&vec![value; bytes], u64::try_from(offset).expect("small")).await.expect("write");
+            let indices = if value.is_multiple_of(2) { 0..32 } else { 5..6 };
+            let offset = u64::try_from(indices.start * UNIT).expect("small");
+            file.write_at(&units(value, indices), offset).await.expect("write");
         }
         file.close().await.expect("close");
     });
@@ -339,10 +349,7 @@ async fn degraded_reads_beside_a_writer_are_of_one_version() {
         let mut buffer = vec![0; UNIT * 32];
         reader.read_at(&mut buffer, 0).await.expect("read");
         for (index, unit) in buffer.chunks(UNIT).enumerate() {
-            assert!(
-                unit.iter().all(|byte| *byte == unit[0]) && unit[0] > 0,
-                "unit {index} of read {reads} is torn"
-            );
+            assert_same(unit, &units(unit[0], index..index + 1), &format!("unit {index} of read {reads}"));
         }
         reads += 1;
     }
