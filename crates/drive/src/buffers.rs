@@ -1,4 +1,4 @@
-//! Buffers for payloads: bounded in sum, used again, never zeroed, aligned to a block.
+//! Buffers for payloads: bounded in sum, used again, zeroed once in their life, aligned to a block.
 //!
 //! A [`Buffer`] holds its share of the bound until it is dropped, wherever it went: into the store's queue as
 //! [`bytes::Bytes`], or to a socket. Whoever needs one waits; that is the drive's backpressure.
@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::{BufMut, Bytes};
+use bytes::Bytes;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// Alignment of a buffer's first byte, and the grain in which the bound is counted.
@@ -47,6 +47,8 @@ pub(crate) struct Buffer {
     bytes: Vec<u8>,
     /// Bytes in front of the payload that align it.
     pad: usize,
+    /// Bytes of the payload.
+    length: usize,
     pool: Arc<Shared>,
     _share: Share,
 }
@@ -90,14 +92,13 @@ impl Connection {
         Ok(Share { _shared: Some(all), _connection: Some(own) })
     }
 
-    /// An empty buffer with room for `bytes`, under `share`.
+    /// A buffer for a payload of `bytes`, under `share`. What it holds before it is filled is no one's business: zeros, or
+    /// what an earlier request left.
     pub(crate) fn buffer(&self, bytes: u32, share: Share) -> Buffer {
-        let bytes = usize::try_from(bytes).expect("a payload is at most 64 MiB");
-        let capacity = (bytes + GRAIN_BYTES).next_power_of_two();
-        let mut buffer = self.pool.shared.take(capacity);
-        let pad = buffer.as_ptr().align_offset(GRAIN_BYTES).min(GRAIN_BYTES - 1);
-        buffer.put_bytes(0, pad);
-        Buffer { bytes: buffer, pad, pool: Arc::clone(&self.pool.shared), _share: share }
+        let length = usize::try_from(bytes).expect("a payload is at most 64 MiB");
+        let bytes = self.pool.shared.take((length + GRAIN_BYTES).next_power_of_two());
+        let pad = bytes.as_ptr().align_offset(GRAIN_BYTES).min(GRAIN_BYTES - 1);
+        Buffer { bytes, pad, length, pool: Arc::clone(&self.pool.shared), _share: share }
     }
 }
 
@@ -110,15 +111,15 @@ impl Shared {
                 free.bytes -= capacity;
                 buffer
             }
-            None => Vec::with_capacity(capacity),
+            // The allocator has zeroed pages from the kernel: nothing is written here.
+            None => vec![0; capacity],
         }
     }
 
-    fn give_back(&self, mut buffer: Vec<u8>) {
-        let capacity = buffer.capacity();
+    fn give_back(&self, buffer: Vec<u8>) {
+        let capacity = buffer.len();
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if capacity.is_power_of_two() && free.bytes + capacity <= self.kept_bytes_max {
-            buffer.clear();
             free.bytes += capacity;
             free.by_capacity.entry(capacity).or_default().push(buffer);
         }
@@ -126,14 +127,14 @@ impl Shared {
 }
 
 impl Buffer {
-    /// Where the payload is appended; it has room for what was asked for, and must not grow past it.
-    pub(crate) fn fill(&mut self) -> &mut Vec<u8> {
-        &mut self.bytes
+    /// Where the payload goes: all of it is to be filled.
+    pub(crate) fn fill(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.pad..self.pad + self.length]
     }
 
     /// The payload.
     pub(crate) fn payload(&self) -> &[u8] {
-        &self.bytes[self.pad..]
+        &self.bytes[self.pad..self.pad + self.length]
     }
 
     /// The payload as shared bytes; the buffer goes back when the last of them is dropped.
@@ -164,7 +165,7 @@ mod tests {
         let connection = pool.connection();
         let share = connection.share(8 << 10).await.unwrap();
         let mut buffer = connection.buffer(8 << 10, share);
-        buffer.fill().extend_from_slice(&[7; 8 << 10]);
+        buffer.fill().fill(7);
         let address = buffer.payload().as_ptr();
         assert_eq!(address.align_offset(GRAIN_BYTES), 0);
         assert_eq!(pool.shared.grains.available_permits(), 14);
@@ -174,7 +175,7 @@ mod tests {
         assert_eq!(pool.shared.grains.available_permits(), 16);
         let share = connection.share(8 << 10).await.unwrap();
         let again = connection.buffer(8 << 10, share);
-        assert!(again.payload().is_empty());
+        assert_eq!(again.payload().len(), 8 << 10);
         assert_eq!(again.bytes.as_ptr().wrapping_add(again.pad), address);
     }
 

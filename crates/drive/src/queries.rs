@@ -36,7 +36,7 @@ pub(crate) fn read(core: &Core, buffers: &Connection, share: Share, g: Generatio
     let mut payload = None;
     if bytes > 0 {
         let mut buffer = buffers.buffer(bytes, share);
-        if let Err(error) = view.read_into(buffer.fill()) {
+        if let Err(error) = view.read_exact_into(buffer.fill()) {
             return Answer::refused(g, refusal(&error));
         }
         Figures::add(&core.figures.read_bytes, u64::from(bytes));

@@ -180,7 +180,7 @@ impl Requests {
         } else {
             let Some(share) = self.share(bytes).await else { return Ok(closing()) };
             let mut buffer = self.buffers.buffer(bytes, share);
-            receiver.payload_into(buffer.fill(), bytes).await?;
+            receiver.payload(buffer.fill()).await?;
             Body::Bytes { payload: buffer.into_bytes(), crcs: write.crcs }
         };
         let (g, stamp, core) = (capability.g, write.stamp, self.core());
