@@ -17,7 +17,9 @@ pub const FLOORS: &[&[&str]] = &[
 pub fn check(manifests: &[Source]) -> Vec<String> {
     let mut broken = Vec::new();
     for manifest in manifests {
-        let Some(name) = manifest.path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml")) else {
+        let Some(name) =
+            manifest.path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml"))
+        else {
             continue;
         };
         let Some(floor) = floor_of(name) else {
@@ -60,7 +62,9 @@ mod tests {
     fn manifest(name: &str, used: &str) -> Source {
         Source {
             path: format!("crates/{name}/Cargo.toml"),
-            text: format!("[package]\nname = \"braid-{name}\"\n[dependencies]\nbraid-{used}.workspace = true\n"),
+            text: format!(
+                "[package]\nname = \"braid-{name}\"\n[dependencies]\nbraid-{used}.workspace = true\n"
+            ),
         }
     }
 

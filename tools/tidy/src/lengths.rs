@@ -41,12 +41,16 @@ pub fn check(sources: &[Source], ratchet: &str) -> Vec<String> {
     for (place, &lines) in &found {
         let bound = allowed.get(place.as_str()).copied().unwrap_or(0);
         if lines > bound || (lines > FILE_LINES_MAX && !place.contains(".rs:")) {
-            broken.push(format!("{place}: {lines} lines, {bound} allowed; split it where the second idea begins"));
+            broken.push(format!(
+                "{place}: {lines} lines, {bound} allowed; split it where the second idea begins"
+            ));
         }
     }
     for (place, &bound) in &allowed {
         if found.get(*place).is_none_or(|&lines| lines < bound) {
-            broken.push(format!("{place}: shorter than the {bound} lines in ratchet.txt; lower or delete its line"));
+            broken.push(format!(
+                "{place}: shorter than the {bound} lines in ratchet.txt; lower or delete its line"
+            ));
         }
     }
     broken
@@ -60,20 +64,24 @@ fn functions(text: &str) -> Vec<(String, usize)> {
     for (number, line) in text.lines().enumerate() {
         let depth = line.len() - line.trim_start().len();
         let code = line.trim_start();
-        if code.starts_with('}') {
-            if let Some(at) = open.iter().rposition(|(indent, _, _)| *indent == depth) {
-                let (_, name, start) = open.remove(at);
-                found.push((name, number - start + 1));
-            }
+        if code.starts_with('}')
+            && let Some(at) = open.iter().rposition(|(indent, _, _)| *indent == depth)
+        {
+            let (_, name, start) = open.remove(at);
+            found.push((name, number - start + 1));
         }
         let signature = code.split_once("fn ").filter(|(before, _)| {
-            before.is_empty() || before.split_whitespace().all(|w| w.starts_with("pub") || matches!(w, "async" | "const" | "unsafe"))
+            before.is_empty()
+                || before
+                    .split_whitespace()
+                    .all(|w| w.starts_with("pub") || matches!(w, "async" | "const" | "unsafe"))
         });
-        if let Some((_, rest)) = signature {
-            if !code.ends_with(';') && !code.ends_with('}') {
-                let name = rest.split(['(', '<']).next().unwrap_or_default();
-                open.push((depth, name.to_owned(), number));
-            }
+        if let Some((_, rest)) = signature
+            && !code.ends_with(';')
+            && !code.ends_with('}')
+        {
+            let name = rest.split(['(', '<']).next().unwrap_or_default();
+            open.push((depth, name.to_owned(), number));
         }
     }
     found
@@ -102,7 +110,10 @@ mod tests {
 
     #[test]
     fn functions_are_measured() {
-        let text = format!("impl X {{\n    pub async fn long(\n        a: u8,\n    ) {{\n{}    }}\n}}\n", "        a();\n".repeat(90));
+        let text = format!(
+            "impl X {{\n    pub async fn long(\n        a: u8,\n    ) {{\n{}    }}\n}}\n",
+            "        a();\n".repeat(90)
+        );
         assert_eq!(functions(&text), [("long".to_owned(), 94)]);
     }
 }

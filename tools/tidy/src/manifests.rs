@@ -10,7 +10,11 @@ pub fn check(manifests: &[Source]) -> Vec<String> {
         for line in manifest.text.lines() {
             if line.starts_with('[') {
                 inside = line.contains("dependencies]");
-            } else if inside && line.contains('=') && !line.starts_with('#') && !line.contains("workspace = true") {
+            } else if inside
+                && line.contains('=')
+                && !line.starts_with('#')
+                && !line.contains("workspace = true")
+            {
                 broken.push(format!("{}: \"{line}\" has a version of its own", manifest.path));
             }
         }
@@ -20,18 +24,31 @@ pub fn check(manifests: &[Source]) -> Vec<String> {
 
 /// Outside dependencies of the workspace that ARCHITECTURE.md gives no reason for.
 pub fn reasons(workspace: &str, architecture: &str) -> Vec<String> {
-    let mut inside = false;
-    let mut broken = Vec::new();
-    for line in workspace.lines() {
-        if line.starts_with('[') {
-            inside = line.trim() == "[workspace.dependencies]";
-        } else if let Some((name, _)) = line.split_once(" = ").filter(|_| inside) {
-            if !name.starts_with("braid-") && !architecture.contains(&format!("`{name}`")) {
-                broken.push(format!("ARCHITECTURE.md: no reason is given for the dependency `{name}`"));
-            }
-        }
-    }
-    broken
+    listed(workspace)
+        .filter(|name| !name.starts_with("braid-") && !architecture.contains(&format!("`{name}`")))
+        .map(|name| format!("ARCHITECTURE.md: no reason is given for the dependency `{name}`"))
+        .collect()
+}
+
+/// Dependencies in the workspace's list that no crate names.
+pub fn unused(workspace: &str, manifests: &[Source]) -> Vec<String> {
+    listed(workspace)
+        .filter(|name| {
+            let line = format!("{name}.workspace = true");
+            !manifests.iter().any(|manifest| manifest.text.lines().any(|found| found == line))
+        })
+        .map(|name| format!("Cargo.toml: no crate uses `{name}`"))
+        .collect()
+}
+
+/// The names in `[workspace.dependencies]`.
+fn listed(workspace: &str) -> impl Iterator<Item = &str> {
+    workspace
+        .lines()
+        .skip_while(|line| line.trim() != "[workspace.dependencies]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split_once(" = ").map(|(name, _)| name))
 }
 
 #[cfg(test)]
@@ -49,5 +66,12 @@ mod tests {
     fn a_dependency_without_reason_is_found() {
         let workspace = "[workspace.dependencies]\nbytes = \"1\"\ntokio = \"1\"\n";
         assert_eq!(reasons(workspace, "`tokio`: runtime").len(), 1);
+    }
+
+    #[test]
+    fn an_unused_dependency_is_found() {
+        let workspace = "[workspace.dependencies]\nbytes = \"1\"\ntokio = \"1\"\n[profile.dev]\nx = 1\n";
+        let text = "[dependencies]\ntokio.workspace = true\n".to_owned();
+        assert_eq!(unused(workspace, &[Source { path: "crates/x/Cargo.toml".into(), text }]).len(), 1);
     }
 }

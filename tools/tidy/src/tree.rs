@@ -13,7 +13,11 @@ pub struct Source {
 
 /// The repository's root, found from this crate's own folder.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("tools/tidy is two folders down").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("tools/tidy is two folders down")
+        .to_owned()
 }
 
 /// Every file below the root with one of these endings, in order of path. Build products, hidden folders and golden
@@ -35,7 +39,8 @@ fn collect(root: &Path, folder: &Path, endings: &[&str], found: &mut Vec<Source>
                 collect(root, &path, endings, found);
             }
         } else if endings.iter().any(|ending| name.ends_with(ending)) {
-            let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("read {}: {error}", path.display()));
+            let text =
+                fs::read_to_string(&path).unwrap_or_else(|error| panic!("read {}: {error}", path.display()));
             let relative = path.strip_prefix(root).expect("below the root");
             found.push(Source { path: relative.to_string_lossy().replace('\\', "/"), text });
         }

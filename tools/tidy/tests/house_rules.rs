@@ -25,7 +25,9 @@ fn versions_stand_in_one_place() {
 fn each_dependency_has_its_reason() {
     let root = tree::root();
     let read = |name: &str| std::fs::read_to_string(root.join(name)).expect("a file of the repository");
-    report("reasons", &manifests::reasons(&read("Cargo.toml"), &read("ARCHITECTURE.md")));
+    let workspace = read("Cargo.toml");
+    report("reasons", &manifests::reasons(&workspace, &read("ARCHITECTURE.md")));
+    report("unused", &manifests::unused(&workspace, &tree::sources(&root, &["Cargo.toml"])));
 }
 
 #[test]
