@@ -191,7 +191,11 @@ async fn judge_some(
     for (&unit, survey) in &surveys {
         let Some(verdict) = judge(unit, segment.set, segment.joining, survey) else { continue };
         for (&column, state) in survey {
-            parts.entry(column).or_default().extend(part_for(&verdict, state));
+            parts.entry(column).or_default().extend(part_for(
+                &verdict,
+                state,
+                segment.joining.contains(column),
+            ));
         }
     }
     let mut calls = JoinSet::new();

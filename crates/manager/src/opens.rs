@@ -15,7 +15,7 @@ use crate::files::{self, lease_lost, leased};
 use crate::inodes;
 use crate::leases::LeaseState;
 use crate::names::show;
-use crate::procedure::{self, Cause, Life, Probe, drive_of, hold_lapsed};
+use crate::procedure::{self, Cause, Life, Lost, Probe, drive_of, hold_lapsed};
 use crate::schema::InodeRecord;
 use crate::view;
 
@@ -130,16 +130,17 @@ pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened
     renew_lease(core, file, lease)?;
     let _turn = core.lock_file(file).await?;
     let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
-    let lost: Vec<(u32, Column)> = match usize::try_from(segment).ok().and_then(|i| inode.segments.get(i)) {
+    let columns: Vec<(u32, Column)> = match usize::try_from(segment).ok().and_then(|i| inode.segments.get(i))
+    {
         Some(known) => columns.and(known.set).iter().map(|column| (segment, column)).collect(),
         None => return Err(Refusal::new(Reason::Malformed, format!("file {file} has no segment {segment}"))),
     };
-    if lost.is_empty() && !inode.unfenced {
+    if columns.is_empty() && !inode.unfenced {
         return opened(core, file, inode, Access::Write).await;
     }
-    refuse_if_up(core, &inode, &lost).await?;
-    refuse_if_too_many(core, &inode, &lost)?;
-    wait_until_dead(core, &inode, &lost).await?;
+    refuse_if_up(core, &inode, &columns).await?;
+    refuse_if_too_many(core, &inode, &columns)?;
+    let lost = wait_until_dead(core, &inode, &columns).await?;
     let cause = Cause { live: true, lost, ..Cause::nothing() };
     let inode = procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
     renew_lease(core, file, lease)?;
@@ -280,18 +281,18 @@ fn refuse_if_too_many(core: &Core, inode: &InodeRecord, lost: &[(u32, Column)]) 
 async fn wait_until_dead(
     core: &Arc<Core>,
     inode: &InodeRecord,
-    lost: &[(u32, Column)],
-) -> Result<(), Refusal> {
+    columns: &[(u32, Column)],
+) -> Result<Vec<Lost>, Refusal> {
     let deadline = procedure::deadline(core);
     let mut held = Vec::new();
-    for &(index, column) in lost {
-        let drive = drive_of(inode, index, column);
+    for &(segment, column) in columns {
+        let drive = drive_of(inode, segment, column);
         let life = procedure::life(core, drive, deadline).await;
         if life == Life::Dead {
-            held.push(drive);
+            held.push(Lost { segment, column, drive });
             continue;
         }
-        procedure::release_holds(core, held);
+        procedure::release_holds(core, held.iter().map(|lost| lost.drive));
         let name = core.drives().name(drive);
         let detail = match life {
             Life::Alive => format!("{name} is up and answers the manager: try again"),
@@ -299,5 +300,5 @@ async fn wait_until_dead(
         };
         return Err(Refusal::new(Reason::Busy, detail));
     }
-    Ok(())
+    Ok(held)
 }

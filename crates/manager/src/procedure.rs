@@ -19,6 +19,7 @@ use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
 
 use crate::core::Core;
+use crate::drives::DriveTable;
 use crate::fence::{fence_all, judge_all};
 use crate::files::worn_out;
 use crate::grants::CAPABILITY_MS;
@@ -41,10 +42,21 @@ pub struct Cause {
     pub ended: bool,
     /// A lease is live: its pending stamps are not judged.
     pub live: bool,
-    /// Columns of segments whose drives are held back as dead: they go out.
-    pub lost: Vec<(u32, Column)>,
+    /// Columns that go out.
+    pub lost: Vec<Lost>,
     /// Any other change.
     pub change: Option<Change>,
+}
+
+/// A column of a segment that goes out. Its drive is held back as dead, until the procedure lets go of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// The segment's index.
+    pub segment: u32,
+    /// The column.
+    pub column: Column,
+    /// Its drive.
+    pub drive: DriveId,
 }
 
 /// Whether a drive lives.
@@ -100,13 +112,14 @@ async fn attempt(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<
 }
 
 /// Columns of the file's set whose drives are surely dead, held back; for a caller that is about to raise the generation.
-pub fn hold_lapsed(core: &Core, inode: &InodeRecord) -> Vec<(u32, Column)> {
+pub fn hold_lapsed(core: &Core, inode: &InodeRecord) -> Vec<Lost> {
     let (now_ms, mut table) = (core.now_ms(), core.drives());
     let mut dead = Vec::new();
-    for (segment, index) in inode.segments.iter().zip(0u32..) {
-        for column in segment.set.iter() {
-            if table.hold_dead(segment.drive(column), false, now_ms) {
-                dead.push((index, column));
+    for (of, segment) in inode.segments.iter().zip(0u32..) {
+        for column in of.set.iter() {
+            let drive = of.drive(column);
+            if table.hold_dead(drive, false, now_ms) {
+                dead.push(Lost { segment, column, drive });
             }
         }
     }
@@ -119,8 +132,11 @@ pub async fn life(core: &Core, drive: DriveId, deadline: Instant) -> Life {
         if core.drives().hold_dead(drive, false, core.now_ms()) {
             return Life::Dead;
         }
+        let asked_ms = core.now_ms();
         match probe(core, drive).await {
-            Probe::Refuses if core.drives().hold_dead(drive, true, core.now_ms()) => return Life::Dead,
+            Probe::Refuses if hold_refusing(&mut core.drives(), drive, asked_ms, core.now_ms()) => {
+                return Life::Dead;
+            }
             Probe::Answers if core.drives().state(drive, core.now_ms()) == DriveState::Up => {
                 return Life::Alive;
             }
@@ -131,6 +147,14 @@ pub async fn life(core: &Core, drive: DriveId, deadline: Instant) -> Life {
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+/// Holds back a drive whose address, looked at from `asked_ms` on, refuses connections. Not if it was heard since: then it is
+/// a process that started after the look, maybe at another address, and it may have its lease already.
+fn hold_refusing(table: &mut DriveTable, drive: DriveId, asked_ms: u64, now_ms: u64) -> bool {
+    let looked_for_ms = now_ms.saturating_sub(asked_ms);
+    let heard_since = table.drive(drive).is_some_and(|known| known.silent_ms(now_ms) <= looked_for_ms);
+    !heard_since && table.hold_dead(drive, true, now_ms)
 }
 
 /// Ends holds without anything having gone out.
@@ -164,16 +188,15 @@ pub async fn probe(core: &Core, drive: DriveId) -> Probe {
 async fn raise(
     core: &Arc<Core>,
     file: FileId,
-    lost: Vec<(u32, Column)>,
+    lost: Vec<Lost>,
     change: Option<Change>,
 ) -> Result<Option<InodeRecord>, Refusal> {
-    let before = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
-    let held: Vec<DriveId> = before.iter().flat_map(|inode| drives_of(inode, &lost)).collect();
+    let held: Vec<DriveId> = lost.iter().map(|lost| lost.drive).collect();
     let raised = core
         .write(move |core, tx| {
             let Some(mut inode) = inodes::find(tx, file)? else { return Ok(None) };
-            for &(index, column) in &lost {
-                take_out(tx, file, &mut inode, index, column)?;
+            for &Lost { segment, column, .. } in &lost {
+                take_out(tx, file, &mut inode, segment, column)?;
             }
             if let Some(change) = change {
                 change(core, tx, file, &mut inode)?;
@@ -185,8 +208,13 @@ async fn raise(
             Ok(Some(inode))
         })
         .await;
+    // Of a transaction that failed within the state it is not known whether it is durable: better told once too often.
+    let may_be_out = match &raised {
+        Ok(raised) => raised.is_some(),
+        Err(refusal) => refusal.reason == Reason::Medium,
+    };
     let mut table = core.drives();
-    held.into_iter().for_each(|drive| table.release(drive, raised.is_ok()));
+    held.into_iter().for_each(|drive| table.release(drive, may_be_out));
     raised
 }
 
@@ -197,7 +225,7 @@ async fn fence_and_judge(
     inode: &InodeRecord,
     live: bool,
     deadline: Instant,
-) -> Result<Option<Vec<(u32, Column)>>, Refusal> {
+) -> Result<Option<Vec<Lost>>, Refusal> {
     let mut failures: BTreeMap<(u32, Column), String>;
     loop {
         let fenced = fence_all(core, file, inode).await;
@@ -212,10 +240,10 @@ async fn fence_and_judge(
             return Ok(None);
         }
         let mut dead = Vec::new();
-        for &(index, column) in failures.keys() {
-            let drive = drive_of(inode, index, column);
+        for &(segment, column) in failures.keys() {
+            let drive = drive_of(inode, segment, column);
             if life(core, drive, deadline).await == Life::Dead {
-                dead.push((index, column));
+                dead.push(Lost { segment, column, drive });
             }
         }
         if !dead.is_empty() {
@@ -307,12 +335,67 @@ fn not_answering(core: &Core, inode: &InodeRecord, failures: &BTreeMap<(u32, Col
     Refusal::new(Reason::Busy, detail)
 }
 
-fn drives_of<'a>(inode: &'a InodeRecord, columns: &'a [(u32, Column)]) -> impl Iterator<Item = DriveId> + 'a {
-    columns.iter().map(|&(index, column)| drive_of(inode, index, column))
-}
-
 /// The drive of a column of a segment.
 pub fn drive_of(inode: &InodeRecord, index: u32, column: Column) -> DriveId {
     let segment = usize::try_from(index).ok().and_then(|index| inode.segments.get(index));
     segment.map(|segment| segment.drive(column)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_wire::capability::Key;
+    use braid_wire::control::Heartbeat;
+
+    use super::*;
+    use crate::schema::DriveRecord;
+
+    const D: DriveId = DriveId(1);
+
+    fn table() -> DriveTable {
+        let mut table = DriveTable::new(1000, 0);
+        let record = DriveRecord {
+            drive: D,
+            name: "d1".to_owned(),
+            master: Key::new([0; 32]),
+            confirmed: true,
+            replaced_by: DriveId(0),
+            address: "a:1".to_owned(),
+            host: String::new(),
+            rack: String::new(),
+            directory: String::new(),
+            capacity_bytes: 1,
+            joined_ms: 0,
+        };
+        table.insert(record, false);
+        table
+    }
+
+    fn beat(table: &mut DriveTable, address: &str, now_ms: u64) -> u32 {
+        let beat = Heartbeat {
+            address: address.to_owned(),
+            host: String::new(),
+            directory: String::new(),
+            pid: 1,
+            capacity_bytes: 1,
+            used_bytes: 0,
+            live_bytes: 0,
+            restarted: true,
+            epoch: 0,
+        };
+        table.heartbeat(D, &beat, now_ms).expect("known").lease_ms
+    }
+
+    #[test]
+    fn a_drive_that_was_heard_while_its_old_address_was_looked_at_is_not_dead() {
+        let mut table = table();
+        assert!(beat(&mut table, "a:1", 5000) > 0);
+        // It restarts at another port and gets its lease before the look at the old one has failed.
+        assert!(beat(&mut table, "a:2", 5400) > 0);
+        assert!(!hold_refusing(&mut table, D, 5300, 5500), "it serves under its new lease");
+        assert!(!hold_refusing(&mut table, D, 5400, 5500), "nor in doubt");
+        assert_eq!(table.state(D, 5500), DriveState::Up);
+        // A later look speaks of the process that was heard last.
+        assert!(hold_refusing(&mut table, D, 5401, 5500));
+        assert_eq!(beat(&mut table, "a:2", 5600), 0, "held");
+    }
 }

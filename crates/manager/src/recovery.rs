@@ -3,6 +3,10 @@
 //! A stamp goes **forward if every ready column of its columns has it** (its version or a later one), else **back**. Joining
 //! columns do not vote, columns that are out do not, and neither does a column whose unit is damaged: it is lost there, not
 //! old (R9). Somebody must have voted for a stamp that goes forward.
+//!
+//! What a joining column has pending goes back there, whatever the others say (section 7: it drops what is unsettled on it).
+//! It may be of a write that was undone while the column was away, and "a later version proves it settled" would not hold of
+//! it: later writes were made without it. The column is brought up to date before it is ready, so nothing is lost.
 
 use std::collections::BTreeMap;
 
@@ -38,17 +42,21 @@ pub fn judge(unit: u64, set: ColumnMask, joining: ColumnMask, survey: &Survey) -
 }
 
 /// The part of a verdict that concerns a column: stamps that it has pending, and cut-offs of chains that it has.
-pub fn part_for(verdict: &UnitVerdict, state: &UnitState) -> Option<UnitVerdict> {
+pub fn part_for(verdict: &UnitVerdict, state: &UnitState, joining: bool) -> Option<UnitVerdict> {
     let pending = state.pending.as_ref().map(|pending| pending.stamp);
     let own = |stamps: &[Version]| -> Vec<Version> {
         stamps.iter().copied().filter(|&stamp| Some(stamp) == pending).collect()
     };
+    let (mut forward, mut back) = (own(&verdict.forward), own(&verdict.back));
+    if joining {
+        back.append(&mut forward);
+    }
     let chain =
         |cut: &&Tip| state.tips.iter().any(|tip| tip.column == cut.column && tip.version > cut.version);
     let part = UnitVerdict {
         unit: verdict.unit,
-        forward: own(&verdict.forward),
-        back: own(&verdict.back),
+        forward,
+        back,
         cutoff: verdict.cutoff.iter().filter(chain).cloned().collect(),
     };
     let empty = part.forward.is_empty() && part.back.is_empty() && part.cutoff.is_empty();
@@ -190,8 +198,19 @@ mod tests {
         let all: &[u8] = &[0, 1];
         let states = survey([(0, unit(OLD, Some((s, all)))), (1, unit(OLD, None))]);
         let verdict = judge(3, mask(all), ColumnMask::EMPTY, &states).unwrap();
-        assert_eq!(part_for(&verdict, &states[&Column(0)]).unwrap().back, [s]);
-        assert_eq!(part_for(&verdict, &states[&Column(1)]), None);
+        assert_eq!(part_for(&verdict, &states[&Column(0)], false).unwrap().back, [s]);
+        assert_eq!(part_for(&verdict, &states[&Column(1)], false), None);
+    }
+
+    /// Column 0 stored a write that nobody else did, and was away when that was undone and when parity took a later one.
+    #[test]
+    fn what_a_column_brings_back_pending_is_dropped_though_the_others_have_later_versions() {
+        let (undone, later) = (v(1, 2, 5), v(2, 3, 1));
+        let states =
+            survey([(0, unit(OLD, Some((undone, &[0, 2])))), (1, unit(later, None)), (2, unit(later, None))]);
+        let verdict = judge(3, mask(&[0, 1, 2]), mask(&[0]), &states).unwrap();
+        let part = part_for(&verdict, &states[&Column(0)], true).unwrap();
+        assert_eq!((part.forward, part.back), (vec![], vec![undone]));
     }
 
     #[test]
@@ -201,8 +220,8 @@ mod tests {
         let states = survey([(2, parity(7)), (3, parity(5)), (4, parity(3))]);
         let verdict = judge(3, mask(&[1, 2, 3, 4]), mask(&[4]), &states).unwrap();
         assert_eq!(verdict.cutoff, tip(5));
-        assert_eq!(part_for(&verdict, &states[&Column(2)]).unwrap().cutoff, tip(5));
-        assert_eq!(part_for(&verdict, &states[&Column(3)]), None, "nothing above it there");
+        assert_eq!(part_for(&verdict, &states[&Column(2)], false).unwrap().cutoff, tip(5));
+        assert_eq!(part_for(&verdict, &states[&Column(3)], false), None, "nothing above it there");
         assert!(
             judge(3, mask(&[0, 1, 2, 3]), ColumnMask::EMPTY, &states).is_none(),
             "a ready column is not cut"
