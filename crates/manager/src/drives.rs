@@ -2,7 +2,8 @@
 //!
 //! A drive serves while its heartbeat lease holds (PROTOCOL R8). It counts the lease from when it *sent* the heartbeat, we from
 //! when we answered, plus a margin for clocks that run at different speeds: when [`DriveTable::lapsed`] says so, the drive has
-//! surely stopped. A new manager does not know what its predecessor promised, so for one lease from its start nothing lapses.
+//! surely stopped. A new manager does not know what its predecessor promised, so for one lease from its start nothing lapses, and a
+//! drive counts as dead only if it was heard in this term and its address refuses connections since.
 //!
 //! A drive whose columns went out must not serve them by an old capability when it returns. So it gets no lease while
 //! somebody is about to take a column of it out (*holds*), nor before it was fenced for every column that went out (*untold*).
@@ -161,9 +162,11 @@ impl DriveTable {
     }
 
     /// If the drive has lapsed, or its address `refuses` connections, holds it back: no lease until
-    /// [`DriveTable::release`]. Whether it is held.
+    /// [`DriveTable::release`]. Whether it is held. An address proves something only if it is the drive's own word in this
+    /// term, or there was time enough for any lease of a predecessor's to lapse.
     pub fn hold_dead(&mut self, drive: DriveId, refuses: bool, now_ms: u64) -> bool {
-        let dead = self.lapsed(drive, now_ms) || (refuses && self.may_judge(now_ms));
+        let heard = self.drives.get(&drive).is_some_and(|known| known.heard_ms.is_some());
+        let dead = self.lapsed(drive, now_ms) || (refuses && (heard || self.may_judge(now_ms)));
         if let Some(known) = self.drives.get_mut(&drive).filter(|_| dead) {
             known.refused |= refuses;
             (known.holds, known.outs) = (known.holds + 1, known.outs + 1);
@@ -315,6 +318,13 @@ mod tests {
         assert!(!table.hold_dead(D, false, 5001));
         assert!(table.hold_dead(D, true, 5001));
         assert_eq!(table.state(D, 5001), DriveState::Away);
+    }
+
+    #[test]
+    fn an_address_given_in_this_term_is_proof_from_the_start() {
+        let mut table = table();
+        table.heartbeat(D, &beat("a:1"), 10);
+        assert!(!table.hold_dead(D, false, 11) && table.hold_dead(D, true, 11));
     }
 
     #[test]

@@ -8,11 +8,13 @@ use braid_wire::control::{
     DriveRow, DriveState, Heartbeat, HeartbeatReply, JoinDrive, ReplaceDrive, StatusReply,
 };
 use braid_wire::{Reason, Refusal};
+use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::inodes;
 use crate::kv::Tx;
 use crate::names::check_label;
+use crate::procedure::{self, Life};
 use crate::schema::{DriveRecord, StaleRecord, key, table};
 use crate::view::drive_row;
 use crate::volumes;
@@ -66,53 +68,49 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
 /// `new` takes the place of `old`, which must be dead: one durable record. Files are changed one by one as they are rebuilt.
 /// Gives the number of components that are to be rebuilt.
 pub async fn replace(core: &Arc<Core>, request: ReplaceDrive) -> Result<u64, Refusal> {
-    let (old, new) = {
-        let (now_ms, table) = (core.now_ms(), core.drives());
-        let known =
-            |name: &str| table.find(name).map(|drive| drive.record.drive).ok_or_else(|| no_drive(name));
-        let (old, new) = (known(&request.old)?, known(&request.new)?);
-        let refuse = |reason, detail: String| Err(Refusal::new(reason, detail));
-        match (table.state(old, now_ms), table.state(new, now_ms)) {
-            _ if old == new => {
-                return refuse(Reason::DriveInUse, "a drive cannot take its own place".to_owned());
-            }
-            (DriveState::Replaced, _) if table.successor(old) == new => {}
-            (DriveState::Replaced, _) => {
-                return refuse(Reason::NoDrive, format!("{} was replaced already", request.old));
-            }
-            (_, DriveState::Replaced) => {
-                return refuse(Reason::NoDrive, format!("{} was replaced itself", request.new));
-            }
-            (_, DriveState::Away) => {
-                return refuse(Reason::NoDrive, format!("{} is away: start it", request.new));
-            }
-            (DriveState::Up, _) => {
-                return refuse(
-                    Reason::DriveInUse,
-                    format!("{} is up: stop it before it is replaced", request.old),
-                );
-            }
-            _ if !table.lapsed(old, now_ms) => {
-                let detail = format!("{} may still hold its lease: try again in some seconds", request.old);
-                return refuse(Reason::DriveInUse, detail);
-            }
-            _ => {}
-        }
-        (old, new)
-    };
-    let (record, components) = core
+    let (old, new) = replaceable(core, &request)?;
+    // One look: a drive that was killed just now need not be waited for.
+    let life = procedure::life(core, old, Instant::now()).await;
+    let no = |what: &str| Err(Refusal::new(Reason::DriveInUse, format!("{} {what}", request.old)));
+    match life {
+        Life::Dead => {}
+        Life::Alive => return no("is up: stop it before it is replaced"),
+        Life::Unknown => return no("may still hold its lease: try again in some seconds"),
+    }
+    let stored = core
         .write(move |_, tx| {
             let mut record: DriveRecord =
                 tx.record(&key::drive(old))?.ok_or_else(|| no_drive(&old.to_string()))?;
-            record.replaced_by = if record.replaced_by == DriveId(0) { new } else { record.replaced_by };
+            if record.replaced_by == DriveId(0) {
+                record.replaced_by = new;
+            }
             tx.set(key::drive(old), &record);
             Ok((record, inodes::counts(tx, old)?.components))
         })
-        .await?;
+        .await;
+    let stored = stored.inspect(|(record, _)| core.drives().set_record(record.clone()));
+    procedure::release_holds(core, [old]);
+    let (_, components) = stored?;
     tracing::info!(old = %request.old, new = %request.new, components, "a drive was replaced");
-    core.drives().set_record(record);
     core.wake.notify_waiters();
     Ok(components)
+}
+
+/// The drive that is to be replaced, and the one that takes its place.
+fn replaceable(core: &Core, request: &ReplaceDrive) -> Result<(DriveId, DriveId), Refusal> {
+    let (now_ms, table) = (core.now_ms(), core.drives());
+    let known = |name: &str| table.find(name).map(|drive| drive.record.drive).ok_or_else(|| no_drive(name));
+    let (old, new) = (known(&request.old)?, known(&request.new)?);
+    let refuse = |reason, detail: String| Err(Refusal::new(reason, detail));
+    match (table.state(old, now_ms), table.state(new, now_ms)) {
+        _ if old == new => refuse(Reason::DriveInUse, "a drive cannot take its own place".to_owned()),
+        // The same again.
+        (DriveState::Replaced, _) if table.successor(old) == new => Ok((old, new)),
+        (DriveState::Replaced, _) => refuse(Reason::NoDrive, format!("{} was replaced already", request.old)),
+        (_, DriveState::Replaced) => refuse(Reason::NoDrive, format!("{} was replaced itself", request.new)),
+        (_, DriveState::Away) => refuse(Reason::NoDrive, format!("{} is away: start it", request.new)),
+        _ => Ok((old, new)),
+    }
 }
 
 /// The cluster.
