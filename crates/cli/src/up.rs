@@ -50,10 +50,11 @@ pub(crate) async fn run(up: args::Up, cluster: Option<&Path>, report: Report) ->
         running = bring_up(dir, up.drives, mode) => running?,
         () = interrupts.next() => return Err(Interrupts::failure()),
     };
-    say(&running, report)?;
+    // A cluster that serves goes on serving, whoever reads this.
+    let said = say(&running, report);
     if up.detach {
         running.servers.into_iter().for_each(Server::release);
-        return Ok(());
+        return said;
     }
     supervise(running, lock, interrupts, report).await
 }
@@ -110,7 +111,7 @@ async fn supervise(
     mut interrupts: Interrupts,
     report: Report,
 ) -> Result<(), Failure> {
-    report.say("running; Ctrl-C stops all of it")?;
+    let _ = report.say("running; Ctrl-C stops all of it");
     let mut history = vec![(0_u32, Instant::now()); running.servers.len()];
     loop {
         let index = tokio::select! {
@@ -137,7 +138,7 @@ async fn supervise(
             () = interrupts.next() => break,
         };
     }
-    report.say("stopping")?;
+    let _ = report.say("stopping");
     stop_all(running.servers).await.map(|_| ())
 }
 

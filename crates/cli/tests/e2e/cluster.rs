@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
@@ -132,12 +133,10 @@ fn ctrl_c_stops_a_cluster_in_the_foreground_and_death_takes_it_along() {
             .arg(cluster.dir())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let child = command.spawn().expect("started");
-        let serves = || {
-            cluster.line("status --json").code == 0
-                && cluster.status()["drives"].as_array().is_some_and(|d| d.len() == 3)
-        };
-        until("it serves", serves);
+        let mut child = command.spawn().expect("started");
+        // What it says last when all of it serves.
+        let said_so = BufReader::new(child.stdout.take().expect("piped")).lines();
+        said_so.map(|line| line.expect("text")).find(|line| line.starts_with("running")).expect("it serves");
         let status = cluster.status();
         let drives = status["drives"].as_array().expect("a list").iter().map(|drive| drive["pid"].as_u64());
         let pids: Vec<u32> = drives
@@ -169,4 +168,15 @@ fn up_again_starts_what_is_missing_and_drives_can_be_added() {
     let second = cluster.down().ok();
     assert!(second.text().contains("drive-5"), "{}", second.text());
     assert!(cluster.down().ok().text().starts_with("nothing ran"));
+}
+
+#[test]
+fn a_cluster_goes_on_when_nobody_reads_what_up_says() {
+    let cluster = Cluster::nowhere();
+    let mut command = braid();
+    command.args(["up", "--detach", "--drives", "3", "--dir"]).arg(cluster.dir());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    drop(child.stdout.take());
+    said(finish(child)).ok();
+    assert_eq!(cluster.line("ls braid://main").ok().text(), "");
 }
