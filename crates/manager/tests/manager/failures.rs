@@ -274,7 +274,7 @@ async fn more_than_m_away_is_said_at_once_with_names() {
     .await;
     let mut new = open("g", Access::Write, true);
     new.shape = raid5(2);
-    assert_eq!(client.refused(new).await.reason, Reason::TooManyAway);
+    assert_eq!(client.patient(new).await.unwrap_err().reason, Reason::TooManyAway);
 }
 
 #[tokio::test]

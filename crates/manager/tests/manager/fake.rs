@@ -105,7 +105,7 @@ impl Client {
     }
 
     pub(crate) async fn create(&mut self, path: &str) -> Opened {
-        self.opened(open(path, Access::Write, true)).await
+        opened(self.patient(open(path, Access::Write, true)).await.unwrap())
     }
 
     /// Asks until the answer is not "busy" or "leased", for at most 20 s.
