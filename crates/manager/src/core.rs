@@ -137,6 +137,10 @@ impl Core {
         let away: Vec<Candidate> = of(DriveState::Away).map(candidate).collect();
         let drives = drives_for(seed, shape, &up, &away)?;
         let out = columns_on(&drives, |drive| table.state(drive, now_ms) != DriveState::Up);
+        if !out.is_empty() && !table.may_judge(now_ms) {
+            let detail = "the manager has just started and has not heard from every drive yet: try again";
+            return Err(Refusal::new(Reason::Busy, detail));
+        }
         if out.count() > u32::from(shape.m()) {
             let names = table.names(out.iter().filter_map(|column| drives.get(column.index()).copied()));
             let detail = format!("{shape} can do without {} of its drives, and {names} are away", shape.m());

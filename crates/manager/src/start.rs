@@ -127,7 +127,8 @@ pub async fn start(kv: Arc<dyn Kv>, config: &Config) -> Result<Arc<Core>, Refusa
     let first = db.clone();
     let opened = tokio::task::spawn_blocking(move || open_state(&first)).await;
     let (cluster, term, clock) = opened.map_err(|error| failed(&error))??;
-    let started_ms = clock.now_ms();
+    // What earlier managers promised lapses a lease after this start; the first of all had none before it.
+    let promised_ms = if term == 1 { 0 } else { clock.now_ms() };
     let core = Arc::new(Core {
         reach: Reach::new(cluster.cluster),
         db,
@@ -138,7 +139,7 @@ pub async fn start(kv: Arc<dyn Kv>, config: &Config) -> Result<Arc<Core>, Refusa
         started_boot_ms: boot_ms(),
         wake: Notify::new(),
         bad_tokens: AtomicU64::new(0),
-        drives: Mutex::new(DriveTable::new(config.lease_ms, started_ms)),
+        drives: Mutex::new(DriveTable::new(config.lease_ms, promised_ms)),
         leases: Mutex::new(Leases::new(config.client_lease_ms)),
         unfinished: Mutex::default(),
         files: Mutex::default(),
