@@ -1,16 +1,18 @@
 //! `braid plan`: the plan sets of a request, as the client would run them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use braid_client::{Asked, Explained};
+use braid_client::{Asked, Client, Explained};
+use braid_layout::DriveId;
+use braid_wire::control::{DriveRow, StatRow};
 use serde::Serialize;
 
 use crate::args;
 use crate::connect;
 use crate::exit::Failure;
 use crate::names::remote;
-use crate::report::{Report, table};
-use crate::size;
+use crate::report::Report;
 
 /// A plan set in `--json`.
 #[derive(Debug, Serialize)]
@@ -32,6 +34,7 @@ struct Facts {
 #[derive(Debug, Serialize)]
 struct Column {
     column: usize,
+    drive: String,
     drive_id: String,
     reads: u32,
     writes: u32,
@@ -47,8 +50,10 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
         args::Direction::Read => Asked::Read,
         args::Direction::Write => Asked::Write,
     };
-    let sets: Vec<Facts> =
-        client.plan(&name, asked, plan.range, &plan.down).await?.iter().map(facts).collect();
+    let names = drive_names(&client.stat(&name).await?);
+    let down = on_file(&client, &names, plan.down).await?;
+    let explained = client.plan(&name, asked, plan.range, &down).await?;
+    let sets: Vec<Facts> = explained.iter().map(|set| facts(set, &names)).collect();
     report.facts(&sets, |sets| {
         if sets.is_empty() {
             return "nothing to do: the range is past the end of the file\n".into();
@@ -57,10 +62,35 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
     })
 }
 
-fn facts(explained: &Explained) -> Facts {
+/// Without the drives that are there but hold no column of the file: that they are away changes nothing.
+async fn on_file(
+    client: &Client,
+    names: &BTreeMap<DriveId, String>,
+    down: Vec<String>,
+) -> Result<Vec<String>, Failure> {
+    if down.is_empty() {
+        return Ok(down);
+    }
+    let drives = client.status().await?.drives;
+    let called = |row: &DriveRow, name: &str| {
+        row.name == name || row.drive.to_string() == name || row.drive.short() == name
+    };
+    let elsewhere =
+        |name: &String| drives.iter().any(|row| called(row, name) && !names.contains_key(&row.drive));
+    Ok(down.into_iter().filter(|name| !elsewhere(name)).collect())
+}
+
+/// What people call the drives of a file.
+fn drive_names(row: &StatRow) -> BTreeMap<DriveId, String> {
+    let columns = row.segments.iter().flat_map(|segment| &segment.columns);
+    columns.map(|column| (column.drive, column.drive_name.clone())).collect()
+}
+
+fn facts(explained: &Explained, names: &BTreeMap<DriveId, String>) -> Facts {
     let (set, totals) = (&explained.set, explained.set.totals());
     let columns = set.plans.iter().zip(&totals.columns).map(|(plan, column)| Column {
         column: column.column.index(),
+        drive: names.get(&plan.drive).cloned().unwrap_or_default(),
         drive_id: plan.drive.to_string(),
         reads: column.reads,
         writes: column.writes,
@@ -80,25 +110,9 @@ fn facts(explained: &Explained) -> Facts {
     }
 }
 
+/// The printed form, which has the totals, and the names of the drives that it calls by their identities.
 fn show(facts: &Facts) -> String {
-    let rows = facts.columns.iter().map(|column| {
-        vec![
-            column.column.to_string(),
-            column.drive_id.chars().take(8).collect(),
-            column.reads.to_string(),
-            size::show(column.read_bytes),
-            column.writes.to_string(),
-            size::show(column.written_bytes),
-        ]
-    });
-    let totals = table(&["column", "drive", "reads", "bytes", "writes", "bytes"], &[0, 2, 3, 4, 5], rows);
-    format!(
-        "{}\n{totals}{} stripes, {} round trips, {} read, {} written, {} of scratch\n",
-        facts.text.trim_end(),
-        facts.stripes,
-        facts.round_trips,
-        size::show(facts.read_bytes),
-        size::show(facts.written_bytes),
-        size::show(facts.scratch_bytes)
-    )
+    let drive = |column: &Column| format!("{} is {:.8}", column.drive, column.drive_id);
+    let drives: Vec<String> = facts.columns.iter().map(drive).collect();
+    format!("{}\n{}\n", facts.text.trim_end(), drives.join(", "))
 }

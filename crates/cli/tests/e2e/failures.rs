@@ -171,6 +171,11 @@ fn plans_are_printed_and_checks_find_damage() {
     let down = cluster.columns("braid://main/f").swap_remove(1);
     let degraded = cluster.line(&format!("plan read braid://main/f 0..2M --down {down}")).ok();
     assert!(healthy.text().lines().count() > 3 && healthy.text() != degraded.text(), "{}", healthy.text());
+    let columns = cluster.columns("braid://main/f");
+    let other =
+        (1..=6).map(|n| format!("drive-{n}")).find(|drive| !columns.contains(drive)).expect("one of six");
+    let unmoved = cluster.line(&format!("plan read braid://main/f 0..2M --down {other}")).ok();
+    assert_eq!(unmoved.text(), healthy.text());
     cluster.line("plan write braid://main/f 4K+128K").ok();
     cluster.line("check braid://main/f").ok();
     let checked = cluster.line("check --json braid://main/f").ok().json();
