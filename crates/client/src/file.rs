@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_wire::control::{Commit, Link, StatRow};
+use tokio::sync::Semaphore;
 
 use crate::error::{Error, Result};
 use crate::handle::Handle;
@@ -46,9 +47,14 @@ pub(crate) struct Mode {
 struct Writer {
     side: Arc<WriteSide>,
     keeper: Keeper,
-    /// The size that the manager has.
+    /// The size that the manager has; [`UNKNOWN`] if it is not known.
     committed: AtomicU64,
+    /// One change of the size at the manager at a time: an earlier one must not arrive after a later one.
+    commits: Semaphore,
 }
+
+/// Larger than any file.
+const UNKNOWN: u64 = u64::MAX;
 
 impl File {
     pub(crate) fn reader(handle: Arc<Handle>, size: u64) -> File {
@@ -63,7 +69,8 @@ impl File {
         size: u64,
         mode: Mode,
     ) -> File {
-        let writer = Some(Writer { side, keeper, committed: AtomicU64::new(size) });
+        let writer =
+            Some(Writer { side, keeper, committed: AtomicU64::new(size), commits: Semaphore::new(1) });
         File { handle, writer, mode, size: AtomicU64::new(size), position: 0 }
     }
 
@@ -154,11 +161,7 @@ impl File {
     pub async fn flush(&self) -> Result<()> {
         let Some(writer) = &self.writer else { return Ok(()) };
         writer.side.check(self.subject())?;
-        let size = self.size();
-        if writer.committed.load(Ordering::Acquire) != size {
-            self.commit(writer, size).await?;
-        }
-        Ok(())
+        self.commit(writer).await
     }
 
     /// Sets the size. Bytes that are cut off are gone: a file that grows again has zeros there. The new size is committed
@@ -169,14 +172,17 @@ impl File {
         if size > FILE_BYTES_MAX {
             return Err(Error::Range { file: self.subject().to_owned(), offset: size, bytes: 0 });
         }
-        let old = self.size();
-        self.size.store(size, Ordering::Release);
-        if let Err(error) = self.commit(writer, size).await {
+        let old = self.size.swap(size, Ordering::AcqRel);
+        if let Err(error) = self.commit(writer).await {
             self.size.store(old, Ordering::Release);
             return Err(error);
         }
-        if size < old {
-            self.punch_from(size).await?;
+        if size < old
+            && let Err(error) = self.punch_from(size).await
+        {
+            // A later extension would show the bytes: whoever opens the file next clears them away first.
+            writer.side.stamps.break_off(&format!("it was cut, but not cleared: {error}"));
+            return Err(error);
         }
         Ok(())
     }
@@ -185,6 +191,7 @@ impl File {
     pub async fn link(&self, name: &Name, replace: Replace) -> Result<()> {
         let writer = self.writing()?;
         writer.side.check(self.subject())?;
+        let _turn = writer.commits.acquire().await.expect("it is never closed");
         let (view, size) = (self.handle.view(), self.size());
         let request = Link {
             file: view.file,
@@ -195,6 +202,7 @@ impl File {
             replace: replace == Replace::Yes,
         };
         let subject = name.to_string();
+        writer.committed.store(UNKNOWN, Ordering::Release);
         self.handle
             .client
             .ask_done(&subject, request, None)
@@ -208,9 +216,7 @@ impl File {
     pub async fn close(mut self) -> Result<()> {
         let Some(writer) = self.writer.take() else { return Ok(()) };
         let flushed = match writer.side.check(self.subject()) {
-            Ok(()) if writer.committed.load(Ordering::Acquire) != self.size() => {
-                self.commit(&writer, self.size()).await
-            }
+            Ok(()) => self.commit(&writer).await,
             checked => checked,
         };
         let clean = match writer.side.stamps.all_settled() {
@@ -231,16 +237,24 @@ impl File {
     /// Makes everything past `size` that any drive may hold a hole.
     pub(crate) async fn punch_from(&self, size: u64) -> Result<()> {
         let writer = self.writing()?;
+        let mark = writer.side.stamps.mark();
         let end = open::reach(&self.handle).await?;
         if size < end {
             self.handle.punch_range(&writer.side, size..end).await?;
         }
-        writer.side.stamps.truncated(size);
+        writer.side.stamps.truncated(size, mark);
         Ok(())
     }
 
-    async fn commit(&self, writer: &Writer, size: u64) -> Result<()> {
-        let view = self.handle.view();
+    /// Has the manager know the size, unless it does.
+    async fn commit(&self, writer: &Writer) -> Result<()> {
+        let _turn = writer.commits.acquire().await.expect("it is never closed");
+        let (view, size) = (self.handle.view(), self.size());
+        if writer.committed.load(Ordering::Acquire) == size {
+            return Ok(());
+        }
+        // Until it has answered: a request whose answer is lost may have been carried out.
+        writer.committed.store(UNKNOWN, Ordering::Release);
         let request = Commit { file: view.file, lease: view.lease, size };
         let answer = self.handle.client.ask_done(self.subject(), request, None).await;
         answer.map_err(|error| self.handle.lease_error(error))?;

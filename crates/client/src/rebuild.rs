@@ -105,7 +105,7 @@ impl Client {
         let view = handle.view();
         let side = Arc::new(WriteSide::new(Stamps::new(view.lease, view.g, size, false)));
         let keeper = Keeper::start(Arc::clone(&handle), Arc::clone(&side));
-        let rebuilt = rebuild_segments(&handle, &side, size, done, progress).await;
+        let rebuilt = rebuild_segments(&handle, &side, done, progress).await;
         keeper.end();
         match rebuilt {
             Ok(()) => {
@@ -137,11 +137,11 @@ impl Client {
 async fn rebuild_segments(
     handle: &Handle,
     side: &WriteSide,
-    size: u64,
     done: &mut Rebuilt,
     progress: &mut (impl FnMut(&Rebuilt) + Send),
 ) -> Result<()> {
-    let end = open::reach(handle).await?.min(size);
+    // Past the size too: the column may have bytes there from before the others were cut, or versions that they have not.
+    let end = open::reach(handle).await?;
     let view = handle.view();
     for (segment, place) in view.layout.segments().iter().enumerate() {
         // Those on the drive, and those of drives whose place it took that found another home.

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use braid_layout::{Column, ColumnMask, Role, Stripe, Version};
 use braid_plan::{Instruction, InstructionId, Op, Place, PlanSet, Request, Source, VersionOf, Want};
-use braid_wire::Reason;
 use braid_wire::data::{self, Create, DriveReply, DriveRequest, Read, StripeWrite};
+use braid_wire::{Reason, Refusal};
 
 use crate::arithmetic::{self, Unequal};
 use crate::buffers::{Memory, User};
@@ -140,6 +140,7 @@ impl<'a> Run<'a> {
     pub(crate) async fn write(&mut self, writer: Writer) -> Result<Vec<Failed>> {
         let mut asked = Vec::new();
         let mut skipped = Vec::new();
+        let mut stamps = BTreeMap::new();
         for plan in &self.set.plans {
             let mut first = true;
             for instruction in plan.instructions.iter().filter(|i| i.op.is_write()) {
@@ -153,7 +154,8 @@ impl<'a> Run<'a> {
                 if std::mem::take(&mut first) && !self.handle.is_created(self.set.segment, plan.column) {
                     asked.push(self.create(plan.column, instruction.op.stripe()));
                 }
-                let item = Item { request, payload, into: &mut [] };
+                stamps.insert(instruction.id, request.stamp);
+                let item = Item { request: request.into(), payload, into: &mut [] };
                 let (column, stripe) = (plan.column, instruction.op.stripe());
                 asked.push(Asked { column, id: Some(instruction.id), stripe, into: None, item });
             }
@@ -165,7 +167,17 @@ impl<'a> Run<'a> {
         let mut failed = Vec::new();
         for (mut label, outcome) in outcomes {
             match (outcome, label.id) {
-                (Ok(DriveReply::Written(_)), Some(id)) => self.written[id.index()] = true,
+                (Ok(DriveReply::Written(reply)), Some(id)) if stamps.get(&id) == Some(&reply.version) => {
+                    self.written[id.index()] = true;
+                }
+                // It has a newer version and ignored the write: what it has is not what the stripe's other columns count.
+                (Ok(DriveReply::Written(reply)), Some(_)) => {
+                    let why =
+                        format!("it has version {} of the unit, and passed the write over", reply.version);
+                    let refusal = Refusal::new(Reason::Exists, why);
+                    label.failed.failure = Failure::Refused { refusal, proven: true };
+                    failed.push(label.failed);
+                }
                 (Ok(DriveReply::Done(_)), None) => {
                     self.handle.set_created(self.set.segment, label.failed.column, true);
                 }
@@ -209,7 +221,7 @@ impl<'a> Run<'a> {
         column: Column,
         instruction: &Instruction,
         writer: Writer,
-    ) -> Result<Option<(DriveRequest, &[u8])>> {
+    ) -> Result<Option<(StripeWrite, &[u8])>> {
         let Op::StripeWrite { stripe, from, to, bytes, stamp, columns, cover } = &instruction.op else {
             return Err(self.handle.plan_error(&"unit writes are not run by this executor"));
         };
@@ -236,7 +248,7 @@ impl<'a> Run<'a> {
             operation: stamp.n,
             crcs: Vec::new(),
         };
-        Ok(Some((request.into(), payload)))
+        Ok(Some((request, payload)))
     }
 
     fn version(&self, of: &VersionOf) -> Result<Version> {

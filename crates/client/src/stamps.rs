@@ -21,11 +21,18 @@ struct State {
     unsettled: BTreeSet<Version>,
     /// Bytes of the file at or past this are zeros on every column, as far as this handle's doings go.
     written_end: u64,
-    /// One past the highest byte that was ever written; `None` where writers before this one are not known.
+    /// One past the highest byte that was ever written, as bytes or as a hole; `None` where writers before this one are not
+    /// known.
     reach: Option<u64>,
+    /// How many writes of bytes were begun.
+    writes: u64,
     /// Why no more may be written.
     broken: Option<String>,
 }
+
+/// How many writes there were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark(u64);
 
 /// A write's share: what it must know to be planned.
 #[derive(Debug)]
@@ -51,14 +58,15 @@ impl Stamps {
             unsettled: BTreeSet::new(),
             written_end: size,
             reach: fresh.then_some(0),
+            writes: 0,
             broken: None,
         };
         Stamps { lease, state: Mutex::new(state) }
     }
 
-    /// Takes stamps for `count` stripes under generation `g`, for a write that ends at byte `end` of the file. The stripes are
-    /// held by the caller. An error says why the handle may write no more.
-    pub(crate) fn begin(&self, g: Generation, count: u64, end: u64) -> Result<Begun<'_>, String> {
+    /// Takes stamps for `count` stripes under generation `g`, for a write of bytes or of a `hole` that ends at byte `end` of
+    /// the file. The stripes are held by the caller. An error says why the handle may write no more.
+    pub(crate) fn begin(&self, g: Generation, count: u64, end: u64, hole: bool) -> Result<Begun<'_>, String> {
         let mut state = self.lock();
         if let Some(why) = &state.broken {
             return Err(why.clone());
@@ -76,7 +84,11 @@ impl Stamps {
             reach: state.reach.unwrap_or(u64::MAX),
             sent: false,
         };
-        state.written_end = state.written_end.max(end);
+        if !hole {
+            state.written_end = state.written_end.max(end);
+            state.writes += 1;
+        }
+        // A hole has its stamp too: the units it reaches are not new any more.
         state.reach = state.reach.map(|reach| reach.max(end));
         Ok(begun)
     }
@@ -110,10 +122,17 @@ impl Stamps {
         self.lock().broken.clone()
     }
 
-    /// Bytes past `size` are zeros again, unless a write is under way.
-    pub(crate) fn truncated(&self, size: u64) {
+    /// For [`Stamps::truncated`]: taken before the bytes are looked for that are to go. `None` while a write is under way.
+    pub(crate) fn mark(&self) -> Option<Mark> {
+        let state = self.lock();
+        state.unsettled.is_empty().then_some(Mark(state.writes))
+    }
+
+    /// Bytes past `size` were made holes, all that were there at `mark`. If bytes were written since, they may be past it too:
+    /// then nothing is known.
+    pub(crate) fn truncated(&self, size: u64, mark: Option<Mark>) {
         let mut state = self.lock();
-        if state.unsettled.is_empty() {
+        if mark == Some(Mark(state.writes)) && state.unsettled.is_empty() {
             state.written_end = state.written_end.min(size);
         }
     }
@@ -163,8 +182,8 @@ mod tests {
     #[test]
     fn stamps_rise_and_settle_from_below() {
         let stamps = stamps(false);
-        let first = stamps.begin(Generation(2), 3, 300).expect("sound");
-        let second = stamps.begin(Generation(3), 1, 50).expect("sound");
+        let first = stamps.begin(Generation(2), 3, 300, false).expect("sound");
+        let second = stamps.begin(Generation(3), 1, 50, false).expect("sound");
         assert_eq!((n(first.first), n(second.first)), (1, 4));
         assert!(first.first < second.first);
         assert_eq!((first.size, second.size), (100, 300));
@@ -176,29 +195,56 @@ mod tests {
         assert_eq!(n(stamps.settled_below()), 5);
         assert_eq!(stamps.all_settled().map(n), Some(4));
         // An older view's generation is not stamped again.
-        assert_eq!(stamps.begin(Generation(2), 1, 0).expect("sound").first.g, Generation(3));
+        assert_eq!(stamps.begin(Generation(2), 1, 0, false).expect("sound").first.g, Generation(3));
     }
 
     #[test]
     fn a_write_that_was_not_sent_leaves_no_trace_and_one_that_was_breaks_the_handle() {
         let stamps = stamps(false);
-        drop(stamps.begin(Generation(2), 1, 0).expect("sound"));
+        drop(stamps.begin(Generation(2), 1, 0, false).expect("sound"));
         assert!(stamps.all_settled().is_some());
-        let mut begun = stamps.begin(Generation(2), 1, 0).expect("sound");
+        let mut begun = stamps.begin(Generation(2), 1, 0, false).expect("sound");
         begun.sending();
         drop(begun);
         assert!(stamps.broken().is_some() && stamps.all_settled().is_none());
         assert_eq!(n(stamps.settled_below()), 2);
-        assert!(stamps.begin(Generation(2), 1, 0).is_err());
+        assert!(stamps.begin(Generation(2), 1, 0, false).is_err());
     }
 
     #[test]
     fn reach_is_known_for_a_fresh_file_only() {
-        assert_eq!(stamps(false).begin(Generation(2), 1, 10).expect("sound").reach, u64::MAX);
+        assert_eq!(stamps(false).begin(Generation(2), 1, 10, false).expect("sound").reach, u64::MAX);
         let stamps = stamps(true);
-        stamps.begin(Generation(2), 1, 500).expect("sound").settle();
-        stamps.truncated(0);
-        let begun = stamps.begin(Generation(2), 1, 10).expect("sound");
+        stamps.begin(Generation(2), 1, 500, false).expect("sound").settle();
+        stamps.truncated(0, stamps.mark());
+        let begun = stamps.begin(Generation(2), 1, 10, false).expect("sound");
         assert_eq!((begun.size, begun.reach), (0, 500));
+    }
+
+    #[test]
+    fn a_hole_reaches_as_far_as_bytes_do() {
+        let stamps = stamps(true);
+        stamps.begin(Generation(2), 1, 10, false).expect("sound").settle();
+        let mark = stamps.mark();
+        // The rest of the stripe, as a truncation does it.
+        stamps.begin(Generation(2), 1, 400, true).expect("sound").settle();
+        stamps.truncated(0, mark);
+        let begun = stamps.begin(Generation(2), 1, 10, false).expect("sound");
+        assert_eq!((begun.size, begun.reach), (0, 400));
+    }
+
+    #[test]
+    fn bytes_written_during_a_truncation_are_not_taken_for_zeros() {
+        let stamps = stamps(false);
+        let mark = stamps.mark();
+        stamps.begin(Generation(2), 1, 700, false).expect("sound").settle();
+        stamps.begin(Generation(2), 1, 200, true).expect("sound").settle();
+        stamps.truncated(0, mark);
+        let begun = stamps.begin(Generation(2), 1, 10, false).expect("sound");
+        assert_eq!(begun.size, 700);
+        assert_eq!(stamps.mark(), None, "one is under way");
+        begun.settle();
+        stamps.truncated(5, stamps.mark());
+        assert_eq!(stamps.begin(Generation(2), 1, 10, false).expect("sound").size, 5);
     }
 }

@@ -96,8 +96,8 @@ impl Handle {
         let stripes = stripes_of(&view, chunk.segment, &chunk.range);
         let _held = side.stripes.hold(chunk.segment, stripes.clone()).await;
         let _permit = self.client.set_permit().await;
-        let end = if body == Body::Zeros { 0 } else { chunk.range.end };
-        let begun = side.stamps.begin(view.g, stripes.end - stripes.start, end);
+        let (count, hole) = (stripes.end - stripes.start, body == Body::Zeros);
+        let begun = side.stamps.begin(view.g, count, chunk.range.end, hole);
         let begun = begun.map_err(|why| Error::Unfinished { file: self.subject.clone(), why })?;
         let mut patience = Patience::new(self);
         let run = self.prepare(&chunk, body, data, &begun, &mut patience).await?;

@@ -3,3 +3,4 @@
 mod common;
 mod faults;
 mod files;
+mod holes;

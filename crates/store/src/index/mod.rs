@@ -93,7 +93,8 @@ pub struct ObjectUsage {
     pub bytes: u64,
     /// Units ever written.
     pub units: u64,
-    /// One past the last byte that is not a hole in the newest versions: unit and offset in it. `None`: all hole.
+    /// One past the last byte that was ever written, as bytes or as a hole, in the newest versions: unit and offset in it.
+    /// Holes count, as they have versions too. `None`: never written.
     pub end: Option<(u64, u32)>,
 }
 

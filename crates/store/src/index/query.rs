@@ -5,7 +5,6 @@ use std::ops::Range;
 use braid_layout::{ObjectId, PartitionId, Version};
 
 use super::check::damaged;
-use super::extent::Source;
 use super::unit::{Content, Unit};
 use super::{Chain, ChainEntry, Index, Object, ObjectUsage, Partition, PartitionState};
 use crate::error::Error;
@@ -46,12 +45,10 @@ impl Index {
 
 impl Object {
     pub(crate) fn usage(&self) -> ObjectUsage {
-        let end = self.units.iter().rev().find_map(|(&number, unit)| {
-            let stored = |content: &&Content| !content.extents.is_empty();
-            let extents = &unit.tip().filter(stored)?.extents;
-            let last = extents.iter().rev().find(|extent| matches!(extent.source, Source::Stored(_)))?;
-            Some((number, last.to))
-        });
+        let end =
+            self.units.iter().rev().find_map(|(&number, unit)| {
+                Some((number, unit.tip()?.extents.last().map_or(1, |last| last.to)))
+            });
         ObjectUsage { bytes: self.bytes, units: u64::try_from(self.units.len()).unwrap_or(u64::MAX), end }
     }
 
