@@ -27,7 +27,15 @@ impl InMemory {
     async fn start(kv: &MemoryKv, listen: &str) -> InMemory {
         let config =
             Config { lease_ms: LEASE_MS, client_lease_ms: CLIENT_LEASE_MS, ..Config::new("memory", listen) };
-        let listener = Listener::bind(listen).await.unwrap();
+        let until = tokio::time::Instant::now() + Duration::from_secs(20);
+        let listener = loop {
+            match Listener::bind(listen).await {
+                Ok(listener) => break listener,
+                // Another test's connection has the port for the moment.
+                Err(error) => assert!(tokio::time::Instant::now() < until, "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
         let core = start(Arc::new(kv.clone()), &config).await.unwrap();
         let ready = ready(&core, &listener);
         let mut tasks = JoinSet::new();

@@ -278,6 +278,27 @@ async fn more_than_m_away_is_said_at_once_with_names() {
 }
 
 #[tokio::test]
+async fn no_column_goes_out_while_others_that_are_in_do_not_answer() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put_all(&cluster, &file);
+    cluster.of(&file, 0).kill();
+    cluster.of(&file, 1).kill();
+    // The writer has noticed one of the two. Nothing can be written, so nothing is stale: if only that one returns, what is on
+    // it must count.
+    let refusal = client.refused(lost(&file, &[1])).await;
+    assert_eq!(refusal.reason, Reason::TooManyAway, "{refusal}");
+    assert_eq!(client.stat("f").await.unwrap().segments[0].set, mask(&[0, 1, 2]));
+    cluster.of(&file, 1).start().await;
+    client
+        .until("it has its lease", |s| s.drives.iter().filter(|d| d.state == DriveState::Up).count() == 2)
+        .await;
+    let after = opened(client.patient(lost(&file, &[0])).await.unwrap());
+    assert_eq!(after.stat.segments[0].set, mask(&[1, 2]));
+}
+
+#[tokio::test]
 async fn a_new_file_is_written_degraded_when_too_few_drives_are_up() {
     let cluster = Cluster::new(4, raid5(3)).await;
     let mut client = cluster.manager.client().await;

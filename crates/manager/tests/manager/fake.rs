@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use braid_layout::{Column, DriveId, FileId, Generation, Version};
-use braid_manager::{Config, Ready, run};
+use braid_manager::{Config, ManagerError, Ready, run};
 use braid_transport::{ControlSession, Limits, TransportError};
 use braid_wire::control::*;
 use braid_wire::{Reason, Refusal};
@@ -24,7 +24,7 @@ pub(crate) struct Manager {
     pub(crate) ready: Ready,
     pub(crate) dir: PathBuf,
     stop: Option<oneshot::Sender<()>>,
-    task: JoinHandle<Result<(), braid_manager::ManagerError>>,
+    task: JoinHandle<Result<(), ManagerError>>,
 }
 
 impl Manager {
@@ -32,16 +32,25 @@ impl Manager {
         Manager::start_at(dir, "127.0.0.1:0").await
     }
 
+    /// Starts at this address. Another test's connection may have the port for the moment: tries again, for at most 20 s.
     pub(crate) async fn start_at(dir: &Path, listen: &str) -> Manager {
-        let config =
-            Config { lease_ms: LEASE_MS, client_lease_ms: CLIENT_LEASE_MS, ..Config::new(dir, listen) };
-        let (tell, ready) = oneshot::channel();
-        let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(run(config, tell, async {
-            let _ = stopped.await;
-        }));
-        let ready = ready.await.expect("the manager starts");
-        Manager { ready, dir: dir.to_owned(), stop: Some(stop), task }
+        let until = tokio::time::Instant::now() + Duration::from_secs(20);
+        loop {
+            let config =
+                Config { lease_ms: LEASE_MS, client_lease_ms: CLIENT_LEASE_MS, ..Config::new(dir, listen) };
+            let (tell, ready) = oneshot::channel();
+            let (stop, stopped) = oneshot::channel();
+            let task = tokio::spawn(run(config, tell, async {
+                let _ = stopped.await;
+            }));
+            if let Ok(ready) = ready.await {
+                return Manager { ready, dir: dir.to_owned(), stop: Some(stop), task };
+            }
+            let error = task.await.unwrap().unwrap_err();
+            let taken = matches!(error, ManagerError::Listen(TransportError::InUse { .. }));
+            assert!(taken && tokio::time::Instant::now() < until, "the manager does not start: {error}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     pub(crate) async fn stop(mut self) {
