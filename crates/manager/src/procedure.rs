@@ -16,7 +16,8 @@ use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId};
 use braid_wire::control::DriveState;
 use braid_wire::{Reason, Refusal};
-use tokio::time::Instant;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 
 use crate::core::Core;
 use crate::drives::DriveTable;
@@ -29,6 +30,8 @@ use crate::schema::{InodeRecord, Place, StaleRecord};
 
 /// How long a procedure may take beyond the drives' lease.
 const SPARE: Duration = Duration::from_secs(10);
+/// For a drive's hello.
+const PROBE_WAIT: Duration = Duration::from_millis(1500);
 /// Between two looks at a drive that may be dead.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -100,6 +103,10 @@ async fn attempt(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<
     let (ended, live) = (cause.ended, cause.live);
     let (mut lost, mut change) = (cause.lost, cause.change);
     loop {
+        if let Err(refusal) = enough_answer(core, file, &lost).await {
+            release_holds(core, lost.iter().map(|lost| lost.drive));
+            return Err(refusal);
+        }
         let Some(inode) = raise(core, file, std::mem::take(&mut lost), change.take()).await? else {
             return Ok(None);
         };
@@ -109,6 +116,42 @@ async fn attempt(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<
             None => return finish(core, file, inode.g, ended).await,
         }
     }
+}
+
+/// Before columns go out: that `k` ready columns would be left whose drives answer now. What goes out is stale for good, so it
+/// must not go while the file cannot be written anyway: others that died with it might never return.
+async fn enough_answer(core: &Arc<Core>, file: FileId, lost: &[Lost]) -> Result<(), Refusal> {
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
+    for (segment, index) in found.iter().flat_map(|inode| inode.segments.iter().zip(0u32..)) {
+        let gone: ColumnMask =
+            lost.iter().filter(|lost| lost.segment == index).map(|lost| lost.column).collect();
+        let (mut probes, mut answering) = (JoinSet::new(), ColumnMask::EMPTY);
+        if gone.is_empty() {
+            continue;
+        }
+        for column in segment.ready().minus(gone).iter() {
+            let (core, drive) = (Arc::clone(core), segment.drive(column));
+            if core.drives().state(drive, core.now_ms()) != DriveState::Replaced {
+                let looked = async move { (column, timeout(PROBE_WAIT, probe(&core, drive)).await) };
+                probes.spawn(looked);
+            }
+        }
+        let k = u32::from(segment.shape.k);
+        while answering.count() < k {
+            match probes.join_next().await {
+                Some(Ok((column, Ok(Probe::Answers)))) => answering = answering.with(column),
+                Some(_) => {}
+                None => {
+                    let inode = found.as_ref().expect("it has segments");
+                    return Err(too_many_away(core, inode, segment.all().minus(answering), segment));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Columns of the file's set whose drives are surely dead, held back; for a caller that is about to raise the generation.
