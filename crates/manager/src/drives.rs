@@ -38,6 +38,7 @@ pub struct Drive {
     granted_ms: Option<u64>,
     /// It does not serve, whatever was granted: its address refused connections, or its last heartbeat got no lease.
     refused: bool,
+    sessions: u32,
     holds: u32,
     untold: bool,
     outs: u64,
@@ -82,6 +83,7 @@ impl DriveTable {
             heard_ms: None,
             granted_ms: None,
             refused: false,
+            sessions: 0,
             holds: 0,
             untold,
             outs: 0,
@@ -111,6 +113,20 @@ impl DriveTable {
         let named = |drive: &&Drive| drive.record.name == name;
         let by_name = self.iter().filter(named).min_by_key(|drive| drive.record.replaced_by != DriveId(0));
         by_name.or_else(|| self.iter().find(|drive| drive.record.drive.to_string() == name))
+    }
+
+    /// A session with the drive has begun.
+    pub fn session_begun(&mut self, drive: DriveId) {
+        if let Some(known) = self.drives.get_mut(&drive) {
+            known.sessions += 1;
+        }
+    }
+
+    /// A session with the drive has ended.
+    pub fn session_ended(&mut self, drive: DriveId) {
+        if let Some(known) = self.drives.get_mut(&drive) {
+            known.sessions = known.sessions.saturating_sub(1);
+        }
     }
 
     /// A heartbeat came.
@@ -242,6 +258,11 @@ impl DriveTable {
 }
 
 impl Drive {
+    /// Whether a session of its own with us is open. The system closes it with the drive's process.
+    pub fn connected(&self) -> bool {
+        self.sessions > 0
+    }
+
     /// Milliseconds since its last heartbeat; `u64::MAX` if there was none since the manager's start.
     pub fn silent_ms(&self, now_ms: u64) -> u64 {
         self.heard_ms.map_or(u64::MAX, |heard| now_ms.saturating_sub(heard))

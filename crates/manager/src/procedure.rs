@@ -192,12 +192,13 @@ pub async fn life(core: &Core, drive: DriveId, deadline: Instant) -> Life {
     }
 }
 
-/// Holds back a drive whose address, looked at from `asked_ms` on, refuses connections. Not if it was heard since: then it is
-/// a process that started after the look, maybe at another address, and it may have its lease already.
+/// Holds back a drive whose address, looked at from `asked_ms` on, refuses connections. Not while it has a session open with
+/// us: then its process lives, and something on the way refuses for it. Not if it was heard since either: then it is a process
+/// that started after the look, maybe at another address, and it may have its lease already.
 fn hold_refusing(table: &mut DriveTable, drive: DriveId, asked_ms: u64, now_ms: u64) -> bool {
     let looked_for_ms = now_ms.saturating_sub(asked_ms);
-    let heard_since = table.drive(drive).is_some_and(|known| known.silent_ms(now_ms) <= looked_for_ms);
-    !heard_since && table.hold_dead(drive, true, now_ms)
+    let lives = |known: &crate::drives::Drive| known.connected() || known.silent_ms(now_ms) <= looked_for_ms;
+    !table.drive(drive).is_some_and(lives) && table.hold_dead(drive, true, now_ms)
 }
 
 /// Ends holds without anything having gone out.
@@ -426,6 +427,16 @@ mod tests {
             epoch: 0,
         };
         table.heartbeat(D, &beat, now_ms).expect("known").lease_ms
+    }
+
+    #[test]
+    fn a_drive_that_has_a_session_open_is_not_dead_whatever_its_address_refuses() {
+        let mut table = table();
+        table.session_begun(D);
+        assert!(beat(&mut table, "a:1", 5000) > 0);
+        assert!(!hold_refusing(&mut table, D, 5300, 5400), "somebody else refuses in its place");
+        table.session_ended(D);
+        assert!(hold_refusing(&mut table, D, 5300, 5400));
     }
 
     #[test]

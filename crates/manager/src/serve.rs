@@ -70,6 +70,7 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
     };
     let mut peer =
         ControlPeer::accept(stream, &hello, || core.head(), |asker| secret_of(core, asker)).await?;
+    let _open = (peer.standing == Standing::Drive).then(|| OpenSession::begin(core, peer.drive));
     while let Some((number, request)) = peer.next().await? {
         let answer = match request {
             Ok(request) => answer(core, &peer, request).await,
@@ -79,6 +80,25 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
         peer.reply(number, &core.head(), &reply).await?;
     }
     Ok(())
+}
+
+/// A drive's session, counted while it is open.
+struct OpenSession {
+    core: Arc<Core>,
+    drive: DriveId,
+}
+
+impl OpenSession {
+    fn begin(core: &Arc<Core>, drive: DriveId) -> OpenSession {
+        core.drives().session_begun(drive);
+        OpenSession { core: Arc::clone(core), drive }
+    }
+}
+
+impl Drop for OpenSession {
+    fn drop(&mut self) {
+        self.core.drives().session_ended(self.drive);
+    }
 }
 
 /// The secret that an asker must know.
