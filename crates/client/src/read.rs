@@ -64,19 +64,23 @@ impl Patience {
 }
 
 impl Handle {
-    /// Cuts a range of the file into chunks of whole stripes (but for its ends) of about `set_bytes`.
-    pub(crate) fn chunks(&self, view: &View, range: Range<u64>) -> Vec<Chunk> {
-        let (mut chunks, mut at) = (Vec::new(), range.start);
-        while at < range.end {
+    /// Cuts a range of the file into chunks of whole stripes (but for its ends) of about `set_bytes`, one by one: a sparse file
+    /// may have more of them than memory holds.
+    pub(crate) fn chunks(&self, view: Arc<View>, range: Range<u64>) -> impl Iterator<Item = Chunk> + use<'_> {
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            if at >= range.end {
+                return None;
+            }
             let (segment, place) = view.layout.segment_at(at);
-            let stripes = self.stripes_per_set(view, segment);
+            let stripes = self.stripes_per_set(&view, segment);
             let first = place.stripe_at(at).0;
             let last = (first / stripes * stripes).saturating_add(stripes - 1);
             let end = place.stripe_range(Stripe(last)).end.min(range.end);
-            chunks.push(Chunk { segment, range: at..end });
+            let chunk = Chunk { segment, range: at..end };
             at = end;
-        }
-        chunks
+            Some(chunk)
+        })
     }
 
     /// Stripes of a plan set: about `set_bytes`, at least one.
@@ -89,9 +93,9 @@ impl Handle {
     /// Fills `buffer` with the bytes of the file from `offset` on. The caller has cut it at the file's size.
     pub(crate) async fn read_range(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let length = u64::try_from(buffer.len()).expect("a buffer is below 2^64 bytes");
-        let chunks = self.chunks(&self.view(), offset..offset + length);
+        let chunks = self.chunks(self.view(), offset..offset + length);
         let mut rest = buffer;
-        let reads = chunks.into_iter().map(move |chunk| {
+        let reads = chunks.map(move |chunk| {
             let (head, tail) = std::mem::take(&mut rest).split_at_mut(length_of(&chunk.range));
             rest = tail;
             async move {

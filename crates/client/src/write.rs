@@ -69,9 +69,9 @@ impl Handle {
     /// Writes `data` at `offset`.
     pub(crate) async fn write_range(&self, side: &WriteSide, offset: u64, data: &[u8]) -> Result<()> {
         let length = u64::try_from(data.len()).expect("a buffer is below 2^64 bytes");
-        let chunks = self.chunks(&self.view(), offset..offset + length);
+        let chunks = self.chunks(self.view(), offset..offset + length);
         let mut rest = data;
-        let writes = chunks.into_iter().map(move |chunk| {
+        let writes = chunks.map(move |chunk| {
             let bytes =
                 usize::try_from(chunk.range.end - chunk.range.start).expect("it is part of the buffer");
             let (head, tail) = rest.split_at(bytes);
@@ -83,10 +83,8 @@ impl Handle {
 
     /// Makes a range of the file zeros, kept as holes.
     pub(crate) async fn punch_range(&self, side: &WriteSide, range: Range<u64>) -> Result<()> {
-        let punches = self
-            .chunks(&self.view(), range)
-            .into_iter()
-            .map(|chunk| self.write_chunk(side, chunk, Body::Zeros, &[]));
+        let punches =
+            self.chunks(self.view(), range).map(|chunk| self.write_chunk(side, chunk, Body::Zeros, &[]));
         join::windowed(self.client.shared.config.sets_per_request, punches).await
     }
 
