@@ -13,7 +13,7 @@ use crate::exit::{Doing, Exit, Failure};
 use crate::names::{remote, show_remote};
 use crate::namespace;
 use crate::rate::Progress;
-use crate::report::Report;
+use crate::report::{Report, complain, count};
 
 /// What was found in one file; a line of `--json`.
 #[derive(Debug, Serialize)]
@@ -55,8 +55,17 @@ pub(crate) async fn run(check: args::Check, cluster: Option<&Path>, report: Repo
     let (mut files, mut wrong, mut incomplete) = (0_u64, 0_u64, 0_u64);
     for name in names {
         for file in files_of(&client, name, check.all).await? {
-            let found = check_one(&client, &file, &progress).await?;
             files += 1;
+            let found = match check_one(&client, &file, &progress).await {
+                Ok(found) => found,
+                // One that cannot be read must not keep the others from being checked.
+                Err(failure) if check.all && failure.exit == Exit::DrivesAway => {
+                    complain(&failure.to_string());
+                    incomplete += 1;
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
             wrong += u64::from(!found.ok);
             incomplete += u64::from(!found.unchecked.is_empty());
             report.line(&found, show)?;
@@ -68,7 +77,7 @@ pub(crate) async fn run(check: args::Check, cluster: Option<&Path>, report: Repo
         (0, _) => Err(Failure::new(
             Exit::DrivesAway,
             "check",
-            format!("{incomplete} of {files} files have columns that could not be read"),
+            format!("{incomplete} of {} could not be read whole", count(files, "file")),
         )
         .remedy("start or rebuild their drives and check again")),
         _ => Err(Failure::new(Exit::Mismatch, "check", format!("{wrong} of {files} files do not match"))),

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde::Serialize;
+
 use crate::args;
 use crate::bring_up::all_joined;
 use crate::cluster_dir::ClusterDir;
@@ -12,6 +14,14 @@ use crate::replace;
 use crate::report::Report;
 use crate::serve;
 use crate::status;
+
+/// A drive that was added, in `--json`.
+#[derive(Debug, Serialize)]
+struct Added {
+    drive: String,
+    address: String,
+    directory: String,
+}
 
 /// Runs `braid drive ...`.
 pub(crate) async fn run(command: args::Drive, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
@@ -53,7 +63,8 @@ async fn add(name: Option<String>, cluster: Option<&Path>, report: Report) -> Re
     dir.write(&file)?;
     let address = server.record.address.clone();
     server.release();
-    report.say(format!("{name} serves at {address}"))
+    let facts = Added { drive: name, address, directory: directory.display().to_string() };
+    report.facts(&facts, |facts| format!("{} serves at {}\n", facts.drive, facts.address))
 }
 
 /// The first `drive-N` past all that are there.

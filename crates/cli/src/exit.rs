@@ -53,7 +53,10 @@ pub(crate) const TABLE: &[(Exit, &str)] = &[
     (Exit::NoCluster, "no cluster here, or its manager does not answer"),
     (Exit::NotAllowed, "token or permission refused, or the drive is another cluster's"),
     (Exit::Busy, "in use: open for writing elsewhere, or the directory belongs to a running process"),
-    (Exit::DrivesAway, "more drives are away than the parity can replace, or too few to place a file"),
+    (
+        Exit::DrivesAway,
+        "drives are away: more than the parity can replace, too few to place a file, or check or rebuild needs them",
+    ),
     (Exit::NoSpace, "a drive, the quota or the local disk is full"),
     (Exit::Mismatch, "bytes differ: check or demo found data that is not what it must be"),
     (Exit::Timeout, "a bounded wait ended without an answer"),
@@ -61,9 +64,16 @@ pub(crate) const TABLE: &[(Exit, &str)] = &[
     (Exit::Interrupted, "interrupted; nothing half-done is left under a target name"),
 ];
 
-/// The table for `--help`.
+const JSON: &str = "\
+JSON: with --json a command that succeeds prints one JSON value on standard output; ls, stat, cp, check and demo print one
+object per line, as they go. Errors stay one line of text on standard error: programs go by the exit code.
+
+";
+
+/// How results and errors come out, for `--help`.
 pub(crate) fn help() -> String {
-    let mut text = String::from("Exit codes:\n");
+    let mut text = String::from(JSON);
+    text.push_str("Exit codes:\n");
     for (exit, meaning) in TABLE {
         text.push_str(&format!("  {:>3}  {meaning}\n", *exit as u8));
     }

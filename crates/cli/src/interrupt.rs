@@ -1,8 +1,21 @@
 //! Ctrl-C, SIGTERM and SIGHUP: the user wants it to end, now and cleanly.
 
+use std::io;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Doing, Exit, Failure};
+use crate::report::complain;
+
+/// How long a command may take to undo what it has begun.
+pub(crate) const GRACE: Duration = Duration::from_millis(700);
+/// How long the demo may take to remove its files.
+pub(crate) const GRACE_DEMO: Duration = Duration::from_secs(10);
+/// How long standard error may take the last word.
+const LAST_WORD: Duration = Duration::from_millis(100);
 
 /// The signals that end the program. While one of these lives they do not end it by themselves.
 #[derive(Debug)]
@@ -28,8 +41,45 @@ impl Interrupts {
         }
     }
 
+    /// From now on the program ends at most `grace` after the first signal, whatever system call it hangs in: a directory
+    /// on a server that is gone, or an output that nobody reads.
+    pub(crate) fn end_after(grace: Duration) -> Result<(), Failure> {
+        let what = || "watch for signals".to_owned();
+        let (watching, is_watching) = mpsc::channel();
+        // With a runtime of its own, for the other may be what hangs.
+        let watch = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let Ok(runtime) = runtime.doing(what).map_err(|failure| watching.send(Err(failure))) else {
+                return;
+            };
+            runtime.block_on(async {
+                match Interrupts::new() {
+                    Err(failure) => drop(watching.send(Err(failure))),
+                    Ok(mut interrupts) => {
+                        let _ = watching.send(Ok(()));
+                        interrupts.next().await;
+                        end(grace);
+                    }
+                }
+            });
+        };
+        thread::Builder::new().name("interrupt".into()).spawn(watch).doing(what)?;
+        is_watching.recv().map_err(io::Error::other).doing(what)?
+    }
+
     /// What a command that was interrupted fails with.
     pub(crate) fn failure() -> Failure {
         Failure::new(Exit::Interrupted, "", "interrupted")
     }
+}
+
+/// Ends the program after a time, whatever its other threads do.
+fn end(grace: Duration) -> ! {
+    thread::sleep(grace);
+    // Standard error may be what hangs.
+    let said = thread::Builder::new().spawn(|| complain(&Interrupts::failure().to_string()));
+    if said.is_ok() {
+        thread::sleep(LAST_WORD);
+    }
+    std::process::exit(i32::from(Exit::Interrupted as u8))
 }

@@ -14,19 +14,25 @@ use crate::namespace;
 use crate::report::{Report, show_name};
 use crate::time;
 
-/// An entry; a line of `--json`. Bytes that are not UTF-8 are escaped in `name`.
+/// An entry; a line of `--json`. In `name`, bytes that are not UTF-8, control characters and the backslash are escaped.
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
     kind: &'static str,
     size: u64,
-    modified_ms: u64,
+    /// None for a volume.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modified_ms: Option<u64>,
 }
 
 /// Runs the command.
 pub(crate) async fn run(ls: args::Ls, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let names = ls.names.iter().map(|name| remote(name)).collect::<Result<Vec<Name>, _>>()?;
     let client = connect::cluster(cluster).await?;
+    if names.is_empty() && !ls.recursive {
+        return volumes(&client, ls.long, report).await;
+    }
+    let names = if names.is_empty() { roots(&client).await? } else { names };
     let headed = ls.recursive || names.len() > 1;
     for name in names {
         let Some(row) = namespace::stat_if_there(&client, &name).await? else {
@@ -50,6 +56,25 @@ pub(crate) async fn run(ls: args::Ls, cluster: Option<&Path>, report: Report) ->
         }
     }
     Ok(())
+}
+
+/// Lists the volumes.
+async fn volumes(client: &Client, long: bool, report: Report) -> Result<(), Failure> {
+    for row in client.volumes().await? {
+        let name = format!("braid://{}", row.name);
+        let row = Row { name, kind: "volume", size: row.file_bytes, modified_ms: None };
+        report.line(&row, |row| match long {
+            true => format!("{:>14}  {}", row.size, row.name),
+            false => row.name.clone(),
+        })?;
+    }
+    Ok(())
+}
+
+/// The root of every volume.
+async fn roots(client: &Client) -> Result<Vec<Name>, Failure> {
+    let volumes = client.volumes().await?;
+    volumes.iter().map(|row| Name::root(&row.name).doing(|| format!("list volume {}", row.name))).collect()
 }
 
 /// Lists a directory, and with -R those below it, each after its heading.
@@ -83,11 +108,11 @@ async fn tree(
 fn print(entry: &Entry, name: String, long: bool, report: Report) -> Result<(), Failure> {
     let directory = entry.kind == EntryKind::Directory;
     let kind = if directory { "directory" } else { "file" };
-    let row = Row { name, kind, size: entry.size, modified_ms: entry.modified_ms };
+    let row = Row { name, kind, size: entry.size, modified_ms: Some(entry.modified_ms) };
     report.line(&row, |row| {
         let slash = if directory { "/" } else { "" };
         match long {
-            true => format!("{:>14}  {}  {}{slash}", row.size, time::show(row.modified_ms), row.name),
+            true => format!("{:>14}  {}  {}{slash}", row.size, time::show(entry.modified_ms), row.name),
             false => format!("{}{slash}", row.name),
         }
     })

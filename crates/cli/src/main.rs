@@ -9,6 +9,7 @@ mod cluster_dir;
 mod connect;
 mod copy;
 mod demo;
+mod df;
 mod down;
 mod drive_cmd;
 mod exit;
@@ -76,6 +77,9 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Drive(Drive::Serve(serve)) => return serve::drive(*serve).await,
         _ => {}
     }
+    // The demo has processes to stop and files to remove; others end almost at once.
+    let demo = matches!(cli.command, Command::Demo(_));
+    Interrupts::end_after(if demo { interrupt::GRACE_DEMO } else { interrupt::GRACE })?;
     let mut interrupts = Interrupts::new()?;
     // Dropping a command undoes what it has begun: children are stopped, temporary files removed, nothing is linked.
     tokio::select! {
@@ -90,7 +94,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Manager(Manager::Serve(serve)) => serve::manager(serve).await,
         Command::Down(down) => down::run(down, cluster, report).await,
         Command::Status => status::run(cluster, report).await,
-        Command::Df => status::df(cluster, report).await,
+        Command::Df => df::run(cluster, report).await,
         Command::Cp(cp) => copy::run(cp, cluster, report).await,
         Command::Cat(cat) => copy::cat(cat, cluster).await,
         Command::Ls(ls) => list::run(ls, cluster, report).await,

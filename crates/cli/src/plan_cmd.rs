@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use braid_client::{Asked, Client, Explained};
-use braid_layout::DriveId;
-use braid_wire::control::{DriveRow, StatRow};
+use braid_layout::{Column, DriveId};
+use braid_wire::control::{DriveRow, EntryKind, StatRow};
 use serde::Serialize;
 
 use crate::args;
 use crate::connect;
-use crate::exit::Failure;
-use crate::names::remote;
+use crate::exit::{Exit, Failure};
+use crate::names::{remote, show_remote};
 use crate::report::Report;
 
 /// A plan set in `--json`.
@@ -25,14 +25,16 @@ struct Facts {
     read_bytes: u64,
     written_bytes: u64,
     scratch_bytes: u64,
-    columns: Vec<Column>,
+    /// The drives of columns that do not take part because they are away.
+    away: Vec<String>,
+    columns: Vec<ColumnFacts>,
     /// The printed form.
     text: String,
 }
 
 /// What one drive does in it.
 #[derive(Debug, Serialize)]
-struct Column {
+struct ColumnFacts {
     column: usize,
     drive: String,
     drive_id: String,
@@ -50,15 +52,20 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
         args::Direction::Read => Asked::Read,
         args::Direction::Write => Asked::Write,
     };
-    let names = drive_names(&client.stat(&name).await?);
+    let row = client.stat(&name).await?;
+    if row.kind != EntryKind::File {
+        let what = format!("plan {}", show_remote(&name));
+        return Err(Failure::new(Exit::Conflict, what, "it is a directory: only a file has plans"));
+    }
+    let names = drive_names(&row);
     let down = on_file(&client, &names, plan.down).await?;
     let explained = client.plan(&name, asked, plan.range, &down).await?;
-    let sets: Vec<Facts> = explained.iter().map(|set| facts(set, &names)).collect();
+    let sets: Vec<Facts> = explained.iter().map(|set| facts(set, &names, &row)).collect();
     report.facts(&sets, |sets| {
         if sets.is_empty() {
             return "nothing to do: the range is past the end of the file\n".into();
         }
-        sets.iter().map(show).collect::<Vec<_>>().join("\n")
+        sets.iter().map(|set| set.text.as_str()).collect::<Vec<_>>().join("\n")
     })
 }
 
@@ -86,9 +93,9 @@ fn drive_names(row: &StatRow) -> BTreeMap<DriveId, String> {
     columns.map(|column| (column.drive, column.drive_name.clone())).collect()
 }
 
-fn facts(explained: &Explained, names: &BTreeMap<DriveId, String>) -> Facts {
+fn facts(explained: &Explained, names: &BTreeMap<DriveId, String>, row: &StatRow) -> Facts {
     let (set, totals) = (&explained.set, explained.set.totals());
-    let columns = set.plans.iter().zip(&totals.columns).map(|(plan, column)| Column {
+    let columns = set.plans.iter().zip(&totals.columns).map(|(plan, column)| ColumnFacts {
         column: column.column.index(),
         drive: names.get(&plan.drive).cloned().unwrap_or_default(),
         drive_id: plan.drive.to_string(),
@@ -97,6 +104,9 @@ fn facts(explained: &Explained, names: &BTreeMap<DriveId, String>) -> Facts {
         read_bytes: column.read_bytes,
         written_bytes: column.written_bytes,
     });
+    let rows = row.segments.get(set.segment).map_or(&[][..], |segment| &segment.columns);
+    let away =
+        (0..).map(Column).zip(rows).filter(|(column, _)| set.away.contains(*column)).map(|(_, row)| row);
     Facts {
         segment: set.segment,
         generation: set.g.0,
@@ -106,13 +116,20 @@ fn facts(explained: &Explained, names: &BTreeMap<DriveId, String>) -> Facts {
         written_bytes: totals.written_bytes(),
         scratch_bytes: totals.scratch_bytes,
         columns: columns.collect(),
-        text: explained.text.clone(),
+        away: away.map(|column| column.drive_name.clone()).collect(),
+        text: with_names(explained, names),
     }
 }
 
-/// The printed form, which has the totals, and the names of the drives that it calls by their identities.
-fn show(facts: &Facts) -> String {
-    let drive = |column: &Column| format!("{} is {:.8}", column.drive, column.drive_id);
-    let drives: Vec<String> = facts.columns.iter().map(drive).collect();
-    format!("{}\n{}\n", facts.text.trim_end(), drives.join(", "))
+/// The printed form, with the name of each drive before the identity that the planner knows it by.
+fn with_names(explained: &Explained, names: &BTreeMap<DriveId, String>) -> String {
+    let mut text = explained.text.clone();
+    for plan in &explained.set.plans {
+        if let Some(name) = names.get(&plan.drive) {
+            let (column, id) = (plan.column, plan.drive.short());
+            let heading = format!("column {column}, drive {id}, ");
+            text = text.replace(&heading, &format!("column {column}, {name} (drive {id}), "));
+        }
+    }
+    text
 }

@@ -11,9 +11,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::args;
 use crate::connect;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::rate::{Progress, Rate};
-use crate::report::Report;
+use crate::report::{Report, count};
 use crate::size;
 
 /// How long a drive that died may still hold its lease, with a margin.
@@ -32,13 +32,24 @@ struct Facts {
     bytes_per_second: f64,
 }
 
+/// A drive that took another's place, in `--json`.
+#[derive(Debug, Serialize)]
+struct Replaced {
+    old: String,
+    new: String,
+    components_to_rebuild: u64,
+}
+
 /// Runs `braid drive replace`.
 pub(crate) async fn run(old: &str, new: &str, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
     let components = replace(&client, old, new).await?;
-    report.say(format!(
-        "{new} takes the place of {old}: {components} components to rebuild with `braid rebuild {new}`"
-    ))
+    let facts = Replaced { old: old.to_owned(), new: new.to_owned(), components_to_rebuild: components };
+    report.facts(&facts, |_| {
+        format!(
+            "{new} takes the place of {old}: {components} components to rebuild with `braid rebuild {new}`\n"
+        )
+    })
 }
 
 /// Replaces a drive. One that has just died is waited for until its lease has lapsed; one that goes on beating is not.
@@ -105,9 +116,13 @@ pub(crate) fn all_rebuilt(done: braid_client::Rebuilt, drive: &str) -> Result<()
     match done.failed.into_iter().next() {
         None => Ok(()),
         Some((file, error)) => {
+            let away = error.reason() == Some(Reason::NoDrive);
             let exit = Failure::from(error);
-            let why = format!("{failed} files failed, the first is file {file}: {exit}");
-            Err(Failure::new(exit.exit, format!("rebuild {drive}"), why)
+            // The drive is known, as it has files to rebuild: it does not answer.
+            let code = if away { Exit::DrivesAway } else { exit.exit };
+            let files = count(u64::try_from(failed).unwrap_or(u64::MAX), "file");
+            let why = format!("{files} failed, the first is file {file}: {exit}");
+            Err(Failure::new(code, format!("rebuild {drive}"), why)
                 .remedy("the others are done; run it again"))
         }
     }

@@ -91,12 +91,18 @@ pub(crate) fn table(header: &[&str], right: &[usize], rows: impl IntoIterator<It
     text
 }
 
-/// A byte name for people and for JSON: UTF-8 as it is, other bytes and control characters escaped.
+/// A number of things, in words: `1 file`, `2 files`.
+pub(crate) fn count(number: u64, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+}
+
+/// A byte name for people and for JSON: UTF-8 as it is; other bytes, control characters and the backslash escaped, so that
+/// no two names look the same.
 pub(crate) fn show_name(name: &[u8]) -> String {
     let mut shown = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         for character in chunk.valid().chars() {
-            if character.is_control() {
+            if character.is_control() || character == '\\' {
                 shown.extend(character.escape_default())
             } else {
                 shown.push(character)
@@ -124,5 +130,6 @@ mod tests {
     fn names_are_shown_whatever_their_bytes() {
         assert_eq!(show_name("naïve".as_bytes()), "naïve");
         assert_eq!(show_name(b"a\xff\nb"), "a\\xff\\nb");
+        assert_eq!(show_name(b"a\\nb"), "a\\\\nb");
     }
 }

@@ -1,16 +1,21 @@
-//! `braid status`, `braid df` and `braid drive ls`: what the manager knows of the cluster.
+//! `braid status` and `braid drive ls`: what the manager knows of the cluster.
 
 use std::path::Path;
+use std::time::Duration;
 
 use braid_client::Client;
-use braid_wire::control::DriveRow;
+use braid_wire::control::{DriveRow, StatusReply};
 use serde::Serialize;
+use tokio::time::timeout;
 
 use crate::connect;
-use crate::exit::Failure;
-use crate::report::{Report, table};
+use crate::exit::{Exit, Failure};
+use crate::report::{Report, count, table};
 use crate::size;
 use crate::stat::show_state;
+
+/// How long the manager may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize)]
 struct Facts {
@@ -34,18 +39,18 @@ struct ManagerFacts {
 /// A drive in `--json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct DriveFacts {
-    name: String,
+    pub(crate) name: String,
     id: String,
     state: &'static str,
     address: String,
     host: String,
     rack: String,
-    directory: String,
+    pub(crate) directory: String,
     /// Present for drives on this host.
-    pid: Option<u32>,
-    capacity_bytes: u64,
-    used_bytes: u64,
-    live_bytes: u64,
+    pub(crate) pid: Option<u32>,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) used_bytes: u64,
+    pub(crate) live_bytes: u64,
     /// Since its last heartbeat.
     silent_ms: u64,
     components: u64,
@@ -53,24 +58,10 @@ pub(crate) struct DriveFacts {
     stale_components: u64,
 }
 
-#[derive(Debug, Serialize)]
-struct Space {
-    drives: Vec<DriveFacts>,
-    volumes: Vec<VolumeSpace>,
-}
-
-#[derive(Debug, Serialize)]
-struct VolumeSpace {
-    name: String,
-    files: u64,
-    file_bytes: u64,
-    quota_bytes: u64,
-}
-
 /// Runs `braid status`.
 pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
-    let status = client.status().await?;
+    let status = soon(&client).await?;
     let manager = ManagerFacts {
         address: client.config().manager.clone(),
         directory: status.directory.clone(),
@@ -90,60 +81,40 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         let removing =
             if facts.removing == 0 { String::new() } else { format!(", {} being removed", facts.removing) };
         format!(
-            "cluster {}\nmanager at {}, process {}, up {} s\n{} volumes, {} files{removing}\n\n{}",
+            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n\n{}",
             facts.cluster,
             manager.address,
             manager.pid,
             manager.uptime_ms / 1000,
-            facts.volumes,
-            facts.files,
+            count(facts.volumes, "volume"),
+            count(facts.files, "file"),
             drive_table(&facts.drives)
         )
     })
 }
 
+/// The status, or that the manager does not answer: who asks for it wants to know, and not to wait.
+pub(crate) async fn soon(client: &Client) -> Result<StatusReply, Failure> {
+    match timeout(PATIENCE, client.status()).await {
+        Ok(status) => Ok(status?),
+        Err(_) => {
+            let what = format!("ask the manager at {}", client.config().manager);
+            let why =
+                format!("no answer in {} s; it is there, and hangs or is very busy", PATIENCE.as_secs());
+            Err(Failure::new(Exit::NoCluster, what, why))
+        }
+    }
+}
+
 /// Runs `braid drive ls`.
 pub(crate) async fn drives(cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
-    let drives = drive_facts(&client.status().await?.drives);
+    let drives = drive_facts(&soon(&client).await?.drives);
     report.facts(&drives, |drives| drive_table(drives))
 }
 
-/// Runs `braid df`.
-pub(crate) async fn df(cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
-    let client = connect::cluster(cluster).await?;
-    let space =
-        Space { drives: drive_facts(&client.status().await?.drives), volumes: volume_space(&client).await? };
-    report.facts(&space, |space| {
-        let drives = space.drives.iter().map(|drive| {
-            let free = drive.capacity_bytes.saturating_sub(drive.used_bytes);
-            let cells = [drive.capacity_bytes, drive.used_bytes, drive.live_bytes, free].map(size::show);
-            [drive.name.clone()].into_iter().chain(cells).collect()
-        });
-        let volumes = space.volumes.iter().map(|volume| {
-            let quota =
-                if volume.quota_bytes == 0 { "none".to_owned() } else { size::show(volume.quota_bytes) };
-            vec![volume.name.clone(), volume.files.to_string(), size::show(volume.file_bytes), quota]
-        });
-        format!(
-            "{}\n{}",
-            table(&["drive", "capacity", "used", "live", "free"], &[1, 2, 3, 4], drives),
-            table(&["volume", "files", "bytes", "quota"], &[1, 2, 3], volumes)
-        )
-    })
-}
-
-async fn volume_space(client: &Client) -> Result<Vec<VolumeSpace>, Failure> {
-    let volumes = client.volumes().await?.into_iter().map(|row| VolumeSpace {
-        name: row.name,
-        files: row.files,
-        file_bytes: row.file_bytes,
-        quota_bytes: row.quota_bytes,
-    });
-    Ok(volumes.collect())
-}
-
-fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
+/// The drives as the manager knows them.
+pub(crate) fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
     let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let facts = rows.iter().map(|row| DriveFacts {
         name: row.name.clone(),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use braid_client::Client;
 use braid_layout::{Scheme, Shape};
-use braid_wire::control::DriveState;
+use braid_wire::control::{DriveState, VolumeRow};
 use serde::Serialize;
 
 use crate::args;
@@ -69,7 +69,9 @@ async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Repo
         );
     }
     client.volume_create(&create.name, Some(shape), create.quota).await?;
-    report.say(format!("volume {}: {shape}, unit {}", create.name, size::show(create.unit)))
+    let text = format!("volume {}: {shape}, unit {}\n", create.name, size::show(create.unit));
+    let facts = client.volumes().await?.iter().find(|row| row.name == create.name).map(facts);
+    report.facts(&facts, |_| text)
 }
 
 /// The shape where the scheme alone says how many columns it has; `None` where the number of drives decides.
@@ -103,18 +105,19 @@ async fn drives_up(client: &Client) -> Result<usize, Failure> {
     Ok(client.status().await?.drives.iter().filter(|row| row.state == DriveState::Up).count())
 }
 
+fn facts(row: &VolumeRow) -> Row {
+    Row {
+        name: row.name.clone(),
+        shape: shape_facts(&row.shape),
+        quota_bytes: row.quota_bytes,
+        files: row.files,
+        file_bytes: row.file_bytes,
+    }
+}
+
 async fn list(client: &Client, report: Report) -> Result<(), Failure> {
     let volumes = client.volumes().await?;
-    let rows: Vec<Row> = volumes
-        .iter()
-        .map(|row| Row {
-            name: row.name.clone(),
-            shape: shape_facts(&row.shape),
-            quota_bytes: row.quota_bytes,
-            files: row.files,
-            file_bytes: row.file_bytes,
-        })
-        .collect();
+    let rows: Vec<Row> = volumes.iter().map(facts).collect();
     report.facts(&rows, |rows| {
         let cells = rows.iter().map(|row| {
             let quota = if row.quota_bytes == 0 { "none".to_owned() } else { size::show(row.quota_bytes) };

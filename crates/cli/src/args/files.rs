@@ -6,7 +6,7 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub(crate) struct Cp {
-    /// Copy directories and what is in them
+    /// Copy directories and what is in them; what is no file or directory is skipped, and told
     #[arg(short, long)]
     pub(crate) recursive: bool,
     /// No progress, no summary
@@ -34,7 +34,8 @@ pub(crate) struct Ls {
     /// With all directories below
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
-    #[arg(required = true, value_name = "braid://VOLUME/PATH")]
+    /// Files and directories [default: the volumes themselves]
+    #[arg(value_name = "braid://VOLUME/PATH")]
     pub(crate) names: Vec<OsString>,
 }
 

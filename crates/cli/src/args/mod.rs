@@ -24,7 +24,7 @@ pub(crate) struct Cli {
     /// The cluster: a directory made by `braid up`, or a cluster.toml file [default: the `up` default directory]
     #[arg(long, global = true, env = "BRAID_CLUSTER", value_name = "DIR")]
     pub(crate) cluster: Option<PathBuf>,
-    /// Print JSON instead of text
+    /// Print JSON instead of text: one value, or one object per line from ls, stat, cp, check and demo
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -61,7 +61,7 @@ pub(crate) enum Command {
     Df,
     /// Copy files to, from and between volumes; `-` is standard input or output
     #[command(
-        after_help = "A target appears whole or not at all: an error or Ctrl-C leaves nothing under its name and an existing target as it was. Only bytes are copied: no owner, mode or times. Names need not be UTF-8.\n\nExamples:\n  \
+        after_help = "A target appears whole or not at all: an error or Ctrl-C leaves nothing under its name and an existing target as it was. Only bytes are copied: no owner, mode or times. Names need not be UTF-8.\n\nSymbolic links to files are followed: the copy holds the bytes. Below -r, links to directories, links to nothing, named pipes, sockets and devices are skipped, each with a line on standard error, and the exit code is 1 once the rest is copied.\n\nWhile it is copied, a local file is .braid-PID-N.part beside its target; only kill -9 or a crash leaves it there, and it may be removed.\n\nExamples:\n  \
         braid cp a.bin braid://main/a.bin\n  braid cp -r src braid://main/backup/\n  braid cp braid://main/a.bin .\n  \
         braid cp braid://main/a.bin - | sha256sum\n  tar c src | braid cp - braid://main/src.tar"
     )]
@@ -69,11 +69,15 @@ pub(crate) enum Command {
     /// Write files to standard output
     #[command(after_help = "Example:\n  braid cat braid://main/notes.txt | less")]
     Cat(Cat),
-    /// List directories
-    #[command(after_help = "Examples:\n  braid ls braid://main\n  braid ls -lR braid://main/photos")]
+    /// List volumes and directories
+    #[command(
+        after_help = "Control characters, bytes that are not UTF-8 and the backslash are escaped with a backslash.\n\nExamples:\n  braid ls\n  braid ls braid://main\n  braid ls -lR braid://main/photos"
+    )]
     Ls(Ls),
     /// Remove files, and directories with -r
-    #[command(after_help = "Example:\n  braid rm -r braid://main/old")]
+    #[command(
+        after_help = "rm -r braid://VOLUME empties the volume; `braid volume rm` removes it.\n\nExample:\n  braid rm -r braid://main/old"
+    )]
     Rm(Rm),
     /// Rename a file or directory within its volume
     #[command(

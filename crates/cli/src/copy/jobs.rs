@@ -1,11 +1,14 @@
 //! What a `cp` command line asks for, file by file: checked as a whole before the first byte moves.
 //!
 //! Like cp(1): several sources, or a target that is a directory, mean "into it, under the same name". With `-r` directories
-//! come before what is in them. Symbolic links are followed to files; links to directories below a source and files that
-//! are neither file nor directory are refused, so that a copy is never silently less than its source.
+//! come before what is in them. Symbolic links are followed to files. What a copy cannot hold is refused where it is named
+//! itself; below a source it is skipped and told, and the command ends with an error, so that a copy is never silently less
+//! than its source: links to directories, which could lead round in circles, links to nothing, and what is neither file nor
+//! directory. None of these is ever opened: opening a pipe without a writer would wait for ever.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use braid_client::{Client, Name, Parents};
@@ -14,6 +17,7 @@ use braid_wire::control::EntryKind;
 use crate::exit::{Doing, Exit, Failure};
 use crate::names::Place;
 use crate::namespace;
+use crate::report::complain;
 
 /// One file or directory to make.
 #[derive(Debug)]
@@ -25,10 +29,20 @@ pub(crate) struct Job {
     pub(crate) directory: bool,
 }
 
+/// What a command line asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    pub(crate) list: Vec<Job>,
+    /// How many things below the sources were left out, each told on standard error.
+    pub(crate) skipped: u64,
+}
+
 /// What is at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Nothing,
+    /// Neither file nor directory: what it is.
+    Special(&'static str),
     /// Anything that is read and written as bytes, with its size if it has one.
     File(Option<u64>),
     Directory,
@@ -40,7 +54,7 @@ pub(crate) async fn list(
     sources: Vec<Place>,
     target: Place,
     recursive: bool,
-) -> Result<Vec<Job>, Failure> {
+) -> Result<Jobs, Failure> {
     let at_target = look(client, &target).await?;
     let slash = match &target {
         Place::Remote { directory, .. } => *directory,
@@ -54,14 +68,18 @@ pub(crate) async fn list(
         );
     }
     if sources.len() > 1 && !into {
-        return Err(Failure::usage(target.show(), "several sources need a directory to go to"));
+        let why = "several sources need a directory to go to";
+        return Err(match at_target {
+            What::Nothing => Failure::usage(target.show(), why).remedy("make it with mkdir"),
+            _ => Failure::new(Exit::Conflict, target.show(), format!("it is not a directory: {why}")),
+        });
     }
-    let mut jobs = Vec::new();
+    let mut jobs = Jobs::default();
     for source in sources {
         let target = if into { child(&target, &source)? } else { target.clone() };
         add(client, source, target, recursive, &mut jobs).await?;
     }
-    check_parents(client, &jobs).await?;
+    check_parents(client, &jobs.list).await?;
     Ok(jobs)
 }
 
@@ -81,20 +99,20 @@ async fn add(
     source: Place,
     target: Place,
     recursive: bool,
-    jobs: &mut Vec<Job>,
+    jobs: &mut Jobs,
 ) -> Result<(), Failure> {
     let mut waiting = vec![(source, target)];
-    let mut first = true;
+    let mut below_source = false;
     while let Some((source, target)) = waiting.pop() {
+        if below_source && let Some(why) = not_copied(&source) {
+            complain(&format!("skipped {}: {why}", source.show()));
+            jobs.skipped += 1;
+            continue;
+        }
         match look(client, &source).await? {
-            What::Nothing => {
-                return Err(Failure::new(
-                    Exit::NotFound,
-                    format!("copy {}", source.show()),
-                    "no such file or directory",
-                ));
-            }
-            What::File(size) => jobs.push(Job { source, target, size, directory: false }),
+            What::Nothing => return Err(nothing_there(&source)),
+            What::Special(kind) => return Err(special(&source, kind)),
+            What::File(size) => jobs.list.push(Job { source, target, size, directory: false }),
             What::Directory if !recursive => {
                 return Err(Failure::new(
                     Exit::Conflict,
@@ -110,19 +128,16 @@ async fn add(
                 ));
             }
             What::Directory => {
-                if !first {
-                    refuse_link(&source)?;
-                }
                 let mut below = Vec::new();
                 for entry in entries(client, &source).await? {
                     below.push((entry.clone(), child(&target, &entry)?));
                 }
                 // Taken from the end: so they come in order.
                 waiting.extend(below.into_iter().rev());
-                jobs.push(Job { source, target, size: Some(0), directory: true });
+                jobs.list.push(Job { source, target, size: Some(0), directory: true });
             }
         }
-        first = false;
+        below_source = true;
     }
     Ok(())
 }
@@ -151,16 +166,47 @@ async fn entries(client: &Client, place: &Place) -> Result<Vec<Place>, Failure> 
     }
 }
 
-/// A link to a directory could lead round in circles.
-fn refuse_link(place: &Place) -> Result<(), Failure> {
-    match place {
-        Place::Local(path) if path.is_symlink() => Err(Failure::new(
-            Exit::Conflict,
-            format!("copy {}", place.show()),
-            "it is a symbolic link to a directory",
-        )
-        .remedy("copy what it points to by itself")),
-        _ => Ok(()),
+/// Why something below a source is left out; `None` if it is copied.
+fn not_copied(place: &Place) -> Option<String> {
+    let Place::Local(path) = place else { return None };
+    let kind = match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() && path.is_symlink() => "directory",
+        Ok(metadata) => special_kind(&metadata)?,
+        Err(_) if path.is_symlink() => return Some("it is a symbolic link that leads to nothing".into()),
+        // It went away, or may not be looked at: an error like any other.
+        Err(_) => return None,
+    };
+    let link = if path.is_symlink() { "symbolic link to a " } else { "" };
+    Some(format!("it is a {link}{kind}"))
+}
+
+/// What is neither file nor directory.
+pub(crate) fn special_kind(metadata: &fs::Metadata) -> Option<&'static str> {
+    let kind = metadata.file_type();
+    match kind {
+        _ if kind.is_fifo() => Some("named pipe"),
+        _ if kind.is_socket() => Some("socket"),
+        _ if kind.is_char_device() || kind.is_block_device() => Some("device"),
+        _ => None,
+    }
+}
+
+fn nothing_there(place: &Place) -> Failure {
+    let why = match place {
+        Place::Local(path) if path.is_symlink() => "it is a symbolic link that leads to nothing",
+        _ => "no such file or directory",
+    };
+    Failure::new(Exit::NotFound, format!("copy {}", place.show()), why)
+}
+
+/// A source of that kind cannot be opened without the risk to wait for ever.
+pub(crate) fn special(place: &Place, kind: &str) -> Failure {
+    let name = place.show();
+    let failure =
+        Failure::new(Exit::Conflict, format!("copy {name}"), format!("it is a {kind}, not a regular file"));
+    match kind {
+        "socket" => failure,
+        _ => failure.remedy(format!("to copy what comes out of it: braid cp - TARGET < {name}")),
     }
 }
 
@@ -194,7 +240,11 @@ async fn look(client: &Client, place: &Place) -> Result<What, Failure> {
 fn look_local(path: &Path) -> Result<What, Failure> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Ok(What::Directory),
-        Ok(metadata) => Ok(What::File(metadata.is_file().then_some(metadata.len()))),
+        Ok(metadata) => Ok(match special_kind(&metadata) {
+            Some(kind) => What::Special(kind),
+            // What the kernel makes up (/proc) says 0 and has more.
+            None => What::File(Some(metadata.len())),
+        }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(What::Nothing),
         Err(error) => Err(error).doing(|| format!("look at {}", path.display())),
     }

@@ -8,11 +8,13 @@ pub(crate) mod pipeline;
 mod target;
 
 use std::fs::File as LocalFile;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use braid_client::{Client, Name};
+use rustix::fs::OFlags;
 use serde::Serialize;
 
 use crate::args;
@@ -23,7 +25,7 @@ use crate::rate::{Progress, Rate};
 use crate::report::Report;
 use crate::size;
 
-use jobs::Job;
+use jobs::{Job, Jobs};
 use pipeline::{Sink, Source};
 use target::{Sibling, Unnamed, is_special, pipe_file};
 
@@ -46,7 +48,7 @@ pub(crate) async fn run(cp: args::Cp, cluster: Option<&Path>, report: Report) ->
             .remedy("for local files use cp"));
     }
     let client = connect::cluster(cluster).await?;
-    let jobs = jobs::list(&client, sources, target, cp.recursive).await?;
+    let Jobs { list: jobs, skipped } = jobs::list(&client, sources, target, cp.recursive).await?;
     let to_pipe = jobs.iter().any(|job| matches!(&job.target, Place::Pipe));
     let total = jobs.iter().map(|job| job.size).sum::<Option<u64>>();
     let progress = Progress::begin(total, !cp.quiet && !to_pipe);
@@ -80,7 +82,13 @@ pub(crate) async fn run(cp: args::Cp, cluster: Option<&Path>, report: Report) ->
             all.show()
         ))?;
     }
-    Ok(())
+    match skipped {
+        0 => Ok(()),
+        1 => Err(Failure::new(Exit::Failed, "copy", "1 thing was skipped; the rest is copied")),
+        more => {
+            Err(Failure::new(Exit::Failed, "copy", format!("{more} things were skipped; the rest is copied")))
+        }
+    }
 }
 
 /// Runs `braid cat`.
@@ -115,8 +123,11 @@ async fn copy_one(client: &Client, job: &Job, progress: &Progress) -> Result<u64
             pipeline::run(source, sink, read_stripe, progress).await
         }
         Place::Local(path) if is_special(path) => {
-            let file =
-                LocalFile::options().write(true).open(path).doing(|| format!("write {}", path.display()))?;
+            // On a thread of its own: a named pipe is waited for until somebody reads it.
+            let path = path.clone();
+            let opening = tokio::task::spawn_blocking(move || LocalFile::options().write(true).open(path));
+            let what = || format!("write {}", job.target.show());
+            let file = opening.await.map_err(std::io::Error::other).doing(what)?.doing(what)?;
             pipeline::run(source, Sink::Local { file, name: job.target.show() }, read_stripe, progress).await
         }
         Place::Local(path) => {
@@ -147,13 +158,18 @@ async fn open_source(client: &Client, place: &Place) -> Result<(Source, u64), Fa
             Ok((Source::Local { file, expected: None, name: "standard input".into() }, 0))
         }
         Place::Local(path) => {
-            let file = LocalFile::open(path).doing(what)?;
+            // If a named pipe took the file's place meanwhile: opened like this it does not wait for a writer.
+            let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+            let file = LocalFile::options().read(true).custom_flags(flags).open(path).doing(what)?;
             let metadata = file.metadata().doing(what)?;
+            if let Some(kind) = jobs::special_kind(&metadata) {
+                return Err(jobs::special(place, kind));
+            }
             if metadata.is_dir() {
                 return Err(Failure::new(Exit::Conflict, what(), "it is a directory").remedy("use -r"));
             }
-            // Files that the kernel makes up (/proc) and devices have no size to go by.
-            let expected = Some(metadata.len()).filter(|&len| metadata.is_file() && len > 0);
+            // Files that the kernel makes up (/proc) have no size to go by.
+            let expected = Some(metadata.len()).filter(|&len| len > 0);
             Ok((Source::Local { file, expected, name: place.show() }, 0))
         }
         Place::Remote { name, .. } => {

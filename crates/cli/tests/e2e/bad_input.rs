@@ -78,6 +78,10 @@ fn what_the_cluster_refuses() {
         ("drive replace nobody drive-1", 3, "nobody"),
         ("plan read braid://main/f 0..4K --down nobody", 3, "nobody"),
         ("check braid://main", 4, "it is a directory; use --all"),
+        ("plan read braid://main/d 0..1", 4, "it is a directory: only a file has plans"),
+        ("plan write braid://main 0..1", 4, "it is a directory: only a file has plans"),
+        ("cp braid://main/f braid://main/f braid://main/f", 4, "several sources need a directory"),
+        ("cp braid://main/f braid://main/f braid://main/new", 2, "several sources need a directory"),
     ] {
         let said = cluster.line(line);
         assert_eq!(said.code, code, "{line}: {}", said.err);

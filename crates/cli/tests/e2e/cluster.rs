@@ -68,6 +68,25 @@ fn status_df_stat_and_lists_have_their_shapes() {
     let df = cluster.line("df --json").ok().json();
     assert_eq!(df["volumes"][0]["file_bytes"], 3 << 20);
     assert_eq!(df["drives"].as_array().expect("a list").len(), 5);
+    // All of them are in one directory, so on one file system.
+    assert_eq!(df["shared"].as_array().map(Vec::len), Some(1), "{df}");
+    assert_eq!(df["shared"][0].as_array().map(Vec::len), Some(5), "{df}");
+    let capacity = |row: &serde_json::Value| row["capacity_bytes"].as_u64().expect("a number");
+    let sum: u64 = df["drives"].as_array().expect("a list").iter().map(capacity).sum();
+    assert!(capacity(&df["total"]) < sum / 2, "{df}");
+    assert!(cluster.line("df").ok().text().contains("share the space of one file system"));
+
+    assert!(cluster.line("status").ok().text().contains("\n1 volume, 1 file\n"));
+    assert_eq!(cluster.line("ls").ok().text(), "braid://main\n");
+    let volume = cluster.line("ls --json").ok().json();
+    assert_eq!((volume["name"].as_str(), volume["kind"].as_str()), (Some("braid://main"), Some("volume")));
+    let made = cluster.line("volume create --json second --width 3 --unit 64K").ok().json();
+    assert_eq!(
+        (made["name"].as_str(), made["shape"]["unit_bytes"].as_u64()),
+        (Some("second"), Some(64 << 10))
+    );
+    assert_eq!(cluster.line("ls").ok().text(), "braid://main\nbraid://second\n");
+    assert_eq!(cluster.line("ls -R").ok().text(), "braid://main/:\nf\nbraid://second/:\n");
     let entry = cluster.line("ls --json braid://main").ok().json();
     assert_eq!((entry["name"].as_str(), entry["size"].as_u64()), (Some("f"), Some(3 << 20)));
     for line in ["status", "df", "drive ls", "volume ls", "ls -l braid://main", "stat braid://main/f"] {
@@ -161,7 +180,8 @@ fn up_again_starts_what_is_missing_and_drives_can_be_added() {
     cluster.start(&[]);
     assert_eq!(cluster.drive_pid("drive-1"), before);
     assert!(runs(cluster.drive_pid("drive-2")));
-    cluster.line("drive add").ok();
+    let added = cluster.line("drive add --json").ok().json();
+    assert_eq!(added["drive"], "drive-4");
     assert!(runs(cluster.drive_pid("drive-4")));
     cluster.start(&["--drives", "5"]);
     assert!(runs(cluster.drive_pid("drive-5")));

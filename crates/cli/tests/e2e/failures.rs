@@ -133,7 +133,8 @@ fn writes_go_on_degraded_and_a_replaced_drive_is_rebuilt() {
     assert!(cluster.cat("braid://main/g") == second);
 
     cluster.line("drive add --name fresh").ok();
-    cluster.line(&format!("drive replace {victim} fresh")).ok();
+    let replaced = cluster.line(&format!("drive replace {victim} fresh --json")).ok().json();
+    assert_eq!((replaced["old"].as_str(), replaced["new"].as_str()), (Some(victim.as_str()), Some("fresh")));
     let rebuilt = cluster.line("rebuild fresh --json").ok().json();
     assert!(rebuilt["files"].as_u64().is_some_and(|files| files >= 1), "{rebuilt}");
     let checked = cluster.line("check --all braid://main").ok();
@@ -172,6 +173,13 @@ fn plans_are_printed_and_checks_find_damage() {
     let degraded = cluster.line(&format!("plan read braid://main/f 0..2M --down {down}")).ok();
     assert!(healthy.text().lines().count() > 3 && healthy.text() != degraded.text(), "{}", healthy.text());
     let columns = cluster.columns("braid://main/f");
+    for (index, drive) in columns.iter().enumerate().filter(|(index, _)| *index != 1) {
+        let heading = format!("column {index}, {drive} (drive ");
+        assert!(degraded.text().contains(&heading), "{heading:?} is not in {}", degraded.text());
+    }
+    assert_eq!(degraded.text().matches("totals").count(), 1);
+    let json = cluster.line(&format!("plan --json read braid://main/f 0..2M --down {down}")).ok().json();
+    assert_eq!(json[0]["away"][0].as_str(), Some(down.as_str()), "{json}");
     let other =
         (1..=6).map(|n| format!("drive-{n}")).find(|drive| !columns.contains(drive)).expect("one of six");
     let unmoved = cluster.line(&format!("plan read braid://main/f 0..2M --down {other}")).ok();

@@ -5,4 +5,5 @@ mod cluster;
 mod demo;
 mod failures;
 mod kill_loop;
+mod sources;
 mod support;
