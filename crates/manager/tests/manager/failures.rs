@@ -73,7 +73,7 @@ async fn an_open_file_outlives_its_name_until_its_lease_ends() {
 
 #[tokio::test]
 async fn a_file_that_was_never_named_goes_with_its_lease() {
-    let cluster = Cluster::new(3, no_shape()).await;
+    let cluster = Cluster::lapsing(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
     let file = client.opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), client: 1 }).await;
     put_all(&cluster, &file);
@@ -126,7 +126,7 @@ async fn a_writer_that_vanished_is_recovered_from_before_the_next_gets_the_file(
 
 #[tokio::test]
 async fn a_lease_that_lapses_is_recovered_from_without_anybody_asking() {
-    let cluster = Cluster::new(3, no_shape()).await;
+    let cluster = Cluster::lapsing(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
     let file = client.create("f").await;
     put_all(&cluster, &file);
@@ -173,7 +173,7 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
     // It returns: no lease before it was fenced for what it missed, so the old reader's capability is of no use there.
     let leases = dead.state().leases;
     dead.start().await;
-    client.until("it is up", |s| s.drives.iter().all(|d| d.state == DriveState::Up)).await;
+    client.until_up(&[&dead]).await;
     eventually("it has a lease", || async { dead.state().leases > leases }).await;
     assert_eq!(g_of(&dead), Generation(2));
     assert_eq!(reader.grants[0][2].as_ref().unwrap().capability.g, Generation(1));
@@ -207,7 +207,7 @@ async fn a_rebuild_that_broke_off_leaves_the_column_joining() {
     client.patient(lost(&file, &[0])).await.unwrap();
     client.done(release(&file, true)).await;
     dead.start().await;
-    client.until("it is up", |s| s.drives.iter().all(|d| d.state == DriveState::Up)).await;
+    client.until_up(&[&dead]).await;
     let rebuild = client.opened(begin(file.stat.file, &dead.name)).await;
     // The rebuilder vanishes. The column goes on taking writes, and is not ready.
     client.done(release(&rebuild, false)).await;
@@ -264,11 +264,15 @@ async fn more_than_m_away_is_said_at_once_with_names() {
         .map(|c| c.drive)
         .collect();
     assert_eq!(away, BTreeSet::from([a.id, b.id]));
-    eventually("a writer is refused with names", || {
+    eventually("they have surely lapsed, and a writer is refused with names", || {
         let ready = &cluster.manager.ready;
         async move {
-            let answer = Client::connect(ready).await.ask(open("f", Access::Write, false)).await;
-            matches!(answer, Err(refusal) if refusal.reason == Reason::TooManyAway)
+            let mut client = Client::connect(ready).await;
+            match client.ask(open("f", Access::Write, false)).await {
+                Ok(reply) => client.done(release(&opened(reply), true)).await,
+                Err(refusal) => return refusal.reason == Reason::TooManyAway,
+            }
+            false
         }
     })
     .await;
@@ -290,10 +294,9 @@ async fn no_column_goes_out_while_others_that_are_in_do_not_answer() {
     let refusal = client.refused(lost(&file, &[1])).await;
     assert_eq!(refusal.reason, Reason::TooManyAway, "{refusal}");
     assert_eq!(client.stat("f").await.unwrap().segments[0].set, mask(&[0, 1, 2]));
-    cluster.of(&file, 1).start().await;
-    client
-        .until("it has its lease", |s| s.drives.iter().filter(|d| d.state == DriveState::Up).count() == 2)
-        .await;
+    let returned = cluster.of(&file, 1);
+    returned.start().await;
+    client.until_up(&[returned]).await;
     let after = opened(client.patient(lost(&file, &[0])).await.unwrap());
     assert_eq!(after.stat.segments[0].set, mask(&[1, 2]));
 }
@@ -310,7 +313,7 @@ async fn a_new_file_is_written_degraded_when_too_few_drives_are_up() {
     assert_eq!(stale(&mut client, &cluster.drives[3].name).await, [file.stat.file.0]);
     client.done(release(&file, true)).await;
     cluster.drives[3].start().await;
-    client.until("it is up", |s| s.drives.iter().all(|d| d.state == DriveState::Up)).await;
+    client.until_up(&[&cluster.drives[3]]).await;
     let rebuild = client.opened(begin(file.stat.file, &cluster.drives[3].name)).await;
     client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
     assert_eq!(client.stat("f").await.unwrap().segments[0].set.count(), 4);

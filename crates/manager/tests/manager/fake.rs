@@ -16,35 +16,37 @@ pub(crate) use crate::fake_drive::FakeDrive;
 
 /// Heartbeat lease of the tests' clusters.
 pub(crate) const LEASE_MS: u32 = 700;
-/// Client lease of the tests' clusters.
+/// Client lease of clusters in which leases lapse ([`Cluster::lapsing`]).
 pub(crate) const CLIENT_LEASE_MS: u32 = 900;
+/// Client lease of the others: longer than any test. Their clients do not renew, and may be held up for a while.
+const CLIENT_LEASE_LONG_MS: u32 = 300_000;
 
 /// A manager, and how to stop it.
 pub(crate) struct Manager {
     pub(crate) ready: Ready,
     pub(crate) dir: PathBuf,
+    client_lease_ms: u32,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), ManagerError>>,
 }
 
 impl Manager {
     pub(crate) async fn start(dir: &Path) -> Manager {
-        Manager::start_at(dir, "127.0.0.1:0").await
+        Manager::start_at(dir, "127.0.0.1:0", CLIENT_LEASE_LONG_MS).await
     }
 
     /// Starts at this address. Another test's connection may have the port for the moment: tries again, for at most 20 s.
-    pub(crate) async fn start_at(dir: &Path, listen: &str) -> Manager {
+    async fn start_at(dir: &Path, listen: &str, client_lease_ms: u32) -> Manager {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         loop {
-            let config =
-                Config { lease_ms: LEASE_MS, client_lease_ms: CLIENT_LEASE_MS, ..Config::new(dir, listen) };
+            let config = Config { lease_ms: LEASE_MS, client_lease_ms, ..Config::new(dir, listen) };
             let (tell, ready) = oneshot::channel();
             let (stop, stopped) = oneshot::channel();
             let task = tokio::spawn(run(config, tell, async {
                 let _ = stopped.await;
             }));
             if let Ok(ready) = ready.await {
-                return Manager { ready, dir: dir.to_owned(), stop: Some(stop), task };
+                return Manager { ready, dir: dir.to_owned(), client_lease_ms, stop: Some(stop), task };
             }
             let error = task.await.unwrap().unwrap_err();
             let taken = matches!(error, ManagerError::Listen(TransportError::InUse { .. }));
@@ -60,9 +62,10 @@ impl Manager {
 
     /// Stops it and starts it again at the same address.
     pub(crate) async fn restart(self) -> Manager {
-        let (dir, address) = (self.dir.clone(), self.ready.address.clone());
+        let (dir, address, client_lease_ms) =
+            (self.dir.clone(), self.ready.address.clone(), self.client_lease_ms);
         self.stop().await;
-        Manager::start_at(&dir, &address).await
+        Manager::start_at(&dir, &address, client_lease_ms).await
     }
 
     pub(crate) async fn client(&self) -> Client {
@@ -137,6 +140,15 @@ impl Client {
         }
     }
 
+    /// Waits until the manager has heard of these drives since they started, and they have their leases.
+    pub(crate) async fn until_up(&mut self, drives: &[&FakeDrive]) {
+        eventually("they have new leases", || async { drives.iter().all(|drive| drive.serves()) }).await;
+        let up = |status: &StatusReply, drive: &FakeDrive| {
+            status.drives.iter().any(|row| row.drive == drive.id && row.state == DriveState::Up)
+        };
+        self.until("they are up", |status| drives.iter().all(|drive| up(status, drive))).await;
+    }
+
     /// Waits until status says so, for at most 20 s.
     pub(crate) async fn until(&mut self, what: &str, holds: impl Fn(&StatusReply) -> bool) -> StatusReply {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
@@ -185,8 +197,17 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn new(drives: u128, shape: ShapeSpec) -> Cluster {
+        Cluster::with_lease(drives, shape, CLIENT_LEASE_LONG_MS).await
+    }
+
+    /// One in which clients' leases lapse within a test.
+    pub(crate) async fn lapsing(drives: u128, shape: ShapeSpec) -> Cluster {
+        Cluster::with_lease(drives, shape, CLIENT_LEASE_MS).await
+    }
+
+    async fn with_lease(drives: u128, shape: ShapeSpec, client_lease_ms: u32) -> Cluster {
         let dir = tempfile::tempdir().unwrap();
-        let manager = Manager::start(dir.path()).await;
+        let manager = Manager::start_at(dir.path(), "127.0.0.1:0", client_lease_ms).await;
         let mut joined = Vec::new();
         for id in 1..=drives {
             joined.push(FakeDrive::join(&manager.ready, id, "").await.unwrap());

@@ -136,7 +136,7 @@ async fn bad_input_is_refused_with_its_reason() {
 
 #[tokio::test]
 async fn a_second_writer_waits_for_the_lease_and_a_renewal_keeps_it() {
-    let cluster = Cluster::new(3, no_shape()).await;
+    let cluster = Cluster::lapsing(3, no_shape()).await;
     let (mut first, mut second) = (cluster.manager.client().await, cluster.manager.client().await);
     let held = first.create("f").await;
     let began = std::time::Instant::now();
