@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use braid_client::check_volume;
 use serde::Serialize;
 
 use crate::args;
@@ -47,12 +48,15 @@ async fn add(name: Option<String>, cluster: Option<&Path>, report: Report) -> Re
             .remedy("start it with `braid up --detach`"));
     }
     let name = name.unwrap_or_else(|| next_name(&file.drives));
-    if file.drives.contains(&name) || name.is_empty() || name.contains('/') || dir.drive(&name).exists() {
-        return Err(Failure::new(
-            Exit::Conflict,
+    // The rule of volumes, which keeps any directory and any command line right.
+    check_volume(&name).map_err(|_| {
+        Failure::usage(
             what(),
-            format!("the name {name:?} is taken or cannot be a directory's"),
-        ));
+            format!("{name:?} cannot be a drive's name: use letters, digits, '.', '-' and '_'"),
+        )
+    })?;
+    if file.drives.contains(&name) || dir.drive(&name).exists() {
+        return Err(Failure::new(Exit::Conflict, what(), format!("the name {name:?} is taken")));
     }
     let directory = dir.drive(&name);
     let start = DriveStart { name: &name, directory: &directory, manager: &file.manager };

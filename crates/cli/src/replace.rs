@@ -42,6 +42,9 @@ struct Replaced {
 
 /// Runs `braid drive replace`.
 pub(crate) async fn run(old: &str, new: &str, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    if old == new {
+        return Err(Failure::usage(format!("replace {old}"), "it cannot take its own place"));
+    }
     let client = connect::cluster(cluster).await?;
     let components = replace(&client, old, new).await?;
     let facts = Replaced { old: old.to_owned(), new: new.to_owned(), components_to_rebuild: components };

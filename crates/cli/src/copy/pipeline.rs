@@ -9,6 +9,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use braid_client::File as RemoteFile;
+use braid_wire::Reason;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -188,7 +189,7 @@ async fn read_remote(
             let mut filled = 0;
             while filled < want {
                 let at = offset + u64::try_from(filled).unwrap_or(u64::MAX);
-                match file.read_at(&mut buffer[filled..want], at).await? {
+                match file.read_at(&mut buffer[filled..want], at).await.map_err(|error| gone(&file, error))? {
                     0 => break,
                     bytes => filled += bytes,
                 }
@@ -200,6 +201,15 @@ async fn read_remote(
         }
         offset += u64::try_from(want).unwrap_or(u64::MAX);
     }
+}
+
+/// An error of a read; that the file went away is told by its name.
+fn gone(file: &RemoteFile, error: braid_client::Error) -> Failure {
+    if error.reason() != Some(Reason::NotFound) {
+        return error.into();
+    }
+    let why = "it was replaced or removed while it was read";
+    Failure::new(Exit::NotFound, format!("read {}", file.subject()), why).remedy("read it again")
 }
 
 /// Writes chunks one after another.

@@ -5,5 +5,6 @@ mod cluster;
 mod demo;
 mod failures;
 mod kill_loop;
+
 mod sources;
 mod support;
