@@ -174,6 +174,12 @@ impl Files {
         let stat = rustix::fs::fstatvfs(&self.dir.0).ok()?;
         (stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize))
     }
+
+    /// Bytes of the whole file system; `None` where it tells no bound.
+    pub(crate) fn size(&self) -> Option<u64> {
+        let stat = rustix::fs::fstatvfs(&self.dir.0).ok()?;
+        (stat.f_blocks > 0).then(|| stat.f_blocks.saturating_mul(stat.f_frsize))
+    }
 }
 
 impl Open {

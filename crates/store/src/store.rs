@@ -36,7 +36,8 @@ pub struct Identity {
 /// How a store is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// A segment is sealed when it has passed this many bytes. Default 128 MiB, at most a sixteenth of the capacity.
+    /// A segment is sealed when it has passed this many bytes. Default 128 MiB, at most a sixteenth of the capacity and
+    /// of the file system.
     pub segment_bytes: u64,
     /// Bytes the store may use on its disk; `None`: what the file system has.
     pub capacity: Option<u64>,
@@ -96,6 +97,9 @@ impl Store {
     pub fn open(dir: &Path, expect: Option<Identity>, options: Options) -> Result<(Store, Recovery), Error> {
         let segment_bytes = options.validate()?;
         let (files, superblock) = Files::open(dir)?;
+        // Only whole segments are freed: on a small file system they must be small, whether or not there is a capacity.
+        let share = files.size().map_or(u64::MAX, |size| size / 16);
+        let segment_bytes = segment_bytes.min(share.max(*SEGMENT_BYTES.start()));
         let identity = Identity { cluster: superblock.cluster, drive: superblock.drive };
         if expect.is_some_and(|expected| expected != identity) {
             return Err(Error::Foreign { cluster: identity.cluster, drive: identity.drive });

@@ -5,6 +5,6 @@ mod cluster;
 mod demo;
 mod failures;
 mod kill_loop;
-
+mod media;
 mod sources;
 mod support;

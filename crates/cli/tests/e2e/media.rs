@@ -1,0 +1,162 @@
+//! Media that are full or damaged: a small file system of its own under a drive, and bytes changed behind a drive's back.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{Cluster, braid, noise, until};
+
+/// A server that was started by hand; killed when its test ends.
+struct ByHand(Child);
+
+impl Drop for ByHand {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(mut command: Command, cluster: &Cluster) -> ByHand {
+    command.env("BRAID_LOG", "off").current_dir(cluster.file(""));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    ByHand(command.spawn().expect("started"))
+}
+
+/// How to get a name space of mounts here, if that can be had: its mounts end with its last process.
+fn own_mounts() -> Option<&'static [&'static str]> {
+    let ways: [&[&str]; 2] = [&["unshare", "-m"], &["unshare", "-rm"]];
+    ways.into_iter().find(|way| {
+        let mut probe = Command::new(way[0]);
+        probe.args(&way[1..]).args(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt"]);
+        probe.stdin(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    })
+}
+
+#[test]
+fn a_file_system_that_is_full_fails_the_write_and_serves_again_after_rm() {
+    let Some(way) = own_mounts() else {
+        println!("not run: neither root nor a user may mount a file system here");
+        return;
+    };
+    let cluster = Cluster::nowhere();
+    let place = cluster.file("cluster").display().to_string();
+    let mut manager = braid();
+    manager.args([
+        "manager",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--pid-file",
+        "manager.pid",
+        "--dir",
+        &place,
+    ]);
+    let _manager = start(manager, &cluster);
+    until("the manager serves", || cluster.file("manager.pid").exists());
+    let address = cluster.status()["manager"]["address"].as_str().expect("text").to_owned();
+    let serve = format!("drive serve --manager {address} --token-file {place}/join.token --dir");
+    let _large = ["a", "b"].map(|name| {
+        let mut command = braid();
+        command.args(serve.split(' ')).arg(name);
+        start(command, &cluster)
+    });
+    fs::create_dir(cluster.file("small")).expect("made");
+    let mut small = Command::new(way[0]);
+    let script = format!("mount -t tmpfs -o size=24m tmpfs small && exec \"$0\" {serve} small/c");
+    small.args(&way[1..]).args(["sh", "-c", &script, env!("CARGO_BIN_EXE_braid")]);
+    let _small = start(small, &cluster);
+    until("the drives serve", || cluster.line("drive ls").ok().text().matches(" up ").count() == 3);
+    cluster.line("volume create v --scheme raid5 --width 3 --unit 64K").ok();
+
+    let old = cluster.make("old", 3 << 20, 1);
+    cluster.put(&old, "braid://v/f");
+    let big = cluster.make("big", 120 << 20, 2);
+    let copy = |source: &Path, target: &str| {
+        cluster.braid([OsStr::new("cp"), source.as_os_str(), OsStr::new(target)])
+    };
+    copy(&big, "braid://v/f").failed(9, "c");
+    assert!(cluster.cat("braid://v/f") == noise(3 << 20, 1));
+    assert_eq!(cluster.line("ls braid://v").ok().text(), "f\n");
+
+    // File by file until it is full; each that was stored is whole.
+    let part = cluster.make("part", 4 << 20, 3);
+    let mut stored = 0;
+    let ended = loop {
+        let said = copy(&part, &format!("braid://v/p{stored}"));
+        if said.code != 0 {
+            break said;
+        }
+        stored += 1;
+        assert!(stored < 20, "80 MiB in a file system of 24");
+    };
+    ended.failed(9, "c");
+    assert!(cluster.cat("braid://v/f") == noise(3 << 20, 1));
+    for number in 0..stored {
+        assert!(cluster.cat(&format!("braid://v/p{number}")) == noise(4 << 20, 3), "{number}");
+    }
+    for number in 0..stored {
+        cluster.line(&format!("rm braid://v/p{number}")).ok();
+    }
+    // What was removed is freed in a while.
+    until("there is space again", || {
+        let said = copy(&part, "braid://v/again");
+        assert!([0, 9].contains(&said.code), "{}", said.err);
+        said.code == 0
+    });
+    assert!(cluster.cat("braid://v/again") == noise(4 << 20, 3));
+    cluster.line("check --all braid://v").ok();
+}
+
+/// Changes one byte of a drive's files: one in the first place that holds `bytes`. The file, if there was such a place.
+fn damage(drive: &Path, bytes: &[u8]) -> Option<PathBuf> {
+    let log = drive.join("store/log");
+    for entry in fs::read_dir(log).expect("a log").map(|entry| entry.expect("read").path()) {
+        let content = fs::read(&entry).expect("read");
+        if let Some(at) = content.windows(bytes.len()).position(|window| window == bytes) {
+            let file = fs::File::options().write(true).open(&entry).expect("opened");
+            file.write_all_at(&[!bytes[0]], u64::try_from(at).expect("small")).expect("written");
+            return Some(entry);
+        }
+    }
+    None
+}
+
+#[test]
+fn a_changed_byte_is_found_named_and_harms_nobody() {
+    let cluster = Cluster::up(5);
+    let content = noise(9 << 20, 4);
+    fs::write(cluster.file("f"), &content).expect("written");
+    cluster.put(&cluster.file("f"), "braid://main/f");
+    cluster.put(&cluster.make("g", 1 << 20, 5), "braid://main/g");
+    // In the second stripe of 2 MiB, in its data unit 1.
+    let at = (2 << 20) + (512 << 10) + 100_000;
+    let columns = cluster.columns("braid://main/f");
+    let wrong = |column: &str| damage(&cluster.dir().join(column), &content[at..at + 32]).is_some();
+    let hit: Vec<usize> = (0..columns.len()).filter(|&index| wrong(&columns[index])).collect();
+    let [column] = hit[..] else { panic!("the bytes are in {} columns", hit.len()) };
+    let drive = &columns[column];
+
+    let named = format!("segment 0, stripe 1, column {column} on {drive}: data unit 1 is damaged");
+    let judge = |cluster: &Cluster| {
+        let found = cluster.line("check --all braid://main");
+        assert_eq!(found.code, 10, "{}", found.err);
+        assert!(found.err.contains("1 of 2 files do not match"), "{}", found.err);
+        assert!(found.text().contains("braid://main/f: "), "{}", found.text());
+        assert!(found.text().contains(&named), "{named:?} is not in {}", found.text());
+        assert!(found.text().contains("braid://main/g: "), "{}", found.text());
+        let json = cluster.line("check --json braid://main/f").json();
+        let first = &json["mismatches"][0];
+        assert_eq!((first["stripe"].as_u64(), first["drive"].as_str()), (Some(1), Some(drive.as_str())));
+        assert!(cluster.cat("braid://main/f") == content);
+    };
+    judge(&cluster);
+    cluster.down().ok();
+    cluster.start(&[]);
+    judge(&cluster);
+    // What the message says to do.
+    cluster.line("cp braid://main/f braid://main/f").ok();
+    cluster.line("check --all braid://main").ok();
+    assert!(cluster.cat("braid://main/f") == content);
+}
