@@ -1,11 +1,13 @@
 //! The embedded store: one file, by redb, every commit synced before it is acknowledged. For one machine; nothing to install.
 
 use std::fs::OpenOptions;
+use std::future::Future;
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition};
+use tokio::sync::oneshot;
 
 use crate::kv::{Batch, Kv, KvError, Pair, Snapshot};
 
@@ -17,6 +19,8 @@ const CACHE_BYTES: usize = 128 << 20;
 pub struct EmbeddedKv {
     database: Database,
     path: PathBuf,
+    /// Dropped after the database, for [`EmbeddedKv::closed`].
+    closing: Option<oneshot::Sender<()>>,
 }
 
 struct TableSnapshot {
@@ -40,9 +44,16 @@ impl EmbeddedKv {
             .set_cache_size(CACHE_BYTES)
             .create_file(file)
             .map_err(|e| failed(e.to_string()))?;
-        let kv = EmbeddedKv { database, path: path.to_owned() };
+        let kv = EmbeddedKv { database, path: path.to_owned(), closing: None };
         kv.commit(Batch::new())?; // makes the table, so that snapshots find it
         Ok(kv)
+    }
+
+    /// Done once the store was dropped and its file is closed.
+    pub fn closed(&mut self) -> impl Future<Output = ()> + use<> {
+        let (closing, closed) = oneshot::channel();
+        self.closing = Some(closing);
+        async move { drop(closed.await) }
     }
 
     fn failed(&self, what: impl ToString) -> KvError {

@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use braid_layout::{ClusterId, FileId};
 use braid_transport::{Listener, TransportError};
@@ -19,6 +20,7 @@ use braid_wire::token::{Standing, Token};
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::core::Core;
 use crate::drives::DriveTable;
@@ -31,6 +33,9 @@ use crate::schema::{ClusterRecord, DriveRecord, InodeRecord, key, table};
 use crate::serve::serve;
 use crate::sweep::{extend_time, sweep};
 use crate::time::{ManagerClock, boot_ms};
+
+/// How long a stop waits for the transactions under way.
+const CLOSE_WAIT: Duration = Duration::from_secs(20);
 
 /// How to run a manager.
 #[derive(Debug, Clone)]
@@ -92,7 +97,7 @@ impl Config {
     }
 }
 
-/// Runs a manager until `shutdown` is done. Says when it serves.
+/// Runs a manager until `shutdown` is done. Says when it serves. When it returns, the directory is free.
 pub async fn run(
     config: Config,
     ready: oneshot::Sender<Ready>,
@@ -105,7 +110,8 @@ pub async fn run(
     let listener = Listener::bind(&config.listen).await?;
     let path = dir.join("manager.redb");
     let kv = tokio::task::spawn_blocking(move || EmbeddedKv::open(&path));
-    let kv = kv.await.map_err(|error| ManagerError::Start(failed(&error)))??;
+    let mut kv = kv.await.map_err(|error| ManagerError::Start(failed(&error)))??;
+    let closed = kv.closed();
     let core = start(Arc::new(kv), &config).await.map_err(ManagerError::Start)?;
     let told = self::ready(&core, &listener);
     write_token(dir, "client.token", &told.client_token)?;
@@ -117,6 +123,11 @@ pub async fn run(
     tasks.spawn(sweep(Arc::clone(&core)));
     shutdown.await;
     tasks.shutdown().await;
+    drop(core);
+    // A transaction that was under way ends on its own thread.
+    if timeout(CLOSE_WAIT, closed).await.is_err() {
+        tracing::warn!("a transaction takes long: the state may be in use for a while");
+    }
     tracing::info!("the manager has stopped");
     Ok(())
 }
