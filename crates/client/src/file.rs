@@ -10,6 +10,7 @@ use std::io::SeekFrom;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use braid_wire::Reason;
 use braid_wire::control::{Commit, Link, StatRow};
 use tokio::sync::Semaphore;
 
@@ -49,8 +50,10 @@ struct Writer {
     keeper: Keeper,
     /// The size that the manager has; [`UNKNOWN`] if it is not known.
     committed: AtomicU64,
-    /// One change of the size at the manager at a time: an earlier one must not arrive after a later one.
+    /// One change of the size at the manager at a time.
     commits: Semaphore,
+    /// The number of the last: the manager passes over one that arrives after a later one.
+    order: AtomicU64,
 }
 
 /// Larger than any file.
@@ -69,9 +72,14 @@ impl File {
         size: u64,
         mode: Mode,
     ) -> File {
-        let writer =
-            Some(Writer { side, keeper, committed: AtomicU64::new(size), commits: Semaphore::new(1) });
-        File { handle, writer, mode, size: AtomicU64::new(size), position: 0 }
+        let writer = Writer {
+            side,
+            keeper,
+            committed: AtomicU64::new(size),
+            commits: Semaphore::new(1),
+            order: AtomicU64::new(0),
+        };
+        File { handle, writer: Some(writer), mode, size: AtomicU64::new(size), position: 0 }
     }
 
     /// What errors call the file.
@@ -200,16 +208,25 @@ impl File {
             path: name.path().to_vec(),
             size,
             replace: replace == Replace::Yes,
+            order: writer.next_order(),
         };
         let subject = name.to_string();
         writer.committed.store(UNKNOWN, Ordering::Release);
-        self.handle
-            .client
-            .ask_done(&subject, request, None)
-            .await
-            .map_err(|error| self.handle.lease_error(error))?;
+        if let Err(error) = self.handle.client.ask_done(&subject, request, None).await {
+            let lost = error.reason() == Some(Reason::LeaseLost);
+            if !(lost && self.is_linked(name, size).await) {
+                return Err(self.handle.lease_error(error));
+            }
+        }
         writer.committed.store(size, Ordering::Release);
         Ok(())
+    }
+
+    /// Whether the file has this name and size. An answer that was lost may have said so, and the lease may have ended before
+    /// the request could be repeated.
+    async fn is_linked(&self, name: &Name, size: u64) -> bool {
+        let found = self.handle.client.stat(name).await;
+        found.is_ok_and(|row| (row.file, row.size) == (self.handle.view().file, size))
     }
 
     /// Commits the size, has the drives retire what is settled, and gives the lease back.
@@ -255,7 +272,7 @@ impl File {
         }
         // Until it has answered: a request whose answer is lost may have been carried out.
         writer.committed.store(UNKNOWN, Ordering::Release);
-        let request = Commit { file: view.file, lease: view.lease, size };
+        let request = Commit { file: view.file, lease: view.lease, size, order: writer.next_order() };
         let answer = self.handle.client.ask_done(self.subject(), request, None).await;
         answer.map_err(|error| self.handle.lease_error(error))?;
         writer.committed.store(size, Ordering::Release);
@@ -274,6 +291,12 @@ impl File {
         let bytes = u64::try_from(length).expect("a buffer is below 2^64 bytes");
         let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX);
         end.ok_or_else(|| Error::Range { file: self.subject().to_owned(), offset, bytes })
+    }
+}
+
+impl Writer {
+    fn next_order(&self) -> u64 {
+        self.order.fetch_add(1, Ordering::AcqRel) + 1
     }
 }
 

@@ -3,10 +3,14 @@
 //! Sizes: what Commit or Link said last. `unclean` is set when a writer goes without a clean release; it is cleared by the
 //! clean release of a lease under which the size was raised, for whoever raises the size of an unclean file has punched
 //! everything past the old one before.
+//!
+//! A Link or Commit that was delayed on its way, while its sender gave it up and sent another, must not undo that one. So each
+//! has a number that rises with every such request of a lease, and the highest that was carried out is in the file's record:
+//! set in the same transaction as the size, so that neither a failed transaction nor a restart tears them apart.
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape};
-use braid_wire::control::{EntryKind, Link, Open, ShapeSpec};
+use braid_wire::control::{Commit, EntryKind, Link, Open, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 
 use crate::directories::{exists, name_it, not_found, slot};
@@ -66,9 +70,12 @@ pub fn find_or_create(
     }
 }
 
-/// Gives a file its name and size. The same again is done again.
+/// Gives a file its name and size. If it has this name, it sets the size. One that is late does nothing.
 pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
     let mut inode = leased(tx, link.file, link.lease)?;
+    if is_late(&inode, link.order)? {
+        return Ok(());
+    }
     let mut slot = slot(tx, &link.volume, &link.path)?;
     let directory = slot.directory.file();
     if inode.volume != slot.directory.volume.volume {
@@ -77,7 +84,8 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
     }
     if inode.is_named() {
         if inode.parent == directory && inode.name == slot.name {
-            return commit(tx, link.file, link.lease, link.size, now_ms);
+            let &Link { file, lease, size, order, .. } = link;
+            return commit(tx, &Commit { file, lease, size, order }, now_ms);
         }
         return Err(Refusal::new(
             Reason::Exists,
@@ -94,19 +102,23 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
     }
     inodes::charge(tx, &mut slot.directory.volume, (0, 0), (1, link.size))?;
     (inode.parent, inode.name) = (directory, slot.name.to_vec());
-    set_size(&mut inode, link.size, now_ms);
+    set_size(&mut inode, link.size, link.order, now_ms);
     inodes::save(tx, link.file, &inode);
     name_it(tx, directory, slot.name, EntryRecord { kind: EntryKind::File, file: link.file }, now_ms)
 }
 
-/// Sets the size.
-pub fn commit(tx: &mut Tx, file: FileId, lease: Lease, size: u64, now_ms: u64) -> Result<(), Refusal> {
+/// Sets the size. One that is late does nothing.
+pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> {
+    let &Commit { file, lease, size, order } = commit;
     let mut inode = leased(tx, file, lease)?;
+    if is_late(&inode, order)? {
+        return Ok(());
+    }
     if inode.is_named() {
         let mut volume = volumes::by_number(tx, inode.volume)?;
         inodes::charge(tx, &mut volume, (1, inode.size), (1, size))?;
     }
-    set_size(&mut inode, size, now_ms);
+    set_size(&mut inode, size, order, now_ms);
     inodes::save(tx, file, &inode);
     Ok(())
 }
@@ -116,7 +128,7 @@ pub fn grant(tx: &mut Tx, file: FileId, client: u64) -> Result<InodeRecord, Refu
     let mut inode = inodes::get(tx, file)?;
     let next = inode.lease.0.checked_add(1).map(Lease);
     inode.lease = next.ok_or_else(|| worn_out(file))?;
-    (inode.held, inode.client, inode.grew) = (true, client, false);
+    (inode.held, inode.client, inode.grew, inode.order) = (true, client, false, 0);
     inodes::save(tx, file, &inode);
     Ok(inode)
 }
@@ -152,9 +164,17 @@ pub fn worn_out(file: FileId) -> Refusal {
     Refusal::new(Reason::Gone, format!("file {file} has used up its generations: copy it to a new file"))
 }
 
-fn set_size(inode: &mut InodeRecord, size: u64, now_ms: u64) {
+/// Whether this request, or one that was sent after it, was carried out already.
+fn is_late(inode: &InodeRecord, order: u64) -> Result<bool, Refusal> {
+    if order == 0 {
+        return Err(Refusal::new(Reason::Malformed, "a Link or Commit without its number: they begin at 1"));
+    }
+    Ok(order <= inode.order)
+}
+
+fn set_size(inode: &mut InodeRecord, size: u64, order: u64, now_ms: u64) {
     inode.grew |= size > inode.size;
-    (inode.size, inode.modified_ms) = (size, now_ms);
+    (inode.size, inode.order, inode.modified_ms) = (size, order, now_ms);
 }
 
 fn new_record(

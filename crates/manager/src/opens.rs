@@ -87,9 +87,8 @@ pub async fn renew(core: &Arc<Core>, request: Renew) -> Result<(), Refusal> {
 
 /// Sets the size.
 pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
-    let Commit { file, lease, size } = request;
-    renew_lease(core, file, lease)?;
-    core.write(move |core, tx| files::commit(tx, file, lease, size, core.now_ms())).await
+    renew_lease(core, request.file, request.lease)?;
+    core.write(move |core, tx| files::commit(tx, &request, core.now_ms())).await
 }
 
 /// Names a file.

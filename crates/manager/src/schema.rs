@@ -119,6 +119,8 @@ record! {
         unclean: bool,
         /// The size was raised under this lease, so what an unclean writer left past the size was punched.
         grew: bool,
+        /// The order of the last Link or Commit carried out under this lease; 0 if there was none.
+        order: u64,
         /// `g` is stored here and may not yet be on every column of the set: the fence must be run (again).
         unfenced: bool,
         /// Its layout; empty for a directory.

@@ -113,6 +113,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         client: 0,
         unclean: false,
         grew: false,
+        order: 0,
         unfenced: false,
         segments: Vec::new(),
     }

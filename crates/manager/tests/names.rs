@@ -12,7 +12,7 @@ use braid_manager::memory::MemoryKv;
 use braid_manager::schema::{DriveRecord, key};
 use braid_manager::{directories, files, inodes, volumes};
 use braid_wire::capability::Key;
-use braid_wire::control::{Access, EntryKind, Link, Open, ShapeSpec};
+use braid_wire::control::{Access, Commit, EntryKind, Link, Open, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 use proptest::prelude::*;
 
@@ -256,12 +256,16 @@ impl Real {
             Op::LinkNew { path, size, replace } => {
                 let (file, inode) = files::create_unnamed(tx, "v", &SHAPE, 1, &place, 2)?;
                 let (volume, path) = ("v".to_owned(), bytes(path));
-                let link = Link { file, lease: inode.lease, volume, path, size: *size, replace: *replace };
+                let link =
+                    Link { file, lease: inode.lease, volume, path, size: *size, replace: *replace, order: 1 };
                 files::link(tx, &link, 2)?;
                 files::release(tx, file, inode.lease)
             }
             Op::Commit { path, size } => match leased(tx, path) {
-                Some((file, lease)) => files::commit(tx, file, lease, *size, 2),
+                Some((file, lease)) => {
+                    let order = inodes::get(tx, file)?.order + 1;
+                    files::commit(tx, &Commit { file, lease, size: *size, order }, 2)
+                }
                 None => Ok(()),
             },
             Op::Release { path } => match leased(tx, path) {

@@ -64,7 +64,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     for path in ["a/f", "a/b/g"] {
         if let Ok(ControlReply::Opened(file)) = client.ask(open(path, Access::Write, true)).await {
             put(&file);
-            let _ = client.ask(Commit { file: file.stat.file, lease: file.lease, size: 100 }).await;
+            let _ = client.ask(Commit { file: file.stat.file, lease: file.lease, size: 100, order: 1 }).await;
             let _ = client.ask(release(&file, true)).await;
         }
     }
@@ -74,7 +74,9 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
         put(&file);
         let (id, lease) = (file.stat.file, file.lease);
         let path = "a/f".into();
-        let _ = client.ask(Link { file: id, lease, volume: main(), path, size: 50, replace: true }).await;
+        let _ = client
+            .ask(Link { file: id, lease, volume: main(), path, size: 50, replace: true, order: 1 })
+            .await;
         drives[0].kill();
         let column = file.stat.segments[0].columns.iter().position(|c| c.drive == drives[0].id);
         let column = u8::try_from(column.unwrap()).unwrap();

@@ -64,7 +64,7 @@ async fn an_open_file_outlives_its_name_until_its_lease_ends() {
     let file = client.create("f").await;
     put_all(&cluster, &file);
     client.done(Unlink { volume: "main".into(), path: "f".into() }).await;
-    client.done(Commit { file: file.stat.file, lease: file.lease, size: 9 }).await;
+    client.done(Commit { file: file.stat.file, lease: file.lease, size: 9, order: 1 }).await;
     assert_eq!((cluster.objects(), client.status().await.removing), (3, 0));
     client.done(release(&file, true)).await;
     client.until("all is freed", |s| s.removing == 0).await;
@@ -119,7 +119,7 @@ async fn a_writer_that_vanished_is_recovered_from_before_the_next_gets_the_file(
     client.done(release(&next, true)).await;
     let next = client.opened(open("f", Access::Write, false)).await;
     assert!(next.unclean);
-    client.done(Commit { file: next.stat.file, lease: next.lease, size: 10 }).await;
+    client.done(Commit { file: next.stat.file, lease: next.lease, size: 10, order: 1 }).await;
     client.done(release(&next, true)).await;
     assert!(!client.opened(open("f", Access::Read, false)).await.unclean);
 }
@@ -135,7 +135,7 @@ async fn a_lease_that_lapses_is_recovered_from_without_anybody_asking() {
         (0..3).all(|c| cluster.of(&file, c).object(file.stat.volume.0, object).unwrap().g == Generation(2))
     })
     .await;
-    let refusal = client.refused(Commit { file: file.stat.file, lease: file.lease, size: 1 }).await;
+    let refusal = client.refused(Commit { file: file.stat.file, lease: file.lease, size: 1, order: 1 }).await;
     assert_eq!(refusal.reason, Reason::LeaseLost);
     assert_eq!(client.refused(release(&file, true)).await.reason, Reason::LeaseLost);
 }
@@ -165,7 +165,7 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
     // The same report again (its answer was lost) changes nothing.
     let again = client.opened(lost(&file, &[2])).await;
     assert_eq!(again.stat.g, Generation(2));
-    client.done(Commit { file: file.stat.file, lease: file.lease, size: 3 }).await;
+    client.done(Commit { file: file.stat.file, lease: file.lease, size: 3, order: 1 }).await;
     client.done(release(&file, true)).await;
     let status = client.status().await;
     let row = status.drives.iter().find(|row| row.drive == dead.id).unwrap();

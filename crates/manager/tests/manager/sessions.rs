@@ -38,6 +38,7 @@ async fn a_file_is_made_named_found_and_listed() {
         path: "a/b/c".into(),
         size: 77,
         replace: false,
+        order: 1,
     };
     client.done(link.clone()).await;
     client.done(link).await; // the answer was lost: again
@@ -122,7 +123,11 @@ async fn bad_input_is_refused_with_its_reason() {
         (open("d/no", Access::Write, false).into(), Reason::NotFound),
         (open("d/f", Access::Write, false).into(), Reason::Leased),
         (exclusive.into(), Reason::Exists),
-        (Commit { file: file.stat.file, lease: braid_layout::Lease(9), size: 1 }.into(), Reason::LeaseLost),
+        (
+            Commit { file: file.stat.file, lease: braid_layout::Lease(9), size: 1, order: 1 }.into(),
+            Reason::LeaseLost,
+        ),
+        (Commit { file: file.stat.file, lease: file.lease, size: 1, order: 0 }.into(), Reason::Malformed),
         (StaleFiles { drive: "drive-9".into(), after: Default::default(), limit: 1 }.into(), Reason::NoDrive),
         (ReplaceDrive { old: "drive-1".into(), new: "drive-2".into() }.into(), Reason::DriveInUse),
     ];
@@ -161,10 +166,10 @@ async fn a_quota_bounds_the_files_sizes() {
     let mut file = open("f", Access::Write, true);
     file.volume = "small".into();
     let opened = client.opened(file).await;
-    let commit = |size| Commit { file: opened.stat.file, lease: opened.lease, size };
-    client.done(commit(1000)).await;
-    assert_eq!(client.refused(commit(1001)).await.reason, Reason::Quota);
-    client.done(commit(400)).await;
+    let commit = |order, size| Commit { file: opened.stat.file, lease: opened.lease, size, order };
+    client.done(commit(1, 1000)).await;
+    assert_eq!(client.refused(commit(2, 1001)).await.reason, Reason::Quota);
+    client.done(commit(3, 400)).await;
     let second = client.opened(CreateUnnamed { volume: "small".into(), shape: no_shape(), client: 1 }).await;
     let link = |path: &str, size, replace| Link {
         file: second.stat.file,
@@ -173,6 +178,7 @@ async fn a_quota_bounds_the_files_sizes() {
         path: path.into(),
         size,
         replace,
+        order: 1,
     };
     assert_eq!(client.refused(link("g", 601, false)).await.reason, Reason::Quota);
     assert_eq!(client.refused(link("f", 900, false)).await.reason, Reason::Exists);
@@ -180,6 +186,43 @@ async fn a_quota_bounds_the_files_sizes() {
     let Ok(ControlReply::Volumes(list)) = client.ask(VolumeList {}).await else { panic!() };
     let small = list.volumes.iter().find(|volume| volume.name == "small").unwrap();
     assert_eq!((small.files, small.file_bytes), (1, 900));
+}
+
+#[tokio::test]
+async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let unnamed = client.opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), client: 9 }).await;
+    let (file, lease) = (unnamed.stat.file, unnamed.lease);
+    let link = |path: &str, size, order| {
+        let (volume, path) = ("main".to_owned(), path.into());
+        Link { file, lease, volume, path, size, replace: false, order }
+    };
+    let commit = |size, order| Commit { file, lease, size, order };
+    client.done(link("a", 10, 1)).await;
+    client.done(commit(20, 2)).await;
+    client.done(link("a", 10, 1)).await;
+    assert_eq!(client.stat("a").await.unwrap().size, 20, "the link was before the commit");
+    client.done(commit(40, 4)).await;
+    client.done(commit(30, 3)).await;
+    assert_eq!(client.stat("a").await.unwrap().size, 40, "one that is late, and was never carried out");
+    // It was linked, and got another name or none since: that is no error, and not done again.
+    let (from, to) = ("a".into(), "b".into());
+    client.done(Rename { volume: "main".into(), from, to }).await;
+    client.done(link("a", 10, 1)).await;
+    client.done(Unlink { volume: "main".into(), path: "b".into() }).await;
+    client.done(link("a", 10, 1)).await;
+    assert_eq!(client.stat("a").await.unwrap_err().reason, Reason::NotFound);
+    client.done(link("c", 50, 5)).await;
+    let cluster = cluster.restart_manager().await;
+    let mut client = cluster.manager.client().await;
+    client.done(commit(40, 4)).await;
+    assert_eq!(client.stat("c").await.unwrap().size, 50);
+    client.done(release(&unnamed, true)).await;
+    // Another lease counts from 1.
+    let next = client.opened(open("c", Access::Write, false)).await;
+    client.done(Commit { file, lease: next.lease, size: 60, order: 1 }).await;
+    assert_eq!(client.stat("c").await.unwrap().size, 60);
 }
 
 #[tokio::test]
@@ -265,11 +308,28 @@ async fn one_directory_and_one_port_have_one_manager() {
 }
 
 #[tokio::test]
+async fn a_manager_that_has_stopped_is_done_with_its_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..10 {
+        let manager = Manager::start(dir.path()).await;
+        let mut clients = tokio::task::JoinSet::new();
+        for n in 0..8 {
+            let mut client = manager.client().await.0;
+            let volume = VolumeCreate { name: format!("v{round}-{n}"), shape: no_shape(), quota_bytes: 0 };
+            clients.spawn(async move { client.call(&volume.into()).await.is_ok() });
+        }
+        // At the first answer it stops, with the others' transactions under way.
+        clients.join_next().await;
+        manager.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
     let cluster = Cluster::new(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
     let opened = client.create("kept").await;
-    client.done(Commit { file: opened.stat.file, lease: opened.lease, size: 5 }).await;
+    client.done(Commit { file: opened.stat.file, lease: opened.lease, size: 5, order: 1 }).await;
     client.status().await;
     let (before, token) = (client.0.head().clone(), cluster.manager.ready.client_token.clone());
     let cluster = cluster.restart_manager().await;
@@ -280,7 +340,7 @@ async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
     assert!(after.term > before.term && after.now_ms >= before.now_ms, "{before:?} {after:?}");
     // The lease outlives the manager, and so does whoever holds it.
     assert_eq!(client.refused(open("kept", Access::Write, false)).await.reason, Reason::Leased);
-    client.done(Commit { file: opened.stat.file, lease: opened.lease, size: 6 }).await;
+    client.done(Commit { file: opened.stat.file, lease: opened.lease, size: 6, order: 2 }).await;
     client.done(release(&opened, true)).await;
     client.opened(open("kept", Access::Write, false)).await;
 }

@@ -181,6 +181,9 @@ record! {
         lease: Lease,
         /// The new size.
         size: u64,
+        /// Higher than in any earlier `Link` or `Commit` under the lease, from 1; a repeated request has its old one. One that
+        /// comes when a later one, or itself, was carried out already is answered Done and changes nothing.
+        order: u64,
     }
 }
 

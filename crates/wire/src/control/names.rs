@@ -175,5 +175,8 @@ record! {
         size: u64,
         /// A file of that name is replaced; else that is [`Reason::Exists`](crate::Reason::Exists).
         replace: bool,
+        /// Higher than in any earlier `Link` or `Commit` under the lease, from 1; a repeated request has its old one. One that
+        /// comes when a later one, or itself, was carried out already is answered Done and changes nothing.
+        order: u64,
     }
 }
