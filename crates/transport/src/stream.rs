@@ -100,6 +100,9 @@ impl Stream {
                 return Err(TransportError::Refused { address: address.to_owned() });
             }
             Ok(Err(source)) => return Err(TransportError::Connect { address: address.to_owned(), source }),
+            Ok(Ok(inner)) if is_own_echo(&inner) => {
+                return Err(TransportError::Refused { address: address.to_owned() });
+            }
             Ok(Ok(inner)) => inner,
         };
         set_up(&inner).map_err(|source| TransportError::io(address, source))?;
@@ -126,10 +129,42 @@ impl Stream {
     }
 }
 
+/// Whether the connection is one with itself. On loopback, the port that the system picks for a new connection can be the
+/// very one that is called: if nobody listens there, the connection meets itself, and would keep the port from the server
+/// that comes back to it. It is cut off at once, so that the port is free.
+fn is_own_echo(stream: &TcpStream) -> bool {
+    let own = matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer);
+    if own && let Err(error) = SockRef::from(stream).set_linger(Some(Duration::ZERO)) {
+        debug!(%error, "the port of a connection with itself is free only in a while");
+    }
+    own
+}
+
 /// Requests and replies leave at once; a dead peer is noticed. Buffer sizes stay the kernel's: setting them would end
 /// its autotuning.
 fn set_up(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
     SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpSocket;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_with_itself_is_nobodys() {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap();
+        let stream = socket.connect(address).await.unwrap();
+        assert!(is_own_echo(&stream));
+        drop(stream);
+        // The port is a server's again.
+        let listener = Listener::bind(&address.to_string()).await.unwrap();
+        let stream = TcpStream::connect(listener.local_address()).await.unwrap();
+        assert!(!is_own_echo(&stream));
+    }
 }
