@@ -1,4 +1,8 @@
 //! Sessions with drives: calls that are bounded in time, a few at a time for each drive.
+//!
+//! The bound counts from when a call is asked for: waiting for its turn, connecting and answering together. So many calls to a
+//! drive that is mute fail together, and not one after another. Calls beyond the queue's length fail at once. To whoever
+//! asked, both are a drive that does not answer: the procedure looks whether it lives, and tries again or does without.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,9 +14,15 @@ use braid_wire::Refusal;
 use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, DriveRequest};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 /// Most calls at a time to one drive; as many sessions are kept.
 const CALLS_PER_DRIVE: usize = 4;
+
+/// Most calls that wait for their turn, for one drive.
+const WAITING_PER_DRIVE: usize = 1024;
+/// How long a call may take in all.
+const CALL_WAIT: Duration = Duration::from_secs(8);
 
 /// Why a drive did not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -32,10 +42,13 @@ pub enum ReachError {
 pub struct Reach {
     cluster: ClusterId,
     limits: Limits,
+    call_wait: Duration,
     pools: Mutex<BTreeMap<DriveId, Arc<Pool>>>,
 }
 
 struct Pool {
+    /// One permit per call that is under way or waits for its turn.
+    queue: Semaphore,
     calls: Semaphore,
     idle: Mutex<Vec<(String, DriveSession)>>,
 }
@@ -49,7 +62,7 @@ impl Reach {
             reply: Duration::from_secs(4),
             ..Limits::default()
         };
-        Reach { cluster, limits, pools: Mutex::default() }
+        Reach { cluster, limits, call_wait: CALL_WAIT, pools: Mutex::default() }
     }
 
     /// One request and its answer. Requests are idempotent: over a session that turns out to be dead, it is sent again.
@@ -61,6 +74,24 @@ impl Reach {
         request: &DriveRequest,
     ) -> Result<DriveReply, ReachError> {
         let pool = self.pool(drive);
+        let Ok(_place) = pool.queue.try_acquire() else {
+            return Err(ReachError::Unreachable("too many calls wait for it".to_owned()));
+        };
+        let call = self.call_in_turn(&pool, drive, address, grant, request);
+        timeout(self.call_wait, call).await.unwrap_or_else(|_| {
+            let why = format!("no answer within {} ms", self.call_wait.as_millis());
+            Err(ReachError::Unreachable(why))
+        })
+    }
+
+    async fn call_in_turn(
+        &self,
+        pool: &Pool,
+        drive: DriveId,
+        address: &str,
+        grant: &Grant,
+        request: &DriveRequest,
+    ) -> Result<DriveReply, ReachError> {
         let _turn = pool.calls.acquire().await.map_err(|_| ReachError::Unreachable("closing".to_owned()))?;
         if let Some(mut session) = pool.take(address) {
             match session.call(grant, request, &[]).await {
@@ -101,7 +132,13 @@ impl Reach {
 
     fn pool(&self, drive: DriveId) -> Arc<Pool> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = || Arc::new(Pool { calls: Semaphore::new(CALLS_PER_DRIVE), idle: Mutex::default() });
+        let fresh = || {
+            Arc::new(Pool {
+                queue: Semaphore::new(CALLS_PER_DRIVE + WAITING_PER_DRIVE),
+                calls: Semaphore::new(CALLS_PER_DRIVE),
+                idle: Mutex::default(),
+            })
+        };
         Arc::clone(pools.entry(drive).or_insert_with(fresh))
     }
 }
@@ -127,5 +164,44 @@ fn reach_error(error: TransportError) -> ReachError {
         TransportError::Refused { .. } => ReachError::Gone,
         TransportError::Refusal(refusal) => ReachError::Refused(refusal),
         other => ReachError::Unreachable(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_wire::capability::Key;
+    use braid_wire::data::PartitionRemove;
+    use tokio::task::JoinSet;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::grants;
+
+    #[tokio::test]
+    async fn calls_to_a_mute_drive_fail_together_and_at_once_beyond_the_queue() {
+        let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = mute.local_addr().unwrap().to_string();
+        let reach = Reach { call_wait: Duration::from_millis(300), ..Reach::new(ClusterId(1)) };
+        let (reach, drive) = (Arc::new(reach), DriveId(2));
+        let grant = grants::for_drive(&Key::new([3; 32]), drive, u64::MAX);
+        let request =
+            DriveRequest::from(PartitionRemove { partition: braid_layout::PartitionId(4), term: 1 });
+        let (began, mut calls) = (Instant::now(), JoinSet::new());
+        for _ in 0..CALLS_PER_DRIVE + WAITING_PER_DRIVE + 10 {
+            let (reach, address, grant, request) =
+                (Arc::clone(&reach), address.clone(), grant.clone(), request.clone());
+            calls.spawn(async move { reach.call(drive, &address, &grant, &request).await });
+        }
+        let (mut late, mut refused) = (0, 0);
+        while let Some(done) = calls.join_next().await {
+            match done.unwrap() {
+                Err(ReachError::Unreachable(why)) if why.starts_with("no answer") => late += 1,
+                Err(ReachError::Unreachable(why)) if why.starts_with("too many") => refused += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((late, refused), (CALLS_PER_DRIVE + WAITING_PER_DRIVE, 10));
+        // One after another they would take minutes.
+        assert!(began.elapsed() < Duration::from_secs(20));
     }
 }
