@@ -229,17 +229,21 @@ impl<'a> Run<'a> {
         if stamp.is_zero() {
             return Ok(None);
         }
+        let install = matches!(self.set.request, Request::Rebuild { .. });
         let payload = match bytes {
             Source::Hole => &[][..],
             Source::Place(place) => self.memory.at(*place).map_err(|error| self.handle.plan_error(&error))?,
         };
+        // A rebuild reads holes as zeros, and cannot tell them apart: a unit of zeros is installed as a hole.
+        let hole = matches!(bytes, Source::Hole) || install && is_zero(payload);
+        let payload = if hole { &[][..] } else { payload };
         let request = StripeWrite {
             at: self.view.address(self.set.segment, column),
             unit: stripe.0,
             from: *from,
             to: *to,
-            hole: matches!(bytes, Source::Hole),
-            install: matches!(self.set.request, Request::Rebuild { .. }),
+            hole,
+            install,
             stamp,
             columns: *columns,
             cover: cover.iter().map(|version| self.version(version)).collect::<Result<_>>()?,
@@ -455,4 +459,9 @@ impl Handle {
     pub(crate) fn plan_error(&self, why: &(impl ToString + ?Sized)) -> Error {
         Error::Plan { file: self.subject.clone(), why: why.to_string() }
     }
+}
+
+/// Whether all bytes are zeros. In pieces: within one without a branch, and other bytes end the look early.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(512).all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
 }

@@ -1,8 +1,9 @@
 //! Files that are cut and grow again: what was there before must not show, nor upset parity, healthy, degraded or rebuilt.
 
-use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape};
+use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};
 use braid_client::OpenOptions;
 use braid_layout::Scheme;
+use braid_wire::control::DriveState;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_file_cut_and_written_again_survives_the_loss_of_any_drive() {
@@ -55,4 +56,44 @@ async fn a_drive_that_was_away_during_a_cut_does_not_bring_the_bytes_back() {
     assert!(client.check(&path, |_| {}).await.expect("check").is_clean());
     cluster.kill(3);
     assert_same(&read_all(&client, &path).await.expect("read"), &model, "without another drive");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebuilt_hole_takes_no_space() {
+    let mut cluster = Cluster::start(4).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let (path, shape) = (name("f"), shape(Scheme::Raid5, 3, 1, 4096));
+    cluster.stop(1).await;
+    wait_for(|| async {
+        let rows = client.status().await.expect("status").drives;
+        rows.iter().any(|row| row.drive == cluster.drives[1].id && row.state == DriveState::Away)
+    })
+    .await;
+    let file =
+        client.open(&path, &OpenOptions::new().write(true).create(true).shape(shape)).await.expect("create");
+    // Some stripes of holes with one of bytes behind them.
+    let (stripe, before) = (3 * 4096, 500);
+    let bytes = pattern(3, stripe);
+    file.write_at(&bytes, u64::try_from(before * stripe).expect("small")).await.expect("write");
+    file.close().await.expect("close");
+    cluster.restart(1).await;
+    cluster.all_up(&client).await;
+    let rebuilt = client.rebuild("d1", |_| {}).await.expect("rebuild");
+    assert!(rebuilt.failed.is_empty() && rebuilt.files == 1, "{rebuilt:?}");
+    let live = std::sync::atomic::AtomicU64::new(0);
+    wait_for(|| async {
+        let rows = client.status().await.expect("status").drives;
+        let row = rows.iter().find(|row| row.drive == cluster.drives[1].id).expect("its row");
+        live.store(row.live_bytes, std::sync::atomic::Ordering::Relaxed);
+        row.live_bytes >= 4096
+    })
+    .await;
+    let live = live.into_inner();
+    assert!(live < 500 * 1024, "{live} bytes for one unit of bytes and {before} of holes");
+    let mut model = vec![0; before * stripe];
+    model.extend_from_slice(&bytes);
+    assert!(client.check(&path, |_| {}).await.expect("check").is_clean());
+    cluster.kill(2);
+    assert_same(&read_all(&client, &path).await.expect("read"), &model, "with the rebuilt column");
 }
