@@ -7,6 +7,10 @@ use braid_transport::Limits;
 use braid_wire::token::Token;
 
 use crate::clock::Clock;
+use crate::error::DriveError;
+
+/// The least capacity of a drive, in bytes: what the smallest segments need.
+pub const CAPACITY_BYTES_MIN: u64 = 1 << 20;
 
 /// One drive: one directory, one store, one address. A process may run several.
 #[derive(Debug, Clone)]
@@ -17,9 +21,9 @@ pub struct Config {
     pub listen: String,
     /// The address that others are told; `None`: the one it listens on. Needed when it listens on all addresses.
     pub advertise: Option<String>,
-    /// The manager's address; `None`: the one of the last start.
+    /// The manager's address; `None`: where it was last found.
     pub manager: Option<String>,
-    /// A join token: needed on the first start, and checked against the directory's cluster on others.
+    /// A join token: needed until the drive has joined, and checked against the directory's cluster afterwards.
     pub token: Option<Token>,
     /// The drive's name in the cluster; `None`: the one of the last start, or one made from its identity.
     pub name: Option<String>,
@@ -27,7 +31,7 @@ pub struct Config {
     pub host: Option<String>,
     /// The rack, for placement; may be empty.
     pub rack: String,
-    /// Bytes that may be stored; `None`: what the file system has.
+    /// Bytes that may be stored, at least [`CAPACITY_BYTES_MIN`]; `None`: what the file system has.
     pub capacity_bytes: Option<u64>,
     /// Bounds and sizes.
     pub settings: Settings,
@@ -47,9 +51,9 @@ pub struct Settings {
     pub reads_max: usize,
     /// How long a peer may keep the drive waiting.
     pub limits: Limits,
-    /// How long the first start tries to reach the manager. Default 30 s.
+    /// How long the first start tries to reach the manager, about. Default 30 s.
     pub join_wait: Duration,
-    /// How long a shutdown waits for what was accepted. Default 10 s.
+    /// How long a shutdown waits until peers have taken the answers to what was accepted. Default 2 s.
     pub shutdown_wait: Duration,
     /// Whether commits are synced to the medium. `false` is for tests and benches: a power cut then loses writes.
     pub sync: bool,
@@ -68,7 +72,7 @@ impl Default for Settings {
             reads_max: 32,
             limits: Limits::default(),
             join_wait: Duration::from_secs(30),
-            shutdown_wait: Duration::from_secs(10),
+            shutdown_wait: Duration::from_secs(2),
             sync: true,
             segment_bytes: None,
             clock: Clock::Boottime,
@@ -90,6 +94,16 @@ impl Config {
             rack: String::new(),
             capacity_bytes: None,
             settings: Settings::default(),
+        }
+    }
+
+    /// Refuses what no drive can be run with.
+    pub(crate) fn validate(&self) -> Result<(), DriveError> {
+        match self.capacity_bytes {
+            Some(asked) if asked < CAPACITY_BYTES_MIN => {
+                Err(DriveError::Capacity { asked, min: CAPACITY_BYTES_MIN })
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use braid_layout::ClusterId;
-use braid_transport::TransportError;
+use braid_transport::{Mismatch, TransportError};
 
 /// Why a drive does not start, or stops.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +14,10 @@ pub enum DriveError {
     #[error("{0} is in use by another drive process")]
     InUse(PathBuf),
     /// The directory belongs to a drive of another cluster.
-    #[error("{dir} belongs to a drive of cluster {here}, not of cluster {asked}; use another directory")]
+    #[error(
+        "{dir} belongs to a drive of cluster {here}, not of cluster {asked}; use another directory, or the manager and \
+         token of the first"
+    )]
     OtherCluster {
         /// The directory.
         dir: PathBuf,
@@ -34,8 +37,16 @@ pub enum DriveError {
     /// Nobody said where the manager is.
     #[error("the manager's address is not known: give it")]
     NoManager,
+    /// The capacity asked for is less than a store needs: a mistake in the configuration.
+    #[error("a capacity of {asked} bytes is too small: a drive needs at least {min} bytes")]
+    Capacity {
+        /// Bytes asked for.
+        asked: u64,
+        /// The least that is possible, in bytes.
+        min: u64,
+    },
     /// The manager was not reached, or said no.
-    #[error("cannot join the cluster: {0}")]
+    #[error("cannot join the cluster: {0}{remedy}", remedy = remedy(.0))]
     Join(TransportError),
     /// A file of the drive's directory.
     #[error("cannot {doing} {path}: {source}")]
@@ -74,4 +85,14 @@ pub enum DriveError {
     /// A task of the drive ended in a panic: a mistake of ours.
     #[error("internal: {0}")]
     Task(#[from] tokio::task::JoinError),
+}
+
+/// What to do about a join that failed, where the error does not say so itself.
+fn remedy(error: &TransportError) -> &'static str {
+    match error {
+        TransportError::WrongPeer { mismatch: Mismatch::Cluster { .. }, .. } => {
+            "; give the join token of the cluster whose manager this is, or the address of the token's manager"
+        }
+        _ => "",
+    }
 }

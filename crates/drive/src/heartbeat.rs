@@ -36,14 +36,15 @@ pub(crate) async fn run(
     core: Arc<Core>,
     directory: Arc<Directory>,
     mut identity: Identity,
+    manager: String,
     about: About,
     mut closing: watch::Receiver<bool>,
 ) -> Result<(), DriveError> {
-    let mut pulse = Pulse { session: None, interval: INTERVAL_FIRST, restarted: true, failures: 0 };
+    let mut pulse = Pulse { manager, session: None, interval: INTERVAL_FIRST, restarted: true, failures: 0 };
     loop {
         let wait = match pulse.beat(&core, &directory, &mut identity, &about).await {
             Ok(()) => pulse.interval,
-            Err(Stop::Failed(error)) => pulse.handle_failure(&identity.manager, &error),
+            Err(Stop::Failed(error)) => pulse.handle_failure(&error),
             Err(Stop::Fatal(error)) => return Err(error),
         };
         tokio::select! {
@@ -65,6 +66,8 @@ impl From<TransportError> for Stop {
 }
 
 struct Pulse {
+    /// Where the manager is to be found.
+    manager: String,
     session: Option<ControlSession>,
     interval: Duration,
     /// No heartbeat was answered since the start.
@@ -106,7 +109,7 @@ impl Pulse {
             ControlReply::Heartbeat(reply) => reply,
             other => {
                 let what = format!("{} in answer to a heartbeat", other.name());
-                return Err(TransportError::Unexpected { address: identity.manager.clone(), what }.into());
+                return Err(TransportError::Unexpected { address: self.manager.clone(), what }.into());
             }
         };
         if reply.epoch > core.gate.epoch() {
@@ -134,10 +137,12 @@ impl Pulse {
         let credentials = Credentials::of_drive(identity.cluster, identity.drive, master);
         let reply = (self.interval * 2).max(INTERVAL_FIRST);
         let limits = Limits { reply, stall: reply, connect: reply, ..core.settings.limits };
-        match ControlSession::connect(&identity.manager, credentials, &limits).await {
+        match ControlSession::connect(&self.manager, credentials, &limits).await {
             Ok(session) => {
-                if !identity.joined {
+                // The session is proven: this is the manager, and it knows the drive.
+                if !identity.joined || identity.manager.as_ref() != Some(&self.manager) {
                     identity.joined = true;
+                    identity.manager = Some(self.manager.clone());
                     save(directory, identity).await.map_err(Stop::Fatal)?;
                 }
                 Ok(session)
@@ -154,7 +159,7 @@ impl Pulse {
     }
 
     fn tell(&mut self, beat: Beat, was_serving: bool, identity: &Identity, reply: &HeartbeatReply) {
-        let (name, manager) = (&identity.name, &identity.manager);
+        let (name, manager) = (&identity.name, &self.manager);
         match beat {
             Beat::Renewed => {
                 self.failures = 0;
@@ -180,7 +185,8 @@ impl Pulse {
     }
 
     /// How long to wait after a failure: doubled each time, from the shortest to the interval.
-    fn handle_failure(&mut self, manager: &str, error: &TransportError) -> Duration {
+    fn handle_failure(&mut self, error: &TransportError) -> Duration {
+        let manager = &self.manager;
         self.session = None;
         self.failures = self.failures.saturating_add(1);
         // One line for the first failure, and one now and then.

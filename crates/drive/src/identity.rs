@@ -22,6 +22,8 @@ const IDENTITY_FILE: &str = "drive.toml";
 const LOCK_FILE: &str = "LOCK";
 /// The store's own directory in the drive's.
 const STORE_DIR: &str = "store";
+/// The name of a store that is being removed.
+const STORE_OLD_DIR: &str = "store.old";
 /// The version of `drive.toml`.
 const FORMAT: u32 = 1;
 
@@ -34,8 +36,8 @@ pub(crate) struct Identity {
     pub(crate) drive: DriveId,
     /// Its name in the cluster.
     pub(crate) name: String,
-    /// Where the manager is.
-    pub(crate) manager: String,
+    /// Where the manager was found; `None`: nowhere yet.
+    pub(crate) manager: Option<String>,
     /// The key that all others of this drive come from.
     pub(crate) master: Option<Key>,
     /// Whether the manager is known to know the drive.
@@ -54,7 +56,8 @@ struct Text {
     cluster: String,
     drive: String,
     name: String,
-    manager: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    manager: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     master_key: Option<String>,
     joined: bool,
@@ -95,6 +98,19 @@ impl Directory {
     /// Where the store is.
     pub(crate) fn store(&self) -> PathBuf {
         self.path.join(STORE_DIR)
+    }
+
+    /// Removes the store of a drive that never joined. It is gone as a whole, or there as a whole, also after a crash.
+    pub(crate) fn discard_store(&self) -> Result<(), DriveError> {
+        let (store, old) = (self.store(), self.path.join(STORE_OLD_DIR));
+        let discard = || -> io::Result<()> {
+            // What a crash left of an earlier removal.
+            ignore_missing(fs::remove_dir_all(&old))?;
+            ignore_missing(fs::rename(&store, &old))?;
+            File::open(&self.path)?.sync_all()?;
+            ignore_missing(fs::remove_dir_all(&old))
+        };
+        discard().map_err(|source| file_error("remove", &store, source))
     }
 
     /// The identity, if the directory has one.
@@ -176,6 +192,10 @@ fn key_from_hex(hex: &str) -> Result<Key, String> {
     Ok(Key::new(secret))
 }
 
+fn ignore_missing(done: io::Result<()>) -> io::Result<()> {
+    done.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+}
+
 fn file_error(doing: &'static str, path: &Path, source: io::Error) -> DriveError {
     DriveError::File { doing, path: path.to_owned(), source }
 }
@@ -191,7 +211,7 @@ mod tests {
             cluster: ClusterId(0xc1),
             drive: DriveId(0xd1),
             name: "d \"1\"".to_owned(),
-            manager: "127.0.0.1:7000".to_owned(),
+            manager: Some("127.0.0.1:7000".to_owned()),
             master: Some(Key::new([0xab; 32])),
             joined: true,
             epoch: 7,

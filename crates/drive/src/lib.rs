@@ -12,9 +12,10 @@
 //! What it refuses to know: files, names, layouts, other drives, and which clients there are.
 //!
 //! [`lease`] and [`gate`](self) decide whether to serve; `connection` takes requests and answers them in order; `requests`, `manage`
-//! and `queries` carry them out; `join` and `heartbeat` are its side of the manager's sessions; `serve` is its life.
+//! and `queries` carry them out; `claim` decides which drive a directory is, `join` and `heartbeat` are its side of the manager's sessions; `serve` is its life.
 
 mod buffers;
+mod claim;
 pub mod clock;
 mod config;
 mod connection;
@@ -33,6 +34,6 @@ mod requests;
 mod serve;
 
 pub use clock::Clock;
-pub use config::{Config, Settings};
+pub use config::{CAPACITY_BYTES_MIN, Config, Settings};
 pub use error::DriveError;
 pub use serve::{Ready, run, run_all};

@@ -12,6 +12,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use crate::claim;
 use crate::config::Config;
 use crate::connection;
 use crate::core::Core;
@@ -36,22 +37,43 @@ pub struct Ready {
 }
 
 /// Runs one drive until `shutdown` completes. `ready` is told when it listens and has joined; it serves as soon as the manager
-/// has answered a heartbeat.
+/// has answered a heartbeat. The shutdown ends every phase, joining too; what a start was cut off at is taken up by the next.
 pub async fn run(
     config: Config,
     ready: oneshot::Sender<Ready>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), DriveError> {
-    let Started { core, directory, identity, listener, about } = start(&config).await?;
+    config.validate()?;
+    tokio::pin!(shutdown);
+    let Some(prepared) = unless(&mut shutdown, prepare(&config)).await else { return Ok(()) };
+    let Prepared { directory, mut identity, manager, listener, store, about } = prepared?;
+    let capacity = store.stat().map(|stat| stat.capacity).unwrap_or_default();
+    let joining = join::join(&directory, &mut identity, &manager, &config, &about, capacity);
+    let joined = unless(&mut shutdown, joining).await;
+    let core = match joined {
+        Some(Ok(())) => core(&identity, store.clone(), &config, &directory),
+        Some(Err(error)) => Err(error),
+        None => {
+            info!(%manager, "stopped before it joined");
+            return close_store(store, &config).await;
+        }
+    };
+    let core = match core {
+        Ok(core) => Arc::new(core),
+        Err(error) => {
+            // Why it does not start is the better word.
+            let _ = close_store(store, &config).await;
+            return Err(error);
+        }
+    };
     let address = listener.local_address();
     let (close, closing) = watch::channel(false);
     // Nobody may care: the drive serves all the same.
     let _ = ready.send(Ready { drive: identity.drive, name: identity.name.clone(), address });
     info!(drive = %identity.name, id = %identity.drive, %address, "listening");
-    let beating = heartbeat::run(Arc::clone(&core), directory, identity, about, closing.clone());
+    let beating = heartbeat::run(Arc::clone(&core), directory, identity, manager, about, closing.clone());
     let mut heartbeats = tokio::spawn(beating);
     let mut connections = JoinSet::new();
-    tokio::pin!(shutdown);
     let ended = loop {
         tokio::select! {
             () = &mut shutdown => break Ok(()),
@@ -86,12 +108,27 @@ pub async fn run(
         // Until it is gone it holds the directory.
         let _ = heartbeats.await;
     }
-    let store = core.store.clone();
+    close_store(store, &config).await?;
+    ended
+}
+
+/// What `work` comes to, or `None` once `shutdown` completes.
+async fn unless<T>(
+    shutdown: &mut (impl Future<Output = ()> + Unpin),
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = shutdown => None,
+        done = work => Some(done),
+    }
+}
+
+async fn close_store(store: Store, config: &Config) -> Result<(), DriveError> {
     let dir = config.dir.clone();
     tokio::task::spawn_blocking(move || store.close())
         .await?
-        .map_err(|source| DriveError::Store { dir, source })?;
-    ended
+        .map_err(|source| DriveError::Store { dir, source })
 }
 
 /// Runs several drives in one process until `shutdown` completes or one of them fails; the others then stop too.
@@ -124,23 +161,26 @@ pub async fn run_all(
     }
 }
 
-struct Started {
-    core: Arc<Core>,
+/// All that a drive needs from its own machine.
+struct Prepared {
     directory: Arc<Directory>,
     identity: Identity,
+    /// Where the manager is to be found.
+    manager: String,
     listener: Listener,
+    store: Store,
     about: About,
 }
 
-/// From a directory to a drive that listens and has joined.
-async fn start(config: &Config) -> Result<Started, DriveError> {
-    let (directory, mut identity) = in_thread(config.clone(), |config| {
+/// From a directory to a drive that listens. Dropped midway, what its thread is at still holds the directory until it is done.
+async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
+    let (directory, identity, manager) = in_thread(config.clone(), |config| {
         let directory = Directory::take(&config.dir)?;
-        let identity = join::identity(&directory, &config)?;
-        Ok((directory, identity))
+        let (identity, manager) = claim::identity(&directory, &config)?;
+        Ok((directory, identity, manager))
     })
     .await?;
-    let settings = config.settings.clone();
+    let settings = &config.settings;
     let listener = Listener::bind_with(&config.listen, settings.limits, settings.connections_max).await?;
     let (directory, opening) = (Arc::new(directory), identity.clone());
     let store = {
@@ -155,10 +195,7 @@ async fn start(config: &Config) -> Result<Started, DriveError> {
             .display()
             .to_string(),
     };
-    let capacity = store.stat().map(|stat| stat.capacity).unwrap_or_default();
-    join::join(&directory, &mut identity, config, &about, capacity).await?;
-    let core = Arc::new(core(&identity, store, config, &directory)?);
-    Ok(Started { core, directory, identity, listener, about })
+    Ok(Prepared { directory, identity, manager, listener, store, about })
 }
 
 fn core(

@@ -1,0 +1,76 @@
+//! Which drive a directory is at a start: the one that it was, or a new one.
+//!
+//! A drive that the manager was ever known to know stays what it is: a token of another cluster is refused. So does one that may
+//! have joined without having heard the answer, as long as its token is of the same cluster. What was made for a join to
+//! another cluster, and never completed, gives way to a corrected token, unless its store holds an object.
+
+use braid_layout::DriveId;
+use braid_wire::token::{Standing, Token};
+use tracing::info;
+
+use crate::config::Config;
+use crate::error::DriveError;
+use crate::identity::{Directory, Identity};
+use crate::join;
+
+/// The directory's drive; on a first start a new one, from the token's cluster. The second is where the manager is to be
+/// found: it is stored once a session there was proven. Blocks on the disk.
+pub(crate) fn identity(directory: &Directory, config: &Config) -> Result<(Identity, String), DriveError> {
+    if config.token.as_ref().is_some_and(|token| token.standing != Standing::Join) {
+        return Err(DriveError::NotAJoinToken);
+    }
+    let dir = || directory.path().to_owned();
+    let mut identity = match (directory.identity()?, &config.token) {
+        (Some(before), Some(token)) if before.cluster != token.cluster => {
+            let other = DriveError::OtherCluster { dir: dir(), here: before.cluster, asked: token.cluster };
+            if before.joined || holds_objects(directory, &before, config)? {
+                return Err(other);
+            }
+            let identity = fresh(config, token)?;
+            info!(dir = %dir().display(), was = %before.cluster, now = %token.cluster,
+                "the drive never joined: begun anew with the new token");
+            // In this order: a crash in between leaves the old identity without a store, which may be begun anew again.
+            directory.discard_store()?;
+            identity
+        }
+        (Some(identity), _) => identity,
+        (None, None) => return Err(DriveError::NoToken(dir())),
+        (None, Some(token)) => fresh(config, token)?,
+    };
+    let manager = config.manager.clone().or_else(|| identity.manager.clone()).ok_or(DriveError::NoManager)?;
+    if let (Some(name), false) = (&config.name, identity.joined) {
+        identity.name.clone_from(name);
+    }
+    directory.save(&identity)?;
+    Ok((identity, manager))
+}
+
+/// A new drive of the token's cluster.
+fn fresh(config: &Config, token: &Token) -> Result<Identity, DriveError> {
+    if config.manager.is_none() {
+        return Err(DriveError::NoManager);
+    }
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).expect("the system gives random bytes");
+    let drive = DriveId(u128::from_le_bytes(random));
+    let name = config.name.clone().unwrap_or_else(|| format!("drive-{}", drive.short()));
+    Ok(Identity {
+        cluster: token.cluster,
+        drive,
+        name,
+        manager: None,
+        master: None,
+        joined: false,
+        epoch: 0,
+        was_out: false,
+    })
+}
+
+/// Whether the drive's store has something to lose. One that cannot be told is an error.
+fn holds_objects(directory: &Directory, identity: &Identity, config: &Config) -> Result<bool, DriveError> {
+    let Some(store) = join::open(directory, identity, config)? else { return Ok(false) };
+    let failed = |source| DriveError::Store { dir: directory.store(), source };
+    let objects = store.stat().map_err(failed)?.objects;
+    store.close().map_err(failed)?;
+    Ok(objects > 0)
+}
