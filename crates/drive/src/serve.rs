@@ -24,6 +24,8 @@ use crate::join;
 
 /// After an error of the system at accepting: it is out of something, and needs a moment.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a shutdown waits for a store that is just being opened.
+const PREPARE_WAIT: Duration = Duration::from_secs(1);
 
 /// A drive that listens, and that the manager knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +47,15 @@ pub async fn run(
 ) -> Result<(), DriveError> {
     config.validate()?;
     tokio::pin!(shutdown);
-    let Some(prepared) = unless(&mut shutdown, prepare(&config)).await else { return Ok(()) };
+    let preparing = prepare(&config);
+    tokio::pin!(preparing);
+    let Some(prepared) = unless(&mut shutdown, &mut preparing).await else {
+        // As a rule it is done at once, and leaves the directory to the next.
+        return match tokio::time::timeout(PREPARE_WAIT, preparing).await {
+            Ok(Ok(prepared)) => close_store(prepared.store, &config).await,
+            Ok(Err(_)) | Err(_) => Ok(()),
+        };
+    };
     let Prepared { directory, mut identity, manager, listener, store, about } = prepared?;
     let capacity = store.stat().map(|stat| stat.capacity).unwrap_or_default();
     let joining = join::join(&directory, &mut identity, &manager, &config, &about, capacity);
