@@ -41,7 +41,7 @@ impl From<DriveError> for Cause {
         let exit = match &error {
             DriveError::InUse(_) => Exit::Busy,
             DriveError::OtherCluster { .. } | DriveError::NotAJoinToken => Exit::NotAllowed,
-            DriveError::NoToken(_) | DriveError::NoManager => Exit::Usage,
+            DriveError::NoToken(_) | DriveError::NoManager | DriveError::Capacity { .. } => Exit::Usage,
             DriveError::Join(source) => match server_exit(source) {
                 Exit::Failed => Exit::NoCluster,
                 exit => exit,
