@@ -107,12 +107,7 @@ pub async fn run(
     drop(listener);
     core.lease().handle_closing();
     let _ = close.send(true);
-    let wait = core.settings.shutdown_wait;
-    let all = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(wait, all).await.is_err() {
-        warn!("connections were cut off: their peers took no answers");
-        connections.shutdown().await;
-    }
+    finish(connections, core.settings.shutdown_wait).await;
     if !heartbeats.is_finished() {
         heartbeats.abort();
         // Until it is gone it holds the directory.
@@ -120,6 +115,15 @@ pub async fn run(
     }
     close_store(store, &config).await?;
     ended
+}
+
+/// Waits for what was accepted; after `wait` it is cut off.
+async fn finish(mut connections: JoinSet<()>, wait: Duration) {
+    let all = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(wait, all).await.is_err() {
+        warn!("connections were cut off: their peers took no answers");
+        connections.shutdown().await;
+    }
 }
 
 /// What `work` comes to, or `None` once `shutdown` completes.
