@@ -113,6 +113,7 @@ mod tests {
 
     use super::*;
     use crate::buffers::User;
+    use crate::scratch::Scratch;
 
     fn step(step: Step) -> Arithmetic {
         Arithmetic { id: InstructionId(0), after: Vec::new(), stripe: Stripe(3), from: 100, to: 104, step }
@@ -125,8 +126,8 @@ mod tests {
     #[test]
     fn encode_delta_reconstruct_and_compare_agree() {
         let shape = Shape::new(Scheme::Rs, 3, 2, 4096).expect("a good shape");
-        let data: Vec<u8> = (1..=12).collect();
-        let mut memory = Memory::new(User::From(&data), &[4; 8]);
+        let (data, pool): (Vec<u8>, _) = ((1..=12).collect(), Scratch::default());
+        let mut memory = Memory::new(User::From(&data), &[4; 8], &pool);
         let user = |index: u64| Operand::Place(Place::User { offset: index * 4, len: 4 });
         let mut run = |one: Step| run(shape, &step(one), &mut memory).expect("a good step");
         // Parity of (d0, 0, d2), brought up to date with d1, is the parity of all three.

@@ -6,6 +6,8 @@
 
 use braid_plan::Place;
 
+use crate::scratch::Scratch;
+
 /// The caller's part of the memory.
 pub(crate) enum User<'a> {
     /// To be filled.
@@ -20,6 +22,7 @@ pub(crate) enum User<'a> {
 pub(crate) struct Memory<'a> {
     user: User<'a>,
     scratch: Vec<Vec<u8>>,
+    pool: &'a Scratch,
 }
 
 /// A place that is not there, or overlaps another.
@@ -46,10 +49,10 @@ struct Wish {
 }
 
 impl<'a> Memory<'a> {
-    /// Scratch pieces of these lengths are made.
-    pub(crate) fn new(user: User<'a>, scratch: &[u32]) -> Memory<'a> {
-        let piece = |&bytes: &u32| vec![0; usize::try_from(bytes).expect("a piece is at most a unit")];
-        Memory { user, scratch: scratch.iter().map(piece).collect() }
+    /// Scratch pieces of these lengths are taken from `pool`, and given back when it is dropped.
+    pub(crate) fn new(user: User<'a>, scratch: &[u32], pool: &'a Scratch) -> Memory<'a> {
+        let piece = |&bytes: &u32| pool.take(usize::try_from(bytes).expect("a piece is at most a unit"));
+        Memory { user, scratch: scratch.iter().map(piece).collect(), pool }
     }
 
     /// The bytes at a place.
@@ -105,6 +108,12 @@ impl<'a> Memory<'a> {
             inputs: found_in.into_iter().map(Option::unwrap_or_default).collect(),
             outputs: found_out.into_iter().map(Option::unwrap_or_default).collect(),
         })
+    }
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        self.pool.give_back(self.scratch.drain(..));
     }
 }
 
@@ -171,8 +180,9 @@ mod tests {
 
     #[test]
     fn slices_come_in_the_order_asked_for() {
+        let pool = Scratch::default();
         let mut buffer: Vec<u8> = (0..10).collect();
-        let mut memory = Memory::new(User::Into(&mut buffer), &[4, 4]);
+        let mut memory = Memory::new(User::Into(&mut buffer), &[4, 4], &pool);
         let split = memory
             .split(&[user(8, 2), user(0, 3), user(8, 2)], &[scratch(1, 1, 2), user(3, 4)])
             .expect("good");
@@ -182,8 +192,8 @@ mod tests {
 
     #[test]
     fn places_that_cannot_be_are_refused() {
-        let mut buffer = vec![0; 10];
-        let mut memory = Memory::new(User::Into(&mut buffer), &[4]);
+        let (mut buffer, pool) = (vec![0; 10], Scratch::default());
+        let mut memory = Memory::new(User::Into(&mut buffer), &[4], &pool);
         for (inputs, outputs) in [
             (vec![], vec![user(0, 4), user(3, 4)]),
             (vec![user(0, 4)], vec![user(0, 4)]),
@@ -195,11 +205,11 @@ mod tests {
         ] {
             assert!(memory.split(&inputs, &outputs).is_err(), "{inputs:?} {outputs:?}");
         }
-        let source = vec![0; 4];
-        let mut memory = Memory::new(User::From(&source), &[]);
+        let (source, pool) = (vec![0; 4], Scratch::default());
+        let mut memory = Memory::new(User::From(&source), &[], &pool);
         assert!(memory.split(&[user(0, 4), user(1, 2)], &[]).is_ok(), "a source may be read in any way");
         assert!(memory.split(&[], &[user(0, 4)]).is_err(), "a source is not written");
-        assert!(Memory::new(User::Nothing, &[]).split(&[user(0, 1)], &[]).is_err());
+        assert!(Memory::new(User::Nothing, &[], &pool).split(&[user(0, 1)], &[]).is_err());
     }
 
     proptest! {
@@ -223,8 +233,9 @@ mod tests {
             }
             places.sort_by_key(|(order, _)| *order);
             let places: Vec<Place> = places.into_iter().map(|(_, place)| place).collect();
+            let pool = Scratch::default();
             let mut buffer = vec![0; wide(ends[0])];
-            let mut memory = Memory::new(User::Into(&mut buffer), &ends[1..]);
+            let mut memory = Memory::new(User::Into(&mut buffer), &ends[1..], &pool);
             let split = memory.split(&[], &places).expect("disjoint");
             for (index, slice) in split.outputs.into_iter().enumerate() {
                 slice.fill(u8::try_from(index).expect("few") + 1);

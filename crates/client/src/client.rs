@@ -12,6 +12,7 @@ use crate::control::Control;
 use crate::drives::Drives;
 use crate::error::{Error, Result};
 use crate::exchange::Window;
+use crate::scratch::Scratch;
 
 /// A client of one cluster. Cheap to clone; clones share sessions and bounds.
 #[derive(Clone)]
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) number: u64,
     /// One permit per plan set that may be under way.
     sets: Semaphore,
+    pub(crate) scratch: Scratch,
 }
 
 impl Client {
@@ -44,6 +46,7 @@ impl Client {
             drives: Drives::new(config.token.cluster, limits, config.idle_sessions, config.avoid),
             number: u64::from_le_bytes(number),
             sets: Semaphore::new(config.sets.max(1)),
+            scratch: Scratch::default(),
             config,
         };
         let client = Client { shared: Arc::new(shared) };

@@ -38,6 +38,7 @@ mod rebuild;
 mod retire;
 mod retry;
 mod run;
+mod scratch;
 mod stamps;
 mod stripes;
 mod view;

@@ -86,7 +86,7 @@ impl<'a> Run<'a> {
             let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
             handle.plan_error(&list.join("; "))
         })?;
-        let memory = Memory::new(user, &set.scratch);
+        let memory = Memory::new(user, &set.scratch, &handle.client.shared.scratch);
         let (arrived, written) = (vec![None; set.len()], vec![false; set.len()]);
         Ok(Run { handle, view: Arc::clone(view), set, memory, arrived, written, saw_absent: false })
     }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use braid_layout::Generation;
-use braid_transport::{Receiver, Sender, Stream, TransportError, challenge};
+use braid_transport::{FilePiece, Receiver, Sender, Stream, TransportError, challenge};
 use braid_wire::authorise::{Denied, authorise};
 use braid_wire::capability::Binding;
 use braid_wire::data::{DriveReply, HELLO, Hello, PeerRole};
@@ -19,10 +19,10 @@ use braid_wire::seal::ReplySeal;
 use braid_wire::{Reason, Refusal, Wire};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::core::{Core, Figures};
-use crate::reply::Answer;
+use crate::reply::{Answer, Payload};
 use crate::requests::Requests;
 
 /// An answer that is there, or will be.
@@ -157,16 +157,35 @@ async fn answer(
         if matches!(answer.reply, DriveReply::Refused(_)) {
             Figures::add(&core.figures.refused, 1);
         }
-        let payload = answer.payload.as_ref().map_or(&[][..], |buffer| buffer.payload());
-        sender.send(answer.reply.kind(), seal.request(), &body, &[payload]).await?;
+        send(&mut sender, answer.reply.kind(), seal.request(), &body, &answer.payload).await?;
     }
     sender.shutdown().await
 }
 
+async fn send(
+    sender: &mut Sender,
+    kind: u16,
+    request: u64,
+    body: &[u8],
+    payload: &Payload,
+) -> Result<(), TransportError> {
+    let pieces: Vec<FilePiece<'_>> = match payload {
+        Payload::Empty => return sender.send(kind, request, body, &[]).await,
+        Payload::Memory(buffer) => return sender.send(kind, request, body, &[buffer.payload()]).await,
+        Payload::Files { pieces, .. } => pieces
+            .iter()
+            .map(|piece| FilePiece { file: &piece.file, offset: piece.offset, length: piece.length })
+            .collect(),
+    };
+    let missing = sender.send_files(kind, request, body, &pieces).await?;
+    if missing > 0 {
+        warn!(missing, "stored bytes could not be read: the reader got zeros, which its checksums will tell");
+    }
+    Ok(())
+}
+
 fn seal_answer(seal: &ReplySeal, answer: &Answer) -> Vec<u8> {
-    let payload_bytes = answer.payload.as_ref().map_or(0, |buffer| buffer.payload().len());
-    let payload_bytes = u32::try_from(payload_bytes).expect("a payload is at most 64 MiB");
-    seal.seal(answer.g, &answer.reply, payload_bytes)
+    seal.seal(answer.g, &answer.reply, answer.payload.bytes())
 }
 
 impl Coming {

@@ -14,14 +14,15 @@ use braid_wire::{Reason, Refusal, Wire};
 use crate::buffers::{Connection, Share};
 use crate::convert;
 use crate::core::{Core, Figures};
-use crate::reply::{Answer, refusal};
+use crate::reply::{Answer, Payload, refusal};
 
 /// The most entries of one list.
 const LIST_MAX: usize = 16_384;
 /// What is kept free in a reply's body for all but its list.
 const BODY_RESERVE_BYTES: usize = 4096;
 
-/// Reads part of a unit into a buffer under `share`. `g` is the capability's.
+/// Reads part of a unit under `share`: into a buffer, or only up to where its bytes lie, if they can be sent from there
+/// without waiting for the disk. `g` is the capability's.
 pub(crate) fn read(core: &Core, buffers: &Connection, share: Share, g: Generation, read: &Read) -> Answer {
     let view = match view(core, read) {
         Ok(view) => view,
@@ -33,15 +34,18 @@ pub(crate) fn read(core: &Core, buffers: &Connection, share: Share, g: Generatio
         return Answer::refused(view.g, Refusal::new(Reason::StaleGeneration, detail));
     }
     let bytes = view.stored_bytes();
-    let mut payload = None;
-    if bytes > 0 {
+    let payload = if bytes == 0 {
+        Payload::Empty
+    } else if view.is_resident() {
+        Payload::Files { pieces: view.pieces().to_vec(), _share: share }
+    } else {
         let mut buffer = buffers.buffer(bytes, share);
         if let Err(error) = view.read_exact_into(buffer.fill()) {
             return Answer::refused(g, refusal(&error));
         }
-        Figures::add(&core.figures.read_bytes, u64::from(bytes));
-        payload = Some(buffer);
-    }
+        Payload::Memory(buffer)
+    };
+    Figures::add(&core.figures.read_bytes, u64::from(bytes));
     let reply = ReadReply {
         version: view.version,
         pending: view.pending,

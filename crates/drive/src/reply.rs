@@ -1,11 +1,11 @@
 //! Answers: what a request came to, and how the store's errors are told.
 
 use braid_layout::Generation;
-use braid_store::Error;
+use braid_store::{Error, Piece};
 use braid_wire::data::{Done, DriveReply};
 use braid_wire::{Reason, Refusal};
 
-use crate::buffers::Buffer;
+use crate::buffers::{Buffer, Share};
 
 /// What a request came to.
 #[derive(Debug)]
@@ -15,13 +15,36 @@ pub(crate) struct Answer {
     /// The reply, refusals included.
     pub(crate) reply: DriveReply,
     /// A read's bytes.
-    pub(crate) payload: Option<Buffer>,
+    pub(crate) payload: Payload,
+}
+
+/// A read's bytes: what an answer carries besides its body.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    /// None.
+    Empty,
+    /// Read into memory, as they were not in the page cache.
+    Memory(Buffer),
+    /// In the page cache, to be sent from there.
+    Files { pieces: Vec<Piece>, _share: Share },
+}
+
+impl Payload {
+    pub(crate) fn bytes(&self) -> u32 {
+        match self {
+            Payload::Empty => 0,
+            Payload::Memory(buffer) => {
+                u32::try_from(buffer.payload().len()).expect("a payload is at most 64 MiB")
+            }
+            Payload::Files { pieces, .. } => pieces.iter().map(|piece| piece.length).sum(),
+        }
+    }
 }
 
 impl Answer {
     /// A reply without bytes.
     pub(crate) fn new(g: Generation, reply: impl Into<DriveReply>) -> Answer {
-        Answer { g, reply: reply.into(), payload: None }
+        Answer { g, reply: reply.into(), payload: Payload::Empty }
     }
 
     /// Done.

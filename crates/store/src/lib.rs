@@ -28,6 +28,7 @@ mod mutation;
 mod queue;
 mod reclaim;
 mod recover;
+mod residency;
 mod scan;
 mod store;
 mod view;

@@ -18,6 +18,7 @@ use crate::format::LOG_BLOCK_U64;
 use crate::format::record::crc_offset;
 use crate::index::extent::{Extent, Source, Stored};
 use crate::mutation::WriteKind;
+use crate::residency::is_resident;
 
 /// Which version of a unit is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +124,12 @@ impl View {
             rest = tail;
         }
         Ok(())
+    }
+
+    /// Whether all stored bytes are in the page cache now, so that sending them from their files waits for no disk. Where the
+    /// kernel does not tell: no.
+    pub fn is_resident(&self) -> bool {
+        self.pieces.iter().all(|piece| is_resident(&piece.file, piece.offset, u64::from(piece.length)))
     }
 
     /// Where the stored bytes lie, in order.

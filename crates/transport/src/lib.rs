@@ -30,5 +30,5 @@ pub use error::{Mismatch, Result, TransportError};
 pub use hello::challenge;
 pub use limits::Limits;
 pub use receiver::Receiver;
-pub use sender::Sender;
+pub use sender::{FilePiece, Sender};
 pub use stream::{Listener, Stream};

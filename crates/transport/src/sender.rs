@@ -1,11 +1,15 @@
 //! The sending direction of a connection.
 
-use std::io::IoSlice;
+use std::fs::File;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use braid_wire::FrameHeader;
-use braid_wire::frame::{BODY_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use tokio::io::AsyncWriteExt;
+use braid_wire::frame::{BODY_BYTES_MAX, HEADER_BYTES, PAYLOAD_BYTES_MAX};
+use rustix::io::Errno;
+use socket2::SockRef;
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
@@ -23,6 +27,17 @@ pub struct Sender {
     sound: bool,
     /// The connection's slot at the listener.
     _slot: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+/// Payload as it lies in a file.
+#[derive(Debug, Clone, Copy)]
+pub struct FilePiece<'a> {
+    /// The file. What it holds here must not change until the peer has the bytes: pages go out without a copy.
+    pub file: &'a File,
+    /// Offset of the first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
 }
 
 impl Sender {
@@ -43,17 +58,7 @@ impl Sender {
     /// Sends one frame by vectored writes: nothing is copied. A body over 1 MiB, or pieces of payload over 64 MiB together,
     /// are [`TransportError::TooLong`], and nothing is sent.
     pub async fn send(&mut self, kind: u16, request: u64, body: &[u8], payload: &[&[u8]]) -> Result<()> {
-        if !self.sound {
-            return Err(TransportError::Poisoned { address: self.address.to_string() });
-        }
-        let payload_bytes: usize = payload.iter().map(|piece| piece.len()).sum();
-        let payload_fits = u32::try_from(payload_bytes).ok().filter(|&bytes| bytes <= PAYLOAD_BYTES_MAX);
-        let body_fits = u32::try_from(body.len()).is_ok_and(|bytes| bytes <= BODY_BYTES_MAX);
-        let (Some(payload_bytes), true) = (payload_fits, body_fits) else {
-            let bytes = body.len() + payload_bytes;
-            return Err(TransportError::TooLong { address: self.address.to_string(), bytes });
-        };
-        let header = FrameHeader::new(kind, request, body, payload_bytes).emit();
+        let header = self.header(kind, request, body, payload.iter().map(|piece| piece.len()).sum())?;
         self.sound = false;
         let mut slices = Vec::with_capacity(2 + payload.len());
         slices.push(IoSlice::new(&header));
@@ -64,9 +69,105 @@ impl Sender {
         Ok(())
     }
 
+    /// Sends one frame whose payload lies in files, by `sendfile`: the payload's bytes are not copied here. The call may wait
+    /// for the disk where the page cache does not have them. Bounds as for [`Sender::send`].
+    ///
+    /// The header has left when a file turns out to be unreadable or short. Zeros are sent in place of what is missing, so that
+    /// the connection stays in step, and their number is given back; the peer sees checksums that do not match.
+    pub async fn send_files(
+        &mut self,
+        kind: u16,
+        request: u64,
+        body: &[u8],
+        payload: &[FilePiece<'_>],
+    ) -> Result<u32> {
+        let bytes = payload.iter().map(|piece| usize::try_from(piece.length).unwrap_or(usize::MAX)).sum();
+        let header = self.header(kind, request, body, bytes)?;
+        self.sound = false;
+        let deadline = self.deadline(header.len() + body.len() + bytes);
+        let mut slices = [IoSlice::new(&header), IoSlice::new(body)];
+        let mut slices = slices.as_mut_slice();
+        while !slices.is_empty() {
+            let more = i32::try_from(rustix::net::SendFlags::MORE.bits()).expect("a small flag");
+            let sent =
+                self.by(deadline, |socket| SockRef::from(socket).send_vectored_with_flags(slices, more));
+            let sent = sent.await?;
+            IoSlice::advance_slices(&mut slices, sent);
+        }
+        let mut missing = 0;
+        for piece in payload {
+            missing += self.send_file(deadline, piece).await?;
+        }
+        self.sound = true;
+        Ok(missing)
+    }
+
+    /// One piece; how many of its bytes could not be read.
+    async fn send_file(&mut self, deadline: Instant, piece: &FilePiece<'_>) -> Result<u32> {
+        let (mut at, end) = (piece.offset, piece.offset + u64::from(piece.length));
+        while at < end {
+            let left = usize::try_from(end - at).expect("a piece is at most 64 MiB");
+            let sent = self.by(deadline, |socket| {
+                match rustix::fs::sendfile(socket, piece.file, Some(&mut at), left) {
+                    Err(Errno::IO) => Ok(0),
+                    sent => sent.map_err(io::Error::from),
+                }
+            });
+            if sent.await? == 0 {
+                break;
+            }
+        }
+        let missing = u32::try_from(end - at).expect("at most the piece");
+        let zeros = [0; 4096];
+        while at < end {
+            let left = usize::try_from(end - at).unwrap_or(zeros.len()).min(zeros.len());
+            self.write_all(&mut [IoSlice::new(&zeros[..left])]).await?;
+            at += u64::try_from(left).expect("at most 4096");
+        }
+        Ok(missing)
+    }
+
+    fn header(
+        &self,
+        kind: u16,
+        request: u64,
+        body: &[u8],
+        payload_bytes: usize,
+    ) -> Result<[u8; HEADER_BYTES]> {
+        if !self.sound {
+            return Err(TransportError::Poisoned { address: self.address.to_string() });
+        }
+        let payload_fits = u32::try_from(payload_bytes).ok().filter(|&bytes| bytes <= PAYLOAD_BYTES_MAX);
+        let body_fits = u32::try_from(body.len()).is_ok_and(|bytes| bytes <= BODY_BYTES_MAX);
+        let (Some(payload_bytes), true) = (payload_fits, body_fits) else {
+            let bytes = body.len() + payload_bytes;
+            return Err(TransportError::TooLong { address: self.address.to_string(), bytes });
+        };
+        Ok(FrameHeader::new(kind, request, body, payload_bytes).emit())
+    }
+
+    fn deadline(&self, bytes: usize) -> Instant {
+        Instant::now() + self.limits.whole(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+
+    /// Runs a system call on the socket when it can take bytes, within the bounds.
+    async fn by(
+        &self,
+        deadline: Instant,
+        mut call: impl FnMut(&TcpStream) -> io::Result<usize>,
+    ) -> Result<usize> {
+        let wait = self.limits.stall.min(deadline.saturating_duration_since(Instant::now()));
+        let socket: &TcpStream = self.inner.as_ref();
+        match timeout(wait, socket.async_io(Interest::WRITABLE, || call(socket))).await {
+            Err(_) => {
+                Err(TransportError::Timeout { what: "to take a frame", address: self.address.to_string() })
+            }
+            Ok(sent) => sent.map_err(|source| TransportError::io(&self.address, source)),
+        }
+    }
+
     async fn write_all(&mut self, mut slices: &mut [IoSlice<'_>]) -> Result<()> {
-        let bytes: u64 = slices.iter().map(|slice| u64::try_from(slice.len()).unwrap_or(u64::MAX)).sum();
-        let deadline = Instant::now() + self.limits.whole(bytes);
+        let deadline = self.deadline(slices.iter().map(|slice| slice.len()).sum());
         IoSlice::advance_slices(&mut slices, 0);
         while !slices.is_empty() {
             let wait = self.limits.stall.min(deadline.saturating_duration_since(Instant::now()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use braid_transport::{Limits, Listener, Receiver, Sender, Stream, TransportError};
+use braid_transport::{FilePiece, Limits, Listener, Receiver, Sender, Stream, TransportError};
 use braid_wire::frame::{HEADER_BYTES, WIRE_VERSION};
 use braid_wire::{FrameError, FrameHeader};
 use tokio::io::AsyncWriteExt;
@@ -39,6 +39,69 @@ fn frame(body: &[u8], payload: &[u8]) -> Vec<u8> {
     bytes.extend_from_slice(body);
     bytes.extend_from_slice(payload);
     bytes
+}
+
+/// A file of that many bytes, each its offset modulo 251.
+fn file(bytes: u32) -> std::fs::File {
+    let mut file = tempfile::tempfile().unwrap();
+    let content: Vec<u8> = (0..bytes).map(|i| u8::try_from(i % 251).unwrap()).collect();
+    std::io::Write::write_all(&mut file, &content).unwrap();
+    file
+}
+
+#[tokio::test]
+async fn a_frame_crosses_with_its_payload_from_files() {
+    let ((mut to, _), (_, mut from)) = pair(Limits::default()).await;
+    let sending = tokio::spawn(async move {
+        let (one, other) = (file(3_000_000), file(1000));
+        let first = FilePiece { file: &one, offset: 4097, length: 2_900_000 };
+        let second = FilePiece { file: &other, offset: 999, length: 1 };
+        assert_eq!(to.send_files(1, 42, b"body", &[first, second]).await.unwrap(), 0);
+        to.send(2, 43, b"", &[]).await.unwrap();
+    });
+    let (header, body) = from.frame().await.unwrap().unwrap();
+    assert_eq!((header.kind, header.request, body.as_slice()), (1, 42, &b"body"[..]));
+    let mut payload = vec![0; 2_900_001];
+    from.payload(&mut payload).await.unwrap();
+    let expected: Vec<u8> =
+        (4097..2_904_097u32).chain([999]).map(|i| u8::try_from(i % 251).unwrap()).collect();
+    assert!(payload == expected);
+    assert_eq!(from.frame().await.unwrap().unwrap().0.request, 43);
+    sending.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_file_lacks_is_sent_as_zeros_and_told() {
+    let ((mut to, _), (_, mut from)) = pair(Limits::default()).await;
+    let sending = tokio::spawn(async move {
+        let (short, empty) = (file(10_000), file(0));
+        let cut = FilePiece { file: &short, offset: 4000, length: 20_000 };
+        let gone = FilePiece { file: &empty, offset: 1 << 40, length: 5000 };
+        let last = FilePiece { file: &short, offset: 0, length: 10 };
+        assert_eq!(to.send_files(1, 1, b"", &[cut, gone, last]).await.unwrap(), 14_000 + 5000);
+        to.send(2, 2, b"", &[]).await.unwrap();
+    });
+    let (header, _) = from.frame().await.unwrap().unwrap();
+    assert_eq!(header.payload_bytes, 25_010);
+    let mut payload = vec![1; 25_010];
+    from.payload(&mut payload).await.unwrap();
+    assert!(payload[6000..25_000].iter().all(|&byte| byte == 0));
+    assert_eq!(payload[5999], u8::try_from(9999 % 251).unwrap());
+    assert_eq!(payload[25_000..], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(from.frame().await.unwrap().unwrap().0.request, 2);
+    sending.await.unwrap();
+}
+
+#[tokio::test]
+async fn files_are_not_sent_to_a_peer_that_takes_nothing_and_not_beyond_the_bound() {
+    let ((mut to, _), (_, _mute)) = pair(short()).await;
+    let file = file(8 << 20);
+    let piece = FilePiece { file: &file, offset: 0, length: 8 << 20 };
+    let pieces = [piece; 9];
+    assert!(matches!(to.send_files(1, 1, b"", &pieces).await, Err(TransportError::TooLong { .. })));
+    let stuck = to.send_files(1, 1, b"", &pieces[..8]).await;
+    assert!(matches!(stuck, Err(TransportError::Timeout { .. })), "{stuck:?}");
+    assert!(matches!(to.send_files(1, 1, b"", &[]).await, Err(TransportError::Poisoned { .. })));
 }
 
 #[tokio::test]

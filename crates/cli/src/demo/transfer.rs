@@ -4,34 +4,48 @@
 //! running, then hashed. So a rate is the client's and the drives', as the bound is the sockets', and neither the local
 //! disk nor SHA-256 is in it.
 
+use std::collections::VecDeque;
 use std::fs::File as LocalFile;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use braid_client::{Client, File, Name, OpenOptions, Replace};
 use sha2::{Digest, Sha256};
+use tokio::task::JoinSet;
 
 use crate::exit::{Doing, Exit, Failure};
 use crate::rate::Rate;
 
 /// Bytes of the window.
-const WINDOW_BYTES: usize = 256 << 20;
+const WINDOW_BYTES: u64 = 256 << 20;
+/// Bytes of one request: whole stripes.
+const REQUEST_BYTES: usize = 8 << 20;
+/// Requests under way at once, each in a task of its own, as in a copy.
+const REQUESTS: usize = 5;
 
 /// A SHA-256.
 pub(crate) type Hash = [u8; 32];
 
-/// Memory that transfers go through. Its pages are touched before the clock runs.
+/// Memory that transfers go through, a buffer per request. Its pages are touched before the clock runs.
 pub(crate) struct Window {
+    buffers: Vec<Buffer>,
+}
+
+/// A request's bytes.
+struct Buffer {
     memory: Vec<u8>,
+    filled: usize,
 }
 
 impl Window {
     /// For files of up to `largest` bytes at once.
     pub(crate) fn new(largest: u64) -> Window {
-        let bytes = usize::try_from(largest).unwrap_or(usize::MAX).min(WINDOW_BYTES);
+        let requests = largest.min(WINDOW_BYTES).div_ceil(REQUEST_BYTES as u64).max(1);
         // Not zeros: those would be mapped by the system only when first used.
-        Window { memory: vec![0xa5; bytes.max(1)] }
+        let buffer = |_| Buffer { memory: vec![0xa5; REQUEST_BYTES], filled: 0 };
+        Window { buffers: (0..requests).map(buffer).collect() }
     }
 
     /// Writes a local file through `file`, gives it its name, and closes it. The rate and the source's hash.
@@ -43,41 +57,105 @@ impl Window {
     ) -> Result<(Rate, Hash), Failure> {
         let what = || format!("read {}", source.display());
         let mut local = LocalFile::open(source).doing(what)?;
-        let (mut hash, mut rate) = (Sha256::new(), Rate::default());
+        let (mut hash, mut rate, file) = (Sha256::new(), Rate::default(), Arc::new(file));
         loop {
-            let filled = fill(&mut local, &mut self.memory).doing(what)?;
-            hash.update(&self.memory[..filled]);
-            let began = Instant::now();
-            if filled > 0 {
-                file.write_at(&self.memory[..filled], rate.bytes).await?;
+            for buffer in &mut self.buffers {
+                buffer.filled = fill(&mut local, &mut buffer.memory).doing(what)?;
+                hash.update(buffer.bytes());
             }
-            rate += Rate { bytes: filled as u64, time: began.elapsed() };
-            if filled < self.memory.len() {
+            let ended = self.buffers.iter().any(|buffer| buffer.filled < REQUEST_BYTES);
+            rate += self.pass(&file, rate.bytes, write_one).await?;
+            if ended {
                 break;
             }
         }
         let began = Instant::now();
         file.link(name, Replace::Yes).await?;
-        file.close().await?;
+        Arc::into_inner(file).ok_or_else(|| internal("a request still has the file"))?.close().await?;
         rate.time += began.elapsed();
         Ok((rate, hash.finalize().into()))
     }
 
     /// Reads a file. The rate and its hash.
     pub(crate) async fn read(&mut self, client: &Client, name: &Name) -> Result<(Rate, Hash), Failure> {
-        let file = client.open(name, &OpenOptions::new().read(true)).await?;
+        let file = Arc::new(client.open(name, &OpenOptions::new().read(true)).await?);
         let (mut hash, mut rate) = (Sha256::new(), Rate::default());
         while rate.bytes < file.size() {
-            let began = Instant::now();
-            let read = file.read_at(&mut self.memory, rate.bytes).await?;
-            rate += Rate { bytes: read as u64, time: began.elapsed() };
-            hash.update(&self.memory[..read]);
-            if read == 0 {
-                return Err(Failure::new(Exit::Mismatch, format!("read {name}"), "it ends before its size"));
+            let mut left = file.size() - rate.bytes;
+            for buffer in &mut self.buffers {
+                buffer.filled = usize::try_from(left).unwrap_or(usize::MAX).min(REQUEST_BYTES);
+                left -= buffer.filled as u64;
             }
+            rate += self.pass(&file, rate.bytes, read_one).await?;
+            self.buffers.iter().for_each(|buffer| hash.update(buffer.bytes()));
         }
         Ok((rate, hash.finalize().into()))
     }
+
+    /// One request per buffer that has bytes, from `offset` of the file on, with the clock running.
+    async fn pass<F>(
+        &mut self,
+        file: &Arc<File>,
+        mut offset: u64,
+        request: fn(Arc<File>, u64, Buffer) -> F,
+    ) -> Result<Rate, Failure>
+    where
+        F: Future<Output = Result<Buffer, Failure>> + Send + 'static,
+    {
+        let mut waiting = VecDeque::new();
+        for (index, buffer) in self.buffers.drain(..).enumerate() {
+            let bytes = buffer.filled as u64;
+            waiting.push_back((index, offset, buffer));
+            offset += bytes;
+        }
+        let mut done: Vec<(usize, Buffer)> = Vec::with_capacity(waiting.len());
+        let (mut tasks, mut bytes, began) = (JoinSet::new(), 0, Instant::now());
+        loop {
+            while tasks.len() < REQUESTS
+                && let Some((index, offset, buffer)) = waiting.pop_front()
+            {
+                let task = request(Arc::clone(file), offset, buffer);
+                tasks.spawn(async move { task.await.map(|buffer| (index, buffer)) });
+            }
+            let Some(ended) = tasks.join_next().await else { break };
+            let (index, buffer) = ended.map_err(|error| internal(&error.to_string()))??;
+            bytes += buffer.filled as u64;
+            done.push((index, buffer));
+        }
+        let rate = Rate { bytes, time: began.elapsed() };
+        done.sort_by_key(|(index, _)| *index);
+        self.buffers.extend(done.into_iter().map(|(_, buffer)| buffer));
+        Ok(rate)
+    }
+}
+
+impl Buffer {
+    fn bytes(&self) -> &[u8] {
+        &self.memory[..self.filled]
+    }
+}
+
+async fn write_one(file: Arc<File>, offset: u64, buffer: Buffer) -> Result<Buffer, Failure> {
+    if buffer.filled > 0 {
+        file.write_at(buffer.bytes(), offset).await?;
+    }
+    Ok(buffer)
+}
+
+async fn read_one(file: Arc<File>, offset: u64, mut buffer: Buffer) -> Result<Buffer, Failure> {
+    let mut done = 0;
+    while done < buffer.filled {
+        let into = &mut buffer.memory[done..buffer.filled];
+        match file.read_at(into, offset + done as u64).await? {
+            0 => return Err(Failure::new(Exit::Mismatch, "read", "the file ends before its size")),
+            read => done += read,
+        }
+    }
+    Ok(buffer)
+}
+
+fn internal(why: &str) -> Failure {
+    Failure::new(Exit::Failed, "demo", format!("internal: {why}"))
 }
 
 fn fill(file: &mut LocalFile, memory: &mut [u8]) -> std::io::Result<usize> {

@@ -1,0 +1,79 @@
+//! Scratch memory of plan sets, used again: fresh memory would cost its page faults with every set.
+//!
+//! What a piece holds before a plan's step fills it is what an earlier set left there. A verified plan reads no byte of a piece
+//! that none of its steps has written; in debug builds pieces are given out poisoned, so that tests would see it.
+
+use std::sync::{Mutex, PoisonError};
+
+/// The most that is kept for later.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+
+/// Pieces of scratch memory that are free.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    free: Mutex<Free>,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    pieces: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Scratch {
+    /// A piece of exactly this length.
+    pub(crate) fn take(&self, bytes: usize) -> Vec<u8> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = free.pieces.iter().rposition(|piece| piece.len() == bytes);
+        let piece = found.map(|index| free.pieces.swap_remove(index));
+        free.bytes -= piece.as_ref().map_or(0, Vec::len);
+        drop(free);
+        let mut piece = piece.unwrap_or_else(|| vec![0; bytes]);
+        if cfg!(debug_assertions) {
+            piece.fill(0xdb);
+        }
+        piece
+    }
+
+    /// Gives pieces back.
+    pub(crate) fn give_back(&self, pieces: impl IntoIterator<Item = Vec<u8>>) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        for piece in pieces {
+            // A lot of another size makes room for what is in use now.
+            while free.bytes + piece.len() > KEPT_BYTES_MAX && !free.pieces.is_empty() {
+                free.bytes -= free.pieces.remove(0).len();
+            }
+            if piece.len() <= KEPT_BYTES_MAX {
+                free.bytes += piece.len();
+                free.pieces.push(piece);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_used_again_and_few_are_kept() {
+        let scratch = Scratch::default();
+        let piece = scratch.take(4096);
+        let address = piece.as_ptr();
+        scratch.give_back([piece]);
+        assert_eq!(scratch.take(512).len(), 512, "another length is another piece");
+        let again = scratch.take(4096);
+        assert_eq!(again.as_ptr(), address);
+        scratch.give_back((0..20).map(|_| vec![0; 8 << 20]));
+        let free = scratch.free.lock().expect("not poisoned");
+        assert_eq!((free.bytes, free.pieces.len()), (64 << 20, 8));
+    }
+
+    #[test]
+    fn a_piece_over_the_bound_is_not_kept() {
+        let scratch = Scratch::default();
+        scratch.give_back([vec![0; KEPT_BYTES_MAX + 1], vec![0; 1]]);
+        let free = scratch.free.lock().expect("not poisoned");
+        assert_eq!((free.bytes, free.pieces.len()), (1, 1));
+    }
+}
