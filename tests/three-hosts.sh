@@ -51,7 +51,8 @@ wait_for() { # SECONDS WHAT COMMAND...
 }
 drive() { # HOST ADDRESS PORT NAME
   mkdir -p "$work/$4"
-  on "$1" "$braid" drive serve --dir "$work/$4/braid" --name "$4" --host "$1" --listen "$2:$3" \
+  # Not through a function: the pid must be the drive's own, not a shell's.
+  ip netns exec "$(net "$1")" "$braid" drive serve --dir "$work/$4/braid" --name "$4" --host "$1" --listen "$2:$3" \
     --manager 10.77.0.1:7400 --token-file "$work/join.token" >"$work/$4.log" 2>&1 &
   pid[$4]=$!
 }
@@ -59,7 +60,7 @@ up_count() { on c "$braid" drive ls --json | grep -o '"state": *"up"' | wc -l; }
 has_up() { [ "$(up_count)" -ge "$1" ]; }
 
 echo "== manager on a, two drives on each host"
-on a "$braid" manager serve --dir "$work/manager" --listen 10.77.0.1:7400 >"$work/manager.log" 2>&1 &
+ip netns exec "$(net a)" "$braid" manager serve --dir "$work/manager" --listen 10.77.0.1:7400 >"$work/manager.log" 2>&1 &
 pid[manager]=$!
 wait_for 20 "the manager's tokens" test -s "$work/manager/cluster.toml" -a -s "$work/manager/join.token"
 cp "$work/manager/join.token" "$work/join.token"
