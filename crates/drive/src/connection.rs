@@ -174,7 +174,10 @@ async fn send(
         Payload::Memory(buffer) => return sender.send(kind, request, body, &[buffer.payload()]).await,
         Payload::Files { pieces, .. } => pieces
             .iter()
-            .map(|piece| FilePiece { file: &piece.file, offset: piece.offset, length: piece.length })
+            .map(|piece| {
+                let file = piece.file.as_file().expect("resident bytes are in a file");
+                FilePiece { file, offset: piece.offset, length: piece.length }
+            })
             .collect(),
     };
     let missing = sender.send_files(kind, request, body, &pieces).await?;

@@ -197,7 +197,12 @@ impl Committer {
 
     fn room(&self) -> Room {
         let used = self.shared.index.read().unwrap_or_else(PoisonError::into_inner).segments.used();
-        Room::new(used, self.shared.capacity, self.shared.files.free(), self.log.wants_segment())
+        Room::new(
+            used,
+            self.shared.capacity,
+            self.shared.files.space().map(|space| space.free),
+            self.log.wants_segment(),
+        )
     }
 }
 

@@ -1,130 +1,82 @@
-//! The store's files: `superblock`, `log/00000001.seg` and so on, and the directory's lock.
+//! The store's files on its disk: `superblock`, `log/00000001.seg` and so on.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, IoSlice, Write};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{FlockOperation, flock};
-
+use crate::disk::{Disk, DiskFile, Space, read_full, write_full};
 use crate::error::Error;
 use crate::format::superblock::{self, Superblock};
 
 /// The most segments kept open for reading; views hold on to theirs beyond that.
 const OPEN_MAX: usize = 512;
-/// The most buffers of one vectored write (Linux allows 1024).
-const VECTORS_MAX: usize = 1024;
+/// The log's directory.
+const LOG: &str = "log";
+/// The superblock's file.
+const SUPERBLOCK: &str = "superblock";
 
 /// The files of an open store.
 #[derive(Debug)]
 pub(crate) struct Files {
-    dir: Lock,
-    log: PathBuf,
-    log_dir: File,
+    disk: Arc<dyn Disk>,
     open: Mutex<Open>,
 }
 
 #[derive(Debug, Default)]
 struct Open {
-    files: BTreeMap<u32, (Arc<File>, u64)>,
+    files: BTreeMap<u32, (Arc<dyn DiskFile>, u64)>,
     uses: u64,
 }
 
 /// Make the files of an empty store.
-pub(crate) fn format(dir: &Path, superblock: &Superblock) -> Result<(), Error> {
+pub(crate) fn format(disk: &dyn Disk, superblock: &Superblock) -> Result<(), Error> {
     let doing = |what| move |error| Error::io(what, error);
-    fs::create_dir_all(dir).map_err(doing("make the store's directory"))?;
-    let _lock = Lock::take(dir)?;
-    for entry in fs::read_dir(dir).map_err(doing("list the store's directory"))? {
-        let entry = entry.map_err(doing("list the store's directory"))?;
+    for name in disk.list("").map_err(doing("list the store's directory"))? {
         // What an interrupted format leaves, and what a fresh file system has, is no obstacle.
-        let name = entry.file_name();
-        let empty = || fs::read_dir(entry.path()).is_ok_and(|mut entries| entries.next().is_none());
-        if name != "superblock.new" && name != "lost+found" && !(name == "log" && empty()) {
-            return Err(Error::NotEmpty(dir.to_owned()));
+        let empty = || disk.list(&name).is_ok_and(|names| names.is_empty());
+        if name != "superblock.new" && name != "lost+found" && !(name == LOG && empty()) {
+            return Err(Error::NotEmpty(disk.place().to_owned()));
         }
     }
-    fs::create_dir_all(dir.join("log")).map_err(doing("make the log's directory"))?;
-    let temporary = dir.join("superblock.new");
-    let mut file = File::create(&temporary).map_err(doing("make the superblock"))?;
-    file.write_all(&superblock.encode()).map_err(doing("write the superblock"))?;
+    match disk.make_dir(LOG) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(Error::io("make the log's directory", error));
+        }
+        _ => {}
+    }
+    let temporary = "superblock.new";
+    match disk.remove(temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(Error::io("remove what an interrupted format left", error));
+        }
+        _ => {}
+    }
+    let file = disk.create(temporary).map_err(doing("make the superblock"))?;
+    write_full(&*file, &[&superblock.encode()], 0).map_err(doing("write the superblock"))?;
     file.sync_all().map_err(doing("sync the superblock"))?;
-    fs::rename(&temporary, dir.join("superblock")).map_err(doing("put the superblock in place"))?;
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(doing("sync the store's directory"))
-}
-
-/// The directory, locked for this process. Unlocked by hand: a child process that is just being started may hold a copy
-/// of the file, and with it the lock, for a moment longer.
-#[derive(Debug)]
-struct Lock(File);
-
-impl Lock {
-    fn take(dir: &Path) -> Result<Lock, Error> {
-        let file = File::open(dir).map_err(|error| Error::io("open the store's directory", error))?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
-            if error == rustix::io::Errno::WOULDBLOCK {
-                Error::InUse(dir.to_owned())
-            } else {
-                Error::io("lock the store's directory", error.into())
-            }
-        })?;
-        Ok(Lock(file))
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = flock(&self.0, FlockOperation::Unlock);
-    }
+    disk.rename(temporary, SUPERBLOCK).map_err(doing("put the superblock in place"))?;
+    disk.sync_dir("").map_err(doing("sync the store's directory"))
 }
 
 impl Files {
-    /// Lock the directory and read who the store is.
-    pub(crate) fn open(dir: &Path) -> Result<(Files, Superblock), Error> {
-        let path = dir.join("superblock");
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Error::NotAStore(dir.to_owned()));
-            }
-            Err(error) => return Err(Error::io("read the superblock", error)),
-        };
-        let superblock = Superblock::decode(&bytes).map_err(|error| match error {
-            crate::format::DecodeError::Version(_) => Error::UnknownFormat(path.clone(), "a newer release's"),
-            crate::format::DecodeError::Magic => Error::UnknownFormat(path.clone(), "no superblock"),
-            _ => Error::UnknownFormat(path.clone(), "a damaged superblock"),
-        })?;
-        if bytes.len() != superblock::BYTES {
-            return Err(Error::UnknownFormat(path, "a superblock of another length"));
-        }
-        let log = dir.join("log");
-        let log_dir = File::open(&log).map_err(|error| Error::io("open the log's directory", error))?;
-        Ok((Files { dir: Lock::take(dir)?, log, log_dir, open: Mutex::default() }, superblock))
-    }
-
-    fn path(&self, number: u32) -> PathBuf {
-        self.log.join(format!("{number:08}.seg"))
+    /// Read who the store is.
+    pub(crate) fn open(disk: Arc<dyn Disk>) -> Result<(Files, Superblock), Error> {
+        let superblock = read_superblock(&*disk)?;
+        Ok((Files { disk, open: Mutex::default() }, superblock))
     }
 
     /// The numbers of all segments, in order. Other names are none of the log's.
     pub(crate) fn list(&self) -> Result<Vec<u32>, Error> {
-        let failed = |error| Error::io("list the log", error);
-        let mut numbers = Vec::new();
-        for entry in fs::read_dir(&self.log).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            let number = name.to_str().and_then(|name| name.strip_suffix(".seg")).map(str::parse);
-            if let Some(Ok(number)) = number {
-                numbers.push(number);
-            }
-        }
+        let names = self.disk.list(LOG).map_err(|error| Error::io("list the log", error))?;
+        let number = |name: &String| name.strip_suffix(".seg")?.parse().ok();
+        let mut numbers: Vec<u32> = names.iter().filter_map(number).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
 
     /// A segment's file.
-    pub(crate) fn get(&self, number: u32) -> Result<Arc<File>, Error> {
+    pub(crate) fn get(&self, number: u32) -> Result<Arc<dyn DiskFile>, Error> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.uses += 1;
         let now = open.uses;
@@ -132,23 +84,23 @@ impl Files {
             *used = now;
             return Ok(Arc::clone(file));
         }
-        let opened = OpenOptions::new().read(true).write(true).open(self.path(number));
-        let file = Arc::new(opened.map_err(|error| Error::io("open a segment", error))?);
+        let file =
+            self.disk.open(&segment_name(number)).map_err(|error| Error::io("open a segment", error))?;
         open.keep(number, &file, now);
         Ok(file)
     }
 
     /// A new segment with its first block, durable before it is returned. What failed half-way is taken away again.
-    pub(crate) fn create(&self, number: u32, header: &[u8], sync: bool) -> io::Result<Arc<File>> {
-        let path = self.path(number);
+    pub(crate) fn create(&self, number: u32, header: &[u8], sync: bool) -> io::Result<Arc<dyn DiskFile>> {
+        let name = segment_name(number);
         let made = (|| {
-            let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-            file.write_all_at(header, 0)?;
+            let file = self.disk.create(&name)?;
+            write_full(&*file, &[header], 0)?;
             if sync {
                 file.sync_all()?;
-                self.log_dir.sync_all()?;
+                self.disk.sync_dir(LOG)?;
             }
-            Ok(Arc::new(file))
+            Ok(file)
         })();
         if let Ok(file) = &made {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,7 +108,7 @@ impl Files {
             let now = open.uses;
             open.keep(number, file, now);
         } else {
-            let _ = fs::remove_file(&path);
+            let _ = self.disk.remove(&name);
         }
         made
     }
@@ -165,25 +117,18 @@ impl Files {
     pub(crate) fn remove(&self, number: u32, sync: bool) -> Result<(), Error> {
         let failed = |error| Error::io("remove a segment", error);
         self.open.lock().unwrap_or_else(PoisonError::into_inner).files.remove(&number);
-        fs::remove_file(self.path(number)).map_err(failed)?;
-        if sync { self.log_dir.sync_all().map_err(failed) } else { Ok(()) }
+        self.disk.remove(&segment_name(number)).map_err(failed)?;
+        if sync { self.disk.sync_dir(LOG).map_err(failed) } else { Ok(()) }
     }
 
-    /// Bytes the file system has free for this process, and of how many; `None` where it tells no bound.
-    pub(crate) fn free(&self) -> Option<u64> {
-        let stat = rustix::fs::fstatvfs(&self.dir.0).ok()?;
-        (stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize))
-    }
-
-    /// Bytes of the whole file system; `None` where it tells no bound.
-    pub(crate) fn size(&self) -> Option<u64> {
-        let stat = rustix::fs::fstatvfs(&self.dir.0).ok()?;
-        (stat.f_blocks > 0).then(|| stat.f_blocks.saturating_mul(stat.f_frsize))
+    /// How much the disk has; `None` where it tells no bound.
+    pub(crate) fn space(&self) -> Option<Space> {
+        self.disk.space()
     }
 }
 
 impl Open {
-    fn keep(&mut self, number: u32, file: &Arc<File>, now: u64) {
+    fn keep(&mut self, number: u32, file: &Arc<dyn DiskFile>, now: u64) {
         if self.files.len() >= OPEN_MAX {
             let oldest = self.files.iter().min_by_key(|(_, (_, used))| *used).map(|(&number, _)| number);
             oldest.and_then(|number| self.files.remove(&number));
@@ -192,41 +137,30 @@ impl Open {
     }
 }
 
-/// Fill `buffer` from `offset`, as far as the file goes; how many bytes there were.
-pub(crate) fn read_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<usize> {
-    let mut total = 0;
-    while !buffer.is_empty() {
-        match file.read_at(buffer, offset) {
-            Ok(0) => break,
-            Ok(bytes) => {
-                total += bytes;
-                offset += u64::try_from(bytes).expect("a length");
-                buffer = &mut buffer[bytes..];
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(total)
+fn segment_name(number: u32) -> String {
+    format!("{LOG}/{number:08}.seg")
 }
 
-/// Write all of `buffers` from `offset` on.
-pub(crate) fn write_all_at(file: &File, buffers: &[&[u8]], mut offset: u64) -> io::Result<()> {
-    for chunk in buffers.chunks(VECTORS_MAX) {
-        let mut vectors: Vec<IoSlice<'_>> = chunk.iter().map(|bytes| IoSlice::new(bytes)).collect();
-        let mut rest = &mut vectors[..];
-        IoSlice::advance_slices(&mut rest, 0);
-        while !rest.is_empty() {
-            match rustix::io::pwritev(file, rest, offset) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(bytes) => {
-                    offset += u64::try_from(bytes).expect("a length");
-                    IoSlice::advance_slices(&mut rest, bytes);
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+fn read_superblock(disk: &dyn Disk) -> Result<Superblock, Error> {
+    let failed = |error| Error::io("read the superblock", error);
+    let unknown = |why| Error::UnknownFormat(path(disk, SUPERBLOCK), why);
+    let file = disk.open(SUPERBLOCK).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::NotAStore(disk.place().to_owned()),
+        _ => failed(error),
+    })?;
+    let mut bytes = [0; superblock::BYTES];
+    let got = read_full(&*file, &mut bytes, 0).map_err(failed)?;
+    let superblock = Superblock::decode(&bytes[..got]).map_err(|error| match error {
+        crate::format::DecodeError::Version(_) => unknown("a newer release's"),
+        crate::format::DecodeError::Magic => unknown("no superblock"),
+        _ => unknown("a damaged superblock"),
+    })?;
+    if file.length().map_err(failed)? != u64::try_from(superblock::BYTES).expect("small") {
+        return Err(unknown("a superblock of another length"));
     }
-    Ok(())
+    Ok(superblock)
+}
+
+fn path(disk: &dyn Disk, name: &str) -> PathBuf {
+    disk.place().join(name)
 }

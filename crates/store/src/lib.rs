@@ -19,6 +19,7 @@
 
 mod commit;
 mod crc;
+pub mod disk;
 mod error;
 mod files;
 pub mod format;

@@ -5,14 +5,14 @@
 //! commits can succeed. After a failed sync, or a failed cut, nobody knows what the disk holds: the log fails, and is
 //! trusted again only after a recovery has read it back from the disk.
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::disk::{DiskFile, write_full};
 use crate::error::Error;
-use crate::files::{Files, write_all_at};
+use crate::files::Files;
 use crate::format::record::{Kind, Record, Subject};
 use crate::format::segment::SegmentHeader;
 use crate::format::superblock::Superblock;
@@ -23,7 +23,7 @@ use crate::format::{LOG_BLOCK, LOG_BLOCK_U64, padded};
 pub(crate) struct Log {
     pub(crate) superblock: Superblock,
     /// The segment being written; `None` before the first.
-    pub(crate) file: Option<Arc<File>>,
+    pub(crate) file: Option<Arc<dyn DiskFile>>,
     /// Its number; 0 before the first.
     pub(crate) number: u32,
     /// Where its next record goes.
@@ -129,8 +129,8 @@ impl Log {
                 buffers.push(&ZEROS[..padded(payload.len()) - payload.len()]);
             }
         }
-        if let Err(error) = write_all_at(&file, &buffers, self.end) {
-            return Err(self.cut(&file, error));
+        if let Err(error) = write_full(&*file, &buffers, self.end) {
+            return Err(self.cut(&*file, error));
         }
         if self.sync
             && let Err(error) = file.sync_data()
@@ -146,11 +146,11 @@ impl Log {
     }
 
     /// A write failed half-way: back to the last whole commit.
-    fn cut(&mut self, file: &File, error: io::Error) -> AppendError {
+    fn cut(&mut self, file: &dyn DiskFile, error: io::Error) -> AppendError {
         if !Error::is_no_space(&error) {
             return self.fail("write a commit", error);
         }
-        match file.set_len(self.end) {
+        match file.set_length(self.end) {
             Ok(()) => AppendError::NoSpace,
             Err(error) => self.fail("cut off a commit without space", error),
         }
@@ -168,16 +168,16 @@ mod tests {
     use braid_layout::{ClusterId, DriveId};
 
     use super::*;
+    use crate::disk::{Disk, Plain};
 
     #[test]
     fn a_failed_write_fails_the_log_for_good() {
         let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("segment");
-        std::fs::write(&path, [0; LOG_BLOCK]).expect("write");
-        let read_only = File::open(&path).expect("open");
+        std::fs::write(dir.path().join("segment"), [0; LOG_BLOCK]).expect("write");
+        let open = |disk: Result<Plain, Error>| disk.expect("a disk").open("segment").expect("a file");
         let mut log = Log {
             superblock: Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 },
-            file: Some(Arc::new(read_only)),
+            file: Some(open(Plain::read_only(dir.path()))),
             number: 1,
             end: LOG_BLOCK_U64,
             segment_bytes: 1 << 20,
@@ -189,7 +189,7 @@ mod tests {
         };
         let mut entries = [(Record::new(Kind::Mark), Bytes::new())];
         assert!(matches!(log.append(&mut entries), Err(AppendError::Failed(Error::Io { .. }))));
-        log.file = Some(Arc::new(File::options().write(true).open(&path).expect("open")));
+        log.file = Some(open(Plain::lock(dir.path())));
         assert!(matches!(log.append(&mut entries), Err(AppendError::Failed(Error::Failed))));
         assert_eq!((log.next, log.end), (1, LOG_BLOCK_U64), "nothing is taken for written");
     }

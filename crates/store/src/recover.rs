@@ -8,13 +8,12 @@
 //! Who was hit by a bad header is told by the record after it, which names its predecessor's subject. If more than one
 //! record is missing, any object so far may have been hit, and all of them read as lost: stale bytes are never returned.
 
-use std::fs::File;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::crc::verify_blocks;
+use crate::disk::{DiskFile, read_full};
 use crate::error::Error;
-use crate::files::{Files, read_at};
+use crate::files::Files;
 use crate::format::record::{Kind, Record, Subject, flags};
 use crate::format::segment::{self, SegmentHeader};
 use crate::format::superblock::Superblock;
@@ -94,8 +93,8 @@ pub(crate) fn recover(
         let adjacent = previous.is_none_or(|previous: u32| previous.checked_add(1) == Some(number));
         replay.begin_segment(number, adjacent && previous.is_some())?;
         let file = files.get(number)?;
-        let length = if last { replay.cut_tail(number, &file)? } else { length(&file)? };
-        replay.segment(number, &file, length)?;
+        let length = if last { replay.cut_tail(number, &*file)? } else { length(&*file)? };
+        replay.segment(number, &*file, length)?;
         (log.file, log.number, log.end) = (Some(file), number, crate::format::padded_u64(length));
         previous = Some(number);
     }
@@ -126,12 +125,12 @@ impl Replay<'_> {
     /// A crash while a segment was being made leaves a file without a whole header and without records.
     fn is_torn_creation(&mut self, number: u32) -> Result<bool, Error> {
         let file = self.files.get(number)?;
-        let length = length(&file)?;
-        if self.header(&file, number)?.is_ok() {
+        let length = length(&*file)?;
+        if self.header(&*file, number)?.is_ok() {
             return Ok(false);
         }
         if length > LOG_BLOCK_U64 {
-            let mut scanner = Scanner::new(&file, length, number, self.superblock.salt);
+            let mut scanner = Scanner::new(&*file, length, number, self.superblock.salt);
             while let Some(found) = scanner.next()? {
                 if matches!(found, Found::Record { .. }) {
                     return Ok(false);
@@ -143,10 +142,10 @@ impl Replay<'_> {
         Ok(true)
     }
 
-    fn header(&self, file: &File, number: u32) -> Result<Result<SegmentHeader, DecodeError>, Error> {
+    fn header(&self, file: &dyn DiskFile, number: u32) -> Result<Result<SegmentHeader, DecodeError>, Error> {
         let mut bytes = [0; segment::BYTES];
         let got =
-            read_at(file, &mut bytes, 0).map_err(|error| Error::io("read a segment's header", error))?;
+            read_full(file, &mut bytes, 0).map_err(|error| Error::io("read a segment's header", error))?;
         Ok(SegmentHeader::decode(&bytes[..got]).and_then(|header| {
             if header.number != number
                 || header.salt != self.superblock.salt
@@ -161,9 +160,9 @@ impl Replay<'_> {
     /// Segments between two that are not adjacent were freed: records are missing, rightly.
     fn begin_segment(&mut self, number: u32, adjacent: bool) -> Result<(), Error> {
         let file = self.files.get(number)?;
-        let header = self.header(&file, number)?;
+        let header = self.header(&*file, number)?;
         let first = header.map_or(self.expected, |header| header.first_sequence);
-        self.index.segments.add(number, first, length(&file)?);
+        self.index.segments.add(number, first, length(&*file)?);
         self.recovery.segments += 1;
         if let Err(why) = header {
             if let DecodeError::Version(_) = why {
@@ -181,13 +180,13 @@ impl Replay<'_> {
     }
 
     /// Find where the last segment's whole commits end, cut there, and return that length.
-    fn cut_tail(&mut self, number: u32, file: &Arc<File>) -> Result<u64, Error> {
+    fn cut_tail(&mut self, number: u32, file: &dyn DiskFile) -> Result<u64, Error> {
         // After a failed sync the page cache may hold what the disk does not: read from the disk.
-        let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+        file.drop_cache();
         let length = length(file)?;
         let end = Tail::find(file, length, number, &self.superblock, self.expected)?;
         if end < length {
-            file.set_len(end).map_err(|error| Error::io("cut the torn tail", error))?;
+            file.set_length(end).map_err(|error| Error::io("cut the torn tail", error))?;
             self.recovery.torn_bytes += length - end;
             tracing::warn!(segment = number, bytes = length - end, "cut a torn tail");
         }
@@ -195,7 +194,7 @@ impl Replay<'_> {
         Ok(end)
     }
 
-    fn segment(&mut self, number: u32, file: &Arc<File>, length: u64) -> Result<(), Error> {
+    fn segment(&mut self, number: u32, file: &dyn DiskFile, length: u64) -> Result<(), Error> {
         let mut scanner = Scanner::new(file, length, number, self.superblock.salt);
         while let Some(found) = scanner.next()? {
             match found {
@@ -309,7 +308,7 @@ struct Tail {
 
 impl Tail {
     fn find(
-        file: &File,
+        file: &dyn DiskFile,
         length: u64,
         number: u32,
         superblock: &Superblock,
@@ -365,16 +364,16 @@ fn newer_record(number: u32) -> Error {
 }
 
 /// Whether a record's payload matches its checksums.
-fn verify(file: &File, record: &Record) -> Result<bool, Error> {
+fn verify(file: &dyn DiskFile, record: &Record) -> Result<bool, Error> {
     if !record.kind.writes() || record.is(flags::HOLE) {
         return Ok(true);
     }
     let mut payload = vec![0; usize::try_from(record.payload_bytes).expect("at least 32 bits")];
     let offset = u64::from(record.block) * LOG_BLOCK_U64 + header_length(record);
-    let got = read_at(file, &mut payload, offset).map_err(|error| Error::io("read the log", error))?;
+    let got = read_full(file, &mut payload, offset).map_err(|error| Error::io("read the log", error))?;
     Ok(got == payload.len() && verify_blocks(record.from, &payload, &record.crcs).is_ok())
 }
 
-fn length(file: &File) -> Result<u64, Error> {
-    file.metadata().map(|metadata| metadata.len()).map_err(|error| Error::io("stat a segment", error))
+fn length(file: &dyn DiskFile) -> Result<u64, Error> {
+    file.length().map_err(|error| Error::io("stat a segment", error))
 }

@@ -2,10 +2,8 @@
 //!
 //! Bounded memory: one window of the file and one header. Never panics, whatever the bytes are.
 
-use std::fs::File;
-
+use crate::disk::{DiskFile, read_full};
 use crate::error::Error;
-use crate::files::read_at;
 use crate::format::record::{HEADER_BYTES_MAX, MAGIC, Record, decode_record};
 use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64};
 
@@ -37,7 +35,7 @@ pub(crate) enum Found {
 
 /// Walks a segment.
 pub(crate) struct Scanner<'a> {
-    file: &'a File,
+    file: &'a dyn DiskFile,
     length: u64,
     number: u32,
     salt: u64,
@@ -49,7 +47,7 @@ pub(crate) struct Scanner<'a> {
 
 impl<'a> Scanner<'a> {
     /// Begins after the segment's header.
-    pub(crate) fn new(file: &'a File, length: u64, number: u32, salt: u64) -> Scanner<'a> {
+    pub(crate) fn new(file: &'a dyn DiskFile, length: u64, number: u32, salt: u64) -> Scanner<'a> {
         Scanner { file, length, number, salt, offset: LOG_BLOCK_U64, window: Vec::new(), window_at: 0 }
     }
 
@@ -117,8 +115,8 @@ impl<'a> Scanner<'a> {
 
     fn fill(&mut self, offset: u64, bytes: usize) -> Result<(), Error> {
         self.window.resize(bytes, 0);
-        let got =
-            read_at(self.file, &mut self.window, offset).map_err(|error| Error::io("read the log", error))?;
+        let got = read_full(self.file, &mut self.window, offset)
+            .map_err(|error| Error::io("read the log", error))?;
         self.window.truncate(got);
         self.window_at = offset;
         Ok(())

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use braid_layout::{ClusterId, DriveId, ObjectId, PartitionId};
 
 use crate::commit::{Committer, Shared};
+use crate::disk::{Disk, Plain};
 use crate::error::Error;
 use crate::files::{self, Files};
 use crate::format::superblock::Superblock;
@@ -87,18 +88,34 @@ impl Store {
     /// [`Error::NotEmpty`].
     pub fn format(dir: &Path, identity: Identity, options: &Options) -> Result<(), Error> {
         options.validate()?;
+        std::fs::create_dir_all(dir).map_err(|error| Error::io("make the store's directory", error))?;
+        Store::format_on(&Plain::lock(dir)?, identity, options)
+    }
+
+    /// Make a store on `disk`. Refuses a disk that holds anything: [`Error::NotEmpty`].
+    pub fn format_on(disk: &dyn Disk, identity: Identity, options: &Options) -> Result<(), Error> {
+        options.validate()?;
         let random = getrandom::u64()
             .map_err(|error| Error::io("draw a random salt", std::io::Error::other(error.to_string())))?;
         let superblock = Superblock { cluster: identity.cluster, drive: identity.drive, salt: random };
-        files::format(dir, &superblock)
+        files::format(disk, &superblock)
     }
 
     /// Open the store in `dir`, replaying its log. `expect` guards against a drive directory of another cluster.
     pub fn open(dir: &Path, expect: Option<Identity>, options: Options) -> Result<(Store, Recovery), Error> {
+        Store::open_on(Arc::new(Plain::lock(dir)?), expect, options)
+    }
+
+    /// Open the store on `disk`, as [`Store::open`]. The disk is the store's alone while it is open.
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        expect: Option<Identity>,
+        options: Options,
+    ) -> Result<(Store, Recovery), Error> {
         let segment_bytes = options.validate()?;
-        let (files, superblock) = Files::open(dir)?;
+        let (files, superblock) = Files::open(disk)?;
         // Only whole segments are freed: on a small file system they must be small, whether or not there is a capacity.
-        let share = files.size().map_or(u64::MAX, |size| size / 16);
+        let share = files.space().map_or(u64::MAX, |space| space.size / 16);
         let segment_bytes = segment_bytes.min(share.max(*SEGMENT_BYTES.start()));
         let identity = Identity { cluster: superblock.cluster, drive: superblock.drive };
         if expect.is_some_and(|expected| expected != identity) {
@@ -127,11 +144,11 @@ impl Store {
 
     /// The store's figures.
     pub fn stat(&self) -> Result<Stat, Error> {
-        let free = self.handle.shared.files.free();
+        let space = self.handle.shared.files.space();
         let index = self.index();
         let used = index.segments.used();
         let live = index.segments.live();
-        let disk = free.map(|free| used.saturating_add(free));
+        let disk = space.map(|space| used.saturating_add(space.free));
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         Ok(Stat {
             capacity: self.handle.shared.capacity.into_iter().chain(disk).min().unwrap_or(u64::MAX),

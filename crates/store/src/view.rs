@@ -5,15 +5,14 @@
 //! end. A block of which only a part is asked, or which several records share, is read whole, verified, and its part
 //! gets a checksum of its own.
 
-use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
 use braid_layout::{ColumnMask, Generation, Version};
 
 use crate::crc::{BLOCK_BYTES, block_count, blocks, crc32c};
+use crate::disk::{DiskFile, read_full};
 use crate::error::Error;
-use crate::files::read_at;
 use crate::format::LOG_BLOCK_U64;
 use crate::format::record::crc_offset;
 use crate::index::extent::{Extent, Source, Stored};
@@ -54,7 +53,7 @@ pub enum ViewExtent {
 #[derive(Debug, Clone)]
 pub struct Piece {
     /// The file: it stays readable as long as this is held.
-    pub file: Arc<File>,
+    pub file: Arc<dyn DiskFile>,
     /// Offset in it.
     pub offset: u64,
     /// Bytes.
@@ -120,16 +119,20 @@ impl View {
         let mut rest = to;
         for piece in &self.pieces {
             let (head, tail) = rest.split_at_mut(usize::try_from(piece.length).expect("at most a unit"));
-            read_stored(&piece.file, head, piece.offset, piece.segment)?;
+            read_stored(&*piece.file, head, piece.offset, piece.segment)?;
             rest = tail;
         }
         Ok(())
     }
 
     /// Whether all stored bytes are in the page cache now, so that sending them from their files waits for no disk. Where the
-    /// kernel does not tell: no.
+    /// kernel does not tell, or the bytes are in no file of its: no.
     pub fn is_resident(&self) -> bool {
-        self.pieces.iter().all(|piece| is_resident(&piece.file, piece.offset, u64::from(piece.length)))
+        let resident = |piece: &Piece| {
+            let file = piece.file.as_file();
+            file.is_some_and(|file| is_resident(file, piece.offset, u64::from(piece.length)))
+        };
+        self.pieces.iter().all(resident)
     }
 
     /// Where the stored bytes lie, in order.
@@ -143,12 +146,12 @@ pub(crate) struct Part {
     from: u32,
     to: u32,
     stored: Stored,
-    file: Arc<File>,
+    file: Arc<dyn DiskFile>,
 }
 
 impl Part {
     /// The part of an extent that is stored; `None` for a hole.
-    pub(crate) fn new(extent: &Extent, file: Arc<File>) -> Option<Part> {
+    pub(crate) fn new(extent: &Extent, file: Arc<dyn DiskFile>) -> Option<Part> {
         match extent.source {
             Source::Stored(stored) => Some(Part { from: extent.from, to: extent.to, stored, file }),
             Source::Hole { .. } => None,
@@ -183,7 +186,7 @@ impl Part {
         let header = u64::from(self.stored.block) * LOG_BLOCK_U64;
         let offset = header + u64::try_from(lists).expect("bounded") + 4 * u64::from(skipped);
         let mut bytes = vec![0; 4 * usize::try_from(count).expect("at most 16385")];
-        read_stored(&self.file, &mut bytes, offset, self.stored.segment)?;
+        read_stored(&*self.file, &mut bytes, offset, self.stored.segment)?;
         Ok(bytes.chunks_exact(4).map(|crc| u32::from_le_bytes(crc.try_into().expect("four"))).collect())
     }
 
@@ -191,7 +194,7 @@ impl Part {
     fn read_block(&self, block: &Range<u32>, crc: u32) -> Result<Vec<u8>, Error> {
         let offset = self.payload_offset() + u64::from(block.start - self.stored.from);
         let mut bytes = vec![0; block.len()];
-        read_stored(&self.file, &mut bytes, offset, self.stored.segment)?;
+        read_stored(&*self.file, &mut bytes, offset, self.stored.segment)?;
         if crc32c(&bytes) == crc {
             Ok(bytes)
         } else {
@@ -273,8 +276,8 @@ pub(crate) fn verify(parts: &[Part]) -> Result<(), Error> {
 }
 
 /// Read bytes that the log must have; a file that ends before is damaged.
-fn read_stored(file: &File, to: &mut [u8], offset: u64, segment: u32) -> Result<(), Error> {
-    let got = read_at(file, to, offset).map_err(|error| Error::io("read stored bytes", error))?;
+fn read_stored(file: &dyn DiskFile, to: &mut [u8], offset: u64, segment: u32) -> Result<(), Error> {
+    let got = read_full(file, to, offset).map_err(|error| Error::io("read stored bytes", error))?;
     if got == to.len() {
         return Ok(());
     }

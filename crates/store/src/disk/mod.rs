@@ -1,0 +1,129 @@
+//! The disk under a store: files by name in one directory, and what can be asked of them.
+//!
+//! A trait, because there are several: [`Plain`] is a directory of the operating system, by its ordinary calls. Names are
+//! relative to the store's directory, with `/` between their parts; the directory itself is the empty name. Everything can be
+//! called from any thread.
+//!
+//! What a disk owes the store is in `docs/format-store.md` ("What the medium is assumed to guarantee"): bytes written are
+//! durable after a sync of their file, names after a sync of their directory, and nothing before.
+
+mod plain;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+
+pub use plain::Plain;
+
+/// The most buffers of one vectored write (Linux allows 1024).
+const VECTORS_MAX: usize = 1024;
+
+/// A directory with a store's files.
+pub trait Disk: fmt::Debug + Send + Sync {
+    /// A file that is there, for reading and writing.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// A new file, empty; an error if there is one of that name.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Give a file another name, in place of the file that has it. Durable when the directory was synced.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Take a file's name away; whoever has the file open can still read it. Durable when the directory was synced.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// The names in a directory, without its own, in no order.
+    fn list(&self, dir: &str) -> io::Result<Vec<String>>;
+
+    /// Make what was created, renamed and removed in a directory durable.
+    fn sync_dir(&self, dir: &str) -> io::Result<()>;
+
+    /// A new directory; an error if there is something of that name.
+    fn make_dir(&self, dir: &str) -> io::Result<()>;
+
+    /// How much there is; `None` where no bound is told.
+    fn space(&self) -> Option<Space>;
+
+    /// Where the files are, for messages.
+    fn place(&self) -> &Path;
+
+    /// What is used to reach them, for `status`: "plain, buffered".
+    fn describe(&self) -> String;
+}
+
+/// Bytes of a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Free for this process.
+    pub free: u64,
+    /// All of it.
+    pub size: u64,
+}
+
+/// An open file of a [`Disk`].
+pub trait DiskFile: fmt::Debug + Send + Sync {
+    /// Read at most `to.len()` bytes; 0 at the file's end.
+    fn read_at(&self, to: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Write the beginning of `buffers`, at most 1024 of them; how many bytes were.
+    fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize>;
+
+    /// Make bytes and length durable.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Make bytes, length and everything else about the file durable.
+    fn sync_all(&self) -> io::Result<()>;
+
+    /// Bytes of the file.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Cut the file, or lengthen it with zeros.
+    fn set_length(&self, length: u64) -> io::Result<()>;
+
+    /// Forget what is cached and durable, so that reads come from the medium. Advice: it cannot fail.
+    fn drop_cache(&self);
+
+    /// The operating system's file, where bytes may be sent straight from its page cache.
+    fn as_file(&self) -> Option<&File>;
+}
+
+/// Fill `to` from `offset`, as far as the file goes; how many bytes there were.
+pub(crate) fn read_full(file: &dyn DiskFile, mut to: &mut [u8], mut offset: u64) -> io::Result<usize> {
+    let mut total = 0;
+    while !to.is_empty() {
+        match file.read_at(to, offset) {
+            Ok(0) => break,
+            Ok(bytes) => {
+                total += bytes;
+                offset += u64::try_from(bytes).expect("a length");
+                to = &mut to[bytes..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(total)
+}
+
+/// Write all of `buffers` from `offset` on.
+pub(crate) fn write_full(file: &dyn DiskFile, buffers: &[&[u8]], mut offset: u64) -> io::Result<()> {
+    for chunk in buffers.chunks(VECTORS_MAX) {
+        let mut vectors: Vec<IoSlice<'_>> = chunk.iter().map(|bytes| IoSlice::new(bytes)).collect();
+        let mut rest = &mut vectors[..];
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            match file.write_at(rest, offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => {
+                    offset += u64::try_from(bytes).expect("a length");
+                    IoSlice::advance_slices(&mut rest, bytes);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
