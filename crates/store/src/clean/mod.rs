@@ -1,0 +1,16 @@
+//! Cleaning: giving back the dead bytes of segments that still hold live ones.
+//!
+//! The decisions are pure and stand here: which segment to clean ([`victim`]), how fast beside the foreground
+//! ([`pace`]), how much space must stay free so that cleaning can never be stuck ([`reserve`]). [`simulate`] runs them
+//! on a log of counters, to measure what they cost.
+//!
+//! Cleaned data goes to the log's one head, but in *bursts* with a segment of their own: what was moved is cold, as it
+//! outlived its segment, and is not mixed with what the foreground writes, much of which dies soon. Without that the
+//! cost-benefit choice buys nothing (simulated, 80 % full, 90 % of the writes to 10 % of the data: every byte is written
+//! 3.5 times mixed, by either choice; apart it is 2.8 times by the greedy choice and 1.9 times by cost-benefit). A
+//! second head would do as well, but give the log two tails to recover.
+
+pub mod pace;
+pub mod reserve;
+pub mod simulate;
+pub mod victim;

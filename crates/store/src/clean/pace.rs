@@ -1,0 +1,83 @@
+//! How fast the cleaner goes beside the foreground.
+//!
+//! It earns *credit* with every foreground byte and spends it on the bytes it moves. With *ample* space free (an eighth
+//! of the capacity) there is nothing to earn: what is left alone dies by itself, and cleaning it would be waste. Below,
+//! each foreground byte earns `share * ample / free`: the set share at first, twice as much when half is left, without
+//! bound towards zero. So a foreground that makes the cleaner move `w` bytes for each of its own settles where
+//! `free = ample * share / w`, and needs no measuring of `w`. With nothing free the foreground waits instead.
+
+/// The part of the capacity that is ample.
+const AMPLE_PART: u64 = 8;
+/// The most credit that is kept, in bursts: a long pause saves up no storm.
+const CREDIT_BURSTS_MAX: u64 = 2;
+
+/// The cleaner's credit.
+#[derive(Debug, Clone)]
+pub struct Pacer {
+    share_percent: u64,
+    ample: u64,
+    burst: u64,
+    credit: u64,
+}
+
+impl Pacer {
+    /// A pacer without credit, for moves of about `burst` bytes. `share_percent`: moved bytes for 100 of the foreground
+    /// where space begins to be scarce.
+    pub fn new(share_percent: u32, capacity: u64, burst: u64) -> Pacer {
+        let ample = (capacity / AMPLE_PART).max(1);
+        Pacer { share_percent: u64::from(share_percent), ample, burst: burst.max(1), credit: 0 }
+    }
+
+    /// The foreground wrote `bytes`, and `free` bytes beyond the reserve are left.
+    pub fn on_foreground(&mut self, bytes: u64, free: u64) {
+        if free >= self.ample {
+            self.credit = 0;
+            return;
+        }
+        let earned = u128::from(bytes) * u128::from(self.share_percent) * u128::from(self.ample)
+            / (100 * u128::from(free.max(1)));
+        let most = self.burst.saturating_mul(CREDIT_BURSTS_MAX);
+        self.credit = u64::try_from(earned).unwrap_or(most).saturating_add(self.credit).min(most);
+    }
+
+    /// Whether a burst may be moved now.
+    pub fn may_move(&self, free: u64) -> bool {
+        free == 0 || self.credit >= self.burst
+    }
+
+    /// The cleaner moved `bytes`.
+    pub fn on_moved(&mut self, bytes: u64) {
+        self.credit = self.credit.saturating_sub(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn earns_the_share_and_more_as_space_falls() {
+        let credit = |free: u64| {
+            let mut pacer = Pacer::new(25, 8000, 1_000_000);
+            pacer.on_foreground(400, free);
+            pacer.credit
+        };
+        assert_eq!([1000, 999, 500, 100, 10].map(credit), [0, 100, 200, 1000, 10_000]);
+    }
+
+    #[test]
+    fn moves_when_it_has_earned_a_burst_or_nothing_is_free() {
+        let mut pacer = Pacer::new(25, 8000, 100);
+        assert!(!pacer.may_move(1) && pacer.may_move(0));
+        pacer.on_foreground(200, 500);
+        assert!(pacer.may_move(500));
+        pacer.on_moved(1);
+        assert!(!pacer.may_move(500));
+        pacer.on_foreground(u64::MAX, 0);
+        pacer.on_moved(CREDIT_BURSTS_MAX * 100);
+        assert!(!pacer.may_move(500), "no more than two bursts are saved up");
+        pacer.on_foreground(400, 500);
+        pacer.on_foreground(1, 1000);
+        assert!(!pacer.may_move(1000), "with ample space nothing is moved");
+    }
+}
