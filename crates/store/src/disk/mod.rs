@@ -1,12 +1,13 @@
 //! The disk under a store: files by name in one directory, and what can be asked of them.
 //!
-//! A trait, because there are several: [`Plain`] is a directory of the operating system, by its ordinary calls. Names are
-//! relative to the store's directory, with `/` between their parts; the directory itself is the empty name. Everything can be
+//! A trait, because there are several: [`Plain`] is a directory of the operating system, by its ordinary calls;
+//! [`Memory`](memory::Memory) is in memory and fails as told. Names are relative to the store's directory, with `/` between their parts; the directory itself is the empty name. Everything can be
 //! called from any thread.
 //!
 //! What a disk owes the store is in `docs/format-store.md` ("What the medium is assumed to guarantee"): bytes written are
 //! durable after a sync of their file, names after a sync of their directory, and nothing before.
 
+pub mod memory;
 mod plain;
 
 use std::fmt;

@@ -1,0 +1,100 @@
+//! Which operations fail, and how.
+
+use std::io;
+use std::ops::Range;
+
+/// A kind of operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    /// Reads, opens, lists: what changes nothing.
+    Read,
+    /// Writes and changes of a file's length.
+    Write,
+    /// Syncs of files and directories.
+    Sync,
+    /// Files and directories made, renamed, removed.
+    Name,
+    /// All but reads.
+    Change,
+}
+
+/// How an operation fails. Where a fault has no meaning the operation succeeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// EIO. Of a write any part may have been done. Of what a sync was to make durable any part is; none of it is tried
+    /// again by a later sync.
+    Io,
+    /// ENOSPC.
+    NoSpace,
+    /// Only a part is read or written, and said to be.
+    Short,
+    /// One bit of what is read or written is another, silently.
+    Flip,
+    /// The bytes are written to another place of the file, silently.
+    Misdirect,
+}
+
+/// What is to fail, and how many operations there were.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    counts: [u64; 5],
+    planned: Vec<(On, Range<u64>, Fault)>,
+    /// The power is cut when so many changes were made.
+    pub(crate) cut_after: u64,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults { counts: [0; 5], planned: Vec::new(), cut_after: u64::MAX }
+    }
+}
+
+impl Faults {
+    pub(crate) fn inject(&mut self, on: On, which: Range<u64>, fault: Fault) {
+        self.planned.push((on, which, fault));
+    }
+
+    pub(crate) fn count(&self, on: On) -> u64 {
+        self.counts[on.place()]
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        self.count(On::Change) >= self.cut_after
+    }
+
+    /// Count one operation and tell how it is to fail. Without power nothing is counted and all fails.
+    pub(crate) fn next(&mut self, on: On) -> io::Result<Option<Fault>> {
+        if self.is_cut() {
+            return Err(io::Error::other("the power is cut"));
+        }
+        let change = (on != On::Read).then_some(On::Change);
+        let mut fault = None;
+        for on in [Some(on), change].into_iter().flatten() {
+            let number = self.count(on);
+            let planned = self.planned.iter().find(|(kind, which, _)| *kind == on && which.contains(&number));
+            fault = fault.or(planned.map(|&(_, _, fault)| fault));
+            self.counts[on.place()] += 1;
+        }
+        Ok(fault)
+    }
+}
+
+impl On {
+    fn place(self) -> usize {
+        match self {
+            On::Read => 0,
+            On::Write => 1,
+            On::Sync => 2,
+            On::Name => 3,
+            On::Change => 4,
+        }
+    }
+}
+
+pub(crate) fn io_error() -> io::Error {
+    rustix::io::Errno::IO.into()
+}
+
+pub(crate) fn no_space() -> io::Error {
+    rustix::io::Errno::NOSPC.into()
+}

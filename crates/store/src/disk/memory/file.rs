@@ -1,0 +1,142 @@
+//! One file's bytes: as readers see them, as they are on the medium, and what lies between.
+
+use super::SECTOR;
+use super::random::Random;
+
+/// A file's bytes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bytes {
+    cached: Vec<u8>,
+    durable: Vec<u8>,
+    /// What happened since the last sync, in order.
+    unsynced: Vec<Event>,
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    /// Whole sectors from this one on look so now; the last may be cut by the file's end.
+    Sectors(usize, Vec<u8>),
+    /// The file's length.
+    Length(usize),
+}
+
+impl Bytes {
+    pub(crate) fn durable(bytes: Vec<u8>) -> Bytes {
+        Bytes { cached: bytes.clone(), durable: bytes, unsynced: Vec::new() }
+    }
+
+    pub(crate) fn cached(&self) -> &[u8] {
+        &self.cached
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        u64::try_from(self.cached.len()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let (old, end) = (self.cached.len(), at + bytes.len());
+        if end > old {
+            self.cached.resize(end, 0);
+            self.unsynced.push(Event::Length(end));
+        }
+        self.cached[at..end].copy_from_slice(bytes);
+        self.changed(at.min(old), end);
+    }
+
+    pub(crate) fn set_length(&mut self, length: usize) {
+        let old = self.cached.len();
+        self.unsynced.push(Event::Length(length));
+        self.cached.resize(length, 0);
+        if length < old {
+            // What is cut off reads as zeros if the file grows again.
+            let first = length.div_ceil(SECTOR);
+            let zeros = vec![0; old.saturating_sub(first * SECTOR)];
+            self.unsynced.push(Event::Sectors(first, zeros));
+        }
+        self.changed(length.saturating_sub(1), length);
+    }
+
+    /// Note how the sectors of a range look now.
+    fn changed(&mut self, from: usize, to: usize) {
+        let first = from / SECTOR;
+        let end = to.next_multiple_of(SECTOR).min(self.cached.len());
+        self.unsynced.push(Event::Sectors(first, self.cached[first * SECTOR..end].to_vec()));
+    }
+
+    pub(crate) fn sync(&mut self) {
+        // As long as a file is only appended to, that costs what was appended.
+        for event in std::mem::take(&mut self.unsynced) {
+            match event {
+                Event::Sectors(first, bytes) => put(&mut self.durable, first * SECTOR, &bytes),
+                Event::Length(length) => self.durable.resize(length, 0),
+            }
+        }
+        self.durable.resize(self.cached.len(), 0);
+    }
+
+    /// The sync failed: any part is on the medium, and the rest is never tried again, though it looks written.
+    pub(crate) fn fail_sync(&mut self, random: &mut Random) {
+        self.durable = self.medium(random);
+        self.unsynced.clear();
+    }
+
+    /// Read from the medium again what is clean.
+    pub(crate) fn drop_cache(&mut self) {
+        let length = self.cached.len();
+        let dirty = std::mem::take(&mut self.unsynced);
+        self.cached.clone_from(&self.durable);
+        for event in &dirty {
+            if let Event::Sectors(first, bytes) = event {
+                put(&mut self.cached, first * SECTOR, bytes);
+            }
+        }
+        self.cached.resize(length, 0);
+        self.unsynced = dirty;
+    }
+
+    /// The file after a power cut.
+    pub(crate) fn survivors(&self, random: &mut Random) -> Bytes {
+        Bytes::durable(self.medium(random))
+    }
+
+    /// What is on the medium if `random` decides which unsynced sectors are.
+    fn medium(&self, random: &mut Random) -> Vec<u8> {
+        let mut bytes = self.durable.clone();
+        let mut lengths = vec![self.durable.len()];
+        let odds = random.odds();
+        for event in &self.unsynced {
+            match event {
+                &Event::Length(length) => lengths.push(length),
+                Event::Sectors(first, written) => {
+                    for (sector, written) in (*first..).zip(written.chunks(SECTOR)) {
+                        if random.chance(odds) {
+                            let torn = odds < 8 && random.below(16) == 0;
+                            let kept = if torn { random.below(written.len()) } else { written.len() };
+                            put(&mut bytes, sector * SECTOR, &written[..kept]);
+                        }
+                    }
+                }
+            }
+        }
+        let last = lengths.len() - 1;
+        let length = match odds {
+            0 => lengths[0],
+            8 => lengths[last],
+            _ => lengths[random.below(lengths.len())],
+        };
+        bytes.resize(length, 0);
+        bytes
+    }
+}
+
+/// Overwrite, with zeros before if the bytes end sooner.
+fn put(bytes: &mut Vec<u8>, at: usize, written: &[u8]) {
+    let end = at + written.len();
+    if bytes.len() < end {
+        bytes.resize(end, 0);
+    }
+    bytes[at..end].copy_from_slice(written);
+}
