@@ -14,13 +14,12 @@ use crate::disk::{Disk, Plain};
 use crate::error::Error;
 use crate::files::{self, Files};
 use crate::format::superblock::Superblock;
-use crate::index::extent::{Extent, Source, clip};
-use crate::index::query::never_written;
+use crate::index::extent::Extent;
 use crate::index::{Chain, Index, ObjectUsage, PartitionState};
 use crate::mutation::{Attributes, Mutation, Outcome, WriteKind};
 use crate::queue::{Queue, Rejected, Reply};
 use crate::recover::{Recovery, recover};
-use crate::view::{self, Part, View, Want};
+use crate::view::{self, Stored, View, Want};
 
 /// The least and the most bytes after which a segment may be sealed.
 const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 30);
@@ -208,13 +207,7 @@ impl Store {
         if range.is_empty() || range.end > found.attributes.unit_bytes {
             return Err(Error::Malformed("a read's range is empty or past the unit's end"));
         }
-        let content = match found.units.get(&unit) {
-            Some(unit) => unit.wanted(want)?,
-            None => {
-                never_written(want)?;
-                None
-            }
-        };
+        let wanted = found.unit(unit).wanted(want, &range)?;
         let mut view = View {
             version: braid_layout::Version::ZERO,
             pending: false,
@@ -229,13 +222,14 @@ impl Store {
             blocks: Vec::new(),
         };
         let mut parts = Vec::new();
-        if let Some((content, pending)) = content {
-            (view.version, view.pending, view.kind) = (content.version, pending, content.kind);
-            (view.columns, view.cover) = (content.columns, content.cover.to_vec());
-            parts = self.parts(&clip(&content.extents, &range))?;
+        if let Some(found) = wanted {
+            (view.version, view.pending, view.kind) = (found.version, found.pending, found.kind);
+            (view.columns, view.cover) = (found.columns, found.cover);
+            parts = self.parts(&found.extents)?;
         }
         // From here on the parts hold their files: the segments may be freed meanwhile.
         drop(index);
+        let parts = view::load(parts)?;
         view.extents = view::extents(&parts, &range);
         view.pieces = view::pieces(&parts);
         view.blocks = view::block_crcs(&parts, &view.extents)?;
@@ -299,12 +293,13 @@ impl Store {
     /// Read all of a unit's stored bytes, of every version, and check them against their checksums.
     pub fn verify_unit(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<(), Error> {
         let index = self.index();
-        let Some(found) = index.whole_object(partition, object)?.units.get(&unit) else { return Ok(()) };
-        found.wanted(Want::Newest)?;
+        let found = index.whole_object(partition, object)?.unit(unit);
+        found.wanted(Want::Newest, &(0..0))?;
         let pins: Vec<Extent> = found.pins().copied().collect();
         let parts = self.parts(&pins)?;
+        drop(found);
         drop(index);
-        view::verify(&parts)
+        view::verify(&view::load(parts)?)
     }
 
     /// Commit what is queued, mark the log as cleanly closed and stop the committer. Clones of the store can still
@@ -318,14 +313,11 @@ impl Store {
     }
 
     /// The stored extents with their files. The index must be locked, so that no file goes meanwhile.
-    fn parts(&self, extents: &[Extent]) -> Result<Vec<Part>, Error> {
-        let mut parts = Vec::new();
-        for extent in extents {
-            if let Source::Stored(stored) = extent.source {
-                parts.extend(Part::new(extent, self.handle.shared.files.get(stored.segment)?));
-            }
-        }
-        Ok(parts)
+    fn parts(&self, extents: &[Extent]) -> Result<Vec<Stored>, Error> {
+        let stored = extents.iter().filter(|extent| !extent.is_hole());
+        stored
+            .map(|&extent| Ok(Stored { extent, file: self.handle.shared.files.get(extent.segment)? }))
+            .collect()
     }
 }
 

@@ -10,14 +10,17 @@ use std::sync::Arc;
 
 use braid_layout::{ColumnMask, Generation, Version};
 
-use crate::crc::{BLOCK_BYTES, block_count, blocks, crc32c};
+use crate::crc::{BLOCK_BYTES, blocks, crc32c};
 use crate::disk::{DiskFile, read_full};
 use crate::error::Error;
-use crate::format::LOG_BLOCK_U64;
-use crate::format::record::crc_offset;
-use crate::index::extent::{Extent, Source, Stored};
+use crate::format::record::{Record, decode_record};
+use crate::format::{DecodeError, LOG_BLOCK_U64};
+use crate::index::extent::Extent;
 use crate::mutation::WriteKind;
 use crate::residency::is_resident;
+
+/// How much of a header is read at first: enough for the checksums of 3 MiB.
+const HEADER_BYTES_FIRST: usize = 4096;
 
 /// Which version of a unit is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,64 +145,80 @@ impl View {
 }
 
 /// A stored extent with the file it lies in.
+pub(crate) struct Stored {
+    pub(crate) extent: Extent,
+    pub(crate) file: Arc<dyn DiskFile>,
+}
+
+/// A stored extent of which the record's header was read: where its payload and its checksums are.
 pub(crate) struct Part {
     from: u32,
     to: u32,
-    stored: Stored,
     file: Arc<dyn DiskFile>,
+    segment: u32,
+    /// Where the payload begins in the file.
+    payload_offset: u64,
+    /// The unit range of the payload.
+    payload: Range<u32>,
+    /// The checksums of the payload's blocks.
+    crcs: Vec<u32>,
+}
+
+/// Read the headers that the extents' records begin with.
+pub(crate) fn load(stored: Vec<Stored>) -> Result<Vec<Part>, Error> {
+    stored.into_iter().map(Part::load).collect()
 }
 
 impl Part {
-    /// The part of an extent that is stored; `None` for a hole.
-    pub(crate) fn new(extent: &Extent, file: Arc<dyn DiskFile>) -> Option<Part> {
-        match extent.source {
-            Source::Stored(stored) => Some(Part { from: extent.from, to: extent.to, stored, file }),
-            Source::Hole { .. } => None,
+    fn load(stored: Stored) -> Result<Part, Error> {
+        let Stored { extent, file } = stored;
+        let offset = u64::from(extent.block) * LOG_BLOCK_U64;
+        let record = read_header(&*file, offset)?;
+        let damaged = |what| Error::Damaged { segment: u64::from(extent.segment), offset, what };
+        let record = record.map_err(|_| damaged("a record's header is damaged"))?;
+        let here = (record.segment, record.block) == (extent.segment, extent.block);
+        if !here || record.crcs.is_empty() || record.from > extent.from || record.to < extent.to {
+            return Err(damaged("another record is where the unit's bytes should be"));
         }
-    }
-
-    fn payload_offset(&self) -> u64 {
-        (u64::from(self.stored.block) + u64::from(self.stored.header_blocks)) * LOG_BLOCK_U64
+        let header = u64::try_from(record.header_padded()).expect("bounded");
+        Ok(Part {
+            from: extent.from,
+            to: extent.to,
+            file,
+            segment: extent.segment,
+            payload_offset: offset + header,
+            payload: record.from..record.to,
+            crcs: record.crcs,
+        })
     }
 
     fn piece(&self) -> Piece {
-        let offset = self.payload_offset() + u64::from(self.from - self.stored.from);
-        Piece {
-            file: Arc::clone(&self.file),
-            offset,
-            length: self.to - self.from,
-            segment: self.stored.segment,
-        }
+        let offset = self.payload_offset + u64::from(self.from - self.payload.start);
+        Piece { file: Arc::clone(&self.file), offset, length: self.to - self.from, segment: self.segment }
     }
 
     /// The stored block that holds the unit's byte `at`: shorter than 4 KiB at its record's ends.
     fn stored_block(&self, at: u32) -> Range<u32> {
         let from = at / BLOCK_BYTES * BLOCK_BYTES;
-        from.max(self.stored.from)..(from + BLOCK_BYTES).min(self.stored.to)
+        from.max(self.payload.start)..from.saturating_add(BLOCK_BYTES).min(self.payload.end)
     }
 
-    /// The stored checksums of the blocks that this part touches.
-    fn stored_crcs(&self) -> Result<Vec<u32>, Error> {
-        let skipped = self.from / BLOCK_BYTES - self.stored.from / BLOCK_BYTES;
-        let count = block_count(self.from, self.to);
-        let lists = crc_offset(usize::from(self.stored.cover_count));
-        let header = u64::from(self.stored.block) * LOG_BLOCK_U64;
-        let offset = header + u64::try_from(lists).expect("bounded") + 4 * u64::from(skipped);
-        let mut bytes = vec![0; 4 * usize::try_from(count).expect("at most 16385")];
-        read_stored(&*self.file, &mut bytes, offset, self.stored.segment)?;
-        Ok(bytes.chunks_exact(4).map(|crc| u32::from_le_bytes(crc.try_into().expect("four"))).collect())
+    /// The stored checksum of the block that holds the unit's byte `at`.
+    fn stored_crc(&self, at: u32) -> u32 {
+        let block = at / BLOCK_BYTES - self.payload.start / BLOCK_BYTES;
+        self.crcs[usize::try_from(block).expect("at most 16385")]
     }
 
     /// Read a stored block and verify it.
     fn read_block(&self, block: &Range<u32>, crc: u32) -> Result<Vec<u8>, Error> {
-        let offset = self.payload_offset() + u64::from(block.start - self.stored.from);
+        let offset = self.payload_offset + u64::from(block.start - self.payload.start);
         let mut bytes = vec![0; block.len()];
-        read_stored(&*self.file, &mut bytes, offset, self.stored.segment)?;
+        read_stored(&*self.file, &mut bytes, offset, self.segment)?;
         if crc32c(&bytes) == crc {
             Ok(bytes)
         } else {
             let what = "a stored block does not match its checksum";
-            Err(Error::Damaged { segment: u64::from(self.stored.segment), offset, what })
+            Err(Error::Damaged { segment: u64::from(self.segment), offset, what })
         }
     }
 }
@@ -231,11 +250,6 @@ pub(crate) fn pieces(parts: &[Part]) -> Vec<Piece> {
 
 /// The checksums of the blocks of `extents`, made of `parts`.
 pub(crate) fn block_crcs(parts: &[Part], extents: &[ViewExtent]) -> Result<Vec<u32>, Error> {
-    let crcs = parts.iter().map(Part::stored_crcs).collect::<Result<Vec<_>, Error>>()?;
-    let stored_crc = |i: usize, at: u32| {
-        let part: &Part = &parts[i];
-        crcs[i][usize::try_from(at / BLOCK_BYTES - part.from / BLOCK_BYTES).expect("at most 16385")]
-    };
     let mut out = Vec::new();
     let mut first = 0;
     for extent in extents {
@@ -246,16 +260,14 @@ pub(crate) fn block_crcs(parts: &[Part], extents: &[ViewExtent]) -> Result<Vec<u
             }
             let whole = parts[first].stored_block(block.start) == block && parts[first].to >= block.end;
             if whole {
-                out.push(stored_crc(first, block.start));
+                out.push(parts[first].stored_crc(block.start));
                 continue;
             }
             let mut bytes = Vec::with_capacity(block.len());
-            for (i, part) in
-                parts.iter().enumerate().skip(first).take_while(|(_, part)| part.from < block.end)
-            {
+            for part in parts.iter().skip(first).take_while(|part| part.from < block.end) {
                 let (from, to) = (part.from.max(block.start), part.to.min(block.end));
                 let stored = part.stored_block(from);
-                let content = part.read_block(&stored, stored_crc(i, from))?;
+                let content = part.read_block(&stored, part.stored_crc(from))?;
                 let offset = |at: u32| usize::try_from(at - stored.start).expect("within a block");
                 bytes.extend_from_slice(&content[offset(from)..offset(to)]);
             }
@@ -268,11 +280,24 @@ pub(crate) fn block_crcs(parts: &[Part], extents: &[ViewExtent]) -> Result<Vec<u
 /// Read and verify every stored block that `parts` touch.
 pub(crate) fn verify(parts: &[Part]) -> Result<(), Error> {
     for part in parts {
-        for (block, crc) in blocks(part.from..part.to).zip(part.stored_crcs()?) {
-            part.read_block(&part.stored_block(block.start), crc)?;
+        for block in blocks(part.from..part.to) {
+            part.read_block(&part.stored_block(block.start), part.stored_crc(block.start))?;
         }
     }
     Ok(())
+}
+
+/// Read and check the header of the record that begins at `offset`: one read, but for the longest.
+fn read_header(file: &dyn DiskFile, offset: u64) -> Result<Result<Record, DecodeError>, Error> {
+    let mut bytes = vec![0; HEADER_BYTES_FIRST];
+    loop {
+        let got = read_full(file, &mut bytes, offset)
+            .map_err(|error| Error::io("read a record's header", error))?;
+        match decode_record(&bytes[..got]) {
+            Err(DecodeError::Short(needed)) if got == bytes.len() => bytes.resize(needed, 0),
+            decoded => return Ok(decoded),
+        }
+    }
 }
 
 /// Read bytes that the log must have; a file that ends before is damaged.

@@ -356,7 +356,7 @@ impl Record {
 }
 
 /// Where a record's checksums begin, from its start.
-pub(crate) fn crc_offset(cover_count: usize) -> usize {
+fn crc_offset(cover_count: usize) -> usize {
     FIXED_BYTES + VERSION_BYTES * cover_count
 }
 

@@ -3,12 +3,14 @@
 //! During replay a record may come before the one that made its object or partition (whose values were written again
 //! later, when their segment was freed); the object then stands without attributes until these come.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use braid_layout::{ObjectId, PartitionId, Version};
 
-use super::extent::{Extent, Source};
+use super::extent::Extent;
 use super::live::{Segments, Tombstone};
+use super::paged::PagedMap;
+use super::slot::Slot;
 use super::unit::{Place, Unit};
 use super::{Index, Meta, Object, Partition};
 use crate::format::body;
@@ -51,9 +53,9 @@ impl Index {
         self.with_object(record, |object| {
             let unit_bytes = object.object.attributes.unit_bytes;
             for verdict in &units {
-                let unit = object.object.units.get(&verdict.unit);
-                let Some(pending) = unit.and_then(|unit| unit.pending.as_ref()) else { continue };
-                let (version, victim) = (pending.content.version, pending.place.segment);
+                let unit = object.object.units.get(verdict.unit).map(Slot::unit);
+                let Some(pending) = unit.as_ref().and_then(|unit| unit.pending.as_ref()) else { continue };
+                let (version, victim) = (pending.version, pending.own.segment);
                 if verdict.forward.contains(&version) {
                     object.unit(verdict.unit, |unit| unit.settle(unit_bytes));
                 } else if verdict.back.contains(&version) {
@@ -82,7 +84,7 @@ impl Index {
             object.object.attributes = attributes;
             object.place(Some(meta), None);
             if size_was_unknown {
-                let units: Vec<u64> = object.object.units.keys().copied().collect();
+                let units: Vec<u64> = object.object.units.iter().map(|(unit, _)| unit).collect();
                 for unit in units {
                     object.unit(unit, |unit| unit.clip(unit_bytes));
                 }
@@ -156,7 +158,7 @@ impl Index {
         }
         let owner = self.partitions.entry(partition).or_default();
         let Partition { objects, used, .. } = owner;
-        let entry = objects.entry(object).or_insert_with(|| Object::unknown(record.birth));
+        let entry = objects.entry(object).or_insert_with(|| Box::new(Object::unknown(record.birth)));
         act(&mut Access {
             object: entry,
             owner: (partition, Some(object)),
@@ -169,8 +171,8 @@ impl Index {
         let Some(owner) = self.partitions.get_mut(&partition) else { return };
         let Some(gone) = owner.objects.remove(&object) else { return };
         owner.used -= gone.bytes;
-        for extent in gone.units.values().flat_map(Unit::pins) {
-            self.segments.release(extent);
+        for (_, slot) in gone.units.iter() {
+            slot.unit().pins().for_each(|extent| self.segments.release(extent));
         }
         self.segments.move_meta((partition, Some(object)), gone.meta.into_iter().chain(gone.fence), []);
     }
@@ -200,9 +202,14 @@ impl Index {
         place: Place,
     ) {
         let partition = self.partitions.entry(partition).or_default();
-        let object = partition.objects.entry(object).or_insert_with(|| Object::unknown(0));
+        let object = partition.objects.entry(object).or_insert_with(|| Box::new(Object::unknown(0)));
         match unit {
-            Some(unit) => object.units.entry(unit).or_default().lost = Some(place),
+            Some(unit) => object.units.update(unit, |slot| {
+                let mut unit = std::mem::take(slot).into_unit();
+                unit.lost = Some(place);
+                *slot = Slot::from(unit);
+                true
+            }),
             None => object.lost = Some(place),
         }
     }
@@ -233,23 +240,27 @@ impl Access<'_> {
 
     /// Change one unit, keeping every account.
     fn unit(&mut self, number: u64, change: impl FnOnce(&mut Unit)) {
-        let unit = self.object.units.entry(number).or_default();
-        let before = bytes(unit.pins());
-        unit.pins().for_each(|extent| self.segments.release(extent));
-        if let Some(pending) = &unit.pending {
-            self.object.pending.remove(&pending_key(pending.content.version, number));
-        }
-        change(unit);
-        let after = bytes(unit.pins());
-        unit.pins().for_each(|extent| self.segments.charge(extent));
-        if let Some(pending) = &unit.pending {
-            self.object.pending.insert(pending_key(pending.content.version, number));
-        }
-        if *unit == Unit::default() {
-            self.object.units.remove(&number);
-        }
-        self.object.bytes = self.object.bytes - before + after;
-        *self.used = *self.used - before + after;
+        let Access { object, used, segments, .. } = self;
+        let Object { units, pending, bytes, .. } = &mut **object;
+        units.update(number, |slot| {
+            let mut unit = std::mem::take(slot).into_unit();
+            let before = stored(unit.pins());
+            unit.pins().for_each(|extent| segments.release(extent));
+            if let Some(old) = &unit.pending {
+                pending.remove(&pending_key(old.version, number));
+            }
+            change(&mut unit);
+            let after = stored(unit.pins());
+            unit.pins().for_each(|extent| segments.charge(extent));
+            if let Some(new) = &unit.pending {
+                pending.insert(pending_key(new.version, number));
+            }
+            *bytes = *bytes - before + after;
+            **used = **used - before + after;
+            let keep = *unit != Unit::default();
+            *slot = Slot::from(unit);
+            keep
+        });
     }
 
     /// Everything of the stamp's lease below the stamp is settled.
@@ -270,7 +281,7 @@ impl Object {
             meta: None,
             fence: None,
             lost: None,
-            units: BTreeMap::new(),
+            units: PagedMap::default(),
             pending: BTreeSet::new(),
             bytes: 0,
         }
@@ -297,6 +308,6 @@ fn pending_key(version: Version, unit: u64) -> (u32, u32, u64, u64) {
     (version.lease.0, version.g.0, version.n, unit)
 }
 
-fn bytes<'a>(extents: impl Iterator<Item = &'a Extent>) -> u64 {
-    extents.filter(|extent| matches!(extent.source, Source::Stored(_))).map(Extent::bytes).sum()
+fn stored<'a>(extents: impl Iterator<Item = &'a Extent>) -> u64 {
+    extents.map(Extent::stored_bytes).sum()
 }

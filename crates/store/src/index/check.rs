@@ -140,11 +140,8 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     if write.to > object.attributes.unit_bytes {
         return Err(Error::Malformed("a write past the unit's end"));
     }
-    let unit = object.units.get(&write.unit);
-    let lost = unit.and_then(|unit| unit.lost);
-    let settled =
-        unit.and_then(|unit| unit.settled.as_ref()).map_or(Version::ZERO, |content| content.version);
-    let tip = unit.map_or(Version::ZERO, |unit| unit.tip_version());
+    let unit = object.unit(write.unit);
+    let (lost, settled, tip) = (unit.lost, unit.settled_version(), unit.tip_version());
     match write.standing {
         Standing::Pending => {
             if let Some(place) = lost {
@@ -166,8 +163,7 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
             }
         }
     }
-    let tip_extents = unit.and_then(|unit| unit.tip()).map_or(&[][..], |content| &content.extents);
-    check_quota(owner, growth, write, stored_bytes(tip_extents, &write.range()))?;
+    check_quota(owner, growth, write, stored_bytes(&unit.tip_extents(), &write.range()))?;
     let (record, payload) = write_record(write, object, tip);
     Ok(Decision::Append(Box::new(record), payload))
 }
@@ -221,8 +217,8 @@ fn write_record(write: &Write, object: &Object, tip: Version) -> (Record, Bytes)
 fn effective(object: &Object, units: &[UnitVerdict]) -> Vec<UnitVerdict> {
     let mut out = Vec::new();
     for verdict in units {
-        let pending = object.units.get(&verdict.unit).and_then(|unit| unit.pending.as_ref());
-        let Some(version) = pending.map(|pending| pending.content.version) else { continue };
+        let unit = object.unit(verdict.unit);
+        let Some(version) = unit.pending.as_ref().map(|pending| pending.version) else { continue };
         let only = |stamps: &[Version]| if stamps.contains(&version) { vec![version] } else { Vec::new() };
         let (forward, back) = (only(&verdict.forward), only(&verdict.back));
         if !forward.is_empty() || !back.is_empty() {

@@ -2,63 +2,41 @@
 //!
 //! Invariant: extents are non-empty, in order and do not overlap. What no extent covers was never written and reads as
 //! zeros, just as a hole does; a hole is kept apart because its record must stay until nothing older lies beneath it.
+//!
+//! An extent is 16 bytes. It names only where its record begins: how long the record's header is, which range its
+//! payload has and the checksums are read with the bytes (`view`).
 
 use std::ops::Range;
 
-/// Where a write's record lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stored {
-    /// The segment.
-    pub(crate) segment: u32,
-    /// The log block of the record's header.
-    pub(crate) block: u32,
-    /// Log blocks of the header: the payload comes right after.
-    pub(crate) header_blocks: u16,
-    /// Versions in the cover: they stand between the fixed part and the checksums.
-    pub(crate) cover_count: u8,
-    /// First byte of the record's range in the unit.
-    pub(crate) from: u32,
-    /// One past its last.
-    pub(crate) to: u32,
-}
-
-/// What an extent's bytes are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// Zeros, by a record in this segment.
-    Hole {
-        /// The segment.
-        segment: u32,
-    },
-    /// Part of a payload.
-    Stored(Stored),
-}
-
-/// A range of a unit and what it holds.
+/// A range of a unit and the record that brought it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// First byte.
     pub(crate) from: u32,
     /// One past the last.
     pub(crate) to: u32,
-    /// What is there.
-    pub(crate) source: Source,
+    /// The segment of the record.
+    pub(crate) segment: u32,
+    /// The log block of the record's header; 0 is the segment's own header, and marks a hole.
+    pub(crate) block: u32,
 }
 
-impl Source {
-    /// The segment of its record.
-    pub(crate) fn segment(self) -> u32 {
-        match self {
-            Source::Hole { segment } => segment,
-            Source::Stored(stored) => stored.segment,
-        }
-    }
-}
+const _: () = assert!(size_of::<Extent>() == 16, "the index's stated cost");
 
 impl Extent {
+    /// Whether it is zeros without a payload.
+    pub(crate) fn is_hole(&self) -> bool {
+        self.block == 0
+    }
+
     /// Its bytes.
     pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.to - self.from)
+    }
+
+    /// Bytes of payload that it refers to.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        if self.is_hole() { 0 } else { self.bytes() }
     }
 
     /// The part of it inside `range`, if any.
@@ -68,11 +46,21 @@ impl Extent {
     }
 }
 
-/// `under` with `top` laid over it.
+/// `under` with `top` laid over it. Neighbours of one record join.
 pub(crate) fn overlay(under: &[Extent], top: Extent) -> Vec<Extent> {
-    let mut out: Vec<Extent> = under.iter().filter_map(|extent| extent.clip(&(0..top.from))).collect();
-    out.push(top);
-    out.extend(under.iter().filter_map(|extent| extent.clip(&(top.to..u32::MAX))));
+    let before = under.iter().filter_map(|extent| extent.clip(&(0..top.from)));
+    let after = under.iter().filter_map(|extent| extent.clip(&(top.to..u32::MAX)));
+    let mut out: Vec<Extent> = Vec::with_capacity(under.len() + 1);
+    for extent in before.chain([top]).chain(after) {
+        match out.last_mut() {
+            Some(last)
+                if (last.to, last.segment, last.block) == (extent.from, extent.segment, extent.block) =>
+            {
+                last.to = extent.to;
+            }
+            _ => out.push(extent),
+        }
+    }
     out
 }
 
@@ -83,13 +71,7 @@ pub(crate) fn clip(extents: &[Extent], range: &Range<u32>) -> Vec<Extent> {
 
 /// Stored bytes inside `range`.
 pub(crate) fn stored_bytes(extents: &[Extent], range: &Range<u32>) -> u64 {
-    let stored = |extent: &Extent| matches!(extent.source, Source::Stored(_));
-    extents
-        .iter()
-        .filter(|extent| stored(extent))
-        .filter_map(|extent| extent.clip(range))
-        .map(|e| e.bytes())
-        .sum()
+    extents.iter().filter_map(|extent| extent.clip(range)).map(|extent| extent.stored_bytes()).sum()
 }
 
 #[cfg(test)]
@@ -97,7 +79,7 @@ mod tests {
     use super::*;
 
     fn hole(from: u32, to: u32, segment: u32) -> Extent {
-        Extent { from, to, source: Source::Hole { segment } }
+        Extent { from, to, segment, block: 0 }
     }
 
     fn check(under: &[(u32, u32)], top: (u32, u32), expected: &[(u32, u32, u32)]) {
@@ -114,5 +96,13 @@ mod tests {
         check(&[(0, 4), (6, 10)], (2, 8), &[(0, 2, 1), (2, 8, 2), (8, 10, 1)]);
         check(&[(0, 4), (6, 10)], (4, 6), &[(0, 4, 1), (4, 6, 2), (6, 10, 1)]);
         check(&[(4, 6)], (0, 2), &[(0, 2, 2), (4, 6, 1)]);
+    }
+
+    #[test]
+    fn neighbours_of_one_record_join() {
+        let of = |from, to, block| Extent { from, to, segment: 1, block };
+        assert_eq!(overlay(&[of(0, 4, 7), of(6, 10, 7)], of(4, 6, 7)), [of(0, 10, 7)]);
+        assert_eq!(overlay(&[of(0, 4, 7), of(6, 10, 8)], of(4, 6, 7)), [of(0, 6, 7), of(6, 10, 8)]);
+        assert_eq!(overlay(&[of(0, 3, 7)], of(4, 6, 7)), [of(0, 3, 7), of(4, 6, 7)]);
     }
 }

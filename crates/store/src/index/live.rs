@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use braid_layout::{ObjectId, PartitionId};
 
 use super::Meta;
-use super::extent::{Extent, Source};
+use super::extent::Extent;
 
 /// A record that must be replayed after older ones as long as these exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,31 +95,21 @@ impl Segments {
 
     /// A unit refers to `extent`.
     pub(crate) fn charge(&mut self, extent: &Extent) {
-        let number = extent.source.segment();
-        let segment = self.all.entry(number).or_default();
-        match extent.source {
-            Source::Hole { .. } => segment.holes += 1,
-            Source::Stored(_) => {
-                segment.payload += extent.bytes();
-                self.live += extent.bytes();
-            }
-        }
-        self.idle.remove(&number);
+        let segment = self.all.entry(extent.segment).or_default();
+        segment.holes += u64::from(extent.is_hole());
+        segment.payload += extent.stored_bytes();
+        self.live += extent.stored_bytes();
+        self.idle.remove(&extent.segment);
     }
 
     /// A unit no longer refers to `extent`.
     pub(crate) fn release(&mut self, extent: &Extent) {
-        let number = extent.source.segment();
-        let segment = self.all.entry(number).or_default();
-        match extent.source {
-            Source::Hole { .. } => segment.holes -= 1,
-            Source::Stored(_) => {
-                segment.payload -= extent.bytes();
-                self.live -= extent.bytes();
-            }
-        }
+        let segment = self.all.entry(extent.segment).or_default();
+        segment.holes -= u64::from(extent.is_hole());
+        segment.payload -= extent.stored_bytes();
+        self.live -= extent.stored_bytes();
         if segment.payload == 0 && segment.holes == 0 {
-            self.idle.insert(number);
+            self.idle.insert(extent.segment);
         }
     }
 

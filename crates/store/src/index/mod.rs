@@ -10,7 +10,9 @@ mod apply;
 pub(crate) mod check;
 pub(crate) mod extent;
 pub(crate) mod live;
+pub(crate) mod paged;
 pub(crate) mod query;
+pub(crate) mod slot;
 pub(crate) mod unit;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +21,9 @@ use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
 
 use crate::mutation::{Attributes, WriteKind};
 use live::Segments;
-use unit::{Place, Unit};
+use paged::PagedMap;
+use slot::Slot;
+use unit::Place;
 
 /// The store's state in memory.
 #[derive(Debug, Default)]
@@ -41,7 +45,8 @@ pub(crate) struct Partition {
     pub(crate) meta: Option<Meta>,
     /// Payload bytes its objects refer to.
     pub(crate) used: u64,
-    pub(crate) objects: BTreeMap<ObjectId, Object>,
+    /// Boxed: nodes of a tree are half empty after appends.
+    pub(crate) objects: BTreeMap<ObjectId, Box<Object>>,
 }
 
 /// Where the newest record with the values of a partition or an object lies.
@@ -64,7 +69,7 @@ pub(crate) struct Object {
     pub(crate) fence: Option<Meta>,
     /// Damage that may have hit any of its units.
     pub(crate) lost: Option<Place>,
-    pub(crate) units: BTreeMap<u64, Unit>,
+    pub(crate) units: PagedMap<u64, Slot>,
     /// Pending versions: (lease, g, n, unit), so that what a lease has settled is one range.
     pub(crate) pending: BTreeSet<(u32, u32, u64, u64)>,
     /// Payload bytes its units refer to.

@@ -1,14 +1,30 @@
 //! Looking things up.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use braid_layout::{ObjectId, PartitionId, Version};
+use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
 
 use super::check::damaged;
-use super::unit::{Content, Unit};
+use super::extent::{Extent, clip};
+use super::slot::Slot;
+use super::unit::Unit;
 use super::{Chain, ChainEntry, Index, Object, ObjectUsage, Partition, PartitionState};
 use crate::error::Error;
+use crate::mutation::WriteKind;
 use crate::view::Want;
+
+/// A version of a unit that a read asked for.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) version: Version,
+    pub(crate) pending: bool,
+    pub(crate) kind: WriteKind,
+    pub(crate) columns: ColumnMask,
+    pub(crate) cover: Vec<Version>,
+    /// The asked range of its bytes.
+    pub(crate) extents: Vec<Extent>,
+}
 
 impl Index {
     pub(crate) fn find_partition(&self, partition: PartitionId) -> Result<&Partition, Error> {
@@ -16,7 +32,8 @@ impl Index {
     }
 
     pub(crate) fn find_object(&self, partition: PartitionId, object: ObjectId) -> Result<&Object, Error> {
-        self.find_partition(partition)?.objects.get(&object).ok_or(Error::NoObject(partition, object))
+        let found = self.find_partition(partition)?.objects.get(&object);
+        found.map(Box::as_ref).ok_or(Error::NoObject(partition, object))
     }
 
     /// An object that damage has not made doubtful as a whole.
@@ -44,56 +61,73 @@ impl Index {
 }
 
 impl Object {
+    /// A unit; one that was never written is as good as empty.
+    pub(crate) fn unit(&self, unit: u64) -> Cow<'_, Unit> {
+        self.units.get(unit).map_or_else(|| Cow::Owned(Unit::default()), Slot::unit)
+    }
+
     pub(crate) fn usage(&self) -> ObjectUsage {
-        let end =
-            self.units.iter().rev().find_map(|(&number, unit)| {
-                Some((number, unit.tip()?.extents.last().map_or(1, |last| last.to)))
-            });
+        let end = self.units.iter().rev().find_map(|(number, slot)| {
+            let unit = slot.unit();
+            let written = !unit.tip_version().is_zero();
+            written.then(|| (number, unit.tip_extents().last().map_or(1, |last| last.to)))
+        });
         ObjectUsage { bytes: self.bytes, units: u64::try_from(self.units.len()).unwrap_or(u64::MAX), end }
     }
 
     pub(crate) fn chains(&self, units: Range<u64>) -> Vec<Chain> {
-        let in_range = if units.start < units.end { units } else { 0..0 };
-        self.units.range(in_range).map(|(&number, unit)| chain(number, unit)).collect()
+        self.units.range(units).map(|(number, slot)| chain(number, &slot.unit())).collect()
     }
 }
 
 impl Unit {
-    /// The content that is wanted, and whether it is pending; `None`: never written.
-    pub(crate) fn wanted(&self, want: Want) -> Result<Option<(&Content, bool)>, Error> {
+    /// `range` of the content that is wanted; `None`: never written.
+    pub(crate) fn wanted(&self, want: Want, range: &Range<u32>) -> Result<Option<Found>, Error> {
         if let Some(place) = self.lost {
             return Err(damaged(place));
         }
-        let settled = self.settled.as_ref().map(|content| (content, false));
-        let pending = self.pending.as_ref().map(|pending| (&pending.content, true));
-        let Want::Exactly(version) = want else {
-            return Ok(if want == Want::Newest { pending.or(settled) } else { settled });
+        let (tip, settled) = (self.tip_version(), self.settled_version());
+        let version = match want {
+            Want::Newest => tip,
+            Want::Settled => settled,
+            Want::Exactly(version) if version == tip || version == settled => version,
+            Want::Exactly(asked) => return Err(Error::Gone { asked, tip }),
         };
-        if version.is_zero() && settled.is_none() {
-            return Ok(None);
+        if let Some(pending) = self.pending.as_deref().filter(|pending| pending.version == version) {
+            return Ok(Some(Found {
+                version,
+                pending: true,
+                kind: pending.kind,
+                columns: pending.columns,
+                cover: pending.cover.to_vec(),
+                extents: clip(&self.tip_extents(), range),
+            }));
         }
-        let found = pending.into_iter().chain(settled).find(|(content, _)| content.version == version);
-        found.map(Some).ok_or(Error::Gone { asked: version, tip: self.tip_version() })
+        Ok(self.settled.as_ref().map(|content| Found {
+            version,
+            pending: false,
+            kind: content.kind,
+            columns: content.columns,
+            cover: content.cover.to_vec(),
+            extents: clip(&content.extents, range),
+        }))
     }
 }
 
 fn chain(number: u64, unit: &Unit) -> Chain {
-    let entry = |content: &Content, settled| ChainEntry {
+    let settled = unit.settled.iter().map(|content| ChainEntry {
         version: content.version,
-        settled,
+        settled: true,
         kind: content.kind,
         columns: content.columns,
         cover: content.cover.to_vec(),
-    };
-    let settled = unit.settled.iter().map(|content| entry(content, true));
-    let pending = unit.pending.iter().map(|pending| entry(&pending.content, false));
+    });
+    let pending = unit.pending.iter().map(|pending| ChainEntry {
+        version: pending.version,
+        settled: false,
+        kind: pending.kind,
+        columns: pending.columns,
+        cover: pending.cover.to_vec(),
+    });
     Chain { unit: number, entries: settled.chain(pending).collect(), lost: unit.lost.is_some() }
-}
-
-/// What [`Want::Exactly`] means for a unit that was never written.
-pub(crate) fn never_written(want: Want) -> Result<(), Error> {
-    match want {
-        Want::Exactly(asked) if !asked.is_zero() => Err(Error::Gone { asked, tip: Version::ZERO }),
-        _ => Ok(()),
-    }
 }

@@ -1,10 +1,12 @@
 //! The state of one unit (PROTOCOL section 2, as far as this release goes): one settled version, and at most one
 //! pending one on top of it.
 
+use std::borrow::Cow;
+
 use braid_layout::scheme::UNIT_BYTES_MAX;
 use braid_layout::{ColumnMask, Version};
 
-use super::extent::{Extent, Source, Stored, clip, overlay};
+use super::extent::{Extent, clip, overlay};
 use crate::format::record::{Kind, Record, flags};
 use crate::mutation::WriteKind;
 
@@ -26,12 +28,16 @@ pub(crate) struct Content {
 /// A version on top of the settled one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pending {
-    /// The version.
-    pub(crate) content: Content,
-    /// What its own write brought.
+    /// Its name.
+    pub(crate) version: Version,
+    /// What it is.
+    pub(crate) kind: WriteKind,
+    /// The columns its write touched.
+    pub(crate) columns: ColumnMask,
+    /// Parity kinds: per data column the version counted in.
+    pub(crate) cover: Box<[Version]>,
+    /// What its own write brought; its other bytes are those of the settled version.
     pub(crate) own: Extent,
-    /// The log block of its record.
-    pub(crate) place: Place,
     /// During replay: the version it was written on has not been met; see [`Unit::write`].
     pub(crate) orphan: bool,
 }
@@ -57,35 +63,44 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// The newest version's content.
-    pub(crate) fn tip(&self) -> Option<&Content> {
-        self.pending.as_deref().map(|pending| &pending.content).or(self.settled.as_ref())
-    }
-
     /// The newest version's name.
     pub(crate) fn tip_version(&self) -> Version {
-        self.tip().map_or(Version::ZERO, |content| content.version)
+        self.pending.as_ref().map_or_else(|| self.settled_version(), |pending| pending.version)
     }
 
-    fn settled_version(&self) -> Version {
+    /// The settled version's name.
+    pub(crate) fn settled_version(&self) -> Version {
         self.settled.as_ref().map_or(Version::ZERO, |content| content.version)
+    }
+
+    /// The settled version's bytes.
+    pub(crate) fn settled_extents(&self) -> &[Extent] {
+        self.settled.as_ref().map_or(&[], |content| &content.extents)
+    }
+
+    /// The newest version's bytes.
+    pub(crate) fn tip_extents(&self) -> Cow<'_, [Extent]> {
+        match &self.pending {
+            Some(pending) => Cow::Owned(overlay(self.settled_extents(), pending.own)),
+            None => Cow::Borrowed(self.settled_extents()),
+        }
     }
 
     /// What pins records: the settled extents, and what the pending write itself brought. Together they are everything
     /// the unit refers to, each once.
     pub(crate) fn pins(&self) -> impl Iterator<Item = &Extent> {
-        let settled = self.settled.iter().flat_map(|content| &content.extents);
-        settled.chain(self.pending.iter().map(|pending| &pending.own))
+        self.settled_extents().iter().chain(self.pending.iter().map(|pending| &pending.own))
     }
 
     /// The pending version is settled. A write of the whole unit heals it.
     pub(crate) fn settle(&mut self, unit_bytes: u32) {
-        if let Some(pending) = self.pending.take() {
-            if pending.own.from == 0 && pending.own.to == unit_bytes {
-                self.lost = None;
-            }
-            self.settled = Some(pending.content);
+        let Some(pending) = self.pending.take() else { return };
+        let Pending { version, kind, columns, cover, own, .. } = *pending;
+        if own.from == 0 && own.to == unit_bytes {
+            self.lost = None;
         }
+        let extents = overlay(self.settled_extents(), own);
+        self.settled = Some(Content { version, kind, columns, cover, extents });
     }
 
     /// The pending version is taken back.
@@ -112,16 +127,15 @@ impl Unit {
         if record.version <= self.tip_version() {
             return;
         }
-        let pending = self.pending.as_ref().map(|pending| pending.content.version);
+        let pending = self.pending.as_ref().map(|pending| pending.version);
         let known = pending == Some(record.previous) || self.settled_version() == record.previous;
         match pending {
             Some(pending) if pending != record.previous && known => self.back(),
             _ => self.settle(unit_bytes),
         }
+        let Content { version, kind, columns, cover, .. } = content(record, Vec::new());
         let own = own_extent(record, place);
-        let under = self.settled.as_ref().map_or(&[][..], |content| &content.extents);
-        let content = content(record, overlay(under, own));
-        self.pending = Some(Box::new(Pending { content, own, place, orphan: !known }));
+        self.pending = Some(Box::new(Pending { version, kind, columns, cover, own, orphan: !known }));
         if !known && incomplete && self.lost.is_none() {
             self.lost = Some(place);
         }
@@ -134,17 +148,15 @@ impl Unit {
         if record.version < self.settled_version() {
             return;
         }
-        let own = own_extent(record, place);
         // Replay may not know the unit's size yet: see `clip`.
         let end = if unit_bytes == 0 { UNIT_BYTES_MAX } else { unit_bytes };
-        let hole = Extent { from: 0, to: end, source: Source::Hole { segment: place.segment } };
-        let installed = overlay(&[hole], own);
+        let hole = Extent { from: 0, to: end, segment: place.segment, block: 0 };
+        let installed = overlay(&[hole], own_extent(record, place));
         self.lost = None;
-        if self.pending.as_ref().is_some_and(|pending| pending.content.version <= record.version) {
+        if self.pending.as_ref().is_some_and(|pending| pending.version <= record.version) {
             self.pending = None;
         }
         if let Some(pending) = &mut self.pending {
-            pending.content.extents = overlay(&installed, pending.own);
             pending.orphan = false;
         }
         self.settled = Some(content(record, installed));
@@ -152,8 +164,7 @@ impl Unit {
 
     /// The unit's size has become known.
     pub(crate) fn clip(&mut self, unit_bytes: u32) {
-        let pending = self.pending.as_mut().map(|pending| &mut pending.content);
-        for content in self.settled.as_mut().into_iter().chain(pending) {
+        if let Some(content) = &mut self.settled {
             content.extents = clip(&content.extents, &(0..unit_bytes));
         }
     }
@@ -170,18 +181,6 @@ fn content(record: &Record, extents: Vec<Extent>) -> Content {
 }
 
 fn own_extent(record: &Record, place: Place) -> Extent {
-    let source = if record.is(flags::HOLE) {
-        Source::Hole { segment: place.segment }
-    } else {
-        let header_blocks = record.header_padded() / crate::format::LOG_BLOCK;
-        Source::Stored(Stored {
-            segment: place.segment,
-            block: place.block,
-            header_blocks: u16::try_from(header_blocks).expect("a header is below 512 KiB"),
-            cover_count: u8::try_from(record.cover.len()).expect("at most 64"),
-            from: record.from,
-            to: record.to,
-        })
-    };
-    Extent { from: record.from, to: record.to, source }
+    let block = if record.is(flags::HOLE) { 0 } else { place.block };
+    Extent { from: record.from, to: record.to, segment: place.segment, block }
 }
