@@ -13,7 +13,7 @@ use braid_layout::Generation;
 use braid_transport::{FilePiece, Receiver, Sender, Stream, TransportError, challenge};
 use braid_wire::authorise::{Denied, authorise};
 use braid_wire::capability::Binding;
-use braid_wire::data::{DriveReply, HELLO, Hello, PeerRole};
+use braid_wire::data::{DriveReply, HELLO, Hello, PeerRole, may_refuse};
 use braid_wire::frame::{BODY_BYTES_MAX, FrameHeader, WIRE_VERSION};
 use braid_wire::seal::ReplySeal;
 use braid_wire::{Reason, Refusal, Wire};
@@ -35,6 +35,7 @@ pub(crate) enum Coming {
 
 /// A request that was taken.
 struct Job {
+    kind: u16,
     seal: ReplySeal,
     coming: Coming,
     /// Answered whether or not the lease holds.
@@ -125,11 +126,12 @@ impl Taker {
                 self.proven = true;
                 let (seal, leaseless) = (verified.seal.clone(), verified.precedes_lease());
                 let coming = requests.carry_out(verified, &mut self.receiver).await?;
-                Ok(Job { seal, coming, leaseless })
+                Ok(Job { kind: header.kind, seal, coming, leaseless })
             }
             Err(Denied { refusal, seal }) => {
                 debug!(peer = self.receiver.address(), reason = ?refusal.reason, %refusal, "refused");
-                Ok(Job { seal, coming: Coming::refused(Generation(0), refusal), leaseless: false })
+                let coming = Coming::refused(Generation(0), refusal);
+                Ok(Job { kind: header.kind, seal, coming, leaseless: false })
             }
         }
     }
@@ -141,9 +143,15 @@ async fn answer(
     mut sender: Sender,
     mut due: mpsc::Receiver<Job>,
 ) -> Result<(), TransportError> {
-    while let Some(Job { seal, coming, leaseless }) = due.recv().await {
+    while let Some(Job { kind, seal, coming, leaseless }) = due.recv().await {
         let mut answer = coming.wait().await;
-        let refused = matches!(answer.reply, DriveReply::Refused(_));
+        let refused = match &answer.reply {
+            DriveReply::Refused(refusal) => {
+                debug_assert!(may_refuse(kind, refusal.reason), "{kind:#06x}: {refusal:?} is not documented");
+                true
+            }
+            _ => false,
+        };
         if let (false, Err(refusal)) = (refused || leaseless, core.holds()) {
             answer = Answer::refused(answer.g, refusal);
         }

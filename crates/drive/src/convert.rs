@@ -1,8 +1,8 @@
 //! Between the wire's words and the store's.
 
 use braid_layout::{ObjectId, PartitionId, Version};
-use braid_store::{Chain, ViewExtent, WriteKind};
-use braid_wire::data::{self, ColumnMap, Extent, PendingState, UnitState};
+use braid_store::{Chain, PartitionState, ViewExtent, WriteKind};
+use braid_wire::data::{self, ColumnMap, Extent, PartitionAttributes, PendingState, UnitState};
 use braid_wire::{Capability, Wire};
 
 /// What a new object is made with. Logical version, generation, set and joining are the capability's: the manager's word.
@@ -52,6 +52,17 @@ pub(crate) fn attributes(
 /// The bytes of a stripe write of a parity column have a cover; those of a data column have none.
 pub(crate) fn write_kind(cover: &[Version]) -> WriteKind {
     if cover.is_empty() { WriteKind::Data } else { WriteKind::StripeParity }
+}
+
+/// A partition's attributes.
+pub(crate) fn partition(state: &PartitionState) -> PartitionAttributes {
+    PartitionAttributes {
+        partition: state.partition,
+        quota_bytes: state.quota_bytes.unwrap_or(0),
+        used_bytes: state.used,
+        objects: state.objects,
+        key_epoch: state.key_epoch,
+    }
 }
 
 /// A quota on the wire: 0 is none.

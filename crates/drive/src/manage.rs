@@ -9,8 +9,7 @@ use braid_layout::Generation;
 use braid_store::{Change, Error, Mutation, Outcome, UnitVerdict};
 use braid_wire::capability::Rights;
 use braid_wire::data::{
-    Create, DriveRequest, FENCE_UNITS_MAX, Fence, FenceReply, PartitionCreate, PartitionSet, SetAttributes,
-    Verdict,
+    Create, DriveRequest, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, SetAttributes, Verdict,
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
 
@@ -87,6 +86,12 @@ impl Requests {
         let capability = capability.clone();
         let g = facts.as_ref().map_or(Generation(0), |facts| facts.g);
         self.look_now(move |core| match request {
+            R::Remove(remove) if remove.at.is_well_known() => {
+                match core.store.commit(Mutation::PartitionRemove { partition: remove.at.partition }) {
+                    Err(Error::NoPartition(_)) => Answer::done(g),
+                    result => done(g, result),
+                }
+            }
             R::Remove(_) if facts.is_none() => Answer::done(g),
             R::Remove(remove) => {
                 let (partition, object) = (remove.at.partition, remove.at.object);
@@ -95,11 +100,7 @@ impl Requests {
             R::Fence(asked) => fence_and_list(core, &capability, &asked),
             R::Verdict(verdict) => done(g, give_verdict(core, verdict)),
             R::SetAttributes(set) => set_attributes(core, facts, set),
-            R::PartitionCreate(create) => done(g, create_partition(core, &create)),
             R::PartitionSet(set) => set_partition(core, &set),
-            R::PartitionRemove(remove) => {
-                done(g, core.store.commit(Mutation::PartitionRemove { partition: remove.partition }))
-            }
             other => {
                 let detail = format!("the drive does not serve {}", other.name());
                 Answer::refused(g, Refusal::new(Reason::Unsupported, detail))
@@ -159,24 +160,19 @@ fn set_attributes(core: &Core, facts: Option<Facts>, set: SetAttributes) -> Answ
     done(g, core.store.commit(Mutation::SetAttributes { partition, object, change }))
 }
 
-fn create_partition(core: &Core, create: &PartitionCreate) -> Result<Outcome, Error> {
-    core.store.commit(Mutation::PartitionCreate {
-        partition: create.partition,
-        quota_bytes: convert::quota(create.quota_bytes),
-        key_epoch: create.key_epoch,
-    })
-}
-
 fn set_partition(core: &Core, set: &PartitionSet) -> Answer {
-    let g = Generation(0);
-    match core.store.partition(set.partition) {
-        Err(error) => return Answer::refused(g, refusal(&error)),
-        Ok(state) if set.key_epoch < state.key_epoch => {
-            let detail = format!("the key epoch never falls: it is {}", state.key_epoch);
-            return Answer::refused(g, Refusal::new(Reason::Malformed, detail));
-        }
-        Ok(_) => {}
-    }
-    let (partition, quota_bytes) = (set.partition, convert::quota(set.quota_bytes));
-    done(g, core.store.commit(Mutation::PartitionSet { partition, quota_bytes, key_epoch: set.key_epoch }))
+    let (g, partition, key_epoch) = (Generation(0), set.partition, set.key_epoch);
+    let quota_bytes = convert::quota(set.quota_bytes);
+    let mutation = match set.expect {
+        Expect::Absent => Mutation::PartitionCreate { partition, quota_bytes, key_epoch },
+        Expect::Present => match core.store.partition(partition) {
+            Err(error) => return Answer::refused(g, refusal(&error)),
+            Ok(state) if key_epoch < state.key_epoch => {
+                let detail = format!("the key epoch never falls: it is {}", state.key_epoch);
+                return Answer::refused(g, Refusal::new(Reason::Malformed, detail));
+            }
+            Ok(_) => Mutation::PartitionSet { partition, quota_bytes, key_epoch },
+        },
+    };
+    done(g, core.store.commit(mutation))
 }

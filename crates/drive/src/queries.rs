@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use braid_layout::{Generation, ObjectId, Version};
-use braid_store::{Error, View};
+use braid_store::{Error, Stat, View};
 use braid_wire::data::{
-    ColumnMap, GetAttributes, List, ListReply, PartitionList, PartitionListReply, PartitionRow, Read,
-    ReadReply, StatReply, UnitState, Versions, VersionsReply, Want,
+    Address, ColumnMap, DriveAttributes, GetAttributes, List, ListReply, PartitionListReply, Read, ReadReply,
+    UnitState, Versions, VersionsReply, Want,
 };
 use braid_wire::frame::BODY_BYTES_MAX;
 use braid_wire::{Reason, Refusal, Wire};
@@ -114,8 +114,11 @@ pub(crate) fn versions(core: &Core, g: Generation, asked: &Versions) -> Answer {
     Answer::new(g, VersionsReply { units })
 }
 
-/// An object's attributes.
+/// An object's attributes; a well-known one's are the partition's or the drive's.
 pub(crate) fn attributes(core: &Core, asked: &GetAttributes) -> Answer {
+    if asked.at.is_well_known() {
+        return well_known(core, &asked.at);
+    }
     let (partition, object) = (asked.at.partition, asked.at.object);
     let looked = core.store.object(partition, object).and_then(|stored| {
         let usage = core.store.usage(partition, object)?;
@@ -130,46 +133,42 @@ pub(crate) fn attributes(core: &Core, asked: &GetAttributes) -> Answer {
     }
 }
 
-/// A partition's objects.
+/// What a partition's or the drive's own object says.
+fn well_known(core: &Core, at: &Address) -> Answer {
+    let g = Generation(0);
+    if *at == Address::DRIVE {
+        return Answer::from_store(g, core.store.stat(), |stat| drive(core, &stat).into());
+    }
+    Answer::from_store(g, core.store.partition(at.partition), |state| convert::partition(&state).into())
+}
+
+fn drive(core: &Core, stat: &Stat) -> DriveAttributes {
+    let figures = &core.figures;
+    DriveAttributes {
+        drive: core.drive,
+        capacity_bytes: stat.capacity,
+        used_bytes: stat.used,
+        live_bytes: stat.live,
+        segments: stat.segments,
+        objects: stat.objects,
+        partitions: stat.partitions,
+        read_bytes: figures.read_bytes.load(Ordering::Relaxed),
+        written_bytes: figures.written_bytes.load(Ordering::Relaxed),
+        refused: figures.refused.load(Ordering::Relaxed),
+        uptime_ms: core.uptime_ms(),
+    }
+}
+
+/// A partition's objects, or the drive's partitions.
 pub(crate) fn list(core: &Core, asked: &List) -> Answer {
     let limit = usize::try_from(asked.limit).unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
-    let after = (asked.after != ObjectId(0)).then_some(asked.after);
+    if asked.partition == Address::DRIVE.partition {
+        let partitions = core.store.partitions();
+        let above = partitions.iter().filter(|state| state.partition.0 > asked.after).take(limit);
+        let partitions = above.map(convert::partition).collect();
+        return Answer::new(Generation(0), PartitionListReply { partitions });
+    }
+    let after = (asked.after != 0).then_some(ObjectId(asked.after));
     let objects = core.store.objects(asked.partition, after, limit);
     Answer::from_store(Generation(0), objects, |objects| ListReply { objects }.into())
-}
-
-/// The drive's partitions.
-pub(crate) fn partitions(core: &Core, asked: &PartitionList) -> Answer {
-    let limit = usize::try_from(asked.limit).unwrap_or(LIST_MAX).clamp(1, LIST_MAX);
-    let partitions = core.store.partitions();
-    let above = partitions.iter().filter(|state| state.partition > asked.after).take(limit);
-    let rows = above.map(|state| PartitionRow {
-        partition: state.partition,
-        quota_bytes: state.quota_bytes.unwrap_or(0),
-        used_bytes: state.used,
-        objects: state.objects,
-        key_epoch: state.key_epoch,
-    });
-    Answer::new(Generation(0), PartitionListReply { partitions: rows.collect() })
-}
-
-/// The drive's figures.
-pub(crate) fn stat(core: &Core) -> Answer {
-    let figures = &core.figures;
-    Answer::from_store(Generation(0), core.store.stat(), |stat| {
-        StatReply {
-            drive: core.drive,
-            capacity_bytes: stat.capacity,
-            used_bytes: stat.used,
-            live_bytes: stat.live,
-            segments: stat.segments,
-            objects: stat.objects,
-            partitions: stat.partitions,
-            read_bytes: figures.read_bytes.load(Ordering::Relaxed),
-            written_bytes: figures.written_bytes.load(Ordering::Relaxed),
-            refused: figures.refused.load(Ordering::Relaxed),
-            uptime_ms: core.uptime_ms(),
-        }
-        .into()
-    })
 }

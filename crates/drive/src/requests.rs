@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use braid_layout::{Generation, Version};
 use braid_store::{Body, Mutation, Outcome, Rejected, Standing, Write};
 use braid_transport::{Receiver, TransportError};
-use braid_wire::authorise::{ObjectFacts, Verified, term};
-use braid_wire::data::{Address, ColumnMap, DriveRequest, Retire, StripeWrite, Written};
+use braid_wire::authorise::{ObjectFacts, Verified, address, term};
+use braid_wire::data::{ColumnMap, DriveRequest, Retire, StripeWrite, Written};
 use braid_wire::{Capability, Reason, Refusal, Wire};
 use tokio::sync::oneshot;
 
@@ -69,7 +69,7 @@ impl Requests {
         if let Err(refusal) = self.serving(&verified) {
             return Ok(Coming::refused(Generation(0), refusal));
         }
-        let facts = match request_address(&verified.request) {
+        let facts = match address(&verified.request).filter(|at| !at.is_well_known()) {
             Some(at) => match self.examine(&verified, (at.partition, at.object)) {
                 Ok(facts) => facts,
                 Err(refused) => return Ok(Coming::Now(refused)),
@@ -95,8 +95,6 @@ impl Requests {
             R::Versions(asked) => self.look(move |core| queries::versions(core, g, &asked)).await,
             R::GetAttributes(asked) => self.look(move |core| queries::attributes(core, &asked)).await,
             R::List(asked) => self.look(move |core| queries::list(core, &asked)).await,
-            R::PartitionList(asked) => self.look(move |core| queries::partitions(core, &asked)).await,
-            R::Stat(_) => self.look(queries::stat).await,
             R::Flush(_) => self.submit(Mutation::Flush, move |result| done(g, result)).await,
             R::Retire(retire) => self.retire(capability, g, &retire).await,
             R::Create(create) => self.create(capability, facts, create).await,
@@ -303,30 +301,6 @@ fn check_write(capability: &Capability, facts: &Facts, write: &StripeWrite) -> R
         return Err(Refusal::new(Reason::Malformed, detail));
     }
     Ok(())
-}
-
-/// The object that a request is about, if it is about one.
-fn request_address(request: &DriveRequest) -> Option<&Address> {
-    use DriveRequest as R;
-    match request {
-        R::Create(r) => Some(&r.at),
-        R::Remove(r) => Some(&r.at),
-        R::Read(r) => Some(&r.at),
-        R::StripeWrite(r) => Some(&r.at),
-        R::UnitWrite(r) => Some(&r.at),
-        R::Delta(r) => Some(&r.at),
-        R::Versions(r) => Some(&r.at),
-        R::Retire(r) => Some(&r.at),
-        R::Fence(r) => Some(&r.at),
-        R::Verdict(r) => Some(&r.at),
-        R::Join(r) => Some(&r.at),
-        R::Ready(r) => Some(&r.at),
-        R::Flush(r) => Some(&r.at),
-        R::GetAttributes(r) => Some(&r.at),
-        R::SetAttributes(r) => Some(&r.at),
-        R::List(_) | R::PartitionCreate(_) | R::PartitionSet(_) | R::PartitionRemove(_) => None,
-        R::PartitionList(_) | R::Stat(_) => None,
-    }
 }
 
 pub(crate) fn done(g: Generation, result: Result<Outcome, braid_store::Error>) -> Answer {

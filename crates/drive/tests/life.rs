@@ -202,7 +202,7 @@ async fn a_manager_that_is_away_at_a_restart_is_waited_for() {
     capability.drive = ready.drive;
     let key = master.drive_key(ready.drive).partition_key(capability.partition).working_key(1);
     let grant = braid_wire::control::Grant { private: key.private_part(&capability), capability };
-    let stat = braid_wire::data::Stat {}.into();
+    let stat = braid_wire::data::GetAttributes { at: braid_wire::data::Address::DRIVE }.into();
     assert_eq!(reason(session.call(&grant, &stat, &[]).await), Reason::NotServing);
     manager.state().answers = true;
     within(async {

@@ -7,9 +7,9 @@ use braid_transport::{Limits, Receiver, Sender, Stream, challenge};
 use braid_wire::capability::{Authority, Protection};
 use braid_wire::control::Grant;
 use braid_wire::data::{
-    Address, Fence, GetAttributes, List, PartitionCreate, PartitionList, Read, Stat, StripeWrite,
+    Address, DriveAttributes, Expect, Fence, GetAttributes, List, PartitionSet, Read, StripeWrite,
 };
-use braid_wire::data::{DriveReply, DriveRequest, Hello, Remove, ReplyHead, StatReply};
+use braid_wire::data::{DriveReply, DriveRequest, Hello, Remove, ReplyHead};
 use braid_wire::{Capability, Reason, Rights, Wire, seal};
 use support::manager::Manager;
 use support::requests::*;
@@ -61,10 +61,10 @@ impl Raw {
     }
 }
 
-async fn figures(drive: &Drive) -> StatReply {
+async fn figures(drive: &Drive) -> DriveAttributes {
     let mut session = drive.session().await;
-    let stat = session.call(&drive.grant(drive_level()), &DriveRequest::Stat(Stat {}), &[]).await.unwrap().0;
-    let DriveReply::Stat(stat) = stat else { panic!("{stat:?}") };
+    let stat = session.call(&drive.grant(drive_level()), &drive_attributes(), &[]).await.unwrap().0;
+    let DriveReply::DriveAttributes(stat) = stat else { panic!("{stat:?}") };
     stat
 }
 
@@ -79,7 +79,7 @@ async fn unmoved(attack: impl AsyncFnOnce(&Drive)) {
     attack(&drive).await;
     let after = figures(&drive).await;
     assert!(after.refused > before.refused);
-    let still = |stat: &StatReply| {
+    let still = |stat: &DriveAttributes| {
         (stat.read_bytes, stat.written_bytes, stat.live_bytes, stat.objects, stat.partitions)
     };
     assert_eq!(still(&after), still(&before));
@@ -179,7 +179,7 @@ async fn each_misuse_has_its_refusal() {
         let other_drive = drive.grant_as_is(Capability { drive: DriveId(5), ..all.clone() });
         let at_other: DriveRequest = Read { at: elsewhere.clone(), ..read_fields() }.into();
         let partition_of =
-            |partition| PartitionCreate { partition, quota_bytes: 0, key_epoch: 1, term: 1 }.into();
+            |partition| PartitionSet { partition, ..partition_set(Expect::Absent, 1) }.into();
         #[rustfmt::skip]
         let table: Vec<(&str, Grant, DriveRequest, Reason)> = vec![
             ("another drive's", other_drive, read(0, 0, 10), Reason::Forged),
@@ -199,7 +199,7 @@ async fn each_misuse_has_its_refusal() {
             ("privacy", of(&|c| c.protection = Protection::Privacy), read(0, 0, 10), Reason::Unsupported),
             ("a drive's", of(&|c| c.holder = DriveId(7)), read(0, 0, 10), Reason::Scope),
             ("an object's for a list", drive.grant(all.clone()), list(), Reason::Scope),
-            ("an object's for figures", drive.grant(all.clone()), Stat {}.into(), Reason::Scope),
+            ("an object's for figures", drive.grant(all.clone()), drive_attributes(), Reason::Scope),
             ("a partition's for figures", drive.grant(partition_level()), partitions(), Reason::Scope),
             ("partition 0", drive.grant(drive_level()), partition_of(PartitionId(0)), Reason::Malformed),
             ("an old fence", of(&|c| c.g = Generation(1)), fence(), Reason::StaleGeneration),
@@ -276,7 +276,7 @@ async fn a_manager_of_an_older_term_is_refused() {
     manager.state().term = 7;
     let drive = Drive::start(dir.path(), &manager).await;
     let mut session = drive.session().await;
-    let of_term = |term| PartitionCreate { partition: PARTITION, quota_bytes: 0, key_epoch: 1, term }.into();
+    let of_term = |term| PartitionSet { term, ..partition_set(Expect::Absent, 1) }.into();
     let all = drive.grant(drive_level());
     assert_eq!(reason(session.call(&all, &of_term(6), &[]).await), Reason::NotLeading);
     assert!(session.call(&all, &of_term(7), &[]).await.is_ok());
@@ -291,11 +291,15 @@ fn read_fields() -> Read {
 }
 
 fn list() -> DriveRequest {
-    List { partition: PARTITION, after: ObjectId(0), limit: 1 }.into()
+    List { partition: PARTITION, after: 0, limit: 1 }.into()
 }
 
 fn partitions() -> DriveRequest {
-    PartitionList { after: PartitionId(0), limit: 1 }.into()
+    List { partition: PartitionId(0), after: 0, limit: 1 }.into()
+}
+
+fn drive_attributes() -> DriveRequest {
+    GetAttributes { at: Address::DRIVE }.into()
 }
 
 fn fence() -> DriveRequest {

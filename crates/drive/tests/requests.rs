@@ -2,14 +2,14 @@
 
 mod support;
 
-use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version, version::Lease};
+use braid_layout::{Column, ColumnMask, Generation, PartitionId, Version, version::Lease};
 use braid_wire::Capability;
 use braid_wire::Reason;
 use braid_wire::checksum::block_crcs;
 use braid_wire::data::{
-    Delta, Done, DriveReply, DriveRequest, Extent, Fence, FenceReply, Flush, GetAttributes, Join, List,
-    ListReply, PartitionList, PartitionRemove, PartitionSet, Read, Ready, Remove, Retire, SetAttributes,
-    Stat, StripeWrite, UnitVerdict, UnitWrite, Verdict, Want, Written,
+    Address, Delta, Done, DriveReply, DriveRequest, Expect, Extent, Fence, FenceReply, Flush, GetAttributes,
+    Join, List, ListReply, PartitionSet, Read, Ready, Remove, Retire, SetAttributes, StripeWrite,
+    UnitVerdict, UnitWrite, Verdict, Want, Written,
 };
 use support::manager::Manager;
 use support::requests::*;
@@ -30,7 +30,7 @@ async fn partitions_and_objects_come_and_go() {
         assert_eq!(session.call(&all, &partition_create(), &[]).await.unwrap().0, done());
         assert_eq!(session.call(&object, &create(), &[]).await.unwrap().0, done());
     }
-    let rows = PartitionList { after: PartitionId(0), limit: 10 }.into();
+    let rows = List { partition: PartitionId(0), after: 0, limit: 10 }.into();
     match session.call(&all, &rows, &[]).await.unwrap().0 {
         DriveReply::PartitionList(reply) => {
             assert_eq!(reply.partitions.len(), 1);
@@ -38,13 +38,24 @@ async fn partitions_and_objects_come_and_go() {
         }
         other => panic!("{other:?}"),
     }
-    let list = List { partition: PARTITION, after: ObjectId(0), limit: 10 }.into();
+    let list = List { partition: PARTITION, after: 0, limit: 10 }.into();
     let listed = DriveReply::List(ListReply { objects: vec![OBJECT] });
     assert_eq!(session.call(&partition, &list, &[]).await.unwrap().0, listed);
-    let past = List { partition: PARTITION, after: OBJECT, limit: 10 }.into();
+    let past = List { partition: PARTITION, after: OBJECT.0, limit: 10 }.into();
     let none = DriveReply::List(ListReply { objects: vec![] });
     assert_eq!(session.call(&partition, &past, &[]).await.unwrap().0, none);
-    let remove_partition = PartitionRemove { partition: PARTITION, term: 1 }.into();
+    let look = GetAttributes { at: Address::of_partition(PARTITION) }.into();
+    match session.call(&partition, &look, &[]).await.unwrap().0 {
+        DriveReply::PartitionAttributes(said) => {
+            assert_eq!((said.partition, said.objects, said.key_epoch), (PARTITION, 1, 1));
+        }
+        other => panic!("{other:?}"),
+    }
+    let other = PartitionSet { quota_bytes: 1 << 30, ..partition_set(Expect::Absent, 1) }.into();
+    assert_eq!(reason(session.call(&all, &other, &[]).await), Reason::Exists);
+    let absent = PartitionSet { partition: PartitionId(99), ..partition_set(Expect::Present, 1) }.into();
+    assert_eq!(reason(session.call(&all, &absent, &[]).await), Reason::NoPartition);
+    let remove_partition = Remove { at: Address::of_partition(PARTITION), term: 1 }.into();
     assert_eq!(reason(session.call(&all, &remove_partition, &[]).await), Reason::PartitionNotEmpty);
     let remove = Remove { at: AT, term: 1 }.into();
     for _ in 0..2 {
@@ -80,9 +91,9 @@ async fn what_was_written_is_read() {
     assert_eq!(reply.extents, [Extent { from: 0, to: UNIT, hole: true }]);
     let mut session = drive.session().await;
     let grant = drive.grant(object_level());
-    let stat = DriveRequest::Stat(Stat {});
+    let stat = DriveRequest::from(GetAttributes { at: Address::DRIVE });
     match session.call(&drive.grant(drive_level()), &stat, &[]).await.unwrap().0 {
-        DriveReply::Stat(stat) => {
+        DriveReply::DriveAttributes(stat) => {
             assert_eq!((stat.drive, stat.objects, stat.partitions), (drive.id, 1, 1));
             assert_eq!((stat.written_bytes, stat.read_bytes), (10_000, 14_999));
         }
@@ -253,14 +264,14 @@ async fn keys_rotate_one_epoch_at_a_time() {
     let of_epoch = |key_epoch| drive.grant(Capability { key_epoch, ..object_level() });
     assert_eq!(reason(session.call(&of_epoch(2), &read(0, 0, 10), &[]).await), Reason::StaleKey);
     for key_epoch in [2, 3] {
-        let set = PartitionSet { partition: PARTITION, quota_bytes: 0, key_epoch, term: 1 };
+        let set = partition_set(Expect::Present, key_epoch);
         assert_eq!(session.call(&all, &set.into(), &[]).await.unwrap().0, done());
         for epoch in [key_epoch, key_epoch - 1] {
             assert!(session.call(&of_epoch(epoch), &read(0, 0, 10), &[]).await.is_ok());
         }
     }
     assert_eq!(reason(session.call(&of_epoch(1), &read(0, 0, 10), &[]).await), Reason::StaleKey);
-    let back = PartitionSet { partition: PARTITION, quota_bytes: 0, key_epoch: 2, term: 1 };
+    let back = partition_set(Expect::Present, 2);
     assert_eq!(reason(session.call(&all, &back.into(), &[]).await), Reason::Malformed);
     drive.stop().await;
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use braid_layout::{Column, DriveId, FileId, PartitionId, VolumeId};
 use braid_wire::control::Grant;
 use braid_wire::data::{
-    Address, Attributes, Create, DriveReply, DriveRequest, Fence, PartitionCreate, VERSIONS_UNITS_MAX,
+    Address, Attributes, Create, DriveReply, DriveRequest, Expect, Fence, PartitionSet, VERSIONS_UNITS_MAX,
     Verdict, Versions,
 };
 use braid_wire::{Reason, Refusal};
@@ -111,8 +111,9 @@ pub async fn tell(
 
 /// Makes a volume's partition on a drive, and keeps in mind that it is there.
 pub async fn make_partition(core: &Arc<Core>, drive: DriveId, volume: VolumeId) -> Result<(), ReachError> {
-    let request = PartitionCreate {
+    let request = PartitionSet {
         partition: volume.into(),
+        expect: Expect::Absent,
         quota_bytes: 0,
         key_epoch: KEY_EPOCH_FIRST,
         term: core.term,

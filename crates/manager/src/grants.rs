@@ -83,7 +83,7 @@ pub fn for_object(
 
 /// The manager's own grant for the drive itself: partitions.
 pub fn for_drive(master: &Key, drive: DriveId, expires_ms: u64) -> Grant {
-    let rights = Rights::MANAGE.and(Rights::LIST);
+    let rights = Rights::MANAGE.and(Rights::LIST).and(Rights::GET_ATTRIBUTES);
     sign(master, Capability { drive, rights, ..blank(expires_ms) })
 }
 

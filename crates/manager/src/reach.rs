@@ -170,7 +170,7 @@ fn reach_error(error: TransportError) -> ReachError {
 #[cfg(test)]
 mod tests {
     use braid_wire::capability::Key;
-    use braid_wire::data::PartitionRemove;
+    use braid_wire::data::{Address, Remove};
     use tokio::task::JoinSet;
     use tokio::time::Instant;
 
@@ -185,7 +185,7 @@ mod tests {
         let (reach, drive) = (Arc::new(reach), DriveId(2));
         let grant = grants::for_drive(&Key::new([3; 32]), drive, u64::MAX);
         let request =
-            DriveRequest::from(PartitionRemove { partition: braid_layout::PartitionId(4), term: 1 });
+            DriveRequest::from(Remove { at: Address::of_partition(braid_layout::PartitionId(4)), term: 1 });
         let (began, mut calls) = (Instant::now(), JoinSet::new());
         for _ in 0..CALLS_PER_DRIVE + WAITING_PER_DRIVE + 10 {
             let (reach, address, grant, request) =

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use braid_layout::{DriveId, FileId, ObjectId, PartitionId, VolumeId};
 use braid_wire::control::DriveState;
-use braid_wire::data::{Address, PartitionRemove, Remove};
+use braid_wire::data::{Address, Remove};
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -378,7 +378,8 @@ async fn remove_partitions(core: &Arc<Core>, drive: DriveId) -> Result<(), Reach
         .await
         .map_err(ReachError::Refused)?;
     for (row, _) in rows {
-        let request = PartitionRemove { partition: PartitionId(key::number(&row, 17)), term: core.term };
+        let at = Address::of_partition(PartitionId(key::number(&row, 17)));
+        let request = Remove { at, term: core.term };
         match drive_call(core, drive, &request.into()).await {
             Ok(_) => {}
             Err(ReachError::Refused(refusal)) if is_absent(&refusal) => {}

@@ -10,7 +10,7 @@ use braid_transport::{
 use braid_wire::authorise::{Scene, authorise};
 use braid_wire::capability::{Capability, Key, Protection, Rights};
 use braid_wire::control::{ControlHead, ControlReply, ControlRequest, Grant, VolumeList};
-use braid_wire::data::{Done, DriveReply, DriveRequest, HELLO, Hello, PeerRole, Stat};
+use braid_wire::data::{Address, Done, DriveReply, DriveRequest, GetAttributes, HELLO, Hello, PeerRole};
 use braid_wire::seal::ReplySeal;
 use braid_wire::token::{Standing, Token};
 use braid_wire::{FrameHeader, Reason, Refusal, Wire};
@@ -134,7 +134,7 @@ async fn drive(reply: impl Fn(&ReplySeal) -> Option<Frame> + Send + 'static) -> 
 }
 
 fn stat() -> DriveRequest {
-    DriveRequest::Stat(Stat {})
+    GetAttributes { at: Address::DRIVE }.into()
 }
 
 fn done() -> DriveReply {

@@ -157,6 +157,7 @@ pub fn needs(request: &DriveRequest) -> Needs {
     let drive = |rights| Needs { rights, partition: PartitionId(0), object: ObjectId(0) };
     match request {
         R::Create(r) => object(&r.at, Rights::CREATE),
+        R::Remove(r) if r.at.is_well_known() => drive(Rights::MANAGE),
         R::Remove(r) => object(&r.at, Rights::REMOVE),
         R::Read(r) => object(&r.at, Rights::READ),
         R::StripeWrite(r) => object(&r.at, Rights::WRITE),
@@ -172,8 +173,30 @@ pub fn needs(request: &DriveRequest) -> Needs {
         R::GetAttributes(r) => object(&r.at, Rights::GET_ATTRIBUTES),
         R::SetAttributes(r) => object(&r.at, Rights::SET_ATTRIBUTES),
         R::List(r) => Needs { rights: Rights::LIST, partition: r.partition, object: ObjectId(0) },
-        R::PartitionCreate(_) | R::PartitionSet(_) | R::PartitionRemove(_) => drive(Rights::MANAGE),
-        R::PartitionList(_) | R::Stat(_) => drive(Rights::LIST),
+        R::PartitionSet(_) => drive(Rights::MANAGE),
+    }
+}
+
+/// The object that a request is about, if it is about one; it may be a well-known one.
+pub fn address(request: &DriveRequest) -> Option<&Address> {
+    use DriveRequest as R;
+    match request {
+        R::Create(r) => Some(&r.at),
+        R::Remove(r) => Some(&r.at),
+        R::Read(r) => Some(&r.at),
+        R::StripeWrite(r) => Some(&r.at),
+        R::UnitWrite(r) => Some(&r.at),
+        R::Delta(r) => Some(&r.at),
+        R::Versions(r) => Some(&r.at),
+        R::Retire(r) => Some(&r.at),
+        R::Fence(r) => Some(&r.at),
+        R::Verdict(r) => Some(&r.at),
+        R::Join(r) => Some(&r.at),
+        R::Ready(r) => Some(&r.at),
+        R::Flush(r) => Some(&r.at),
+        R::GetAttributes(r) => Some(&r.at),
+        R::SetAttributes(r) => Some(&r.at),
+        R::List(_) | R::PartitionSet(_) => None,
     }
 }
 
@@ -200,7 +223,7 @@ pub fn byte_range(request: &DriveRequest, unit_bytes: u32) -> Result<Option<Rang
 /// Whether a drive does this without a heartbeat lease: the manager fences a drive that returned, for what went out while
 /// it was away, before it gives it a lease. Such a capability never leaves the manager, so its expiry guards nothing.
 pub fn precedes_lease(kind: u16, capability: &Capability) -> bool {
-    /// Create, Fence, PartitionCreate.
+    /// Create, Fence, PartitionSet.
     const KINDS: [u16; 3] = [0x0100, 0x0108, 0x0110];
     capability.rights.include(Rights::MANAGE) && KINDS.contains(&kind)
 }
@@ -215,9 +238,7 @@ pub fn term(request: &DriveRequest) -> Option<u64> {
         R::Join(r) => Some(r.term),
         R::Ready(r) => Some(r.term),
         R::SetAttributes(r) => Some(r.term),
-        R::PartitionCreate(r) => Some(r.term),
         R::PartitionSet(r) => Some(r.term),
-        R::PartitionRemove(r) => Some(r.term),
         _ => None,
     }
 }
@@ -322,6 +343,18 @@ fn check_stamp(request: &DriveRequest, capability: &Capability) -> Result<(), Re
 /// Fields that contradict each other or the payload.
 fn check_form(request: &DriveRequest, payload_bytes: u32) -> Result<(), Refusal> {
     use DriveRequest as R;
+    if let Some(at) = address(request).filter(|at| at.is_well_known()) {
+        match request {
+            R::GetAttributes(_) => {}
+            R::Remove(_) if *at != Address::DRIVE => {}
+            _ => {
+                return Err(malformed(format!(
+                    "object 0 stands for its partition: no {} there",
+                    request.name()
+                )));
+            }
+        }
+    }
     let expected = match request {
         R::Read(r) => {
             ordered(r.from, r.to)?;
@@ -348,7 +381,7 @@ fn check_form(request: &DriveRequest, payload_bytes: u32) -> Result<(), Refusal>
             opaque(&r.opaque)?;
             0
         }
-        R::PartitionCreate(r) if r.partition == PartitionId(0) || r.key_epoch == 0 => {
+        R::PartitionSet(r) if r.partition == PartitionId(0) || r.key_epoch == 0 => {
             return Err(malformed("partitions and epochs are numbered from 1"));
         }
         _ => 0,

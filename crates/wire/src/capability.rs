@@ -58,9 +58,9 @@ record! {
     pub struct Capability {
         /// The drive it is for.
         drive: DriveId,
-        /// The partition; 0 is the drive itself (partition create, list, stat).
+        /// The partition; 0 is the drive itself.
         partition: PartitionId,
-        /// The object; 0 is the partition itself (list; deltas).
+        /// The object; 0 is the partition itself.
         object: ObjectId,
         /// The object's logical version; a bump revokes every capability for the object at once.
         object_version: u32,

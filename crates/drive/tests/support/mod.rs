@@ -14,7 +14,7 @@ use braid_drive::{Clock, Config, DriveError, Ready, Settings};
 use braid_layout::{ClusterId, DriveId};
 use braid_transport::{DriveSession, Limits, TransportError};
 use braid_wire::control::Grant;
-use braid_wire::data::{DriveReply, DriveRequest, Stat};
+use braid_wire::data::{Address, DriveReply, DriveRequest, GetAttributes};
 use braid_wire::{Key, Reason};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -107,7 +107,9 @@ impl Drive {
         let mut session = self.session().await;
         let grant = self.grant(requests::drive_level());
         let asking = async {
-            while !wanted(&session.call(&grant, &DriveRequest::Stat(Stat {}), &[]).await) {
+            while !wanted(
+                &session.call(&grant, &DriveRequest::from(GetAttributes { at: Address::DRIVE }), &[]).await,
+            ) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };

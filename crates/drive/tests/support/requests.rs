@@ -6,7 +6,7 @@ use braid_layout::{
 use braid_wire::capability::{Capability, Protection, Rights};
 use braid_wire::checksum::block_crcs;
 use braid_wire::data::{
-    Address, Attributes, ColumnMap, Create, DriveReply, DriveRequest, PartitionCreate, Read, ReadReply,
+    Address, Attributes, ColumnMap, Create, DriveReply, DriveRequest, Expect, PartitionSet, Read, ReadReply,
     StripeWrite, Versions, Want,
 };
 
@@ -84,7 +84,11 @@ pub fn create() -> DriveRequest {
 }
 
 pub fn partition_create() -> DriveRequest {
-    PartitionCreate { partition: PARTITION, quota_bytes: 0, key_epoch: 1, term: 1 }.into()
+    partition_set(Expect::Absent, 1).into()
+}
+
+pub fn partition_set(expect: Expect, key_epoch: u32) -> PartitionSet {
+    PartitionSet { partition: PARTITION, expect, quota_bytes: 0, key_epoch, term: 1 }
 }
 
 pub fn stamp(n: u64) -> Version {

@@ -154,15 +154,15 @@ impl FakeDrive {
         let no = |reason| DriveReply::from(Refusal::new(reason, format!("{reason:?}")));
         let known_g = state.objects.get(&place).map(|object| object.g);
         let reply = match &verified.request {
-            DriveRequest::PartitionCreate(create) => {
-                state.partitions.insert(create.partition);
+            DriveRequest::PartitionSet(set) => {
+                state.partitions.insert(set.partition);
                 done()
             }
-            DriveRequest::PartitionRemove(remove) => {
-                if state.objects.keys().any(|(partition, _)| *partition == remove.partition) {
+            DriveRequest::Remove(remove) if remove.at.is_well_known() => {
+                if state.objects.keys().any(|(partition, _)| *partition == remove.at.partition) {
                     no(Reason::PartitionNotEmpty)
                 } else {
-                    state.partitions.remove(&remove.partition);
+                    state.partitions.remove(&remove.at.partition);
                     done()
                 }
             }

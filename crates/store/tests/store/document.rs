@@ -52,6 +52,10 @@ fn tables() {
     let expected: Vec<(String, String)> =
         Kind::ALL.iter().map(|(_, number, name)| (number.to_string(), (*name).to_owned())).collect();
     assert_eq!(kinds, expected);
+    assert!(
+        document.contains("### Flags\n| value | name | meaning |\n"),
+        "flags are stated by value, not by bit"
+    );
     let flags: Vec<(String, String)> =
         table(&document, "### Flags").into_iter().map(|row| (row[0].clone(), row[1].clone())).collect();
     let named =

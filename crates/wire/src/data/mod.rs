@@ -14,6 +14,7 @@ mod hello;
 mod object;
 mod partition;
 mod recovery;
+mod refusals;
 
 use braid_layout::Generation;
 
@@ -23,14 +24,12 @@ pub use object::{
     Address, Attributes, ColumnMap, Create, GetAttributes, List, ListReply, OPAQUE_BYTES_MAX, Remove,
     SetAttributes,
 };
-pub use partition::{
-    PartitionCreate, PartitionList, PartitionListReply, PartitionRemove, PartitionRow, PartitionSet, Stat,
-    StatReply,
-};
+pub use partition::{DriveAttributes, Expect, PartitionAttributes, PartitionListReply, PartitionSet};
 pub use recovery::{
     FENCE_UNITS_MAX, Fence, FenceReply, Join, PendingState, Ready, Tip, UnitState, UnitVerdict,
     VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
 };
+pub use refusals::{REFUSALS, REFUSALS_OF_ALL, may_refuse};
 
 use crate::refusal::Refusal;
 
@@ -52,11 +51,11 @@ record! {
 }
 
 message_set! {
-    /// Requests to a drive.
+    /// Requests to a drive: fewer than 20 in all, as NASD has it (Gibson et al., 1998, section 4.1).
     pub enum DriveRequest {
         /// Create an object: Done.
         Create(Create) = 0x0100,
-        /// Remove an object: Done.
+        /// Remove an object, or an empty partition: Done.
         Remove(Remove) = 0x0101,
         /// Read part of a unit: Read.
         Read(Read) = 0x0102,
@@ -80,22 +79,14 @@ message_set! {
         Ready(Ready) = 0x010b,
         /// All before is durable: Done.
         Flush(Flush) = 0x010c,
-        /// Attributes: Attributes.
+        /// Attributes: Attributes, PartitionAttributes or DriveAttributes.
         GetAttributes(GetAttributes) = 0x010d,
         /// Change attributes: Done.
         SetAttributes(SetAttributes) = 0x010e,
-        /// Objects: List.
+        /// Objects of a partition, or the drive's partitions: List or PartitionList.
         List(List) = 0x010f,
-        /// Make a partition: Done.
-        PartitionCreate(PartitionCreate) = 0x0110,
-        /// Change a partition: Done.
-        PartitionSet(PartitionSet) = 0x0111,
-        /// Remove a partition: Done.
-        PartitionRemove(PartitionRemove) = 0x0112,
-        /// Partitions: PartitionList.
-        PartitionList(PartitionList) = 0x0113,
-        /// Figures: Stat.
-        Stat(Stat) = 0x0114,
+        /// Make or change a partition: Done.
+        PartitionSet(PartitionSet) = 0x0110,
     }
 }
 
@@ -112,14 +103,16 @@ message_set! {
         Versions(VersionsReply) = 0x8106,
         /// Unsettled units.
         Fence(FenceReply) = 0x8108,
-        /// Attributes.
+        /// An object's attributes.
         Attributes(Attributes) = 0x810d,
         /// Objects.
         List(ListReply) = 0x810f,
+        /// The drive's attributes.
+        DriveAttributes(DriveAttributes) = 0x8120,
+        /// A partition's attributes.
+        PartitionAttributes(PartitionAttributes) = 0x8121,
         /// Partitions.
-        PartitionList(PartitionListReply) = 0x8113,
-        /// Figures.
-        Stat(StatReply) = 0x8114,
+        PartitionList(PartitionListReply) = 0x8122,
         /// No.
         Refused(Refusal) = 0x81ff,
     }

@@ -9,12 +9,28 @@ use crate::codec::Wire;
 pub const OPAQUE_BYTES_MAX: usize = 4096;
 
 record! {
-    /// An object's place: the partition and object are the capability's too; a drive refuses if they differ.
+    /// An object's place: the partition and object are the capability's too; a drive refuses if they differ. Object 0 is
+    /// well known: it stands for the partition, and that of partition 0 for the drive.
     pub struct Address {
         /// Partition.
         partition: PartitionId,
         /// Object.
         object: ObjectId,
+    }
+}
+
+impl Address {
+    /// The drive's own object.
+    pub const DRIVE: Address = Address::of_partition(PartitionId(0));
+
+    /// A partition's own object.
+    pub const fn of_partition(partition: PartitionId) -> Address {
+        Address { partition, object: ObjectId(0) }
+    }
+
+    /// Whether it stands for a partition or the drive, and has no bytes of its own.
+    pub fn is_well_known(&self) -> bool {
+        self.object == ObjectId(0)
     }
 }
 
@@ -90,7 +106,8 @@ record! {
 }
 
 record! {
-    /// Removes the object and frees its space. Removing what is not there succeeds.
+    /// Removes the object and frees its space; a partition's own object goes with the partition, if that is empty. Removing
+    /// what is not there succeeds.
     pub struct Remove {
         /// The object.
         at: Address,
@@ -100,7 +117,7 @@ record! {
 }
 
 record! {
-    /// Asks for an object's attributes.
+    /// Asks for an object's attributes, or, of a well-known object, for the partition's or the drive's.
     pub struct GetAttributes {
         /// The object.
         at: Address,
@@ -122,12 +139,12 @@ record! {
 }
 
 record! {
-    /// Lists a partition's objects.
+    /// Lists a partition's objects; of partition 0, the drive, lists the partitions. Well-known objects are not listed.
     pub struct List {
-        /// The partition.
+        /// The partition; 0: the drive.
         partition: PartitionId,
         /// Those above this number.
-        after: ObjectId,
+        after: u64,
         /// At most this many; the drive may return fewer, and none only at the end.
         limit: u32,
     }

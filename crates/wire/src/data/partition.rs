@@ -1,15 +1,28 @@
-//! Partitions, and the drive as a whole.
+//! Partitions, and the drive as a whole: what their well-known objects say, and how partitions are made and changed.
 
 use braid_layout::{DriveId, PartitionId};
 
+choice! {
+    /// What [`PartitionSet`] expects to find.
+    pub enum Expect {
+        /// None of that number: it is made. One with the same values is as good; one with others is
+        /// [`Exists`](crate::Reason::Exists).
+        Absent = 0,
+        /// One of that number: it is changed. None is [`NoPartition`](crate::Reason::NoPartition).
+        Present = 1,
+    }
+}
+
 record! {
-    /// Creates a partition. Idempotent.
-    pub struct PartitionCreate {
+    /// Makes a partition, or sets its quota and key epoch (rotates its working keys). Idempotent.
+    pub struct PartitionSet {
         /// Its number; not 0.
         partition: PartitionId,
+        /// Whether it is made or changed.
+        expect: Expect,
         /// Bytes of log that it may hold; 0: no quota.
         quota_bytes: u64,
-        /// The epoch of its newer working key, from 1.
+        /// The epoch of its newer working key, from 1; not below the present one.
         key_epoch: u32,
         /// The manager's term.
         term: u64,
@@ -17,42 +30,8 @@ record! {
 }
 
 record! {
-    /// Sets a partition's quota and key epoch (rotates its working keys).
-    pub struct PartitionSet {
-        /// Its number.
-        partition: PartitionId,
-        /// Bytes of log that it may hold; 0: no quota.
-        quota_bytes: u64,
-        /// The epoch of its newer working key; not below the present one.
-        key_epoch: u32,
-        /// The manager's term.
-        term: u64,
-    }
-}
-
-record! {
-    /// Removes an empty partition. Removing what is not there succeeds.
-    pub struct PartitionRemove {
-        /// Its number.
-        partition: PartitionId,
-        /// The manager's term.
-        term: u64,
-    }
-}
-
-record! {
-    /// Lists partitions.
-    pub struct PartitionList {
-        /// Those above this number.
-        after: PartitionId,
-        /// At most this many; the drive may return fewer, and none only at the end.
-        limit: u32,
-    }
-}
-
-record! {
-    /// A partition.
-    pub struct PartitionRow {
+    /// What a partition's own object says.
+    pub struct PartitionAttributes {
         /// Its number.
         partition: PartitionId,
         /// Bytes of log that it may hold; 0: no quota.
@@ -70,18 +49,13 @@ record! {
     /// Partitions, ascending.
     pub struct PartitionListReply {
         /// The partitions.
-        partitions: Vec<PartitionRow>,
+        partitions: Vec<PartitionAttributes>,
     }
 }
 
 record! {
-    /// Asks for the drive's figures.
-    pub struct Stat {}
-}
-
-record! {
-    /// The drive's figures.
-    pub struct StatReply {
+    /// What the drive's own object says.
+    pub struct DriveAttributes {
         /// The drive.
         drive: DriveId,
         /// Bytes it may store.

@@ -5,7 +5,8 @@ use braid_wire::Reason;
 use braid_wire::authorise::{ObjectFacts, Scene, authorise, term};
 use braid_wire::capability::{Capability, Protection, Rights};
 use braid_wire::data::{
-    Address, Create, Delta, DriveRequest, Fence, List, PartitionCreate, Read, Remove, Stat, StripeWrite, Want,
+    Address, Create, Delta, DriveRequest, Expect, Fence, GetAttributes, List, PartitionSet, Read, Remove,
+    StripeWrite, Versions, Want,
 };
 
 use crate::{
@@ -62,27 +63,55 @@ fn requests_of_the_manager_need_its_rights() {
         key_epoch: 1,
         ..capability()
     };
-    let create = PartitionCreate { partition: PartitionId(9), quota_bytes: 0, key_epoch: 1, term: 6 };
+    let create = partition_set();
     check(manage(Rights::MANAGE), create.clone(), None);
     check(manage(Rights::LIST), create.clone(), Some(Reason::Rights));
     check(Capability { rights: Rights::ALL, ..capability() }, create.clone(), Some(Reason::Scope));
-    check(
-        manage(Rights::MANAGE),
-        PartitionCreate { key_epoch: 0, ..create.clone() },
-        Some(Reason::Malformed),
-    );
-    check(manage(Rights::LIST), Stat {}, None);
+    check(manage(Rights::MANAGE), PartitionSet { key_epoch: 0, ..create.clone() }, Some(Reason::Malformed));
+    check(manage(Rights::GET_ATTRIBUTES), GetAttributes { at: Address::DRIVE }, None);
+    check(manage(Rights::LIST), GetAttributes { at: Address::DRIVE }, Some(Reason::Rights));
     let fence = Fence { at: AT, term: 6, units_from: 0 };
     check(manage(Rights::MANAGE), fence.clone(), Some(Reason::Scope));
     check(Capability { rights: Rights::MANAGE, ..capability() }, fence.clone(), None);
     check(capability(), fence.clone(), Some(Reason::Rights));
     check(capability(), Remove { at: AT, term: 6 }, Some(Reason::Rights));
-    let list = List { partition: AT.partition, after: ObjectId(0), limit: 10 };
+    let list = List { partition: AT.partition, after: 0, limit: 10 };
     check(Capability { rights: Rights::LIST, object: ObjectId(0), ..capability() }, list.clone(), None);
     check(Capability { rights: Rights::LIST, ..capability() }, list, Some(Reason::Scope));
     assert_eq!(term(&create.into()), Some(6));
     assert_eq!(term(&fence.into()), Some(6));
     assert_eq!(term(&read().into()), None);
+}
+
+fn partition_set() -> PartitionSet {
+    PartitionSet { partition: PartitionId(9), expect: Expect::Absent, quota_bytes: 0, key_epoch: 1, term: 6 }
+}
+
+/// Object 0 stands for its partition, that of partition 0 for the drive: they are looked at, listed, and a partition is removed
+/// by the manager's right over the drive; nothing else is done to them.
+#[test]
+fn well_known_objects_have_attributes_and_no_bytes() {
+    let of = |partition, rights| {
+        let key_epoch = if partition == PartitionId(0) { 1 } else { 5 };
+        Capability { rights, partition, object: ObjectId(0), key_epoch, ..capability() }
+    };
+    let (drive, partition) = (PartitionId(0), AT.partition);
+    let at = Address::of_partition(partition);
+    let look = || GetAttributes { at: Address::of_partition(partition) };
+    check(of(partition, Rights::GET_ATTRIBUTES), look(), None);
+    check(of(drive, Rights::GET_ATTRIBUTES), look(), Some(Reason::Scope));
+    check(capability(), GetAttributes { at: Address::DRIVE }, Some(Reason::Rights));
+    let remove = || Remove { at: Address::of_partition(partition), term: 6 };
+    check(of(drive, Rights::MANAGE), remove(), None);
+    check(of(drive, Rights::REMOVE), remove(), Some(Reason::Rights));
+    check(of(partition, Rights::ALL), remove(), Some(Reason::Scope));
+    check(of(drive, Rights::ALL), Remove { at: Address::DRIVE, term: 6 }, Some(Reason::Malformed));
+    let all = || of(partition, Rights::ALL);
+    check(all(), Read { at: at.clone(), ..read() }, Some(Reason::Malformed));
+    check(all(), StripeWrite { at: at.clone(), ..write() }, Some(Reason::Malformed));
+    check(all(), Create { at: at.clone(), attributes: attributes() }, Some(Reason::Malformed));
+    check(all(), Versions { at: at.clone(), units: vec![] }, Some(Reason::Malformed));
+    check(all(), Fence { at, term: 6, units_from: 0 }, Some(Reason::Malformed));
 }
 
 /// A drive that returned is fenced before it gets a lease; nothing else, and nobody else, gets past the missing lease.
@@ -96,8 +125,7 @@ fn only_the_manager_and_only_to_fence_is_served_without_a_lease() {
     assert!(ask(&silent, manager.clone(), create()).is_ok());
     let drive =
         Capability { partition: PartitionId(0), object: ObjectId(0), key_epoch: 1, ..manager.clone() };
-    let partition = PartitionCreate { partition: PartitionId(9), quota_bytes: 0, key_epoch: 1, term: 6 };
-    assert!(ask(&silent, drive, partition).is_ok());
+    assert!(ask(&silent, drive, partition_set()).is_ok());
     assert_eq!(refused(ask(&silent, manager.clone(), read())), Reason::NotServing);
     assert_eq!(refused(ask(&silent, manager, Remove { at: AT, term: 6 })), Reason::NotServing);
     let client = Capability { rights: Rights::CREATE.and(Rights::WRITE), ..capability() };

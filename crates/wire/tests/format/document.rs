@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use braid_wire::authorise::needs;
 use braid_wire::capability::{Capability, Rights};
 use braid_wire::codec::SEGMENTS_MAX;
 use braid_wire::control::{ControlReply, ControlRequest, LABEL_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX};
 use braid_wire::data::{
-    DriveReply, DriveRequest, FENCE_UNITS_MAX, HELLO, HELLO_REFUSED, OPAQUE_BYTES_MAX, VERSIONS_UNITS_MAX,
+    DriveReply, DriveRequest, FENCE_UNITS_MAX, HELLO, HELLO_REFUSED, OPAQUE_BYTES_MAX, REFUSALS,
+    REFUSALS_OF_ALL, VERSIONS_UNITS_MAX,
 };
 use braid_wire::frame::{BODY_BYTES_MAX, FrameHeader, HEADER_BYTES, MAGIC, PAYLOAD_BYTES_MAX, WIRE_VERSION};
-use braid_wire::{Record, Wire, checksum::BLOCK_BYTES};
+use braid_wire::{Reason, Record, Wire, checksum::BLOCK_BYTES};
 
+use crate::golden::bytes_of;
 use crate::schema::{Fields, choice, nested, size, width};
 
 /// The document's tables, each under the last heading before it; the header row first, rulers left out.
@@ -101,8 +104,17 @@ fn parts() {
     for (name, fields) in nested().into_iter().filter(|(name, _)| *name != Capability::NAME) {
         document.check_fields(name, fields);
     }
-    for name in ["PeerRole", "Want", "Protection", "EntryKind", "DriveState", "Access", "Standing", "Reason"]
-    {
+    for name in [
+        "PeerRole",
+        "Expect",
+        "Want",
+        "Protection",
+        "EntryKind",
+        "DriveState",
+        "Access",
+        "Standing",
+        "Reason",
+    ] {
         let found: Vec<(String, String)> = document
             .rows(name, &["number", "name", "meaning"])
             .iter()
@@ -120,6 +132,35 @@ fn parts() {
         reasons.iter().all(|row| row.len() == 4 && !row[3].is_empty()),
         "each reason says what the asker does"
     );
+}
+
+/// The whole list of requests: in order, each with its right, replies and refusals; and short.
+#[test]
+fn all_requests() {
+    let document = document();
+    let heading = "All requests to a drive";
+    let rows = document.rows(heading, &["request", "right", "answered with", "refused besides with"]);
+    let names: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+    let expected: Vec<&str> = DriveRequest::KINDS.iter().map(|(_, name)| *name).collect();
+    assert_eq!(names, expected);
+    assert!(names.len() < 20, "{} requests: NASD has fewer than 20", names.len());
+    let list = |reasons: &[Reason]| reasons.iter().map(|reason| reason.name()).collect::<Vec<_>>().join(", ");
+    assert!(document.text.contains(&format!("may be refused with {}; ", list(REFUSALS_OF_ALL))));
+    let rights = rights();
+    for ((row, &(kind, name)), (of_kind, refusals)) in rows.iter().zip(DriveRequest::KINDS).zip(REFUSALS) {
+        assert_eq!(kind, *of_kind, "{name}");
+        let stated = if row[3] == "nothing" { "" } else { &row[3] };
+        assert_eq!(stated, list(refusals), "{name}");
+        assert!(refusals.iter().all(|reason| !REFUSALS_OF_ALL.contains(reason)), "{name}: stated twice");
+        for reply in row[2].split(", ") {
+            assert!(DriveReply::KINDS.iter().any(|(_, known)| *known == reply), "{name}: {reply}");
+        }
+        let golden = bytes_of(&format!("drive-request-{kind:04x}-{name}.txt"));
+        let needs = needs(&DriveRequest::from_body(kind, &golden).expect("golden bytes decode"));
+        let (right, _) = rights.iter().find(|(_, right)| *right == needs.rights).expect("one right");
+        let of_the_drive = if needs.partition.0 == 0 { " of the drive" } else { "" };
+        assert_eq!(row[1].split(';').next(), Some(format!("{right}{of_the_drive}").as_str()), "{name}");
+    }
 }
 
 /// Each offset is the sum of the sizes before it, and the last one is the codec's length.
@@ -208,7 +249,18 @@ fn types_and_rights() {
             );
         }
     }
-    let rights = [
+    let rights = rights();
+    let rows = document.rows("Rights", &["right", "bit"]);
+    assert_eq!(rows.len(), rights.len());
+    for (row, (name, right)) in rows.iter().zip(rights) {
+        let bit: u32 = row[1].parse().expect("a bit");
+        assert_eq!((row[0].as_str(), 1 << bit), (name, right.0));
+    }
+    assert_eq!(rights.iter().fold(Rights::NONE, |all, (_, right)| all.and(*right)), Rights::ALL);
+}
+
+fn rights() -> [(&'static str, Rights); 9] {
+    [
         ("READ", Rights::READ),
         ("WRITE", Rights::WRITE),
         ("CREATE", Rights::CREATE),
@@ -218,14 +270,7 @@ fn types_and_rights() {
         ("LIST", Rights::LIST),
         ("MANAGE", Rights::MANAGE),
         ("DELTA", Rights::DELTA),
-    ];
-    let rows = document.rows("Rights", &["right", "bit"]);
-    assert_eq!(rows.len(), rights.len());
-    for (row, (name, right)) in rows.iter().zip(rights) {
-        let bit: u32 = row[1].parse().expect("a bit");
-        assert_eq!((row[0].as_str(), 1 << bit), (name, right.0));
-    }
-    assert_eq!(rights.iter().fold(Rights::NONE, |all, (_, right)| all.and(*right)), Rights::ALL);
+    ]
 }
 
 /// The examples in the document are the golden files, to the letter.
@@ -254,5 +299,5 @@ fn widths_are_the_codecs() {
     check::<braid_wire::data::ReplyHead>();
     check::<braid_wire::control::ControlHead>();
     check::<braid_wire::control::Grant>();
-    check::<braid_wire::data::StatReply>();
+    check::<braid_wire::data::DriveAttributes>();
 }

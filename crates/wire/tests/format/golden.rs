@@ -26,7 +26,7 @@ pub(crate) fn golden(name: &str, content: &str) {
 }
 
 /// The bytes of a golden file, independent of how it was made.
-fn bytes_of(name: &str) -> Vec<u8> {
+pub(crate) fn bytes_of(name: &str) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     let text = std::fs::read_to_string(&path).expect("read the golden file");
     let digits = text.lines().filter(|line| !line.starts_with('#')).flat_map(|line| {
