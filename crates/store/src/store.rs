@@ -285,7 +285,7 @@ impl Store {
     pub fn unsettled(&self, partition: PartitionId, object: ObjectId) -> Result<Vec<u64>, Error> {
         let index = self.index();
         let pending = &index.whole_object(partition, object)?.pending;
-        let mut units: Vec<u64> = pending.iter().map(|&(_, _, _, unit)| unit).collect();
+        let mut units: Vec<u64> = pending.iter().map(|((_, _, _, unit), ())| unit).collect();
         units.sort_unstable();
         Ok(units)
     }

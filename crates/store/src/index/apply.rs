@@ -183,7 +183,7 @@ impl Index {
             let Partition { objects, used, .. } = owner;
             for (&number, object) in objects {
                 let unit_bytes = object.attributes.unit_bytes;
-                let units: Vec<u64> = object.pending.iter().map(|&(_, _, _, unit)| unit).collect();
+                let units: Vec<u64> = object.pending.iter().map(|((_, _, _, unit), ())| unit).collect();
                 let segments = &mut self.segments;
                 let mut access = Access { object, owner: (partition, Some(number)), used, segments };
                 for unit in units {
@@ -247,13 +247,13 @@ impl Access<'_> {
             let before = stored(unit.pins());
             unit.pins().for_each(|extent| segments.release(extent));
             if let Some(old) = &unit.pending {
-                pending.remove(&pending_key(old.version, number));
+                pending.update(pending_key(old.version, number), |()| false);
             }
             change(&mut unit);
             let after = stored(unit.pins());
             unit.pins().for_each(|extent| segments.charge(extent));
             if let Some(new) = &unit.pending {
-                pending.insert(pending_key(new.version, number));
+                pending.update(pending_key(new.version, number), |()| true);
             }
             *bytes = *bytes - before + after;
             **used = **used - before + after;
@@ -282,7 +282,7 @@ impl Object {
             fence: None,
             lost: None,
             units: PagedMap::default(),
-            pending: BTreeSet::new(),
+            pending: PagedMap::default(),
             bytes: 0,
         }
     }
@@ -295,7 +295,7 @@ impl Object {
         let lease = stamp.lease.0;
         self.pending
             .range((lease, 0, 0, 0)..(lease, stamp.g.0, stamp.n, 0))
-            .map(|&(_, _, _, unit)| unit)
+            .map(|((_, _, _, unit), ())| unit)
             .collect()
     }
 }

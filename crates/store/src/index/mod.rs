@@ -15,7 +15,7 @@ pub(crate) mod query;
 pub(crate) mod slot;
 pub(crate) mod unit;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
 
@@ -71,7 +71,7 @@ pub(crate) struct Object {
     pub(crate) lost: Option<Place>,
     pub(crate) units: PagedMap<u64, Slot>,
     /// Pending versions: (lease, g, n, unit), so that what a lease has settled is one range.
-    pub(crate) pending: BTreeSet<(u32, u32, u64, u64)>,
+    pub(crate) pending: PagedMap<(u32, u32, u64, u64), ()>,
     /// Payload bytes its units refer to.
     pub(crate) bytes: u64,
 }

@@ -180,7 +180,7 @@ fn inside<'a, K: Ord + Copy, V>(page: &'a [(K, V)], range: &Range<K>) -> &'a [(K
 /// Room for one more. Doubling would leave up to half of a page empty for good.
 fn grow<K, V>(page: &mut Vec<(K, V)>) {
     if page.len() == page.capacity() {
-        let more = (page.len() / 8).max(2);
+        let more = (page.len() / 8).max(if page.is_empty() { 1 } else { 2 });
         page.reserve_exact(more.min(PAGE_LEN - page.len()).max(1));
     }
 }

@@ -1,8 +1,9 @@
-//! How a unit is kept: most hold one settled version in one piece, and that fits in 48 bytes.
+//! How a unit is kept: most hold one settled version in one piece, and that fits in 40 bytes.
 //!
 //! A unit is changed in its full form and kept again in the smallest that holds it.
 
 use std::borrow::Cow;
+use std::num::NonZeroU32;
 
 use braid_layout::{ColumnMask, Version};
 
@@ -13,43 +14,65 @@ use crate::mutation::WriteKind;
 /// A unit as the index keeps it.
 #[derive(Debug)]
 pub(crate) enum Slot {
-    /// Settled data in one extent, and nothing else. Version zero: nothing at all.
+    /// Settled data in one extent, and nothing else.
     Plain {
-        /// Its bytes.
-        extent: Extent,
+        /// First byte of the extent.
+        from: u32,
+        /// One past its last: never 0, which leaves room to tell the variants apart.
+        to: NonZeroU32,
+        /// As in [`Extent`].
+        segment: u32,
+        /// As in [`Extent`].
+        block: u32,
         /// Its name.
         version: Version,
         /// The columns its write touched.
         columns: ColumnMask,
     },
-    /// Anything else.
-    Full(Box<Unit>),
+    /// Anything else; `None`: nothing at all.
+    Full(Option<Box<Unit>>),
 }
 
-const _: () = assert!(size_of::<Slot>() <= 48, "the index's stated cost");
-
-const NOTHING: Extent = Extent { from: 0, to: 0, segment: 0, block: 0 };
+const _: () = assert!(size_of::<Slot>() == 40, "the index's stated cost");
 
 impl Default for Slot {
     fn default() -> Self {
-        Slot::Plain { extent: NOTHING, version: Version::ZERO, columns: ColumnMask::EMPTY }
+        Slot::Full(None)
     }
 }
 
 impl Slot {
+    /// The slot of settled data in one extent; `None` for an empty extent.
+    pub(crate) fn plain(extent: Extent, version: Version, columns: ColumnMask) -> Option<Slot> {
+        let Extent { from, to, segment, block } = extent;
+        let to = NonZeroU32::new(to)?;
+        Some(Slot::Plain { from, to, segment, block, version, columns })
+    }
+
+    /// What a plain slot holds.
+    pub(crate) fn as_plain(&self) -> Option<(Extent, Version, ColumnMask)> {
+        match *self {
+            Slot::Plain { from, to, segment, block, version, columns } => {
+                Some((Extent { from, to: to.get(), segment, block }, version, columns))
+            }
+            Slot::Full(_) => None,
+        }
+    }
+
     /// The unit, to look at.
     pub(crate) fn unit(&self) -> Cow<'_, Unit> {
         match self {
-            Slot::Plain { extent, version, columns } => Cow::Owned(plain(*extent, *version, *columns)),
-            Slot::Full(unit) => Cow::Borrowed(unit),
+            Slot::Full(Some(unit)) => Cow::Borrowed(unit),
+            Slot::Full(None) => Cow::Owned(Unit::default()),
+            Slot::Plain { .. } => Cow::Owned(self.as_plain().map_or_else(Unit::default, plain)),
         }
     }
 
     /// The unit, to change.
     pub(crate) fn into_unit(self) -> Box<Unit> {
         match self {
-            Slot::Plain { extent, version, columns } => Box::new(plain(extent, version, columns)),
-            Slot::Full(unit) => unit,
+            Slot::Full(unit) => unit.unwrap_or_default(),
+            Slot::Plain { .. } => Box::new(self.unit().into_owned()),
         }
     }
 }
@@ -60,20 +83,18 @@ impl From<Box<Unit>> for Slot {
             && let Content { version, kind: WriteKind::Data, columns, cover, extents } = content
             && let [extent] = extents[..]
             && cover.is_empty()
+            && let Some(slot) = Slot::plain(extent, *version, *columns)
         {
-            return Slot::Plain { extent, version: *version, columns: *columns };
+            return slot;
         }
         if let Some(content) = &mut unit.settled {
             content.extents.shrink_to_fit();
         }
-        Slot::Full(unit)
+        Slot::Full(Some(unit))
     }
 }
 
-fn plain(extent: Extent, version: Version, columns: ColumnMask) -> Unit {
-    if version.is_zero() {
-        return Unit::default();
-    }
+fn plain((extent, version, columns): (Extent, Version, ColumnMask)) -> Unit {
     let (kind, cover, extents) = (WriteKind::Data, Box::default(), vec![extent]);
     let settled = Some(Content { version, kind, columns, cover, extents });
     Unit { settled, ..Unit::default() }
