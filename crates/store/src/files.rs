@@ -45,6 +45,8 @@ pub(crate) fn format(disk: &dyn Disk, superblock: &Superblock) -> Result<(), Err
         }
         _ => {}
     }
+    // Before the superblock says that there is a store.
+    disk.sync_dir("").map_err(doing("sync the store's directory"))?;
     let temporary = "superblock.new";
     match disk.remove(temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
