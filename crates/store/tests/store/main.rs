@@ -5,6 +5,7 @@ mod common;
 mod crash;
 mod damage;
 mod document;
+mod enumerate;
 mod face;
 mod golden;
 mod model;

@@ -24,7 +24,7 @@ pub enum Fault {
     /// EIO. Of a write any part may have been done. Of what a sync was to make durable any part is; none of it is tried
     /// again by a later sync.
     Io,
-    /// ENOSPC.
+    /// ENOSPC. Of a write any part may have been done.
     NoSpace,
     /// Only a part is read or written, and said to be.
     Short,

@@ -1,7 +1,7 @@
 //! One file's bytes: as readers see them, as they are on the medium, and what lies between.
 
 use super::SECTOR;
-use super::random::Random;
+use super::random::{Random, Survival};
 
 /// A file's bytes.
 #[derive(Debug, Clone, Default)]
@@ -106,14 +106,16 @@ impl Bytes {
     fn medium(&self, random: &mut Random) -> Vec<u8> {
         let mut bytes = self.durable.clone();
         let mut lengths = vec![self.durable.len()];
-        let odds = random.odds();
+        let mut survival = random.survival();
+        let partial = survival.is_partial();
+        let all = survival == Survival::All;
         for event in &self.unsynced {
             match event {
                 &Event::Length(length) => lengths.push(length),
                 Event::Sectors(first, written) => {
                     for (sector, written) in (*first..).zip(written.chunks(SECTOR)) {
-                        if random.chance(odds) {
-                            let torn = odds < 8 && random.below(16) == 0;
+                        if survival.next(random) {
+                            let torn = partial && random.below(16) == 0;
                             let kept = if torn { random.below(written.len()) } else { written.len() };
                             put(&mut bytes, sector * SECTOR, &written[..kept]);
                         }
@@ -122,11 +124,7 @@ impl Bytes {
             }
         }
         let last = lengths.len() - 1;
-        let length = match odds {
-            0 => lengths[0],
-            8 => lengths[last],
-            _ => lengths[random.below(lengths.len())],
-        };
+        let length = lengths[if partial { random.below(lengths.len()) } else { last * usize::from(all) }];
         bytes.resize(length, 0);
         bytes
     }

@@ -309,12 +309,11 @@ impl DiskFile for MemoryFile {
             let mut at = usize::try_from(offset).map_err(|_| no_space())?;
             let length = bytes.cached().len();
             match fault {
-                Some(Fault::NoSpace) => return Err(no_space()),
-                Some(Fault::Io) => {
+                Some(Fault::Io | Fault::NoSpace) => {
                     // How far it came, nobody knows.
                     written.truncate(state.random.below(written.len() + 1));
                     bytes.write(at, &written);
-                    return Err(io_error());
+                    return Err(if fault == Some(Fault::Io) { io_error() } else { no_space() });
                 }
                 Some(Fault::Short) if written.len() > 1 => {
                     let count = 1 + state.random.below(written.len() - 1);

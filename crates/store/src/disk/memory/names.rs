@@ -93,9 +93,9 @@ impl Names {
     /// The names after a power cut.
     pub(crate) fn survivors(&self, random: &mut Random) -> Names {
         let mut names = self.durable.clone();
-        let odds = random.odds();
+        let mut survival = random.survival();
         for change in &self.unsynced {
-            if random.chance(odds) {
+            if survival.next(random) {
                 change.clone().apply(&mut names);
             }
         }

@@ -1,5 +1,18 @@
 //! Numbers from a seed (splitmix64): the same ones on every machine.
 
+/// How things that were not synced survive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Survival {
+    /// Nothing does.
+    None,
+    /// All does.
+    All,
+    /// What came first does, up to some point.
+    Begin,
+    /// Each by itself does, as often as these eighths say.
+    Odds(usize),
+}
+
 /// A stream of numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
@@ -23,14 +36,36 @@ impl Random {
         usize::try_from(self.next() % bound).unwrap_or_default()
     }
 
-    /// How likely something unsynced is to survive this time, in eighths: often all or nothing, so that long writes
-    /// survive whole too.
-    pub(crate) fn odds(&mut self) -> usize {
-        [0, 1, 4, 7, 8][self.below(5)]
+    /// How what was not synced is to survive this time.
+    pub(crate) fn survival(&mut self) -> Survival {
+        match self.below(6) {
+            0 => Survival::None,
+            1 => Survival::All,
+            2 | 3 => Survival::Begin,
+            4 => Survival::Odds(1),
+            _ => Survival::Odds(7),
+        }
+    }
+}
+
+impl Survival {
+    /// Whether the next thing survives.
+    pub(crate) fn next(&mut self, random: &mut Random) -> bool {
+        match *self {
+            Survival::None => false,
+            Survival::All => true,
+            Survival::Begin => {
+                if random.below(8) == 0 {
+                    *self = Survival::None;
+                }
+                *self != Survival::None
+            }
+            Survival::Odds(eighths) => random.below(8) < eighths,
+        }
     }
 
-    /// True as often as the eighths say.
-    pub(crate) fn chance(&mut self, eighths: usize) -> bool {
-        self.below(8) < eighths
+    /// Whether something between none and all survives.
+    pub(crate) fn is_partial(self) -> bool {
+        matches!(self, Survival::Begin | Survival::Odds(_))
     }
 }

@@ -1,0 +1,347 @@
+//! Every crash and every failing operation of a workload, one after another, on a disk in memory.
+//!
+//! The workload (`workload`) has every kind of record. It runs once on a disk without faults: that tells what is to be seen
+//! (`observe`) after each step, and how many disk operations there are. What a step means is the business of the other
+//! tests; here it matters that nothing acknowledged is lost, that what was not is there whole or not at all, and that
+//! there is nothing else.
+
+mod observe;
+mod workload;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, mpsc};
+
+use braid_layout::PartitionId;
+use braid_store::disk::memory::{Fault, Memory, On};
+use braid_store::format::record::Kind;
+use braid_store::*;
+
+use crate::common::*;
+use observe::{differences, observe};
+use workload::{Step, judge_kinds, workload};
+
+/// How unsynced sectors and names survive a power cut: tried with each of these.
+const SEEDS: std::ops::Range<u64> = 0..12;
+/// A disk that fails this often in a row is too bad for the tests.
+const TRIES: u32 = 20;
+/// Small segments, so that they are sealed and freed.
+const OPTIONS: Options = Options { segment_bytes: 64 << 10, capacity: None, sync: true };
+
+/// The workload on a disk without faults.
+struct Reference {
+    steps: Vec<Step>,
+    /// What is to be seen before the first step and after each.
+    seen: Vec<Vec<String>>,
+    /// Changes, reads and so on that it took.
+    operations: BTreeMap<&'static str, u64>,
+}
+
+/// A store on a disk in memory, some way into the workload.
+struct Run {
+    disk: Memory,
+    /// `None` once the disk failed so that the store could not be opened again.
+    store: Option<Store>,
+}
+
+const COUNTED: [(&str, On); 5] = [
+    ("read", On::Read),
+    ("write", On::Write),
+    ("sync", On::Sync),
+    ("name", On::Name),
+    ("change", On::Change),
+];
+
+fn formatted() -> Memory {
+    let disk = Memory::new(1);
+    Store::format_on(&disk, identity(), &OPTIONS).expect("format");
+    disk.after_kill(1)
+}
+
+fn open_disk(disk: &Memory) -> Result<(Store, Recovery), Error> {
+    Store::open_on(Arc::new(disk.clone()), Some(identity()), OPTIONS)
+}
+
+impl Run {
+    fn begin(disk: Memory) -> Run {
+        let store = open_disk(&disk).ok().map(|(store, _)| store);
+        Run { disk, store }
+    }
+
+    /// Whether the step was done: all of it was acknowledged.
+    fn step(&mut self, step: &Step) -> bool {
+        let Some(store) = &self.store else { return false };
+        match step {
+            Step::Commit(mutations) => commit_together(store, mutations).iter().all(|answer| match answer {
+                Ok(_) => true,
+                Err(Error::Io { .. } | Error::Failed | Error::Full { .. }) => false,
+                Err(error) => panic!("{error}"),
+            }),
+            Step::Reopen => {
+                // What is wrong with closing is found by opening.
+                let _ = store.close();
+                self.reopen()
+            }
+        }
+    }
+
+    /// Until it works: again, and by opening anew if the store does not come round. Whether it was opened anew.
+    fn work(&mut self, what: &str, act: impl Fn(&mut Run) -> bool) -> bool {
+        let mut reopened = false;
+        for attempt in 0..TRIES {
+            if self.store.is_some() && act(self) {
+                return reopened;
+            }
+            if self.store.is_none() || attempt % 2 == 1 {
+                self.reopen();
+                reopened = true;
+            }
+        }
+        panic!("{what}: nothing works any more");
+    }
+
+    fn observed(&self) -> Vec<String> {
+        observe(self.store.as_ref().expect("open")).expect("read")
+    }
+
+    fn reopen(&mut self) -> bool {
+        self.store = None;
+        self.store = open_disk(&self.disk).ok().map(|(store, _)| store);
+        self.store.is_some()
+    }
+}
+
+/// Commit `mutations` as one commit: the committer is held up until all are queued.
+fn commit_together(store: &Store, mutations: &[Mutation]) -> Vec<Result<Outcome, Error>> {
+    if let [mutation] = mutations {
+        return vec![store.commit(mutation.clone())];
+    }
+    let (go, held) = mpsc::channel::<()>();
+    let (holds, is_held) = mpsc::channel();
+    let (sender, answers) = mpsc::channel();
+    store.submit(
+        Mutation::Flush,
+        Box::new(move |_| {
+            let _ = holds.send(());
+            let _ = held.recv();
+        }),
+    );
+    let _ = is_held.recv();
+    for (i, mutation) in mutations.iter().enumerate() {
+        let sender = sender.clone();
+        let answer = Box::new(move |answer| {
+            let _ = sender.send((i, answer));
+        });
+        store.submit(mutation.clone(), answer);
+    }
+    drop(go);
+    let mut found: Vec<_> = answers.iter().take(mutations.len()).collect();
+    found.sort_by_key(|&(i, _)| i);
+    found.into_iter().map(|(_, answer)| answer).collect()
+}
+
+impl Reference {
+    fn new() -> Reference {
+        let steps = workload();
+        let mut run = Run::begin(formatted());
+        let mut kinds = BTreeSet::new();
+        let mut seen = vec![run.observed()];
+        for step in &steps {
+            assert!(run.step(step));
+            note_kinds(&run.disk, &mut kinds);
+            seen.push(run.observed());
+        }
+        judge_kinds(&kinds);
+        // What is seen is counted as reads too: those of the workload alone are wanted.
+        let mut run = Run::begin(formatted());
+        for step in &steps {
+            assert!(run.step(step));
+        }
+        let operations = COUNTED.iter().map(|&(name, on)| (name, run.disk.operations(on))).collect();
+        assert_eq!(differences(seen.last().expect("some"), &run.observed()), "");
+        Reference { steps, seen, operations }
+    }
+
+    /// `found` is what is to be seen after `done` steps or, if that `may_be_more`, after one more.
+    fn judge(&self, found: &Store, done: usize, may_be_more: bool, what: &str) {
+        // A read that failed once may be tried again.
+        let found =
+            observe(found).or_else(|_| observe(found)).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let differences = differences(&self.seen[done], &found);
+        let more = may_be_more && self.seen.get(done + 1) == Some(&found);
+        assert!(differences.is_empty() || more, "{what}, after {done} steps:\n{differences}");
+    }
+}
+
+/// Take note of the records that are in the log now.
+fn note_kinds(disk: &Memory, met: &mut BTreeSet<&'static str>) {
+    for name in disk.files().iter().filter(|name| name.starts_with("log/")) {
+        let bytes = disk.content(name).expect("there");
+        for at in (0..bytes.len()).step_by(512) {
+            if let Ok(record) = decode_record(&bytes[at..]) {
+                met.extend(Kind::ALL.iter().filter(|(kind, ..)| *kind == record.kind).map(|(.., name)| name));
+            }
+        }
+    }
+}
+
+/// The different disks that a power cut now may leave.
+fn left_by_power_cut(disk: &Memory) -> Vec<(u64, Memory)> {
+    let mut met = BTreeSet::new();
+    let content = |disk: &Memory| -> Vec<_> {
+        disk.files().into_iter().map(|name| (disk.content(&name), name)).collect()
+    };
+    let left = SEEDS.map(|seed| (seed, disk.after_power_cut(seed)));
+    left.filter(|(_, left)| met.insert(content(left))).collect()
+}
+
+/// Open what a power cut left and compare it; write to it and open it again.
+fn check_after_cut(reference: &Reference, left: &Memory, done: usize, deep: bool, what: &str) {
+    let (store, recovery) = open_disk(left).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(recovery.damaged_count, 0, "{what}: {:?}", recovery.damaged);
+    reference.judge(&store, done, true, what);
+    if !deep {
+        return;
+    }
+    let found = observe(&store).expect("read");
+    assert!(scratch(&store), "{what}: a write after recovery");
+    drop(store);
+    let (store, recovery) = open_disk(left).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!((recovery.torn_bytes, recovery.damaged_count), (0, 0), "{what}: {:?}", recovery.damaged);
+    assert_eq!(differences(&found, &observe(&store).expect("read")), "", "{what}: opened once more");
+}
+
+/// Four small commits that leave nothing behind; whether they were done.
+fn scratch(store: &Store) -> bool {
+    let partition = PartitionId(99);
+    let make = Mutation::PartitionCreate { partition, quota_bytes: None, key_epoch: 1 };
+    let remove = Mutation::PartitionRemove { partition };
+    [&make, &remove, &make, &remove].into_iter().all(|mutation| store.commit(mutation.clone()).is_ok())
+}
+
+#[test]
+fn the_power_is_cut_after_each_operation() {
+    let reference = Reference::new();
+    let changes = reference.operations["change"];
+    for n in 0..=changes {
+        let disk = formatted();
+        disk.cut_after(n);
+        let mut run = Run::begin(disk);
+        let done = reference.steps.iter().take_while(|step| run.step(step)).count();
+        drop(run.store);
+        for (i, (seed, left)) in left_by_power_cut(&run.disk).into_iter().enumerate() {
+            let what = format!("power cut after {n} of {changes} changes, seed {seed}");
+            check_after_cut(&reference, &left, done, i == 0, &what);
+        }
+        // A killed process leaves what it wrote in the cache: what the next one shows from there must last.
+        let killed = run.disk.after_kill(n);
+        let (store, _) = open_disk(&killed).unwrap_or_else(|error| panic!("killed after {n}: {error}"));
+        reference.judge(&store, done, true, &format!("killed after {n} changes"));
+        let found = observe(&store).expect("read");
+        let (store, _) = open_disk(&killed.after_power_cut(n)).expect("open");
+        let differences = differences(&found, &observe(&store).expect("read"));
+        assert_eq!(differences, "", "killed after {n} changes, opened, then a power cut");
+        // Opening is cut short too, after each of its own changes.
+        for m in 0.. {
+            let left = run.disk.after_power_cut(n);
+            left.cut_after(m);
+            let opened = open_disk(&left).is_ok();
+            let again = left.after_power_cut(n + m);
+            let what = format!("power cut after {n}, then {m}, changes");
+            check_after_cut(&reference, &again, done, false, &what);
+            if opened {
+                break;
+            }
+            assert!(m < 100, "opening ends");
+        }
+    }
+}
+
+#[test]
+fn each_operation_fails() {
+    let reference = Reference::new();
+    // Once, or several times in a row: what is tried instead fails too.
+    let faults = [
+        ("write", On::Write, Fault::Io, 1),
+        ("write", On::Write, Fault::Io, 3),
+        ("write", On::Write, Fault::NoSpace, 1),
+        ("write", On::Write, Fault::NoSpace, 16),
+        ("write", On::Write, Fault::Short, 1),
+        ("sync", On::Sync, Fault::Io, 1),
+        ("sync", On::Sync, Fault::Io, 2),
+        ("sync", On::Sync, Fault::NoSpace, 1),
+        ("name", On::Name, Fault::Io, 1),
+        ("name", On::Name, Fault::NoSpace, 2),
+        ("read", On::Read, Fault::Io, 1),
+        ("read", On::Read, Fault::Short, 1),
+    ];
+    for (name, on, fault, times) in faults {
+        for n in 0..reference.operations[name] {
+            let disk = formatted();
+            disk.inject(on, n..n + times, fault);
+            let what = format!("{on:?} {n}, {times} times: {fault:?}");
+            run_to_the_end(&reference, disk, &what);
+        }
+    }
+}
+
+/// The workload on a disk that fails now and then. What was refused is asked for again, by opening anew if need be.
+fn run_to_the_end(reference: &Reference, disk: Memory, what: &str) {
+    let mut run = Run::begin(disk);
+    run.work(what, |_| true);
+    for (done, step) in reference.steps.iter().enumerate() {
+        if run.step(step) {
+            continue;
+        }
+        if let (Some(store), Step::Commit(mutations)) = (&run.store, step)
+            && mutations.len() == 1
+        {
+            reference.judge(store, done, false, &format!("{what}: refused"));
+        }
+        for (seed, left) in left_by_power_cut(&run.disk) {
+            let what = format!("{what}: refused, then a power cut, seed {seed}");
+            check_after_cut(reference, &left, done, false, &what);
+        }
+        // Something else first, so that what is tried again does not lie where it lay. Whether what was refused comes
+        // back is open only as long as nothing was acknowledged after it.
+        let reopened = run.work(what, |run| run.store.as_ref().is_some_and(scratch));
+        for (seed, left) in left_by_power_cut(&run.disk) {
+            let what = format!("{what}: refused, then other writes, then a power cut, seed {seed}");
+            let (store, recovery) = open_disk(&left).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(recovery.damaged_count, 0, "{what}: {:?}", recovery.damaged);
+            let batch = matches!(step, Step::Commit(mutations) if mutations.len() > 1);
+            reference.judge(&store, done, reopened || batch, &what);
+        }
+        run.work(what, |run| run.step(step));
+    }
+    let steps = reference.steps.len();
+    reference.judge(run.store.as_ref().expect("open"), steps, false, what);
+    for (seed, left) in left_by_power_cut(&run.disk) {
+        let what = format!("{what}: in the end, seed {seed}");
+        let (store, recovery) = open_disk(&left).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(recovery.damaged_count, 0, "{what}: {:?}", recovery.damaged);
+        reference.judge(&store, steps, false, &what);
+    }
+}
+
+#[test]
+fn formatting_is_cut_short_after_each_operation() {
+    for n in 0.. {
+        let disk = Memory::new(1);
+        disk.cut_after(n);
+        let formatted = Store::format_on(&disk, identity(), &OPTIONS).is_ok();
+        for seed in 0..20 {
+            let left = disk.after_power_cut(seed);
+            match Store::format_on(&left, identity(), &OPTIONS) {
+                Ok(()) => assert!(!formatted, "a store that was made is lost"),
+                Err(Error::NotEmpty(_)) => {}
+                Err(error) => panic!("cut after {n}, seed {seed}: {error}"),
+            }
+            let (store, recovery) = open_disk(&left).expect("open");
+            assert_eq!((recovery.records, recovery.damaged_count), (0, 0));
+            assert_eq!(store.partitions(), []);
+        }
+        if formatted {
+            break;
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Everything that can be seen of a store from outside, as text, so that two stores can be compared.
+
+use braid_layout::{ObjectId, PartitionId};
+use braid_store::*;
+
+use crate::common::*;
+
+/// Units looked at.
+const UNITS: u64 = 64;
+
+/// What a store holds: one line per thing.
+pub(super) fn observe(store: &Store) -> Result<Vec<String>, Error> {
+    let mut lines = Vec::new();
+    for partition in store.partitions() {
+        lines.push(format!("{partition:?}"));
+        for object in store.objects(partition.partition, None, 1000)? {
+            observe_object(store, partition.partition, object, &mut lines)?;
+        }
+    }
+    lines.push(format!("live {}", store.stat()?.live));
+    Ok(lines)
+}
+
+fn observe_object(
+    store: &Store,
+    partition: PartitionId,
+    object: ObjectId,
+    lines: &mut Vec<String>,
+) -> Result<(), Error> {
+    let attributes = store.object(partition, object)?;
+    let usage = store.usage(partition, object)?;
+    let unsettled = store.unsettled(partition, object)?;
+    lines.push(format!("object {object}: {attributes:?} {usage:?} unsettled {unsettled:?}"));
+    for chain in store.versions(partition, object, 0..UNITS)? {
+        let unit = chain.unit;
+        lines.push(format!("object {object}: {chain:?}"));
+        store.verify_unit(partition, object, unit)?;
+        for want in [Want::Newest, Want::Settled] {
+            let view = store.read(partition, object, unit, 0..UNIT, want)?;
+            let mut bytes = Vec::new();
+            view.read_into(&mut bytes)?;
+            let (extents, crc) = (&view.extents, crc32c(&bytes));
+            lines.push(format!("object {object}: unit {unit} {want:?} {extents:?} {crc:x}"));
+        }
+    }
+    Ok(())
+}
+
+/// Where two stores differ; empty if nowhere.
+pub(super) fn differences(expected: &[String], found: &[String]) -> String {
+    let missing = expected.iter().filter(|line| !found.contains(line)).map(|line| format!("- {line}\n"));
+    let new = found.iter().filter(|line| !expected.contains(line)).map(|line| format!("+ {line}\n"));
+    missing.chain(new).collect()
+}
