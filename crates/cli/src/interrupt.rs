@@ -12,7 +12,7 @@ use crate::report::complain;
 
 /// How long a command may take to undo what it has begun.
 pub(crate) const GRACE: Duration = Duration::from_millis(700);
-/// How long the demo may take to remove its files.
+/// How long the demo or a bench may take to remove its files.
 pub(crate) const GRACE_DEMO: Duration = Duration::from_secs(10);
 /// How long standard error may take the last word.
 const LAST_WORD: Duration = Duration::from_millis(100);

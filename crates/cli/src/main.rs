@@ -2,6 +2,7 @@
 //! how they report ([`report`]) and how they find their cluster ([`cluster_dir`], [`connect`]).
 
 mod args;
+mod bench;
 mod bring_up;
 mod causes;
 mod check;
@@ -18,6 +19,7 @@ mod list;
 mod local;
 mod names;
 mod namespace;
+mod place;
 mod plan_cmd;
 mod process;
 mod rate;
@@ -38,7 +40,7 @@ use std::time::Duration;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use args::{Cli, Command, Drive, Manager};
+use args::{Bench, Cli, Command, Drive, Manager};
 use exit::{Doing, Exit, Failure};
 use interrupt::Interrupts;
 use report::Report;
@@ -77,9 +79,9 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Drive(Drive::Serve(serve)) => return serve::drive(*serve).await,
         _ => {}
     }
-    // The demo has processes to stop and files to remove; others end almost at once.
-    let demo = matches!(cli.command, Command::Demo(_));
-    Interrupts::end_after(if demo { interrupt::GRACE_DEMO } else { interrupt::GRACE })?;
+    // The demo and a bench have processes to stop and files to remove; others end almost at once.
+    let slow = matches!(cli.command, Command::Demo(_) | Command::Bench(_));
+    Interrupts::end_after(if slow { interrupt::GRACE_DEMO } else { interrupt::GRACE })?;
     let mut interrupts = Interrupts::new()?;
     // Dropping a command undoes what it has begun: children are stopped, temporary files removed, nothing is linked.
     tokio::select! {
@@ -108,6 +110,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Drive(drive) => drive_cmd::run(drive, cluster, report).await,
         Command::Rebuild(rebuild) => replace::rebuild(rebuild, cluster, report).await,
         Command::Demo(demo) => demo::run(demo, report).await,
+        Command::Bench(Bench::Store(store)) => bench::store(store, report).await,
         Command::DemoPeer => demo::bound::peer(),
     }
 }

@@ -8,7 +8,7 @@ pub const FLOORS: &[&[&str]] = &[
     &["plan", "wire"],
     &["store", "transport"],
     &["drive", "manager", "client"],
-    &["fuse", "nfs", "s3", "python"],
+    &["bench", "fuse", "nfs", "s3", "python"],
     &["cli"],
 ];
 

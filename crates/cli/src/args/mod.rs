@@ -1,6 +1,7 @@
 //! The command line: every flag defined once, with its help and its parser. What cannot be right is refused here, before
 //! anything is touched.
 
+mod bench;
 mod files;
 mod servers;
 
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{exit, size};
 
+pub(crate) use bench::{Bench, BenchStore};
 pub(crate) use files::{Cat, Cp, Ls, Mkdir, Mv, Rm, Stat};
 pub(crate) use servers::{Drive, DriveServe, Manager, ManagerServe, Supervised};
 
@@ -115,6 +117,9 @@ pub(crate) enum Command {
         Exit 0 only if every comparison held.\n\nExamples:\n  braid demo\n  braid demo --dir /dev/shm movie.mkv\n  braid demo --json"
     )]
     Demo(Demo),
+    /// Measure Braid's parts against what this machine does without them
+    #[command(subcommand)]
+    Bench(Bench),
     /// One end of a bare socket copy; `braid demo` measures its bound with these
     #[command(hide = true)]
     DemoPeer,

@@ -3,7 +3,6 @@
 
 pub(crate) mod bound;
 mod files;
-mod place;
 mod steps;
 mod transfer;
 
@@ -22,6 +21,7 @@ use crate::connect::connect;
 use crate::down::stop_all;
 use crate::exit::{Doing, Exit, Failure};
 use crate::local::{DriveStart, Mode, Server};
+use crate::place::Place;
 use crate::rate::{self, Rate};
 use crate::replace::{all_rebuilt, replace};
 use crate::report::Report;
@@ -29,7 +29,6 @@ use crate::size;
 
 use bound::Bound;
 use files::Input;
-use place::Place;
 use steps::Steps;
 use transfer::{Hash, Window};
 
@@ -45,7 +44,7 @@ pub(crate) async fn run(demo: args::Demo, report: Report) -> Result<(), Failure>
     let bytes: u64 = inputs.iter().map(|input| input.size).sum();
     let parent = demo.dir.clone().unwrap_or_else(std::env::temp_dir);
     // The files with parity, one of them twice, and a drive's share again for the rebuild.
-    let place = Place::make(&parent, bytes * 3 + (64 << 20), demo.keep)?;
+    let place = Place::make(&parent, "demo", bytes * 3 + (64 << 20), demo.keep)?;
     let mut steps = Steps::new(report);
     steps.say(format!(
         "{} files, {}; {DRIVES} drives in {}; {SCHEME} 4+1, unit {}",

@@ -1,6 +1,7 @@
 //! End to end: the built binary, real processes, real sockets.
 
 mod bad_input;
+mod bench;
 mod cluster;
 mod demo;
 mod failures;

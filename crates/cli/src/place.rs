@@ -1,4 +1,4 @@
-//! The demo's temporary directory: made with a name of its own, removed with all that is in it.
+//! A temporary directory of the demo or a bench: made with a name of its own, removed with all that is in it.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -20,20 +20,19 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A new directory below `parent`, which must have room for `bytes`.
-    pub(crate) fn make(parent: &Path, bytes: u64, keep: bool) -> Result<Place, Failure> {
+    /// A new directory below `parent`, which must have room for `bytes`, for `whom`.
+    pub(crate) fn make(parent: &Path, whom: &str, bytes: u64, keep: bool) -> Result<Place, Failure> {
         let what = || format!("make a directory in {}", parent.display());
         let room = rustix::fs::statvfs(parent).map_err(std::io::Error::from).doing(what)?;
         let free = room.f_bavail.saturating_mul(room.f_frsize);
         if free < bytes {
             let why =
-                format!("it has {} free and the demo needs about {}", size::show(free), size::show(bytes));
-            return Err(Failure::new(Exit::NoSpace, what(), why)
-                .remedy("give a smaller file, or another place with --dir"));
+                format!("it has {} free and the {whom} needs about {}", size::show(free), size::show(bytes));
+            return Err(Failure::new(Exit::NoSpace, what(), why).remedy("give another place with --dir"));
         }
         let number =
             getrandom::u64().map_err(|error| std::io::Error::other(error.to_string())).doing(what)?;
-        let path = std::path::absolute(parent).doing(what)?.join(format!("braid-demo-{number:016x}"));
+        let path = std::path::absolute(parent).doing(what)?.join(format!("braid-{whom}-{number:016x}"));
         DirBuilder::new().mode(0o700).create(&path).doing(what)?;
         Ok(Place { path, keep })
     }
@@ -61,7 +60,7 @@ mod tests {
     #[test]
     fn it_goes_with_what_is_in_it() {
         let parent = tempfile::tempdir().expect("a temporary directory");
-        let place = Place::make(parent.path(), 1, false).expect("made");
+        let place = Place::make(parent.path(), "demo", 1, false).expect("made");
         fs::write(place.path().join("file"), "x").expect("written");
         let path = place.path().to_owned();
         drop(place);
@@ -71,6 +70,9 @@ mod tests {
     #[test]
     fn too_little_room_is_said_first() {
         let parent = tempfile::tempdir().expect("a temporary directory");
-        assert_eq!(Place::make(parent.path(), u64::MAX, false).expect_err("no room").exit, Exit::NoSpace);
+        assert_eq!(
+            Place::make(parent.path(), "demo", u64::MAX, false).expect_err("no room").exit,
+            Exit::NoSpace
+        );
     }
 }

@@ -1,0 +1,64 @@
+//! Why a measurement ended without a result.
+
+use std::io;
+
+/// Why a measurement ended without a result.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The part that was measured refused or failed.
+    #[error("the store failed to {doing}: {source}")]
+    Store {
+        /// The action attempted.
+        doing: &'static str,
+        /// What it said.
+        source: braid_store::Error,
+    },
+    /// The plain system failed.
+    #[error("failed to {doing}: {source}")]
+    Io {
+        /// The action attempted.
+        doing: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The caller asked for an end ([`crate::Watch`]).
+    #[error("stopped")]
+    Stopped,
+}
+
+impl Error {
+    /// Whether there was no space left.
+    pub fn is_full(&self) -> bool {
+        let says_so = |source: &io::Error| source.kind() == io::ErrorKind::StorageFull;
+        match self {
+            Error::Store { source: braid_store::Error::Full { .. }, .. } => true,
+            Error::Store { source: braid_store::Error::Io { source, .. }, .. } => says_so(source),
+            Error::Io { source, .. } => says_so(source),
+            _ => false,
+        }
+    }
+}
+
+/// Adds the action attempted to an error.
+pub(crate) trait Doing<T> {
+    /// Names it.
+    fn doing(self, doing: &'static str) -> Result<T, Error>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, doing: &'static str) -> Result<T, Error> {
+        self.map_err(|source| Error::Io { doing, source })
+    }
+}
+
+impl<T> Doing<T> for rustix::io::Result<T> {
+    fn doing(self, doing: &'static str) -> Result<T, Error> {
+        self.map_err(|error| Error::Io { doing, source: error.into() })
+    }
+}
+
+impl<T> Doing<T> for Result<T, braid_store::Error> {
+    fn doing(self, doing: &'static str) -> Result<T, Error> {
+        self.map_err(|source| Error::Store { doing, source })
+    }
+}

@@ -1,0 +1,270 @@
+//! Samples, and pairs of them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::error::Error;
+use crate::report::{Cache, Experiment, Row, Side};
+use crate::stats;
+
+/// Where a run is, for people who wait.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    /// What is measured now.
+    pub name: String,
+    /// Samples taken so far.
+    pub done: u64,
+    /// Samples in all.
+    pub total: u64,
+}
+
+/// The caller's hand on a run: an end to it, and word of it.
+pub struct Watch<'a> {
+    /// Set it, and the run ends within an operation with [`Error::Stopped`].
+    pub stop: &'a AtomicBool,
+    /// Called before each sample.
+    pub tell: &'a dyn Fn(Progress),
+}
+
+/// One sample.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    pub(crate) operations: u64,
+    pub(crate) bytes: u64,
+    pub(crate) wall: Duration,
+    pub(crate) cpu: Duration,
+}
+
+/// A sample being taken.
+pub(crate) struct Meter {
+    began: Instant,
+    cpu: Duration,
+}
+
+impl Meter {
+    pub(crate) fn begin() -> Meter {
+        Meter { cpu: process_cpu(), began: Instant::now() }
+    }
+
+    /// `operations` requests of `request_bytes` were done.
+    pub(crate) fn end(self, operations: u64, request_bytes: u32) -> Sample {
+        let wall = self.began.elapsed();
+        let cpu = process_cpu().saturating_sub(self.cpu);
+        Sample { operations, bytes: operations * u64::from(request_bytes), wall, cpu }
+    }
+}
+
+/// User and system time of all threads of this process. Braid and the plain system never run at once.
+fn process_cpu() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+}
+
+impl Sample {
+    #[expect(clippy::cast_precision_loss, reason = "a rate needs no sixteen digits")]
+    fn side(&self) -> Side {
+        let seconds = self.wall.as_secs_f64().max(1e-9);
+        let gib = (self.bytes as f64 / f64::from(1 << 30)).max(1e-12);
+        Side {
+            bytes_per_second: self.bytes as f64 / seconds,
+            operations_per_second: self.operations as f64 / seconds,
+            cpu_seconds_per_gib: self.cpu.as_secs_f64() / gib,
+        }
+    }
+}
+
+/// How much one sample does: it ends with whichever comes first.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit {
+    pub(crate) time: Duration,
+    pub(crate) operations: u64,
+}
+
+/// A limit that has begun to run.
+pub(crate) struct Running<'a> {
+    stop: &'a AtomicBool,
+    end: Instant,
+    left: u64,
+}
+
+impl Limit {
+    /// So many operations, however long they take.
+    pub(crate) fn operations(operations: u64) -> Limit {
+        Limit { time: Duration::from_secs(24 * 3600), operations }
+    }
+
+    pub(crate) fn begin(self, stop: &AtomicBool) -> Running<'_> {
+        Running { stop, end: Instant::now() + self.time, left: self.operations }
+    }
+}
+
+impl Running<'_> {
+    /// How many operations to do before asking again: at most `most`, zero at the end.
+    pub(crate) fn next(&mut self, most: u64) -> Result<u64, Error> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
+        }
+        let turn = if Instant::now() < self.end { self.left.min(most) } else { 0 };
+        self.left -= turn;
+        Ok(turn)
+    }
+}
+
+/// What a row measures, before it is measured.
+#[derive(Debug, Clone)]
+pub(crate) struct Question {
+    pub(crate) experiment: Experiment,
+    pub(crate) name: &'static str,
+    pub(crate) against: &'static str,
+    pub(crate) request_bytes: u32,
+    pub(crate) depth: u32,
+    pub(crate) cache: Option<Cache>,
+    pub(crate) target: Option<f64>,
+}
+
+/// Takes pairs of samples and counts them.
+pub(crate) struct Pairs<'a> {
+    pub(crate) watch: &'a Watch<'a>,
+    /// Pairs that count; one more is taken before and thrown away, if `warm`.
+    pub(crate) rounds: u32,
+    pub(crate) warm: bool,
+    pub(crate) done: u64,
+    pub(crate) total: u64,
+}
+
+impl Pairs<'_> {
+    /// Samples that one row takes.
+    pub(crate) fn samples(rounds: u32, warm: bool) -> u64 {
+        2 * (u64::from(rounds) + u64::from(warm))
+    }
+
+    /// Answer `question` for `place`: `braid` and `raw` each take a sample of the round they are given.
+    pub(crate) fn row(
+        &mut self,
+        place: &str,
+        question: Question,
+        mut braid: impl FnMut(u64) -> Result<Sample, Error>,
+        mut raw: impl FnMut(u64) -> Result<Sample, Error>,
+    ) -> Result<Row, Error> {
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let mut row = Row {
+            experiment: question.experiment,
+            place: place.to_owned(),
+            name: question.name,
+            against: question.against,
+            request_bytes: question.request_bytes,
+            depth: question.depth,
+            cache: question.cache,
+            braid: Side { bytes_per_second: 0.0, operations_per_second: 0.0, cpu_seconds_per_gib: 0.0 },
+            raw: Side { bytes_per_second: 0.0, operations_per_second: 0.0, cpu_seconds_per_gib: 0.0 },
+            ratio: stats::spread(&[]),
+            target: question.target,
+        };
+        let title = format!("{place}: {}", row.title());
+        for round in 0..u64::from(self.rounds) + u64::from(self.warm) {
+            // Turned round each time: whoever comes second finds the disk as the other left it.
+            let (our, their) = if round % 2 == 0 {
+                let our = self.sample(&title, || braid(round))?;
+                (our, self.sample(&title, || raw(round))?)
+            } else {
+                let their = self.sample(&title, || raw(round))?;
+                (self.sample(&title, || braid(round))?, their)
+            };
+            if round > 0 || !self.warm {
+                ours.push(our.side());
+                theirs.push(their.side());
+            }
+        }
+        let ratios: Vec<f64> = ours
+            .iter()
+            .zip(&theirs)
+            .map(|(our, their)| our.bytes_per_second / their.bytes_per_second.max(1e-9))
+            .collect();
+        (row.braid, row.raw, row.ratio) = (middle(&ours), middle(&theirs), stats::spread(&ratios));
+        Ok(row)
+    }
+
+    fn sample(&mut self, title: &str, take: impl FnOnce() -> Result<Sample, Error>) -> Result<Sample, Error> {
+        if self.watch.stop.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
+        }
+        (self.watch.tell)(Progress { name: title.to_owned(), done: self.done, total: self.total });
+        self.done += 1;
+        take()
+    }
+}
+
+fn middle(sides: &[Side]) -> Side {
+    let of = |value: fn(&Side) -> f64| stats::median(&sides.iter().map(value).collect::<Vec<f64>>());
+    Side {
+        bytes_per_second: of(|side| side.bytes_per_second),
+        operations_per_second: of(|side| side.operations_per_second),
+        cpu_seconds_per_gib: of(|side| side.cpu_seconds_per_gib),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn question() -> Question {
+        Question {
+            experiment: Experiment::E7,
+            name: "write",
+            against: "write",
+            request_bytes: 4096,
+            depth: 1,
+            cache: None,
+            target: Some(0.5),
+        }
+    }
+
+    fn sample(milliseconds: u64) -> Sample {
+        let time = Duration::from_millis(milliseconds);
+        Sample { operations: 1, bytes: 4096, wall: time, cpu: time }
+    }
+
+    #[test]
+    fn pairs_alternate_and_the_warm_one_does_not_count() {
+        let stop = AtomicBool::new(false);
+        let watch = Watch { stop: &stop, tell: &|_| {} };
+        let mut pairs = Pairs { watch: &watch, rounds: 3, warm: true, done: 0, total: 8 };
+        let order = RefCell::new(String::new());
+        let braid = |round| {
+            order.borrow_mut().push('b');
+            Ok(sample(if round == 0 { 1000 } else { 2 }))
+        };
+        let raw = |_| {
+            order.borrow_mut().push('r');
+            Ok(sample(1))
+        };
+        let row = pairs.row("ext4", question(), braid, raw).expect("measured");
+        assert_eq!(*order.borrow(), "brrbbrrb");
+        assert_eq!((pairs.done, Pairs::samples(3, true)), (8, 8));
+        assert_eq!((row.ratio.samples, row.ratio.min, row.ratio.max), (3, 0.5, 0.5));
+        assert_eq!(row.is_met(), Some(true));
+        assert_eq!(row.title(), "write 4 KiB, depth 1");
+    }
+
+    #[test]
+    fn a_stop_is_heard_before_a_sample_and_within_one() {
+        let stop = AtomicBool::new(true);
+        let watch = Watch { stop: &stop, tell: &|_| {} };
+        let mut pairs = Pairs { watch: &watch, rounds: 3, warm: false, done: 0, total: 6 };
+        let never = |_| -> Result<Sample, Error> { panic!("taken") };
+        assert!(matches!(pairs.row("ext4", question(), never, never), Err(Error::Stopped)));
+        let limit = Limit::operations(9);
+        assert!(matches!(limit.begin(&stop).next(1), Err(Error::Stopped)));
+    }
+
+    #[test]
+    fn a_limit_ends_by_number() {
+        let stop = AtomicBool::new(false);
+        let mut running = Limit::operations(5).begin(&stop);
+        let turns: Vec<u64> = (0..4).map(|_| running.next(2).expect("not stopped")).collect();
+        assert_eq!(turns, [2, 2, 1, 0]);
+    }
+}

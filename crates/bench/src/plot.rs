@@ -1,0 +1,138 @@
+//! A report as a picture: for each place, E7's ratios one by one and E8's by request size. Logarithmic, so that twice as
+//! fast lies as far to the one side as half as fast to the other.
+
+use crate::report::{Cache, Experiment, Report, Row, show_size};
+use crate::svg::{Anchor, Axis, Drawing, FAINT, INK};
+
+// Colours that also those tell apart who see fewer (Okabe and Ito).
+const MET: &str = "#009e73";
+const MISSED: &str = "#d55e00";
+const NEUTRAL: &str = "#0072b2";
+const SERIES: [&str; 3] = ["#0072b2", "#e69f00", "#cc79a7"];
+
+const WIDTH: f64 = 1120.0;
+const HEAD: f64 = 84.0;
+/// The single ratios: labels, then the axis.
+const LABELS_END: f64 = 250.0;
+const SINGLES: (f64, f64) = (265.0, 570.0);
+/// The ratios by request size.
+const SIZES: (f64, f64) = (680.0, 1080.0);
+const ROW: f64 = 26.0;
+const PANEL_HEIGHT_MIN: f64 = 260.0;
+
+/// The report as SVG.
+pub fn svg(report: &Report) -> String {
+    let mut drawing = Drawing::default();
+    let title = format!("The store against raw files: rate over rate, braid {}", report.version);
+    drawing.text((20.0, 28.0), Anchor::Start, 18, &title);
+    let machine = &report.machine;
+    let where_ = format!(
+        "{}, {} processors, kernel {}; dots: medians, lines: least to greatest of the pairs",
+        machine.cpu, machine.cpus, machine.kernel
+    );
+    drawing.text((20.0, 48.0), Anchor::Start, 12, &where_);
+    legend(&mut drawing);
+    let mut top = HEAD + 30.0;
+    for place in &report.places {
+        let rows = |experiment| -> Vec<&Row> {
+            let of = |row: &&Row| row.place == place.label && row.experiment == experiment;
+            report.rows.iter().filter(of).collect()
+        };
+        let (singles, sizes) = (rows(Experiment::E7), rows(Experiment::E8));
+        drawing.text((20.0, top), Anchor::Start, 15, &place.label);
+        drawing.text((SINGLES.0, top), Anchor::Start, 12, "row by row");
+        drawing.text((SIZES.0, top), Anchor::Start, 12, "by request size, one at a time");
+        let length = f64::from(u32::try_from(singles.len()).unwrap_or(0)) * ROW;
+        let height = length.max(PANEL_HEIGHT_MIN);
+        one_by_one(&mut drawing, &singles, top + 12.0, length);
+        by_size(&mut drawing, &sizes, top + 12.0, height);
+        top += height + 84.0;
+    }
+    drawing.finish(WIDTH, top - 20.0)
+}
+
+fn legend(drawing: &mut Drawing) {
+    let words = [(MET, "target met"), (MISSED, "target missed"), (NEUTRAL, "no target set")];
+    let mut at = 26.0;
+    for (colour, word) in words {
+        drawing.dot((at, 66.0), 4.0, colour);
+        drawing.text((at + 10.0, 70.0), Anchor::Start, 12, word);
+        at += 110.0;
+    }
+    drawing.line((at, 60.0), (at, 72.0), INK, 2.0);
+    drawing.text((at + 8.0, 70.0), Anchor::Start, 12, "the target");
+}
+
+/// A line for each row, its ratio against an axis.
+fn one_by_one(drawing: &mut Drawing, rows: &[&Row], top: f64, length: f64) {
+    let values = rows.iter().flat_map(|row| [row.ratio.min, row.ratio.max, row.target.unwrap_or(1.0)]);
+    let axis = Axis::over(values, SINGLES);
+    for (x, name) in axis.marks() {
+        drawing.line((x, top), (x, top + length), FAINT, 1.0);
+        drawing.text((x, top + length + 16.0), Anchor::Middle, 11, &name);
+    }
+    drawing.line((axis.at(1.0), top), (axis.at(1.0), top + length), INK, 1.5);
+    let mut y = top + ROW / 2.0;
+    for row in rows {
+        let colour = match row.is_met() {
+            Some(true) => MET,
+            Some(false) => MISSED,
+            None => NEUTRAL,
+        };
+        drawing.text((LABELS_END, y + 4.0), Anchor::End, 12, &row.title());
+        drawing.line((axis.at(row.ratio.min), y), (axis.at(row.ratio.max), y), colour, 1.5);
+        if let Some(target) = row.target {
+            drawing.line((axis.at(target), y - 7.0), (axis.at(target), y + 7.0), INK, 2.0);
+        }
+        drawing.dot((axis.at(row.ratio.median), y), 4.5, colour);
+        drawing.text((SINGLES.1 + 10.0, y + 4.0), Anchor::Start, 12, &format!("{:.2}", row.ratio.median));
+        y += ROW;
+    }
+}
+
+/// A curve for each kind of request.
+fn by_size(drawing: &mut Drawing, rows: &[&Row], top: f64, height: f64) {
+    let (from, to) = SIZES;
+    let values = rows.iter().flat_map(|row| [row.ratio.min, row.ratio.max, row.target.unwrap_or(1.0)]);
+    let axis = Axis::over(values, (top + height, top));
+    for (y, name) in axis.marks() {
+        drawing.line((from, y), (to, y), FAINT, 1.0);
+        drawing.text((from - 8.0, y + 4.0), Anchor::End, 11, &name);
+    }
+    drawing.line((from, axis.at(1.0)), (to, axis.at(1.0)), INK, 1.5);
+    let mut sizes: Vec<u32> = rows.iter().map(|row| row.request_bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let steps = f64::from(u32::try_from(sizes.len()).unwrap_or(1).max(2) - 1);
+    let place = |size: u32| {
+        let index = sizes.iter().position(|&other| other == size).unwrap_or(0);
+        from + 20.0 + (to - from - 40.0) * f64::from(u32::try_from(index).unwrap_or(0)) / steps
+    };
+    for &size in &sizes {
+        drawing.text((place(size), top + height + 16.0), Anchor::Middle, 11, &show_size(size));
+    }
+    let mut kinds: Vec<(&str, Option<Cache>)> = Vec::new();
+    for row in rows {
+        if !kinds.contains(&(row.name, row.cache)) {
+            kinds.push((row.name, row.cache));
+        }
+    }
+    let mut at = from;
+    for (shift, (&(name, cache), colour)) in [0.0, 3.0, -3.0].into_iter().zip(kinds.iter().zip(SERIES)) {
+        let mut points = Vec::new();
+        for row in rows.iter().filter(|row| (row.name, row.cache) == (name, cache)) {
+            // Beside each other, so that the spreads do not hide one another.
+            let x = place(row.request_bytes) + shift;
+            drawing.line((x, axis.at(row.ratio.min)), (x, axis.at(row.ratio.max)), colour, 1.0);
+            points.push((x, axis.at(row.ratio.median)));
+        }
+        drawing.curve(&points, colour);
+        for &point in &points {
+            drawing.dot(point, 3.5, colour);
+        }
+        let word = cache.map_or(name.to_owned(), |cache| format!("{name}, {}", cache.name()));
+        drawing.dot((at + 4.0, top + height + 34.0), 4.0, colour);
+        drawing.text((at + 14.0, top + height + 38.0), Anchor::Start, 12, &word);
+        at += 120.0;
+    }
+}

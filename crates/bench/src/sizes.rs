@@ -1,0 +1,62 @@
+//! Experiment E8: reads and writes of an object by request size, one at a time, against a file.
+
+use crate::crew::{Random, Work};
+use crate::error::Error;
+use crate::measure::Question;
+use crate::raw::{self, Scratch, Target};
+use crate::report::Experiment;
+use crate::store::{Bench, ReadSet, payloads};
+use crate::subject::{At, Subject};
+
+/// The requests' sizes.
+const SIZES: [u32; 6] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+/// Bytes of the objects' units.
+const UNIT: u32 = 1 << 20;
+/// "At least equal everywhere."
+const TARGET: f64 = 1.0;
+/// Bytes that one sample of writes may take.
+const SAMPLE_BYTES: u64 = 32 << 20;
+
+fn question(name: &'static str, against: &'static str, request_bytes: u32) -> Question {
+    let target = Some(TARGET);
+    Question { experiment: Experiment::E8, name, against, request_bytes, depth: 1, cache: None, target }
+}
+
+/// Reads at random places.
+pub(crate) fn reads(bench: &mut Bench<'_, '_>, set: &ReadSet) -> Result<(), Error> {
+    SIZES.iter().try_for_each(|&size| bench.random_reads(set, &question("read", "pread of a file", size)))
+}
+
+/// Durable overwrites at random places. The file's are in place, its pages cached: it reads nothing for a part of a page.
+pub(crate) fn writes(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
+    let (directory, stop) = (&bench.place.directory, bench.pairs.watch.stop);
+    let bytes = bench.scale.hit_bytes;
+    let units = bytes / u64::from(UNIT);
+    let (unit_payloads, unit_plain) = payloads(UNIT);
+    for size in SIZES {
+        let (payloads, plain) = payloads(size);
+        let limit = bench.scale.limit(SAMPLE_BYTES, size);
+        // Made anew for each size, so that no size finds what another one left.
+        let file = Scratch::make(directory, "file")?;
+        file.fill(&unit_plain, bytes, stop)?;
+        let mut subject = Subject::make(directory, "store")?;
+        let object = subject.filled(&unit_payloads, units, 16, stop)?;
+        let slots = u64::from(UNIT / size);
+        let braid = |round| {
+            let mut random = Random::new(round * 1000);
+            let place = || {
+                let slot = random.below(units * slots);
+                At { unit: slot / slots, from: u32::try_from(slot % slots).expect("below a unit") * size }
+            };
+            subject.writes(object, &payloads, 1, limit, stop, place)
+        };
+        let raw = |round| {
+            let plan = Work { depth: 1, limit, turn: 1, request_bytes: size };
+            raw::synced_writes(&file.file, &plain, Target::InPlace(bytes), plan, round, stop)
+        };
+        let asked = question("durable write", "pwrite in place and fdatasync", size);
+        let row = bench.pairs.row(&bench.place.label, asked, braid, raw)?;
+        bench.rows.push(row);
+    }
+    Ok(())
+}

@@ -1,0 +1,331 @@
+//! Experiments E7 and E8: one drive's store against raw files of the same sizes, depth and sync policy.
+//!
+//! E7: whole units written and read one after the other; random 4 KiB reads; durable 4 KiB writes. E8 is in
+//! [`crate::sizes`]. The store is used as a drive uses it: checksums come with the bytes (the client makes them) and are
+//! verified on the way in; a read hands over bytes and checksums, which the client verifies.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::crew::{Random, Work};
+use crate::error::Error;
+use crate::machine::{self, Machine, Place};
+use crate::measure::{Limit, Pairs, Question, Watch};
+use crate::raw::{self, Scratch, Target};
+use crate::report::{Cache, Experiment, Report, Row};
+use crate::sizes;
+use crate::subject::{At, Object, Payload, Subject};
+
+/// What to measure, and where.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Directories of this run's own, each on a file system to measure; the caller removes them.
+    pub directories: Vec<PathBuf>,
+    /// Only enough work to see that it runs.
+    pub quick: bool,
+}
+
+/// Free bytes that each directory must have.
+pub fn needed_bytes(quick: bool) -> u64 {
+    if quick { 96 << 20 } else { 4 << 30 }
+}
+
+/// Run it. Its files are gone when it returns, also with an error.
+pub fn run(settings: &Settings, watch: &Watch<'_>) -> Result<Report, Error> {
+    let began = Instant::now();
+    let mut machine = Machine::here();
+    let places = Place::all(&settings.directories)?;
+    let rows_in_all: u64 = places.iter().map(|place| if place.memory { 13 } else { 33 }).sum();
+    let (rounds, warm) = if settings.quick { (2, false) } else { (9, true) };
+    let total = rows_in_all * Pairs::samples(rounds, warm);
+    let mut pairs = Pairs { watch, rounds, warm, done: 0, total };
+    let mut rows = Vec::new();
+    for place in &places {
+        let scale = if settings.quick { Scale::quick() } else { Scale::full(place.memory) };
+        let mut bench = Bench { pairs: &mut pairs, place, scale, rows: &mut rows };
+        bench.streams()?;
+        bench.reads()?;
+        // In memory nothing is made durable: there is nothing to compare with.
+        if !place.memory {
+            bench.durable()?;
+            sizes::writes(&mut bench)?;
+        }
+    }
+    debug_assert_eq!(pairs.done, total, "progress ends at its end");
+    machine.load_after = machine::load();
+    Ok(Report {
+        experiment: "store",
+        version: env!("CARGO_PKG_VERSION"),
+        quick: settings.quick,
+        machine,
+        places,
+        rows,
+        seconds: began.elapsed().as_secs_f64(),
+    })
+}
+
+/// Whole units in flight.
+const STREAM_DEPTH: u32 = 16;
+/// Bytes of the store's units where whole ones are written.
+const UNITS: [u32; 2] = [1 << 20, 512 << 10];
+/// Issue and EXPERIMENTS: what is good enough.
+const SEQUENTIAL_TARGET: f64 = 0.97;
+const RANDOM_TARGET: f64 = 0.95;
+const GROUP_TARGET: f64 = 10.0;
+
+/// How much is done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale {
+    /// A sample ends after this time.
+    pub(crate) time: Duration,
+    /// Bytes of one sample of whole units.
+    stream_bytes: u64,
+    /// Bytes that reads are spread over.
+    pub(crate) set_bytes: u64,
+    /// And those of them that are kept in the page cache, if reads are to hit.
+    pub(crate) hit_bytes: u64,
+}
+
+impl Scale {
+    fn quick() -> Scale {
+        let bytes = 4 << 20;
+        Scale { time: Duration::from_millis(5), stream_bytes: bytes, set_bytes: bytes, hit_bytes: bytes }
+    }
+
+    fn full(memory: bool) -> Scale {
+        Scale {
+            time: Duration::from_millis(400),
+            stream_bytes: 256 << 20,
+            set_bytes: if memory { 256 << 20 } else { 1 << 30 },
+            hit_bytes: 256 << 20,
+        }
+    }
+
+    /// A limit that time sets; `bytes` only bounds the space.
+    pub(crate) fn limit(&self, bytes: u64, request_bytes: u32) -> Limit {
+        Limit { time: self.time, operations: (bytes / u64::from(request_bytes)).max(1) }
+    }
+}
+
+/// A run in one place.
+pub(crate) struct Bench<'a, 'w> {
+    pub(crate) pairs: &'a mut Pairs<'w>,
+    pub(crate) place: &'a Place,
+    pub(crate) scale: Scale,
+    pub(crate) rows: &'a mut Vec<Row>,
+}
+
+/// The same bytes in a file and in an object of the store.
+pub(crate) struct ReadSet {
+    pub(crate) file: Scratch,
+    pub(crate) subject: Subject,
+    pub(crate) object: Object,
+    pub(crate) bytes: u64,
+}
+
+impl Bench<'_, '_> {
+    /// Whole units appended.
+    fn streams(&mut self) -> Result<(), Error> {
+        for unit_bytes in UNITS {
+            let (payloads, plain) = payloads(unit_bytes);
+            // Long enough for any disk that is worth it: bytes end the sample, not time.
+            let time = self.scale.time * 10;
+            let limit = Limit { time, operations: self.scale.stream_bytes / u64::from(unit_bytes) };
+            let question = Question {
+                experiment: Experiment::E7,
+                name: "write whole units",
+                against: "appends by one thread, an fdatasync for all that waits",
+                request_bytes: unit_bytes,
+                depth: STREAM_DEPTH,
+                cache: None,
+                target: Some(SEQUENTIAL_TARGET),
+            };
+            let (directory, stop) = (&self.place.directory, self.pairs.watch.stop);
+            let braid = |_| {
+                let mut subject = Subject::make(directory, "store")?;
+                let object = subject.object(unit_bytes)?;
+                let mut units = 0..;
+                let place = || At { unit: units.next().unwrap_or(0), from: 0 };
+                subject.writes(object, &payloads, STREAM_DEPTH, limit, stop, place)
+            };
+            let raw = |_| {
+                let scratch = Scratch::make(directory, "file")?;
+                raw::grouped_appends(&scratch.file, &plain, STREAM_DEPTH, limit, stop)
+            };
+            let row = self.pairs.row(&self.place.label, question, braid, raw)?;
+            self.rows.push(row);
+        }
+        Ok(())
+    }
+
+    /// Whole units and random parts of them, read.
+    fn reads(&mut self) -> Result<(), Error> {
+        let small = self.read_set(UNITS[1], self.scale.hit_bytes)?;
+        self.sequential_reads(&small)?;
+        drop(small);
+        let set = self.read_set(UNITS[0], self.scale.set_bytes)?;
+        self.sequential_reads(&set)?;
+        for depth in [1, 8, 32] {
+            let question = Question {
+                experiment: Experiment::E7,
+                name: "random read",
+                against: "pread by as many threads",
+                request_bytes: 4096,
+                depth,
+                cache: None,
+                target: Some(RANDOM_TARGET),
+            };
+            self.random_reads(&set, &question)?;
+        }
+        sizes::reads(self, &set)
+    }
+
+    fn read_set(&self, unit_bytes: u32, bytes: u64) -> Result<ReadSet, Error> {
+        let (payloads, plain) = payloads(unit_bytes);
+        let (directory, stop) = (&self.place.directory, self.pairs.watch.stop);
+        let file = Scratch::make(directory, "file")?;
+        file.fill(&plain, bytes, stop)?;
+        let mut subject = Subject::make(directory, "store")?;
+        let object = subject.filled(&payloads, bytes / u64::from(unit_bytes), STREAM_DEPTH, stop)?;
+        Ok(ReadSet { file, subject, object, bytes })
+    }
+
+    /// The caches that can be measured here.
+    fn caches(&self) -> &'static [Cache] {
+        if self.place.memory { &[Cache::Hit] } else { &[Cache::Miss, Cache::Hit] }
+    }
+
+    fn sequential_reads(&mut self, set: &ReadSet) -> Result<(), Error> {
+        let unit_bytes = set.object.unit_bytes;
+        for &cache in self.caches() {
+            let bytes = if cache == Cache::Hit { self.scale.hit_bytes.min(set.bytes) } else { set.bytes };
+            let limit = Limit { time: self.scale.time * 10, operations: bytes / u64::from(unit_bytes) };
+            let plan = Work { depth: 1, limit, turn: 1, request_bytes: unit_bytes };
+            let question = Question {
+                experiment: Experiment::E7,
+                name: "read whole units",
+                against: "pread from a file's beginning",
+                request_bytes: unit_bytes,
+                depth: 1,
+                cache: Some(cache),
+                target: Some(SEQUENTIAL_TARGET),
+            };
+            let stop = self.pairs.watch.stop;
+            self.prepare(set, cache)?;
+            let braid = |_| {
+                before(cache, || set.subject.forget())?;
+                set.subject.sequential_reads(set.object, plan, stop)
+            };
+            let raw = |_| {
+                before(cache, || set.file.forget())?;
+                raw::sequential_reads(&set.file.file, plan, stop)
+            };
+            let row = self.pairs.row(&self.place.label, question, braid, raw)?;
+            self.rows.push(row);
+        }
+        Ok(())
+    }
+
+    /// `question` for each cache; its depth and request size say how.
+    pub(crate) fn random_reads(&mut self, set: &ReadSet, question: &Question) -> Result<(), Error> {
+        for &cache in self.caches() {
+            let bytes = if cache == Cache::Hit { self.scale.hit_bytes.min(set.bytes) } else { set.bytes };
+            let limit = Limit { time: self.scale.time, operations: self.operations(question.request_bytes) };
+            let turn = u64::from((64 << 10) / question.request_bytes.max(4096)).max(1);
+            let plan = Work { depth: question.depth, limit, turn, request_bytes: question.request_bytes };
+            let question = Question { cache: Some(cache), ..question.clone() };
+            let stop = self.pairs.watch.stop;
+            let units = bytes / u64::from(set.object.unit_bytes);
+            self.prepare(set, cache)?;
+            let braid = |round| {
+                before(cache, || set.subject.forget())?;
+                set.subject.random_reads(set.object, units, plan, round, stop)
+            };
+            let raw = |round| {
+                before(cache, || set.file.forget())?;
+                raw::random_reads(&set.file.file, bytes, plan, round, stop)
+            };
+            let row = self.pairs.row(&self.place.label, question, braid, raw)?;
+            self.rows.push(row);
+        }
+        Ok(())
+    }
+
+    /// Reads of one sample, at most: time ends it, unless the run is only a test.
+    fn operations(&self, request_bytes: u32) -> u64 {
+        if self.scale.set_bytes < 1 << 28 {
+            self.scale.set_bytes / u64::from(request_bytes)
+        } else {
+            u64::MAX >> 8
+        }
+    }
+
+    /// Bring what hits are spread over into the cache.
+    fn prepare(&self, set: &ReadSet, cache: Cache) -> Result<(), Error> {
+        if cache == Cache::Miss {
+            return Ok(());
+        }
+        let request_bytes = set.object.unit_bytes;
+        let operations = self.scale.hit_bytes.min(set.bytes) / u64::from(request_bytes);
+        let limit = Limit::operations(operations);
+        let (plan, stop) = (Work { depth: 1, limit, turn: 1, request_bytes }, self.pairs.watch.stop);
+        set.subject.sequential_reads(set.object, plan, stop)?;
+        raw::sequential_reads(&set.file.file, plan, stop)?;
+        Ok(())
+    }
+
+    /// 4 KiB writes, each durable before it is answered, to random units of a sparse object.
+    fn durable(&mut self) -> Result<(), Error> {
+        const REQUEST: u32 = 4096;
+        const ALONE: &str = "one append and fdatasync at a time";
+        const CROWD: &str = "16 threads that append and fdatasync";
+        let (payloads, plain) = payloads(REQUEST);
+        let limit = self.scale.limit(64 << 20, REQUEST);
+        for (name, depth, raw_depth, against, target) in [
+            ("durable write", 1, 1, ALONE, None),
+            ("durable write", 16, 1, ALONE, Some(GROUP_TARGET)),
+            ("durable write, raw too", 16, 16, CROWD, None),
+        ] {
+            let question = Question {
+                experiment: Experiment::E7,
+                name,
+                against,
+                request_bytes: REQUEST,
+                depth,
+                cache: None,
+                target,
+            };
+            let (directory, stop) = (&self.place.directory, self.pairs.watch.stop);
+            let braid = |round| {
+                let mut subject = Subject::make(directory, "store")?;
+                let object = subject.object(64 << 10)?;
+                let mut random = Random::new(round);
+                let place = || At { unit: random.below(1 << 16), from: 0 };
+                subject.writes(object, &payloads, depth, limit, stop, place)
+            };
+            let raw = |round| {
+                let scratch = Scratch::make(directory, "file")?;
+                let plan = Work { depth: raw_depth, limit, turn: 1, request_bytes: REQUEST };
+                raw::synced_writes(&scratch.file, &plain, Target::Append, plan, round, stop)
+            };
+            let row = self.pairs.row(&self.place.label, question, braid, raw)?;
+            self.rows.push(row);
+        }
+        Ok(())
+    }
+}
+
+/// Drops the cache before a sample that is to miss it.
+fn before(cache: Cache, forget: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    if cache == Cache::Miss { forget() } else { Ok(()) }
+}
+
+/// Different requests, 16 MiB or 64 of them, for both sides.
+pub(crate) fn payloads(request_bytes: u32) -> (Vec<Payload>, Vec<Bytes>) {
+    let count = ((16 << 20) / request_bytes).clamp(1, 64);
+    let mut random = Random::new(u64::from(request_bytes));
+    let plain: Vec<Bytes> = (0..count).map(|_| Bytes::from(random.bytes(request_bytes))).collect();
+    (plain.iter().cloned().map(Payload::new).collect(), plain)
+}

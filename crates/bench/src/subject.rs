@@ -1,0 +1,257 @@
+//! The store under measurement, used as a drive uses it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
+
+use braid_layout::{
+    ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
+};
+use braid_store::{
+    Attributes, Body, Error as StoreError, Identity, Mutation, Options, Outcome, Standing, Store, Want,
+    Write, WriteKind, block_crcs,
+};
+use bytes::Bytes;
+
+use crate::crew::{Random, Work};
+use crate::error::{Doing, Error};
+use crate::measure::{Limit, Meter, Sample};
+use crate::raw::{forget, settle};
+
+const PARTITION: PartitionId = PartitionId(1);
+const G: Generation = Generation(1);
+const IDENTITY: Identity = Identity { cluster: ClusterId(0xb), drive: DriveId(0xd) };
+
+/// A request's bytes with the checksums that the client sends along: made before the clock runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Payload {
+    pub(crate) bytes: Bytes,
+    pub(crate) crcs: Vec<u32>,
+}
+
+impl Payload {
+    pub(crate) fn new(bytes: Bytes) -> Payload {
+        let crcs = block_crcs(0, &bytes);
+        Payload { bytes, crcs }
+    }
+}
+
+/// An object of the store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Object {
+    id: ObjectId,
+    /// Bytes of its units.
+    pub(crate) unit_bytes: u32,
+}
+
+/// Where a write goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct At {
+    pub(crate) unit: u64,
+    pub(crate) from: u32,
+}
+
+/// A store in a directory of its own; both go when this does.
+pub(crate) struct Subject {
+    dir: PathBuf,
+    store: Store,
+    /// The last stamp and the last object's number.
+    stamps: u64,
+    objects: u64,
+}
+
+impl Subject {
+    /// A new store in `dir/name`.
+    pub(crate) fn make(dir: &Path, name: &str) -> Result<Subject, Error> {
+        let dir = dir.join(name);
+        let options = Options::default();
+        Store::format(&dir, IDENTITY, &options).doing("format")?;
+        let (store, _) = Store::open(&dir, Some(IDENTITY), options).doing("open")?;
+        let subject = Subject { dir, store, stamps: 0, objects: 0 };
+        let partition = Mutation::PartitionCreate { partition: PARTITION, quota_bytes: None, key_epoch: 1 };
+        subject.store.commit(partition).doing("make a partition")?;
+        Ok(subject)
+    }
+
+    /// A new object.
+    pub(crate) fn object(&mut self, unit_bytes: u32) -> Result<Object, Error> {
+        self.objects += 1;
+        let id = ObjectId(self.objects);
+        let attributes = Attributes {
+            unit_bytes,
+            column: Column(0),
+            g: G,
+            set: ColumnMask::all(1),
+            ..Attributes::default()
+        };
+        let create = Mutation::Create { partition: PARTITION, object: id, attributes };
+        self.store.commit(create).doing("make an object")?;
+        Ok(Object { id, unit_bytes })
+    }
+
+    /// An object of `units` whole units.
+    pub(crate) fn filled(
+        &mut self,
+        payloads: &[Payload],
+        units: u64,
+        depth: u32,
+        stop: &AtomicBool,
+    ) -> Result<Object, Error> {
+        let unit_bytes =
+            payloads.first().map_or(0, |payload| u32::try_from(payload.bytes.len()).unwrap_or(0));
+        let object = self.object(unit_bytes)?;
+        let mut unit = 0..units;
+        self.writes(object, payloads, depth, Limit::operations(units), stop, || At {
+            unit: unit.next().unwrap_or(0),
+            from: 0,
+        })?;
+        Ok(object)
+    }
+
+    /// Writes with `depth` in flight, each durable when it is answered; `place` says where each goes.
+    pub(crate) fn writes(
+        &mut self,
+        object: Object,
+        payloads: &[Payload],
+        depth: u32,
+        limit: Limit,
+        stop: &AtomicBool,
+        mut place: impl FnMut() -> At,
+    ) -> Result<Sample, Error> {
+        let (sender, answers) = mpsc::channel::<Result<Outcome, StoreError>>();
+        let request = payloads.first().map_or(0, |payload| u32::try_from(payload.bytes.len()).unwrap_or(0));
+        let mut payloads = payloads.iter().cycle();
+        let mut running = limit.begin(stop);
+        let (mut flying, mut done) = (0, 0);
+        let meter = Meter::begin();
+        loop {
+            while flying < depth && running.next(1)? == 1 {
+                let payload = payloads.next().expect("some payloads");
+                let write = self.write(object, place(), payload, u64::from(flying));
+                let sender = sender.clone();
+                let reply = Box::new(move |answer| {
+                    let _ = sender.send(answer);
+                });
+                self.store.submit(Mutation::Write(write), reply);
+                flying += 1;
+            }
+            if flying == 0 {
+                return Ok(meter.end(done, request));
+            }
+            answers.recv().unwrap_or(Err(StoreError::Closed)).doing("write")?;
+            (flying, done) = (flying - 1, done + 1);
+        }
+    }
+
+    /// A write with the next stamp, which tells that all but the `flying` stamps before it are settled.
+    fn write(&mut self, object: Object, at: At, payload: &Payload, flying: u64) -> Write {
+        self.stamps += 1;
+        let stamp = |n| Version { g: G, lease: Lease(1), n };
+        let length = u32::try_from(payload.bytes.len()).expect("a request");
+        Write {
+            partition: PARTITION,
+            object: object.id,
+            unit: at.unit,
+            from: at.from,
+            to: at.from + length,
+            kind: WriteKind::Data,
+            standing: Standing::Pending,
+            version: stamp(self.stamps),
+            columns: ColumnMask::all(1),
+            cover: Vec::new(),
+            client: 1,
+            operation: self.stamps,
+            g: G,
+            settled_below: stamp(self.stamps - flying),
+            body: Body::Bytes { payload: payload.bytes.clone(), crcs: payload.crcs.clone() },
+        }
+    }
+
+    /// Reads at random multiples of the request's size, in the object's first `units` units.
+    pub(crate) fn random_reads(
+        &self,
+        object: Object,
+        units: u64,
+        plan: Work,
+        seed: u64,
+        stop: &AtomicBool,
+    ) -> Result<Sample, Error> {
+        let slots = u64::from(object.unit_bytes / plan.request_bytes);
+        let hire = |index| {
+            let mut random = Random::new(seed * 1000 + u64::from(index));
+            let mut buffer = vec![0; usize::try_from(plan.request_bytes).expect("memory")];
+            move || {
+                let slot = random.below(units * slots);
+                let from = u32::try_from(slot % slots).expect("below a unit") * plan.request_bytes;
+                self.read(object, slot / slots, from, &mut buffer)
+            }
+        };
+        crate::crew::work(plan, stop, hire)
+    }
+
+    /// One pass over whole units from the first on.
+    pub(crate) fn sequential_reads(
+        &self,
+        object: Object,
+        plan: Work,
+        stop: &AtomicBool,
+    ) -> Result<Sample, Error> {
+        let hire = |_| {
+            let mut buffer = vec![0; usize::try_from(plan.request_bytes).expect("memory")];
+            let mut unit = 0;
+            move || {
+                self.read(object, unit, 0, &mut buffer)?;
+                unit += 1;
+                Ok(())
+            }
+        };
+        crate::crew::work(plan, stop, hire)
+    }
+
+    /// What a drive does for a read whose bytes are not sent from the file: look up, checksums, bytes.
+    fn read(&self, object: Object, unit: u64, from: u32, buffer: &mut [u8]) -> Result<(), Error> {
+        let to = from + u32::try_from(buffer.len()).expect("a request");
+        let view = self.store.read(PARTITION, object.id, unit, from..to, Want::Newest).doing("read")?;
+        view.read_exact_into(buffer).doing("read")
+    }
+
+    /// Forget all cached pages of the store's files.
+    pub(crate) fn forget(&self) -> Result<(), Error> {
+        forget(&self.dir).doing("drop a file's cached pages")
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        let _ = self.store.close();
+        let _ = fs::remove_dir_all(&self.dir);
+        settle(self.dir.parent());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_is_left() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let stop = AtomicBool::new(false);
+        let mut subject = Subject::make(dir.path(), "store").expect("made");
+        let bytes = Bytes::from(Random::new(1).bytes(64 << 10));
+        let payload = Payload::new(bytes.clone());
+        let object = subject.filled(std::slice::from_ref(&payload), 3, 2, &stop).expect("filled");
+        subject.forget().expect("forgotten");
+        let mut buffer = vec![0; 4096];
+        subject.read(object, 2, 8192, &mut buffer).expect("read");
+        assert_eq!(buffer, bytes[8192..12_288]);
+        // Again over what is there: the stamps go on.
+        let sample =
+            subject.writes(object, &[payload], 2, Limit::operations(5), &stop, || At { unit: 1, from: 0 });
+        assert_eq!(sample.expect("written").operations, 5);
+        assert!(subject.read(object, 9, 0, &mut buffer).is_err(), "a hole has no bytes to fill a buffer");
+        drop(subject);
+        assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 0);
+    }
+}

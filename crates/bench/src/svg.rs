@@ -1,0 +1,138 @@
+//! A drawing, as SVG text: what the plots need of it, and a logarithmic axis.
+
+use std::fmt::Write;
+
+/// Text and axes.
+pub(crate) const INK: &str = "#222222";
+/// Grid lines.
+pub(crate) const FAINT: &str = "#d8d8d8";
+
+/// Where a text stands against its point.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A drawing being made. Positions are pixels from the upper left corner.
+#[derive(Debug, Default)]
+pub(crate) struct Drawing {
+    body: String,
+}
+
+impl Drawing {
+    pub(crate) fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: &str, width: f64) {
+        let ((x1, y1), (x2, y2)) = (from, to);
+        let _ = writeln!(
+            self.body,
+            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{colour}\" stroke-width=\"{width}\"/>"
+        );
+    }
+
+    pub(crate) fn dot(&mut self, at: (f64, f64), radius: f64, colour: &str) {
+        let _ = writeln!(
+            self.body,
+            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius}\" fill=\"{colour}\"/>",
+            at.0, at.1
+        );
+    }
+
+    pub(crate) fn curve(&mut self, points: &[(f64, f64)], colour: &str) {
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let _ = writeln!(
+            self.body,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
+            points.join(" ")
+        );
+    }
+
+    pub(crate) fn text(&mut self, at: (f64, f64), anchor: Anchor, size: u32, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let _ = writeln!(
+            self.body,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\" font-size=\"{size}\" fill=\"{INK}\">{}</text>",
+            at.0,
+            at.1,
+            escape(text)
+        );
+    }
+
+    /// The whole document.
+    pub(crate) fn finish(self, width: f64, height: f64) -> String {
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" height=\"{height:.0}\" \
+             font-family=\"Helvetica, Arial, sans-serif\">\n\
+             <rect width=\"{width:.0}\" height=\"{height:.0}\" fill=\"#ffffff\"/>\n{}</svg>\n",
+            self.body
+        )
+    }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// A logarithmic axis with a mark at each power of two.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Axis {
+    low: i32,
+    high: i32,
+    /// Pixels of the lower and the upper end.
+    ends: (f64, f64),
+}
+
+impl Axis {
+    /// From the power of two below all `values` to the one above, at least from 1/2 to 2.
+    pub(crate) fn over(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
+        let (mut low, mut high) = (-1.0_f64, 1.0_f64);
+        for value in values.filter(|value| value.is_finite() && *value > 0.0) {
+            (low, high) = (low.min(value.log2().floor()), high.max(value.log2().ceil()));
+        }
+        // Ratios beyond a million are not ratios.
+        let whole = |power: f64| (-20..=20).find(|&step| f64::from(step) >= power).unwrap_or(20);
+        Axis { low: whole(low), high: whole(high), ends }
+    }
+
+    pub(crate) fn at(&self, value: f64) -> f64 {
+        let power = value.max(f64::MIN_POSITIVE).log2().clamp(f64::from(self.low), f64::from(self.high));
+        let share = (power - f64::from(self.low)) / f64::from(self.high - self.low);
+        self.ends.0 + share * (self.ends.1 - self.ends.0)
+    }
+
+    /// The marks with their names; every other one if they are many.
+    pub(crate) fn marks(&self) -> impl Iterator<Item = (f64, String)> + '_ {
+        let step = if self.high - self.low > 9 { 2 } else { 1 };
+        (self.low..=self.high).filter(move |power| power % step == 0).map(|power| {
+            let value = f64::from(power).exp2();
+            let name = if power < 0 { format!("1/{:.0}", value.recip()) } else { format!("{value:.0}") };
+            (self.at(value), name)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_spans_its_values() {
+        let axis = Axis::over([0.3, 11.0].into_iter(), (100.0, 700.0));
+        let marks: Vec<(f64, String)> = axis.marks().collect();
+        let names: Vec<&str> = marks.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(names, ["1/4", "1/2", "1", "2", "4", "8", "16"]);
+        assert_eq!((axis.at(0.25), axis.at(1.0), axis.at(16.0)), (100.0, 300.0, 700.0));
+        assert_eq!((axis.at(0.0), axis.at(99.0)), (100.0, 700.0), "what is outside stands at the end");
+    }
+
+    #[test]
+    fn text_is_escaped() {
+        let mut drawing = Drawing::default();
+        drawing.text((1.0, 2.0), Anchor::Start, 12, "a<b & c");
+        assert!(drawing.finish(10.0, 10.0).contains("a&lt;b &amp; c"));
+    }
+}

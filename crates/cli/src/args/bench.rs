@@ -1,0 +1,35 @@
+//! Commands that measure.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// One drive's store against raw files: rates, CPU time, and the ratio of each pair of samples
+    #[command(
+        after_help = "Every row is a ratio: the store's rate over that of plain pread, pwritev and fdatasync doing the same work (sizes, depth, sync policy) in the same run. Samples alternate; the median ratio counts, the least and the greatest stand beside it. CPU is user and system time of all threads.\n\nRows:\n  \
+        write whole units   16 in flight; plain: one writer that takes what waits, writes it at once, syncs once\n  \
+        read whole units    one after the other\n  \
+        random read         so many at a time\n  \
+        durable write       answered when it is on the medium; plain: an fdatasync for each, by one thread or by as many\n  \
+        hit, miss           the bytes are in the page cache, or were dropped from it before the sample\n\n\
+        It needs 4 GiB free in each directory (96 MiB with --quick) and about four minutes a directory, and removes its files, also on Ctrl-C. In memory (tmpfs) nothing misses a cache and nothing need be synced: those rows are left out.\n\nExamples:\n  \
+        braid bench store\n  braid bench store --dir /disk1 --dir /dev/shm\n  braid bench store --quick --json\n  \
+        braid bench store --dir /disk1 --out docs/results"
+    )]
+    Store(BenchStore),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchStore {
+    /// Where to measure; may be repeated [default: the system's temporary directory, and /dev/shm]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Vec<PathBuf>,
+    /// Do only enough to see that it runs: a few MiB; the figures mean nothing
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Write store.md, store.json and store.svg to this directory too
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}

@@ -1,0 +1,189 @@
+//! `braid bench`: runs an experiment on a thread of its own, shows how far it is, and prints what it found.
+
+use std::fs;
+use std::io::{IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use braid_bench::store::Settings;
+use braid_bench::{Error, Report as Found, Row, Watch, markdown, plot};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::sync::oneshot;
+
+use crate::args::BenchStore;
+use crate::exit::{Doing, Exit, Failure};
+use crate::interrupt::Interrupts;
+use crate::place::Place;
+use crate::rate;
+use crate::report::{Report, table};
+use crate::{size, time};
+
+/// Runs `braid bench store`.
+pub(crate) async fn store(asked: BenchStore, report: Report) -> Result<(), Failure> {
+    if let Some(out) = &asked.out {
+        // Before minutes of work, not after.
+        fs::create_dir_all(out).doing(|| format!("make {}", out.display()))?;
+    }
+    let parents = if asked.dir.is_empty() { usual() } else { asked.dir.clone() };
+    let needed = braid_bench::store::needed_bytes(asked.quick);
+    let places = parents
+        .iter()
+        .map(|parent| Place::make(parent, "bench", needed, false))
+        .collect::<Result<Vec<Place>, Failure>>()?;
+    let directories = places.iter().map(|place| place.path().to_owned()).collect();
+    let settings = Settings { directories, quick: asked.quick };
+    let mut found = Run::begin(settings, places)?.end().await?;
+    // The directories asked for, not those made in them.
+    for (place, parent) in found.places.iter_mut().zip(parents) {
+        place.directory = parent;
+    }
+    if let Some(out) = &asked.out {
+        write(&found, out)?;
+    }
+    report.facts(&found, text)
+}
+
+/// Where to measure if nothing is said.
+fn usual() -> Vec<PathBuf> {
+    let memory = PathBuf::from("/dev/shm");
+    [std::env::temp_dir()].into_iter().chain(memory.is_dir().then_some(memory)).collect()
+}
+
+/// An experiment on its thread. Dropped, it is stopped and its files are removed before anything else happens.
+struct Run {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    found: oneshot::Receiver<Result<Found, Error>>,
+}
+
+impl Run {
+    fn begin(settings: Settings, places: Vec<Place>) -> Result<Run, Failure> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell, found) = oneshot::channel();
+        let asked = Arc::clone(&stop);
+        let work = move || {
+            let bar = bar();
+            let watch = Watch {
+                stop: &asked,
+                tell: &|progress| {
+                    bar.set_length(progress.total);
+                    bar.set_position(progress.done);
+                    bar.set_message(progress.name);
+                },
+            };
+            let found = braid_bench::store::run(&settings, &watch);
+            bar.finish_and_clear();
+            drop(places);
+            let _ = tell.send(found);
+        };
+        let thread = std::thread::Builder::new().name("bench".into()).spawn(work);
+        Ok(Run { stop, thread: Some(thread.doing(|| "start a thread".into())?), found })
+    }
+
+    async fn end(mut self) -> Result<Found, Failure> {
+        let found = (&mut self.found).await.map_err(std::io::Error::other).doing(|| "measure".into())?;
+        found.map_err(failure)
+    }
+}
+
+fn failure(error: Error) -> Failure {
+    let exit = if error.is_full() { Exit::NoSpace } else { Exit::Failed };
+    match error {
+        Error::Stopped => Interrupts::failure(),
+        _ => Failure::new(exit, "measure", error.to_string()),
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// How far it is, on a terminal.
+fn bar() -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg:46!} {wide_bar} {pos}/{len} {eta}");
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5))
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+/// The documents, each whole or not at all.
+fn write(found: &Found, out: &Path) -> Result<(), Failure> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let when = time::show(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+    let arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let command = format!("braid {}", arguments.join(" "));
+    let json = serde_json::to_string_pretty(found)
+        .map_err(std::io::Error::from)
+        .doing(|| "make JSON of the figures".into())?;
+    for (name, content) in [
+        ("store.md", markdown::document(found, &command, &when, "store.svg")),
+        ("store.json", format!("{json}\n")),
+        ("store.svg", plot::svg(found)),
+    ] {
+        let (path, part) = (out.join(name), out.join(format!(".{name}.part")));
+        fs::write(&part, content)
+            .and_then(|()| fs::rename(&part, &path))
+            .doing(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// A table for each place.
+fn text(found: &Found) -> String {
+    let machine = &found.machine;
+    let mut text = format!(
+        "{}, {} processors, {}, kernel {}; load {} before, {} after; {:.0} s\n",
+        machine.cpu,
+        machine.cpus,
+        size::show(machine.memory_bytes),
+        machine.kernel,
+        machine.load_before,
+        machine.load_after,
+        found.seconds
+    );
+    for place in &found.places {
+        text.push_str(&format!(
+            "\n{} on {}, {} free\n",
+            place.label,
+            place.directory.display(),
+            size::show(place.free_bytes)
+        ));
+        let header = ["", "RATIO", "MIN", "MAX", "TARGET", "BRAID", "RAW", "CPU s/GiB", "RAW", "AGAINST"];
+        let rows = found.rows.iter().filter(|row| row.place == place.label).map(cells);
+        text.push_str(&table(&header, &[1, 2, 3, 4, 5, 6, 7, 8], rows));
+    }
+    if found.quick {
+        text.push_str("\na quick run: the figures mean nothing\n");
+    }
+    text
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let ratio = &row.ratio;
+    let target = row.target.map_or(String::new(), |target| {
+        format!("{target}{}", if row.is_met() == Some(true) { "" } else { " missed" })
+    });
+    vec![
+        row.title(),
+        format!("{:.2}", ratio.median),
+        format!("{:.2}", ratio.min),
+        format!("{:.2}", ratio.max),
+        target,
+        rate::show(row.braid.bytes_per_second),
+        rate::show(row.raw.bytes_per_second),
+        format!("{:.2}", row.braid.cpu_seconds_per_gib),
+        format!("{:.2}", row.raw.cpu_seconds_per_gib),
+        row.against.to_owned(),
+    ]
+}

@@ -1,0 +1,70 @@
+//! The benches run, say what they found, and leave nothing behind. What the figures are is not asserted.
+
+use std::fs;
+use std::process::Stdio;
+
+use crate::support::{Cluster, braid, finish, run, said, signal, until};
+
+#[test]
+fn every_row_of_the_store_has_its_ratio() {
+    let place = Cluster::nowhere();
+    let (dir, out) = (place.file("here"), place.file("results/of today"));
+    fs::create_dir(&dir).expect("made");
+    let mut command = braid();
+    command.args(["bench", "store", "--quick", "--json", "--dir"]).arg(&dir).arg("--out").arg(&out);
+    let document = run(command).ok().json();
+    assert_eq!(document["quick"], true);
+    assert_eq!(document["places"][0]["directory"], dir.to_str().expect("UTF-8"));
+    assert!(document["machine"]["cpus"].as_u64().is_some_and(|cpus| cpus > 0), "{document}");
+    let rows = document["rows"].as_array().expect("a list");
+    let memory = document["places"][0]["memory"] == true;
+    assert_eq!(rows.len(), if memory { 13 } else { 33 });
+    for row in rows {
+        for (group, key) in [("ratio", "median"), ("braid", "bytes_per_second"), ("raw", "bytes_per_second")]
+        {
+            assert!(row[group][key].as_f64().is_some_and(|value| value > 0.0), "{group} {key} of {row}");
+        }
+        let spread = ["min", "median", "max"].map(|key| row["ratio"][key].as_f64().expect("a number"));
+        assert!(spread.is_sorted(), "{row}");
+        assert!(row["braid"]["cpu_seconds_per_gib"].is_number(), "{row}");
+    }
+    for name in ["write whole units", "read whole units", "random read", "read"] {
+        assert!(rows.iter().any(|row| row["name"] == name), "no row {name}");
+    }
+    let written = |name: &str| fs::read_to_string(out.join(name)).expect(name);
+    let (markdown, svg) = (written("store.md"), written("store.svg"));
+    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+    assert_eq!(markdown.lines().filter(|line| line.contains(" | **")).count(), rows.len());
+    let json: serde_json::Value = serde_json::from_str(&written("store.json")).expect("JSON");
+    assert_eq!(json, document);
+    assert_eq!(fs::read_dir(&dir).expect("read").count(), 0, "something is left");
+    assert_eq!(fs::read_dir(&out).expect("read").count(), 3, "something is left");
+}
+
+#[test]
+fn an_interrupted_bench_removes_its_files() {
+    let place = Cluster::nowhere();
+    let mut command = braid();
+    command.args(["bench", "store", "--quick", "--dir"]).arg(place.file(""));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let entries = || fs::read_dir(place.file("")).expect("read").count();
+    until("it has begun", || entries() > 0);
+    signal(child.id(), "INT");
+    let ended = said(finish(child));
+    ended.failed(130, "interrupted");
+    assert_eq!(entries(), 0, "something is left");
+}
+
+#[test]
+fn where_it_cannot_measure_is_said_at_once() {
+    let place = Cluster::nowhere();
+    let file = place.make("file", 10, 1);
+    let bench = |option: &str, path: &std::path::Path| {
+        let mut command = braid();
+        command.args(["bench", "store", "--quick", option]).arg(path);
+        run(command)
+    };
+    bench("--dir", &place.file("missing")).failed(3, "no such file or directory");
+    bench("--dir", &file).failed(4, "not a directory");
+    bench("--out", &file.join("below")).failed(4, "not a directory");
+}
