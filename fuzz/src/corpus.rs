@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use braid_layout::{
     ClusterId, ColumnMask, DriveId, FileId, Generation, Lease, ObjectId, PartitionId, Version, VolumeId,
 };
+use braid_store::format::checkpoint::{CheckpointEnd, ReplayPoint, SegmentRow, Totals};
+use braid_store::format::entry::{LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
+use braid_store::format::page::{Key as PageKey, PageHead};
+use braid_store::format::unit::{ContentEntry, ExtentEntry, Role, StepEntry, UnitEntry};
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
 use braid_wire::capability::{Authority, Capability, Key, Protection, Rights};
 use braid_wire::control::{ControlReply, ControlRequest, EntryKind, StatRow};
@@ -68,8 +72,95 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             let segment = SegmentHeader { number: 1, drive: DRIVE, salt: 9, first_sequence: 1 };
             vec![superblock.encode().to_vec(), segment.encode().to_vec()]
         }
+        "checkpoint" => checkpoints(),
         other => panic!("no seeds for target {other}"),
     }
+}
+
+/// The ends of a checkpoint, and a page with an entry of each kind and by itself.
+fn checkpoints() -> Vec<Vec<u8>> {
+    let place = LogPlace { segment: 1, block: 9 };
+    let version = Version { g: Generation(3), lease: Lease(4), n: 5 };
+    let partition = PartitionId(1);
+    let mut entries = Vec::new();
+    PartitionEntry { partition, birth: 1, quota_bytes: None, key_epoch: 1 }.put(&mut entries);
+    let object = ObjectEntry {
+        partition,
+        object: ObjectId(42),
+        birth: 2,
+        set: 7,
+        joining: 0,
+        created_ms: 1,
+        modified_ms: 2,
+        unit_bytes: 4096,
+        object_version: 1,
+        g: 3,
+        column: 0,
+        known: true,
+        lost: None,
+        map: b"map",
+        opaque: b"",
+    };
+    object.put(&mut entries);
+    PlainUnit { unit: 0, version, columns: 7, from: 0, to: 4096, place }.put(&mut entries, None);
+    let own = ExtentEntry { from: 0, to: 512, record: Some(place) };
+    let content = |role, step, extents| ContentEntry {
+        role,
+        kind: 2,
+        version,
+        columns: 7,
+        step,
+        cover: vec![version; 2],
+        extents,
+    };
+    let step = StepEntry { previous: version, client: 1, operation: 2, own };
+    let settled = content(Role::Settled, None, vec![own, ExtentEntry { from: 512, to: 4096, record: None }]);
+    let pending = content(Role::Pending, Some(step), Vec::new());
+    UnitEntry { unit: 1, lost: Some(place), contents: vec![settled, pending] }.put(&mut entries);
+    let to = PageKey::At(partition, Some(ObjectId(50)));
+    LostRange { from: PageKey::FIRST, to, checkpoint: 1, segment: 0, offset: 512 }.put(&mut entries);
+    let head =
+        PageHead { checkpoint: 2, salt: 9, index: 0, as_of: 7, from: PageKey::FIRST, to, part: 0, parts: 1 };
+    let row = SegmentRow { number: 1, damaged: false, bytes: 4096, first_sequence: 1 };
+    let end = |totals| CheckpointEnd {
+        number: 2,
+        drive: DRIVE,
+        salt: 9,
+        replay: ReplayPoint::default(),
+        segments: vec![row],
+        totals,
+    };
+    let trailer = end(Some(Totals { pages: 1, durable_to: 7 }));
+    vec![head.encode(&entries), entries, end(None).encode(), trailer.encode()]
+}
+
+/// A page, a header and a trailer with their checksums made right, as far as the bytes can be any.
+pub fn reseal_checkpoint(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    if let Ok(length) = PageHead::length(bytes)
+        && let Some(page) = bytes.get(..length)
+    {
+        let mut page = page.to_vec();
+        let sum = checksum::crc32c(&[&page[..92], &page[96..]].concat());
+        page[92..96].copy_from_slice(&sum.to_le_bytes());
+        out.push(page);
+    }
+    let table_crc = |block: &mut [u8], table: &[u8]| {
+        block[84..88].copy_from_slice(&checksum::crc32c(table).to_le_bytes());
+        let sum = checksum::crc32c(&block[..508]);
+        block[508..].copy_from_slice(&sum.to_le_bytes());
+    };
+    if bytes.len() >= 512 {
+        let mut header = bytes.to_vec();
+        let (block, table) = header.split_at_mut(512);
+        table_crc(block, table);
+        out.push(header);
+        let mut trailer = bytes.to_vec();
+        let (table, block) = trailer.split_at_mut(bytes.len() - 512);
+        table_crc(block, table);
+        out.push(trailer);
+    }
+    out
 }
 
 /// A record's header with its checksum made right; `None` if there is no whole header.

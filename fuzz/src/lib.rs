@@ -2,6 +2,10 @@
 //! other bytes (every value has one encoding). `fuzz_targets/` hands them to libFuzzer; `bin/smoke` runs them on stable.
 
 use braid_layout::{Column, Generation, PartitionId};
+use braid_store::format::checkpoint::CheckpointEnd;
+use braid_store::format::entry::{Entries, Entry};
+use braid_store::format::page::PageHead;
+use braid_store::format::unit::UnitEntry;
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
 use braid_wire::authorise::{Needs, ObjectFacts, Scene, authorise, byte_range, needs, term};
 use braid_wire::capability::{Authority, Capability, Key};
@@ -29,6 +33,7 @@ pub const TARGETS: &[Target] = &[
     ("token", token),
     ("store_record", store_record),
     ("superblock", superblock),
+    ("checkpoint", checkpoint),
 ];
 
 /// A frame's header and body, as they come and with the header's checksum made right.
@@ -194,6 +199,47 @@ pub fn superblock(bytes: &[u8]) {
         let crc = checksum::crc32c(&sealed[..508]);
         sealed[508..].copy_from_slice(&crc.to_le_bytes());
         check(&sealed);
+    }
+}
+
+/// A checkpoint's ends and pages, as they come and with their checksums made right; and the entries of pages.
+pub fn checkpoint(bytes: &[u8]) {
+    let check = |bytes: &[u8]| {
+        if let Ok(end) = CheckpointEnd::decode(bytes) {
+            assert_eq!(end.encode(), bytes);
+        }
+        if let Ok((head, found)) = PageHead::decode(bytes) {
+            let page = head.encode(found);
+            assert_eq!(page, bytes[..page.len()]);
+            entries(found);
+        }
+    };
+    check(bytes);
+    for sealed in corpus::reseal_checkpoint(bytes) {
+        check(&sealed);
+    }
+    entries(bytes);
+}
+
+/// A page's entries: each that is good has these bytes and no others.
+fn entries(bytes: &[u8]) {
+    let mut again = Vec::new();
+    for entry in Entries::new(bytes) {
+        match entry {
+            Ok(Entry::Partition(partition)) => partition.put(&mut again),
+            Ok(Entry::Object(object)) => object.put(&mut again),
+            Ok(Entry::PlainUnits(units)) => {
+                let mut run = None;
+                units.iter().for_each(|unit| run = Some(unit.put(&mut again, run)));
+            }
+            Ok(Entry::Lost(range)) => range.put(&mut again),
+            Ok(Entry::Unit(body)) => match UnitEntry::decode(body) {
+                Ok(unit) => unit.put(&mut again),
+                Err(_) => return,
+            },
+            Err(_) => return,
+        }
+        assert_eq!(again, bytes[..again.len()]);
     }
 }
 

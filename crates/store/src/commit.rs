@@ -1,15 +1,18 @@
 //! The committer: the one thread that writes.
 //!
 //! It takes what is queued, decides on each mutation in order, appends the records of those that pass as one commit,
-//! syncs once, takes the records into the index and answers. Between commits it frees segments ([`crate::reclaim`]).
+//! syncs once, takes the records into the index and answers. Between commits it frees segments ([`crate::reclaim`]) and asks
+//! for checkpoints.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::checkpoint::keeper::Keeper;
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::LOG_BLOCK_U64;
-use crate::format::record::{Kind, Record, flags};
+use crate::format::record::{HEADER_BYTES_MAX, Kind, Record, flags};
+use crate::format::superblock::Superblock;
 use crate::index::Index;
 use crate::index::check::{Decision, Growth, Touched, check};
 use crate::log::{AppendError, Entry, Log};
@@ -28,8 +31,12 @@ pub(crate) struct Shared {
     pub(crate) files: Files,
     pub(crate) index: RwLock<Index>,
     pub(crate) queue: Queue,
+    pub(crate) keeper: Keeper,
+    pub(crate) superblock: Superblock,
     /// As in `Options`.
     pub(crate) capacity: Option<u64>,
+    /// As in `Options`.
+    pub(crate) sync: bool,
 }
 
 /// The committer's own.
@@ -59,6 +66,7 @@ struct Ending(Arc<Shared>);
 impl Drop for Ending {
     fn drop(&mut self) {
         self.0.queue.abandon();
+        self.0.keeper.close();
     }
 }
 
@@ -67,16 +75,35 @@ impl Committer {
     pub(crate) fn run(mut self) {
         let ending = Ending(Arc::clone(&self.shared));
         let mut waiting: VecDeque<Request> = VecDeque::new();
-        loop {
-            let freed = self.free_one_segment();
-            let more = self.shared.queue.take(&mut waiting, COMMIT_LEN_MAX, COMMIT_BYTES_MAX, !freed);
-            if !more && !freed {
-                break;
+        while self.shared.queue.take(&mut waiting, COMMIT_LEN_MAX, COMMIT_BYTES_MAX) {
+            if self.is_short(&waiting) && self.idle_segments() {
+                self.make_space();
             }
             self.commit_some(&mut waiting);
+            self.reclaim();
         }
         self.mark_closed();
+        self.last_checkpoint();
         drop(ending);
+    }
+
+    /// Whether there may be no room for what waits first.
+    fn is_short(&self, waiting: &VecDeque<Request>) -> bool {
+        let Some((mutation, _)) = waiting.front() else { return false };
+        let header = u64::try_from(HEADER_BYTES_MAX).expect("bounded");
+        self.room().free() < mutation.payload_bytes().saturating_add(header)
+    }
+
+    /// So that the next opening has nothing to replay.
+    fn last_checkpoint(&self) {
+        let head = self.shared.index.read().unwrap_or_else(PoisonError::into_inner).head;
+        let newest = self.shared.keeper.newest();
+        if self.log.failed || newest.map_or(1, |kept| kept.replay.sequence) == head.sequence {
+            return;
+        }
+        if let Err(error) = self.shared.keeper.make() {
+            tracing::warn!(%error, "no checkpoint at the close: the next opening replays the log's tail");
+        }
     }
 
     /// Say durably that all is durable, so that the next opening takes no damage in the tail for a torn write.
@@ -180,6 +207,7 @@ impl Committer {
         self.log.roll(&self.shared.files)?;
         let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
         index.segments.add(self.log.number, self.log.next, self.log.end);
+        index.head = self.log.head();
         Ok(())
     }
 
@@ -193,10 +221,12 @@ impl Committer {
             index.apply(record);
         }
         index.segments.set_bytes(self.log.number, self.log.end);
+        index.head = self.log.head();
     }
 
     fn room(&self) -> Room {
-        let used = self.shared.index.read().unwrap_or_else(PoisonError::into_inner).segments.used();
+        let log = self.shared.index.read().unwrap_or_else(PoisonError::into_inner).segments.used();
+        let used = log.saturating_add(self.shared.keeper.bytes());
         Room::new(
             used,
             self.shared.capacity,
@@ -224,6 +254,11 @@ impl Room {
         }
         self.used += bytes;
         Ok(())
+    }
+
+    /// Bytes that ordinary mutations may still take.
+    fn free(&self) -> u64 {
+        self.capacity.saturating_sub(self.used).saturating_sub(self.reserve)
     }
 
     fn full(&self) -> Error {

@@ -14,6 +14,13 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     u32::try_from(crc).expect("a CRC32C has 32 bits")
 }
 
+/// CRC32C of some pieces, one after another.
+pub(crate) fn crc32c_of(pieces: &[&[u8]]) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    pieces.iter().for_each(|piece| digest.update(piece));
+    u32::try_from(digest.finalize()).expect("a CRC32C has 32 bits")
+}
+
 /// The unit ranges of the blocks of `range`: the first and the last may be short.
 pub(crate) fn blocks(range: Range<u32>) -> impl Iterator<Item = Range<u32>> {
     let mut at = range.start;

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::checkpoint;
 use crate::disk::{Disk, DiskFile, Space, read_full, write_full};
 use crate::error::Error;
 use crate::format::superblock::{self, Superblock};
@@ -13,6 +14,8 @@ use crate::format::superblock::{self, Superblock};
 const OPEN_MAX: usize = 512;
 /// The log's directory.
 const LOG: &str = "log";
+/// All directories.
+const DIRS: [&str; 2] = [LOG, checkpoint::DIR];
 /// The superblock's file.
 const SUPERBLOCK: &str = "superblock";
 
@@ -35,15 +38,17 @@ pub(crate) fn format(disk: &dyn Disk, superblock: &Superblock) -> Result<(), Err
     for name in disk.list("").map_err(doing("list the store's directory"))? {
         // What an interrupted format leaves, and what a fresh file system has, is no obstacle.
         let empty = || disk.list(&name).is_ok_and(|names| names.is_empty());
-        if name != "superblock.new" && name != "lost+found" && !(name == LOG && empty()) {
+        if name != "superblock.new" && name != "lost+found" && !(DIRS.contains(&&*name) && empty()) {
             return Err(Error::NotEmpty(disk.place().to_owned()));
         }
     }
-    match disk.make_dir(LOG) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(Error::io("make the log's directory", error));
+    for dir in DIRS {
+        match disk.make_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Error::io("make the store's directories", error));
+            }
+            _ => {}
         }
-        _ => {}
     }
     // Before the superblock says that there is a store.
     disk.sync_dir("").map_err(doing("sync the store's directory"))?;
@@ -121,6 +126,18 @@ impl Files {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).files.remove(&number);
         self.disk.remove(&segment_name(number)).map_err(failed)?;
         if sync { self.disk.sync_dir(LOG).map_err(failed) } else { Ok(()) }
+    }
+
+    /// Make durable which segments there are. A failure means that some may come back, which opening deals with.
+    pub(crate) fn sync_log(&self) {
+        if let Err(error) = self.disk.sync_dir(LOG) {
+            tracing::warn!(%error, "the log's directory could not be synced after segments were freed");
+        }
+    }
+
+    /// The disk they are on.
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        &*self.disk
     }
 
     /// How much the disk has; `None` where it tells no bound.

@@ -17,6 +17,7 @@
 //! The format is documented in `docs/format-store.md`; `format` is its code. One thread per store (the committer)
 //! writes; any number of threads read.
 
+mod checkpoint;
 pub mod clean;
 mod commit;
 mod crc;

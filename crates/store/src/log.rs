@@ -13,6 +13,7 @@ use bytes::Bytes;
 use crate::disk::{DiskFile, write_full};
 use crate::error::Error;
 use crate::files::Files;
+use crate::format::checkpoint::ReplayPoint;
 use crate::format::record::{Kind, Record, Subject};
 use crate::format::segment::SegmentHeader;
 use crate::format::superblock::Superblock;
@@ -60,6 +61,12 @@ impl Log {
     /// Whether the next commit begins a new segment.
     pub(crate) fn wants_segment(&self) -> bool {
         self.file.is_none() || self.end >= self.segment_bytes
+    }
+
+    /// Where the next record goes, as replay would look for it.
+    pub(crate) fn head(&self) -> ReplayPoint {
+        let block = u32::try_from(self.end / LOG_BLOCK_U64).expect("a segment is below 2 TiB");
+        ReplayPoint { segment: self.number, block, sequence: self.next, prior: self.prior }
     }
 
     /// Make sure that everything so far is durable, also where commits are not synced.

@@ -79,9 +79,9 @@ impl Queue {
 
     /// Move up to `count` requests of about `bytes` payload bytes to the end of `to`. If `to` is empty and `wait` is
     /// set, waits for one. Returns false when the queue is closed and nothing is left anywhere.
-    pub(crate) fn take(&self, to: &mut VecDeque<Request>, count: usize, bytes: u64, wait: bool) -> bool {
+    pub(crate) fn take(&self, to: &mut VecDeque<Request>, count: usize, bytes: u64) -> bool {
         let mut state = self.lock();
-        while wait && to.is_empty() && state.waiting.is_empty() && !state.closed {
+        while to.is_empty() && state.waiting.is_empty() && !state.closed {
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let mut taken = 0;

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use braid_layout::{ClusterId, DriveId, ObjectId, PartitionId};
 
+use crate::checkpoint::keeper::{self, Keeper};
 use crate::commit::{Committer, Shared};
 use crate::disk::{Disk, Plain};
 use crate::error::Error;
@@ -18,7 +19,7 @@ use crate::index::extent::Extent;
 use crate::index::{Chain, Index, ObjectUsage, PartitionState};
 use crate::mutation::{Attributes, Mutation, Outcome, WriteKind};
 use crate::queue::{Queue, Rejected, Reply};
-use crate::recover::{Recovery, recover};
+use crate::recover::{Recovered, Recovery, recover};
 use crate::view::{self, Stored, View, Want};
 
 /// The least and the most bytes after which a segment may be sealed.
@@ -79,7 +80,8 @@ pub struct Store {
 struct Handle {
     identity: Identity,
     shared: Arc<Shared>,
-    committer: Mutex<Option<JoinHandle<()>>>,
+    /// The committer, then the writer of checkpoints, which ends with it.
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Store {
@@ -120,19 +122,31 @@ impl Store {
         if expect.is_some_and(|expected| expected != identity) {
             return Err(Error::Foreign { cluster: identity.cluster, drive: identity.drive });
         }
-        let (index, log, recovery) = recover(&files, superblock, segment_bytes, options.sync)?;
+        let Recovered { index, log, recovery, kept, doubtful } =
+            recover(&files, superblock, segment_bytes, options.sync)?;
+        let keeper = Keeper::new(kept, doubtful);
+        if recovery.damaged_count > 0 {
+            // What was lost is to be known without the damage being met again.
+            keeper.ask();
+        }
         let shared = Arc::new(Shared {
             files,
             index: RwLock::new(index),
             queue: Queue::default(),
+            keeper,
+            superblock,
             capacity: options.capacity,
+            sync: options.sync,
         });
+        let keeping = Arc::clone(&shared);
+        let keeper = spawn("store-checkpoint", move || keeper::run(&keeping))?;
         let committer = Committer { shared: Arc::clone(&shared), log };
-        let thread = std::thread::Builder::new()
-            .name("store-commit".to_owned())
-            .spawn(move || committer.run())
-            .map_err(|error| Error::io("start the committer's thread", error))?;
-        let handle = Handle { identity, shared, committer: Mutex::new(Some(thread)) };
+        let committing = spawn("store-commit", move || committer.run());
+        if committing.is_err() {
+            shared.keeper.close();
+        }
+        let threads = vec![committing?, keeper];
+        let handle = Handle { identity, shared, threads: Mutex::new(threads) };
         Ok((Store { handle: Arc::new(handle) }, recovery))
     }
 
@@ -145,7 +159,7 @@ impl Store {
     pub fn stat(&self) -> Result<Stat, Error> {
         let space = self.handle.shared.files.space();
         let index = self.index();
-        let used = index.segments.used();
+        let used = index.segments.used().saturating_add(self.handle.shared.keeper.bytes());
         let live = index.segments.live();
         let disk = space.map(|space| used.saturating_add(space.free));
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
@@ -302,7 +316,13 @@ impl Store {
         view::verify(&view::load(parts)?)
     }
 
-    /// Commit what is queued, mark the log as cleanly closed and stop the committer. Clones of the store can still
+    /// Write a checkpoint of everything that is committed now, and free what nothing refers to and no checkpoint needs. The
+    /// store does so by itself; this is for whoever wants the next opening to be short.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.handle.shared.keeper.make().map(drop)
+    }
+
+    /// Commit what is queued, mark the log as cleanly closed, write a checkpoint and stop the committer. Clones of the store can still
     /// read. Later mutations are answered [`Error::Closed`]. Must not be called from a mutation's reply.
     pub fn close(&self) -> Result<(), Error> {
         self.handle.close()
@@ -324,14 +344,21 @@ impl Store {
 impl Handle {
     fn close(&self) -> Result<(), Error> {
         self.shared.queue.close();
-        let thread = self.committer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(thread) = thread else { return Ok(()) };
-        // The last clone may be dropped by a reply, in the committer itself: it then ends by itself.
-        if thread.thread().id() == std::thread::current().id() {
-            return Ok(());
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // The last clone may be dropped by a reply, in the committer itself: it then ends by itself.
+            if thread.thread().id() == std::thread::current().id() {
+                break;
+            }
+            thread.join().map_err(|_| Error::Failed)?;
         }
-        thread.join().map_err(|_| Error::Failed)
+        Ok(())
     }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map_err(|error| Error::io("start a thread of the store", error))
 }
 
 impl Drop for Handle {

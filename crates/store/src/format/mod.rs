@@ -4,9 +4,13 @@
 //! and the test of the document take their offsets; there is no second list. Reserved bytes are zero and checked.
 
 pub mod body;
+pub mod checkpoint;
+pub mod entry;
+pub mod page;
 pub mod record;
 pub mod segment;
 pub mod superblock;
+pub mod unit;
 
 use std::ops::Range;
 

@@ -9,7 +9,7 @@ use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Versio
 use super::{
     DecodeError, FORMAT_VERSION, VERSION_BYTES, View, body, fields, padded, put, version_at, version_bytes,
 };
-use crate::crc::block_count;
+use crate::crc::{block_count, crc32c_of};
 
 /// "BRec".
 pub const MAGIC: [u8; 4] = *b"BRec";
@@ -55,15 +55,15 @@ fields! {
     F_JOINING "joining" 176..184,
     F_CLIENT "client" 184..192,
     F_OPERATION "operation" 192..200,
-    F_ORIGIN "origin" 200..208,
+    F_RESERVED_2 "reserved" 200..208,
     F_PRIOR_PARTITION "prior partition" 208..216,
     F_PRIOR_OBJECT "prior object" 216..224,
     F_PRIOR_UNIT "prior unit" 224..232,
     F_PRIOR_KIND "prior kind" 232..233,
-    F_RESERVED_2 "reserved" 233..236,
+    F_RESERVED_3 "reserved" 233..236,
     F_CRC_COUNT "crc count" 236..240,
     F_INLINE_BYTES "inline bytes" 240..244,
-    F_RESERVED_3 "reserved" 244..252,
+    F_RESERVED_4 "reserved" 244..252,
     F_CRC "header crc" 252..256,
 }
 
@@ -77,11 +77,11 @@ macro_rules! kinds {
             /// All kinds with their numbers and names in the document.
             pub const ALL: &[(Kind, u8, &str)] = &[$((Kind::$kind, $number, $name),)*];
 
-            fn number(self) -> u8 {
+            pub(crate) fn number(self) -> u8 {
                 match self { $(Kind::$kind => $number,)* }
             }
 
-            fn from_number(number: u8) -> Option<Kind> {
+            pub(crate) fn from_number(number: u8) -> Option<Kind> {
                 match number { $($number => Some(Kind::$kind),)* _ => None }
             }
         }
@@ -107,13 +107,13 @@ kinds! {
     Ready = 8 "ready",
     /// A new object with its attributes.
     ObjectCreate = 9 "object create",
-    /// All attributes of an object, changed or restated.
+    /// All attributes of an object, changed.
     ObjectAttributes = 10 "object attributes",
     /// An object and all its records up to its birth are gone.
     ObjectRemove = 11 "object remove",
     /// A new partition.
     PartitionCreate = 12 "partition create",
-    /// All of a partition's values, changed or restated.
+    /// All of a partition's values, changed.
     PartitionSet = 13 "partition set",
     /// A partition is gone.
     PartitionRemove = 14 "partition remove",
@@ -134,10 +134,8 @@ pub mod flags {
     pub const SETTLED: u8 = 1;
     /// The range is zeros without a payload.
     pub const HOLE: u8 = 2;
-    /// The record restates the one with sequence number `origin`, whose segment was freed.
-    pub const MOVED: u8 = 4;
     /// All that are defined.
-    pub const ALL: u8 = SETTLED | HOLE | MOVED;
+    pub const ALL: u8 = SETTLED | HOLE;
 }
 
 /// What a record is about: who was hit when it is damaged.
@@ -208,8 +206,6 @@ pub struct Record {
     pub set: ColumnMask,
     /// Its joining columns.
     pub joining: ColumnMask,
-    /// The sequence number of the record that this one restates; else zero.
-    pub origin: u64,
     /// What the record before this one is about.
     pub prior: Subject,
     /// Per data column the version counted in.
@@ -257,7 +253,6 @@ impl Record {
             g: Generation(0),
             set: ColumnMask::EMPTY,
             joining: ColumnMask::EMPTY,
-            origin: 0,
             prior: Subject::NONE,
             cover: Vec::new(),
             crcs: Vec::new(),
@@ -333,7 +328,6 @@ impl Record {
         put(to, F_JOINING, self.joining.0.to_le_bytes());
         put(to, F_CLIENT, self.client.to_le_bytes());
         put(to, F_OPERATION, self.operation.to_le_bytes());
-        put(to, F_ORIGIN, self.origin.to_le_bytes());
         put(to, F_PRIOR_PARTITION, self.prior.partition.0.to_le_bytes());
         put(to, F_PRIOR_OBJECT, self.prior.object.0.to_le_bytes());
         put(to, F_PRIOR_UNIT, self.prior.unit.to_le_bytes());
@@ -386,7 +380,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
     let (Some(inline_at), true) = (inline_at, end == Some(header_bytes)) else {
         return Err(DecodeError::Malformed("the lists do not fill the header"));
     };
-    let reserved = [F_RESERVED_1, F_RESERVED_2, F_RESERVED_3, header_bytes..header.len()];
+    let reserved = [F_RESERVED_1, F_RESERVED_2, F_RESERVED_3, F_RESERVED_4, header_bytes..header.len()];
     if !reserved.into_iter().all(|field| View(header).is_zero(field)) {
         return Err(DecodeError::Malformed("reserved bytes are not zero"));
     }
@@ -417,7 +411,6 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
         g: Generation(fixed.u32(F_G)),
         set: ColumnMask(fixed.u64(F_SET)),
         joining: ColumnMask(fixed.u64(F_JOINING)),
-        origin: fixed.u64(F_ORIGIN),
         prior: Subject {
             kind: match fixed.u8(F_PRIOR_KIND) {
                 0 => None,
@@ -446,9 +439,6 @@ fn check(record: &Record) -> Result<(), DecodeError> {
     }
     if record.cover.len() > 64 || record.column.0 >= 64 || record.inline.len() > INLINE_BYTES_MAX {
         return fail("past a bound");
-    }
-    if record.is(flags::MOVED) != (record.origin != 0) || record.origin > record.sequence {
-        return fail("origin");
     }
     if record.sequence == 0 || record.synced_to >= record.sequence || record.commit_first > record.sequence {
         return fail("sequence");
@@ -487,10 +477,7 @@ fn check_body(record: &Record) -> Result<(), DecodeError> {
 
 /// The CRC of a padded header, over all of it but the CRC itself.
 fn header_crc(header: &[u8]) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    digest.update(&header[..F_CRC.start]);
-    digest.update(&header[F_CRC.end..]);
-    u32::try_from(digest.finalize()).expect("a CRC32C has 32 bits")
+    crc32c_of(&[&header[..F_CRC.start], &header[F_CRC.end..]])
 }
 
 fn length(bytes: usize) -> [u8; 4] {

@@ -13,6 +13,7 @@ use super::unit::Place;
 use super::{Index, Object, Partition};
 use crate::error::Error;
 use crate::format::body;
+use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
 use crate::mutation::{Body, Mutation, Outcome, Standing, UnitVerdict, Write, WriteKind};
 
@@ -34,7 +35,7 @@ pub(crate) type Growth = BTreeMap<PartitionId, u64>;
 pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> Result<Decision, Error> {
     match mutation {
         Mutation::PartitionCreate { partition, quota_bytes, key_epoch } => {
-            let Some(have) = index.partitions.get(partition).filter(|have| have.meta.is_some()) else {
+            let Some(have) = index.partitions.get(partition).filter(|have| have.known) else {
                 let record = partition_record(Kind::PartitionCreate, *partition, *quota_bytes, *key_epoch, 0);
                 return append(record);
             };
@@ -50,18 +51,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
             }
             append(partition_record(Kind::PartitionSet, *partition, *quota_bytes, *key_epoch, have.birth))
         }
-        Mutation::PartitionRemove { partition } => {
-            let Some(have) = index.partitions.get(partition) else {
-                return Ok(Decision::Answer(Outcome::Already));
-            };
-            if !have.objects.is_empty() {
-                let objects = u64::try_from(have.objects.len()).unwrap_or(u64::MAX);
-                return Err(Error::PartitionNotEmpty(*partition, objects));
-            }
-            let mut record = Record::new(Kind::PartitionRemove);
-            (record.partition, record.birth) = (*partition, have.birth);
-            append(record)
-        }
+        Mutation::PartitionRemove { partition } => check_partition_remove(index, *partition),
         Mutation::Create { partition, object, attributes } => {
             let Some(have) = index.find_partition(*partition)?.objects.get(object) else {
                 let mut record = Record::new(Kind::ObjectCreate);
@@ -69,16 +59,12 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
                 body::put_attributes(&mut record, attributes);
                 return append(record);
             };
-            if have.meta.is_some() && have.attributes.same_object(attributes) {
+            if have.known && have.attributes.same_object(attributes) {
                 return Ok(Decision::Answer(Outcome::Already));
             }
             Err(Error::Exists(*partition, *object))
         }
-        Mutation::Remove { partition, object } => {
-            let found = index.partitions.get(partition).and_then(|owner| owner.objects.get(object));
-            let Some(have) = found else { return Ok(Decision::Answer(Outcome::Already)) };
-            append(object_record(Kind::ObjectRemove, *partition, *object, have))
-        }
+        Mutation::Remove { partition, object } => check_remove(index, *partition, *object),
         Mutation::SetAttributes { partition, object, change } => {
             let have = index.whole_object(*partition, *object)?;
             let new = have.attributes.changed(change);
@@ -125,6 +111,37 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         }
         Mutation::Flush => Ok(Decision::Barrier),
     }
+}
+
+fn check_partition_remove(index: &Index, partition: PartitionId) -> Result<Decision, Error> {
+    let mut record = Record::new(Kind::PartitionRemove);
+    record.partition = partition;
+    let Some(have) = index.partitions.get(&partition) else {
+        // Whatever was lost, it is gone from here on.
+        record.birth = u64::MAX;
+        let lost = index.lost.find(Key::At(partition, None)).is_some();
+        return if lost { append(record) } else { Ok(Decision::Answer(Outcome::Already)) };
+    };
+    if !have.objects.is_empty() {
+        let objects = u64::try_from(have.objects.len()).unwrap_or(u64::MAX);
+        return Err(Error::PartitionNotEmpty(partition, objects));
+    }
+    record.birth = have.birth;
+    append(record)
+}
+
+fn check_remove(index: &Index, partition: PartitionId, object: ObjectId) -> Result<Decision, Error> {
+    let found = index.partitions.get(&partition).and_then(|owner| owner.objects.get(&object));
+    if let Some(have) = found {
+        return append(object_record(Kind::ObjectRemove, partition, object, have));
+    }
+    if index.lost.find(Key::At(partition, Some(object))).is_none() {
+        return Ok(Decision::Answer(Outcome::Already));
+    }
+    // Whatever was lost, it is gone from here on.
+    let mut record = Record::new(Kind::ObjectRemove);
+    (record.partition, record.object, record.birth) = (partition, object, u64::MAX);
+    append(record)
 }
 
 fn append(record: Record) -> Result<Decision, Error> {

@@ -1,7 +1,7 @@
 //! The content of one version of a unit: a sorted list of ranges, each a hole or a piece of a record's payload.
 //!
 //! Invariant: extents are non-empty, in order and do not overlap. What no extent covers was never written and reads as
-//! zeros, just as a hole does; a hole is kept apart because its record must stay until nothing older lies beneath it.
+//! zeros, just as a hole does; a hole tells how far the unit was written.
 //!
 //! An extent is 16 bytes. It names only where its record begins: how long the record's header is, which range its
 //! payload has and the checksums are read with the bytes (`view`).
@@ -15,9 +15,9 @@ pub(crate) struct Extent {
     pub(crate) from: u32,
     /// One past the last.
     pub(crate) to: u32,
-    /// The segment of the record.
+    /// The segment of the record; 0 for a hole.
     pub(crate) segment: u32,
-    /// The log block of the record's header; 0 is the segment's own header, and marks a hole.
+    /// The log block of the record's header; 0 for a hole.
     pub(crate) block: u32,
 }
 

@@ -4,12 +4,15 @@
 //! recovery with each record it finds; so what is replayed is what was. [`check`] decides, against the same state, what
 //! a mutation becomes before it is written.
 //!
-//! Beside the objects it keeps, per segment, what still pins it (`live`).
+//! Beside the objects it keeps, per segment, how much of it is live (`live`). A checkpoint is its image (`image`).
 
 mod apply;
 pub(crate) mod check;
+mod damage;
 pub(crate) mod extent;
+pub(crate) mod image;
 pub(crate) mod live;
+pub(crate) mod lost;
 pub(crate) mod paged;
 pub(crate) mod query;
 pub(crate) mod slot;
@@ -19,8 +22,10 @@ use std::collections::BTreeMap;
 
 use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
 
+use crate::format::checkpoint::ReplayPoint;
 use crate::mutation::{Attributes, WriteKind};
 use live::Segments;
+use lost::Lost;
 use paged::PagedMap;
 use slot::Slot;
 use unit::Place;
@@ -30,8 +35,10 @@ use unit::Place;
 pub(crate) struct Index {
     pub(crate) partitions: BTreeMap<PartitionId, Partition>,
     pub(crate) segments: Segments,
-    /// Whether damage was found in the log before this point.
-    pub(crate) incomplete: bool,
+    /// Keys of which nothing is known.
+    pub(crate) lost: Lost,
+    /// Where the next record goes: all before it are in here.
+    pub(crate) head: ReplayPoint,
 }
 
 /// A partition.
@@ -41,20 +48,12 @@ pub(crate) struct Partition {
     pub(crate) key_epoch: u32,
     /// The sequence number of the record that created it.
     pub(crate) birth: u64,
-    /// The segment of its newest record; `None`: none was seen yet.
-    pub(crate) meta: Option<Meta>,
+    /// Whether its values are known: damage may have hit them.
+    pub(crate) known: bool,
     /// Payload bytes its objects refer to.
     pub(crate) used: u64,
     /// Boxed: nodes of a tree are half empty after appends.
     pub(crate) objects: BTreeMap<ObjectId, Box<Object>>,
-}
-
-/// Where the newest record with the values of a partition or an object lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Meta {
-    pub(crate) segment: u32,
-    /// Its bytes on disk: what it costs to write it again.
-    pub(crate) bytes: u32,
 }
 
 /// An object.
@@ -63,10 +62,8 @@ pub(crate) struct Object {
     /// The sequence number of the record that created it; tells records of an earlier object of the same number.
     pub(crate) birth: u64,
     pub(crate) attributes: Attributes,
-    /// The newest record with its attributes; `None`: none was seen yet (replay may meet it after the object's writes).
-    pub(crate) meta: Option<Meta>,
-    /// A fence newer than that.
-    pub(crate) fence: Option<Meta>,
+    /// Whether its attributes are known: damage may have hit them.
+    pub(crate) known: bool,
     /// Damage that may have hit any of its units.
     pub(crate) lost: Option<Place>,
     pub(crate) units: PagedMap<u64, Slot>,

@@ -19,6 +19,10 @@ pub(crate) enum PagedMap<K, V> {
     Many(BTreeMap<K, Vec<(K, V)>>),
 }
 
+/// Keys to append are not in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OutOfOrder;
+
 impl<K, V> Default for PagedMap<K, V> {
     fn default() -> Self {
         PagedMap::One(Vec::new())
@@ -64,6 +68,31 @@ impl<K: Ord + Copy, V> PagedMap<K, V> {
         };
         let pages = one.into_iter().chain(many.into_iter().flatten());
         pages.flatten().map(|(key, value)| (*key, value))
+    }
+
+    /// Append entries with keys above all that are there, in order; an error at the first that is not.
+    pub(crate) fn append_sorted(
+        &mut self,
+        entries: impl ExactSizeIterator<Item = (K, V)>,
+    ) -> Result<(), OutOfOrder> {
+        if let PagedMap::One(page) = self {
+            page.reserve_exact(entries.len().min(PAGE_LEN - page.len()));
+        }
+        for (key, value) in entries {
+            let (page_key, page) = match self {
+                PagedMap::One(page) => (key, &*page),
+                PagedMap::Many(pages) => {
+                    let (&first, page) = pages.last_key_value().expect("none is empty");
+                    (first, page)
+                }
+            };
+            if page.last().is_some_and(|(last, _)| *last >= key) {
+                return Err(OutOfOrder);
+            }
+            let at = page.len();
+            self.insert(page_key, at, (key, value));
+        }
+        Ok(())
     }
 
     /// Change the value of `key`, a default one if there is none. It stays if `change` says so.
@@ -258,6 +287,17 @@ mod tests {
             }
             check(&map, &model, range.0..range.1);
         }
+    }
+
+    #[test]
+    fn sorted_entries_are_appended() {
+        let mut map = PagedMap::default();
+        for run in [0..1_u32, 1..100, 100..1000] {
+            map.append_sorted(run.map(|key| (u64::from(key), key))).expect("in order");
+        }
+        let model = (0..1000).map(|key| (key, u32::try_from(key).expect("small"))).collect();
+        check(&map, &model, 90..300);
+        assert_eq!(map.append_sorted([(999, 0)].into_iter()), Err(OutOfOrder));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::slot::Slot;
 use super::unit::Unit;
 use super::{Chain, ChainEntry, Index, Object, ObjectUsage, Partition, PartitionState};
 use crate::error::Error;
+use crate::format::page::Key;
 use crate::mutation::WriteKind;
 use crate::view::Want;
 
@@ -28,23 +29,39 @@ pub(crate) struct Found {
 
 impl Index {
     pub(crate) fn find_partition(&self, partition: PartitionId) -> Result<&Partition, Error> {
-        self.partitions.get(&partition).ok_or(Error::NoPartition(partition))
+        match self.partitions.get(&partition) {
+            Some(found) if found.known => Ok(found),
+            Some(_) => Err(Error::Damaged { segment: 0, offset: 0, what: "the partition's values are lost" }),
+            None => Err(self.absent(Key::At(partition, None)).unwrap_or(Error::NoPartition(partition))),
+        }
     }
 
     pub(crate) fn find_object(&self, partition: PartitionId, object: ObjectId) -> Result<&Object, Error> {
         let found = self.find_partition(partition)?.objects.get(&object);
-        found.map(Box::as_ref).ok_or(Error::NoObject(partition, object))
+        found.map(Box::as_ref).ok_or_else(|| {
+            let absent = self.absent(Key::At(partition, Some(object)));
+            absent.unwrap_or(Error::NoObject(partition, object))
+        })
+    }
+
+    /// The error for a key that is not here because it is lost; `None`: it is truly not here.
+    fn absent(&self, key: Key) -> Option<Error> {
+        let lost = self.lost.find(key)?;
+        let what = if lost.segment > 0 {
+            "records that may be of it are lost"
+        } else {
+            "the page of the checkpoint that it may be on is damaged"
+        };
+        Some(Error::Damaged { segment: u64::from(lost.segment), offset: lost.offset, what })
     }
 
     /// An object that damage has not made doubtful as a whole.
     pub(crate) fn whole_object(&self, partition: PartitionId, object: ObjectId) -> Result<&Object, Error> {
         let found = self.find_object(partition, object)?;
-        match (found.lost, found.meta) {
-            (Some(place), _) => Err(damaged(place)),
-            (None, None) => {
-                Err(Error::Damaged { segment: 0, offset: 0, what: "the object's attributes are lost" })
-            }
-            (None, Some(_)) => Ok(found),
+        match found.lost {
+            Some(place) => Err(damaged(place)),
+            None if found.known => Ok(found),
+            None => Err(Error::Damaged { segment: 0, offset: 0, what: "the object's attributes are lost" }),
         }
     }
 

@@ -3,10 +3,9 @@
 
 use std::borrow::Cow;
 
-use braid_layout::scheme::UNIT_BYTES_MAX;
 use braid_layout::{ColumnMask, Version};
 
-use super::extent::{Extent, clip, overlay};
+use super::extent::{Extent, overlay};
 use crate::format::record::{Kind, Record, flags};
 use crate::mutation::WriteKind;
 
@@ -38,8 +37,6 @@ pub(crate) struct Pending {
     pub(crate) cover: Box<[Version]>,
     /// What its own write brought; its other bytes are those of the settled version.
     pub(crate) own: Extent,
-    /// During replay: the version it was written on has not been met; see [`Unit::write`].
-    pub(crate) orphan: bool,
 }
 
 /// Where a record begins.
@@ -108,19 +105,10 @@ impl Unit {
         self.pending = None;
     }
 
-    /// Replay is over, and the version below the pending one never appeared.
-    pub(crate) fn settle_orphan(&mut self, unit_bytes: u32) {
-        if self.pending.as_ref().is_some_and(|pending| pending.orphan) {
-            self.settle(unit_bytes);
-        }
-    }
-
     /// Take in a write that the log holds. `previous` tells what was below it when it was appended: the pending version
-    /// (which it settled), the settled one (then a pending one was taken back in between), or a version whose record
-    /// was freed since. A record is freed when its version was overwritten and the overwriting one settled, or when
-    /// another was installed in its place: so a write without its predecessor was settled, unless an install below it
-    /// follows in the log. `incomplete`: damage was found, so that a missing predecessor may mean loss.
-    pub(crate) fn write(&mut self, record: &Record, place: Place, unit_bytes: u32, incomplete: bool) {
+    /// (which it settled) or the settled one (then a pending one was taken back in between). Anything else is in a
+    /// record that is lost, and the unit with it.
+    pub(crate) fn write(&mut self, record: &Record, place: Place, unit_bytes: u32) {
         if record.is(flags::SETTLED) {
             return self.install(record, place, unit_bytes);
         }
@@ -135,38 +123,25 @@ impl Unit {
         }
         let Content { version, kind, columns, cover, .. } = content(record, Vec::new());
         let own = own_extent(record, place);
-        self.pending = Some(Box::new(Pending { version, kind, columns, cover, own, orphan: !known }));
-        if !known && incomplete && self.lost.is_none() {
+        self.pending = Some(Box::new(Pending { version, kind, columns, cover, own }));
+        if !known && self.lost.is_none() {
             self.lost = Some(place);
         }
     }
 
     /// Install settled content below a newer pending write; an older or equal pending one is thereby decided. What the
-    /// record does not bring is an explicit hole: it hides older bytes, so the record must stay until that is
-    /// overwritten too.
+    /// record does not bring is a hole.
     fn install(&mut self, record: &Record, place: Place, unit_bytes: u32) {
         if record.version < self.settled_version() {
             return;
         }
-        // Replay may not know the unit's size yet: see `clip`.
-        let end = if unit_bytes == 0 { UNIT_BYTES_MAX } else { unit_bytes };
-        let hole = Extent { from: 0, to: end, segment: place.segment, block: 0 };
+        let hole = Extent { from: 0, to: unit_bytes, segment: 0, block: 0 };
         let installed = overlay(&[hole], own_extent(record, place));
         self.lost = None;
         if self.pending.as_ref().is_some_and(|pending| pending.version <= record.version) {
             self.pending = None;
         }
-        if let Some(pending) = &mut self.pending {
-            pending.orphan = false;
-        }
         self.settled = Some(content(record, installed));
-    }
-
-    /// The unit's size has become known.
-    pub(crate) fn clip(&mut self, unit_bytes: u32) {
-        if let Some(content) = &mut self.settled {
-            content.extents = clip(&content.extents, &(0..unit_bytes));
-        }
     }
 }
 
@@ -181,6 +156,6 @@ fn content(record: &Record, extents: Vec<Extent>) -> Content {
 }
 
 fn own_extent(record: &Record, place: Place) -> Extent {
-    let block = if record.is(flags::HOLE) { 0 } else { place.block };
-    Extent { from: record.from, to: record.to, segment: place.segment, block }
+    let (segment, block) = if record.is(flags::HOLE) { (0, 0) } else { (place.segment, place.block) };
+    Extent { from: record.from, to: record.to, segment, block }
 }

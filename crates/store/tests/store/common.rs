@@ -143,6 +143,25 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     for path in segments(from) {
         std::fs::copy(&path, to.join("log").join(path.file_name().expect("a name"))).expect("copy");
     }
+    for path in checkpoints(from) {
+        std::fs::create_dir_all(to.join("checkpoint")).expect("make a directory");
+        std::fs::copy(&path, to.join("checkpoint").join(path.file_name().expect("a name"))).expect("copy");
+    }
+}
+
+/// Leave the log alone: the next opening reads it from its first record, and verifies it all.
+pub(crate) fn without_checkpoints(dir: &Path) {
+    for path in checkpoints(dir) {
+        std::fs::remove_file(path).expect("remove");
+    }
+}
+
+/// The checkpoints' files, in order.
+pub(crate) fn checkpoints(dir: &Path) -> Vec<std::path::PathBuf> {
+    let Ok(entries) = std::fs::read_dir(dir.join("checkpoint")) else { return Vec::new() };
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("entry").path()).collect();
+    paths.sort();
+    paths
 }
 
 /// The files of the log, in order.

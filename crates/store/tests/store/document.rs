@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use braid_store::format::record::{self, Kind};
-use braid_store::format::{FORMAT_VERSION, Field, LOG_BLOCK, body, segment, superblock};
+use braid_store::format::{
+    FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, entry, page, segment, superblock, unit,
+};
 use braid_store::{BLOCK_BYTES, OPAQUE_BYTES_MAX, crc32c};
 
 fn document() -> String {
@@ -47,6 +49,27 @@ fn tables() {
     check_fields(&document, "### Attributes body", body::ATTRIBUTES_FIELDS, 32);
     check_fields(&document, "### Partition body", body::PARTITION_FIELDS, 16);
     check_fields(&document, "### Verdict body", body::VERDICT_FIELDS, 16);
+    check_fields(&document, "## Checkpoint", checkpoint::FIELDS, checkpoint::BYTES);
+    check_fields(&document, "### Row of the table", checkpoint::ROW_FIELDS, checkpoint::ROW_BYTES);
+    check_fields(&document, "### Page", page::FIELDS, page::FIXED_BYTES);
+    check_fields(&document, "### Entry", entry::HEAD_FIELDS, entry::HEAD_BYTES);
+    check_fields(&document, "### Partition entry", entry::PARTITION_FIELDS, entry::PARTITION_BYTES);
+    check_fields(&document, "### Object entry", entry::OBJECT_FIELDS, entry::OBJECT_BYTES);
+    check_fields(&document, "### Plain unit", entry::PLAIN_FIELDS, entry::PLAIN_BYTES);
+    check_fields(&document, "### Unit entry", unit::UNIT_FIELDS, unit::UNIT_BYTES);
+    check_fields(&document, "### Content", unit::CONTENT_FIELDS, unit::CONTENT_BYTES);
+    check_fields(&document, "### Step", unit::STEP_FIELDS, unit::STEP_BYTES);
+    check_fields(&document, "### Extent", unit::EXTENT_FIELDS, unit::EXTENT_BYTES);
+    check_fields(&document, "### Lost range", entry::LOST_FIELDS, entry::LOST_BYTES);
+    let numbered = |heading| -> Vec<(String, String)> {
+        table(&document, heading).into_iter().map(|row| (row[0].clone(), row[1].clone())).collect()
+    };
+    let entries: Vec<(String, String)> =
+        entry::KINDS.iter().map(|(number, name)| (number.to_string(), (*name).to_owned())).collect();
+    assert_eq!(numbered("### Entry kinds"), entries);
+    let roles: Vec<(String, String)> =
+        unit::Role::ALL.iter().map(|(_, number, name)| (number.to_string(), (*name).to_owned())).collect();
+    assert_eq!(numbered("### Roles"), roles);
     let kinds: Vec<(String, String)> =
         table(&document, "### Kinds").into_iter().map(|row| (row[0].clone(), row[1].clone())).collect();
     let expected: Vec<(String, String)> =
@@ -58,8 +81,7 @@ fn tables() {
     );
     let flags: Vec<(String, String)> =
         table(&document, "### Flags").into_iter().map(|row| (row[0].clone(), row[1].clone())).collect();
-    let named =
-        [(record::flags::SETTLED, "settled"), (record::flags::HOLE, "hole"), (record::flags::MOVED, "moved")];
+    let named = [(record::flags::SETTLED, "settled"), (record::flags::HOLE, "hole")];
     assert_eq!(flags, named.map(|(bit, name)| (bit.to_string(), name.to_owned())));
 }
 
@@ -76,6 +98,10 @@ fn constants() {
         format!("`{}`", String::from_utf8_lossy(&superblock::MAGIC)),
         format!("`{}`", String::from_utf8_lossy(&segment::MAGIC)),
         format!("`{}`", String::from_utf8_lossy(&record::MAGIC)),
+        format!("`{}`", String::from_utf8_lossy(&checkpoint::MAGIC)),
+        format!("`{}`", String::from_utf8_lossy(&page::MAGIC)),
+        format!("rows of the table, at most {}", checkpoint::ROWS_MAX),
+        format!("An object of more than {} bytes", 4 * page::TARGET_BYTES),
     ] {
         assert!(document.contains(&sentence), "the document does not say: {sentence}");
     }

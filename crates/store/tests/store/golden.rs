@@ -51,7 +51,6 @@ pub(crate) fn record_example(kind: Kind) -> Record {
         }
         Kind::SettledTo => record.settled = version(3, 8),
         Kind::ObjectCreate | Kind::ObjectAttributes => body::put_attributes(&mut record, &attributes()),
-        Kind::ObjectRemove => (record.flags, record.origin) = (flags::MOVED, 30),
         Kind::PartitionCreate | Kind::PartitionSet => record.inline = body::partition_body(Some(1 << 30), 2),
         Kind::Ready => (record.unit, record.units) = (4, 1),
         _ => {}
@@ -94,7 +93,7 @@ pub(crate) fn annotate(fields: &[Field], bytes: &[u8]) -> String {
 }
 
 /// The bytes that an annotated text stands for.
-fn parse(text: &str) -> Vec<u8> {
+pub(crate) fn parse(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for line in text.lines() {
         let offset: usize = line[..5].trim().parse().expect("an offset");
@@ -106,7 +105,7 @@ fn parse(text: &str) -> Vec<u8> {
     bytes
 }
 
-fn check(name: &str, fields: &[Field], bytes: &[u8]) {
+pub(crate) fn check(name: &str, fields: &[Field], bytes: &[u8]) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.hex"));
     let text = annotate(fields, bytes);
     if std::env::var_os("BRAID_GOLDEN").is_some_and(|value| value == "write") {

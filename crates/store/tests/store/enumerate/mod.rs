@@ -76,6 +76,11 @@ impl Run {
                 Err(Error::Io { .. } | Error::Failed | Error::Full { .. }) => false,
                 Err(error) => panic!("{error}"),
             }),
+            Step::Checkpoint => match store.checkpoint() {
+                Ok(()) => true,
+                Err(Error::Io { .. }) => false,
+                Err(error) => panic!("{error}"),
+            },
             Step::Reopen => {
                 // What is wrong with closing is found by opening.
                 let _ = store.close();

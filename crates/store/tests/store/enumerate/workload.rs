@@ -16,6 +16,8 @@ pub(super) const NOT_WRITTEN: &[Kind] = &[Kind::Delta, Kind::Ready];
 pub(super) enum Step {
     /// Mutations that go into one commit.
     Commit(Vec<Mutation>),
+    /// Write a checkpoint.
+    Checkpoint,
     /// Close cleanly and open again.
     Reopen,
 }
@@ -24,10 +26,13 @@ pub(super) enum Step {
 pub(super) fn workload() -> Vec<Step> {
     let mut steps = Vec::new();
     partitions(&mut steps);
+    steps.push(Step::Checkpoint);
     stripe_writes(&mut steps);
     steps.push(Step::Reopen);
     rules(&mut steps);
+    steps.push(Step::Checkpoint);
     churn(&mut steps);
+    steps.push(Step::Checkpoint);
     removals(&mut steps);
     steps.push(Step::Reopen);
     one(&mut steps, Mutation::Write(write(1, 9, 0, 100, version(9, 900))));

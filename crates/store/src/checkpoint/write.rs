@@ -1,0 +1,114 @@
+//! Writing a checkpoint.
+
+use std::io;
+use std::sync::{PoisonError, RwLock};
+
+use super::{DIR, Kept, file_name, new_name};
+use crate::disk::write_full;
+use crate::files::Files;
+use crate::format::checkpoint::{CheckpointEnd, SegmentRow, Totals};
+use crate::format::page::{Key, PageHead};
+use crate::format::superblock::Superblock;
+use crate::index::Index;
+
+/// About how many bytes are written at a time.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Write checkpoint `number` of `index` and give it its name. What failed half-way is taken away again.
+pub(crate) fn write(
+    files: &Files,
+    index: &RwLock<Index>,
+    superblock: &Superblock,
+    number: u32,
+    sync: bool,
+) -> io::Result<Kept> {
+    let disk = files.disk();
+    // It was made with the store; this is for one whose owner took it away.
+    match disk.make_dir(DIR) {
+        Ok(()) if sync => disk.sync_dir("")?,
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let temporary = new_name(number);
+    match disk.remove(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let written = write_new(files, index, superblock, number, sync).and_then(|kept| {
+        disk.rename(&temporary, &file_name(number))?;
+        if sync {
+            disk.sync_dir(DIR)?;
+        }
+        Ok(kept)
+    });
+    if written.is_err() {
+        let _ = disk.remove(&temporary);
+    }
+    written
+}
+
+fn write_new(
+    files: &Files,
+    index: &RwLock<Index>,
+    superblock: &Superblock,
+    number: u32,
+    sync: bool,
+) -> io::Result<Kept> {
+    let file = files.disk().create(&new_name(number))?;
+    let mut end = begin(index, superblock, number);
+    let mut buffer = end.encode();
+    let (mut at, mut pages, mut durable_to) = (0, 0, end.replay.sequence - 1);
+    let mut from = Key::FIRST;
+    while from != Key::End {
+        let image = index.read().unwrap_or_else(PoisonError::into_inner).image(from);
+        let parts = u32::try_from(image.parts.len()).expect("an object's pages are bounded");
+        for (part, entries) in (0..).zip(&image.parts) {
+            let head = PageHead {
+                checkpoint: number,
+                salt: superblock.salt,
+                index: pages,
+                as_of: image.as_of,
+                from,
+                to: image.to,
+                part,
+                parts,
+            };
+            buffer.extend_from_slice(&head.encode(entries));
+            pages += 1;
+            if buffer.len() >= WRITE_BYTES {
+                write_full(&*file, &[&buffer], at)?;
+                at += u64::try_from(buffer.len()).expect("a length");
+                buffer.clear();
+            }
+        }
+        durable_to = durable_to.max(image.as_of);
+        from = image.to;
+    }
+    end.totals = Some(Totals { pages, durable_to });
+    buffer.extend_from_slice(&end.encode());
+    write_full(&*file, &[&buffer], at)?;
+    at += u64::try_from(buffer.len()).expect("a length");
+    if sync {
+        file.sync_all()?;
+    }
+    Ok(Kept { number, bytes: at, replay: end.replay })
+}
+
+/// What the header says: all that replay needs to know of the log as it is now.
+fn begin(index: &RwLock<Index>, superblock: &Superblock, number: u32) -> CheckpointEnd {
+    let index = index.read().unwrap_or_else(PoisonError::into_inner);
+    let rows = index.segments.all.iter().map(|(&number, segment)| SegmentRow {
+        number,
+        damaged: segment.damaged,
+        bytes: segment.bytes,
+        first_sequence: segment.first_sequence,
+    });
+    CheckpointEnd {
+        number,
+        drive: superblock.drive,
+        salt: superblock.salt,
+        replay: index.head,
+        segments: rows.collect(),
+        totals: None,
+    }
+}

@@ -1,0 +1,274 @@
+//! The body of a `unit` entry: a unit's whole state (PROTOCOL section 2), version by version.
+
+use braid_layout::Version;
+
+use super::entry::{self, LogPlace, RESERVED, SHORT};
+use super::{DecodeError, VERSION_BYTES, View, fields, put, version_at, version_bytes};
+
+/// The fixed part of the body; the contents follow.
+pub const UNIT_BYTES: usize = 24;
+/// The fixed part of a content; its step, cover and extents follow.
+pub const CONTENT_BYTES: usize = 40;
+/// A step.
+pub const STEP_BYTES: usize = 48;
+/// An extent.
+pub const EXTENT_BYTES: usize = 16;
+
+fields! {
+    /// The fixed part of a unit's body.
+    UNIT_FIELDS:
+    U_UNIT "unit" 0..8,
+    U_LOST_SEGMENT "lost segment" 8..12,
+    U_LOST_BLOCK "lost block" 12..16,
+    U_CONTENTS "contents" 16..20,
+    U_LOST "lost" 20..21,
+    U_RESERVED "reserved" 21..24,
+}
+
+fields! {
+    /// The fixed part of a content.
+    CONTENT_FIELDS:
+    C_ROLE "role" 0..1,
+    C_KIND "kind" 1..2,
+    C_COVER_COUNT "cover count" 2..3,
+    C_RESERVED_1 "reserved" 3..4,
+    C_EXTENTS "extents" 4..8,
+    C_VERSION "version" 8..24,
+    C_COLUMNS "columns" 24..32,
+    C_RESERVED_2 "reserved" 32..40,
+}
+
+fields! {
+    /// A step: what one write brought.
+    STEP_FIELDS:
+    S_PREVIOUS "previous" 0..16,
+    S_CLIENT "client" 16..24,
+    S_OPERATION "operation" 24..32,
+    S_OWN "own" 32..48,
+}
+
+fields! {
+    /// An extent.
+    EXTENT_FIELDS:
+    E_FROM "from" 0..4,
+    E_TO "to" 4..8,
+    E_SEGMENT "segment" 8..12,
+    E_BLOCK "block" 12..16,
+}
+
+/// What a content is to its unit. The number is the format's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The settled version.
+    Settled,
+    /// The pending one on top of it; it has a step.
+    Pending,
+}
+
+impl Role {
+    /// All roles with their numbers and names in the document.
+    pub const ALL: &[(Role, u8, &str)] = &[(Role::Settled, 1, "settled"), (Role::Pending, 2, "pending")];
+
+    fn number(self) -> u8 {
+        match self {
+            Role::Settled => 1,
+            Role::Pending => 2,
+        }
+    }
+}
+
+/// A unit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UnitEntry {
+    /// Which.
+    pub unit: u64,
+    /// Where damage was found that hit it.
+    pub lost: Option<LogPlace>,
+    /// Its versions.
+    pub contents: Vec<ContentEntry>,
+}
+
+/// One version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContentEntry {
+    /// What it is to the unit.
+    pub role: Role,
+    /// The kind of the record that wrote it: 1 to 3, as in the record.
+    pub kind: u8,
+    /// Its name.
+    pub version: Version,
+    /// The columns its write touched, as a mask.
+    pub columns: u64,
+    /// What its own write brought; for a pending version.
+    pub step: Option<StepEntry>,
+    /// Parity: per data column the version counted in.
+    pub cover: Vec<Version>,
+    /// Where its bytes are.
+    pub extents: Vec<ExtentEntry>,
+}
+
+/// What one write brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepEntry {
+    /// The version it was written on.
+    pub previous: Version,
+    /// Who wrote.
+    pub client: u64,
+    /// The writer's operation.
+    pub operation: u64,
+    /// Its own bytes.
+    pub own: ExtentEntry,
+}
+
+/// A range of a unit and where its bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtentEntry {
+    /// First byte.
+    pub from: u32,
+    /// One past the last.
+    pub to: u32,
+    /// Where the record with them begins; `None`: a hole.
+    pub record: Option<LogPlace>,
+}
+
+impl UnitEntry {
+    /// Append the entry.
+    pub fn put(&self, to: &mut Vec<u8>) {
+        let at = entry::begin(to, entry::UNIT, UNIT_BYTES);
+        let body = &mut to[at..];
+        put(body, U_UNIT, self.unit.to_le_bytes());
+        if let Some(place) = self.lost {
+            put(body, U_LOST_SEGMENT, place.segment.to_le_bytes());
+            put(body, U_LOST_BLOCK, place.block.to_le_bytes());
+            put(body, U_LOST, [1]);
+        }
+        put(body, U_CONTENTS, u32::try_from(self.contents.len()).expect("bounded").to_le_bytes());
+        self.contents.iter().for_each(|content| content.put(to));
+        entry::end(to, at);
+    }
+
+    /// The value of an entry's body, all of it checked.
+    pub fn decode(body: &[u8]) -> Result<UnitEntry, DecodeError> {
+        let (fixed, mut rest) = body.split_at_checked(UNIT_BYTES).ok_or(SHORT)?;
+        let fixed = View(fixed);
+        let place = LogPlace { segment: fixed.u32(U_LOST_SEGMENT), block: fixed.u32(U_LOST_BLOCK) };
+        let lost = match fixed.u8(U_LOST) {
+            0 if place.segment == 0 && place.block == 0 => None,
+            1 => Some(place),
+            _ => return Err(DecodeError::Malformed("a place of no damage")),
+        };
+        if !fixed.is_zero(U_RESERVED) {
+            return Err(RESERVED);
+        }
+        let mut contents = Vec::new();
+        for _ in 0..fixed.u32(U_CONTENTS) {
+            let (content, tail) = ContentEntry::take(rest)?;
+            contents.push(content);
+            rest = tail;
+        }
+        if !rest.is_empty() {
+            return Err(SHORT);
+        }
+        Ok(UnitEntry { unit: fixed.u64(U_UNIT), lost, contents })
+    }
+}
+
+impl ContentEntry {
+    fn put(&self, to: &mut Vec<u8>) {
+        assert_eq!(self.step.is_some(), self.role == Role::Pending, "a pending version has a step");
+        let at = to.len();
+        to.resize(at + CONTENT_BYTES, 0);
+        let fixed = &mut to[at..];
+        put(fixed, C_ROLE, [self.role.number()]);
+        put(fixed, C_KIND, [self.kind]);
+        put(fixed, C_COVER_COUNT, [u8::try_from(self.cover.len()).expect("at most 64")]);
+        put(fixed, C_EXTENTS, u32::try_from(self.extents.len()).expect("bounded").to_le_bytes());
+        put(fixed, C_VERSION, version_bytes(self.version));
+        put(fixed, C_COLUMNS, self.columns.to_le_bytes());
+        if let Some(step) = &self.step {
+            step.put(to);
+        }
+        self.cover.iter().for_each(|&version| to.extend_from_slice(&version_bytes(version)));
+        self.extents.iter().for_each(|extent| extent.put(to));
+    }
+
+    fn take(bytes: &[u8]) -> Result<(ContentEntry, &[u8]), DecodeError> {
+        let (fixed, mut rest) = bytes.split_at_checked(CONTENT_BYTES).ok_or(SHORT)?;
+        let fixed = View(fixed);
+        let role = fixed.u8(C_ROLE);
+        let role = Role::ALL.iter().find(|(_, number, _)| *number == role).map(|&(role, _, _)| role);
+        let role = role.ok_or(DecodeError::Malformed("unknown role"))?;
+        if !fixed.is_zero(C_RESERVED_1) || !fixed.is_zero(C_RESERVED_2) {
+            return Err(RESERVED);
+        }
+        if !(1..=3).contains(&fixed.u8(C_KIND)) {
+            return Err(DecodeError::Malformed("a content's kind"));
+        }
+        let mut step = None;
+        if role == Role::Pending {
+            let (bytes, tail) = rest.split_at_checked(STEP_BYTES).ok_or(SHORT)?;
+            (step, rest) = (Some(StepEntry::decode(&View(bytes))?), tail);
+        }
+        let covers = usize::from(fixed.u8(C_COVER_COUNT)) * VERSION_BYTES;
+        let (covers, rest) = rest.split_at_checked(covers).ok_or(SHORT)?;
+        let extents = usize::try_from(fixed.u32(C_EXTENTS)).unwrap_or(usize::MAX).checked_mul(EXTENT_BYTES);
+        let (extents, rest) = extents.and_then(|bytes| rest.split_at_checked(bytes)).ok_or(SHORT)?;
+        let cover: Vec<Version> = covers.chunks_exact(VERSION_BYTES).map(version_at).collect();
+        let extents =
+            extents.chunks_exact(EXTENT_BYTES).map(ExtentEntry::decode).collect::<Result<Vec<_>, _>>()?;
+        if cover.len() > 64 || extents.windows(2).any(|pair| pair[0].to > pair[1].from) {
+            return Err(DecodeError::Malformed("a content's lists"));
+        }
+        let content = ContentEntry {
+            role,
+            kind: fixed.u8(C_KIND),
+            version: fixed.version(C_VERSION),
+            columns: fixed.u64(C_COLUMNS),
+            step,
+            cover,
+            extents,
+        };
+        Ok((content, rest))
+    }
+}
+
+impl StepEntry {
+    fn put(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&version_bytes(self.previous));
+        to.extend_from_slice(&self.client.to_le_bytes());
+        to.extend_from_slice(&self.operation.to_le_bytes());
+        self.own.put(to);
+    }
+
+    fn decode(view: &View<'_>) -> Result<StepEntry, DecodeError> {
+        Ok(StepEntry {
+            previous: view.version(S_PREVIOUS),
+            client: view.u64(S_CLIENT),
+            operation: view.u64(S_OPERATION),
+            own: ExtentEntry::decode(&view.0[S_OWN])?,
+        })
+    }
+}
+
+impl ExtentEntry {
+    fn put(&self, to: &mut Vec<u8>) {
+        let mut bytes = [0; EXTENT_BYTES];
+        put(&mut bytes, E_FROM, self.from.to_le_bytes());
+        put(&mut bytes, E_TO, self.to.to_le_bytes());
+        if let Some(place) = self.record {
+            put(&mut bytes, E_SEGMENT, place.segment.to_le_bytes());
+            put(&mut bytes, E_BLOCK, place.block.to_le_bytes());
+        }
+        to.extend_from_slice(&bytes);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<ExtentEntry, DecodeError> {
+        let view = View(bytes);
+        let (from, to) = (view.u32(E_FROM), view.u32(E_TO));
+        let place = LogPlace { segment: view.u32(E_SEGMENT), block: view.u32(E_BLOCK) };
+        if from >= to || (place.segment == 0) != (place.block == 0) {
+            return Err(DecodeError::Malformed("an extent"));
+        }
+        Ok(ExtentEntry { from, to, record: (place.segment > 0).then_some(place) })
+    }
+}

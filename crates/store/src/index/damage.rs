@@ -1,0 +1,83 @@
+//! What damage found at opening does to the index: what it may have hit reads as damaged, never as an older version.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_layout::{ObjectId, PartitionId};
+
+use super::extent::Extent;
+use super::slot::Slot;
+use super::unit::Place;
+use super::{Index, Object};
+use crate::format::page::Key;
+
+impl Index {
+    /// Damage hit a unit, or, without one, may have hit any unit of the object.
+    pub(crate) fn mark_lost(
+        &mut self,
+        partition: PartitionId,
+        object: ObjectId,
+        unit: Option<u64>,
+        place: Place,
+    ) {
+        let partition = self.partitions.entry(partition).or_default();
+        let object = partition.objects.entry(object).or_insert_with(|| Box::new(Object::unknown(0)));
+        match unit {
+            Some(unit) => object.units.update(unit, |slot| {
+                let mut unit = std::mem::take(slot).into_unit();
+                unit.lost = Some(place);
+                *slot = Slot::from(unit);
+                true
+            }),
+            None => object.lost = Some(place),
+        }
+    }
+
+    /// Damage may have hit any object with a key from `from` up to `to`.
+    pub(crate) fn mark_range_lost(&mut self, from: Key, to: Key, place: Place) {
+        for (&partition, owner) in &mut self.partitions {
+            let hit = owner.objects.iter_mut().filter(|(object, _)| {
+                let key = Key::At(partition, Some(**object));
+                from <= key && key < to
+            });
+            hit.for_each(|(_, object)| {
+                object.lost.get_or_insert(place);
+            });
+        }
+    }
+
+    /// Units that refer to a segment without a file are lost: those segments, and how many units each.
+    pub(crate) fn lose_missing_segments(&mut self) -> Vec<(u32, u64)> {
+        let missing: BTreeSet<u32> = self.segments.missing().collect();
+        if missing.is_empty() {
+            return Vec::new();
+        }
+        let mut hit = BTreeMap::new();
+        for (&partition, owner) in &self.partitions {
+            for (&id, object) in &owner.objects {
+                for (number, slot) in object.units.iter() {
+                    let unit = slot.unit();
+                    let gone = |extent: &&Extent| missing.contains(&extent.segment);
+                    if let Some(extent) = unit.pins().find(gone) {
+                        let place = Place { segment: extent.segment, block: extent.block };
+                        hit.insert((partition, id, number), place);
+                    }
+                }
+            }
+        }
+        let mut counts: BTreeMap<u32, u64> = missing.into_iter().map(|segment| (segment, 0)).collect();
+        for ((partition, object, unit), place) in hit {
+            *counts.entry(place.segment).or_default() += 1;
+            self.mark_lost(partition, object, Some(unit), place);
+        }
+        counts.into_iter().collect()
+    }
+
+    /// Objects of which damage hid the attributes.
+    pub(crate) fn without_attributes(&self) -> Vec<(PartitionId, ObjectId)> {
+        let objects = self.partitions.iter().flat_map(|(&partition, owner)| {
+            owner.objects.iter().map(move |(&id, object)| (partition, id, object))
+        });
+        let unknown = objects.filter(|(_, _, object)| !object.known);
+        unknown.map(|(partition, id, _)| (partition, id)).collect()
+    }
+}

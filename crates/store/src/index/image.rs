@@ -1,0 +1,395 @@
+//! The index as a checkpoint's pages, and back.
+
+use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId};
+
+use super::apply::pending_key;
+use super::extent::Extent;
+use super::lost::Lost;
+use super::slot::Slot;
+use super::unit::{Content, Pending, Place, Unit};
+use super::{Index, Object, Partition};
+use crate::format::DecodeError;
+use crate::format::entry::{Entries, Entry, LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
+use crate::format::page::{Key, TARGET_BYTES};
+use crate::format::unit::{ContentEntry, ExtentEntry, Role, StepEntry, UnitEntry};
+use crate::mutation::{Attributes, WriteKind};
+
+/// An object of more entry bytes than this has pages of its own.
+const BIG_BYTES: usize = 4 * TARGET_BYTES;
+
+/// Some pages' entries: one page, or the parts of a big object.
+#[derive(Debug)]
+pub(crate) struct Image {
+    /// The first key that it does not cover.
+    pub(crate) to: Key,
+    /// The number of the last record that is counted in.
+    pub(crate) as_of: u64,
+    /// Each page's entries.
+    pub(crate) parts: Vec<Vec<u8>>,
+}
+
+/// What is being encoded.
+#[derive(Debug, Default)]
+struct Sink {
+    bytes: Vec<u8>,
+    /// Where a run of plain units begins.
+    run: Option<usize>,
+    /// Where a big object may be cut.
+    cuts: Vec<usize>,
+}
+
+impl Index {
+    /// What one page has that begins at `from`.
+    pub(crate) fn image(&self, from: Key) -> Image {
+        let mut sink = Sink::default();
+        let mut to = Key::End;
+        for (key, item) in self.items(from) {
+            if sink.bytes.len() >= TARGET_BYTES {
+                to = key;
+                break;
+            }
+            let before = sink.bytes.len();
+            let Item::Object(object) = item else {
+                sink.item(key, item);
+                continue;
+            };
+            sink.cuts.clear();
+            sink.object(key, object);
+            if sink.bytes.len() - before <= BIG_BYTES {
+                continue;
+            }
+            if from == key {
+                return Image { to: key.next(), as_of: self.head.sequence - 1, parts: sink.into_parts() };
+            }
+            sink.bytes.truncate(before);
+            to = key;
+            break;
+        }
+        for range in self.lost.within(from, to) {
+            range.put(&mut sink.bytes);
+        }
+        Image { to, as_of: self.head.sequence - 1, parts: vec![sink.bytes] }
+    }
+
+    fn items(&self, from: Key) -> impl Iterator<Item = (Key, Item<'_>)> {
+        let (first, object) = match from {
+            Key::At(partition, object) => (partition, object),
+            Key::End => (PartitionId(u64::MAX), Some(ObjectId(u64::MAX))),
+        };
+        self.partitions.range(first..).flat_map(move |(&partition, owner)| {
+            let resumed = partition == first && object.is_some();
+            let begin = object.filter(|_| resumed).unwrap_or(ObjectId(0));
+            let itself = (!resumed).then_some((Key::At(partition, None), Item::Partition(owner)));
+            let objects = owner.objects.range(begin..);
+            itself
+                .into_iter()
+                .chain(objects.map(move |(&id, object)| (Key::At(partition, Some(id)), Item::Object(object))))
+        })
+    }
+}
+
+/// What a key stands for.
+#[derive(Clone, Copy)]
+enum Item<'a> {
+    Partition(&'a Partition),
+    Object(&'a Object),
+}
+
+impl Sink {
+    fn item(&mut self, key: Key, item: Item<'_>) {
+        let (Key::At(partition, None), Item::Partition(owner)) = (key, item) else { return };
+        // One of which only objects are known is made again with them.
+        if owner.known {
+            let (birth, quota_bytes, key_epoch) = (owner.birth, owner.quota_bytes, owner.key_epoch);
+            PartitionEntry { partition, birth, quota_bytes, key_epoch }.put(&mut self.bytes);
+        }
+    }
+
+    fn object(&mut self, key: Key, object: &Object) {
+        let Key::At(partition, Some(id)) = key else { return };
+        let Attributes { unit_bytes, object_version, created_ms, modified_ms, .. } = object.attributes;
+        let entry = ObjectEntry {
+            partition,
+            object: id,
+            birth: object.birth,
+            set: object.attributes.set.0,
+            joining: object.attributes.joining.0,
+            created_ms,
+            modified_ms,
+            unit_bytes,
+            object_version,
+            g: object.attributes.g.0,
+            column: object.attributes.column.0,
+            known: object.known,
+            lost: object.lost.map(log_place),
+            map: &object.attributes.map,
+            opaque: &object.attributes.opaque,
+        };
+        let mut last_cut = self.bytes.len();
+        entry.put(&mut self.bytes);
+        self.run = None;
+        for (unit, slot) in object.units.iter() {
+            if self.bytes.len() - last_cut >= TARGET_BYTES {
+                last_cut = self.bytes.len();
+                self.cuts.push(last_cut);
+                self.run = None;
+            }
+            self.slot(unit, slot);
+        }
+    }
+
+    fn slot(&mut self, unit: u64, slot: &Slot) {
+        match slot.as_plain() {
+            Some((extent, version, columns)) if !extent.is_hole() => {
+                let (columns, from, to) = (columns.0, extent.from, extent.to);
+                let place = LogPlace { segment: extent.segment, block: extent.block };
+                let plain = PlainUnit { unit, version, columns, from, to, place };
+                self.run = Some(plain.put(&mut self.bytes, self.run));
+            }
+            _ => {
+                self.run = None;
+                unit_entry(unit, &slot.unit()).put(&mut self.bytes);
+            }
+        }
+    }
+
+    fn into_parts(self) -> Vec<Vec<u8>> {
+        let ends = self.cuts.iter().copied().chain([self.bytes.len()]);
+        let mut from = 0;
+        ends.map(|end| self.bytes[std::mem::replace(&mut from, end)..end].to_vec()).collect()
+    }
+}
+
+fn log_place(place: Place) -> LogPlace {
+    LogPlace { segment: place.segment, block: place.block }
+}
+
+fn place(place: LogPlace) -> Place {
+    Place { segment: place.segment, block: place.block }
+}
+
+fn unit_entry(number: u64, unit: &Unit) -> UnitEntry {
+    let settled = unit.settled.iter().map(|content| ContentEntry {
+        role: Role::Settled,
+        kind: kind_number(content.kind),
+        version: content.version,
+        columns: content.columns.0,
+        step: None,
+        cover: content.cover.to_vec(),
+        extents: content.extents.iter().map(extent_entry).collect(),
+    });
+    let pending = unit.pending.iter().map(|pending| ContentEntry {
+        role: Role::Pending,
+        kind: kind_number(pending.kind),
+        version: pending.version,
+        columns: pending.columns.0,
+        step: Some(StepEntry {
+            previous: unit.settled_version(),
+            client: 0,
+            operation: 0,
+            own: extent_entry(&pending.own),
+        }),
+        cover: pending.cover.to_vec(),
+        extents: Vec::new(),
+    });
+    UnitEntry { unit: number, lost: unit.lost.map(log_place), contents: settled.chain(pending).collect() }
+}
+
+fn extent_entry(extent: &Extent) -> ExtentEntry {
+    let place = LogPlace { segment: extent.segment, block: extent.block };
+    ExtentEntry { from: extent.from, to: extent.to, record: (!extent.is_hole()).then_some(place) }
+}
+
+fn kind_number(kind: WriteKind) -> u8 {
+    match kind {
+        WriteKind::Data => 1,
+        WriteKind::ParityBase => 2,
+        WriteKind::StripeParity => 3,
+    }
+}
+
+/// What a page's entries say, or those of all parts of a big object.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    partitions: Vec<(PartitionId, Partition)>,
+    objects: Vec<(PartitionId, ObjectId, Box<Object>)>,
+    lost: Vec<LostRange>,
+    /// Payload bytes per segment, as runs of objects that follow each other use them.
+    charges: Vec<(u32, u64)>,
+}
+
+impl Loaded {
+    /// Take in the entries of one page with the keys from `from` up to `to`. On an error nothing of the page counts.
+    pub(crate) fn page(&mut self, from: Key, to: Key, entries: &[u8]) -> Result<(), DecodeError> {
+        let lengths = (self.partitions.len(), self.objects.len(), self.lost.len(), self.charges.len());
+        let read = self.entries(from, to, entries);
+        if read.is_err() {
+            self.partitions.truncate(lengths.0);
+            self.objects.truncate(lengths.1);
+            self.lost.truncate(lengths.2);
+            self.charges.truncate(lengths.3);
+        }
+        read
+    }
+
+    fn entries(&mut self, from: Key, to: Key, entries: &[u8]) -> Result<(), DecodeError> {
+        // A charge of the page before is not added to: it must stay if this page is bad.
+        let mut charges = Vec::new();
+        let mut current: Option<Box<Object>> = None;
+        let mut owner = (PartitionId(0), ObjectId(0));
+        let mut at_least = from;
+        let mut follows = |key: Key| {
+            let good = at_least <= key && key < to;
+            at_least = key.next();
+            if good { Ok(()) } else { Err(DecodeError::Malformed("an entry out of order")) }
+        };
+        for entry in Entries::new(entries) {
+            match entry? {
+                Entry::Partition(entry) => {
+                    follows(Key::At(entry.partition, None))?;
+                    self.partitions.push((
+                        entry.partition,
+                        Partition {
+                            quota_bytes: entry.quota_bytes,
+                            key_epoch: entry.key_epoch,
+                            birth: entry.birth,
+                            known: true,
+                            ..Partition::default()
+                        },
+                    ));
+                }
+                Entry::Object(entry) => {
+                    follows(Key::At(entry.partition, Some(entry.object)))?;
+                    if let Some(object) = current.take() {
+                        self.objects.push((owner.0, owner.1, object));
+                    }
+                    owner = (entry.partition, entry.object);
+                    current = Some(Box::new(object(&entry)));
+                }
+                Entry::PlainUnits(units) => {
+                    let object = current.as_mut().ok_or(NO_OBJECT)?;
+                    object
+                        .units
+                        .append_sorted(units.iter().map(|unit| plain_slot(&unit)))
+                        .map_err(|_| ORDER)?;
+                    for unit in units.iter() {
+                        let bytes = u64::from(unit.to - unit.from);
+                        object.bytes += bytes;
+                        charge(&mut charges, unit.place.segment, bytes);
+                    }
+                }
+                Entry::Unit(body) => {
+                    let object = current.as_mut().ok_or(NO_OBJECT)?;
+                    let (number, unit) = unit(&UnitEntry::decode(body)?)?;
+                    for extent in unit.pins() {
+                        object.bytes += extent.stored_bytes();
+                        charge(&mut charges, extent.segment, extent.stored_bytes());
+                    }
+                    if let Some(pending) = &unit.pending {
+                        object.pending.update(pending_key(pending.version, number), |()| true);
+                    }
+                    let slot = Slot::from(Box::new(unit));
+                    object.units.append_sorted(std::iter::once((number, slot))).map_err(|_| ORDER)?;
+                }
+                Entry::Lost(range) => self.lost.push(range),
+            }
+        }
+        if let Some(object) = current {
+            self.objects.push((owner.0, owner.1, object));
+        }
+        self.charges.append(&mut charges);
+        Ok(())
+    }
+
+    /// Take in what comes after this.
+    pub(crate) fn append(&mut self, mut after: Loaded) {
+        self.partitions.append(&mut after.partitions);
+        self.objects.append(&mut after.objects);
+        self.lost.append(&mut after.lost);
+        self.charges.append(&mut after.charges);
+    }
+
+    /// The index that all pages together are.
+    pub(crate) fn into_index(self) -> Index {
+        let mut index = Index { partitions: self.partitions.into_iter().collect(), ..Index::default() };
+        for (segment, bytes) in self.charges {
+            index.segments.charge_bytes(segment, bytes);
+        }
+        let mut objects = self.objects.into_iter().peekable();
+        while let Some(&(partition, _, _)) = objects.peek() {
+            let next = || objects.next_if(|&(other, _, _)| other == partition);
+            // Sorted already: the tree is built from below.
+            let of_partition: Vec<(ObjectId, Box<Object>)> =
+                std::iter::from_fn(next).map(|(_, id, object)| (id, object)).collect();
+            let owner = index.partitions.entry(partition).or_default();
+            owner.used += of_partition.iter().map(|(_, object)| object.bytes).sum::<u64>();
+            owner.objects.extend(of_partition);
+        }
+        let mut lost = Lost::default();
+        self.lost.into_iter().for_each(|range| lost.add(range));
+        index.lost = lost;
+        index
+    }
+}
+
+const ORDER: DecodeError = DecodeError::Malformed("units out of order");
+const NO_OBJECT: DecodeError = DecodeError::Malformed("units without an object");
+
+fn charge(charges: &mut Vec<(u32, u64)>, segment: u32, bytes: u64) {
+    match charges.last_mut() {
+        Some((last, sum)) if *last == segment => *sum += bytes,
+        _ => charges.push((segment, bytes)),
+    }
+}
+
+fn object(entry: &ObjectEntry<'_>) -> Object {
+    let attributes = Attributes {
+        unit_bytes: entry.unit_bytes,
+        column: Column(entry.column),
+        g: Generation(entry.g),
+        set: ColumnMask(entry.set),
+        joining: ColumnMask(entry.joining),
+        object_version: entry.object_version,
+        created_ms: entry.created_ms,
+        modified_ms: entry.modified_ms,
+        map: entry.map.to_vec(),
+        opaque: entry.opaque.to_vec(),
+    };
+    Object { attributes, known: entry.known, lost: entry.lost.map(place), ..Object::unknown(entry.birth) }
+}
+
+fn plain_slot(unit: &PlainUnit) -> (u64, Slot) {
+    let extent =
+        Extent { from: unit.from, to: unit.to, segment: unit.place.segment, block: unit.place.block };
+    (unit.unit, Slot::plain(extent, unit.version, ColumnMask(unit.columns)).unwrap_or_default())
+}
+
+fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
+    let mut unit = Unit { lost: entry.lost.map(place), ..Unit::default() };
+    for content in &entry.contents {
+        let kind = match content.kind {
+            1 => WriteKind::Data,
+            2 => WriteKind::ParityBase,
+            _ => WriteKind::StripeParity,
+        };
+        let (version, columns) = (content.version, ColumnMask(content.columns));
+        let cover = content.cover.clone().into_boxed_slice();
+        match (content.role, &content.step) {
+            (Role::Settled, None) if unit.settled.is_none() => {
+                let extents = content.extents.iter().map(extent).collect();
+                unit.settled = Some(Content { version, kind, columns, cover, extents });
+            }
+            (Role::Pending, Some(step)) if unit.pending.is_none() => {
+                let own = extent(&step.own);
+                unit.pending = Some(Box::new(Pending { version, kind, columns, cover, own }));
+            }
+            _ => return Err(DecodeError::Malformed("a unit has two versions of one role")),
+        }
+    }
+    Ok((entry.unit, unit))
+}
+
+fn extent(entry: &ExtentEntry) -> Extent {
+    let LogPlace { segment, block } = entry.record.unwrap_or(LogPlace { segment: 0, block: 0 });
+    Extent { from: entry.from, to: entry.to, segment, block }
+}

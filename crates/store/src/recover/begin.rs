@@ -1,0 +1,110 @@
+//! Where replay begins: with the newest checkpoint that is whole, or else with the first record.
+
+use super::Damage;
+use crate::checkpoint::load::{Checkpoint, Content, PageRange};
+use crate::checkpoint::{self, Kept};
+use crate::error::Error;
+use crate::files::Files;
+use crate::format::checkpoint::{ReplayPoint, SegmentRow};
+use crate::format::superblock::Superblock;
+use crate::index::Index;
+
+/// What replay begins with.
+#[derive(Debug, Default)]
+pub(crate) struct Begin {
+    pub(crate) index: Index,
+    /// What the pages count in.
+    pub(crate) ranges: Vec<PageRange>,
+    pub(crate) replay: ReplayPoint,
+    /// Records up to this one are known to be durable.
+    pub(crate) durable_to: u64,
+    /// The segments that were there.
+    pub(crate) segments: Vec<SegmentRow>,
+    /// Checkpoints that can be used, oldest first; the last is the one that was loaded.
+    pub(crate) kept: Vec<Kept>,
+    /// Checkpoints that are damaged, or newer than the one that was loaded.
+    pub(crate) doubtful: Vec<u32>,
+    pub(crate) damaged: Vec<Damage>,
+}
+
+impl Begin {
+    /// Choose among the checkpoints of `files`, whose log has the segments `numbers`.
+    pub(crate) fn find(files: &Files, superblock: &Superblock, numbers: &[u32]) -> Result<Begin, Error> {
+        let (all, unfinished) = checkpoint::list(files.disk())?;
+        let mut begin = Begin::default();
+        let mut usable = Vec::new();
+        for &number in all.iter().rev() {
+            match Checkpoint::open(files.disk(), superblock, number)? {
+                Ok(found) => usable.push(found),
+                Err(why) => {
+                    begin.damaged.push(damage(number, 0, &why));
+                    begin.doubtful.push(number);
+                }
+            }
+        }
+        begin.choose(usable, numbers)?;
+        for name in unfinished {
+            // A crash left it: it never became a checkpoint.
+            files
+                .disk()
+                .remove(&name)
+                .map_err(|error| Error::io("remove an unfinished checkpoint", error))?;
+        }
+        Ok(begin)
+    }
+
+    /// The first of `usable`, newest first, of which no page is lost. Where each has lost some, the newest; what is on its
+    /// lost pages is then known to be lost.
+    fn choose(&mut self, usable: Vec<Checkpoint>, numbers: &[u32]) -> Result<(), Error> {
+        let mut chosen: Option<(usize, Content)> = None;
+        for (i, found) in usable.iter().enumerate() {
+            if i > 0 && !is_whole(&found.end.replay, numbers) {
+                continue;
+            }
+            let content = found.load()?;
+            let wrong = content.wrong.iter();
+            self.damaged.extend(wrong.map(|(offset, what)| damage(found.end.number, *offset, what)));
+            let whole = content.ranges.iter().all(|range| range.as_of.is_some());
+            if whole || chosen.is_none() {
+                chosen = Some((i, content));
+            }
+            if whole {
+                break;
+            }
+        }
+        let Some((i, content)) = chosen else { return from_the_first_record(numbers) };
+        let found = &usable[i];
+        self.doubtful.extend(usable[..i].iter().map(|newer| newer.end.number));
+        self.kept = usable[i..].iter().rev().map(Checkpoint::kept).collect();
+        self.replay = found.end.replay;
+        self.durable_to = found.totals.map_or(0, |totals| totals.durable_to);
+        let as_of = content.ranges.iter().filter_map(|range| range.as_of);
+        self.durable_to = as_of.fold(self.durable_to, u64::max);
+        self.segments.clone_from(&found.end.segments);
+        (self.index, self.ranges) = (content.index, content.ranges);
+        Ok(())
+    }
+}
+
+/// Whether the log is there from `replay` on, without a gap.
+fn is_whole(replay: &ReplayPoint, numbers: &[u32]) -> bool {
+    let tail = &numbers[numbers.partition_point(|&number| number < replay.segment.max(1))..];
+    let begins = replay.sequence == 1 || tail.first() == Some(&replay.segment);
+    begins && tail.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1]))
+}
+
+/// Without a checkpoint the log must be there from its first segment on.
+fn from_the_first_record(numbers: &[u32]) -> Result<(), Error> {
+    if numbers.first().is_none_or(|&first| first == 1) {
+        return Ok(());
+    }
+    Err(Error::Damaged {
+        segment: 1,
+        offset: 0,
+        what: "no checkpoint can be read, and the log's first segment is not there",
+    })
+}
+
+fn damage(number: u32, offset: u64, what: &str) -> Damage {
+    Damage { segment: 0, offset, what: format!("checkpoint {number}: {what}") }
+}

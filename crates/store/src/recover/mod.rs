@@ -1,0 +1,128 @@
+//! Opening: the newest checkpoint, and the log's tail replayed on top of it.
+//!
+//! A record is passed over if the checkpoint's page with its key counts it in already, so that each is taken in exactly
+//! once. Where a record is bad, what is known to have been durable decides. A record whose number is at most some later
+//! record's `synced_to` (or that a checkpoint counts in, or that lies in a sealed segment) *was* durable: that is damage,
+//! which is reported, and what it may have hit reads as lost. Anything else was never acknowledged: a torn tail, which is
+//! cut at the last whole commit. Payloads are verified here for what lies after the last `synced_to`; elsewhere by their
+//! readers.
+
+mod begin;
+mod replay;
+pub(crate) mod tail;
+
+use std::time::{Duration, Instant};
+
+use crate::checkpoint::Kept;
+use crate::disk::DiskFile;
+use crate::error::Error;
+use crate::files::Files;
+use crate::format::checkpoint::ReplayPoint;
+use crate::format::superblock::Superblock;
+use crate::format::{LOG_BLOCK_U64, padded_u64};
+use crate::index::Index;
+use crate::log::Log;
+use begin::Begin;
+use replay::Replay;
+
+/// Damage found before the log's tail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The segment's number; 0: it is in a checkpoint.
+    pub segment: u64,
+    /// Byte offset in its file.
+    pub offset: u64,
+    /// What is wrong there, and what it hit.
+    pub what: String,
+}
+
+/// What opening a store found.
+#[derive(Debug, Clone, Default)]
+pub struct Recovery {
+    /// The checkpoint that was loaded; 0: none, the log was read from its first record.
+    pub checkpoint: u32,
+    /// Segments read.
+    pub segments: u64,
+    /// Records replayed.
+    pub records: u64,
+    /// Bytes of a torn tail that were cut: none of them was ever acknowledged.
+    pub torn_bytes: u64,
+    /// Damage before the tail, at most 1000 entries.
+    pub damaged: Vec<Damage>,
+    /// Places of damage in all.
+    pub damaged_count: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What opening makes.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) index: Index,
+    pub(crate) log: Log,
+    pub(crate) recovery: Recovery,
+    /// Checkpoints that are whole, oldest first.
+    pub(crate) kept: Vec<Kept>,
+    /// Others, to be taken away when there is a new one.
+    pub(crate) doubtful: Vec<u32>,
+}
+
+/// Bring back what `files` hold.
+pub(crate) fn recover(
+    files: &Files,
+    superblock: Superblock,
+    segment_bytes: u64,
+    sync: bool,
+) -> Result<Recovered, Error> {
+    let began = Instant::now();
+    let mut numbers = files.list()?;
+    let mut begin = Begin::find(files, &superblock, &numbers)?;
+    let (kept, doubtful) = (std::mem::take(&mut begin.kept), std::mem::take(&mut begin.doubtful));
+    let from = begin.replay;
+    let mut replay = Replay::new(files, superblock, begin);
+    replay.recovery.checkpoint = kept.last().map_or(0, |kept| kept.number);
+    if let Some(&last) = numbers.last()
+        && last > from.segment
+        && replay.is_torn_creation(last)?
+    {
+        numbers.pop();
+    }
+    let tail = numbers.split_off(numbers.partition_point(|&number| number < from.segment));
+    replay.settled_segments(&numbers)?;
+    let mut log = Log {
+        superblock,
+        file: None,
+        number: from.segment,
+        end: from.offset(),
+        segment_bytes,
+        next: 1,
+        synced_to: 0,
+        prior: from.prior,
+        sync,
+        failed: false,
+    };
+    for (i, &number) in tail.iter().enumerate() {
+        replay.begin_segment(number)?;
+        let file = files.get(number)?;
+        let last = i + 1 == tail.len();
+        let end = if last { replay.cut_tail(number, &*file)? } else { length(&*file)? };
+        replay.segment(number, &*file, end)?;
+        // Nothing is written below the place that replay would begin at again.
+        let least = if number == from.segment { from.offset() } else { LOG_BLOCK_U64 };
+        (log.file, log.number, log.end) = (Some(file), number, padded_u64(end).max(least));
+    }
+    if let Some(file) = log.file.as_ref().filter(|_| sync) {
+        // What is shown from here on must not be lost again.
+        file.sync_all().map_err(|error| Error::io("sync the log's tail", error))?;
+    }
+    let (mut index, mut recovery) = replay.end();
+    (log.next, log.synced_to, log.prior) = (index.head.sequence, index.head.sequence - 1, index.head.prior);
+    let block = u32::try_from(log.end / LOG_BLOCK_U64).expect("a segment is below 2 TiB");
+    index.head = ReplayPoint { segment: log.number, block, ..index.head };
+    recovery.took = began.elapsed();
+    Ok(Recovered { index, log, recovery, kept, doubtful })
+}
+
+fn length(file: &dyn DiskFile) -> Result<u64, Error> {
+    file.length().map_err(|error| Error::io("stat a segment", error))
+}

@@ -1,0 +1,353 @@
+//! Replaying the log's tail.
+//!
+//! Who was hit by a bad header is told by the record after it, which names its predecessor's subject. If more than one
+//! record is missing, any object may have been hit whose page does not count them in, and all of these read as lost:
+//! stale bytes are never returned, and what may have been made meanwhile is damaged, not absent.
+
+use super::begin::Begin;
+use super::tail::{Tail, newer_record};
+use super::{Damage, Recovery, length};
+use crate::checkpoint::load::PageRange;
+use crate::disk::{DiskFile, read_full};
+use crate::error::Error;
+use crate::files::Files;
+use crate::format::checkpoint::{ReplayPoint, SegmentRow};
+use crate::format::entry::LostRange;
+use crate::format::page::Key;
+use crate::format::record::{Kind, Record, Subject};
+use crate::format::segment::{self, SegmentHeader};
+use crate::format::superblock::Superblock;
+use crate::format::{DecodeError, LOG_BLOCK_U64};
+use crate::index::Index;
+use crate::index::unit::Place;
+use crate::scan::{Found, Scanner};
+
+/// The most places of damage that are kept in [`Recovery::damaged`].
+const DAMAGED_MAX: usize = 1000;
+
+pub(crate) struct Replay<'a> {
+    files: &'a Files,
+    superblock: Superblock,
+    index: Index,
+    ranges: Vec<PageRange>,
+    /// The table of segments of the checkpoint.
+    rows: Vec<SegmentRow>,
+    durable_to: u64,
+    pub(crate) recovery: Recovery,
+    /// Where replay began.
+    from: ReplayPoint,
+    /// The next record's sequence number.
+    expected: u64,
+    /// What the newest record is about.
+    prior: Subject,
+    /// Where damage began whose extent the next good record tells.
+    gap: Option<Place>,
+    /// The segment before.
+    previous: Option<u32>,
+}
+
+impl Replay<'_> {
+    pub(crate) fn new(files: &Files, superblock: Superblock, begin: Begin) -> Replay<'_> {
+        let mut replay = Replay {
+            files,
+            superblock,
+            index: begin.index,
+            ranges: begin.ranges,
+            rows: begin.segments,
+            durable_to: begin.durable_to,
+            recovery: Recovery::default(),
+            from: begin.replay,
+            expected: begin.replay.sequence,
+            prior: begin.replay.prior,
+            gap: None,
+            previous: None,
+        };
+        begin.damaged.into_iter().for_each(|damage| replay.report(damage));
+        replay
+    }
+
+    /// A crash while a segment was being made leaves a file without a whole header and without records.
+    pub(crate) fn is_torn_creation(&mut self, number: u32) -> Result<bool, Error> {
+        let file = self.files.get(number)?;
+        let length = length(&*file)?;
+        if self.header(&*file, number)?.is_ok() {
+            return Ok(false);
+        }
+        if length > LOG_BLOCK_U64 {
+            let mut scanner = Scanner::new(&*file, length, number, self.superblock.salt);
+            while let Some(found) = scanner.next()? {
+                if matches!(found, Found::Record { .. }) {
+                    return Ok(false);
+                }
+            }
+        }
+        self.recovery.torn_bytes += length;
+        self.files.remove(number, true)?;
+        Ok(true)
+    }
+
+    fn header(&self, file: &dyn DiskFile, number: u32) -> Result<Result<SegmentHeader, DecodeError>, Error> {
+        let mut bytes = [0; segment::BYTES];
+        let got =
+            read_full(file, &mut bytes, 0).map_err(|error| Error::io("read a segment's header", error))?;
+        Ok(SegmentHeader::decode(&bytes[..got]).and_then(|header| {
+            if header.number != number
+                || header.salt != self.superblock.salt
+                || header.drive != self.superblock.drive
+            {
+                return Err(DecodeError::Malformed("the header is of another segment"));
+            }
+            Ok(header)
+        }))
+    }
+
+    /// The segments before the tail. The checkpoint's table tells of them; one that it does not name was freed, and the
+    /// crash came before that was durable.
+    pub(crate) fn settled_segments(&mut self, numbers: &[u32]) -> Result<(), Error> {
+        for &number in numbers {
+            let row = self.rows.binary_search_by_key(&number, |row| row.number).map(|at| self.rows[at]);
+            if let Ok(row) = row {
+                self.index.segments.add(number, row.first_sequence, row.bytes);
+                self.index.segments.entry(number).damaged = row.damaged;
+            } else {
+                let file = self.files.get(number)?;
+                let first = self.header(&*file, number)?.map_or(0, |header| header.first_sequence);
+                self.index.segments.add(number, first, length(&*file)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next segment of the tail. Where one is missing before it, its records are.
+    pub(crate) fn begin_segment(&mut self, number: u32) -> Result<(), Error> {
+        let file = self.files.get(number)?;
+        let header = self.header(&*file, number)?;
+        let first = header.map_or(self.expected, |header| header.first_sequence);
+        self.index.segments.add(number, first, length(&*file)?);
+        self.recovery.segments += 1;
+        if let Err(why) = header {
+            if let DecodeError::Version(_) = why {
+                return Err(Error::UnknownFormat(format!("segment {number}").into(), "a newer release's"));
+            }
+            self.damage(number, 0, format!("segment header: {why}"));
+        }
+        let begins = number == self.from.segment.max(1);
+        let follows = self.previous.is_some_and(|previous| previous.checked_add(1) == Some(number));
+        if !begins && !follows && self.from.segment != number.wrapping_sub(1) {
+            let place = Place { segment: number, block: 0 };
+            self.damage(number, 0, "the segment before this one is missing".to_owned());
+            self.gap.get_or_insert(place);
+        }
+        self.previous = Some(number);
+        Ok(())
+    }
+
+    /// Find where the last segment's whole commits end, cut there, and return that length.
+    pub(crate) fn cut_tail(&mut self, number: u32, file: &dyn DiskFile) -> Result<u64, Error> {
+        // After a failed sync the page cache may hold what the disk does not: read from the disk.
+        file.drop_cache();
+        let length = length(file)?;
+        let from = self.first_offset(number);
+        if length < from {
+            return Ok(length);
+        }
+        let synced = self.durable_to.max(self.expected.saturating_sub(1));
+        let salt = self.superblock.salt;
+        let end = Tail { file, length, number, salt, from, first: self.expected, synced }.find()?;
+        if end < length {
+            file.set_length(end).map_err(|error| Error::io("cut the torn tail", error))?;
+            self.recovery.torn_bytes += length - end;
+            tracing::warn!(segment = number, bytes = length - end, "cut a torn tail");
+        }
+        self.index.segments.set_bytes(number, end);
+        Ok(end)
+    }
+
+    /// Where a segment's first record is that may be replayed.
+    fn first_offset(&self, number: u32) -> u64 {
+        if number == self.from.segment { self.from.offset() } else { LOG_BLOCK_U64 }
+    }
+
+    pub(crate) fn segment(&mut self, number: u32, file: &dyn DiskFile, length: u64) -> Result<(), Error> {
+        let mut scanner = Scanner::new(file, length, number, self.superblock.salt);
+        scanner.offset = self.first_offset(number);
+        if length < scanner.offset {
+            self.damage(number, length, "the segment ends before the place where replay begins".to_owned());
+        }
+        while let Some(found) = scanner.next()? {
+            match found {
+                Found::Record { record, whole } => self.record(&record, whole),
+                Found::Bad { why: DecodeError::Version(_), .. } => {
+                    return Err(newer_record(number));
+                }
+                Found::Bad { from, to, why } => {
+                    self.damage(number, from, format!("{} bytes without a record: {why}", to - from));
+                    let block = u32::try_from(from / LOG_BLOCK_U64).unwrap_or(u32::MAX);
+                    self.gap.get_or_insert(Place { segment: number, block });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: &Record, whole: bool) {
+        let place = Place { segment: record.segment, block: record.block };
+        let offset = u64::from(record.block) * LOG_BLOCK_U64;
+        if record.sequence < self.expected {
+            self.damage(record.segment, offset, format!("record {} comes again", record.sequence));
+            return;
+        }
+        let missing = record.sequence - self.expected;
+        let gap = self.gap.take();
+        if missing > 0 {
+            self.lose(record, missing, gap.unwrap_or(place));
+        }
+        if self.takes(record) {
+            if record.kind == Kind::PartitionRemove {
+                self.forget_partition(record);
+            }
+            self.index.apply(record);
+        }
+        if !whole {
+            self.damage(
+                record.segment,
+                offset,
+                format!("the payload of record {} is cut short", record.sequence),
+            );
+            if self.as_of(subject_key(&record.subject())).is_none_or(|as_of| as_of < record.sequence) {
+                self.index.mark_lost(record.partition, record.object, Some(record.unit), place);
+            }
+        }
+        self.expected = record.sequence.saturating_add(1);
+        self.prior = record.subject();
+        self.recovery.records += 1;
+    }
+
+    /// Whether a record is not counted in by the page of its key. Where that page is lost, everything is known of what was
+    /// made since replay began, and nothing else.
+    fn takes(&self, record: &Record) -> bool {
+        let Some(range) = self.range(subject_key(&record.subject())) else { return true };
+        match range.as_of {
+            Some(as_of) => record.sequence > as_of,
+            None => {
+                let whole = matches!(
+                    record.kind,
+                    Kind::ObjectRemove | Kind::PartitionCreate | Kind::PartitionSet | Kind::PartitionRemove
+                );
+                whole || record.birth >= self.from.sequence
+            }
+        }
+    }
+
+    /// The page with a key; `None` without a checkpoint.
+    fn range(&self, key: Key) -> Option<&PageRange> {
+        let at = self.ranges.partition_point(|range| range.from <= key);
+        self.ranges.get(at.checked_sub(1)?)
+    }
+
+    fn as_of(&self, key: Key) -> Option<u64> {
+        self.range(key)?.as_of
+    }
+
+    /// A partition was removed, and with it what was lost of its objects; but not what is on pages made since.
+    fn forget_partition(&mut self, record: &Record) {
+        let from = Key::At(record.partition, None);
+        let to = Key::At(record.partition, Some(braid_layout::ObjectId(u64::MAX))).next();
+        for range in &self.ranges {
+            if range.as_of.is_none_or(|as_of| as_of < record.sequence) && range.from < to && from < range.to {
+                self.index.lost.forget(range.from.max(from), range.to.min(to));
+            }
+        }
+        if self.ranges.is_empty() {
+            self.index.lost.forget(from, to);
+        }
+    }
+
+    /// `missing` records before `next` are gone.
+    fn lose(&mut self, next: &Record, missing: u64, place: Place) {
+        let offset = u64::from(place.block) * LOG_BLOCK_U64;
+        let Subject { kind, partition, object, unit } = next.prior;
+        let counted = self.as_of(subject_key(&next.prior)).is_some_and(|as_of| as_of >= next.sequence - 1);
+        let hit = match kind {
+            _ if counted => "nothing, the checkpoint counts it in".to_owned(),
+            Some(kind) if kind.writes() => {
+                self.index.mark_lost(partition, object, Some(unit), place);
+                format!("unit {unit} of object {object} in partition {partition}")
+            }
+            Some(Kind::SettledTo | Kind::Mark | Kind::Ready) | None => "nothing that matters".to_owned(),
+            Some(Kind::PartitionCreate | Kind::PartitionSet | Kind::PartitionRemove) => {
+                let key = Key::At(partition, None);
+                self.lose_range(key, key.next(), place);
+                format!("the values of partition {partition}")
+            }
+            Some(_) => {
+                self.index.mark_lost(partition, object, None, place);
+                format!("object {object} in partition {partition}")
+            }
+        };
+        let what = format!("record {} is lost: {hit}", next.sequence - 1);
+        self.damage(place.segment, offset, what);
+        if missing > 1 {
+            self.lose_all(place, next.sequence - 2);
+            let what = format!("{} more records are lost before it: any object may be hit", missing - 1);
+            self.damage(place.segment, offset, what);
+        }
+    }
+
+    /// Damage that cannot be told: anything may have been hit whose page does not count in record `last`.
+    fn lose_all(&mut self, place: Place, last: u64) {
+        let everything = [PageRange { from: Key::FIRST, to: Key::End, as_of: None }];
+        let ranges = if self.ranges.is_empty() { everything.to_vec() } else { self.ranges.clone() };
+        for range in ranges.iter().filter(|range| range.as_of.is_none_or(|as_of| as_of < last)) {
+            self.lose_range(range.from, range.to, place);
+        }
+    }
+
+    fn lose_range(&mut self, from: Key, to: Key, place: Place) {
+        let offset = u64::from(place.block) * LOG_BLOCK_U64;
+        self.index.lost.add(LostRange { from, to, checkpoint: 0, segment: place.segment, offset });
+        self.index.mark_range_lost(from, to, place);
+    }
+
+    /// Replay is over.
+    pub(crate) fn end(mut self) -> (Index, Recovery) {
+        if let Some(place) = self.gap.take() {
+            self.lose_all(place, u64::MAX);
+        }
+        for (segment, hit) in self.index.lose_missing_segments() {
+            self.damage(segment, 0, format!("the segment is missing: {hit} units are lost"));
+        }
+        for (partition, object) in self.index.without_attributes() {
+            let what = format!("the attributes of object {object} in partition {partition} are lost");
+            self.damage(0, 0, what);
+        }
+        self.index.head = ReplayPoint { sequence: self.expected, prior: self.prior, ..self.from };
+        (self.index, self.recovery)
+    }
+
+    fn damage(&mut self, segment: u32, offset: u64, what: String) {
+        if segment > 0 {
+            self.index.segments.entry(segment).damaged = true;
+        }
+        self.report(Damage { segment: u64::from(segment), offset, what });
+    }
+
+    fn report(&mut self, damage: Damage) {
+        let Damage { segment, offset, what } = &damage;
+        tracing::error!(segment, offset, %what, "damage in the store");
+        self.recovery.damaged_count += 1;
+        if self.recovery.damaged.len() < DAMAGED_MAX {
+            self.recovery.damaged.push(damage);
+        }
+    }
+}
+
+/// The key that a record is about.
+fn subject_key(subject: &Subject) -> Key {
+    match subject.kind {
+        Some(Kind::PartitionCreate | Kind::PartitionSet | Kind::PartitionRemove) => {
+            Key::At(subject.partition, None)
+        }
+        _ => Key::At(subject.partition, Some(subject.object)),
+    }
+}

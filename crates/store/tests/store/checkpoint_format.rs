@@ -1,0 +1,248 @@
+//! A checkpoint's bytes: exactly, there and back, and never wrong without being noticed.
+
+use braid_layout::{DriveId, ObjectId, PartitionId, Version};
+use braid_store::format::checkpoint::{CheckpointEnd, FIELDS, ReplayPoint, SegmentRow, Totals};
+use braid_store::format::entry::{
+    Entries, Entry, LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
+};
+use braid_store::format::page::{self, Key, PageHead};
+use braid_store::format::record::{Kind, Subject};
+use braid_store::format::unit::{ContentEntry, ExtentEntry, Role, StepEntry, UnitEntry};
+use proptest::prelude::*;
+
+use crate::common::*;
+use crate::golden::check;
+
+fn end_example(totals: Option<Totals>) -> CheckpointEnd {
+    let prior = Subject { kind: Some(Kind::Data), partition: PartitionId(7), object: ObjectId(8), unit: 6 };
+    CheckpointEnd {
+        number: 5,
+        drive: DriveId(0xd1),
+        salt: 0x5a17,
+        replay: ReplayPoint { segment: 3, block: 19, sequence: 42, prior },
+        segments: vec![
+            SegmentRow { number: 1, damaged: false, bytes: 262_656, first_sequence: 1 },
+            SegmentRow { number: 3, damaged: true, bytes: 9728, first_sequence: 41 },
+        ],
+        totals,
+    }
+}
+
+fn head_example() -> PageHead {
+    PageHead {
+        checkpoint: 5,
+        salt: 0x5a17,
+        index: 0,
+        as_of: 43,
+        from: Key::FIRST,
+        to: Key::At(PartitionId(7), Some(ObjectId(10))),
+        part: 0,
+        parts: 1,
+    }
+}
+
+fn place(block: u32) -> LogPlace {
+    LogPlace { segment: 3, block }
+}
+
+fn plain(unit: u64) -> PlainUnit {
+    let (from, to) = (4000, 8200);
+    PlainUnit { unit, version: version(3, 9), columns: 0x13, from, to, place: place(2) }
+}
+
+fn unit_example() -> UnitEntry {
+    let extent = |from, to, record| ExtentEntry { from, to, record };
+    let settled = ContentEntry {
+        role: Role::Settled,
+        kind: 2,
+        version: version(3, 7),
+        columns: 0x13,
+        step: None,
+        cover: vec![version(3, 7), Version::ZERO],
+        extents: vec![extent(0, 4096, Some(place(2))), extent(4096, 65_536, None)],
+    };
+    let own = extent(100, 200, Some(place(12)));
+    let pending = ContentEntry {
+        role: Role::Pending,
+        kind: 3,
+        version: version(3, 9),
+        columns: 0x13,
+        step: Some(StepEntry { previous: version(3, 7), client: 0, operation: 0, own }),
+        cover: vec![version(3, 9), Version::ZERO],
+        extents: Vec::new(),
+    };
+    UnitEntry { unit: 6, lost: Some(place(4)), contents: vec![settled, pending] }
+}
+
+fn object_example() -> ObjectEntry<'static> {
+    ObjectEntry {
+        partition: PartitionId(7),
+        object: ObjectId(9),
+        birth: 12,
+        set: 0x1f,
+        joining: 0x10,
+        created_ms: 1000,
+        modified_ms: 2000,
+        unit_bytes: UNIT,
+        object_version: 1,
+        g: 5,
+        column: 2,
+        known: true,
+        lost: Some(place(3)),
+        map: b"map",
+        opaque: b"opaque",
+    }
+}
+
+/// A page with one entry of each kind.
+fn page_example() -> Vec<u8> {
+    let partition = PartitionId(7);
+    let mut entries = Vec::new();
+    PartitionEntry { partition, birth: 1, quota_bytes: Some(1 << 30), key_epoch: 2 }.put(&mut entries);
+    object_example().put(&mut entries);
+    let run = plain(4).put(&mut entries, None);
+    plain(5).put(&mut entries, Some(run));
+    unit_example().put(&mut entries);
+    let from = Key::FIRST;
+    LostRange { from, to: Key::At(partition, None), checkpoint: 4, segment: 0, offset: 1024 }
+        .put(&mut entries);
+    head_example().encode(&entries)
+}
+
+#[test]
+fn both_ends() {
+    let totals = Totals { pages: 17, durable_to: 44 };
+    for (name, totals) in [("checkpoint_header", None), ("checkpoint_trailer", Some(totals))] {
+        let end = end_example(totals);
+        let bytes = end.encode();
+        // The trailer ends with the block.
+        let fields = if totals.is_none() { FIELDS } else { &[] };
+        check(name, fields, &bytes);
+        assert_eq!(CheckpointEnd::decode(&bytes), Ok(end), "{name}");
+        for byte in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[byte] ^= 4;
+            assert!(CheckpointEnd::decode(&bad).is_err(), "{name}: byte {byte}");
+            assert!(CheckpointEnd::decode(&bytes[..byte]).is_err(), "{name}: {byte} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_page_with_every_kind_of_entry() {
+    let bytes = page_example();
+    check("checkpoint_page", page::FIELDS, &bytes);
+    let (head, entries) = PageHead::decode(&bytes).expect("a page");
+    assert_eq!(head, head_example());
+    let mut found = Entries::new(entries);
+    let mut next = || found.next().expect("one more").expect("a good one");
+    assert!(matches!(next(), Entry::Partition(partition) if partition.key_epoch == 2));
+    assert_eq!(next(), Entry::Object(object_example()));
+    let Entry::PlainUnits(units) = next() else { panic!("plain units") };
+    assert_eq!(units.iter().collect::<Vec<_>>(), [plain(4), plain(5)]);
+    let Entry::Unit(body) = next() else { panic!("a unit") };
+    assert_eq!(UnitEntry::decode(body), Ok(unit_example()));
+    assert!(matches!(next(), Entry::Lost(range) if range.offset == 1024));
+    assert_eq!(found.next(), None);
+    for byte in 0..bytes.len() {
+        let mut bad = bytes.clone();
+        bad[byte] ^= 0x20;
+        assert!(PageHead::decode(&bad).is_err(), "byte {byte}");
+        assert!(PageHead::decode(&bytes[..byte]).is_err(), "{byte} bytes");
+    }
+}
+
+fn any_version() -> impl Strategy<Value = Version> {
+    (any::<u32>(), any::<u64>()).prop_map(|(lease, n)| version(lease, n))
+}
+
+fn any_place() -> impl Strategy<Value = LogPlace> {
+    (1..u32::MAX, 1..u32::MAX).prop_map(|(segment, block)| LogPlace { segment, block })
+}
+
+/// Extents in order: lengths and gaps.
+fn any_extents(count: usize) -> impl Strategy<Value = Vec<ExtentEntry>> {
+    prop::collection::vec((0..9_u32, 1..9000_u32, prop::option::of(any_place())), 0..count).prop_map(
+        |parts| {
+            let mut at = 0;
+            let extent = |(gap, length, record)| {
+                let from = at + gap;
+                at = from + length;
+                ExtentEntry { from, to: at, record }
+            };
+            parts.into_iter().map(extent).collect()
+        },
+    )
+}
+
+fn any_content() -> impl Strategy<Value = ContentEntry> {
+    let lists = (prop::collection::vec(any_version(), 0..64), any_extents(9));
+    let own = (0..100_u32, 1..100_u32, prop::option::of(any_place()));
+    let step = (any_version(), any::<u64>(), any::<u64>(), own);
+    (1..4_u8, any_version(), any::<u64>(), prop::option::of(step), lists).prop_map(
+        |(kind, version, columns, step, (cover, extents))| {
+            let step = step.map(|(previous, client, operation, (from, length, record))| StepEntry {
+                previous,
+                client,
+                operation,
+                own: ExtentEntry { from, to: from + length, record },
+            });
+            let role = if step.is_some() { Role::Pending } else { Role::Settled };
+            ContentEntry { role, kind, version, columns, step, cover, extents }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn units_come_back_as_they_went(
+        unit in any::<u64>(),
+        lost in prop::option::of(any_place()),
+        contents in prop::collection::vec(any_content(), 0..4),
+        flip in any::<prop::sample::Index>(),
+        bit in 0..8_u8,
+    ) {
+        let entry = UnitEntry { unit, lost, contents };
+        let mut bytes = Vec::new();
+        entry.put(&mut bytes);
+        let found = Entries::new(&bytes).collect::<Result<Vec<_>, _>>().expect("entries");
+        let [Entry::Unit(body)] = found[..] else { panic!("one unit") };
+        prop_assert_eq!(UnitEntry::decode(body), Ok(entry));
+        // Without a page's checksum a changed bit may change the meaning, but what is taken is what would be written.
+        let mut bad = bytes;
+        let at = flip.index(bad.len());
+        bad[at] ^= 1 << bit;
+        for found in Entries::new(&bad) {
+            if let Ok(Entry::Unit(body)) = found
+                && let Ok(entry) = UnitEntry::decode(body)
+            {
+                let mut again = Vec::new();
+                entry.put(&mut again);
+                prop_assert_eq!(again, &bad[..8 + body.len()]);
+            }
+        }
+    }
+
+    #[test]
+    fn ends_come_back_as_they_went(
+        rows in prop::collection::btree_map(1..u32::MAX, (any::<bool>(), any::<u64>(), any::<u64>()), 0..60),
+        totals in prop::option::of((any::<u64>(), any::<u64>())),
+    ) {
+        let row = |(number, (damaged, bytes, first_sequence))| SegmentRow { number, damaged, bytes, first_sequence };
+        let segments = rows.into_iter().map(row).collect();
+        let totals = totals.map(|(pages, durable_to)| Totals { pages, durable_to });
+        let end = CheckpointEnd { segments, ..end_example(totals) };
+        prop_assert_eq!(CheckpointEnd::decode(&end.encode()), Ok(end));
+    }
+
+    #[test]
+    fn any_bytes_decode_or_fail_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..1500)) {
+        let _ = CheckpointEnd::decode(&bytes);
+        let _ = PageHead::decode(&bytes);
+        for entry in Entries::new(&bytes).flatten() {
+            if let Entry::Unit(body) = entry {
+                let _ = UnitEntry::decode(body);
+            }
+        }
+    }
+}
