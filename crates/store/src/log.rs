@@ -175,16 +175,16 @@ mod tests {
     use braid_layout::{ClusterId, DriveId};
 
     use super::*;
-    use crate::disk::{Disk, Plain};
+    use crate::disk::{Directory, Disk};
 
     #[test]
     fn a_failed_write_fails_the_log_for_good() {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("segment"), [0; LOG_BLOCK]).expect("write");
-        let open = |disk: Result<Plain, Error>| disk.expect("a disk").open("segment").expect("a file");
+        let open = |disk: Result<Directory, Error>| disk.expect("a disk").open("segment").expect("a file");
         let mut log = Log {
             superblock: Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 },
-            file: Some(open(Plain::read_only(dir.path()))),
+            file: Some(open(Directory::read_only(dir.path()))),
             number: 1,
             end: LOG_BLOCK_U64,
             segment_bytes: 1 << 20,
@@ -196,7 +196,7 @@ mod tests {
         };
         let mut entries = [(Record::new(Kind::Mark), Bytes::new())];
         assert!(matches!(log.append(&mut entries), Err(AppendError::Failed(Error::Io { .. }))));
-        log.file = Some(open(Plain::lock(dir.path())));
+        log.file = Some(open(Directory::lock(dir.path())));
         assert!(matches!(log.append(&mut entries), Err(AppendError::Failed(Error::Failed))));
         assert_eq!((log.next, log.end), (1, LOG_BLOCK_U64), "nothing is taken for written");
     }

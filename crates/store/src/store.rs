@@ -11,7 +11,7 @@ use braid_layout::{ClusterId, DriveId, ObjectId, PartitionId};
 
 use crate::checkpoint::keeper::{self, Keeper};
 use crate::commit::{Committer, Shared};
-use crate::disk::{Disk, Plain};
+use crate::disk::{Directory, Disk, Method};
 use crate::error::Error;
 use crate::files::{self, Files};
 use crate::format::superblock::Superblock;
@@ -44,11 +44,17 @@ pub struct Options {
     pub capacity: Option<u64>,
     /// Whether a commit is synced to the medium. `false` is for tests and benches: a power cut then loses writes.
     pub sync: bool,
+    /// How the operating system is asked to read and write.
+    pub method: Method,
+    /// Past the page cache (`O_DIRECT`), where the file system offers it. Default: through it. For a drive whose clients
+    /// rarely read the same bytes twice, on a host whose memory is wanted for other things; bytes are then copied when
+    /// they are sent.
+    pub direct: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { segment_bytes: 128 << 20, capacity: None, sync: true }
+        Options { segment_bytes: 128 << 20, capacity: None, sync: true, method: Method::Auto, direct: false }
     }
 }
 
@@ -90,7 +96,7 @@ impl Store {
     pub fn format(dir: &Path, identity: Identity, options: &Options) -> Result<(), Error> {
         options.validate()?;
         std::fs::create_dir_all(dir).map_err(|error| Error::io("make the store's directory", error))?;
-        Store::format_on(&Plain::lock(dir)?, identity, options)
+        Store::format_on(&Directory::lock(dir)?, identity, options)
     }
 
     /// Make a store on `disk`. Refuses a disk that holds anything: [`Error::NotEmpty`].
@@ -104,10 +110,11 @@ impl Store {
 
     /// Open the store in `dir`, replaying its log. `expect` guards against a drive directory of another cluster.
     pub fn open(dir: &Path, expect: Option<Identity>, options: Options) -> Result<(Store, Recovery), Error> {
-        Store::open_on(Arc::new(Plain::lock(dir)?), expect, options)
+        let disk = Directory::lock(dir)?.with(options.method, options.direct);
+        Store::open_on(Arc::new(disk), expect, options)
     }
 
-    /// Open the store on `disk`, as [`Store::open`]. The disk is the store's alone while it is open.
+    /// Open the store on `disk`, as [`Store::open`]; its own means are used, whatever the options say of that. The disk is the store's alone while it is open.
     pub fn open_on(
         disk: Arc<dyn Disk>,
         expect: Option<Identity>,
@@ -172,6 +179,11 @@ impl Store {
             objects: index.partitions.values().map(|partition| count(partition.objects.len())).sum(),
             partitions: count(index.partitions.len()),
         })
+    }
+
+    /// By what means the disk is read and written: "plain, buffered". Says what was asked for and could not be had.
+    pub fn means(&self) -> String {
+        self.handle.shared.files.disk().describe()
     }
 
     /// Queue `mutation`; `reply` is called once it is durable, or refused, from the committer's thread (or, if the

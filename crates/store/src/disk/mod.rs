@@ -1,14 +1,18 @@
 //! The disk under a store: files by name in one directory, and what can be asked of them.
 //!
-//! A trait, because there are several: [`Plain`] is a directory of the operating system, by its ordinary calls;
+//! A trait, because there are several: [`Directory`] is the operating system's, by ordinary calls or by
+//! io_uring, through the page cache or past it;
 //! [`Memory`](memory::Memory) is in memory and fails as told. Names are relative to the store's directory, with `/` between their parts; the directory itself is the empty name. Everything can be
 //! called from any thread.
 //!
 //! What a disk owes the store is in `docs/format-store.md` ("What the medium is assumed to guarantee"): bytes written are
 //! durable after a sync of their file, names after a sync of their directory, and nothing before.
 
+mod direct;
+mod directory;
 pub mod memory;
-mod plain;
+mod system;
+mod uring;
 
 use std::fmt;
 use std::fs::File;
@@ -16,7 +20,7 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
-pub use plain::Plain;
+pub use directory::Directory;
 
 /// The most buffers of one vectored write (Linux allows 1024).
 const VECTORS_MAX: usize = 1024;
@@ -52,6 +56,19 @@ pub trait Disk: fmt::Debug + Send + Sync {
 
     /// What is used to reach them, for `status`: "plain, buffered".
     fn describe(&self) -> String;
+}
+
+/// How the operating system is asked to read and write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Method {
+    /// What measured better: ordinary calls. A ring costs more processor time per call on ext4 and several times as much on
+    /// tmpfs, as long as each thread has one call under way (`examples/disk_speed.rs` measures it).
+    #[default]
+    Auto,
+    /// One call for each: `pread`, `pwritev`, `fdatasync`.
+    Plain,
+    /// By io_uring; where the kernel has none or a policy forbids it, as [`Method::Plain`].
+    Uring,
 }
 
 /// Bytes of a disk.

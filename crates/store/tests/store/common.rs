@@ -17,7 +17,7 @@ pub(crate) fn identity() -> Identity {
 }
 
 pub(crate) fn options() -> Options {
-    Options { segment_bytes: 256 << 10, capacity: None, sync: false }
+    Options { segment_bytes: 256 << 10, sync: false, ..Options::default() }
 }
 
 pub(crate) fn open(dir: &Path) -> (Store, Recovery) {

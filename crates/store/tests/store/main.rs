@@ -9,6 +9,7 @@ mod document;
 mod enumerate;
 mod face;
 mod golden;
+mod means;
 mod model;
 mod space;
 mod threads;

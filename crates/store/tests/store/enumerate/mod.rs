@@ -24,8 +24,6 @@ use workload::{Step, judge_kinds, workload};
 const SEEDS: std::ops::Range<u64> = 0..12;
 /// A disk that fails this often in a row is too bad for the tests.
 const TRIES: u32 = 20;
-/// Small segments, so that they are sealed and freed.
-const OPTIONS: Options = Options { segment_bytes: 64 << 10, capacity: None, sync: true };
 
 /// The workload on a disk without faults.
 struct Reference {
@@ -51,14 +49,19 @@ const COUNTED: [(&str, On); 5] = [
     ("change", On::Change),
 ];
 
+/// Small segments, so that they are sealed and freed.
+fn options() -> Options {
+    Options { segment_bytes: 64 << 10, ..Options::default() }
+}
+
 fn formatted() -> Memory {
     let disk = Memory::new(1);
-    Store::format_on(&disk, identity(), &OPTIONS).expect("format");
+    Store::format_on(&disk, identity(), &options()).expect("format");
     disk.after_kill(1)
 }
 
 fn open_disk(disk: &Memory) -> Result<(Store, Recovery), Error> {
-    Store::open_on(Arc::new(disk.clone()), Some(identity()), OPTIONS)
+    Store::open_on(Arc::new(disk.clone()), Some(identity()), options())
 }
 
 impl Run {
@@ -333,10 +336,10 @@ fn formatting_is_cut_short_after_each_operation() {
     for n in 0.. {
         let disk = Memory::new(1);
         disk.cut_after(n);
-        let formatted = Store::format_on(&disk, identity(), &OPTIONS).is_ok();
+        let formatted = Store::format_on(&disk, identity(), &options()).is_ok();
         for seed in 0..20 {
             let left = disk.after_power_cut(seed);
-            match Store::format_on(&left, identity(), &OPTIONS) {
+            match Store::format_on(&left, identity(), &options()) {
                 Ok(()) => assert!(!formatted, "a store that was made is lost"),
                 Err(Error::NotEmpty(_)) => {}
                 Err(error) => panic!("cut after {n}, seed {seed}: {error}"),

@@ -1,0 +1,219 @@
+//! A directory of the operating system, locked for one process.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use super::direct;
+use super::system::{Means, SystemFile};
+use super::uring::Rings;
+use super::{Disk, DiskFile, Method, Space};
+use crate::error::Error;
+
+/// A directory, locked for this process. Unlocked by hand: a child process that is just being started may hold a copy of the
+/// directory's file, and with it the lock, for a moment longer.
+#[derive(Debug)]
+pub struct Directory {
+    dir: PathBuf,
+    lock: File,
+    writable: bool,
+    direct: bool,
+    means: Arc<Means>,
+    described: String,
+}
+
+impl Directory {
+    /// The directory `dir`, for this process alone: [`Error::InUse`] if another has it open. Its files are reached by
+    /// ordinary calls through the page cache.
+    pub fn lock(dir: &Path) -> Result<Directory, Error> {
+        Directory::take(dir, FlockOperation::NonBlockingLockExclusive, true)
+    }
+
+    /// The directory `dir` to look at: nothing can be changed through it, and nobody changes it meanwhile. [`Error::InUse`]
+    /// if a process has it open for writing.
+    pub fn read_only(dir: &Path) -> Result<Directory, Error> {
+        Directory::take(dir, FlockOperation::NonBlockingLockShared, false)
+    }
+
+    /// Reach its files as asked. What the system does not offer is done without, and [`Disk::describe`] says so.
+    #[must_use]
+    pub fn with(mut self, method: Method, direct: bool) -> Directory {
+        let (rings, how) = match method {
+            Method::Auto | Method::Plain => (None, "plain".to_owned()),
+            Method::Uring => match Rings::new() {
+                Ok(rings) => (Some(rings), "io_uring".to_owned()),
+                Err(error) => (None, format!("plain (io_uring: {error})")),
+            },
+        };
+        let refused = if direct { direct::refusal(&self.lock) } else { None };
+        let cache = match &refused {
+            Some(why) => format!("buffered (direct: {why})"),
+            None => if direct { "direct" } else { "buffered" }.to_owned(),
+        };
+        self.direct = direct && refused.is_none();
+        self.means = Arc::new(Means::new(rings));
+        self.described = format!("{how}, {cache}");
+        self
+    }
+
+    fn take(dir: &Path, operation: FlockOperation, writable: bool) -> Result<Directory, Error> {
+        let lock = File::open(dir).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::NotAStore(dir.to_owned()),
+            _ => Error::io("open the store's directory", error),
+        })?;
+        flock(&lock, operation).map_err(|error| {
+            if error == rustix::io::Errno::WOULDBLOCK {
+                Error::InUse(dir.to_owned())
+            } else {
+                Error::io("lock the store's directory", error.into())
+            }
+        })?;
+        let means = Arc::new(Means::new(None));
+        let described = "plain, buffered".to_owned();
+        Ok(Directory { dir: dir.to_owned(), lock, writable, direct: false, means, described })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        if name.is_empty() { self.dir.clone() } else { self.dir.join(name) }
+    }
+
+    fn changes(&self) -> io::Result<()> {
+        if self.writable { Ok(()) } else { Err(io::ErrorKind::ReadOnlyFilesystem.into()) }
+    }
+
+    fn file(&self, name: &str, options: &mut OpenOptions) -> io::Result<Arc<dyn DiskFile>> {
+        let path = self.path(name);
+        let file = options.open(&path)?;
+        // The same file once more, past the page cache.
+        let direct = self.direct.then(|| {
+            let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or_default();
+            OpenOptions::new().read(true).write(self.writable).custom_flags(flags).open(&path)
+        });
+        Ok(Arc::new(SystemFile::new(file, direct.transpose()?, Arc::clone(&self.means))))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+impl Disk for Directory {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.file(name, OpenOptions::new().read(true).write(self.writable))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.changes()?;
+        self.file(name, OpenOptions::new().read(true).write(true).create_new(true))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.changes()?;
+        fs::rename(self.path(from), self.path(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.changes()?;
+        fs::remove_file(self.path(name))
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(self.path(dir))?;
+        names.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        self.changes()?;
+        File::open(self.path(dir))?.sync_all()
+    }
+
+    fn make_dir(&self, dir: &str) -> io::Result<()> {
+        self.changes()?;
+        fs::create_dir(self.path(dir))
+    }
+
+    fn space(&self) -> Option<Space> {
+        let stat = rustix::fs::fstatvfs(&self.lock).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+        (stat.f_blocks > 0).then(|| Space { free: bytes(stat.f_bavail), size: bytes(stat.f_blocks) })
+    }
+
+    fn place(&self) -> &Path {
+        &self.dir
+    }
+
+    fn describe(&self) -> String {
+        self.described.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+
+    use super::*;
+    use crate::disk::{read_full, write_full};
+
+    #[test]
+    fn one_process_writes_or_some_look() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let disk = Directory::lock(dir.path()).expect("ours");
+        assert!(matches!(Directory::lock(dir.path()), Err(Error::InUse(_))));
+        assert!(matches!(Directory::read_only(dir.path()), Err(Error::InUse(_))));
+        disk.create("a").expect("made").write_at(&[IoSlice::new(b"abc")], 0).expect("written");
+        drop(disk);
+        let look = || Directory::read_only(dir.path()).expect("a look");
+        let looks = [look(), look()];
+        assert!(matches!(Directory::lock(dir.path()), Err(Error::InUse(_))));
+        let file = looks[1].open("a").expect("there");
+        let mut bytes = [0; 4];
+        assert_eq!(file.read_at(&mut bytes, 0).expect("read"), 3);
+        assert!(file.write_at(&[IoSlice::new(b"x")], 0).is_err(), "it is only looked at");
+        assert!(looks[0].remove("a").is_err() && looks[0].create("b").is_err());
+        assert!(matches!(Directory::lock(&dir.path().join("no")), Err(Error::NotAStore(_))));
+    }
+
+    /// The same bytes, whatever the means and however they are cut: what a method cannot do, the next does.
+    #[test]
+    fn every_method_reads_and_writes_the_same() {
+        let expected: Vec<u8> = (0..70_000_u32).flat_map(u32::to_le_bytes).collect();
+        for (method, direct) in
+            [(Method::Auto, false), (Method::Uring, false), (Method::Plain, true), (Method::Uring, true)]
+        {
+            let dir = tempfile::tempdir().expect("a directory");
+            let disk = Directory::lock(dir.path()).expect("ours").with(method, direct);
+            let what = disk.describe();
+            let file = disk.create("a").expect("made");
+            let cuts = [0, 512, 4096, 5000, 5001, 9216, 65_536, 65_536 + 1024, 240_128, 280_000];
+            for pair in cuts.windows(2) {
+                let part = &expected[pair[0]..pair[1]];
+                let (one, two) = part.split_at(part.len() / 3);
+                let at = u64::try_from(pair[0]).expect("small");
+                write_full(&*file, &[one, &[], two], at).expect("written");
+            }
+            file.sync_data().expect("synced");
+            file.sync_all().expect("synced");
+            file.drop_cache();
+            assert_eq!(file.length().expect("a length"), 280_000, "{what}");
+            for (from, to) in [(0, 280_000), (512, 1024), (1, 2), (4095, 70_001), (279_999, 280_000)] {
+                for unaligned in [0, 1] {
+                    let mut bytes = vec![0; to - from + 100 + unaligned];
+                    let at = u64::try_from(from).expect("small");
+                    let got = read_full(&*file, &mut bytes[unaligned..], at).expect("read");
+                    assert_eq!(got, (to - from + 100).min(280_000 - from), "{what}");
+                    assert!(bytes[unaligned..unaligned + to - from] == expected[from..to], "{what}: {from}");
+                }
+            }
+            assert_eq!(read_full(&*file, &mut [0; 10], 280_000).expect("the end"), 0, "{what}");
+            assert_eq!(read_full(&*file, &mut [0; 10], 1 << 40).expect("the end"), 0, "{what}");
+            file.set_length(1000).expect("cut");
+            assert_eq!(read_full(&*file, &mut [0; 9000], 0).expect("read"), 1000, "{what}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A file of the operating system: by ordinary calls or by io_uring, through the page cache or past it.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use super::DiskFile;
+use super::direct::{self, Buffers};
+use super::uring::Rings;
+
+/// How the files of a directory are reached.
+#[derive(Debug)]
+pub(crate) struct Means {
+    /// `None`: by ordinary calls.
+    rings: Option<Rings>,
+    buffers: Buffers,
+}
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct SystemFile {
+    file: File,
+    /// The same file past the page cache.
+    direct: Option<File>,
+    means: Arc<Means>,
+}
+
+impl Means {
+    pub(crate) fn new(rings: Option<Rings>) -> Means {
+        Means { rings, buffers: Buffers::default() }
+    }
+
+    fn read(&self, file: &File, to: &mut [u8], offset: u64) -> io::Result<usize> {
+        match &self.rings {
+            Some(rings) => rings.read(file, to, offset),
+            None => file.read_at(to, offset),
+        }
+    }
+
+    fn write(&self, file: &File, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        match &self.rings {
+            Some(rings) => rings.write(file, buffers, offset),
+            None => Ok(rustix::io::pwritev(file, buffers, offset)?),
+        }
+    }
+}
+
+impl SystemFile {
+    pub(crate) fn new(file: File, direct: Option<File>, means: Arc<Means>) -> SystemFile {
+        SystemFile { file, direct, means }
+    }
+}
+
+impl DiskFile for SystemFile {
+    fn read_at(&self, to: &mut [u8], offset: u64) -> io::Result<usize> {
+        let Some(direct) = &self.direct else { return self.means.read(&self.file, to, offset) };
+        if direct::fits(to, offset) {
+            return self.means.read(direct, to, offset);
+        }
+        let around = direct::around(offset, to.len());
+        let mut buffer = self.means.buffers.take(around.bytes);
+        let got = self.means.read(direct, buffer.bytes(), around.from)?;
+        let count = got.saturating_sub(around.skip).min(to.len());
+        to[..count].copy_from_slice(&buffer.bytes()[around.skip..around.skip + count]);
+        self.means.buffers.give(buffer);
+        Ok(count)
+    }
+
+    fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        let Some(direct) = &self.direct else { return self.means.write(&self.file, buffers, offset) };
+        if let [one] = buffers
+            && direct::fits(one, offset)
+        {
+            return self.means.write(direct, buffers, offset);
+        }
+        let Some(bytes) = direct::gathered_bytes(buffers, offset) else {
+            // Not in whole blocks: through the page cache, which the kernel keeps in step.
+            return self.means.write(&self.file, buffers, offset);
+        };
+        let mut buffer = self.means.buffers.take(bytes);
+        direct::gather(buffers, buffer.bytes());
+        let written = self.means.write(direct, &[IoSlice::new(buffer.bytes())], offset);
+        self.means.buffers.give(buffer);
+        written
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        match &self.means.rings {
+            Some(rings) => rings.sync(&self.file, true),
+            None => self.file.sync_data(),
+        }
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        match &self.means.rings {
+            Some(rings) => rings.sync(&self.file, false),
+            None => self.file.sync_all(),
+        }
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)
+    }
+
+    fn drop_cache(&self) {
+        let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+    }
+
+    fn as_file(&self) -> Option<&File> {
+        // What goes past the page cache cannot be sent from it.
+        self.direct.is_none().then_some(&self.file)
+    }
+}
