@@ -91,6 +91,9 @@ fn writer() {
     let (store, recovery) = open_with(Path::new(&dir), Options { sync: true, ..options() });
     assert_eq!(recovery.damaged_count, 0);
     let first = store.usage(P, O).expect("usage").units;
+    // Some rounds are killed while a checkpoint is being written.
+    let checkpoints = store.clone();
+    std::thread::spawn(move || while checkpoints.checkpoint().is_ok() {});
     for n in first.. {
         let length = u32::try_from(n % 7 + 1).expect("small") * 3000;
         store.submit(
