@@ -25,6 +25,7 @@ mod process;
 mod rate;
 mod replace;
 mod report;
+mod scrub;
 mod serve;
 mod size;
 mod stat;
@@ -107,6 +108,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Volume(volume) => volume::run(volume, cluster, report).await,
         Command::Plan(plan) => plan_cmd::run(plan, cluster, report).await,
         Command::Check(check) => check::run(check, cluster, report).await,
+        Command::Scrub(scrub) => scrub::run(scrub, cluster, report).await,
         Command::Drive(drive) => drive_cmd::run(drive, cluster, report).await,
         Command::Rebuild(rebuild) => replace::rebuild(rebuild, cluster, report).await,
         Command::Demo(demo) => demo::run(demo, report).await,

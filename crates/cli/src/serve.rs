@@ -43,6 +43,7 @@ pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
     config.host = serve.host.clone();
     config.rack = serve.rack.clone();
     config.capacity_bytes = serve.capacity;
+    config.settings.scrub_rate = serve.scrub_rate;
     let (ready, is_ready) = oneshot::channel();
     let running = braid_drive::run(config, ready, stop.wait());
     let announcing = async {

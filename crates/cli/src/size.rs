@@ -19,6 +19,13 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is more than 2^64 bytes"))
 }
 
+/// Bytes a second: a size that is not 0.
+pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
+    parse(text).and_then(|rate| {
+        if rate == 0 { Err("a rate is at least 1 byte a second".to_owned()) } else { Ok(rate) }
+    })
+}
+
 /// Bytes `FROM..TO` or `FROM+LENGTH`; not empty.
 pub(crate) fn parse_range(text: &str) -> Result<Range<u64>, String> {
     let range = if let Some((from, to)) = text.split_once("..") {

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use crate::connect;
 use crate::exit::{Exit, Failure};
 use crate::report::{Report, count, table};
+use crate::scrub::{StateFacts, state_facts};
 use crate::size;
 use crate::stat::show_state;
 
@@ -56,6 +57,7 @@ pub(crate) struct DriveFacts {
     components: u64,
     /// Components that are out of their files' sets or being brought up to date.
     stale_components: u64,
+    scrub: StateFacts,
 }
 
 /// Runs `braid status`.
@@ -131,6 +133,7 @@ pub(crate) fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
         silent_ms: row.silent_ms,
         components: row.components,
         stale_components: row.stale,
+        scrub: state_facts(&row.scrub),
     });
     facts.collect()
 }
@@ -146,9 +149,11 @@ fn drive_table(drives: &[DriveFacts]) -> String {
             size::show(drive.used_bytes),
             drive.components.to_string(),
             drive.stale_components.to_string(),
+            drive.scrub.brief(),
             drive.directory.clone(),
         ]
     });
-    let header = ["drive", "state", "address", "host", "pid", "used", "components", "stale", "directory"];
+    let header =
+        ["drive", "state", "address", "host", "pid", "used", "components", "stale", "scrub", "directory"];
     table(&header, &[4, 5, 6, 7], rows)
 }

@@ -4,8 +4,10 @@ use braid_layout::Shape;
 use braid_wire::Reason;
 use braid_wire::control::{
     ControlReply, DirectoryReply, Entry, Lookup, MakeDirectory, ReadDirectory, Rename, ReplaceDrive,
-    ShapeSpec, StatRow, Status, StatusReply, Unlink, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
+    ScrubDrive, ScrubDriveReply, ShapeSpec, StatRow, Status, StatusReply, Unlink, VolumeCreate, VolumeList,
+    VolumeRemove, VolumeRow,
 };
+use braid_wire::data::ScrubAct;
 
 use crate::client::{Client, unexpected};
 use crate::error::{Error, Result};
@@ -108,6 +110,17 @@ impl Client {
         match self.ask("cluster", Status {}).await? {
             ControlReply::Status(status) => Ok(status),
             other => Err(unexpected("cluster", &other)),
+        }
+    }
+
+    /// Asks a drive, by name or identity, for a scrub of at most `rate` bytes a second, or (`None`) how its scrub stands.
+    pub async fn scrub(&self, drive: &str, rate: Option<u64>) -> Result<ScrubDriveReply> {
+        let act = if rate.is_some() { ScrubAct::Start } else { ScrubAct::Look };
+        let request = ScrubDrive { drive: drive.to_owned(), act, rate: rate.unwrap_or(0) };
+        let subject = format!("scrub of {drive}");
+        match self.ask(&subject, request).await? {
+            ControlReply::Scrub(said) => Ok(said),
+            other => Err(unexpected(&subject, &other)),
         }
     }
 

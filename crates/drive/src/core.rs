@@ -8,13 +8,14 @@ use braid_store::Store;
 use braid_wire::authorise::Scene;
 use braid_wire::capability::Binding;
 use braid_wire::{Key, Refusal};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::buffers::Pool;
 use crate::clock::{Clock, Moment};
 use crate::config::Settings;
 use crate::gate::Gate;
 use crate::lease::Lease;
+use crate::scrub::{Progress, Scrub};
 
 /// One drive while it runs.
 pub(crate) struct Core {
@@ -27,8 +28,11 @@ pub(crate) struct Core {
     pub(crate) reads: Arc<Semaphore>,
     pub(crate) figures: Figures,
     pub(crate) gate: Gate,
+    /// Told when a scrub is asked for.
+    pub(crate) scrub_wake: Notify,
     keys: Keys,
     lease: Mutex<Lease>,
+    scrub: Mutex<Scrub>,
     started: Moment,
 }
 
@@ -51,7 +55,7 @@ impl Core {
         (cluster, drive): (ClusterId, DriveId),
         master: &Key,
         store: Store,
-        gate: Gate,
+        (gate, scrub): (Gate, Progress),
         settings: Settings,
     ) -> Core {
         Core {
@@ -62,8 +66,10 @@ impl Core {
             reads: Arc::new(Semaphore::new(settings.reads_max.max(1))),
             figures: Figures::default(),
             gate,
+            scrub_wake: Notify::new(),
             keys: Keys::new(master.drive_key(drive)),
             lease: Mutex::default(),
+            scrub: Mutex::new(Scrub::new(scrub, settings.scrub_rate)),
             started: settings.clock.now(),
             settings,
         }
@@ -75,6 +81,16 @@ impl Core {
 
     pub(crate) fn lease(&self) -> MutexGuard<'_, Lease> {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn scrub(&self) -> MutexGuard<'_, Scrub> {
+        self.scrub.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Manager time, while the drive holds its lease.
+    pub(crate) fn manager_ms(&self) -> Option<u64> {
+        let (now, lease) = (self.clock().now(), self.lease());
+        lease.holds(now).ok().and_then(|()| lease.manager_ms(now))
     }
 
     /// Whether a reply may leave now (PROTOCOL R8).
@@ -90,11 +106,7 @@ impl Core {
 
     /// Runs `check` with what the drive knows now.
     pub(crate) fn with_scene<T>(&self, binding: Binding, check: impl FnOnce(&Scene<'_>) -> T) -> T {
-        let now = self.clock().now();
-        let now_ms = {
-            let lease = self.lease();
-            lease.holds(now).ok().and_then(|()| lease.manager_ms(now))
-        };
+        let now_ms = self.manager_ms();
         let key_epoch = |partition: PartitionId| match partition {
             PartitionId(0) => Some(1),
             partition => self.store.partition(partition).ok().map(|state| state.key_epoch),

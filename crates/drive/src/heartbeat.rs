@@ -103,6 +103,7 @@ impl Pulse {
             live_bytes: stat.live,
             restarted: self.restarted,
             epoch: core.gate.epoch(),
+            scrub: core.scrub().state(stat.live),
         };
         let sent = core.clock().now();
         let reply = match session.call(&ControlRequest::Heartbeat(heartbeat)).await? {

@@ -115,22 +115,33 @@ impl Directory {
 
     /// The identity, if the directory has one.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, DriveError> {
+        let Some(text) = self.read(IDENTITY_FILE)? else { return Ok(None) };
         let path = self.path.join(IDENTITY_FILE);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(file_error("read", &path, source)),
-        };
         Identity::parse(&text).map(Some).map_err(|what| DriveError::Identity { path, what })
     }
 
     /// Stores the identity; it is durable when this returns.
     pub(crate) fn save(&self, identity: &Identity) -> Result<(), DriveError> {
-        let (path, fresh) = (self.path.join(IDENTITY_FILE), self.path.join("drive.toml.new"));
+        self.write(IDENTITY_FILE, &identity.text())
+    }
+
+    /// A small file's text, if there is such a file.
+    pub(crate) fn read(&self, name: &str) -> Result<Option<String>, DriveError> {
+        let path = self.path.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(file_error("read", &path, source)),
+        }
+    }
+
+    /// Stores a small file as a whole, for its owner only; it is durable when this returns.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), DriveError> {
+        let (path, fresh) = (self.path.join(name), self.path.join(format!("{name}.new")));
         let write = || -> io::Result<()> {
             let mut file =
                 OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;
-            file.write_all(identity.text().as_bytes())?;
+            file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(&fresh, &path)?;
             File::open(&self.path)?.sync_all()

@@ -12,7 +12,8 @@
 //! What it refuses to know: files, names, layouts, other drives, and which clients there are.
 //!
 //! [`lease`] and [`gate`](self) decide whether to serve; `connection` takes requests and answers them in order; `requests`, `manage`
-//! and `queries` carry them out; `claim` decides which drive a directory is, `join` and `heartbeat` are its side of the manager's sessions; `serve` is its life.
+//! and `queries` carry them out; `claim` decides which drive a directory is, `join` and `heartbeat` are its side of the manager's sessions; `serve` is its life; `scrub` verifies what is
+//! stored.
 
 mod buffers;
 mod claim;
@@ -31,9 +32,10 @@ mod manage;
 mod queries;
 mod reply;
 mod requests;
+mod scrub;
 mod serve;
 
 pub use clock::Clock;
-pub use config::{CAPACITY_BYTES_MIN, Config, Settings};
+pub use config::{CAPACITY_BYTES_MIN, Config, SCRUB_RATE, Settings};
 pub use error::DriveError;
 pub use serve::{Ready, run, run_all};

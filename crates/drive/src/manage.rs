@@ -9,7 +9,8 @@ use braid_layout::Generation;
 use braid_store::{Change, Error, Mutation, Outcome, UnitVerdict};
 use braid_wire::capability::Rights;
 use braid_wire::data::{
-    Create, DriveRequest, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, SetAttributes, Verdict,
+    Create, DriveRequest, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, Scrub, ScrubAct,
+    SetAttributes, Verdict,
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
 
@@ -101,6 +102,7 @@ impl Requests {
             R::Verdict(verdict) => done(g, give_verdict(core, verdict)),
             R::SetAttributes(set) => set_attributes(core, facts, set),
             R::PartitionSet(set) => set_partition(core, &set),
+            R::Scrub(asked) => scrub(core, &asked),
             other => {
                 let detail = format!("the drive does not serve {}", other.name());
                 Answer::refused(g, Refusal::new(Reason::Unsupported, detail))
@@ -158,6 +160,17 @@ fn set_attributes(core: &Core, facts: Option<Facts>, set: SetAttributes) -> Answ
     };
     let (partition, object) = (set.at.partition, set.at.object);
     done(g, core.store.commit(Mutation::SetAttributes { partition, object, change }))
+}
+
+fn scrub(core: &Core, asked: &Scrub) -> Answer {
+    // The request would not have come so far without a lease.
+    let manager_ms = core.manager_ms().unwrap_or_default();
+    let stored_bytes = core.store.stat().map_or(0, |stat| stat.live);
+    if asked.act == ScrubAct::Start {
+        core.scrub().handle_start(asked.rate, manager_ms);
+        core.scrub_wake.notify_one();
+    }
+    Answer::new(Generation(0), core.scrub().report(stored_bytes))
 }
 
 fn set_partition(core: &Core, set: &PartitionSet) -> Answer {

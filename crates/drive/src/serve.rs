@@ -9,7 +9,7 @@ use braid_layout::DriveId;
 use braid_store::Store;
 use braid_transport::Listener;
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
 
 use crate::claim;
@@ -21,6 +21,7 @@ use crate::gate::Gate;
 use crate::heartbeat::{self, About};
 use crate::identity::{Directory, Identity};
 use crate::join;
+use crate::scrub;
 
 /// After an error of the system at accepting: it is out of something, and needs a moment.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -81,6 +82,7 @@ pub async fn run(
     // Nobody may care: the drive serves all the same.
     let _ = ready.send(Ready { drive: identity.drive, name: identity.name.clone(), address });
     info!(drive = %identity.name, id = %identity.drive, %address, "listening");
+    let scrubbing = tokio::spawn(scrub::run(Arc::clone(&core), Arc::clone(&directory), closing.clone()));
     let beating = heartbeat::run(Arc::clone(&core), directory, identity, manager, about, closing.clone());
     let mut heartbeats = tokio::spawn(beating);
     let mut connections = JoinSet::new();
@@ -109,12 +111,19 @@ pub async fn run(
     let _ = close.send(true);
     finish(connections, core.settings.shutdown_wait).await;
     if !heartbeats.is_finished() {
-        heartbeats.abort();
-        // Until it is gone it holds the directory.
-        let _ = heartbeats.await;
+        end(heartbeats, Duration::ZERO).await;
     }
+    end(scrubbing, core.settings.shutdown_wait).await;
     close_store(store, &config).await?;
     ended
+}
+
+/// Waits until a task is gone: until then it holds the directory. After `wait` it is cut off.
+async fn end<T>(mut task: JoinHandle<T>, wait: Duration) {
+    if tokio::time::timeout(wait, &mut task).await.is_err() {
+        task.abort();
+        let _ = task.await;
+    }
 }
 
 /// Waits for what was accepted; after `wait` it is cut off.
@@ -220,7 +229,8 @@ fn core(
 ) -> Result<Core, DriveError> {
     let Some(master) = &identity.master else { return Err(DriveError::NoToken(directory.path().to_owned())) };
     let gate = Gate::new(identity.epoch, identity.was_out);
-    Ok(Core::new((identity.cluster, identity.drive), master, store, gate, config.settings.clone()))
+    let identity = (identity.cluster, identity.drive);
+    Ok(Core::new(identity, master, store, (gate, scrub::load(directory)), config.settings.clone()))
 }
 
 async fn in_thread<T: Send + 'static>(

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use braid_layout::DriveId;
 use braid_wire::control::{DriveState, Heartbeat};
+use braid_wire::data::ScrubState;
 
 use crate::schema::DriveRecord;
 
@@ -34,6 +35,8 @@ pub struct Drive {
     pub used_bytes: u64,
     /// Bytes of log that a read could return.
     pub live_bytes: u64,
+    /// How its scrub stood.
+    pub scrub: ScrubState,
     heard_ms: Option<u64>,
     granted_ms: Option<u64>,
     /// It does not serve, whatever was granted: its address refused connections, or its last heartbeat got no lease.
@@ -80,6 +83,7 @@ impl DriveTable {
             pid: 0,
             used_bytes: 0,
             live_bytes: 0,
+            scrub: ScrubState::default(),
             heard_ms: None,
             granted_ms: None,
             refused: false,
@@ -136,6 +140,7 @@ impl DriveTable {
         let replaced = drive.record.replaced_by != DriveId(0);
         let admitted = !replaced && drive.holds == 0 && !drive.untold;
         (drive.pid, drive.used_bytes, drive.live_bytes) = (beat.pid, beat.used_bytes, beat.live_bytes);
+        drive.scrub = beat.scrub.clone();
         (drive.heard_ms, drive.refused) = (Some(now_ms), !admitted);
         if admitted {
             drive.granted_ms = Some(now_ms);
@@ -304,6 +309,7 @@ mod tests {
             live_bytes: 0,
             restarted: false,
             epoch: 0,
+            scrub: ScrubState::default(),
         }
     }
 

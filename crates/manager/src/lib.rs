@@ -29,6 +29,7 @@ pub mod reach;
 pub mod rebuilds;
 pub mod recovery;
 pub mod schema;
+pub mod scrub;
 pub mod serve;
 pub mod shapes;
 pub mod start;

@@ -20,7 +20,7 @@ use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 
 use crate::core::Core;
-use crate::{directories, members, opens, rebuilds, shapes, view, volumes};
+use crate::{directories, members, opens, rebuilds, scrub, shapes, view, volumes};
 
 /// Serves until the task is dropped; the sessions end with it.
 pub async fn serve(core: Arc<Core>, listener: Listener) {
@@ -158,6 +158,7 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         R::ReplaceDrive(replace) => {
             Ok(ReplaceDriveReply { components: members::replace(core, replace).await? }.into())
         }
+        R::ScrubDrive(asked) => Ok(scrub::ask(core, asked).await?.into()),
         R::StaleFiles(stale) => Ok(rebuilds::stale_files(core, stale).await?.into()),
         R::BeginRebuild(begin) => Ok(rebuilds::begin(core, begin).await?.into()),
         R::EndRebuild(end) => done(rebuilds::end(core, end).await),

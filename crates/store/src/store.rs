@@ -316,8 +316,21 @@ impl Store {
         Ok(units)
     }
 
-    /// Read all of a unit's stored bytes, of every version, and check them against their checksums.
-    pub fn verify_unit(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<(), Error> {
+    /// Up to `limit` units of an object that were ever written or found damaged, in order, from `from` on.
+    pub fn units(
+        &self,
+        partition: PartitionId,
+        object: ObjectId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<u64>, Error> {
+        let index = self.index();
+        let units = &index.whole_object(partition, object)?.units;
+        Ok(units.range(from..u64::MAX).map(|(unit, _)| unit).take(limit).collect())
+    }
+
+    /// Read all of a unit's stored bytes, of every version, and check them against their checksums. Gives the bytes read.
+    pub fn verify_unit(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<u64, Error> {
         let index = self.index();
         let found = index.whole_object(partition, object)?.unit(unit);
         found.wanted(Want::Newest, &(0..0))?;

@@ -278,13 +278,14 @@ pub(crate) fn block_crcs(parts: &[Part], extents: &[ViewExtent]) -> Result<Vec<u
 }
 
 /// Read and verify every stored block that `parts` touch.
-pub(crate) fn verify(parts: &[Part]) -> Result<(), Error> {
+pub(crate) fn verify(parts: &[Part]) -> Result<u64, Error> {
+    let mut bytes = 0;
     for part in parts {
         for block in blocks(part.from..part.to) {
-            part.read_block(&part.stored_block(block.start), part.stored_crc(block.start))?;
+            bytes += part.read_block(&part.stored_block(block.start), part.stored_crc(block.start))?.len();
         }
     }
-    Ok(())
+    Ok(u64::try_from(bytes).unwrap_or(u64::MAX))
 }
 
 /// Read and check the header of the record that begins at `offset`: one read, but for the longest.

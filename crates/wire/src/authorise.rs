@@ -13,7 +13,9 @@ use braid_layout::{DriveId, Generation, ObjectId, PartitionId, Scheme, Shape};
 use crate::capability::{Binding, Capability, Key, Protection, Rights, mac_equal};
 use crate::checksum::block_count;
 use crate::codec::DecodeError;
-use crate::data::{Address, ColumnMap, DriveRequest, OPAQUE_BYTES_MAX, UnitWrite, VERSIONS_UNITS_MAX, Want};
+use crate::data::{
+    Address, ColumnMap, DriveRequest, OPAQUE_BYTES_MAX, ScrubAct, UnitWrite, VERSIONS_UNITS_MAX, Want,
+};
 use crate::frame::FrameHeader;
 use crate::refusal::{Reason, Refusal};
 use crate::seal::{ReplySeal, expected_mac, split};
@@ -173,7 +175,7 @@ pub fn needs(request: &DriveRequest) -> Needs {
         R::GetAttributes(r) => object(&r.at, Rights::GET_ATTRIBUTES),
         R::SetAttributes(r) => object(&r.at, Rights::SET_ATTRIBUTES),
         R::List(r) => Needs { rights: Rights::LIST, partition: r.partition, object: ObjectId(0) },
-        R::PartitionSet(_) => drive(Rights::MANAGE),
+        R::PartitionSet(_) | R::Scrub(_) => drive(Rights::MANAGE),
     }
 }
 
@@ -196,7 +198,7 @@ pub fn address(request: &DriveRequest) -> Option<&Address> {
         R::Flush(r) => Some(&r.at),
         R::GetAttributes(r) => Some(&r.at),
         R::SetAttributes(r) => Some(&r.at),
-        R::List(_) | R::PartitionSet(_) => None,
+        R::List(_) | R::PartitionSet(_) | R::Scrub(_) => None,
     }
 }
 
@@ -239,6 +241,7 @@ pub fn term(request: &DriveRequest) -> Option<u64> {
         R::Ready(r) => Some(r.term),
         R::SetAttributes(r) => Some(r.term),
         R::PartitionSet(r) => Some(r.term),
+        R::Scrub(r) => Some(r.term),
         _ => None,
     }
 }
@@ -383,6 +386,11 @@ fn check_form(request: &DriveRequest, payload_bytes: u32) -> Result<(), Refusal>
         }
         R::PartitionSet(r) if r.partition == PartitionId(0) || r.key_epoch == 0 => {
             return Err(malformed("partitions and epochs are numbered from 1"));
+        }
+        R::Scrub(r) if (r.rate == 0) != (r.act == ScrubAct::Look) => {
+            return Err(malformed(
+                "a rate of at least 1 byte a second is given to start a scrub, and only then",
+            ));
         }
         _ => 0,
     };

@@ -102,6 +102,12 @@ pub(crate) enum Command {
     /// Read every unit and its parity, and say what does not match
     #[command(after_help = "Examples:\n  braid check braid://main/a.bin\n  braid check --all braid://main")]
     Check(Check),
+    /// Have drives verify the checksums of all they store
+    #[command(
+        after_help = "Each drive reads what it stores in the background, below the work of clients, and lists what does not match its checksum; the position survives restarts. Drives also do so by themselves, slowly: `braid drive serve --scrub-rate`. A scrub reads one drive's bytes only; `braid check` also compares data with parity.\n\nExamples:\n  \
+        braid scrub --all --rate 100M --wait\n  braid scrub drive-3\n  braid scrub --status"
+    )]
+    Scrub(Scrub),
     /// Serve, add, list and replace drives
     #[command(subcommand)]
     Drive(Drive),
@@ -208,6 +214,25 @@ pub(crate) struct Check {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Scrub {
+    /// Drives, by name or identity
+    #[arg(value_name = "DRIVE", required_unless_present_any = ["all", "status"])]
+    pub(crate) drives: Vec<String>,
+    /// All drives
+    #[arg(long, conflicts_with = "drives")]
+    pub(crate) all: bool,
+    /// Bytes a second that each drive may read for it; a quarter of that while clients read or write
+    #[arg(long, default_value = "50M", value_parser = size::parse_rate, value_name = "SIZE")]
+    pub(crate) rate: u64,
+    /// Wait for the end; the exit code is not 0 if something is damaged
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Start nothing, only show how the scrubs stand
+    #[arg(long, conflicts_with_all = ["rate", "wait"])]
+    pub(crate) status: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Rebuild {
     #[arg(value_name = "DRIVE")]
     pub(crate) drive: String,
@@ -245,6 +270,10 @@ mod tests {
             "braid up --drives 0",
             "braid cp onlyone",
             "braid frobnicate",
+            "braid scrub",
+            "braid scrub drive-1 --all",
+            "braid scrub --all --rate 0",
+            "braid scrub --status --wait",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }

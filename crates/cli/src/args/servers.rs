@@ -70,6 +70,9 @@ pub(crate) struct DriveServe {
     /// Most bytes it may hold [default: what the file system has]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     pub(crate) capacity: Option<u64>,
+    /// Bytes a second that its own scrub reads, a quarter of that while clients read or write; 0 for none
+    #[arg(long, default_value = "8M", value_parser = size::parse, value_name = "SIZE")]
+    pub(crate) scrub_rate: u64,
     #[command(flatten)]
     pub(crate) supervised: Supervised,
 }

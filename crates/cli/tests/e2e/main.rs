@@ -7,5 +7,6 @@ mod demo;
 mod failures;
 mod kill_loop;
 mod media;
+mod scrub;
 mod sources;
 mod support;

@@ -37,6 +37,12 @@ impl Said {
         assert_eq!(self.err.lines().count(), 1, "not one line: {}", self.err);
     }
 
+    /// It failed with this code, whatever else it said.
+    #[track_caller]
+    pub(crate) fn failed_with_output(&self, code: i32) {
+        assert_eq!(self.code, code, "{}", self.err);
+    }
+
     #[track_caller]
     pub(crate) fn ok(self) -> Said {
         assert_eq!(self.code, 0, "{}", self.err);

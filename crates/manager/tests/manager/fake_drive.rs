@@ -321,6 +321,7 @@ async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<
             live_bytes: 1,
             restarted: *restarted,
             epoch: 0,
+            scrub: Default::default(),
         };
         let sent = tokio::time::Instant::now();
         if let ControlReply::Heartbeat(reply) = session.call(&beat.into()).await? {

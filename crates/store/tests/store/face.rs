@@ -67,7 +67,9 @@ fn bytes_come_back() {
         assert_eq!(store.unsettled(P, O).expect("list"), [5]);
         assert_eq!(store.object(P, O).expect("attributes"), attributes());
         assert_eq!(store.usage(P, O).expect("usage").end, Some((5, 20_000)));
-        store.verify_unit(P, O, 5).expect("verify");
+        assert_eq!(store.verify_unit(P, O, 5).expect("verify"), 19_900);
+        assert_eq!(store.units(P, O, 0, 10).expect("list"), [5]);
+        assert_eq!(store.units(P, O, 6, 10).expect("list"), []);
     });
     fixture.store.close().expect("close");
     assert!(matches!(fixture.store.commit(create(2)), Err(Error::Closed)));

@@ -2,6 +2,8 @@
 
 use braid_layout::{ClusterId, DriveId, FileId};
 
+use crate::data::{ScrubAct, ScrubReply, ScrubState};
+
 choice! {
     /// A drive's state as the manager sees it.
     pub enum DriveState {
@@ -45,6 +47,8 @@ record! {
         components: u64,
         /// Components on it that are stale (out of their file's set) or joining.
         stale: u64,
+        /// How its scrub stood at its last heartbeat.
+        scrub: ScrubState,
     }
 }
 
@@ -126,6 +130,8 @@ record! {
         restarted: bool,
         /// The highest epoch the drive has been told and has stored; 0: none yet. See [`HeartbeatReply::epoch`].
         epoch: u64,
+        /// How its scrub stands.
+        scrub: ScrubState,
     }
 }
 
@@ -157,6 +163,29 @@ record! {
     pub struct ReplaceDriveReply {
         /// How many components are to rebuild.
         components: u64,
+    }
+}
+
+record! {
+    /// Asks a drive for a scrub, or how it stands. A drive that does not answer is
+    /// [`NotServing`](crate::Reason::NotServing).
+    pub struct ScrubDrive {
+        /// The drive: name or identity.
+        drive: String,
+        /// What is asked for.
+        act: ScrubAct,
+        /// Bytes a second that the pass may read, at least 1, to start one; else 0.
+        rate: u64,
+    }
+}
+
+record! {
+    /// What the drive said.
+    pub struct ScrubDriveReply {
+        /// The drive's name.
+        name: String,
+        /// Its answer.
+        scrub: ScrubReply,
     }
 }
 

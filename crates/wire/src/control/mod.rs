@@ -18,7 +18,7 @@ use braid_layout::{ClusterId, DriveId};
 
 pub use drive::{
     DriveRow, DriveState, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply, ReplaceDrive,
-    ReplaceDriveReply, StaleFiles, StaleFilesReply, Status, StatusReply,
+    ReplaceDriveReply, ScrubDrive, ScrubDriveReply, StaleFiles, StaleFilesReply, Status, StatusReply,
 };
 pub use file::{
     Access, BeginRebuild, ColumnRow, Commit, CreateUnnamed, EndRebuild, Grant, Open, Opened, Refresh,
@@ -118,6 +118,8 @@ message_set! {
         Heartbeat(Heartbeat) = 0x0241,
         /// One drive for another: Replaced.
         ReplaceDrive(ReplaceDrive) = 0x0242,
+        /// A drive verifies what it stores: Scrub.
+        ScrubDrive(ScrubDrive) = 0x0243,
         /// Files to rebuild: StaleFiles.
         StaleFiles(StaleFiles) = 0x0250,
         /// Rebuild a file: Opened.
@@ -150,6 +152,8 @@ message_set! {
         Heartbeat(HeartbeatReply) = 0x8241,
         /// Components to rebuild.
         Replaced(ReplaceDriveReply) = 0x8242,
+        /// How a drive's scrub stands.
+        Scrub(ScrubDriveReply) = 0x8243,
         /// Files to rebuild.
         StaleFiles(StaleFilesReply) = 0x8250,
         /// No.

@@ -15,6 +15,7 @@ mod object;
 mod partition;
 mod recovery;
 mod refusals;
+mod scrub;
 
 use braid_layout::Generation;
 
@@ -30,6 +31,7 @@ pub use recovery::{
     VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
 };
 pub use refusals::{REFUSALS, REFUSALS_OF_ALL, may_refuse};
+pub use scrub::{DamagedUnit, SCRUB_DAMAGED_MAX, Scrub, ScrubAct, ScrubPhase, ScrubReply, ScrubState};
 
 use crate::refusal::Refusal;
 
@@ -87,6 +89,8 @@ message_set! {
         List(List) = 0x010f,
         /// Make or change a partition: Done.
         PartitionSet(PartitionSet) = 0x0110,
+        /// Verify all that is stored, or tell how that stands: Scrub.
+        Scrub(Scrub) = 0x0112,
     }
 }
 
@@ -107,6 +111,8 @@ message_set! {
         Attributes(Attributes) = 0x810d,
         /// Objects.
         List(ListReply) = 0x810f,
+        /// How a scrub stands.
+        Scrub(ScrubReply) = 0x8112,
         /// The drive's attributes.
         DriveAttributes(DriveAttributes) = 0x8120,
         /// A partition's attributes.

@@ -39,6 +39,7 @@ pub const REFUSALS: &[(u16, &[Reason])] = &[
     (0x010e, &[StaleGeneration, NoObject, Full, Quota, Damaged, ReadOnly, NotLeading]),
     (0x010f, &[]),
     (0x0110, &[Exists, Full, ReadOnly, NotLeading]),
+    (0x0112, &[NotLeading]),
 ];
 
 const _: () = assert!(REFUSALS.len() == DriveRequest::KINDS.len(), "one row per kind");

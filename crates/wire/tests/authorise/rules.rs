@@ -6,7 +6,7 @@ use braid_wire::authorise::{ObjectFacts, Scene, authorise, term};
 use braid_wire::capability::{Capability, Protection, Rights};
 use braid_wire::data::{
     Address, Create, Delta, DriveRequest, Expect, Fence, GetAttributes, List, PartitionSet, Read, Remove,
-    StripeWrite, Versions, Want,
+    Scrub, ScrubAct, StripeWrite, Versions, Want,
 };
 
 use crate::{
@@ -78,6 +78,12 @@ fn requests_of_the_manager_need_its_rights() {
     let list = List { partition: AT.partition, after: 0, limit: 10 };
     check(Capability { rights: Rights::LIST, object: ObjectId(0), ..capability() }, list.clone(), None);
     check(Capability { rights: Rights::LIST, ..capability() }, list, Some(Reason::Scope));
+    let scrub = |act, rate| Scrub { act, rate, term: 6 };
+    check(manage(Rights::MANAGE), scrub(ScrubAct::Start, 1), None);
+    check(manage(Rights::MANAGE), scrub(ScrubAct::Look, 0), None);
+    check(manage(Rights::MANAGE), scrub(ScrubAct::Start, 0), Some(Reason::Malformed));
+    check(manage(Rights::MANAGE), scrub(ScrubAct::Look, 1), Some(Reason::Malformed));
+    check(manage(Rights::LIST), scrub(ScrubAct::Look, 0), Some(Reason::Rights));
     assert_eq!(term(&create.into()), Some(6));
     assert_eq!(term(&fence.into()), Some(6));
     assert_eq!(term(&read().into()), None);

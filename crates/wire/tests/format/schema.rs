@@ -4,7 +4,7 @@
 use braid_wire::capability::{Authority, Capability, Protection};
 use braid_wire::codec::Record;
 use braid_wire::control::{self, Access, ControlHead, DriveState, EntryKind};
-use braid_wire::data::{self, Expect, Hello, PeerRole, ReplyHead, Want};
+use braid_wire::data::{self, Expect, Hello, PeerRole, ReplyHead, ScrubAct, ScrubPhase, Want};
 use braid_wire::token::Standing;
 use braid_wire::{Reason, Refusal};
 
@@ -51,6 +51,8 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         data::PendingState,
         data::Tip,
         data::UnitVerdict,
+        data::ScrubState,
+        data::DamagedUnit,
         control::ShapeSpec,
         control::VolumeRow,
         control::Entry,
@@ -84,7 +86,10 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
             }
         };
     }
-    choices!(PeerRole, Expect, Want, Protection, EntryKind, DriveState, Access, Standing, Reason)
+    choices!(
+        PeerRole, Expect, ScrubAct, ScrubPhase, Want, Protection, EntryKind, DriveState, Access, Standing,
+        Reason
+    )
 }
 
 /// The bytes of a fixed-width number or array.

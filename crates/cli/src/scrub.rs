@@ -1,0 +1,276 @@
+//! `braid scrub`: drives verify what they store against its checksums; they are asked here, and waited for.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use braid_client::{Client, Error};
+use braid_wire::Reason;
+use braid_wire::control::{DriveState, ScrubDriveReply};
+use braid_wire::data::{ScrubPhase, ScrubState};
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use crate::args;
+use crate::connect;
+use crate::exit::{Exit, Failure};
+use crate::rate::{self, Progress};
+use crate::report::{Report, complain, count, table};
+use crate::size;
+use crate::status::soon;
+use crate::time;
+
+/// Between two looks at a scrub that is waited for.
+const POLL: Duration = Duration::from_millis(250);
+/// How long a drive whose scrub is waited for may not answer: its manager may just start again.
+const AWAY_MAX: Duration = Duration::from_secs(10);
+/// How long a scrub may make no progress, beside what its rate explains.
+const STANDSTILL_MAX: Duration = Duration::from_secs(120);
+/// What may lie between two steps: the largest unit, at a quarter of the rate, twice.
+const STEP_BYTES: u64 = 8 * (64 << 20);
+
+/// A drive's scrub in `--json`.
+#[derive(Debug, Serialize)]
+struct Facts {
+    drive: String,
+    #[serde(flatten)]
+    state: StateFacts,
+    damaged_units: Vec<Damaged>,
+}
+
+/// How a scrub stands, in `--json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct StateFacts {
+    state: &'static str,
+    /// Asked for; else the drive's own.
+    asked: bool,
+    /// Bytes a second that it may read; 0: the drive makes no passes of its own.
+    rate: u64,
+    /// In this pass, or while none runs in the last.
+    verified_bytes: u64,
+    verified_units: u64,
+    /// About what a pass has to verify.
+    of_bytes: u64,
+    /// Damaged units that are known of.
+    damaged: u64,
+    /// Manager time in milliseconds.
+    began_ms: Option<u64>,
+    last_pass_ended_ms: Option<u64>,
+    passes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Damaged {
+    volume: Option<String>,
+    partition: u64,
+    object: u64,
+    /// Absent: the object as a whole.
+    unit: Option<u64>,
+    file: u64,
+    what: String,
+}
+
+/// Runs the command.
+pub(crate) async fn run(scrub: args::Scrub, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let client = connect::cluster(cluster).await?;
+    let everyone = scrub.drives.is_empty();
+    let drives = if everyone { all_drives(&client).await? } else { scrub.drives.clone() };
+    let rate = (!scrub.status).then_some(scrub.rate);
+    let (mut said, mut silent) = (Vec::new(), Vec::new());
+    for drive in drives {
+        match client.scrub(&drive, rate).await {
+            Ok(reply) => said.push(reply),
+            // One that is away must not keep the others from being scrubbed.
+            Err(error) if everyone && is_away(&error) => {
+                complain(&failure(error).to_string());
+                silent.push(drive);
+            }
+            Err(error) => return Err(failure(error)),
+        }
+    }
+    if scrub.wait {
+        said = wait(&client, said, report).await?;
+    }
+    let volumes = volumes(&client).await?;
+    let facts: Vec<Facts> = said.iter().map(|reply| facts(reply, &volumes)).collect();
+    report.facts(&facts, |facts| show(facts))?;
+    let damaged: Vec<&Facts> = facts.iter().filter(|facts| facts.state.damaged > 0).collect();
+    if scrub.wait && !damaged.is_empty() {
+        let units = damaged.iter().map(|facts| facts.state.damaged).sum();
+        let on: Vec<&str> = damaged.iter().map(|facts| facts.drive.as_str()).collect();
+        let why = format!("{} on {}", count(units, "damaged unit"), on.join(", "));
+        return Err(Failure::new(Exit::Mismatch, "scrub", why).remedy(REMEDY));
+    }
+    if silent.is_empty() {
+        return Ok(());
+    }
+    let why = format!("not done on {}", silent.join(", "));
+    Err(Failure::new(Exit::DrivesAway, "scrub", why).remedy("see `braid status`"))
+}
+
+const REMEDY: &str =
+    "`braid check --all braid://VOLUME` names the files; copy each onto itself (braid cp NAME NAME)";
+
+/// Drives that were not replaced.
+async fn all_drives(client: &Client) -> Result<Vec<String>, Failure> {
+    let drives = soon(client).await?.drives.into_iter();
+    Ok(drives.filter(|row| row.state != DriveState::Replaced).map(|row| row.name).collect())
+}
+
+/// The volumes' names, by partition.
+async fn volumes(client: &Client) -> Result<BTreeMap<u64, String>, Failure> {
+    Ok(client.volumes().await?.into_iter().map(|row| (row.volume.0, row.name)).collect())
+}
+
+fn is_away(error: &Error) -> bool {
+    error.reason() == Some(Reason::NotServing)
+}
+
+fn failure(error: Error) -> Failure {
+    if is_away(&error) {
+        return Failure::new(Exit::DrivesAway, "", error.to_string())
+            .remedy("see `braid status`; a scrub goes on where it was when its drive is back");
+    }
+    error.into()
+}
+
+/// Waits until each drive has done the pass that runs there.
+async fn wait(
+    client: &Client,
+    begun: Vec<ScrubDriveReply>,
+    report: Report,
+) -> Result<Vec<ScrubDriveReply>, Failure> {
+    let total = begun.iter().map(|reply| reply.scrub.state.of_bytes).sum();
+    let progress = Progress::begin(Some(total), !report.json);
+    let (mut before, mut done) = (0, Vec::new());
+    for reply in begun {
+        progress.name(&reply.name);
+        let ended = wait_for(client, reply, |bytes| progress.reached(before + bytes)).await?;
+        before += ended.scrub.state.bytes;
+        done.push(ended);
+    }
+    progress.end();
+    Ok(done)
+}
+
+async fn wait_for(
+    client: &Client,
+    begun: ScrubDriveReply,
+    reached: impl Fn(u64),
+) -> Result<ScrubDriveReply, Failure> {
+    let drive = &begun.name;
+    let (mut last, mut moved, mut away) = (begun.scrub.state.clone(), Instant::now(), None);
+    loop {
+        match client.scrub(drive, None).await {
+            Ok(reply) if reply.scrub.state.passes > begun.scrub.state.passes => return Ok(reply),
+            Ok(reply) if reply.scrub.state.phase == ScrubPhase::Idle => {
+                let why = "the drive has forgotten it: its scrub.toml is gone";
+                return Err(
+                    Failure::new(Exit::Failed, format!("scrub of {drive}"), why).remedy("start it again")
+                );
+            }
+            Ok(reply) => {
+                let state = reply.scrub.state;
+                reached(state.bytes);
+                away = None;
+                if (state.bytes, state.units) != (last.bytes, last.units) {
+                    (last, moved) = (state, Instant::now());
+                }
+            }
+            Err(error) if is_away(&error) => {
+                if away.get_or_insert_with(Instant::now).elapsed() >= AWAY_MAX {
+                    return Err(failure(error));
+                }
+            }
+            Err(error) => return Err(failure(error)),
+        }
+        let step = Duration::from_secs(STEP_BYTES / last.rate.max(1));
+        if moved.elapsed() > STANDSTILL_MAX.saturating_add(step) {
+            let why = format!("no progress in {} s: its disk hangs", moved.elapsed().as_secs());
+            return Err(Failure::new(Exit::Timeout, format!("scrub of {drive}"), why));
+        }
+        sleep(POLL).await;
+    }
+}
+
+fn facts(reply: &ScrubDriveReply, volumes: &BTreeMap<u64, String>) -> Facts {
+    let damaged = reply.scrub.damaged.iter().map(|unit| Damaged {
+        volume: volumes.get(&unit.partition.0).cloned(),
+        partition: unit.partition.0,
+        object: unit.object.0,
+        unit: unit.unit,
+        file: unit.file.0,
+        what: unit.what.clone(),
+    });
+    Facts {
+        drive: reply.name.clone(),
+        state: state_facts(&reply.scrub.state),
+        damaged_units: damaged.collect(),
+    }
+}
+
+/// For `--json`.
+pub(crate) fn state_facts(state: &ScrubState) -> StateFacts {
+    let moment = |ms| (ms > 0).then_some(ms);
+    StateFacts {
+        state: match state.phase {
+            ScrubPhase::Idle => "idle",
+            ScrubPhase::Running => "running",
+            ScrubPhase::Paused => "paused",
+        },
+        asked: state.asked,
+        rate: state.rate,
+        verified_bytes: state.bytes,
+        verified_units: state.units,
+        of_bytes: state.of_bytes,
+        damaged: state.damaged,
+        began_ms: moment(state.began_ms),
+        last_pass_ended_ms: moment(state.ended_ms),
+        passes: state.passes,
+    }
+}
+
+impl StateFacts {
+    /// In a few words, for a table.
+    pub(crate) fn brief(&self) -> String {
+        let damaged = if self.damaged > 0 { format!(", {} damaged", self.damaged) } else { String::new() };
+        let percent = (self.verified_bytes.saturating_mul(100)).checked_div(self.of_bytes).unwrap_or(0);
+        match self.state {
+            "idle" => format!("idle{damaged}"),
+            state => format!("{state} {percent} %{damaged}"),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
+fn show(drives: &[Facts]) -> String {
+    let rows = drives.iter().map(|facts| {
+        let state = &facts.state;
+        vec![
+            facts.drive.clone(),
+            state.brief(),
+            format!("{} in {}", size::show(state.verified_bytes), count(state.verified_units, "unit")),
+            if state.rate == 0 { "off".to_owned() } else { rate::show(state.rate as f64) },
+            state.damaged.to_string(),
+            state.passes.to_string(),
+            state.last_pass_ended_ms.map_or_else(|| "never".to_owned(), time::show),
+        ]
+    });
+    let header = ["drive", "scrub", "verified", "rate", "damaged", "passes", "last pass ended"];
+    let mut text = table(&header, &[4, 5], rows);
+    for facts in drives {
+        for unit in &facts.damaged_units {
+            let volume = unit
+                .volume
+                .clone()
+                .map_or_else(|| format!("partition {}", unit.partition), |name| format!("volume {name}"));
+            let place = unit.unit.map_or_else(|| "as a whole".to_owned(), |unit| format!("unit {unit}"));
+            text += &format!("{}: {volume}, object {}, {place}: {}\n", facts.drive, unit.object, unit.what);
+        }
+        let listed = u64::try_from(facts.damaged_units.len()).unwrap_or(u64::MAX);
+        if facts.state.damaged > listed {
+            text += &format!("{}: and {} more\n", facts.drive, facts.state.damaged - listed);
+        }
+    }
+    text
+}

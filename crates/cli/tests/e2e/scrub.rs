@@ -1,0 +1,94 @@
+//! Drives that verify what they store: found and named, waited for, and told when a drive goes away.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::process::Stdio;
+
+use crate::support::{Cluster, finish, noise, runs, said, signal, until};
+
+/// Changes one byte of a drive's files, in the first place that holds `bytes`; whether there was one.
+fn damage(cluster: &Cluster, drive: &str, bytes: &[u8]) -> bool {
+    let log = cluster.dir().join(drive).join("store/log");
+    for entry in fs::read_dir(log).expect("a log").map(|entry| entry.expect("read").path()) {
+        let content = fs::read(&entry).expect("read");
+        if let Some(at) = content.windows(bytes.len()).position(|window| window == bytes) {
+            let file = fs::File::options().write(true).open(&entry).expect("opened");
+            file.write_all_at(&[!bytes[0]], u64::try_from(at).expect("small")).expect("written");
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn a_changed_byte_is_found_and_named_and_shown_in_the_status() {
+    let cluster = Cluster::up(3);
+    let content = noise(6 << 20, 21);
+    fs::write(cluster.file("f"), &content).expect("written");
+    cluster.put(&cluster.file("f"), "braid://main/f");
+    let clean = cluster.line("scrub --all --rate 1G --wait --json").ok().json();
+    let drives = clean.as_array().expect("a list");
+    assert_eq!(drives.len(), 3);
+    let verified: u64 = drives.iter().map(|drive| drive["verified_bytes"].as_u64().expect("a number")).sum();
+    // Data, and parity of two data columns.
+    assert_eq!(verified, 9 << 20, "{clean}");
+    assert!(drives.iter().all(|drive| drive["state"] == "idle" && drive["damaged"] == 0), "{clean}");
+
+    let at = 3 << 20;
+    let columns = cluster.columns("braid://main/f");
+    let hit: Vec<&String> =
+        columns.iter().filter(|drive| damage(&cluster, drive, &content[at..at + 32])).collect();
+    let [drive] = hit[..] else { panic!("the bytes are on {} drives", hit.len()) };
+    let found = cluster.line("scrub --all --rate 1G --wait");
+    found.failed(10, &format!("1 damaged unit on {drive}"));
+    // Byte 3 MiB is in stripe 3: two data units of 512 KiB each.
+    let named = format!("{drive}: volume main, object ");
+    assert!(found.text().contains(&named), "{named:?} is not in {}", found.text());
+    assert!(found.text().contains(", unit 3: "), "{}", found.text());
+    let status = cluster.braid(["scrub", "--status", "--json", drive]).ok().json();
+    let unit = &status[0]["damaged_units"][0];
+    assert_eq!((unit["volume"].as_str(), unit["unit"].as_u64()), (Some("main"), Some(3)), "{status}");
+    until("the status shows it", || {
+        let status = cluster.status();
+        let drives = status["drives"].as_array().expect("a list");
+        drives.iter().any(|row| row["name"] == drive.as_str() && row["scrub"]["damaged"] == 1)
+    });
+    assert!(cluster.line("status").ok().text().contains("1 damaged"));
+    // What the message says to do, and all is well again.
+    cluster.line("check --all braid://main").failed_with_output(10);
+    cluster.line("cp braid://main/f braid://main/f").ok();
+    until("the old file's components are gone", || cluster.status()["removing"] == 0);
+    cluster.line("scrub --all --rate 1G --wait").ok();
+}
+
+#[test]
+fn a_drive_that_stops_or_dies_during_a_scrub_is_told_and_goes_on_where_it_was() {
+    let cluster = Cluster::up(3);
+    cluster.put(&cluster.make("f", 8 << 20, 22), "braid://main/f");
+    let pid = cluster.drive_pid("drive-2");
+    // A step of a megabyte, and then nothing more for a long time.
+    cluster.line("scrub drive-2 --rate 1K").ok();
+    let state = || cluster.line("scrub --status --json drive-2").ok().json()[0].clone();
+    until("it has begun", || state()["verified_bytes"].as_u64() > Some(0));
+    assert_eq!(state()["state"], "running");
+
+    let mut waiting = cluster.command(["scrub", "drive-2", "--rate", "1K", "--wait"]);
+    let waiting = waiting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    signal(pid, "STOP");
+    let told = said(finish(waiting));
+    told.failed(8, "drive-2 does not answer");
+    cluster.line("scrub --all --wait").failed_with_output(8);
+    signal(pid, "CONT");
+    until("it serves again", || cluster.line("scrub --status drive-2").code == 0);
+    let verified = state()["verified_bytes"].as_u64().expect("a number");
+    assert!(verified > 0);
+
+    signal(pid, "KILL");
+    until("the drive is dead", || !runs(pid));
+    cluster.line("scrub drive-2").failed(8, "drive-2 does not answer");
+    cluster.line("scrub drive-9").failed(3, "drive-9");
+    cluster.start(&[]);
+    until("it serves again", || cluster.line("scrub --status drive-2").code == 0);
+    let ended = cluster.line("scrub drive-2 --rate 1G --wait --json").ok().json();
+    assert_eq!((ended[0]["damaged"].as_u64(), ended[0]["state"].as_str()), (Some(0), Some("idle")));
+}

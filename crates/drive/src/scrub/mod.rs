@@ -1,0 +1,230 @@
+//! Scrub: everything that the drive stores is read and verified against its checksums, again and again, in the background.
+//!
+//! A *pass* walks all units in the order of partition, object and unit. The drive makes its own passes, slowly, each a while
+//! after the last; a pass that was asked for begins at the beginning and takes the place of the drive's own. Where a
+//! pass is, is kept in [`Progress`], which is stored now and then ([`record`]), so that a restart goes on there.
+//!
+//! - A pass reads at most its rate ([`pace`]), and a quarter of it while clients read or write; it has one unit at a time under
+//!   way, beside a bounded number of small ones.
+//! - It rests while the drive holds no heartbeat lease: a drive that is cut off does nothing.
+//! - What is damaged is listed, at most [`SCRUB_DAMAGED_MAX`] units, until a whole later pass did not find it again.
+//!
+//! [`Scrub`] decides what is next and is pure: moments and manager time are parameters. [`walk`] finds and verifies units;
+//! [`run`] joins them.
+
+mod pace;
+mod record;
+mod run;
+mod walk;
+
+use std::collections::BTreeMap;
+
+use braid_layout::{ObjectId, PartitionId};
+use braid_wire::data::{DamagedUnit, SCRUB_DAMAGED_MAX, ScrubPhase, ScrubReply, ScrubState};
+
+use crate::clock::Moment;
+use pace::Pace;
+
+pub(crate) use record::load;
+pub(crate) use run::run;
+pub(crate) use walk::Step;
+
+/// Between the end of a pass and the drive's own next one: a day.
+const REST_MS: u64 = 24 * 60 * 60 * 1000;
+/// How often a pass that waits for the lease looks for it.
+const PAUSED_MS: u64 = 500;
+
+/// Where a pass is: the next unit to verify, or the first after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Position {
+    pub(crate) partition: PartitionId,
+    pub(crate) object: ObjectId,
+    pub(crate) unit: u64,
+}
+
+/// What is kept of a drive's scrub.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Progress {
+    /// The pass that runs.
+    pub(crate) pass: Option<Pass>,
+    /// Whole passes so far.
+    pub(crate) passes: u64,
+    /// Manager time of the last one's end; 0: there was none.
+    pub(crate) ended_ms: u64,
+    /// Of the last pass, whole or not, while none runs.
+    pub(crate) last: Verified,
+    /// What is damaged, with the pass that found it last.
+    pub(crate) damaged: BTreeMap<Place, (u64, DamagedUnit)>,
+    /// Damaged units that this pass found beyond those listed.
+    pub(crate) more: u64,
+}
+
+/// A unit, or an object as a whole: `None`, which comes first.
+pub(crate) type Place = (PartitionId, ObjectId, Option<u64>);
+
+/// A pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pass {
+    /// It was asked for, at this rate; else it is the drive's own.
+    pub(crate) asked: Option<u64>,
+    pub(crate) verified: Verified,
+    pub(crate) next: Position,
+}
+
+/// How much a pass has verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Verified {
+    /// Manager time of its beginning; 0: there was none.
+    pub(crate) began_ms: u64,
+    pub(crate) bytes: u64,
+    pub(crate) units: u64,
+}
+
+/// A drive's scrub.
+#[derive(Debug)]
+pub(crate) struct Scrub {
+    progress: Progress,
+    /// Of the drive's own passes, in bytes a second; 0: it makes none.
+    own_rate: u64,
+    pace: Pace,
+    /// Rises with every pass that begins, so that what another has verified is not counted.
+    turn: u64,
+    holds_lease: bool,
+}
+
+/// What is next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing, for so many milliseconds or until something is asked for.
+    Wait(u64),
+    /// The units from here on; for [`Scrub::handle_step`].
+    Verify { turn: u64, from: Position },
+}
+
+impl Scrub {
+    pub(crate) fn new(progress: Progress, own_rate: u64) -> Scrub {
+        Scrub { progress, own_rate, pace: Pace::default(), turn: 0, holds_lease: false }
+    }
+
+    /// A pass is asked for.
+    pub(crate) fn handle_start(&mut self, rate: u64, manager_ms: u64) {
+        match &mut self.progress.pass {
+            Some(Pass { asked: asked @ Some(_), .. }) => *asked = Some(rate),
+            _ => self.begin(Some(rate), manager_ms),
+        }
+    }
+
+    /// What is next. `manager_ms` is manager time while the drive holds its lease.
+    pub(crate) fn poll(&mut self, now: Moment, manager_ms: Option<u64>) -> Next {
+        self.holds_lease = manager_ms.is_some();
+        let Some(manager_ms) = manager_ms else { return Next::Wait(PAUSED_MS) };
+        if self.progress.pass.is_none() {
+            let rests = (self.progress.ended_ms + REST_MS).saturating_sub(manager_ms);
+            match (self.own_rate, self.progress.ended_ms) {
+                (0, _) => return Next::Wait(REST_MS),
+                (_, ended_ms) if ended_ms > 0 && rests > 0 => return Next::Wait(rests),
+                _ => self.begin(None, manager_ms),
+            }
+        }
+        let rate = self.rate();
+        let Some(pass) = &self.progress.pass else { return Next::Wait(REST_MS) };
+        match self.pace.wait_ms(now, rate) {
+            // The drive's own pass of before a restart, now that it is to make none.
+            _ if rate == 0 => Next::Wait(REST_MS),
+            0 => Next::Verify { turn: self.turn, from: pass.next },
+            wait_ms => Next::Wait(wait_ms),
+        }
+    }
+
+    /// Units were verified; `busy` if clients read or wrote meanwhile. Whether the pass is whole or found damage: that is worth
+    /// storing at once.
+    pub(crate) fn handle_step(
+        &mut self,
+        turn: u64,
+        step: Step,
+        busy: bool,
+        now: Moment,
+        manager_ms: u64,
+    ) -> bool {
+        let rate = self.rate();
+        self.pace.charge(now, rate, step.bytes, busy);
+        let number = self.progress.passes;
+        let Some(pass) = self.progress.pass.as_mut().filter(|_| turn == self.turn) else { return false };
+        pass.verified.bytes = pass.verified.bytes.saturating_add(step.bytes);
+        pass.verified.units = pass.verified.units.saturating_add(step.units);
+        let found_any = !step.damaged.is_empty();
+        for found in step.damaged {
+            let place = (found.partition, found.object, found.unit);
+            if self.progress.damaged.contains_key(&place) || self.progress.damaged.len() < SCRUB_DAMAGED_MAX {
+                self.progress.damaged.insert(place, (number, found));
+            } else {
+                self.progress.more += 1;
+            }
+        }
+        match step.next {
+            Some(next) => pass.next = next,
+            None => self.end(number, manager_ms),
+        }
+        found_any || step.next.is_none()
+    }
+
+    /// How it stands; `stored_bytes` is about what a pass has to verify.
+    pub(crate) fn state(&self, stored_bytes: u64) -> ScrubState {
+        let pass = self.progress.pass.as_ref();
+        let verified = pass.map_or(self.progress.last, |pass| pass.verified);
+        ScrubState {
+            phase: match pass {
+                None => ScrubPhase::Idle,
+                Some(_) if self.holds_lease => ScrubPhase::Running,
+                Some(_) => ScrubPhase::Paused,
+            },
+            asked: pass.is_some_and(|pass| pass.asked.is_some()),
+            rate: self.rate(),
+            bytes: verified.bytes,
+            units: verified.units,
+            of_bytes: if pass.is_some() { stored_bytes.max(verified.bytes) } else { verified.bytes },
+            damaged: u64::try_from(self.progress.damaged.len())
+                .unwrap_or(u64::MAX)
+                .saturating_add(self.progress.more),
+            began_ms: verified.began_ms,
+            ended_ms: self.progress.ended_ms,
+            passes: self.progress.passes,
+        }
+    }
+
+    /// How it stands, and what it found.
+    pub(crate) fn report(&self, stored_bytes: u64) -> ScrubReply {
+        let damaged = self.progress.damaged.values().map(|(_, unit)| unit.clone()).collect();
+        ScrubReply { state: self.state(stored_bytes), damaged }
+    }
+
+    /// What is to be kept.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    fn rate(&self) -> u64 {
+        let asked = self.progress.pass.as_ref().and_then(|pass| pass.asked);
+        asked.unwrap_or(self.own_rate)
+    }
+
+    fn begin(&mut self, asked: Option<u64>, manager_ms: u64) {
+        let verified = Verified { began_ms: manager_ms, ..Verified::default() };
+        self.progress.pass = Some(Pass { asked, verified, next: Position::default() });
+        self.progress.more = 0;
+        self.turn += 1;
+    }
+
+    /// The pass with this number is whole: what it did not find again is damaged no more.
+    fn end(&mut self, number: u64, manager_ms: u64) {
+        if let Some(pass) = self.progress.pass.take() {
+            self.progress.last = pass.verified;
+        }
+        self.progress.damaged.retain(|_, (found_by, _)| *found_by == number);
+        self.progress.passes += 1;
+        self.progress.ended_ms = manager_ms.max(1);
+    }
+}
+
+#[cfg(test)]
+mod tests;

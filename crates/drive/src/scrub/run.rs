@@ -1,0 +1,74 @@
+//! The scrub at work: asks [`Scrub`](super::Scrub) what is next, verifies in a thread, stores where it is.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::{Next, Step, record, walk};
+use crate::core::Core;
+use crate::identity::Directory;
+
+/// The longest sleep: the lease and the clock are looked at as often.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+/// Between two times that a running pass stores where it is, in milliseconds.
+const SAVE_MS: u64 = 60_000;
+
+/// Scrubs until `closing` is set.
+pub(crate) async fn run(core: Arc<Core>, directory: Arc<Directory>, mut closing: watch::Receiver<bool>) {
+    let (mut saved, mut seen) = (core.clock().now(), traffic(&core));
+    while !*closing.borrow() {
+        let now = core.clock().now();
+        let next = core.scrub().poll(now, core.manager_ms());
+        let Next::Verify { turn, from } = next else {
+            let Next::Wait(wait_ms) = next else { continue };
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(wait_ms).min(SLEEP_MAX)) => {}
+                () = core.scrub_wake.notified() => {}
+                _ = closing.wait_for(|&closing| closing) => {}
+            }
+            continue;
+        };
+        let store = core.store.clone();
+        // One thread: a unit at a time.
+        let step = match tokio::task::spawn_blocking(move || walk::step(&store, from)).await {
+            Ok(Ok(step)) => step,
+            Ok(Err(error)) => return info!(%error, "the scrub ends with the store"),
+            Err(error) => return warn!(%error, "the scrub ended in a panic"),
+        };
+        tell(&step);
+        let (moved, now) = (traffic(&core), core.clock().now());
+        let busy = moved != seen;
+        seen = moved;
+        let manager_ms = core.lease().manager_ms(now).unwrap_or_default();
+        let worth_saving = core.scrub().handle_step(turn, step, busy, now, manager_ms);
+        if worth_saving || now.since(saved) >= SAVE_MS {
+            saved = now;
+            save(&core, &directory).await;
+        }
+    }
+    save(&core, &directory).await;
+}
+
+/// What clients have moved since the start.
+fn traffic(core: &Core) -> (u64, u64) {
+    let figures = &core.figures;
+    (figures.read_bytes.load(Ordering::Relaxed), figures.written_bytes.load(Ordering::Relaxed))
+}
+
+fn tell(step: &Step) {
+    for unit in &step.damaged {
+        let (partition, object, file) = (unit.partition, unit.object, unit.file);
+        warn!(%partition, %object, unit = unit.unit, %file, what = %unit.what, "the scrub found damage");
+    }
+}
+
+async fn save(core: &Core, directory: &Arc<Directory>) {
+    let (progress, directory) = (core.scrub().progress().clone(), Arc::clone(directory));
+    let saved = tokio::task::spawn_blocking(move || record::save(&directory, &progress)).await;
+    if let Ok(Err(error)) = saved {
+        warn!(%error, "where the scrub is cannot be stored: a restart begins it anew");
+    }
+}

@@ -1,0 +1,122 @@
+//! Finds the units of a pass in order and verifies them, a bounded number at a time.
+
+use braid_layout::{FileId, ObjectId, PartitionId};
+use braid_store::{Error, Store};
+use braid_wire::Wire;
+use braid_wire::data::{ColumnMap, DamagedUnit};
+
+use super::Position;
+
+/// A step ends when it has read as much: small units are verified together.
+const STEP_BYTES: u64 = 1 << 20;
+/// The most units of one step.
+const STEP_UNITS: usize = 256;
+/// The most objects of one step: most may have nothing to verify.
+const STEP_OBJECTS: usize = 256;
+/// The most bytes of the text that says what is wrong with a unit.
+const WHAT_BYTES_MAX: usize = 200;
+
+/// What a step has verified.
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    /// Bytes read.
+    pub(crate) bytes: u64,
+    /// Units, damaged ones included.
+    pub(crate) units: u64,
+    /// What does not match, or cannot be read.
+    pub(crate) damaged: Vec<DamagedUnit>,
+    /// Where the next step begins; `None`: that was all.
+    pub(crate) next: Option<Position>,
+}
+
+/// Verifies units from `from` on until a step is done. An error ends the scrub: the store serves no more.
+pub(super) fn step(store: &Store, from: Position) -> Result<Step, Error> {
+    let mut step = Step::default();
+    let mut at = from;
+    for _ in 0..STEP_OBJECTS {
+        let Some((partition, object)) = object_from(store, at) else { return Ok(step) };
+        if (partition, object) != (at.partition, at.object) {
+            at = Position { partition, object, unit: 0 };
+        }
+        if let Some(unit) = verify_object(store, at, &mut step)? {
+            step.next = Some(Position { unit, ..at });
+            return Ok(step);
+        }
+        // Object numbers end below the highest, so that this is past no object.
+        at = Position { object: ObjectId(object.0.saturating_add(1)), unit: 0, ..at };
+    }
+    step.next = Some(at);
+    Ok(step)
+}
+
+/// The first object at or after a position.
+fn object_from(store: &Store, at: Position) -> Option<(PartitionId, ObjectId)> {
+    let partitions = store.partitions();
+    let partitions = partitions.iter().map(|state| state.partition).filter(|&known| known >= at.partition);
+    for partition in partitions {
+        let after = match at.object.0.checked_sub(1) {
+            Some(before) if partition == at.partition => Some(ObjectId(before)),
+            _ => None,
+        };
+        // A partition that was removed meanwhile has none.
+        if let Some(&object) = store.objects(partition, after, 1).unwrap_or_default().first() {
+            return Some((partition, object));
+        }
+    }
+    None
+}
+
+/// Verifies an object's units from `at.unit` on; the first that is left for the next step.
+fn verify_object(store: &Store, at: Position, step: &mut Step) -> Result<Option<u64>, Error> {
+    let (partition, object) = (at.partition, at.object);
+    let room = STEP_UNITS.saturating_sub(usize::try_from(step.units).unwrap_or(STEP_UNITS)).max(1);
+    let units = match store.units(partition, object, at.unit, room + 1) {
+        Ok(units) => units,
+        Err(error) => {
+            if at.unit == 0 {
+                step.units += u64::from(is_damage(&error)?);
+                step.damaged.extend(told(store, (partition, object, None), &error)?);
+            }
+            return Ok(None);
+        }
+    };
+    for (index, &unit) in units.iter().enumerate() {
+        if index == room || step.bytes >= STEP_BYTES {
+            return Ok(Some(unit));
+        }
+        step.units += 1;
+        match store.verify_unit(partition, object, unit) {
+            Ok(bytes) => step.bytes = step.bytes.saturating_add(bytes),
+            Err(error) => {
+                // How much of it was read is not known: at most about all of it.
+                let unit_bytes = store.object(partition, object).map_or(0, |object| object.unit_bytes);
+                step.bytes = step.bytes.saturating_add(u64::from(unit_bytes));
+                step.damaged.extend(told(store, (partition, object, Some(unit)), &error)?);
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the error is about what is stored, and not that it was removed meanwhile.
+fn is_damage(error: &Error) -> Result<bool, Error> {
+    match error {
+        Error::NoObject(..) | Error::NoPartition(_) => Ok(false),
+        Error::Closed => Err(error.clone()),
+        _ => Ok(true),
+    }
+}
+
+fn told(
+    store: &Store,
+    (partition, object, unit): super::Place,
+    error: &Error,
+) -> Result<Option<DamagedUnit>, Error> {
+    if !is_damage(error)? {
+        return Ok(None);
+    }
+    let map = store.object(partition, object).ok().and_then(|object| ColumnMap::from_bytes(&object.map).ok());
+    let mut what = error.to_string();
+    what.truncate(what.floor_char_boundary(WHAT_BYTES_MAX));
+    Ok(Some(DamagedUnit { partition, object, unit, file: map.map_or(FileId(0), |map| map.file), what }))
+}

@@ -1,0 +1,151 @@
+//! A drive that verifies what it stores, on a clock that is set by hand.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use braid_drive::Settings;
+use braid_wire::Reason;
+use braid_wire::data::{DriveReply, Scrub, ScrubAct, ScrubPhase, ScrubReply};
+use support::manager::Manager;
+use support::requests::*;
+use support::{Drive, config, reason, settings, within};
+
+/// No passes of its own.
+fn quiet() -> (Settings, std::sync::Arc<std::sync::atomic::AtomicU64>) {
+    let (settings, clock) = settings();
+    (Settings { scrub_rate: 0, ..settings }, clock)
+}
+
+async fn start(dir: &Path, manager: &Manager) -> Drive {
+    let (settings, clock) = quiet();
+    Drive::start_with(config(dir, manager, settings), clock, manager).await
+}
+
+async fn ask(drive: &Drive, act: ScrubAct, rate: u64) -> ScrubReply {
+    let mut session = drive.session().await;
+    let request = Scrub { act, rate, term: 1 }.into();
+    match session.call(&drive.grant(drive_level()), &request, &[]).await.unwrap().0 {
+        DriveReply::Scrub(reply) => reply,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn look(drive: &Drive) -> ScrubReply {
+    ask(drive, ScrubAct::Look, 0).await
+}
+
+/// Waits for it with a clock that goes on by `each_ms` between two looks.
+async fn until(drive: &Drive, each_ms: u64, wanted: impl Fn(&ScrubReply) -> bool) -> ScrubReply {
+    within(async {
+        loop {
+            let reply = look(drive).await;
+            if wanted(&reply) {
+                return reply;
+            }
+            drive.advance_ms(each_ms);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+}
+
+/// Changes one byte of what was written with this seed.
+fn damage(dir: &Path, seed: u8) {
+    // Longer than the bytes take to come round: they are nowhere else.
+    let wanted = bytes(seed, 300);
+    for entry in fs::read_dir(dir.join("store/log")).unwrap().map(|entry| entry.unwrap().path()) {
+        let content = fs::read(&entry).unwrap();
+        if let Some(at) = content.windows(wanted.len()).position(|window| window == wanted) {
+            let file = fs::File::options().write(true).open(&entry).unwrap();
+            return file.write_all_at(&[!wanted[0]], u64::try_from(at).unwrap()).unwrap();
+        }
+    }
+    panic!("the bytes are nowhere");
+}
+
+#[tokio::test]
+async fn a_pass_verifies_everything_and_names_what_is_damaged() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = start(dir.path(), &manager).await;
+    drive.prepare().await;
+    for unit in 0..20_u8 {
+        drive.write(u64::from(unit), &bytes(unit * 11, UNIT), u64::from(unit) + 1).await;
+    }
+    let before = look(&drive).await;
+    assert_eq!((before.state.phase, before.state.passes, before.state.rate), (ScrubPhase::Idle, 0, 0));
+    ask(&drive, ScrubAct::Start, u64::MAX).await;
+    let clean = until(&drive, 10, |reply| reply.state.passes == 1).await.state;
+    assert_eq!((clean.units, clean.bytes, clean.damaged), (20, 20 * u64::from(UNIT), 0));
+    assert!(clean.began_ms > 0 && clean.ended_ms >= clean.began_ms);
+
+    damage(dir.path(), 7 * 11);
+    ask(&drive, ScrubAct::Start, u64::MAX).await;
+    let found = until(&drive, 10, |reply| reply.state.passes == 2).await;
+    assert_eq!((found.state.damaged, found.state.units), (1, 20));
+    let unit = &found.damaged[0];
+    assert_eq!((unit.partition, unit.object, unit.unit), (PARTITION, OBJECT, Some(7)));
+    assert_eq!(unit.file, map().file);
+    assert!(unit.what.contains("checksum"), "{}", unit.what);
+    // A restart forgets nothing; writing the unit anew mends it.
+    drive.stop().await;
+    let drive = start(dir.path(), &manager).await;
+    let still = look(&drive).await;
+    assert_eq!((still.state.passes, still.damaged), (2, found.damaged));
+    for n in [101, 102] {
+        // The second settles the first, so that the damaged content goes.
+        drive.write(7, &bytes(3, UNIT), n).await;
+    }
+    ask(&drive, ScrubAct::Start, u64::MAX).await;
+    assert_eq!(until(&drive, 10, |reply| reply.state.passes == 3).await.state.damaged, 0);
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn a_pass_waits_for_its_rate_and_goes_on_after_a_restart() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = start(dir.path(), &manager).await;
+    drive.prepare().await;
+    for unit in 0..40 {
+        drive.write(unit, &bytes(1, UNIT), unit + 1).await;
+    }
+    ask(&drive, ScrubAct::Start, 1 << 20).await;
+    // The clock stands still: one step of 1 MiB, and no more whatever the time.
+    let first = until(&drive, 0, |reply| reply.state.bytes > 0).await.state;
+    assert_eq!(first.bytes, 1 << 20);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(look(&drive).await.state.bytes, 1 << 20);
+    // It was beside the writes, and so costs as much again three times.
+    drive.advance_ms(3999);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(look(&drive).await.state.bytes, 1 << 20);
+    drive.advance_ms(1);
+    let second = until(&drive, 0, |reply| reply.state.bytes > 1 << 20).await.state;
+    assert_eq!((second.bytes, second.phase), (2 << 20, ScrubPhase::Running));
+    drive.stop().await;
+    let drive = start(dir.path(), &manager).await;
+    let ended = until(&drive, 10, |reply| reply.state.passes == 1).await.state;
+    assert_eq!((ended.units, ended.bytes), (40, 40 * u64::from(UNIT)));
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn the_drive_scrubs_by_itself_and_only_for_the_manager_on_demand() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = Drive::start(dir.path(), &manager).await;
+    // Its first own pass, of a drive with nothing on it.
+    let own = until(&drive, 10, |reply| reply.state.passes == 1).await.state;
+    assert_eq!((own.asked, own.units, own.rate), (false, 0, braid_drive::SCRUB_RATE));
+    drive.prepare().await;
+    let mut session = drive.session().await;
+    let start = Scrub { act: ScrubAct::Start, rate: 1, term: 1 }.into();
+    let client = drive.grant(object_level());
+    assert_eq!(reason(session.call(&client, &start, &[]).await), Reason::Scope);
+    drive.advance_ms(60_000);
+    drive.until_refused(Reason::NotServing).await;
+    assert_eq!(reason(session.call(&drive.grant(drive_level()), &start, &[]).await), Reason::NotServing);
+    drive.stop().await;
+}
