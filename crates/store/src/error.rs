@@ -85,7 +85,8 @@ pub enum Error {
         /// What is wrong there.
         what: &'static str,
     },
-    /// The disk reported an error. Reads may be tried again; for a failed write see [`Error::Failed`].
+    /// The disk reported an error. Both may be tried again: a read, and a mutation, which changed nothing (save that one that
+    /// was under way in a crash may be there after all).
     #[error("i/o error while trying to {doing}: {source}")]
     Io {
         /// The action attempted.
@@ -96,8 +97,8 @@ pub enum Error {
     /// The file system is mounted read-only.
     #[error("the file system is read-only")]
     ReadOnly,
-    /// A write or sync failed earlier, and what the disk holds since is unknown. The store still reads; it takes
-    /// writes again after it was opened anew, which reads the truth back from the disk.
+    /// Writes and syncs failed again and again, and what the disk holds since is unknown. The store still reads; it
+    /// takes writes again after it was opened anew, which reads the truth back from the disk.
     #[error("the log failed and takes no more writes until the store is opened again")]
     Failed,
 

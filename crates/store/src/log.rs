@@ -2,8 +2,12 @@
 //!
 //! A commit is some records with their payloads, written with vectored writes and made durable by one `fdatasync`. It
 //! lies whole in one segment. A commit that finds no space is cut off again, so that the log stays whole and later
-//! commits can succeed. After a failed sync, or a failed cut, nobody knows what the disk holds: the log fails, and is
-//! trusted again only after a recovery has read it back from the disk.
+//! commits can succeed.
+//!
+//! After any other failed write, or a failed sync, nobody knows what the disk holds behind the last durable commit: the
+//! *segment* has failed. It is sealed there and never appended to again; the commit is refused, and the next one begins a
+//! segment whose header says where the failed one's valid part ends. If one segment after the other fails, or cannot be
+//! made, the log fails, and is trusted again only after a recovery has read it back from the disk.
 
 use std::io;
 use std::sync::Arc;
@@ -39,16 +43,23 @@ pub(crate) struct Log {
     pub(crate) prior: Subject,
     /// Whether commits are synced.
     pub(crate) sync: bool,
-    /// A write or sync failed: nothing more is written.
+    /// Nothing more is appended to the segment, however short it is.
+    pub(crate) sealed: bool,
+    /// Segments that failed, or could not be made, since the last commit.
+    pub(crate) failed_segments: u32,
+    /// No segment can be trusted: nothing more is written.
     pub(crate) failed: bool,
 }
+
+/// A log in which so many segments failed without a commit between them is not written to any more.
+const FAILED_SEGMENTS_MAX: u32 = 3;
 
 /// Why a commit is not in the log.
 #[derive(Debug)]
 pub(crate) enum AppendError {
     /// No space; the log is as it was.
     NoSpace,
-    /// The log has failed.
+    /// The commit is refused: its segment has failed, or the log has.
     Failed(Error),
 }
 
@@ -60,7 +71,7 @@ static ZEROS: [u8; LOG_BLOCK] = [0; LOG_BLOCK];
 impl Log {
     /// Whether the next commit begins a new segment.
     pub(crate) fn wants_segment(&self) -> bool {
-        self.file.is_none() || self.end >= self.segment_bytes
+        self.file.is_none() || self.sealed || self.end >= self.segment_bytes
     }
 
     /// Where the next record goes, as replay would look for it.
@@ -86,18 +97,21 @@ impl Log {
 
     /// Seal the segment and begin the next.
     pub(crate) fn roll(&mut self, files: &Files) -> Result<(), AppendError> {
+        // Should the new segment come back after a crash, though it could not be made, what it says must still hold.
+        self.sealed = true;
         // A new segment says that everything before it is durable.
         self.certify()?;
         let number = self.number + 1;
         let (drive, salt) = (self.superblock.drive, self.superblock.salt);
-        let header = SegmentHeader { number, drive, salt, first_sequence: self.next };
+        let header = SegmentHeader { number, drive, salt, first_sequence: self.next, previous_end: self.end };
         match files.create(number, &header.encode(), self.sync) {
             Ok(file) => {
                 (self.file, self.number, self.end) = (Some(file), number, LOG_BLOCK_U64);
+                self.sealed = false;
                 Ok(())
             }
             Err(error) if Error::is_no_space(&error) => Err(AppendError::NoSpace),
-            Err(error) => Err(self.fail("make a segment", error)),
+            Err(error) => Err(self.count_failure("make a segment", error)),
         }
     }
 
@@ -137,13 +151,17 @@ impl Log {
             }
         }
         if let Err(error) = write_full(&*file, &buffers, self.end) {
-            return Err(self.cut(&*file, error));
+            if Error::is_no_space(&error) && file.set_length(self.end).is_ok() {
+                return Err(AppendError::NoSpace);
+            }
+            return Err(self.fail_segment(&*file, "write a commit", error));
         }
         if self.sync
             && let Err(error) = file.sync_data()
         {
-            return Err(self.fail("sync a commit", error));
+            return Err(self.fail_segment(&*file, "sync a commit", error));
         }
+        self.failed_segments = 0;
         self.next += u64::try_from(count).expect("a count");
         if self.sync {
             self.synced_to = self.next - 1;
@@ -152,15 +170,26 @@ impl Log {
         Ok(())
     }
 
-    /// A write failed half-way: back to the last whole commit.
-    fn cut(&mut self, file: &dyn DiskFile, error: io::Error) -> AppendError {
-        if !Error::is_no_space(&error) {
-            return self.fail("write a commit", error);
+    /// What lies behind the last durable commit is unknown: leave the segment as it is.
+    fn fail_segment(&mut self, file: &dyn DiskFile, doing: &'static str, error: io::Error) -> AppendError {
+        self.sealed = true;
+        // Advice: nobody reads what is behind the end, but what is there should take no space, and what readers get of
+        // the rest should be what the medium has.
+        let _ = file.set_length(self.end);
+        file.drop_cache();
+        let no_space = Error::is_no_space(&error);
+        let failed = self.count_failure(doing, error);
+        if no_space && !self.failed { AppendError::NoSpace } else { failed }
+    }
+
+    /// The next commit tries with another segment, but not for ever.
+    fn count_failure(&mut self, doing: &'static str, error: io::Error) -> AppendError {
+        self.failed_segments += 1;
+        if self.failed_segments >= FAILED_SEGMENTS_MAX {
+            return self.fail(doing, error);
         }
-        match file.set_length(self.end) {
-            Ok(()) => AppendError::NoSpace,
-            Err(error) => self.fail("cut off a commit without space", error),
-        }
+        tracing::error!(doing, %error, segment = self.number, end = self.end, "a segment failed and is sealed");
+        AppendError::Failed(Error::io(doing, error))
     }
 
     fn fail(&mut self, doing: &'static str, error: io::Error) -> AppendError {
@@ -172,32 +201,108 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use braid_layout::{ClusterId, DriveId};
 
     use super::*;
-    use crate::disk::{Directory, Disk};
+    use crate::disk::Disk;
+    use crate::disk::memory::{Fault, Memory, On};
+    use crate::files;
 
-    #[test]
-    fn a_failed_write_fails_the_log_for_good() {
-        let dir = tempfile::tempdir().expect("a directory");
-        std::fs::write(dir.path().join("segment"), [0; LOG_BLOCK]).expect("write");
-        let open = |disk: Result<Directory, Error>| disk.expect("a disk").open("segment").expect("a file");
-        let mut log = Log {
-            superblock: Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 },
-            file: Some(open(Directory::read_only(dir.path()))),
-            number: 1,
-            end: LOG_BLOCK_U64,
+    fn log() -> (Memory, Files, Log) {
+        let disk = Memory::new(1);
+        let superblock = Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 };
+        files::format(&disk, &superblock).expect("formatted");
+        let (files, superblock) = Files::open(Arc::new(disk.clone())).expect("open");
+        let log = Log {
+            superblock,
+            file: None,
+            number: 0,
+            end: 0,
             segment_bytes: 1 << 20,
             next: 1,
             synced_to: 0,
             prior: Subject::NONE,
             sync: true,
+            sealed: false,
+            failed_segments: 0,
             failed: false,
         };
-        let mut entries = [(Record::new(Kind::Mark), Bytes::new())];
-        assert!(matches!(log.append(&mut entries), Err(AppendError::Failed(Error::Io { .. }))));
-        log.file = Some(open(Directory::lock(dir.path())));
-        assert!(matches!(log.append(&mut entries), Err(AppendError::Failed(Error::Failed))));
-        assert_eq!((log.next, log.end), (1, LOG_BLOCK_U64), "nothing is taken for written");
+        (disk, files, log)
+    }
+
+    fn append(log: &mut Log, files: &Files) -> Result<(), AppendError> {
+        if log.wants_segment() {
+            log.roll(files)?;
+        }
+        log.append(&mut [(Record::new(Kind::Mark), Bytes::new())])
+    }
+
+    fn fail_now(disk: &Memory, on: On, times: u64, fault: Fault) {
+        let now = disk.operations(on);
+        disk.inject(on, now..now + times, fault);
+    }
+
+    #[test]
+    fn a_failed_segment_is_left_and_the_next_says_where_it_ends() {
+        for (on, fault) in [(On::Write, Fault::Io), (On::Sync, Fault::Io), (On::Sync, Fault::NoSpace)] {
+            let (disk, files, mut log) = log();
+            append(&mut log, &files).expect("the first");
+            fail_now(&disk, on, 1, fault);
+            let refused = append(&mut log, &files).expect_err("refused");
+            assert_eq!(matches!(refused, AppendError::NoSpace), fault == Fault::NoSpace);
+            assert_eq!((log.number, log.next, log.end), (1, 2, 1024), "nothing is taken for written");
+            append(&mut log, &files).expect("the next");
+            assert_eq!((log.number, log.next, log.end), (2, 3, 1024));
+            let header = disk.content("log/00000002.seg").expect("there");
+            assert_eq!(SegmentHeader::decode(&header).expect("a header").previous_end, 1024);
+        }
+    }
+
+    #[test]
+    fn without_space_the_segment_goes_on() {
+        let (disk, files, mut log) = log();
+        append(&mut log, &files).expect("the first");
+        fail_now(&disk, On::Write, 1, Fault::NoSpace);
+        assert!(matches!(append(&mut log, &files), Err(AppendError::NoSpace)));
+        assert_eq!(disk.content("log/00000001.seg").expect("there").len(), 1024, "it was cut off");
+        append(&mut log, &files).expect("the next");
+        assert_eq!((log.number, log.end), (1, 1536));
+    }
+
+    #[test]
+    fn a_disk_that_goes_on_failing_fails_the_log_for_good() {
+        let (disk, files, mut log) = log();
+        // The first sync of a new segment is for its header, the second for its directory.
+        for _ in 0..FAILED_SEGMENTS_MAX {
+            assert!(!log.failed);
+            if log.wants_segment() {
+                log.roll(&files).expect("made");
+            }
+            fail_now(&disk, On::Sync, 1, Fault::Io);
+            assert!(matches!(append(&mut log, &files), Err(AppendError::Failed(Error::Io { .. }))));
+        }
+        assert!(log.failed);
+        assert!(matches!(append(&mut log, &files), Err(AppendError::Failed(Error::Failed))));
+    }
+
+    #[test]
+    fn where_no_segment_can_be_made_the_log_fails_and_without_space_it_waits() {
+        let (disk, files, mut log) = log();
+        append(&mut log, &files).expect("the first");
+        log.sealed = true;
+        fail_now(&disk, On::Name, 1, Fault::NoSpace);
+        assert!(matches!(append(&mut log, &files), Err(AppendError::NoSpace)));
+        append(&mut log, &files).expect("there is space");
+        log.sealed = true;
+        // Its name, its header, its directory; what was made of it is taken away each time.
+        for on in [On::Name, On::Write, On::Sync] {
+            assert!(!log.failed);
+            fail_now(&disk, on, 1, Fault::Io);
+            assert!(matches!(append(&mut log, &files), Err(AppendError::Failed(Error::Io { .. }))));
+            assert!(disk.open("log/00000003.seg").is_err());
+        }
+        assert!(matches!(append(&mut log, &files), Err(AppendError::Failed(Error::Failed))));
     }
 }

@@ -20,7 +20,8 @@ fields! {
     F_DRIVE "drive" 16..32,
     F_SALT "salt" 32..40,
     F_FIRST "first sequence" 40..48,
-    F_RESERVED_2 "reserved" 48..508,
+    F_PREVIOUS_END "previous end" 48..56,
+    F_RESERVED_2 "reserved" 56..508,
     F_CRC "crc" 508..512,
 }
 
@@ -35,6 +36,8 @@ pub struct SegmentHeader {
     pub salt: u64,
     /// The sequence number of its first record. All records below it were durable when the segment was made.
     pub first_sequence: u64,
+    /// Where the valid records of the segment before it end, as a byte offset; 0 for the first segment.
+    pub previous_end: u64,
 }
 
 impl SegmentHeader {
@@ -47,6 +50,7 @@ impl SegmentHeader {
         put(&mut bytes, F_DRIVE, self.drive.0.to_le_bytes());
         put(&mut bytes, F_SALT, self.salt.to_le_bytes());
         put(&mut bytes, F_FIRST, self.first_sequence.to_le_bytes());
+        put(&mut bytes, F_PREVIOUS_END, self.previous_end.to_le_bytes());
         let crc = crc32c(&bytes[..F_CRC.start]);
         put(&mut bytes, F_CRC, crc.to_le_bytes());
         bytes
@@ -72,6 +76,7 @@ impl SegmentHeader {
             drive: DriveId(view.u128(F_DRIVE)),
             salt: view.u64(F_SALT),
             first_sequence: view.u64(F_FIRST),
+            previous_end: view.u64(F_PREVIOUS_END),
         })
     }
 }

@@ -99,13 +99,17 @@ pub(crate) fn recover(
         synced_to: 0,
         prior: from.prior,
         sync,
+        sealed: false,
+        failed_segments: 0,
         failed: false,
     };
     for (i, &number) in tail.iter().enumerate() {
         replay.begin_segment(number)?;
         let file = files.get(number)?;
-        let last = i + 1 == tail.len();
-        let end = if last { replay.cut_tail(number, &*file)? } else { length(&*file)? };
+        let end = match tail.get(i + 1) {
+            Some(&next) => replay.sealed_end(number, &*file, next)?,
+            None => replay.cut_tail(number, &*file)?,
+        };
         replay.segment(number, &*file, end)?;
         // Nothing is written below the place that replay would begin at again.
         let least = if number == from.segment { from.offset() } else { LOG_BLOCK_U64 };

@@ -142,6 +142,16 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// Where a segment's valid records end. After a failed write that is not the file's end: the next segment tells.
+    pub(crate) fn sealed_end(&self, number: u32, file: &dyn DiskFile, next: u32) -> Result<u64, Error> {
+        let length = length(file)?;
+        if number.checked_add(1) != Some(next) {
+            return Ok(length);
+        }
+        let header = self.header(&*self.files.get(next)?, next)?;
+        Ok(header.map_or(length, |header| length.min(header.previous_end)))
+    }
+
     /// Find where the last segment's whole commits end, cut there, and return that length.
     pub(crate) fn cut_tail(&mut self, number: u32, file: &dyn DiskFile) -> Result<u64, Error> {
         // After a failed sync the page cache may hold what the disk does not: read from the disk.

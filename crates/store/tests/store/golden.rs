@@ -18,7 +18,7 @@ pub(crate) fn superblock_example() -> Superblock {
 }
 
 fn segment_example() -> SegmentHeader {
-    SegmentHeader { number: 3, drive: DriveId(0xd1), salt: 0x5a17, first_sequence: 41 }
+    SegmentHeader { number: 3, drive: DriveId(0xd1), salt: 0x5a17, first_sequence: 41, previous_end: 9216 }
 }
 
 /// A record of `kind` in which every field that the kind uses is set.
