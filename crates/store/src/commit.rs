@@ -8,23 +8,27 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::checkpoint::keeper::Keeper;
+use crate::clean::burst::Burst;
+use crate::clean::turn::Cleaning;
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::LOG_BLOCK_U64;
-use crate::format::record::{HEADER_BYTES_MAX, Kind, Record, flags};
+use crate::format::record::{Kind, Record};
 use crate::format::superblock::Superblock;
 use crate::index::Index;
 use crate::index::check::{Decision, Growth, Touched, check};
 use crate::log::{AppendError, Entry, Log};
 use crate::mutation::Outcome;
-use crate::queue::{Queue, Reply, Request};
+use crate::queue::{Help, Queue, Reply, Request};
+use crate::room::Room;
 
 /// The most mutations of one commit.
 const COMMIT_LEN_MAX: usize = 1024;
 /// About the most payload bytes of one commit.
 const COMMIT_BYTES_MAX: u64 = 32 << 20;
-/// What stays free for mutations that help a full store, in bytes; of a small capacity, an eighth.
-pub(crate) const RESERVE_BYTES: u64 = 1 << 20;
+
+/// Moved bytes and others share a segment up to this part of it: that many tiny ones would not be worth their files.
+const SHARED_PART: u64 = 4;
 
 /// What the committer and the readers share.
 pub(crate) struct Shared {
@@ -32,9 +36,12 @@ pub(crate) struct Shared {
     pub(crate) index: RwLock<Index>,
     pub(crate) queue: Queue,
     pub(crate) keeper: Keeper,
+    pub(crate) cleaning: Cleaning,
     pub(crate) superblock: Superblock,
     /// As in `Options`.
     pub(crate) capacity: Option<u64>,
+    /// The bytes after which a segment is sealed.
+    pub(crate) segment_bytes: u64,
     /// As in `Options`.
     pub(crate) sync: bool,
 }
@@ -43,6 +50,8 @@ pub(crate) struct Shared {
 pub(crate) struct Committer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) log: Log,
+    /// Whether the segment being written holds moved bytes, and nothing else.
+    pub(crate) cold: bool,
 }
 
 /// A commit being gathered.
@@ -51,13 +60,8 @@ struct Gathered {
     entries: Vec<Entry>,
     replies: Vec<Reply>,
     barriers: Vec<Reply>,
-}
-
-/// Bytes a commit may still take.
-struct Room {
-    used: u64,
-    capacity: u64,
-    reserve: u64,
+    /// The next mutation did not fit, and was left where it was.
+    stalled: bool,
 }
 
 /// Closes the queue when the committer ends, however it ends: nobody waits for an answer that cannot come.
@@ -67,6 +71,7 @@ impl Drop for Ending {
     fn drop(&mut self) {
         self.0.queue.abandon();
         self.0.keeper.close();
+        self.0.cleaning.close();
     }
 }
 
@@ -75,11 +80,12 @@ impl Committer {
     pub(crate) fn run(mut self) {
         let ending = Ending(Arc::clone(&self.shared));
         let mut waiting: VecDeque<Request> = VecDeque::new();
-        while self.shared.queue.take(&mut waiting, COMMIT_LEN_MAX, COMMIT_BYTES_MAX) {
-            if self.is_short(&waiting) && self.idle_segments() {
-                self.make_space();
+        let bytes = COMMIT_BYTES_MAX.min(self.log.segment_bytes);
+        while self.shared.queue.take(&mut waiting, COMMIT_LEN_MAX, bytes) {
+            if let Some(burst) = self.shared.queue.take_burst() {
+                self.commit_burst(burst);
             }
-            self.commit_some(&mut waiting);
+            self.serve(&mut waiting);
             self.reclaim();
         }
         self.mark_closed();
@@ -87,11 +93,20 @@ impl Committer {
         drop(ending);
     }
 
-    /// Whether there may be no room for what waits first.
-    fn is_short(&self, waiting: &VecDeque<Request>) -> bool {
-        let Some((mutation, _)) = waiting.front() else { return false };
-        let header = u64::try_from(HEADER_BYTES_MAX).expect("bounded");
-        self.room().free() < mutation.payload_bytes().saturating_add(header)
+    /// Commit what waits first. What does not fit waits until space was gained, and is refused when there is none to gain.
+    fn serve(&mut self, waiting: &mut VecDeque<Request>) {
+        while !self.commit_some(waiting, true) {
+            let before = self.room().used;
+            self.make_space();
+            if self.room().used >= before {
+                self.make_room();
+                self.make_space();
+            }
+            if self.room().used >= before {
+                self.commit_some(waiting, false);
+                return;
+            }
+        }
     }
 
     /// So that the next opening has nothing to replay.
@@ -117,21 +132,56 @@ impl Committer {
         }
     }
 
-    /// One commit with the first of `waiting`, as many as can go together.
-    fn commit_some(&mut self, waiting: &mut VecDeque<Request>) {
-        let mut gathered = self.gather(waiting);
+    /// One commit with the first of `waiting`, as many as can go together. False: the next one does not fit. It stays
+    /// where it is if `patient`, else it is refused.
+    fn commit_some(&mut self, waiting: &mut VecDeque<Request>, patient: bool) -> bool {
+        let mut gathered = self.gather(waiting, patient);
+        let fits = !gathered.stalled;
         if !gathered.entries.is_empty()
             && let Err(error) = self.append(&mut gathered.entries)
         {
-            return self.refuse(gathered, error);
+            self.refuse(gathered, error);
+            return fits;
         }
         self.publish(&gathered.entries);
+        if !gathered.entries.is_empty() {
+            let bytes = gathered.entries.iter().map(|(record, _)| record.disk_bytes()).sum();
+            self.shared.cleaning.on_written(bytes, self.room().free());
+        }
         for reply in gathered.replies.into_iter().chain(gathered.barriers) {
             reply(Ok(Outcome::Applied));
         }
+        fits
     }
 
-    fn gather(&mut self, waiting: &mut VecDeque<Request>) -> Gathered {
+    /// Let the cleaner work alone until it has emptied something, or found nothing to empty.
+    fn make_room(&mut self) {
+        self.shared.cleaning.stall();
+        while let Help::Burst(burst) = self.shared.queue.wait_for_help() {
+            self.commit_burst(burst);
+        }
+    }
+
+    /// Commit what the cleaner has read, in a segment of its own.
+    fn commit_burst(&mut self, burst: Burst) {
+        let Burst { moves, reply } = burst;
+        let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        let mut entries: Vec<Entry> =
+            moves.into_iter().filter_map(|moved| moved.into_entry(&index)).collect();
+        drop(index);
+        let bytes = entries.iter().map(|(record, _)| record.disk_bytes()).sum();
+        let done = if entries.is_empty() { Ok(()) } else { self.append_apart(&mut entries, true) };
+        if done.is_ok() {
+            self.publish(&entries);
+        }
+        let _ = reply.send(match done {
+            Ok(()) => Ok(bytes),
+            Err(AppendError::NoSpace) => Err(self.room().full()),
+            Err(AppendError::Failed(error)) => Err(error),
+        });
+    }
+
+    fn gather(&mut self, waiting: &mut VecDeque<Request>, patient: bool) -> Gathered {
         let mut gathered = Gathered::default();
         let mut room = self.room();
         let (mut touched, mut growth) = (Touched::default(), Growth::new());
@@ -147,6 +197,11 @@ impl Committer {
                     Ok(()) => {
                         gathered.entries.push((*record, payload));
                         gathered.replies.push(reply);
+                    }
+                    Err(_) if patient => {
+                        waiting.push_front((mutation, reply));
+                        gathered.stalled = true;
+                        break;
                     }
                     Err(error) => answers.push((reply, Err(error))),
                 },
@@ -196,9 +251,16 @@ impl Committer {
 
     /// Append `entries` as one commit, in a new segment if the current one is full.
     pub(crate) fn append(&mut self, entries: &mut [Entry]) -> Result<(), AppendError> {
-        if self.log.wants_segment() {
+        self.append_apart(entries, false)
+    }
+
+    /// The same; moved bytes (`cold`) and others share a segment only as long as it is short.
+    fn append_apart(&mut self, entries: &mut [Entry], cold: bool) -> Result<(), AppendError> {
+        let begun = self.log.end >= self.log.segment_bytes / SHARED_PART;
+        if self.log.wants_segment() || (begun && self.cold != cold) {
             self.roll()?;
         }
+        self.cold = cold;
         self.log.append(entries)
     }
 
@@ -225,50 +287,8 @@ impl Committer {
     }
 
     fn room(&self) -> Room {
-        let log = self.shared.index.read().unwrap_or_else(PoisonError::into_inner).segments.used();
-        let used = log.saturating_add(self.shared.keeper.bytes());
-        Room::new(
-            used,
-            self.shared.capacity,
-            self.shared.files.space().map(|space| space.free),
-            self.log.wants_segment(),
-        )
-    }
-}
-
-impl Room {
-    fn new(used: u64, capacity: Option<u64>, free: Option<u64>, new_segment: bool) -> Room {
-        let capacity = capacity.unwrap_or(u64::MAX);
-        let disk = free.map_or(u64::MAX, |free| used.saturating_add(free));
-        let capacity = capacity.min(disk);
-        let header = if new_segment { LOG_BLOCK_U64 } else { 0 };
-        Room { used: used + header, capacity, reserve: RESERVE_BYTES.min(capacity / 8) }
-    }
-
-    /// Take what `record` needs. The reserve is for records that lead to freed space or keep order.
-    fn take(&mut self, record: &Record) -> Result<(), Error> {
-        let bytes = record.disk_bytes();
-        let reserve = if may_use_reserve(record) { 0 } else { self.reserve };
-        if self.used.saturating_add(bytes).saturating_add(reserve) > self.capacity {
-            return Err(self.full());
-        }
-        self.used += bytes;
-        Ok(())
-    }
-
-    /// Bytes that ordinary mutations may still take.
-    fn free(&self) -> u64 {
-        self.capacity.saturating_sub(self.used).saturating_sub(self.reserve)
-    }
-
-    fn full(&self) -> Error {
-        Error::Full { used: self.used, capacity: self.capacity }
-    }
-}
-
-fn may_use_reserve(record: &Record) -> bool {
-    match record.kind {
-        Kind::ObjectRemove | Kind::PartitionRemove | Kind::Fence | Kind::Verdict | Kind::SettledTo => true,
-        kind => kind.writes() && record.is(flags::HOLE),
+        let mut room = self.shared.room();
+        room.used += if self.log.wants_segment() { LOG_BLOCK_U64 } else { 0 };
+        room
     }
 }

@@ -32,6 +32,7 @@ mod queue;
 mod reclaim;
 mod recover;
 mod residency;
+mod room;
 mod scan;
 mod store;
 mod view;

@@ -106,6 +106,10 @@ impl Log {
         let header = SegmentHeader { number, drive, salt, first_sequence: self.next, previous_end: self.end };
         match files.create(number, &header.encode(), self.sync) {
             Ok(file) => {
+                if let Some(sealed) = &self.file {
+                    // XFS sets space aside behind a file that grows; advice, like all that a failure does no harm to.
+                    let _ = sealed.set_length(self.end);
+                }
                 (self.file, self.number, self.end) = (Some(file), number, LOG_BLOCK_U64);
                 self.sealed = false;
                 Ok(())

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::clean::burst::Burst;
 use crate::error::Error;
 use crate::mutation::{Mutation, Outcome};
 
@@ -37,6 +38,22 @@ struct State {
     waiting: VecDeque<Request>,
     bytes: u64,
     closed: bool,
+    /// Nobody takes anything any more.
+    abandoned: bool,
+    /// From the cleaner, which waits for it: served before all others.
+    burst: Option<Burst>,
+    /// The cleaner has helped a committer that waits for space, as far as it could.
+    helped: bool,
+    /// The cleaner has ended, and says no more.
+    no_help: bool,
+}
+
+/// What a committer that waits for space gets from the cleaner.
+pub(crate) enum Help {
+    /// Moves to commit; more will come.
+    Burst(Burst),
+    /// The end: it has gained something, or there is nothing to gain.
+    Over,
 }
 
 impl Queue {
@@ -78,10 +95,10 @@ impl Queue {
     }
 
     /// Move up to `count` requests of about `bytes` payload bytes to the end of `to`. If `to` is empty and `wait` is
-    /// set, waits for one. Returns false when the queue is closed and nothing is left anywhere.
+    /// set, waits for one, or for a burst. Returns false when the queue is closed and nothing is left anywhere.
     pub(crate) fn take(&self, to: &mut VecDeque<Request>, count: usize, bytes: u64) -> bool {
         let mut state = self.lock();
-        while to.is_empty() && state.waiting.is_empty() && !state.closed {
+        while to.is_empty() && state.waiting.is_empty() && state.burst.is_none() && !state.closed {
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let mut taken = 0;
@@ -92,10 +109,51 @@ impl Queue {
             taken += size;
             to.push_back(request);
         }
-        let more = !to.is_empty() || !state.closed;
+        let more = !to.is_empty() || state.burst.is_some() || !state.closed;
         drop(state);
         self.drained.notify_all();
         more
+    }
+
+    /// Hand moves to the committer. If there is none any more, their answer never comes.
+    pub(crate) fn push_burst(&self, burst: Burst) {
+        let mut state = self.lock();
+        if !state.abandoned {
+            state.burst = Some(burst);
+        }
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// The moves that wait.
+    pub(crate) fn take_burst(&self) -> Option<Burst> {
+        self.lock().burst.take()
+    }
+
+    /// Tell the committer, which waits for space, that the cleaner is done.
+    pub(crate) fn end_stall(&self) {
+        self.lock().helped = true;
+        self.filled.notify_one();
+    }
+
+    /// There will be no help any more.
+    pub(crate) fn end_help(&self) {
+        self.lock().no_help = true;
+        self.filled.notify_one();
+    }
+
+    /// Wait for what the cleaner does; only after it was called.
+    pub(crate) fn wait_for_help(&self) -> Help {
+        let mut state = self.lock();
+        loop {
+            if let Some(burst) = state.burst.take() {
+                return Help::Burst(burst);
+            }
+            if std::mem::take(&mut state.helped) || state.no_help {
+                return Help::Over;
+            }
+            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Take no more requests; what waits is still served.
@@ -108,7 +166,11 @@ impl Queue {
     /// Close, and answer what waits: the committer is gone.
     pub(crate) fn abandon(&self) {
         self.close();
-        let waiting = std::mem::take(&mut self.lock().waiting);
+        let mut state = self.lock();
+        state.abandoned = true;
+        state.burst = None;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
         for (_, reply) in waiting {
             reply(Err(Error::Closed));
         }

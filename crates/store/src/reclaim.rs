@@ -15,6 +15,7 @@ pub(crate) fn free_segments(shared: &Shared, floor: u32) {
     for &number in &idle {
         // Readers look up the file under the index's lock: after this, none finds it any more.
         let removed = shared.index.write().unwrap_or_else(PoisonError::into_inner).segments.remove(number);
+        shared.cleaning.on_freed(removed);
         if removed && let Err(error) = shared.files.remove(number, false) {
             // Nothing refers to it: the next opening finds it and frees it again.
             tracing::warn!(%error, segment = number, "a freed segment could not be removed");
@@ -45,7 +46,7 @@ impl Committer {
             let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
             index.segments.is_idle(self.log.number)
         };
-        if self.log.failed {
+        if self.log.failed || !self.idle_segments() {
             return;
         }
         let early = self.log.end >= EARLY_SEAL_BYTES.min(self.log.segment_bytes) && active_is_idle();

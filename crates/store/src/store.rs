@@ -10,6 +10,9 @@ use std::thread::JoinHandle;
 use braid_layout::{ClusterId, DriveId, ObjectId, PartitionId};
 
 use crate::checkpoint::keeper::{self, Keeper};
+use crate::clean::cleaner::{Cleaner, burst_bytes};
+use crate::clean::pace::Pacer;
+use crate::clean::turn::Cleaning;
 use crate::commit::{Committer, Shared};
 use crate::disk::{Directory, Disk, Method};
 use crate::error::Error;
@@ -19,11 +22,15 @@ use crate::index::extent::Extent;
 use crate::index::{Chain, Index, ObjectUsage, PartitionState};
 use crate::mutation::{Attributes, Mutation, Outcome, WriteKind};
 use crate::queue::{Queue, Rejected, Reply};
+use crate::reclaim;
 use crate::recover::{Recovered, Recovery, recover};
 use crate::view::{self, Stored, View, Want};
 
 /// The least and the most bytes after which a segment may be sealed.
 const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 30);
+
+/// How many segments a full store has at least: space is given back by whole ones.
+const SEGMENTS_MIN: u64 = 64;
 
 /// Who a store is: written when it is formatted, never changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +44,14 @@ pub struct Identity {
 /// How a store is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// A segment is sealed when it has passed this many bytes. Default 128 MiB, at most a sixteenth of the capacity and
-    /// of the file system.
+    /// A segment is sealed when it has passed this many bytes. Default 128 MiB, at most a 64th of the capacity and of
+    /// the file system.
     pub segment_bytes: u64,
     /// Bytes the store may use on its disk; `None`: what the file system has.
     pub capacity: Option<u64>,
+    /// Bytes the cleaner moves for 100 of the foreground where space begins to be scarce (an eighth of the capacity is
+    /// free); more as it falls further. Default 25.
+    pub clean_share_percent: u32,
     /// Whether a commit is synced to the medium. `false` is for tests and benches: a power cut then loses writes.
     pub sync: bool,
     /// How the operating system is asked to read and write.
@@ -54,7 +64,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { segment_bytes: 128 << 20, capacity: None, sync: true, method: Method::Auto, direct: false }
+        Options {
+            segment_bytes: 128 << 20,
+            capacity: None,
+            clean_share_percent: 25,
+            sync: true,
+            method: Method::Auto,
+            direct: false,
+        }
     }
 }
 
@@ -75,6 +92,20 @@ pub struct Stat {
     pub objects: u64,
     /// Partitions.
     pub partitions: u64,
+    /// Bytes of records written for mutations since the store was opened.
+    pub written: u64,
+    /// Bytes of records written by the cleaner since then.
+    pub moved: u64,
+    /// Segments freed since then.
+    pub freed: u64,
+}
+
+impl Stat {
+    /// Bytes written in all for each byte of a mutation's record, since the store was opened.
+    pub fn write_amplification(&self) -> f64 {
+        let pages = |bytes: u64| f64::from(u32::try_from(bytes >> 12).unwrap_or(u32::MAX));
+        1.0 + pages(self.moved) / pages(self.written).max(1.0)
+    }
 }
 
 /// An open store. Clones share it; it is closed by [`Store::close`] or when the last clone is dropped.
@@ -86,7 +117,7 @@ pub struct Store {
 struct Handle {
     identity: Identity,
     shared: Arc<Shared>,
-    /// The committer, then the writer of checkpoints, which ends with it.
+    /// The committer, then the writer of checkpoints and the cleaner, which end with it.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -123,7 +154,7 @@ impl Store {
         let segment_bytes = options.validate()?;
         let (files, superblock) = Files::open(disk)?;
         // Only whole segments are freed: on a small file system they must be small, whether or not there is a capacity.
-        let share = files.space().map_or(u64::MAX, |space| space.size / 16);
+        let share = files.space().map_or(u64::MAX, |space| space.size / SEGMENTS_MIN);
         let segment_bytes = segment_bytes.min(share.max(*SEGMENT_BYTES.start()));
         let identity = Identity { cluster: superblock.cluster, drive: superblock.drive };
         if expect.is_some_and(|expected| expected != identity) {
@@ -136,23 +167,33 @@ impl Store {
             // What was lost is to be known without the damage being met again.
             keeper.ask();
         }
+        let capacity = options.capacity.into_iter().chain(files.space().map(|space| space.size)).min();
+        let pacer =
+            Pacer::new(options.clean_share_percent, capacity.unwrap_or(u64::MAX), burst_bytes(segment_bytes));
         let shared = Arc::new(Shared {
             files,
             index: RwLock::new(index),
             queue: Queue::default(),
             keeper,
+            cleaning: Cleaning::new(pacer),
             superblock,
             capacity: options.capacity,
+            segment_bytes,
             sync: options.sync,
         });
         let keeping = Arc::clone(&shared);
         let keeper = spawn("store-checkpoint", move || keeper::run(&keeping))?;
-        let committer = Committer { shared: Arc::clone(&shared), log };
+        let cleaner = Cleaner::new(Arc::clone(&shared));
+        let cleaner = spawn("store-clean", move || cleaner.run());
+        let committer = Committer { shared: Arc::clone(&shared), log, cold: false };
         let committing = spawn("store-commit", move || committer.run());
-        if committing.is_err() {
+        if committing.is_err() || cleaner.is_err() {
+            // The others end with it.
+            shared.queue.close();
             shared.keeper.close();
+            shared.cleaning.close();
         }
-        let threads = vec![committing?, keeper];
+        let threads = vec![committing?, keeper, cleaner?];
         let handle = Handle { identity, shared, threads: Mutex::new(threads) };
         Ok((Store { handle: Arc::new(handle) }, recovery))
     }
@@ -165,6 +206,7 @@ impl Store {
     /// The store's figures.
     pub fn stat(&self) -> Result<Stat, Error> {
         let space = self.handle.shared.files.space();
+        let figures = self.handle.shared.cleaning.figures();
         let index = self.index();
         let used = index.segments.used().saturating_add(self.handle.shared.keeper.bytes());
         let live = index.segments.live();
@@ -178,6 +220,9 @@ impl Store {
             segments: count(index.segments.all.len()),
             objects: index.partitions.values().map(|partition| count(partition.objects.len())).sum(),
             partitions: count(index.partitions.len()),
+            written: figures.written,
+            moved: figures.moved,
+            freed: figures.freed,
         })
     }
 
@@ -347,6 +392,26 @@ impl Store {
         self.handle.shared.keeper.make().map(drop)
     }
 
+    /// Clean now, as if space were short: segments that are worth it are emptied and freed, until there is none. Returns the bytes given
+    /// back. The store goes on meanwhile.
+    pub fn clean(&self) -> Result<u64, Error> {
+        let shared = &self.handle.shared;
+        let used = || self.index().segments.used();
+        let before = used();
+        loop {
+            let last = used();
+            if !shared.cleaning.ask() {
+                return Err(Error::Closed);
+            }
+            shared.keeper.make()?;
+            let floor = shared.keeper.forget_older(shared);
+            reclaim::free_segments(shared, floor);
+            if used() >= last {
+                return Ok(before.saturating_sub(used()));
+            }
+        }
+    }
+
     /// Commit what is queued, mark the log as cleanly closed, write a checkpoint and stop the committer. Clones of the store can still
     /// read. Later mutations are answered [`Error::Closed`]. Must not be called from a mutation's reply.
     pub fn close(&self) -> Result<(), Error> {
@@ -401,7 +466,7 @@ impl Options {
         if self.segment_bytes == 0 {
             return Err(Error::Malformed("a segment has at least one byte"));
         }
-        let share = self.capacity.map_or(u64::MAX, |capacity| capacity / 16);
+        let share = self.capacity.map_or(u64::MAX, |capacity| capacity / SEGMENTS_MIN);
         Ok(self.segment_bytes.min(share).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end()))
     }
 }

@@ -277,6 +277,16 @@ pub(crate) fn block_crcs(parts: &[Part], extents: &[ViewExtent]) -> Result<Vec<u
     Ok(out)
 }
 
+/// Append the parts' bytes to `to`, unverified.
+pub(crate) fn read_parts(parts: &[Part], to: &mut Vec<u8>) -> Result<(), Error> {
+    for piece in parts.iter().map(Part::piece) {
+        let begin = to.len();
+        to.resize(begin + usize::try_from(piece.length).expect("at most a unit"), 0);
+        read_stored(&*piece.file, &mut to[begin..], piece.offset, piece.segment)?;
+    }
+    Ok(())
+}
+
 /// Read and verify every stored block that `parts` touch.
 pub(crate) fn verify(parts: &[Part]) -> Result<u64, Error> {
     let mut bytes = 0;

@@ -10,7 +10,11 @@
 //! 3.5 times mixed, by either choice; apart it is 2.8 times by the greedy choice and 1.9 times by cost-benefit). A
 //! second head would do as well, but give the log two tails to recover.
 
+pub(crate) mod burst;
+pub(crate) mod cleaner;
+mod gather;
 pub mod pace;
 pub mod reserve;
 pub mod simulate;
+pub(crate) mod turn;
 pub mod victim;

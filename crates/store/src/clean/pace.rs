@@ -4,7 +4,7 @@
 //! of the capacity) there is nothing to earn: what is left alone dies by itself, and cleaning it would be waste. Below,
 //! each foreground byte earns `share * ample / free`: the set share at first, twice as much when half is left, without
 //! bound towards zero. So a foreground that makes the cleaner move `w` bytes for each of its own settles where
-//! `free = ample * share / w`, and needs no measuring of `w`. With nothing free the foreground waits instead.
+//! `free = ample * share / w`, and needs no measuring of `w`. With nothing free the foreground waits.
 
 /// The part of the capacity that is ample.
 const AMPLE_PART: u64 = 8;
@@ -41,8 +41,13 @@ impl Pacer {
     }
 
     /// Whether a burst may be moved now.
-    pub fn may_move(&self, free: u64) -> bool {
-        free == 0 || self.credit >= self.burst
+    pub fn may_move(&self) -> bool {
+        self.credit >= self.burst
+    }
+
+    /// Nothing is worth a move: the credit is spent on having looked.
+    pub fn rest(&mut self) {
+        self.credit = 0;
     }
 
     /// The cleaner moved `bytes`.
@@ -66,18 +71,18 @@ mod tests {
     }
 
     #[test]
-    fn moves_when_it_has_earned_a_burst_or_nothing_is_free() {
+    fn moves_when_it_has_earned_a_burst() {
         let mut pacer = Pacer::new(25, 8000, 100);
-        assert!(!pacer.may_move(1) && pacer.may_move(0));
+        assert!(!pacer.may_move());
         pacer.on_foreground(200, 500);
-        assert!(pacer.may_move(500));
+        assert!(pacer.may_move());
         pacer.on_moved(1);
-        assert!(!pacer.may_move(500));
+        assert!(!pacer.may_move());
         pacer.on_foreground(u64::MAX, 0);
         pacer.on_moved(CREDIT_BURSTS_MAX * 100);
-        assert!(!pacer.may_move(500), "no more than two bursts are saved up");
+        assert!(!pacer.may_move(), "no more than two bursts are saved up");
         pacer.on_foreground(400, 500);
         pacer.on_foreground(1, 1000);
-        assert!(!pacer.may_move(1000), "with ample space nothing is moved");
+        assert!(!pacer.may_move(), "with ample space nothing is moved");
     }
 }

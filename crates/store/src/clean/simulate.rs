@@ -162,7 +162,11 @@ impl CountedLog {
         self.append(Some(block), false);
         self.figures.written += 1;
         self.pacer.on_foreground(1, self.reserve.free_for_writes(self.used));
-        while self.pacer.may_move(self.reserve.free_for_writes(self.used)) && self.clean() {}
+        while self.pacer.may_move() {
+            if !self.clean() {
+                self.pacer.rest();
+            }
+        }
         true
     }
 

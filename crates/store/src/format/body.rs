@@ -2,7 +2,7 @@
 
 use braid_layout::Version;
 
-use super::record::{INLINE_BYTES_MAX, Record};
+use super::record::{INLINE_BYTES_MAX, Kind, Record};
 use super::{DecodeError, VERSION_BYTES, View, fields, put, version_at, version_bytes};
 use crate::mutation::{Attributes, OPAQUE_BYTES_MAX, UnitVerdict, VERDICT_STAMPS_MAX};
 
@@ -12,6 +12,12 @@ const ATTRIBUTES_BYTES: usize = 32;
 const PARTITION_BYTES: usize = 16;
 /// The fixed part of one unit's verdict.
 const VERDICT_BYTES: usize = 16;
+/// One piece of a move.
+const PIECE_BYTES: usize = 16;
+/// The most pieces of one move.
+pub const PIECES_MAX: usize = 4096;
+
+const _: () = assert!(PIECES_MAX * PIECE_BYTES <= INLINE_BYTES_MAX, "the largest move fits");
 
 const _: () = assert!(
     VERDICT_STAMPS_MAX * (VERDICT_BYTES + VERSION_BYTES) <= INLINE_BYTES_MAX,
@@ -46,6 +52,28 @@ fields! {
     V_FORWARD "forward count" 8..10,
     V_BACK "back count" 10..12,
     V_RESERVED "reserved" 12..16,
+}
+
+fields! {
+    /// One piece in the body of `move`: where bytes of the unit lay until now.
+    PIECE_FIELDS:
+    M_SEGMENT "segment" 0..4,
+    M_BLOCK "block" 4..8,
+    M_FROM "from" 8..12,
+    M_TO "to" 12..16,
+}
+
+/// Bytes of the unit that a move takes out of an older record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MovedPiece {
+    /// The segment of that record.
+    pub segment: u32,
+    /// The log block it begins at.
+    pub block: u32,
+    /// First byte in the unit.
+    pub from: u32,
+    /// One past the last.
+    pub to: u32,
 }
 
 /// Put `attributes` into `record`.
@@ -146,6 +174,54 @@ pub fn verdict(record: &Record) -> Result<Vec<UnitVerdict>, DecodeError> {
         rest = tail;
     }
     Ok(units)
+}
+
+/// The body of a move: the pieces in order, each beginning where the one before it ended. At most [`PIECES_MAX`].
+pub fn move_body(pieces: &[MovedPiece]) -> Vec<u8> {
+    let mut bytes = vec![0; PIECE_BYTES * pieces.len()];
+    for (row, piece) in bytes.chunks_exact_mut(PIECE_BYTES).zip(pieces) {
+        put(row, M_SEGMENT, piece.segment.to_le_bytes());
+        put(row, M_BLOCK, piece.block.to_le_bytes());
+        put(row, M_FROM, piece.from.to_le_bytes());
+        put(row, M_TO, piece.to.to_le_bytes());
+    }
+    bytes
+}
+
+/// The pieces of the move `record`: together they are exactly its range.
+pub fn moved_pieces(record: &Record) -> Result<Vec<MovedPiece>, DecodeError> {
+    let rows = record.inline.chunks_exact(PIECE_BYTES);
+    if record.inline.is_empty() || !rows.remainder().is_empty() || rows.len() > PIECES_MAX {
+        return Err(DecodeError::Malformed("move body"));
+    }
+    let mut at = record.from;
+    let mut pieces = Vec::with_capacity(rows.len());
+    for row in rows.map(View) {
+        let (segment, block) = (row.u32(M_SEGMENT), row.u32(M_BLOCK));
+        let (from, to) = (row.u32(M_FROM), row.u32(M_TO));
+        if from != at || to <= from || segment == 0 || block == 0 {
+            return Err(DecodeError::Malformed("a move's pieces are not one range"));
+        }
+        pieces.push(MovedPiece { segment, block, from, to });
+        at = to;
+    }
+    if at == record.to {
+        Ok(pieces)
+    } else {
+        Err(DecodeError::Malformed("a move's pieces are not its range"))
+    }
+}
+
+/// Whether the inline body is what the kind asks.
+pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
+    match record.kind {
+        Kind::ObjectCreate | Kind::ObjectAttributes => attributes(record).map(drop),
+        Kind::PartitionCreate | Kind::PartitionSet => partition(record).map(drop),
+        Kind::Verdict => verdict(record).map(drop),
+        Kind::Move => moved_pieces(record).map(drop),
+        _ if record.inline.is_empty() => Ok(()),
+        _ => Err(DecodeError::Malformed("a body on a kind that has none")),
+    }
 }
 
 const SHORT: DecodeError = DecodeError::Malformed("attributes body");

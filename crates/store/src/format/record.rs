@@ -119,12 +119,19 @@ kinds! {
     PartitionRemove = 14 "partition remove",
     /// Says nothing but `synced to`: the log was closed cleanly.
     Mark = 15 "mark",
+    /// Bytes of a unit, moved here by the cleaner from the places that the body names.
+    Move = 16 "move",
 }
 
 impl Kind {
     /// Whether the record writes a unit's bytes.
     pub fn writes(self) -> bool {
         matches!(self, Kind::Data | Kind::ParityBase | Kind::StripeParity | Kind::Delta)
+    }
+
+    /// Whether the record holds, or makes, a unit's bytes: whether it names a unit and a range of it.
+    pub fn has_range(self) -> bool {
+        self.writes() || self == Kind::Move
     }
 }
 
@@ -443,14 +450,19 @@ fn check(record: &Record) -> Result<(), DecodeError> {
     if record.sequence == 0 || record.synced_to >= record.sequence || record.commit_first > record.sequence {
         return fail("sequence");
     }
-    if !record.kind.writes() {
+    if !record.kind.has_range() {
         let plain = record.payload_bytes == 0 && record.crcs.is_empty() && record.from == 0 && record.to == 0;
-        return if plain { check_body(record) } else { fail("a payload on a kind that has none") };
+        return if plain { body::check(record) } else { fail("a payload on a kind that has none") };
     }
     if record.from >= record.to || record.to > braid_layout::scheme::UNIT_BYTES_MAX || record.units != 1 {
         return fail("range");
     }
-    if record.version.is_zero() || !record.inline.is_empty() {
+    if record.kind == Kind::Move {
+        if record.is(flags::HOLE) {
+            return fail("a move without bytes");
+        }
+        body::check(record)?;
+    } else if record.version.is_zero() || !record.inline.is_empty() {
         return fail("a write without a version, or with a body");
     }
     let (bytes, blocks) = if record.is(flags::HOLE) {
@@ -462,17 +474,6 @@ fn check(record: &Record) -> Result<(), DecodeError> {
         return fail("payload and range differ");
     }
     Ok(())
-}
-
-/// Whether the inline body is what the kind asks.
-fn check_body(record: &Record) -> Result<(), DecodeError> {
-    match record.kind {
-        Kind::ObjectCreate | Kind::ObjectAttributes => body::attributes(record).map(drop),
-        Kind::PartitionCreate | Kind::PartitionSet => body::partition(record).map(drop),
-        Kind::Verdict => body::verdict(record).map(drop),
-        _ if record.inline.is_empty() => Ok(()),
-        _ => Err(DecodeError::Malformed("a body on a kind that has none")),
-    }
 }
 
 /// The CRC of a padded header, over all of it but the CRC itself.

@@ -22,6 +22,7 @@ impl Index {
         let place = Place { segment: record.segment, block: record.block };
         match record.kind {
             Kind::Data | Kind::ParityBase | Kind::StripeParity => self.apply_write(record, place),
+            Kind::Move => self.apply_move(record, place),
             Kind::SettledTo => self.with_object(record, |object| object.settle_below(record.settled)),
             Kind::Verdict => self.apply_verdict(record),
             Kind::Fence => self.apply_fence(record),
@@ -39,6 +40,12 @@ impl Index {
             object.unit(record.unit, |unit| unit.write(record, place, unit_bytes));
             object.settle_below(record.settled);
         });
+    }
+
+    fn apply_move(&mut self, record: &Record, place: Place) {
+        let old: Vec<Extent> =
+            body::moved_pieces(record).unwrap_or_default().into_iter().map(Extent::from).collect();
+        self.with_object(record, |object| object.unit(record.unit, |unit| unit.moved(&old, place)));
     }
 
     fn apply_verdict(&mut self, record: &Record) {

@@ -8,6 +8,8 @@
 
 use std::ops::Range;
 
+use crate::format::body::MovedPiece;
+
 /// A range of a unit and the record that brought it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
@@ -46,19 +48,59 @@ impl Extent {
     }
 }
 
+impl From<MovedPiece> for Extent {
+    fn from(piece: MovedPiece) -> Extent {
+        let MovedPiece { segment, block, from, to } = piece;
+        Extent { from, to, segment, block }
+    }
+}
+
+impl From<Extent> for MovedPiece {
+    fn from(extent: Extent) -> MovedPiece {
+        let Extent { from, to, segment, block } = extent;
+        MovedPiece { segment, block, from, to }
+    }
+}
+
 /// `under` with `top` laid over it. Neighbours of one record join.
 pub(crate) fn overlay(under: &[Extent], top: Extent) -> Vec<Extent> {
     let before = under.iter().filter_map(|extent| extent.clip(&(0..top.from)));
     let after = under.iter().filter_map(|extent| extent.clip(&(top.to..u32::MAX)));
-    let mut out: Vec<Extent> = Vec::with_capacity(under.len() + 1);
-    for extent in before.chain([top]).chain(after) {
-        match out.last_mut() {
-            Some(last)
-                if (last.to, last.segment, last.block) == (extent.from, extent.segment, extent.block) =>
-            {
-                last.to = extent.to;
+    let mut out = Vec::with_capacity(under.len() + 1);
+    before.chain([top]).chain(after).for_each(|extent| push(&mut out, extent));
+    out
+}
+
+/// Put `extent` behind the others; it joins the last one if that is its neighbour of the same record.
+fn push(extents: &mut Vec<Extent>, extent: Extent) {
+    match extents.last_mut() {
+        Some(last) if (last.to, last.segment, last.block) == (extent.from, extent.segment, extent.block) => {
+            last.to = extent.to;
+        }
+        _ => extents.push(extent),
+    }
+}
+
+/// `extents`, but what lies in one of the `old` places now lies in the record at (`segment`, `block`). `old` is one
+/// range of pieces in order, each beginning where the one before it ended.
+pub(crate) fn moved(extents: &[Extent], old: &[Extent], segment: u32, block: u32) -> Vec<Extent> {
+    let mut out = Vec::with_capacity(extents.len());
+    for extent in extents {
+        let mut at = extent.from;
+        let first = old.partition_point(|piece| piece.to <= extent.from);
+        for piece in old[first..].iter().take_while(|piece| piece.from < extent.to) {
+            if (piece.segment, piece.block) != (extent.segment, extent.block) {
+                continue;
             }
-            _ => out.push(extent),
+            let Some(inner) = piece.clip(&(extent.from..extent.to)) else { continue };
+            if at < inner.from {
+                push(&mut out, Extent { from: at, to: inner.from, ..*extent });
+            }
+            push(&mut out, Extent { segment, block, ..inner });
+            at = inner.to;
+        }
+        if at < extent.to {
+            push(&mut out, Extent { from: at, ..*extent });
         }
     }
     out
@@ -104,5 +146,27 @@ mod tests {
         assert_eq!(overlay(&[of(0, 4, 7), of(6, 10, 7)], of(4, 6, 7)), [of(0, 10, 7)]);
         assert_eq!(overlay(&[of(0, 4, 7), of(6, 10, 8)], of(4, 6, 7)), [of(0, 6, 7), of(6, 10, 8)]);
         assert_eq!(overlay(&[of(0, 3, 7)], of(4, 6, 7)), [of(0, 3, 7), of(4, 6, 7)]);
+    }
+
+    #[test]
+    fn moves() {
+        let of = |from, to, block| Extent { from, to, segment: 1, block };
+        let new = |from, to| Extent { from, to, segment: 9, block: 5 };
+        let check = |extents: &[Extent], old: &[Extent], expected: &[Extent]| {
+            assert_eq!(moved(extents, old, 9, 5), expected);
+        };
+        // Neighbours that were moved together are one.
+        check(&[of(0, 4, 7), of(4, 6, 8)], &[of(0, 4, 7), of(4, 6, 8)], &[new(0, 6)]);
+        // What was overwritten since stays what it is.
+        check(&[of(0, 2, 7), of(2, 6, 8)], &[of(0, 6, 7)], &[new(0, 2), of(2, 6, 8)]);
+        check(&[of(0, 6, 8)], &[of(0, 6, 7)], &[of(0, 6, 8)]);
+        // Only what was named is moved.
+        check(&[of(0, 6, 7)], &[of(2, 4, 7)], &[of(0, 2, 7), new(2, 4), of(4, 6, 7)]);
+        check(
+            &[of(0, 9, 7)],
+            &[of(0, 2, 7), of(2, 3, 8), of(3, 4, 7)],
+            &[new(0, 2), of(2, 3, 7), new(3, 4), of(4, 9, 7)],
+        );
+        check(&[of(4, 6, 7)], &[of(0, 4, 7)], &[of(4, 6, 7)]);
     }
 }

@@ -98,6 +98,12 @@ impl Segments {
         self.idle.range(..before).copied()
     }
 
+    /// Bytes of segments without a live byte, but for the last one.
+    pub(crate) fn idle_bytes(&self) -> u64 {
+        let last = self.all.last_key_value().map_or(0, |(&last, _)| last);
+        self.idle_before(last).filter_map(|number| self.all.get(&number)).map(|segment| segment.bytes).sum()
+    }
+
     /// Segments that units refer to, and that have no file.
     pub(crate) fn missing(&self) -> impl Iterator<Item = u32> {
         let missing = self.all.iter().filter(|(_, segment)| segment.bytes == 0 && segment.payload > 0);

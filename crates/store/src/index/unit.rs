@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use braid_layout::{ColumnMask, Version};
 
-use super::extent::{Extent, overlay};
+use super::extent::{Extent, moved, overlay};
 use crate::format::record::{Kind, Record, flags};
 use crate::mutation::WriteKind;
 
@@ -87,6 +87,20 @@ impl Unit {
     /// the unit refers to, each once.
     pub(crate) fn pins(&self) -> impl Iterator<Item = &Extent> {
         self.settled_extents().iter().chain(self.pending.iter().map(|pending| &pending.own))
+    }
+
+    /// The cleaner has moved what lies at the `old` places to the record at `new`.
+    pub(crate) fn moved(&mut self, old: &[Extent], new: Place) {
+        let Place { segment, block } = new;
+        if let Some(content) = &mut self.settled {
+            content.extents = moved(&content.extents, old, segment, block);
+        }
+        if let Some(pending) = &mut self.pending
+            // A record's bytes are moved as a whole, or not at all.
+            && let [own] = moved(&[pending.own], old, segment, block)[..]
+        {
+            pending.own = own;
+        }
     }
 
     /// The pending version is settled. A write of the whole unit heals it.

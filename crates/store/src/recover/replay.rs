@@ -280,7 +280,7 @@ impl Replay<'_> {
         let counted = self.as_of(subject_key(&next.prior)).is_some_and(|as_of| as_of >= next.sequence - 1);
         let hit = match kind {
             _ if counted => "nothing, the checkpoint counts it in".to_owned(),
-            Some(kind) if kind.writes() => {
+            Some(kind) if kind.has_range() => {
                 self.index.mark_lost(partition, object, Some(unit), place);
                 format!("unit {unit} of object {object} in partition {partition}")
             }

@@ -84,7 +84,7 @@ pub(crate) fn newer_record(number: u32) -> Error {
 
 /// Whether a record's payload matches its checksums.
 pub(crate) fn verify(file: &dyn DiskFile, record: &Record) -> Result<bool, Error> {
-    if !record.kind.writes() || record.is(flags::HOLE) {
+    if !record.kind.has_range() || record.is(flags::HOLE) {
         return Ok(true);
     }
     let mut payload = vec![0; usize::try_from(record.payload_bytes).expect("at least 32 bits")];

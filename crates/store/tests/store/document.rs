@@ -49,6 +49,7 @@ fn tables() {
     check_fields(&document, "### Attributes body", body::ATTRIBUTES_FIELDS, 32);
     check_fields(&document, "### Partition body", body::PARTITION_FIELDS, 16);
     check_fields(&document, "### Verdict body", body::VERDICT_FIELDS, 16);
+    check_fields(&document, "### Move body", body::PIECE_FIELDS, 16);
     check_fields(&document, "## Checkpoint", checkpoint::FIELDS, checkpoint::BYTES);
     check_fields(&document, "### Row of the table", checkpoint::ROW_FIELDS, checkpoint::ROW_BYTES);
     check_fields(&document, "### Page", page::FIELDS, page::FIXED_BYTES);

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use braid_layout::{ClusterId, Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version};
+use braid_store::format::body::MovedPiece;
 use braid_store::format::record::{FIELDS, FIXED_BYTES, Kind, Record, Subject, flags};
 use braid_store::format::segment::SegmentHeader;
 use braid_store::format::superblock::Superblock;
@@ -52,6 +53,13 @@ pub(crate) fn record_example(kind: Kind) -> Record {
         Kind::SettledTo => record.settled = version(3, 8),
         Kind::ObjectCreate | Kind::ObjectAttributes => body::put_attributes(&mut record, &attributes()),
         Kind::PartitionCreate | Kind::PartitionSet => record.inline = body::partition_body(Some(1 << 30), 2),
+        Kind::Move => {
+            (record.unit, record.units, record.from, record.to) = (4, 1, 4000, 8200);
+            record.crcs = block_crcs(4000, &pattern(1, 4200));
+            record.payload_bytes = 4200;
+            let piece = |segment, block, from, to| MovedPiece { segment, block, from, to };
+            record.inline = body::move_body(&[piece(1, 3, 4000, 5000), piece(2, 19, 5000, 8200)]);
+        }
         Kind::Ready => (record.unit, record.units) = (4, 1),
         _ => {}
     }

@@ -3,6 +3,7 @@
 
 mod checkpoint_damage;
 mod checkpoint_format;
+mod clean;
 mod common;
 mod crash;
 mod damage;

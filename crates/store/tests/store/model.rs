@@ -23,6 +23,7 @@ enum Step {
     SetAttributes { object: u64, opaque: u8 },
     Partition { key_epoch: u32 },
     Reopen { killed: bool },
+    Clean,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -42,6 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (object, any::<u8>()).prop_map(|(object, opaque)| Step::SetAttributes { object, opaque }),
         1 => any::<u32>().prop_map(|key_epoch| Step::Partition { key_epoch }),
         2 => any::<bool>().prop_map(|killed| Step::Reopen { killed }),
+        1 => Just(Step::Clean),
     ]
 }
 
@@ -147,6 +149,9 @@ impl Run {
                 self.store.commit(set).expect("set the partition");
             }
             Step::Reopen { killed } => self.reopen(killed),
+            Step::Clean => {
+                self.store.clean().expect("clean");
+            }
         }
     }
 
@@ -292,7 +297,8 @@ impl Run {
 }
 
 fn small() -> Options {
-    Options { segment_bytes: 64 << 10, ..options() }
+    // Little more than what can be live: space has to be made all the time.
+    Options { segment_bytes: 64 << 10, capacity: Some(2 << 20), ..options() }
 }
 
 /// `PROPTEST_CASES` asks for more.

@@ -5,7 +5,7 @@
 //! tests; here it matters that nothing acknowledged is lost, that what was not is there whole or not at all, and that
 //! there is nothing else.
 
-mod observe;
+pub(crate) mod observe;
 mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,6 +84,7 @@ impl Run {
                 Err(Error::Io { .. }) => false,
                 Err(error) => panic!("{error}"),
             },
+            Step::Clean => store.clean().is_ok(),
             Step::Reopen => {
                 // What is wrong with closing is found by opening.
                 let _ = store.close();

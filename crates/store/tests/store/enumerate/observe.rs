@@ -9,7 +9,7 @@ use crate::common::*;
 const UNITS: u64 = 64;
 
 /// What a store holds: one line per thing.
-pub(super) fn observe(store: &Store) -> Result<Vec<String>, Error> {
+pub(crate) fn observe(store: &Store) -> Result<Vec<String>, Error> {
     let mut lines = Vec::new();
     for partition in store.partitions() {
         lines.push(format!("{partition:?}"));
@@ -47,7 +47,7 @@ fn observe_object(
 }
 
 /// Where two stores differ; empty if nowhere.
-pub(super) fn differences(expected: &[String], found: &[String]) -> String {
+pub(crate) fn differences(expected: &[String], found: &[String]) -> String {
     let missing = expected.iter().filter(|line| !found.contains(line)).map(|line| format!("- {line}\n"));
     let new = found.iter().filter(|line| !expected.contains(line)).map(|line| format!("+ {line}\n"));
     missing.chain(new).collect()

@@ -20,6 +20,8 @@ pub(super) enum Step {
     Checkpoint,
     /// Close cleanly and open again.
     Reopen,
+    /// Clean, until nothing is gained by it.
+    Clean,
 }
 
 /// All steps, in order. Each changes what can be seen of the store, or leads to a record, or both.
@@ -33,6 +35,8 @@ pub(super) fn workload() -> Vec<Step> {
     steps.push(Step::Checkpoint);
     churn(&mut steps);
     steps.push(Step::Checkpoint);
+    half_dead(&mut steps);
+    steps.push(Step::Clean);
     removals(&mut steps);
     steps.push(Step::Reopen);
     one(&mut steps, Mutation::Write(write(1, 9, 0, 100, version(9, 900))));
@@ -102,6 +106,20 @@ fn churn(steps: &mut Vec<Step>) {
         let written = write(1, n % 2, 0, 40_000, version(4, 50 + n));
         one(steps, Mutation::Write(Write { standing: Standing::Settled, ..written }));
     }
+}
+
+/// Segments of which every other record is overwritten, in units of several pieces and versions: work for the cleaner.
+fn half_dead(steps: &mut Vec<Step>) {
+    for n in 0..16 {
+        let from = u32::try_from(n % 4).expect("small") * 5000;
+        one(steps, Mutation::Write(write(1, 40 + n / 4, from, from + 5000, version(6, 100 + n))));
+    }
+    for n in 0..4 {
+        one(steps, Mutation::Write(write(1, 40 + n, 2000, 9000, version(6, 120 + n))));
+    }
+    let settled_below = version(6, 122);
+    one(steps, Mutation::Retire { partition: P, object: ObjectId(1), settled_below });
+    one(steps, Mutation::Write(write(1, 50, 0, 20_000, version(7, 130))));
 }
 
 fn removals(steps: &mut Vec<Step>) {

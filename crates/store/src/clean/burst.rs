@@ -1,0 +1,71 @@
+//! A burst: moves that go into the log as one commit, in a segment that holds nothing else.
+
+use std::sync::mpsc::SyncSender;
+
+use bytes::Bytes;
+
+use super::gather::Run;
+use crate::crc::verify_blocks;
+use crate::error::Error;
+use crate::format::body::move_body;
+use crate::format::record::{Kind, Record};
+use crate::index::Index;
+use crate::log::Entry;
+use crate::view::{self, Stored, ViewExtent};
+
+/// Verified bytes on their way to a new place.
+#[derive(Debug)]
+pub(crate) struct Move {
+    run: Run,
+    payload: Bytes,
+    crcs: Vec<u32>,
+}
+
+/// Moves for the committer. With none, it only begins a new segment.
+#[derive(Debug)]
+pub(crate) struct Burst {
+    pub(crate) moves: Vec<Move>,
+    pub(crate) reply: SyncSender<Result<u64, Error>>,
+}
+
+impl Move {
+    /// Read and verify `run`. A block that stays whole keeps the checksum its writer gave it; where pieces meet inside a
+    /// block, both were verified before the new one is made.
+    pub(crate) fn read(run: &Run, stored: Vec<Stored>) -> Result<Move, Error> {
+        let parts = view::load(stored)?;
+        let range = ViewExtent::Stored { from: run.from(), to: run.to() };
+        let crcs = view::block_crcs(&parts, &[range])?;
+        let mut payload = Vec::with_capacity(usize::try_from(run.bytes()).expect("at most a unit"));
+        view::read_parts(&parts, &mut payload)?;
+        verify_blocks(run.from(), &payload, &crcs).map_err(|at| damaged(run, at))?;
+        Ok(Move { run: run.clone(), payload: payload.into(), crcs })
+    }
+
+    /// Its record and payload, if anything of it still is where it was.
+    pub(crate) fn into_entry(self, index: &Index) -> Option<Entry> {
+        if !self.run.is_there(index) {
+            return None;
+        }
+        let mut record = Record::new(Kind::Move);
+        let owner = self.run.owner;
+        (record.partition, record.object, record.birth) = (owner.partition, owner.object, owner.birth);
+        (record.unit, record.units) = (owner.unit, 1);
+        (record.from, record.to) = (self.run.from(), self.run.to());
+        record.payload_bytes = record.to - record.from;
+        record.crcs = self.crcs;
+        let pieces: Vec<_> = self.run.pieces.iter().map(|&piece| piece.into()).collect();
+        record.inline = move_body(&pieces);
+        Some((record, self.payload))
+    }
+}
+
+/// The error for the unit's byte `at`, which is in one of the run's pieces.
+fn damaged(run: &Run, at: u32) -> Error {
+    let piece = run.pieces.iter().find(|piece| piece.to > at).or(run.pieces.last());
+    let (segment, block) = piece.map_or((0, 0), |piece| (piece.segment, piece.block));
+    Error::Damaged {
+        segment: u64::from(segment),
+        offset: u64::from(block) * crate::format::LOG_BLOCK_U64,
+        what: "a stored block does not match its checksum",
+    }
+}

@@ -1,0 +1,279 @@
+//! The cleaner's thread.
+//!
+//! A round empties victims: their live bytes are read, verified and handed to the committer burst by burst, until about a
+//! burst was moved; then what is empty is freed. Nothing is freed that a reader, a checkpoint or a replay could still ask
+//! for, so a crash at any step leaves either the old places or the new ones, and both say the same.
+//!
+//! Damage is never moved: the segment stays as it is, for good, and the units that it hit are lost (PROTOCOL R9).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, PoisonError};
+
+use super::burst::{Burst, Move};
+use super::gather::{Owner, Run, referring, runs, scan};
+use super::turn::Turn;
+use super::victim::{Candidate, Policy, choose};
+use crate::commit::Shared;
+use crate::error::Error;
+use crate::index::unit::Place;
+use crate::view::Stored;
+
+/// The most bytes of a burst: what a foreground commit may have to wait for.
+const BURST_BYTES_MAX: u64 = 8 << 20;
+
+/// The most segments that are emptied together.
+const VICTIMS_MAX: usize = 16;
+/// Emptied segments wait for a checkpoint until they have this many times its bytes.
+const CHECKPOINTS: u64 = 4;
+
+/// About the bytes of a burst where segments have `segment_bytes`.
+pub(crate) fn burst_bytes(segment_bytes: u64) -> u64 {
+    (segment_bytes / 4).min(BURST_BYTES_MAX)
+}
+
+/// The cleaner's own.
+pub(crate) struct Cleaner {
+    shared: Arc<Shared>,
+    burst: u64,
+    /// What moving a segment would have cost, and its live payload then: payload tells neither headers nor padding.
+    costs: BTreeMap<u32, (u64, u64)>,
+    /// Segments that could not be read: not tried again while the store is open.
+    aside: BTreeSet<u32>,
+}
+
+/// Segments to be emptied together, so that what belongs together comes together.
+#[derive(Debug, Default)]
+struct Victims {
+    numbers: BTreeSet<u32>,
+    /// Whose bytes they hold.
+    owners: BTreeSet<Owner>,
+    /// Bytes of the records that they are moved to.
+    cost: u64,
+    /// What that gives back.
+    gain: u64,
+}
+
+/// Tells the committer that nobody will help it any more, however the cleaner ends.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.queue.end_help();
+    }
+}
+
+impl Cleaner {
+    pub(crate) fn new(shared: Arc<Shared>) -> Cleaner {
+        let burst = burst_bytes(shared.segment_bytes);
+        Cleaner { shared, burst, costs: BTreeMap::new(), aside: BTreeSet::new() }
+    }
+
+    /// Clean until the store is closed.
+    pub(crate) fn run(mut self) {
+        let _ending = Ending(Arc::clone(&self.shared));
+        while let Some(turn) = self.shared.cleaning.wait() {
+            let given = self.round(turn != Turn::Paced);
+            match turn {
+                // Whoever waits frees what is empty, by a checkpoint.
+                Turn::Stalled => {
+                    self.shared.cleaning.end_stall();
+                    self.shared.queue.end_stall();
+                }
+                Turn::Asked(number) => self.shared.cleaning.answer(number),
+                Turn::Paced if given == 0 => self.shared.cleaning.rest(),
+                Turn::Paced => self.free(),
+            }
+        }
+    }
+
+    /// Empty some victims; the bytes that this gives back once they are freed.
+    fn round(&mut self, urgent: bool) -> u64 {
+        let mut passed = BTreeSet::new();
+        let (mut moved, mut given) = (0, 0);
+        // A write that waits is helped with more than it needs: it is not the last one.
+        let goal = if urgent { self.burst / 2 } else { 0 };
+        while moved < self.burst || given < goal {
+            let victims = self.victims(&mut passed);
+            if victims.numbers.is_empty() {
+                break;
+            }
+            match self.empty(&victims, urgent) {
+                Ok(bytes) => moved += bytes,
+                Err(error) => {
+                    tracing::warn!(%error, segments = ?victims.numbers, "segments are not cleaned");
+                    if matches!(error, Error::Closed | Error::Failed) {
+                        return 0;
+                    }
+                    self.aside.extend(&victims.numbers);
+                }
+            }
+            let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+            if victims.numbers.iter().all(|&number| index.segments.is_idle(number)) {
+                given += victims.gain;
+            }
+        }
+        given
+    }
+
+    /// The best segments that were not `passed` over in this round and are worth it: about a burst.
+    fn victims(&mut self, passed: &mut BTreeSet<u32>) -> Victims {
+        let mut victims = Victims::default();
+        let room = self.shared.room();
+        while victims.cost < self.burst && victims.numbers.len() < VICTIMS_MAX {
+            let Some(victim) = self.victim(passed) else { break };
+            passed.insert(victim.number);
+            match self.look(&victim) {
+                Ok(Some((owners, cost))) if room.fits_moves(victims.cost + cost) => {
+                    victims.numbers.insert(victim.number);
+                    victims.owners.extend(owners);
+                    victims.cost += cost;
+                    victims.gain += victim.bytes.saturating_sub(cost);
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, segment = victim.number, "a segment cannot be read, and is not cleaned");
+                    self.aside.insert(victim.number);
+                }
+            }
+        }
+        victims
+    }
+
+    /// The best segment that was not `passed` over in this round.
+    fn victim(&mut self, passed: &BTreeSet<u32>) -> Option<Candidate> {
+        let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        let segments = &index.segments.all;
+        self.costs.retain(|number, _| segments.contains_key(number));
+        self.aside.retain(|number| segments.contains_key(number));
+        let (&head, newest) = segments.last_key_value()?;
+        let candidates = segments.range(..head).filter_map(|(&number, segment)| {
+            let usable = segment.payload > 0
+                && !segment.damaged
+                && !self.aside.contains(&number)
+                && !passed.contains(&number);
+            // What has died since it was looked at would not be moved any more.
+            let live = self.costs.get(&number).map_or(segment.payload, |&(cost, payload)| {
+                cost.saturating_sub(payload.saturating_sub(segment.payload))
+            });
+            let age = newest.first_sequence.saturating_sub(segment.first_sequence);
+            usable.then_some(Candidate { number, bytes: segment.bytes, live, age })
+        });
+        choose(candidates, Policy::CostBenefit)
+    }
+
+    /// Whose bytes are in `victim`, and what it costs to move them; `None` if it is not worth it, or damaged.
+    fn look(&mut self, victim: &Candidate) -> Result<Option<(BTreeSet<Owner>, u64)>, Error> {
+        let payload = {
+            let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+            index.segments.all.get(&victim.number).map_or(0, |segment| segment.payload)
+        };
+        let contents = scan(&self.shared.files, victim.number, self.shared.superblock.salt)?;
+        if !contents.bad.is_empty() {
+            for range in &contents.bad {
+                self.lose_range(victim.number, range);
+            }
+            return Ok(None);
+        }
+        let alone = BTreeSet::from([victim.number]);
+        let runs = contents.owners.iter().flat_map(|&owner| runs(&self.shared.index, owner, &alone, false));
+        let cost = runs.map(|run| run.disk_bytes()).sum();
+        self.costs.insert(victim.number, (cost, payload));
+        Ok(Candidate { live: cost, ..*victim }.is_worth_it().then_some((contents.owners, cost)))
+    }
+
+    /// Move all that is live in `victims`, in the order of objects and units; the bytes that took. Unless it is `urgent`,
+    /// small neighbours come along, which takes more space for now.
+    fn empty(&self, victims: &Victims, urgent: bool) -> Result<u64, Error> {
+        let along = !urgent && self.shared.room().fits_moves(victims.cost.saturating_mul(2));
+        let runs = |&owner| runs(&self.shared.index, owner, &victims.numbers, along);
+        self.carry(victims.owners.iter().flat_map(runs).collect())
+    }
+
+    /// Move the runs, burst by burst.
+    fn carry(&self, runs: Vec<Run>) -> Result<u64, Error> {
+        let mut moved = 0;
+        let mut moves = Vec::new();
+        let mut bytes = 0;
+        for run in runs {
+            bytes += run.disk_bytes();
+            match self.read(run)? {
+                Some(read) => moves.push(read),
+                None => return Ok(moved),
+            }
+            if bytes >= self.burst {
+                moved += self.commit(std::mem::take(&mut moves))?;
+                bytes = 0;
+            }
+        }
+        if !moves.is_empty() {
+            moved += self.commit(moves)?;
+        }
+        Ok(moved)
+    }
+
+    /// Read and verify a run; `None` if damage was found, and reported.
+    fn read(&self, run: Run) -> Result<Option<Move>, Error> {
+        let stored = run.pieces.iter().map(|&extent| {
+            let file = self.shared.files.get(extent.segment)?;
+            Ok(Stored { extent, file })
+        });
+        match stored.collect::<Result<_, Error>>().and_then(|stored| Move::read(&run, stored)) {
+            Ok(read) => Ok(Some(read)),
+            Err(error @ Error::Damaged { segment, .. }) => {
+                tracing::error!(%error, owner = ?run.owner, "damage found while cleaning: the unit is lost");
+                self.lose(&run, segment);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A piece of `run` in `segment` is damaged.
+    fn lose(&self, run: &Run, segment: u64) {
+        let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        let hit = run.pieces.iter().find(|piece| u64::from(piece.segment) == segment);
+        let Some(hit) = hit.filter(|_| run.is_there(&index)) else { return };
+        let Owner { partition, object, unit, .. } = run.owner;
+        index.mark_lost(partition, object, Some(unit), Place { segment: hit.segment, block: hit.block });
+        index.segments.entry(hit.segment).damaged = true;
+    }
+
+    /// No whole records stand in `range` of `segment`: units that refer to it are lost, the segment stays.
+    fn lose_range(&self, segment: u32, range: &Range<u64>) {
+        let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        let hit: Vec<(Owner, Place)> = referring(&index, segment, range);
+        for (owner, place) in &hit {
+            index.mark_lost(owner.partition, owner.object, Some(owner.unit), *place);
+        }
+        index.segments.entry(segment).damaged = true;
+        drop(index);
+        tracing::error!(
+            segment,
+            offset = range.start,
+            units = hit.len(),
+            "damage found while cleaning: units are lost"
+        );
+    }
+
+    /// Hand moves to the committer; the bytes of their records.
+    fn commit(&self, moves: Vec<Move>) -> Result<u64, Error> {
+        let (reply, answer) = sync_channel(1);
+        self.shared.queue.push_burst(Burst { moves, reply });
+        let bytes = answer.recv().unwrap_or(Err(Error::Closed))?;
+        self.shared.cleaning.on_moved(bytes);
+        Ok(bytes)
+    }
+
+    /// Ask for the checkpoint that lets emptied segments go, if they are worth it.
+    fn free(&self) {
+        let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        let bytes: u64 = index.segments.idle_bytes();
+        drop(index);
+        let checkpoint = self.shared.keeper.newest().map_or(0, |kept| kept.bytes);
+        if bytes > self.burst.max(checkpoint.saturating_mul(CHECKPOINTS)) {
+            self.shared.keeper.ask();
+        }
+    }
+}

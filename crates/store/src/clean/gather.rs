@@ -1,0 +1,254 @@
+//! What is live in a segment, and how it is put together for moving.
+//!
+//! The segment's headers tell which units it has bytes of; the index tells which of them are live. The live pieces of a
+//! unit become *runs*: stretches without a gap, each moved as one record. A small neighbour that lies elsewhere joins its
+//! run: so extents that were cut up by small writes grow together again.
+
+use std::collections::BTreeSet;
+use std::sync::{PoisonError, RwLock};
+
+use braid_layout::{ObjectId, PartitionId};
+
+use crate::error::Error;
+use crate::files::Files;
+use crate::format::body::PIECES_MAX;
+use crate::format::record::{Record, flags};
+use crate::format::{LOG_BLOCK_U64, padded_u64};
+use crate::index::Index;
+use crate::index::extent::Extent;
+use crate::index::unit::{Place, Unit};
+use crate::scan::{Found, Scanner};
+
+/// A live neighbour from another segment is moved along if it has at most this part of what the run has already: it costs
+/// space now and gives it back only when its own segment is cleaned.
+const JOIN_PART: u64 = 4;
+/// The most bytes of a run, unless one piece alone has more.
+const RUN_BYTES_MAX: u64 = 1 << 20;
+
+/// Whose bytes they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Owner {
+    pub(crate) partition: PartitionId,
+    pub(crate) object: ObjectId,
+    pub(crate) birth: u64,
+    pub(crate) unit: u64,
+}
+
+/// Bytes of a unit to be moved together: pieces in order, each beginning where the one before it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) owner: Owner,
+    pub(crate) pieces: Vec<Extent>,
+}
+
+/// What a segment holds.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    /// The owners of its records, each once, in order: runs of one object are moved one after another.
+    pub(crate) owners: BTreeSet<Owner>,
+    /// Ranges of the file that hold no whole record: damage.
+    pub(crate) bad: Vec<std::ops::Range<u64>>,
+}
+
+/// Read the headers of `segment`.
+pub(crate) fn scan(files: &Files, segment: u32, salt: u64) -> Result<Contents, Error> {
+    let file = files.get(segment)?;
+    let length = file.length().map_err(|error| Error::io("look at a segment", error))?;
+    let mut scanner = Scanner::new(&*file, length, segment, salt);
+    let mut contents = Contents::default();
+    while let Some(found) = scanner.next()? {
+        match found {
+            Found::Record { record, whole } => {
+                if record.kind.has_range() && !record.is(flags::HOLE) {
+                    contents.owners.insert(owner(&record));
+                }
+                if !whole {
+                    let from = u64::from(record.block) * LOG_BLOCK_U64;
+                    contents.bad.push(from..from + record.disk_bytes());
+                }
+            }
+            Found::Bad { from, to, .. } => contents.bad.push(from..to),
+        }
+    }
+    Ok(contents)
+}
+
+fn owner(record: &Record) -> Owner {
+    let Record { partition, object, birth, unit, .. } = *record;
+    Owner { partition, object, birth, unit }
+}
+
+/// The runs that empty `segments` of what `owner` has in them, with neighbours from elsewhere if `along`.
+pub(crate) fn runs(index: &RwLock<Index>, owner: Owner, segments: &BTreeSet<u32>, along: bool) -> Vec<Run> {
+    let index = index.read().unwrap_or_else(PoisonError::into_inner);
+    let object = index.partitions.get(&owner.partition).and_then(|found| found.objects.get(&owner.object));
+    let Some(object) = object.filter(|object| object.birth == owner.birth) else { return Vec::new() };
+    let Some(slot) = object.units.get(owner.unit) else { return Vec::new() };
+    let places = places(&slot.unit());
+    drop(index);
+    join(owner, &places, segments, along)
+}
+
+/// The stored bytes that a unit refers to, each once, in the order of the unit.
+pub(crate) fn places(unit: &Unit) -> Vec<Extent> {
+    let mut stored: Vec<Extent> = unit.pins().filter(|extent| !extent.is_hole()).copied().collect();
+    stored.sort_unstable_by_key(|extent| (extent.segment, extent.block, extent.from));
+    let mut out: Vec<Extent> = Vec::with_capacity(stored.len());
+    for extent in stored {
+        match out.last_mut() {
+            Some(last)
+                if (last.segment, last.block) == (extent.segment, extent.block) && last.to >= extent.from =>
+            {
+                last.to = last.to.max(extent.to);
+            }
+            _ => out.push(extent),
+        }
+    }
+    out.sort_unstable_by_key(|extent| (extent.from, extent.to));
+    out
+}
+
+/// Put the `places` in `segments` and their small neighbours together.
+fn join(owner: Owner, places: &[Extent], segments: &BTreeSet<u32>, along: bool) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut taken = vec![false; places.len()];
+    for first in 0..places.len() {
+        if taken[first] || !segments.contains(&places[first].segment) {
+            continue;
+        }
+        let mut pieces = Vec::new();
+        let (mut next, mut bytes, mut foreign) = (Some(first), 0, 0);
+        while let Some(piece) = next {
+            taken[piece] = true;
+            pieces.push(places[piece]);
+            bytes += places[piece].bytes();
+            foreign += if segments.contains(&places[piece].segment) { 0 } else { places[piece].bytes() };
+            let end = places[piece].to;
+            let joins = |place: &Extent| {
+                let own = segments.contains(&place.segment);
+                bytes + place.bytes() <= RUN_BYTES_MAX
+                    && (own || (along && (foreign + place.bytes()) * JOIN_PART <= bytes - foreign))
+            };
+            // Several may begin here: a unit's versions overlap.
+            let from = places.partition_point(|place| place.from < end);
+            next = (from..places.len())
+                .take_while(|&next| places[next].from == end && pieces.len() < PIECES_MAX)
+                .find(|&next| !taken[next] && joins(&places[next]));
+        }
+        runs.push(Run { owner, pieces });
+    }
+    runs
+}
+
+impl Run {
+    pub(crate) fn from(&self) -> u32 {
+        self.pieces.first().map_or(0, |piece| piece.from)
+    }
+
+    pub(crate) fn to(&self) -> u32 {
+        self.pieces.last().map_or(0, |piece| piece.to)
+    }
+
+    /// Bytes of its payload.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.to() - self.from())
+    }
+
+    /// About the bytes that its record takes on the disk.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        let pieces = u64::try_from(self.pieces.len()).unwrap_or(u64::MAX);
+        // A checksum for each block, also where pieces meet inside one.
+        padded_u64(256 + 16 * pieces + 4 * (self.bytes() / 4096 + 2)) + padded_u64(self.bytes())
+    }
+
+    /// Whether a piece of it still is where it was.
+    pub(crate) fn is_there(&self, index: &Index) -> bool {
+        let object = index
+            .partitions
+            .get(&self.owner.partition)
+            .and_then(|found| found.objects.get(&self.owner.object));
+        let slot = object
+            .filter(|object| object.birth == self.owner.birth)
+            .and_then(|object| object.units.get(self.owner.unit));
+        let Some(slot) = slot else { return false };
+        let unit = slot.unit();
+        unit.pins().any(|pin| self.pieces.iter().any(|piece| same_bytes(pin, piece)))
+    }
+}
+
+fn same_bytes(a: &Extent, b: &Extent) -> bool {
+    (a.segment, a.block) == (b.segment, b.block) && a.from < b.to && b.from < a.to
+}
+
+/// The units that refer to bytes of `segment` inside `range` of its file: a walk over everything, for damage.
+pub(crate) fn referring(index: &Index, segment: u32, range: &std::ops::Range<u64>) -> Vec<(Owner, Place)> {
+    let mut out = Vec::new();
+    for (&partition, found) in &index.partitions {
+        for (&object, found) in &found.objects {
+            for (unit, slot) in found.units.iter() {
+                let inside = |pin: &&Extent| {
+                    pin.segment == segment
+                        && !pin.is_hole()
+                        && range.contains(&(u64::from(pin.block) * LOG_BLOCK_U64))
+                };
+                if let Some(pin) = slot.unit().pins().find(inside) {
+                    let owner = Owner { partition, object, birth: found.birth, unit };
+                    out.push((owner, Place { segment, block: pin.block }));
+                }
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: Owner = Owner { partition: PartitionId(1), object: ObjectId(2), birth: 3, unit: 4 };
+
+    fn of(from: u32, to: u32, segment: u32, block: u32) -> Extent {
+        Extent { from, to, segment, block }
+    }
+
+    fn check(places: &[Extent], expected: &[&[Extent]]) {
+        let runs = join(OWNER, places, &BTreeSet::from([1]), true);
+        let pieces: Vec<&[Extent]> = runs.iter().map(|run| &run.pieces[..]).collect();
+        assert_eq!(pieces, expected);
+    }
+
+    #[test]
+    fn neighbours_become_one_run() {
+        let (a, b, c) = (of(0, 4096, 1, 1), of(4096, 5000, 1, 9), of(6000, 7000, 1, 20));
+        check(&[a, b, c], &[&[a, b], &[c]]);
+    }
+
+    #[test]
+    fn a_small_neighbour_comes_along() {
+        let (own, small, large) = (of(0, 8192, 1, 1), of(8192, 9000, 2, 1), of(8192, 12_000, 2, 1));
+        check(&[own, small], &[&[own, small]]);
+        check(&[own, small, of(9000, 9100, 1, 90)], &[&[own, small, of(9000, 9100, 1, 90)]]);
+        check(&[own, large], &[&[own]]);
+        check(&[of(0, 100, 2, 1), of(100, 8192, 1, 1)], &[&[of(100, 8192, 1, 1)]]);
+        check(&[small], &[]);
+        let alone = join(OWNER, &[own, small], &BTreeSet::from([1]), false);
+        assert_eq!(alone, [Run { owner: OWNER, pieces: vec![own] }]);
+    }
+
+    #[test]
+    fn versions_that_overlap_have_runs_of_their_own() {
+        let (old, new) = (of(0, 4096, 1, 1), of(0, 4096, 1, 9));
+        check(&[old, new], &[&[old], &[new]]);
+        let (old, left, right) = (of(0, 8192, 1, 1), of(0, 4096, 1, 30), of(4096, 8192, 1, 40));
+        check(&[left, old, right], &[&[left, right], &[old]]);
+    }
+
+    #[test]
+    fn a_run_is_bounded() {
+        let megabyte = 1 << 20;
+        let (a, b) = (of(0, megabyte, 1, 1), of(megabyte, 2 * megabyte, 1, 5000));
+        check(&[a, b], &[&[a], &[b]]);
+        let large = of(0, 8 * megabyte, 1, 1);
+        check(&[large], &[&[large]]);
+    }
+}

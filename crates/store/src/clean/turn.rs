@@ -1,0 +1,158 @@
+//! What the committer and the cleaner's thread tell each other.
+//!
+//! The committer says what the foreground wrote and what is free, and calls for help when a write does not fit
+//! ([`Cleaning::stall`]); it then serves the cleaner's bursts alone until it is told whether anything was gained. The
+//! cleaner waits here for its turn.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::pace::Pacer;
+
+/// The cleaner as others see it.
+#[derive(Debug)]
+pub(crate) struct Cleaning {
+    state: Mutex<State>,
+    called: Condvar,
+    figures: Counters,
+}
+
+#[derive(Debug)]
+struct State {
+    pacer: Pacer,
+    /// The committer waits.
+    stalled: bool,
+    /// Rounds that were asked for, and that are over.
+    asked: u64,
+    done: u64,
+    closing: bool,
+}
+
+/// Why the cleaner is to work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It has earned a burst.
+    Paced,
+    /// A write waits for space.
+    Stalled,
+    /// Somebody asked for it: the request's number.
+    Asked(u64),
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    written: AtomicU64,
+    moved: AtomicU64,
+    freed: AtomicU64,
+}
+
+/// What was counted since the store was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Figures {
+    /// Bytes of the foreground's records.
+    pub(crate) written: u64,
+    /// Bytes of the cleaner's.
+    pub(crate) moved: u64,
+    /// Segments freed.
+    pub(crate) freed: u64,
+}
+
+impl Cleaning {
+    pub(crate) fn new(pacer: Pacer) -> Cleaning {
+        let state = State { pacer, stalled: false, asked: 0, done: 0, closing: false };
+        Cleaning { state: Mutex::new(state), called: Condvar::new(), figures: Counters::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The foreground wrote `bytes`; writes may take `free` more.
+    pub(crate) fn on_written(&self, bytes: u64, free: u64) {
+        self.figures.written.fetch_add(bytes, Ordering::Relaxed);
+        let mut state = self.lock();
+        state.pacer.on_foreground(bytes, free);
+        if state.pacer.may_move() {
+            self.called.notify_all();
+        }
+    }
+
+    /// The cleaner wrote `bytes`.
+    pub(crate) fn on_moved(&self, bytes: u64) {
+        self.figures.moved.fetch_add(bytes, Ordering::Relaxed);
+        self.lock().pacer.on_moved(bytes);
+    }
+
+    /// A segment was freed, if it was there.
+    pub(crate) fn on_freed(&self, there: bool) {
+        self.figures.freed.fetch_add(u64::from(there), Ordering::Relaxed);
+    }
+
+    /// A write waits for space.
+    pub(crate) fn stall(&self) {
+        self.lock().stalled = true;
+        self.called.notify_all();
+    }
+
+    /// The write that waited is going to be told.
+    pub(crate) fn end_stall(&self) {
+        self.lock().stalled = false;
+    }
+
+    /// The committer has ended.
+    pub(crate) fn close(&self) {
+        self.lock().closing = true;
+        self.called.notify_all();
+    }
+
+    /// Wait until it is the cleaner's turn. `None`: the store is closed.
+    pub(crate) fn wait(&self) -> Option<Turn> {
+        let mut state = self.lock();
+        loop {
+            if state.closing {
+                return None;
+            }
+            if state.stalled {
+                return Some(Turn::Stalled);
+            }
+            if state.done < state.asked {
+                return Some(Turn::Asked(state.asked));
+            }
+            if state.pacer.may_move() {
+                return Some(Turn::Paced);
+            }
+            state = self.called.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The round that was asked for is over.
+    pub(crate) fn answer(&self, asked: u64) {
+        self.lock().done = asked;
+        self.called.notify_all();
+    }
+
+    /// Ask for a round and wait until it is over; false: the store is closed.
+    pub(crate) fn ask(&self) -> bool {
+        let mut state = self.lock();
+        state.asked += 1;
+        let mine = state.asked;
+        self.called.notify_all();
+        while state.done < mine && !state.closing {
+            state = self.called.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.done >= mine
+    }
+
+    /// There is nothing to gain: not before the foreground has written some more.
+    pub(crate) fn rest(&self) {
+        self.lock().pacer.rest();
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        Figures {
+            written: self.figures.written.load(Ordering::Relaxed),
+            moved: self.figures.moved.load(Ordering::Relaxed),
+            freed: self.figures.freed.load(Ordering::Relaxed),
+        }
+    }
+}

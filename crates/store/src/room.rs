@@ -1,0 +1,70 @@
+//! How much space is left, and for whom ([`crate::clean::reserve`]).
+
+use std::sync::PoisonError;
+
+use crate::clean::reserve::Reserve;
+use crate::commit::Shared;
+use crate::error::Error;
+use crate::format::record::{Kind, Record, flags};
+
+/// Bytes of the smallest checkpoint.
+const CHECKPOINT_BYTES_MIN: u64 = 4096;
+
+/// Bytes a commit may still take.
+pub(crate) struct Room {
+    pub(crate) used: u64,
+    capacity: u64,
+    reserve: Reserve,
+}
+
+impl Shared {
+    /// The space there is now.
+    pub(crate) fn room(&self) -> Room {
+        let log = self.index.read().unwrap_or_else(PoisonError::into_inner).segments.used();
+        let used = log.saturating_add(self.keeper.bytes());
+        let disk = self.files.space().map_or(u64::MAX, |space| used.saturating_add(space.free));
+        let capacity = self.capacity.unwrap_or(u64::MAX).min(disk);
+        // The last commit of a segment may be as long as the segment was meant to be.
+        let segment = self.segment_bytes.saturating_mul(2);
+        // The next checkpoint may be somewhat longer than the last.
+        let last = self.keeper.newest().map_or(0, |kept| kept.bytes);
+        let checkpoint = last + last / 4 + CHECKPOINT_BYTES_MIN;
+        Room { used, capacity, reserve: Reserve::new(capacity, segment, checkpoint) }
+    }
+}
+
+impl Room {
+    /// Take what `record` needs. The reserve is for records that lead to freed space or keep order.
+    pub(crate) fn take(&mut self, record: &Record) -> Result<(), Error> {
+        let bytes = record.disk_bytes();
+        let free =
+            if may_use_reserve(record) { self.reserve.free_for_removes(self.used) } else { self.free() };
+        if bytes > free {
+            return Err(self.full());
+        }
+        self.used += bytes;
+        Ok(())
+    }
+
+    /// Bytes that writes may take.
+    pub(crate) fn free(&self) -> u64 {
+        self.reserve.free_for_writes(self.used)
+    }
+
+    /// Whether the cleaner may write `bytes`.
+    pub(crate) fn fits_moves(&self, bytes: u64) -> bool {
+        self.used.saturating_add(bytes) <= self.capacity
+    }
+
+    /// The error for what does not fit.
+    pub(crate) fn full(&self) -> Error {
+        Error::Full { used: self.used, capacity: self.capacity }
+    }
+}
+
+fn may_use_reserve(record: &Record) -> bool {
+    match record.kind {
+        Kind::ObjectRemove | Kind::PartitionRemove | Kind::Fence | Kind::Verdict | Kind::SettledTo => true,
+        kind => kind.writes() && record.is(flags::HOLE),
+    }
+}

@@ -1,0 +1,245 @@
+//! Cleaning: space comes back from segments that still hold live bytes, and nothing is lost on the way.
+
+use braid_layout::ObjectId;
+use braid_store::*;
+
+use crate::common::*;
+
+const CAPACITY: u64 = 8 << 20;
+const PART: u32 = 4096;
+
+fn small() -> Options {
+    Options { capacity: Some(CAPACITY), ..options() }
+}
+
+/// Numbers below a bound, by seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+}
+
+/// Objects of one unit each, overwritten in parts: which write each part is from.
+struct Parts {
+    versions: Vec<u64>,
+    n: u64,
+}
+
+const PARTS_PER_UNIT: u64 = (UNIT / PART) as u64;
+
+impl Parts {
+    fn fill(store: &Store, units: u64) -> Parts {
+        store.commit(create(1)).expect("create");
+        let mut parts =
+            Parts { versions: vec![0; usize::try_from(units * PARTS_PER_UNIT).expect("small")], n: 0 };
+        for part in 0..units * PARTS_PER_UNIT {
+            parts.write(store, part);
+        }
+        parts
+    }
+
+    fn write(&mut self, store: &Store, part: u64) {
+        self.n += 1;
+        let (unit, at) = (part / PARTS_PER_UNIT, u32::try_from(part % PARTS_PER_UNIT).expect("small") * PART);
+        let mut write = write(1, unit, at, at + PART, version(1, self.n));
+        // Settled at once: the whole chain is one version.
+        write.settled_below = version(1, self.n);
+        if let Err(error) = store.commit(Mutation::Write(write)) {
+            panic!("write {}: {error}; {:?}", self.n, store.stat());
+        }
+        self.versions[usize::try_from(part).expect("small")] = self.n;
+    }
+
+    fn check(&self, store: &Store) {
+        let retire =
+            Mutation::Retire { partition: P, object: ObjectId(1), settled_below: version(1, self.n + 1) };
+        store.commit(retire).expect("retire");
+        for (part, &n) in (0_u64..).zip(&self.versions) {
+            let (unit, at) =
+                (part / PARTS_PER_UNIT, u32::try_from(part % PARTS_PER_UNIT).expect("small") * PART);
+            let bytes = content(store, 1, unit, at, at + PART, Want::Newest).expect("read");
+            assert!(bytes == pattern(n, usize::try_from(PART).expect("small")), "part {part}");
+        }
+        let stat = store.stat().expect("stat");
+        let live = u64::try_from(self.versions.len()).expect("small") * u64::from(PART);
+        assert_eq!(stat.live, live, "live bytes are counted exactly");
+        assert!(stat.used <= CAPACITY);
+    }
+}
+
+#[test]
+fn a_store_at_ninety_percent_takes_writes_for_ever() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), small());
+    // With 512 bytes of header for each 4096, this is 95 % of what is not reserved.
+    let mut parts = Parts::fill(&store, 98);
+    let mut random = Random(7);
+    for _ in 0..3000 {
+        let part = random.below(98 * PARTS_PER_UNIT);
+        parts.write(&store, part);
+    }
+    parts.check(&store);
+    let stat = store.stat().expect("stat");
+    assert!(stat.moved > 0 && stat.freed > 0, "{stat:?}");
+    store.close().expect("close");
+    drop(store);
+    let (store, recovery) = open_with(dir.path(), small());
+    assert_eq!(recovery.damaged_count, 0, "{:?}", recovery.damaged);
+    parts.check(&store);
+    println!("write amplification {:.2}, {stat:?}", stat.write_amplification());
+}
+
+/// Units of one piece each, of which every other one is then removed.
+fn half_dead(store: &Store) {
+    store.commit(create(1)).expect("create");
+    store.commit(create(2)).expect("create");
+    for unit in 0..24 {
+        let object = 1 + unit % 2;
+        let written =
+            Write { standing: Standing::Settled, ..write(object, unit, 0, 20_000, version(1, unit + 1)) };
+        store.commit(Mutation::Write(written)).expect("write");
+    }
+    store.commit(Mutation::Remove { partition: P, object: ObjectId(2) }).expect("remove");
+}
+
+fn read_unit(store: &Store, unit: u64) -> Result<Vec<u8>, Error> {
+    content(store, 1, unit, 0, 20_000, Want::Newest)
+}
+
+/// Where the bytes of a unit lie: the file in the log, and the offset in it.
+fn place(dir: &std::path::Path, unit: u64) -> (std::path::PathBuf, usize) {
+    let bytes = pattern(unit + 1, 20_000);
+    let found = segments(dir).into_iter().find_map(|path| {
+        let content = std::fs::read(&path).expect("read");
+        let at = content.windows(64).position(|window| window == &bytes[8192..8256])?;
+        Some((path, at))
+    });
+    found.expect("the unit is in the log")
+}
+
+fn flip(path: &std::path::Path, at: usize) {
+    let mut bytes = std::fs::read(path).expect("read");
+    bytes[at] ^= 1;
+    std::fs::write(path, bytes).expect("write");
+}
+
+#[test]
+fn dead_bytes_are_given_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), options());
+    half_dead(&store);
+    let before = store.stat().expect("stat");
+    let given = store.clean().expect("clean");
+    let after = store.stat().expect("stat");
+    assert!(given > 200_000 && after.used + 200_000 < before.used, "{given}: {before:?}, {after:?}");
+    assert_eq!((after.live, before.live), (12 * 20_000, 12 * 20_000));
+    assert_eq!(store.clean().expect("clean"), 0, "there is nothing left to gain");
+    for unit in (0..24).step_by(2) {
+        assert!(read_unit(&store, unit).expect("read") == pattern(unit + 1, 20_000), "unit {unit}");
+    }
+}
+
+#[test]
+fn pieces_grow_together() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), options());
+    store.commit(create(1)).expect("create");
+    store.commit(create(2)).expect("create");
+    // Each piece a record of its own, in no order, among others that go.
+    for n in 0..16 {
+        let from = u32::try_from(n * 7 % 16).expect("small") * 4000;
+        store.commit(Mutation::Write(write(1, 0, from, from + 4000, version(1, n + 1)))).expect("write");
+        store.commit(Mutation::Write(write(2, n, 0, UNIT / 2, version(1, n + 1)))).expect("write");
+    }
+    store.commit(Mutation::Remove { partition: P, object: ObjectId(2) }).expect("remove");
+    let pieces = || store.read(P, ObjectId(1), 0, 0..64_000, Want::Newest).expect("view").pieces().len();
+    let expected = content(&store, 1, 0, 0, 64_000, Want::Newest).expect("read");
+    assert_eq!(pieces(), 16);
+    store.clean().expect("clean");
+    assert!(pieces() < 8, "{} pieces", pieces());
+    assert!(content(&store, 1, 0, 0, 64_000, Want::Newest).expect("read") == expected);
+}
+
+#[test]
+fn damage_is_not_moved() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), options());
+    half_dead(&store);
+    let (path, at) = place(dir.path(), 4);
+    flip(&path, at);
+    store.clean().expect("clean");
+    assert!(path.exists(), "the damaged segment stays");
+    assert!(matches!(read_unit(&store, 4), Err(Error::Damaged { .. })), "the unit is lost");
+    let chains = store.versions(P, ObjectId(1), 4..5).expect("versions");
+    assert!(chains[0].lost);
+    let others = |store: &Store| {
+        for unit in (0..24).step_by(2).filter(|&unit| unit != 4) {
+            assert!(read_unit(store, unit).expect("read") == pattern(unit + 1, 20_000), "unit {unit}");
+        }
+    };
+    others(&store);
+    store.close().expect("close");
+    drop(store);
+    let (store, _) = open(dir.path());
+    assert!(matches!(read_unit(&store, 4), Err(Error::Damaged { .. })), "and stays so");
+    others(&store);
+    // Rebuilt from redundancy, it is whole again.
+    let installed = Write { standing: Standing::Settled, ..write(1, 4, 0, UNIT, version(2, 99)) };
+    store.commit(Mutation::Write(installed)).expect("install");
+    assert!(
+        read_unit(&store, 4).expect("read") == pattern(99, usize::try_from(UNIT).expect("small"))[..20_000]
+    );
+}
+
+#[test]
+fn a_damaged_header_keeps_its_segment() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), options());
+    half_dead(&store);
+    let (path, at) = place(dir.path(), 4);
+    // The header is the log block before the payload.
+    flip(&path, at - 8192 - 100);
+    store.clean().expect("clean");
+    assert!(path.exists(), "the damaged segment stays");
+    for unit in (0..24).step_by(2) {
+        match read_unit(&store, unit) {
+            Ok(bytes) => assert!(unit != 4 && bytes == pattern(unit + 1, 20_000), "unit {unit}"),
+            Err(Error::Damaged { .. }) => assert_eq!(unit, 4),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(store.versions(P, ObjectId(1), 4..5).expect("versions")[0].lost);
+}
+
+#[test]
+fn readers_see_nothing_of_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), small());
+    let mut parts = Parts::fill(&store, 90);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for seed in 1..3 {
+            let (store, done) = (store.clone(), &done);
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    // Checks every block; which write it is from is not known here.
+                    content(&store, 1, random.below(90), 0, UNIT, Want::Newest).expect("read");
+                }
+            });
+        }
+        let mut random = Random(5);
+        for _ in 0..1500 {
+            let part = random.below(90 * PARTS_PER_UNIT);
+            parts.write(&store, part);
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    parts.check(&store);
+    assert!(store.stat().expect("stat").moved > 0);
+}
