@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: demo test setup build format lint docs units fuzz-smoke kill-loop three-hosts clean
+.PHONY: demo test setup setup-full store-full store-model build format lint docs units fuzz-smoke kill-loop three-hosts clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -30,7 +30,7 @@ docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 units:
-	$(CARGO) test --workspace --locked
+	BRAID_STORE_MODEL_SECONDS=$${BRAID_STORE_MODEL_SECONDS:-60} $(CARGO) test --workspace --locked
 
 fuzz-smoke:
 	$(CARGO) run --locked --manifest-path fuzz/Cargo.toml --bin smoke
@@ -42,6 +42,21 @@ kill-loop: build
 ## By hand, as root: the README's three hosts in three network namespaces.
 three-hosts: build
 	tests/three-hosts.sh
+
+# The tools that make an ext4 and an xfs.
+setup-full: setup
+	@{ command -v mkfs.ext4 && command -v mkfs.xfs; } >/dev/null || \
+	{ apt-get update && apt-get install -y --no-install-recommends e2fsprogs xfsprogs; }
+
+## By hand, as root: a store on small ext4 and xfs file systems, filled to the last byte, emptied, filled again.
+store-full: setup-full
+	$(CARGO) build --release --locked -p braid-store --example fill_disk
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	tests/store-full.sh "$$target_dir/release/examples/fill_disk"
+
+## By hand: ten minutes of random operations, crashes and faults; BRAID_STORE_MODEL_SEED=... repeats them.
+store-model: setup
+	BRAID_STORE_MODEL_SECONDS=600 $(CARGO) test --release --locked -p braid-store --test store -- --nocapture storm
 
 clean:
 	$(CARGO) clean

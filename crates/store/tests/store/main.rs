@@ -14,4 +14,5 @@ mod golden;
 mod means;
 mod model;
 mod space;
+mod storm;
 mod threads;

@@ -1,0 +1,258 @@
+//! One store, its troubles, and what must be true of it.
+
+use std::sync::Arc;
+
+use braid_layout::ObjectId;
+use braid_store::disk::memory::{Fault, Memory, On};
+use braid_store::*;
+
+use super::Random;
+use super::script::{OBJECTS, UNITS, mutation};
+use crate::common::*;
+use crate::enumerate::observe::{differences, observe};
+
+/// What happened, over all lives.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    lives: u64,
+    mutations: u64,
+    full: u64,
+    unknown: u64,
+    cuts: u64,
+    kills: u64,
+    closes: u64,
+    cleanings: u64,
+    faults: u64,
+    flips: u64,
+    damaged_units: u64,
+    moved_bytes: u64,
+    freed_segments: u64,
+}
+
+pub(super) struct Life {
+    seed: u64,
+    random: Random,
+    options: Options,
+    disk: Memory,
+    store: Store,
+    /// The same, without trouble.
+    reference: Store,
+    reference_disk: Memory,
+    n: u64,
+    /// Mutations of which nobody knows whether they were done, since the last one that was.
+    unknown: Vec<Mutation>,
+    /// Whether the disk was told to refuse or to fail.
+    troubled: bool,
+}
+
+fn open_at(disk: &Memory, options: &Options) -> Result<(Store, Recovery), Error> {
+    Store::open_on(Arc::new(disk.clone()), Some(identity()), options.clone())
+}
+
+fn make(disk: &Memory, options: &Options) -> Store {
+    Store::format_on(disk, identity(), options).expect("format");
+    let (store, _) = open_at(disk, options).expect("open");
+    store
+        .commit(Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 })
+        .expect("make the partition");
+    store
+}
+
+fn plain() -> Options {
+    Options { sync: false, ..Options::default() }
+}
+
+/// Whether it is not known if what failed so is there.
+fn leaves_doubt(error: &Error) -> bool {
+    matches!(error, Error::Io { .. } | Error::Failed | Error::Closed | Error::ReadOnly)
+}
+
+impl Life {
+    pub(super) fn new(seed: u64) -> Life {
+        let mut random = Random::new(seed);
+        let capacity = (1 << 20) + random.below(3 << 20);
+        let options = Options {
+            segment_bytes: 64 << 10,
+            capacity: if random.once_in(2) { Some(capacity) } else { None },
+            clean_share_percent: u32::try_from(random.below(200)).expect("small"),
+            ..Options::default()
+        };
+        let (disk, reference_disk) = (Memory::new(seed), Memory::new(seed));
+        // Somewhat more than the capacity: checkpoints and the reserve are inside of it.
+        disk.set_budget(Some(if options.capacity.is_some() { capacity + (1 << 20) } else { capacity }));
+        let store = make(&disk, &options);
+        let reference = make(&reference_disk, &plain());
+        let (n, unknown, troubled) = (0, Vec::new(), false);
+        Life { seed, random, options, disk, store, reference, reference_disk, n, unknown, troubled }
+    }
+
+    pub(super) fn live(mut self, counts: &mut Counts) {
+        counts.lives += 1;
+        for _ in 0..self.random.below(400) {
+            self.step(counts);
+        }
+        self.recover(counts);
+        self.count_cleaning(counts);
+        self.damage(counts);
+    }
+
+    fn step(&mut self, counts: &mut Counts) {
+        match self.random.below(100) {
+            0 => {
+                // What it gives up for is found by opening.
+                counts.cleanings += 1;
+                let _ = self.store.clean();
+            }
+            1 => self.trouble(counts),
+            2 => {
+                let after = self.disk.operations(On::Change) + self.random.below(60);
+                self.disk.cut_after(after);
+            }
+            3 if self.random.once_in(2) => self.recover(counts),
+            _ => self.mutate(counts),
+        }
+    }
+
+    fn mutate(&mut self, counts: &mut Counts) {
+        self.n += 1;
+        counts.mutations += 1;
+        let mutation = mutation(&mut self.random, self.n, &self.reference);
+        match self.store.commit(mutation.clone()) {
+            Err(error) if leaves_doubt(&error) => {
+                counts.unknown += 1;
+                self.unknown.push(mutation);
+                if self.unknown.len() > 2 || self.disk.is_cut() {
+                    self.recover(counts);
+                }
+            }
+            Err(Error::Full { used, capacity }) => {
+                counts.full += 1;
+                assert!(used <= capacity, "seed {}: {used} of {capacity}", self.seed);
+            }
+            answer => {
+                // What was refused before is not there: something was acknowledged since.
+                if answer.as_ref().is_ok_and(|&outcome| outcome == Outcome::Applied) {
+                    self.unknown.clear();
+                }
+                let expected = self.reference.commit(mutation.clone());
+                let same = format!("{answer:?}") == format!("{expected:?}");
+                assert!(same || !self.unknown.is_empty(), "seed {}: {answer:?}, not {expected:?}", self.seed);
+            }
+        }
+    }
+
+    /// Operations that fail, soon.
+    fn trouble(&mut self, counts: &mut Counts) {
+        counts.faults += 1;
+        self.troubled = true;
+        let on = [On::Write, On::Write, On::Sync, On::Name, On::Read];
+        let on = on[usize::try_from(self.random.below(5)).expect("small")];
+        let fault = [Fault::Io, Fault::NoSpace, Fault::Short];
+        let fault = fault[usize::try_from(self.random.below(3)).expect("small")];
+        let begin = self.disk.operations(on) + self.random.below(20);
+        self.disk.inject(on, begin..begin + 1 + self.random.below(3), fault);
+    }
+
+    /// Close, kill or cut the power; open, and compare.
+    fn recover(&mut self, counts: &mut Counts) {
+        self.count_cleaning(counts);
+        let how = if self.disk.is_cut() { 0 } else { self.random.below(3) };
+        let seed = self.random.below(1 << 30);
+        if how == 2 {
+            let _ = self.store.close();
+        }
+        let mut disk = match how {
+            0 => self.disk.after_power_cut(seed),
+            _ => self.disk.after_kill(seed),
+        };
+        *[&mut counts.cuts, &mut counts.kills, &mut counts.closes][usize::try_from(how).expect("small")] += 1;
+        // Opening is cut short too.
+        while self.random.once_in(3) {
+            disk.cut_after(self.random.below(20));
+            let opened = open_at(&disk, &self.options);
+            disk = if self.random.once_in(2) { disk.after_power_cut(seed) } else { disk.after_kill(seed) };
+            drop(opened);
+        }
+        let (store, recovery) =
+            open_at(&disk, &self.options).unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
+        assert_eq!(recovery.damaged_count, 0, "seed {}: {:?}", self.seed, recovery.damaged);
+        (self.store, self.disk, self.troubled) = (store, disk, false);
+        self.compare();
+    }
+
+    /// The store holds what was acknowledged and, at most, one of those things that nobody knows of.
+    fn compare(&mut self) {
+        let found = observe(&self.store).unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
+        let expected = observe(&self.reference).expect("read");
+        let unknown = std::mem::take(&mut self.unknown);
+        let differences = differences(&expected, &found);
+        if differences.is_empty() {
+            return;
+        }
+        for mutation in unknown {
+            let disk = self.reference_disk.after_kill(0);
+            let (candidate, _) = open_at(&disk, &plain()).expect("open");
+            let _ = candidate.commit(mutation);
+            if observe(&candidate).expect("read") == found {
+                (self.reference, self.reference_disk) = (candidate, disk);
+                return;
+            }
+        }
+        panic!("seed {}:\n{differences}", self.seed);
+    }
+
+    fn count_cleaning(&self, counts: &mut Counts) {
+        if let Ok(stat) = self.store.stat() {
+            counts.moved_bytes += stat.moved;
+            counts.freed_segments += stat.freed;
+        }
+    }
+
+    /// The end: bits are flipped in the files of a store that was closed cleanly. What is read then is right or damaged,
+    /// also after cleaning.
+    fn damage(mut self, counts: &mut Counts) {
+        self.store.close().unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
+        let disk = self.disk.after_kill(0);
+        disk.set_budget(None);
+        for _ in 0..self.random.below(4) {
+            let files = disk.files();
+            let of_the_store = |name: &&String| name.starts_with("log/") || name.starts_with("checkpoint/");
+            let files: Vec<&String> = files.iter().filter(of_the_store).collect();
+            let name = files[usize::try_from(self.random.below(u64::try_from(files.len()).expect("small")))
+                .expect("small")];
+            let bits = 8 * u64::try_from(disk.content(name).expect("there").len()).expect("small");
+            counts.flips += u64::from(disk.flip(name, self.random.below(bits)));
+        }
+        let (store, _) = match open_at(&disk, &self.options) {
+            Ok(opened) => opened,
+            // Nothing is made up where nothing can be known.
+            Err(Error::Damaged { .. }) => return,
+            Err(error) => panic!("seed {}: {error}", self.seed),
+        };
+        counts.damaged_units += self.compare_damaged(&store);
+        store.clean().unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
+        self.compare_damaged(&store);
+    }
+
+    /// Every unit reads as it should, or as damaged; how many are damaged.
+    fn compare_damaged(&self, store: &Store) -> u64 {
+        let mut damaged = 0;
+        for (object, unit) in (0..OBJECTS).flat_map(|object| (0..UNITS).map(move |unit| (object, unit))) {
+            let read = |store: &Store| content(store, object, unit, 0, UNIT, Want::Newest);
+            match (read(store), read(&self.reference)) {
+                (Err(Error::Damaged { .. } | Error::Checksum { .. }), _) => damaged += 1,
+                (Ok(found), Ok(expected)) => {
+                    assert!(found == expected, "seed {}: object {object}, unit {unit}", self.seed);
+                }
+                (Err(Error::NoObject(..)), Err(Error::NoObject(..))) => {}
+                (found, expected) => {
+                    let (found, expected) = (found.map(drop), expected.map(drop));
+                    panic!("seed {}: object {object}, unit {unit}: {found:?}, not {expected:?}", self.seed);
+                }
+            }
+        }
+        let listed = store.objects(P, None, 100).unwrap_or_default();
+        assert!(listed.iter().all(|object| *object < ObjectId(OBJECTS)));
+        damaged
+    }
+}

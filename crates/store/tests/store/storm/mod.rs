@@ -1,0 +1,72 @@
+//! Random operations, crashes and faults on a disk in memory, against a second store whose disk is never troubled.
+//!
+//! A *life* is one store on one disk, from formatting to the last check; everything in it comes from its seed.
+//! `BRAID_STORE_MODEL_SEED` begins with that one, `BRAID_STORE_MODEL_SECONDS` says for how long new lives are begun.
+//! The cleaner and the checkpoints have threads of their own, so that a life may take another road when it is repeated.
+
+mod life;
+mod script;
+
+use std::hash::{BuildHasher, Hasher};
+use std::time::{Duration, Instant};
+
+use life::{Counts, Life};
+
+/// Numbers from a seed.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// A number below `bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    /// Whether something that happens once in `bound` times happens.
+    pub(crate) fn once_in(&mut self, bound: u64) -> bool {
+        self.below(bound) == 0
+    }
+}
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name)
+        .ok()
+        .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
+}
+
+/// Says which life failed.
+struct Name(u64);
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("failed: BRAID_STORE_MODEL_SEED={}", self.0);
+        }
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost() {
+    let seconds = setting("BRAID_STORE_MODEL_SECONDS").unwrap_or(5);
+    let random = || std::collections::hash_map::RandomState::new().build_hasher().finish() >> 20;
+    let first = setting("BRAID_STORE_MODEL_SEED").unwrap_or_else(random);
+    println!("BRAID_STORE_MODEL_SEED={first}");
+    let begin = Instant::now();
+    let mut counts = Counts::default();
+    for seed in first.. {
+        let name = Name(seed);
+        Life::new(seed).live(&mut counts);
+        drop(name);
+        if begin.elapsed() > Duration::from_secs(seconds) {
+            break;
+        }
+    }
+    println!("{counts:?}");
+}

@@ -1,0 +1,87 @@
+//! What is asked of the store: random mutations, mostly sensible.
+
+use braid_layout::{ColumnMask, Generation, Lease, ObjectId, Version};
+use braid_store::*;
+
+use super::Random;
+use crate::common::*;
+
+/// Objects of a life.
+pub(super) const OBJECTS: u64 = 3;
+/// Units of an object.
+pub(super) const UNITS: u64 = 6;
+
+/// The next mutation. `n` rises with each; `store` is asked for what is pending, and for generations.
+pub(super) fn mutation(random: &mut Random, n: u64, store: &Store) -> Mutation {
+    let object = ObjectId(random.below(OBJECTS));
+    match random.below(32) {
+        0 | 1 => create(object.0),
+        2 => Mutation::Remove { partition: P, object },
+        3 => {
+            let settled_below = version(1 + u32::try_from(random.below(2)).expect("small"), n);
+            Mutation::Retire { partition: P, object, settled_below }
+        }
+        4 | 5 => verdict(random, object, store),
+        6 => {
+            let g = store.object(P, object).map_or(Generation(1), |found| Generation(found.g.0 + 1));
+            Mutation::Fence { partition: P, object, g, set: ColumnMask(n), joining: ColumnMask::EMPTY }
+        }
+        7 => {
+            let length = usize::try_from(random.below(2000)).expect("small");
+            let change =
+                Change { modified_ms: Some(n), opaque: Some(pattern(n, length)), ..Change::default() };
+            Mutation::SetAttributes { partition: P, object, change }
+        }
+        8 => {
+            let key_epoch = u32::try_from(random.below(100)).expect("small");
+            Mutation::PartitionSet { partition: P, quota_bytes: None, key_epoch }
+        }
+        _ => Mutation::Write(a_write(random, n, object, store)),
+    }
+}
+
+fn a_write(random: &mut Random, n: u64, object: ObjectId, store: &Store) -> Write {
+    let bounds = [1, 200, 5000, 20_000, u64::from(UNIT)];
+    let bound = bounds[usize::try_from(random.below(5)).expect("small")];
+    let from = random.below(u64::from(UNIT));
+    let to = (from + 1 + random.below(bound)).min(u64::from(UNIT));
+    let (from, to) = match random.below(8) {
+        0 => (0, UNIT),
+        1 => (0, u32::try_from(to).expect("small")),
+        _ => (u32::try_from(from).expect("small"), u32::try_from(to).expect("small")),
+    };
+    // Units below 4 hold data, the others parity.
+    let unit = random.below(UNITS);
+    let lease = Lease(1 + u32::try_from(random.below(2)).expect("small"));
+    let stamp = Version { g: Generation(1), lease, n };
+    let mut write = write(object.0, unit, from, to, stamp);
+    write.g = store.object(P, object).map_or(Generation(1), |found| found.g);
+    if random.once_in(6) {
+        write.body = Body::Hole;
+    }
+    if random.once_in(6) {
+        write.standing = Standing::Settled;
+    }
+    if random.once_in(4) {
+        write.settled_below = stamp;
+    }
+    if unit >= 4 {
+        write.kind = if random.once_in(3) { WriteKind::ParityBase } else { WriteKind::StripeParity };
+        write.cover = vec![stamp, Version::ZERO, stamp];
+    }
+    write
+}
+
+fn verdict(random: &mut Random, object: ObjectId, store: &Store) -> Mutation {
+    let chains = store.versions(P, object, 0..UNITS).unwrap_or_default();
+    let pending = chains.iter().filter_map(|chain| {
+        let tip = chain.entries.last().filter(|entry| !entry.settled)?;
+        Some((chain.unit, tip.version))
+    });
+    let units = pending.filter(|_| random.once_in(2)).collect::<Vec<_>>();
+    let units = units.into_iter().map(|(unit, stamp)| {
+        let (forward, back) = if random.once_in(2) { (vec![stamp], vec![]) } else { (vec![], vec![stamp]) };
+        UnitVerdict { unit, forward, back }
+    });
+    Mutation::Verdict { partition: P, object, units: units.collect() }
+}
