@@ -15,6 +15,7 @@ use crate::files::Files;
 use crate::format::LOG_BLOCK_U64;
 use crate::format::record::{Kind, Record};
 use crate::format::superblock::Superblock;
+use crate::headers::Headers;
 use crate::index::Index;
 use crate::index::check::{Decision, Growth, Touched, check};
 use crate::log::{AppendError, Entry, Log};
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) files: Files,
     pub(crate) index: RwLock<Index>,
     pub(crate) queue: Queue,
+    pub(crate) headers: Headers,
     pub(crate) keeper: Keeper,
     pub(crate) cleaning: Cleaning,
     pub(crate) superblock: Superblock,

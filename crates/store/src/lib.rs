@@ -25,6 +25,7 @@ pub mod disk;
 mod error;
 mod files;
 pub mod format;
+mod headers;
 mod index;
 mod log;
 mod mutation;

@@ -18,6 +18,7 @@ use crate::disk::{Directory, Disk, Method};
 use crate::error::Error;
 use crate::files::{self, Files};
 use crate::format::superblock::Superblock;
+use crate::headers::Headers;
 use crate::index::extent::Extent;
 use crate::index::{Chain, Index, ObjectUsage, PartitionState};
 use crate::mutation::{Attributes, Mutation, Outcome, WriteKind};
@@ -174,6 +175,7 @@ impl Store {
             files,
             index: RwLock::new(index),
             queue: Queue::default(),
+            headers: Headers::default(),
             keeper,
             cleaning: Cleaning::new(pacer),
             superblock,
@@ -300,7 +302,7 @@ impl Store {
         }
         // From here on the parts hold their files: the segments may be freed meanwhile.
         drop(index);
-        let parts = view::load(parts)?;
+        let parts = view::load(parts, Some(&self.handle.shared.headers))?;
         view.extents = view::extents(&parts, &range);
         view.pieces = view::pieces(&parts);
         view.blocks = view::block_crcs(&parts, &view.extents)?;
@@ -383,7 +385,7 @@ impl Store {
         let parts = self.parts(&pins)?;
         drop(found);
         drop(index);
-        view::verify(&view::load(parts)?)
+        view::verify(&view::load(parts, None)?)
     }
 
     /// Write a checkpoint of everything that is committed now, and free what nothing refers to and no checkpoint needs. The

@@ -15,6 +15,7 @@ use crate::disk::{DiskFile, read_full};
 use crate::error::Error;
 use crate::format::record::{Record, decode_record};
 use crate::format::{DecodeError, LOG_BLOCK_U64};
+use crate::headers::{Header, Headers};
 use crate::index::extent::Extent;
 use crate::mutation::WriteKind;
 use crate::residency::is_resident;
@@ -155,23 +156,23 @@ pub(crate) struct Part {
     from: u32,
     to: u32,
     file: Arc<dyn DiskFile>,
-    segment: u32,
-    /// Where the payload begins in the file.
-    payload_offset: u64,
-    /// The unit range of the payload.
-    payload: Range<u32>,
-    /// The checksums of the payload's blocks.
-    crcs: Vec<u32>,
+    header: Arc<Header>,
 }
 
-/// Read the headers that the extents' records begin with.
-pub(crate) fn load(stored: Vec<Stored>) -> Result<Vec<Part>, Error> {
-    stored.into_iter().map(Part::load).collect()
+/// Read the headers that the extents' records begin with, or find them in `headers`.
+pub(crate) fn load(stored: Vec<Stored>, headers: Option<&Headers>) -> Result<Vec<Part>, Error> {
+    stored.into_iter().map(|stored| Part::load(stored, headers)).collect()
 }
 
 impl Part {
-    fn load(stored: Stored) -> Result<Part, Error> {
+    fn load(stored: Stored, headers: Option<&Headers>) -> Result<Part, Error> {
         let Stored { extent, file } = stored;
+        if let Some(header) = headers.and_then(|headers| headers.find(extent.segment, extent.block))
+            && header.payload.start <= extent.from
+            && header.payload.end >= extent.to
+        {
+            return Ok(Part { from: extent.from, to: extent.to, file, header });
+        }
         let offset = u64::from(extent.block) * LOG_BLOCK_U64;
         let record = read_header(&*file, offset)?;
         let damaged = |what| Error::Damaged { segment: u64::from(extent.segment), offset, what };
@@ -181,44 +182,51 @@ impl Part {
             return Err(damaged("another record is where the unit's bytes should be"));
         }
         let header = u64::try_from(record.header_padded()).expect("bounded");
-        Ok(Part {
-            from: extent.from,
-            to: extent.to,
-            file,
+        let header = Arc::new(Header {
             segment: extent.segment,
+            block: extent.block,
             payload_offset: offset + header,
             payload: record.from..record.to,
             crcs: record.crcs,
-        })
+        });
+        if let Some(headers) = headers {
+            headers.keep(&header);
+        }
+        Ok(Part { from: extent.from, to: extent.to, file, header })
     }
 
     fn piece(&self) -> Piece {
-        let offset = self.payload_offset + u64::from(self.from - self.payload.start);
-        Piece { file: Arc::clone(&self.file), offset, length: self.to - self.from, segment: self.segment }
+        let offset = self.header.payload_offset + u64::from(self.from - self.header.payload.start);
+        Piece {
+            file: Arc::clone(&self.file),
+            offset,
+            length: self.to - self.from,
+            segment: self.header.segment,
+        }
     }
 
     /// The stored block that holds the unit's byte `at`: shorter than 4 KiB at its record's ends.
     fn stored_block(&self, at: u32) -> Range<u32> {
         let from = at / BLOCK_BYTES * BLOCK_BYTES;
-        from.max(self.payload.start)..from.saturating_add(BLOCK_BYTES).min(self.payload.end)
+        from.max(self.header.payload.start)..from.saturating_add(BLOCK_BYTES).min(self.header.payload.end)
     }
 
     /// The stored checksum of the block that holds the unit's byte `at`.
     fn stored_crc(&self, at: u32) -> u32 {
-        let block = at / BLOCK_BYTES - self.payload.start / BLOCK_BYTES;
-        self.crcs[usize::try_from(block).expect("at most 16385")]
+        let block = at / BLOCK_BYTES - self.header.payload.start / BLOCK_BYTES;
+        self.header.crcs[usize::try_from(block).expect("at most 16385")]
     }
 
     /// Read a stored block and verify it.
     fn read_block(&self, block: &Range<u32>, crc: u32) -> Result<Vec<u8>, Error> {
-        let offset = self.payload_offset + u64::from(block.start - self.payload.start);
+        let offset = self.header.payload_offset + u64::from(block.start - self.header.payload.start);
         let mut bytes = vec![0; block.len()];
-        read_stored(&*self.file, &mut bytes, offset, self.segment)?;
+        read_stored(&*self.file, &mut bytes, offset, self.header.segment)?;
         if crc32c(&bytes) == crc {
             Ok(bytes)
         } else {
             let what = "a stored block does not match its checksum";
-            Err(Error::Damaged { segment: u64::from(self.segment), offset, what })
+            Err(Error::Damaged { segment: u64::from(self.header.segment), offset, what })
         }
     }
 }

@@ -32,7 +32,7 @@ impl Move {
     /// Read and verify `run`. A block that stays whole keeps the checksum its writer gave it; where pieces meet inside a
     /// block, both were verified before the new one is made.
     pub(crate) fn read(run: &Run, stored: Vec<Stored>) -> Result<Move, Error> {
-        let parts = view::load(stored)?;
+        let parts = view::load(stored, None)?;
         let range = ViewExtent::Stored { from: run.from(), to: run.to() };
         let crcs = view::block_crcs(&parts, &[range])?;
         let mut payload = Vec::with_capacity(usize::try_from(run.bytes()).expect("at most a unit"));
