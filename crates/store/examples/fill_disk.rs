@@ -29,7 +29,7 @@ const UNITS: u64 = 16;
 /// A thread has filled the disk when it was refused so often.
 const REFUSALS: u64 = 20;
 /// Longer than this nothing takes.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(900);
 
 type Outcome<T> = Result<T, Box<dyn StdError + Send + Sync>>;
 
