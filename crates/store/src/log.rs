@@ -155,7 +155,10 @@ impl Log {
             }
         }
         if let Err(error) = write_full(&*file, &buffers, self.end) {
-            if Error::is_no_space(&error) && file.set_length(self.end).is_ok() {
+            // Durably cut: a record that was refused must not come back after a power cut.
+            let cut =
+                || file.set_length(self.end).and_then(|()| if self.sync { file.sync_data() } else { Ok(()) });
+            if Error::is_no_space(&error) && cut().is_ok() {
                 return Err(AppendError::NoSpace);
             }
             return Err(self.fail_segment(&*file, "write a commit", error));

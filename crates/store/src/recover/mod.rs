@@ -119,7 +119,9 @@ pub(crate) fn recover(
         // What is shown from here on must not be lost again.
         file.sync_all().map_err(|error| Error::io("sync the log's tail", error))?;
     }
-    let (mut index, mut recovery) = replay.end();
+    let (mut index, mut recovery, ends_early) = replay.end();
+    // Only the header of a new segment can vouch for a number that does not follow.
+    log.sealed = ends_early;
     (log.next, log.synced_to, log.prior) = (index.head.sequence, index.head.sequence - 1, index.head.prior);
     let block = u32::try_from(log.end / LOG_BLOCK_U64).expect("a segment is below 2 TiB");
     index.head = ReplayPoint { segment: log.number, block, ..index.head };

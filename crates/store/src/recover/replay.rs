@@ -32,6 +32,7 @@ pub(crate) struct Replay<'a> {
     ranges: Vec<PageRange>,
     /// The table of segments of the checkpoint.
     rows: Vec<SegmentRow>,
+    /// Records up to this one were durable, be they there or not.
     durable_to: u64,
     pub(crate) recovery: Recovery,
     /// Where replay began.
@@ -70,14 +71,18 @@ impl Replay<'_> {
     pub(crate) fn is_torn_creation(&mut self, number: u32) -> Result<bool, Error> {
         let file = self.files.get(number)?;
         let length = length(&*file)?;
-        if self.header(&*file, number)?.is_ok() {
-            return Ok(false);
+        match self.header(&*file, number)? {
+            Ok(_) => return Ok(false),
+            Err(DecodeError::Version(_)) => return Err(newer_segment(number)),
+            Err(_) => {}
         }
         if length > LOG_BLOCK_U64 {
             let mut scanner = Scanner::new(&*file, length, number, self.superblock.salt);
             while let Some(found) = scanner.next()? {
-                if matches!(found, Found::Record { .. }) {
-                    return Ok(false);
+                match found {
+                    Found::Record { .. } => return Ok(false),
+                    Found::Bad { why: DecodeError::Version(_), .. } => return Err(newer_record(number)),
+                    Found::Bad { .. } => {}
                 }
             }
         }
@@ -123,11 +128,13 @@ impl Replay<'_> {
         let file = self.files.get(number)?;
         let header = self.header(&*file, number)?;
         let first = header.map_or(self.expected, |header| header.first_sequence);
+        // A segment is made when all before it is durable.
+        self.durable_to = self.durable_to.max(first.saturating_sub(1));
         self.index.segments.add(number, first, length(&*file)?);
         self.recovery.segments += 1;
         if let Err(why) = header {
             if let DecodeError::Version(_) = why {
-                return Err(Error::UnknownFormat(format!("segment {number}").into(), "a newer release's"));
+                return Err(newer_segment(number));
             }
             self.damage(number, 0, format!("segment header: {why}"));
         }
@@ -163,7 +170,8 @@ impl Replay<'_> {
         }
         let synced = self.durable_to.max(self.expected.saturating_sub(1));
         let salt = self.superblock.salt;
-        let end = Tail { file, length, number, salt, from, first: self.expected, synced }.find()?;
+        let (end, synced) = Tail { file, length, number, salt, from, first: self.expected, synced }.find()?;
+        self.durable_to = self.durable_to.max(synced);
         if end < length {
             file.set_length(end).map_err(|error| Error::io("cut the torn tail", error))?;
             self.recovery.torn_bytes += length - end;
@@ -319,9 +327,20 @@ impl Replay<'_> {
         self.index.mark_range_lost(from, to, place);
     }
 
-    /// Replay is over.
-    pub(crate) fn end(mut self) -> (Index, Recovery) {
-        if let Some(place) = self.gap.take() {
+    /// Replay is over. The last value: records at the end are missing, and the next one does not follow on the last.
+    pub(crate) fn end(mut self) -> (Index, Recovery, bool) {
+        let ends_early = self.expected <= self.durable_to;
+        let gap = self.gap.take();
+        if ends_early {
+            // Their numbers are not given again: pages may count them in.
+            let (first, last) = (self.expected, self.durable_to);
+            let place =
+                gap.unwrap_or(Place { segment: self.previous.unwrap_or(self.from.segment), block: 0 });
+            self.lose_all(place, last);
+            let what = format!("the log ends before records {first} to {last}, which were durable");
+            self.damage(place.segment, u64::from(place.block) * LOG_BLOCK_U64, what);
+            (self.expected, self.prior) = (last + 1, Subject::NONE);
+        } else if let Some(place) = gap {
             self.lose_all(place, u64::MAX);
         }
         for (segment, hit) in self.index.lose_missing_segments() {
@@ -332,7 +351,7 @@ impl Replay<'_> {
             self.damage(0, 0, what);
         }
         self.index.head = ReplayPoint { sequence: self.expected, prior: self.prior, ..self.from };
-        (self.index, self.recovery)
+        (self.index, self.recovery, ends_early)
     }
 
     fn damage(&mut self, segment: u32, offset: u64, what: String) {
@@ -350,6 +369,10 @@ impl Replay<'_> {
             self.recovery.damaged.push(damage);
         }
     }
+}
+
+fn newer_segment(number: u32) -> Error {
+    Error::UnknownFormat(format!("segment {number}").into(), "a newer release's")
 }
 
 /// The key that a record is about.

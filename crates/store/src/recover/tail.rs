@@ -27,8 +27,8 @@ impl Tail<'_> {
         scanner
     }
 
-    /// Where the whole commits end.
-    pub(crate) fn find(&self) -> Result<u64, Error> {
+    /// Where the whole commits end, and up to which record all are known to be durable, be they there or not.
+    pub(crate) fn find(&self) -> Result<(u64, u64), Error> {
         let synced = self.synced()?;
         // Where the newest commit began, how many of its records are missing, and the next record's number.
         let (mut commit_offset, mut commit_left, mut expected) = (self.from, 0, self.first);
@@ -46,7 +46,7 @@ impl Tail<'_> {
                     let follows = record.sequence == expected;
                     let good = durable || (whole && follows && verify(self.file, &record)?);
                     if !good {
-                        return Ok(commit_offset);
+                        return Ok((commit_offset, synced));
                     }
                     (commit_left, expected) = (record.commit_left, record.sequence.saturating_add(1));
                 }
@@ -58,8 +58,9 @@ impl Tail<'_> {
             }
             end = scanner.offset;
         }
-        // Not in the middle of a commit.
-        Ok(if commit_left > 0 { commit_offset } else { end })
+        // Not in the middle of a commit, unless the rest of it was durable: then that is damage, and no torn tail.
+        let torn = commit_left > 0 && expected > synced;
+        Ok((if torn { commit_offset } else { end }, synced))
     }
 
     /// What is known to be durable: what was known before, and what a record says.
@@ -91,4 +92,56 @@ pub(crate) fn verify(file: &dyn DiskFile, record: &Record) -> Result<bool, Error
     let offset = u64::from(record.block) * LOG_BLOCK_U64 + header_length(record);
     let got = read_full(file, &mut payload, offset).map_err(|error| Error::io("read the log", error))?;
     Ok(got == payload.len() && verify_blocks(record.from, &payload, &record.crcs).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{ClusterId, DriveId};
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::disk::memory::Memory;
+    use crate::files::{self, Files};
+    use crate::format::record::{Kind, Subject};
+    use crate::format::superblock::Superblock;
+    use crate::log::Log;
+
+    /// A commit of three records of 512 bytes each, of which only the first can be read.
+    fn spoilt_commit() -> (Files, u64) {
+        let disk = Memory::new(1);
+        let superblock = Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 };
+        files::format(&disk, &superblock).expect("formatted");
+        let (files, superblock) = Files::open(std::sync::Arc::new(disk)).expect("opened");
+        let mut log = Log {
+            superblock,
+            file: None,
+            number: 0,
+            end: 0,
+            segment_bytes: 1 << 20,
+            next: 1,
+            synced_to: 0,
+            prior: Subject::NONE,
+            sync: true,
+            sealed: false,
+            failed_segments: 0,
+            failed: false,
+        };
+        assert!(log.roll(&files).is_ok());
+        let mut entries: Vec<_> = (0..3).map(|_| (Record::new(Kind::SettledTo), Bytes::new())).collect();
+        assert!(log.append(&mut entries).is_ok());
+        let file = files.get(1).expect("there");
+        let noise = [0x5a; 1024];
+        crate::disk::write_full(&*file, &[&noise], 2 * LOG_BLOCK_U64).expect("written");
+        (files, log.end)
+    }
+
+    #[test]
+    fn a_commit_that_was_durable_is_not_cut_because_its_end_is_damaged() {
+        let (files, length) = spoilt_commit();
+        let file = files.get(1).expect("there");
+        let tail =
+            |synced| Tail { file: &*file, length, number: 1, salt: 3, from: LOG_BLOCK_U64, first: 1, synced };
+        assert_eq!(tail(3).find().expect("readable"), (length, 3));
+        assert_eq!(tail(0).find().expect("readable"), (LOG_BLOCK_U64, 0), "torn: back to the commit before");
+    }
 }
