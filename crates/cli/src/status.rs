@@ -52,12 +52,16 @@ pub(crate) struct DriveFacts {
     pub(crate) capacity_bytes: u64,
     pub(crate) used_bytes: u64,
     pub(crate) live_bytes: u64,
+    /// Used and not live: what cleaning may give back, and what the records cost.
+    dead_bytes: u64,
     /// Since its last heartbeat.
     silent_ms: u64,
     components: u64,
     /// Components that are out of their files' sets or being brought up to date.
     stale_components: u64,
     scrub: StateFacts,
+    /// How it reaches its disk.
+    io: String,
 }
 
 /// Runs `braid status`.
@@ -130,10 +134,12 @@ pub(crate) fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
         capacity_bytes: row.capacity_bytes,
         used_bytes: row.used_bytes,
         live_bytes: row.live_bytes,
+        dead_bytes: row.used_bytes.saturating_sub(row.live_bytes),
         silent_ms: row.silent_ms,
         components: row.components,
         stale_components: row.stale,
         scrub: state_facts(&row.scrub),
+        io: row.io.clone(),
     });
     facts.collect()
 }
@@ -147,13 +153,29 @@ fn drive_table(drives: &[DriveFacts]) -> String {
             drive.host.clone(),
             drive.pid.map_or_else(String::new, |pid| pid.to_string()),
             size::show(drive.used_bytes),
+            size::show(drive.live_bytes),
+            size::show(drive.dead_bytes),
             drive.components.to_string(),
             drive.stale_components.to_string(),
             drive.scrub.brief(),
+            drive.io.clone(),
             drive.directory.clone(),
         ]
     });
-    let header =
-        ["drive", "state", "address", "host", "pid", "used", "components", "stale", "scrub", "directory"];
-    table(&header, &[4, 5, 6, 7], rows)
+    let header = [
+        "drive",
+        "state",
+        "address",
+        "host",
+        "pid",
+        "used",
+        "live",
+        "dead",
+        "components",
+        "stale",
+        "scrub",
+        "i/o",
+        "directory",
+    ];
+    table(&header, &[4, 5, 6, 7, 8, 9], rows)
 }

@@ -40,6 +40,8 @@ pub(crate) struct Core {
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) read_bytes: AtomicU64,
+    /// Those of them that went straight from the page cache, by sendfile; the others were copied.
+    pub(crate) sent_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
     pub(crate) refused: AtomicU64,
 }
@@ -85,6 +87,17 @@ impl Core {
 
     pub(crate) fn scrub(&self) -> MutexGuard<'_, Scrub> {
         self.scrub.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// By what means the disk is read and written, and how reads were answered so far.
+    pub(crate) fn means(&self) -> String {
+        let means = self.store.means();
+        let read = self.figures.read_bytes.load(Ordering::Relaxed);
+        let sent = self.figures.sent_bytes.load(Ordering::Relaxed).min(read);
+        match sent.saturating_mul(100).checked_div(read) {
+            Some(percent) => format!("{means}; reads {percent} % sendfile, {} % copy", 100 - percent),
+            None => means,
+        }
     }
 
     /// Manager time, while the drive holds its lease.

@@ -104,6 +104,7 @@ impl Pulse {
             restarted: self.restarted,
             epoch: core.gate.epoch(),
             scrub: core.scrub().state(stat.live),
+            io: core.means(),
         };
         let sent = core.clock().now();
         let reply = match session.call(&ControlRequest::Heartbeat(heartbeat)).await? {

@@ -37,6 +37,7 @@ pub(crate) fn read(core: &Core, buffers: &Connection, share: Share, g: Generatio
     let payload = if bytes == 0 {
         Payload::Empty
     } else if view.is_resident() {
+        Figures::add(&core.figures.sent_bytes, u64::from(bytes));
         Payload::Files { pieces: view.pieces().to_vec(), _share: share }
     } else {
         let mut buffer = buffers.buffer(bytes, share);

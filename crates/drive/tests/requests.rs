@@ -99,6 +99,14 @@ async fn what_was_written_is_read() {
         }
         other => panic!("{other:?}"),
     }
+    // The next heartbeat says by what means they were read.
+    let said = || manager.state().last.as_ref().is_some_and(|beat| beat.io.contains("; reads "));
+    support::within(async {
+        while !said() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await;
     // Again: nothing is written. Older: nothing either.
     let again = session.call(&grant, &write(2, 0, &payload, 1), &[&payload]).await.unwrap().0;
     assert_eq!(again, DriveReply::Written(Written { version: stamp(1), already: true }));

@@ -37,6 +37,8 @@ pub struct Drive {
     pub live_bytes: u64,
     /// How its scrub stood.
     pub scrub: ScrubState,
+    /// How it reaches its disk, for people.
+    pub io: String,
     heard_ms: Option<u64>,
     granted_ms: Option<u64>,
     /// It does not serve, whatever was granted: its address refused connections, or its last heartbeat got no lease.
@@ -84,6 +86,7 @@ impl DriveTable {
             used_bytes: 0,
             live_bytes: 0,
             scrub: ScrubState::default(),
+            io: String::new(),
             heard_ms: None,
             granted_ms: None,
             refused: false,
@@ -140,7 +143,7 @@ impl DriveTable {
         let replaced = drive.record.replaced_by != DriveId(0);
         let admitted = !replaced && drive.holds == 0 && !drive.untold;
         (drive.pid, drive.used_bytes, drive.live_bytes) = (beat.pid, beat.used_bytes, beat.live_bytes);
-        drive.scrub = beat.scrub.clone();
+        (drive.scrub, drive.io) = (beat.scrub.clone(), beat.io.clone());
         (drive.heard_ms, drive.refused) = (Some(now_ms), !admitted);
         if admitted {
             drive.granted_ms = Some(now_ms);
@@ -309,6 +312,7 @@ mod tests {
             live_bytes: 0,
             restarted: false,
             epoch: 0,
+            io: String::new(),
             scrub: ScrubState::default(),
         }
     }

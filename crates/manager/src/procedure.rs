@@ -425,6 +425,7 @@ mod tests {
             live_bytes: 0,
             restarted: true,
             epoch: 0,
+            io: String::new(),
             scrub: Default::default(),
         };
         table.heartbeat(D, &beat, now_ms).expect("known").lease_ms

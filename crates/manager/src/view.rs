@@ -90,6 +90,7 @@ pub fn drive_row(tx: &Tx, drives: &DriveTable, drive: &Drive, now_ms: u64) -> Re
         silent_ms: drive.silent_ms(now_ms),
         components: counts.components,
         scrub: drive.scrub.clone(),
+        io: drive.io.clone(),
         stale: if state == DriveState::Replaced { counts.components } else { counts.stale },
     })
 }

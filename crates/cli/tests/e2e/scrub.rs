@@ -54,6 +54,10 @@ fn a_changed_byte_is_found_and_named_and_shown_in_the_status() {
         drives.iter().any(|row| row["name"] == drive.as_str() && row["scrub"]["damaged"] == 1)
     });
     assert!(cluster.line("status").ok().text().contains("1 damaged"));
+    let facts = cluster.status()["drives"][0].clone();
+    assert!(facts["io"].as_str().is_some_and(|io| !io.is_empty()), "{facts}");
+    let figure = |name: &str| facts[name].as_u64().expect("a number");
+    assert_eq!(figure("used_bytes"), figure("live_bytes") + figure("dead_bytes"));
     // What the message says to do, and all is well again.
     cluster.line("check --all braid://main").failed_with_output(10);
     cluster.line("cp braid://main/f braid://main/f").ok();

@@ -321,6 +321,7 @@ async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<
             live_bytes: 1,
             restarted: *restarted,
             epoch: 0,
+            io: String::new(),
             scrub: Default::default(),
         };
         let sent = tokio::time::Instant::now();

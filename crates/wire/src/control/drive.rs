@@ -49,6 +49,8 @@ record! {
         stale: u64,
         /// How its scrub stood at its last heartbeat.
         scrub: ScrubState,
+        /// How it reaches its disk, for people.
+        io: String,
     }
 }
 
@@ -132,6 +134,8 @@ record! {
         epoch: u64,
         /// How its scrub stands.
         scrub: ScrubState,
+        /// How it reaches its disk, for people.
+        io: String,
     }
 }
 
