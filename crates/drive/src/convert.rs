@@ -2,7 +2,7 @@
 
 use braid_layout::{ObjectId, PartitionId, Version};
 use braid_store::{Chain, PartitionState, ViewExtent, WriteKind};
-use braid_wire::data::{self, ColumnMap, Extent, PartitionAttributes, PendingState, UnitState};
+use braid_wire::data::{self, ColumnMap, Extent, PartitionAttributes, PendingState, Tip, UnitState};
 use braid_wire::{Capability, Wire};
 
 /// What a new object is made with. Logical version, generation, set and joining are the capability's: the manager's word.
@@ -86,11 +86,14 @@ pub(crate) fn unit_state(chain: &Chain) -> UnitState {
         if entry.settled {
             state.settled = entry.version;
             state.cover.clone_from(&entry.cover);
+        } else if entry.owed {
+            state.owed.push(entry.version);
         } else {
             let (stamp, columns, cover) = (entry.version, entry.columns, entry.cover.clone());
             state.pending = Some(PendingState { stamp, columns, cover });
         }
     }
+    state.tips = chain.tips.iter().map(|&(column, version)| Tip { column, version }).collect();
     state
 }
 

@@ -137,12 +137,17 @@ fn fence_and_list(core: &Core, capability: &Capability, asked: &Fence) -> Answer
     })
 }
 
-/// Cut-offs are for deltas, of which this release's drives have none.
 fn give_verdict(core: &Core, verdict: Verdict) -> Result<Outcome, Error> {
     let (partition, object) = (verdict.at.partition, verdict.at.object);
     let units = verdict.units.into_iter();
-    let units =
-        units.map(|unit| UnitVerdict { unit: unit.unit, forward: unit.forward, back: unit.back }).collect();
+    let units = units
+        .map(|unit| UnitVerdict {
+            unit: unit.unit,
+            forward: unit.forward,
+            back: unit.back,
+            cut_offs: unit.cutoff.iter().map(|tip| (tip.column, tip.version)).collect(),
+        })
+        .collect();
     core.store.commit(Mutation::Verdict { partition, object, units })
 }
 

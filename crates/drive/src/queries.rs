@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use braid_layout::{Generation, ObjectId, Version};
+use braid_layout::{Generation, ObjectId};
 use braid_store::{Error, Stat, View};
 use braid_wire::data::{
     Address, ColumnMap, DriveAttributes, GetAttributes, List, ListReply, PartitionListReply, Read, ReadReply,
@@ -60,32 +60,21 @@ pub(crate) fn read(core: &Core, buffers: &Connection, share: Share, g: Generatio
 
 fn view(core: &Core, read: &Read) -> Result<View, Error> {
     let (partition, object) = (read.at.partition, read.at.object);
+    let range = read.from..read.to;
     let want = match (read.want, read.exactly.as_slice()) {
         (Want::Newest, _) => braid_store::Want::Newest,
         (Want::Settled, _) => braid_store::Want::Settled,
         (Want::Exactly, [version]) if !covers(core, read)? => braid_store::Want::Exactly(*version),
-        (Want::Exactly, cover) => braid_store::Want::Exactly(version_of_cover(core, read, cover)?),
+        (Want::Exactly, cover) => return core.store.read_cover(partition, object, read.unit, range, cover),
     };
-    let view = core.store.read(partition, object, read.unit, read.from..read.to, want)?;
-    Ok(view)
+    core.store.read(partition, object, read.unit, range, want)
 }
 
 /// Whether the unit is parity, so that one version asked for is a cover of one data column.
 fn covers(core: &Core, read: &Read) -> Result<bool, Error> {
     let chains = core.store.versions(read.at.partition, read.at.object, read.unit..read.unit + 1)?;
-    Ok(chains.iter().flat_map(|chain| &chain.entries).any(|entry| !entry.cover.is_empty()))
-}
-
-/// The version of a parity unit that counts in exactly `cover`.
-fn version_of_cover(core: &Core, read: &Read, cover: &[Version]) -> Result<Version, Error> {
-    if cover.iter().all(|version| version.is_zero()) {
-        return Ok(Version::ZERO);
-    }
-    let chains = core.store.versions(read.at.partition, read.at.object, read.unit..read.unit + 1)?;
-    let mut entries = chains.iter().flat_map(|chain| &chain.entries);
-    let tip = entries.clone().last().map_or(Version::ZERO, |entry| entry.version);
-    let asked = cover.iter().copied().max().unwrap_or(Version::ZERO);
-    entries.find(|entry| entry.cover == cover).map(|entry| entry.version).ok_or(Error::Gone { asked, tip })
+    let covered = chains.iter().flat_map(|chain| &chain.entries).any(|entry| !entry.cover.is_empty());
+    Ok(covered || chains.iter().any(|chain| !chain.tips.is_empty()))
 }
 
 /// What units hold: as many of those asked for as fit a reply.

@@ -205,6 +205,10 @@ impl Requests {
                     Outcome::Applied => Written { version: stamp, already: false },
                     Outcome::Already => Written { version: stamp, already: true },
                     Outcome::Older { tip } => Written { version: tip, already: true },
+                    // Of unit writes and deltas only.
+                    Outcome::Owed { version, .. } => Written { version, already: false },
+                    Outcome::Known { version, .. } => Written { version, already: true },
+                    Outcome::Counted { tip } => Written { version: tip, already: true },
                 };
                 if !written.already {
                     Figures::add(&core.figures.written_bytes, u64::from(bytes));
@@ -226,7 +230,7 @@ impl Requests {
         }
         let settled_below = Version { n: settled_to.n.saturating_add(1), ..settled_to };
         let (partition, object) = (retire.at.partition, retire.at.object);
-        let mutation = Mutation::Retire { partition, object, settled_below };
+        let mutation = Mutation::Retire { partition, object, settled_below, client: 0, watermark: 0 };
         let coming = self.submit(mutation, move |result| done(g, result)).await;
         if retire.durable { coming } else { Coming::now(Answer::done(g)) }
     }

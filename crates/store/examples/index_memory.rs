@@ -58,7 +58,13 @@ fn fill(store: &Store, objects: u64, units: u64, extents: u32) -> Result<(), Err
             }
         }
         let settled_below = version(u64::MAX);
-        submit(Mutation::Retire { partition, object: ObjectId(object), settled_below });
+        submit(Mutation::Retire {
+            partition,
+            object: ObjectId(object),
+            settled_below,
+            client: 0,
+            watermark: 0,
+        });
     }
     store.commit(Mutation::Flush).map(drop)
 }

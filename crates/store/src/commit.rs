@@ -13,7 +13,7 @@ use crate::clean::turn::Cleaning;
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::LOG_BLOCK_U64;
-use crate::format::record::{Kind, Record};
+use crate::format::record::{Kind, Record, flags};
 use crate::format::superblock::Superblock;
 use crate::headers::Headers;
 use crate::index::Index;
@@ -88,6 +88,7 @@ impl Committer {
                 self.commit_burst(burst);
             }
             self.serve(&mut waiting);
+            self.fold();
             self.reclaim();
         }
         self.mark_closed();
@@ -150,7 +151,10 @@ impl Committer {
             let bytes = gathered.entries.iter().map(|(record, _)| record.disk_bytes()).sum();
             self.shared.cleaning.on_written(bytes, self.room().free());
         }
-        for reply in gathered.replies.into_iter().chain(gathered.barriers) {
+        for ((record, _), reply) in gathered.entries.iter().zip(gathered.replies) {
+            reply(Ok(outcome(record)));
+        }
+        for reply in gathered.barriers {
             reply(Ok(Outcome::Applied));
         }
         fits
@@ -229,7 +233,7 @@ impl Committer {
                 AppendError::NoSpace => self.append_alone(entry),
                 AppendError::Failed(error) => Err(error.clone()),
             };
-            reply(again.map(|()| Outcome::Applied));
+            reply(again);
         }
         for reply in gathered.barriers {
             reply(match &error {
@@ -239,12 +243,13 @@ impl Committer {
         }
     }
 
-    fn append_alone(&mut self, entry: Entry) -> Result<(), Error> {
+    fn append_alone(&mut self, entry: Entry) -> Result<Outcome, Error> {
+        let outcome = outcome(&entry.0);
         let mut entries = vec![entry];
         match self.append(&mut entries) {
             Ok(()) => {
                 self.publish(&entries);
-                Ok(())
+                Ok(outcome)
             }
             Err(AppendError::NoSpace) => Err(self.room().full()),
             Err(AppendError::Failed(error)) => Err(error),
@@ -288,9 +293,20 @@ impl Committer {
         index.head = self.log.head();
     }
 
-    fn room(&self) -> Room {
+    pub(crate) fn room(&self) -> Room {
         let mut room = self.shared.room();
         room.used += if self.log.wants_segment() { LOG_BLOCK_U64 } else { 0 };
         room
+    }
+}
+
+/// What is answered when `record` is durable.
+fn outcome(record: &Record) -> Outcome {
+    match record.kind {
+        Kind::Data if record.is(flags::OWED) => {
+            Outcome::Owed { from: record.previous, version: record.version }
+        }
+        Kind::Delta => Outcome::Counted { tip: record.version },
+        _ => Outcome::Applied,
     }
 }

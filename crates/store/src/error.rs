@@ -42,6 +42,21 @@ pub enum Error {
         /// The newest version of the unit.
         tip: Version,
     },
+    /// A delta does not lead from its column's tip, or a version is not on the chain (PROTOCOL R5): go on from the tip.
+    #[error("not on the chain: its tip is {tip}")]
+    Chain {
+        /// The chain's newest version.
+        tip: Version,
+    },
+    /// Owed versions are in doubt after a restart (PROTOCOL R4): send their deltas again, and read when they are settled.
+    #[error("owed versions up to {tip} are in doubt until the parity columns have them")]
+    InDoubt {
+        /// The newest of them.
+        tip: Version,
+    },
+    /// A unit has as many unsettled steps as it may: wait until some are settled or folded in.
+    #[error("the unit has {0} unsettled steps, as many as it may have")]
+    Backlog(usize),
     /// Ranges, lengths or counts that cannot be; says which.
     #[error("malformed request: {0}")]
     Malformed(&'static str),

@@ -24,17 +24,20 @@ mod crc;
 pub mod disk;
 mod error;
 mod files;
+mod fold;
 pub mod format;
 mod headers;
 mod index;
 mod log;
 mod mutation;
 mod queue;
+mod read;
 mod reclaim;
 mod recover;
 mod residency;
 mod room;
 mod scan;
+mod step;
 mod store;
 mod view;
 
@@ -47,6 +50,8 @@ pub use mutation::{
     Write, WriteKind,
 };
 pub use queue::{QUEUE_BYTES_MAX, QUEUE_LEN_MAX, Rejected, Reply};
+pub use read::OwedDelta;
 pub use recover::{Damage, Recovery};
+pub use step::{DELTAS_MAX, Delta, OWED_MAX, UnitWrite};
 pub use store::{Identity, Options, Stat, Store};
 pub use view::{Piece, View, ViewExtent, Want};

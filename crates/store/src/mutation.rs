@@ -7,10 +7,11 @@ use bytes::Bytes;
 
 use crate::crc::{block_count, verify_blocks};
 use crate::error::Error;
+use crate::step::{Delta, UnitWrite};
 
 /// The most bytes of an object's opaque attribute, and of its map.
 pub const OPAQUE_BYTES_MAX: usize = 4096;
-/// The most stamps, forward and back together, of one verdict; a longer one is sent as several.
+/// The most stamps and cut-offs together of one verdict; a longer one is sent as several.
 pub const VERDICT_STAMPS_MAX: usize = 4096;
 
 /// One change. Each is idempotent: the same one twice leaves what it left once (I6).
@@ -73,9 +74,30 @@ pub enum Mutation {
         partition: PartitionId,
         /// Which object.
         object: ObjectId,
-        /// The lease's lowest stamp that is not known to be settled.
+        /// The lease's lowest stamp that is not known to be settled; zero says nothing.
         settled_below: Version,
+        /// Whose `watermark` it is.
+        client: u64,
+        /// The client repeats none of its operations below this number; zero says nothing.
+        watermark: u64,
     },
+    /// Write inside a unit through its data column. Answered [`Outcome::Owed`].
+    UnitWrite(UnitWrite),
+    /// Every parity column of the set has the unit's owed versions up to this one (PROTOCOL R3): they are settled. One that
+    /// is settled already is [`Outcome::Already`]; one that is not on the chain [`Error::Chain`].
+    OwedSettled {
+        /// In which partition.
+        partition: PartitionId,
+        /// Which object.
+        object: ObjectId,
+        /// Which unit.
+        unit: u64,
+        /// The newest of them.
+        up_to: Version,
+    },
+    /// Append a data column's change to a parity unit. Answered [`Outcome::Counted`]; a delta that does not lead from the
+    /// column's tip is [`Error::Chain`].
+    Delta(Delta),
     /// Store a new generation with its set and joining columns (PROTOCOL R7). The same again: [`Outcome::Already`]; a
     /// lower one, or the same with another set: [`Error::StaleGeneration`].
     Fence {
@@ -90,13 +112,14 @@ pub enum Mutation {
         /// Those of the set that are joining.
         joining: ColumnMask,
     },
-    /// Settle or take back pending stamps by name (PROTOCOL section 6, step 5). A stamp that is not pending is passed over.
+    /// Settle or take back unsettled versions by name, and cut off deltas (PROTOCOL section 6, step 5). A version that is
+    /// neither pending nor owed is passed over, and so is a cut-off that is not on its chain.
     Verdict {
         /// In which partition.
         partition: PartitionId,
         /// Which object.
         object: ObjectId,
-        /// Per unit; at most [`VERDICT_STAMPS_MAX`] stamps in all.
+        /// Per unit; at most [`VERDICT_STAMPS_MAX`] stamps and cut-offs in all.
         units: Vec<UnitVerdict>,
     },
     /// Answered when everything submitted before is durable.
@@ -108,10 +131,19 @@ pub enum Mutation {
 pub struct UnitVerdict {
     /// The unit.
     pub unit: u64,
-    /// Stamps that are settled.
+    /// Stamps that are settled; an owed version with all below it.
     pub forward: Vec<Version>,
-    /// Stamps that are taken back.
+    /// Stamps that are taken back; an owed version with all above it.
     pub back: Vec<Version>,
+    /// Per lost data column: deltas that lead above the version go.
+    pub cut_offs: Vec<(Column, Version)>,
+}
+
+impl UnitVerdict {
+    /// What it names, at least one, so that empty verdicts are bounded too.
+    pub(crate) fn len(&self) -> usize {
+        (self.forward.len() + self.back.len() + self.cut_offs.len()).max(1)
+    }
 }
 
 /// An object's attributes. Times are the caller's, in milliseconds since 1970; the store keeps no clock.
@@ -236,6 +268,25 @@ pub enum Outcome {
         /// The newest version of the unit.
         tip: Version,
     },
+    /// A unit write is durable here, and owed to the parity columns.
+    Owed {
+        /// The version it was written on.
+        from: Version,
+        /// Its own.
+        version: Version,
+    },
+    /// The operation of a unit write is known.
+    Known {
+        /// The version it was given.
+        version: Version,
+        /// Whether that is settled: else the writer's answer waits for the parity columns.
+        settled: bool,
+    },
+    /// A delta is on its column's chain, now or before.
+    Counted {
+        /// The chain's newest version.
+        tip: Version,
+    },
 }
 
 impl Write {
@@ -246,17 +297,11 @@ impl Write {
 
     /// Bytes of payload.
     pub(crate) fn payload_bytes(&self) -> u64 {
-        match &self.body {
-            Body::Bytes { payload, .. } => u64::try_from(payload.len()).unwrap_or(u64::MAX),
-            Body::Hole => 0,
-        }
+        self.body.payload_bytes()
     }
 
     /// Whether the write makes sense by itself, and its payload matches its checksums.
     fn validate(&self) -> Result<(), Error> {
-        if self.from >= self.to || self.to > braid_layout::scheme::UNIT_BYTES_MAX {
-            return Err(Error::Malformed("a write's range is empty or past the largest unit"));
-        }
         if self.version.is_zero() {
             return Err(Error::Malformed("version zero means never written"));
         }
@@ -266,14 +311,32 @@ impl Write {
         if self.kind == WriteKind::Data && !self.cover.is_empty() {
             return Err(Error::Malformed("only parity has a cover"));
         }
-        let Body::Bytes { payload, crcs } = &self.body else { return Ok(()) };
-        if self.payload_bytes() != u64::from(self.to - self.from) {
+        self.body.validate(&self.range())
+    }
+}
+
+impl Body {
+    /// Bytes of payload.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        match self {
+            Body::Bytes { payload, .. } => u64::try_from(payload.len()).unwrap_or(u64::MAX),
+            Body::Hole => 0,
+        }
+    }
+
+    /// Whether it can be the bytes of `range`, and matches its checksums.
+    pub(crate) fn validate(&self, range: &Range<u32>) -> Result<(), Error> {
+        if range.start >= range.end || range.end > braid_layout::scheme::UNIT_BYTES_MAX {
+            return Err(Error::Malformed("a write's range is empty or past the largest unit"));
+        }
+        let Body::Bytes { payload, crcs } = self else { return Ok(()) };
+        if self.payload_bytes() != u64::from(range.end - range.start) {
             return Err(Error::Malformed("the payload is not as long as the range"));
         }
-        if u32::try_from(crcs.len()) != Ok(block_count(self.from, self.to)) {
+        if u32::try_from(crcs.len()) != Ok(block_count(range.start, range.end)) {
             return Err(Error::Malformed("the checksums are not one per block"));
         }
-        verify_blocks(self.from, payload, crcs).map_err(|at| Error::Checksum { at })
+        verify_blocks(range.start, payload, crcs).map_err(|at| Error::Checksum { at })
     }
 }
 
@@ -318,16 +381,15 @@ impl Mutation {
     pub(crate) fn validate(&self) -> Result<(), Error> {
         match self {
             Mutation::Write(write) => write.validate(),
+            Mutation::UnitWrite(write) => write.validate(),
+            Mutation::Delta(delta) => delta.validate(),
             Mutation::Create { attributes, .. } => attributes.validate(),
             Mutation::SetAttributes { change, .. } => {
                 bounded(change.map.as_deref().unwrap_or_default())?;
                 bounded(change.opaque.as_deref().unwrap_or_default())
             }
             Mutation::Verdict { units, .. } => {
-                // A unit without stamps is counted as one, so that the record is bounded too.
-                let stamps: usize =
-                    units.iter().map(|unit| (unit.forward.len() + unit.back.len()).max(1)).sum();
-                if stamps > VERDICT_STAMPS_MAX {
+                if units.iter().map(UnitVerdict::len).sum::<usize>() > VERDICT_STAMPS_MAX {
                     return Err(Error::Malformed("a verdict names too many stamps"));
                 }
                 Ok(())
@@ -340,6 +402,8 @@ impl Mutation {
     pub(crate) fn payload_bytes(&self) -> u64 {
         match self {
             Mutation::Write(write) => write.payload_bytes(),
+            Mutation::UnitWrite(write) => write.body.payload_bytes(),
+            Mutation::Delta(delta) => delta.body.payload_bytes(),
             _ => 0,
         }
     }

@@ -19,13 +19,11 @@ use crate::error::Error;
 use crate::files::{self, Files};
 use crate::format::superblock::Superblock;
 use crate::headers::Headers;
-use crate::index::extent::Extent;
 use crate::index::{Chain, Index, ObjectUsage, PartitionState};
-use crate::mutation::{Attributes, Mutation, Outcome, WriteKind};
+use crate::mutation::{Attributes, Mutation, Outcome};
 use crate::queue::{Queue, Rejected, Reply};
 use crate::reclaim;
 use crate::recover::{Recovered, Recovery, recover};
-use crate::view::{self, Stored, View, Want};
 
 /// The least and the most bytes after which a segment may be sealed.
 const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 30);
@@ -265,50 +263,6 @@ impl Store {
         receiver.recv().unwrap_or(Err(Error::Closed))
     }
 
-    /// Look up `range` of a unit; the bytes themselves are read through the view. A unit that was never written reads as
-    /// one hole at version zero. A range past the unit's size, or an empty one, is [`Error::Malformed`].
-    pub fn read(
-        &self,
-        partition: PartitionId,
-        object: ObjectId,
-        unit: u64,
-        range: Range<u32>,
-        want: Want,
-    ) -> Result<View, Error> {
-        let index = self.index();
-        let found = index.whole_object(partition, object)?;
-        if range.is_empty() || range.end > found.attributes.unit_bytes {
-            return Err(Error::Malformed("a read's range is empty or past the unit's end"));
-        }
-        let wanted = found.unit(unit).wanted(want, &range)?;
-        let mut view = View {
-            version: braid_layout::Version::ZERO,
-            pending: false,
-            kind: WriteKind::Data,
-            columns: braid_layout::ColumnMask::EMPTY,
-            cover: Vec::new(),
-            extents: Vec::new(),
-            g: found.attributes.g,
-            set: found.attributes.set,
-            joining: found.attributes.joining,
-            pieces: Vec::new(),
-            blocks: Vec::new(),
-        };
-        let mut parts = Vec::new();
-        if let Some(found) = wanted {
-            (view.version, view.pending, view.kind) = (found.version, found.pending, found.kind);
-            (view.columns, view.cover) = (found.columns, found.cover);
-            parts = self.parts(&found.extents)?;
-        }
-        // From here on the parts hold their files: the segments may be freed meanwhile.
-        drop(index);
-        let parts = view::load(parts, Some(&self.handle.shared.headers))?;
-        view.extents = view::extents(&parts, &range);
-        view.pieces = view::pieces(&parts);
-        view.blocks = view::block_crcs(&parts, &view.extents)?;
-        Ok(view)
-    }
-
     /// An object's attributes.
     pub fn object(&self, partition: PartitionId, object: ObjectId) -> Result<Attributes, Error> {
         Ok(self.index().whole_object(partition, object)?.attributes.clone())
@@ -354,12 +308,14 @@ impl Store {
         Ok(self.index().whole_object(partition, object)?.chains(units))
     }
 
-    /// The units with a pending version, in order.
+    /// The units with a pending version, owed versions, or deltas not known to be settled, in order.
     pub fn unsettled(&self, partition: PartitionId, object: ObjectId) -> Result<Vec<u64>, Error> {
         let index = self.index();
-        let pending = &index.whole_object(partition, object)?.pending;
-        let mut units: Vec<u64> = pending.iter().map(|((_, _, _, unit), ())| unit).collect();
+        let found = index.whole_object(partition, object)?;
+        let mut units: Vec<u64> = found.pending.iter().map(|((_, _, _, unit), ())| unit).collect();
+        units.extend(found.extra.iter().flat_map(|extra| extra.unsettled.iter()).map(|(unit, ())| unit));
         units.sort_unstable();
+        units.dedup();
         Ok(units)
     }
 
@@ -374,18 +330,6 @@ impl Store {
         let index = self.index();
         let units = &index.whole_object(partition, object)?.units;
         Ok(units.range(from..u64::MAX).map(|(unit, _)| unit).take(limit).collect())
-    }
-
-    /// Read all of a unit's stored bytes, of every version, and check them against their checksums. Gives the bytes read.
-    pub fn verify_unit(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<u64, Error> {
-        let index = self.index();
-        let found = index.whole_object(partition, object)?.unit(unit);
-        found.wanted(Want::Newest, &(0..0))?;
-        let pins: Vec<Extent> = found.pins().copied().collect();
-        let parts = self.parts(&pins)?;
-        drop(found);
-        drop(index);
-        view::verify(&view::load(parts, None)?)
     }
 
     /// Write a checkpoint of everything that is committed now, and free what nothing refers to and no checkpoint needs. The
@@ -420,16 +364,16 @@ impl Store {
         self.handle.close()
     }
 
-    fn index(&self) -> RwLockReadGuard<'_, Index> {
+    pub(crate) fn index(&self) -> RwLockReadGuard<'_, Index> {
         self.handle.shared.index.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The stored extents with their files. The index must be locked, so that no file goes meanwhile.
-    fn parts(&self, extents: &[Extent]) -> Result<Vec<Stored>, Error> {
-        let stored = extents.iter().filter(|extent| !extent.is_hole());
-        stored
-            .map(|&extent| Ok(Stored { extent, file: self.handle.shared.files.get(extent.segment)? }))
-            .collect()
+    pub(crate) fn files(&self) -> &Files {
+        &self.handle.shared.files
+    }
+
+    pub(crate) fn headers(&self) -> &Headers {
+        &self.handle.shared.headers
     }
 }
 

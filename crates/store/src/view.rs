@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use braid_layout::{ColumnMask, Generation, Version};
+use bytes::Bytes;
 
 use crate::crc::{BLOCK_BYTES, blocks, crc32c};
 use crate::disk::{DiskFile, read_full};
@@ -88,6 +89,8 @@ pub struct View {
     pub joining: ColumnMask,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) blocks: Vec<u32>,
+    /// The bytes, where they are in no file as they are: parity with deltas.
+    pub(crate) made: Option<Bytes>,
 }
 
 impl View {
@@ -100,7 +103,8 @@ impl View {
 
     /// Bytes of all stored extents.
     pub fn stored_bytes(&self) -> u32 {
-        self.pieces.iter().map(|piece| piece.length).sum()
+        let made = self.made.as_ref().map_or(0, |made| u32::try_from(made.len()).expect("at most a unit"));
+        self.pieces.iter().map(|piece| piece.length).sum::<u32>() + made
     }
 
     /// Append the stored extents' bytes to `to` (holes are left out). On an error `to` is as it was.
@@ -119,6 +123,10 @@ impl View {
     pub fn read_exact_into(&self, to: &mut [u8]) -> Result<(), Error> {
         if u32::try_from(to.len()) != Ok(self.stored_bytes()) {
             return Err(Error::Malformed("the buffer is not as long as the view's stored bytes"));
+        }
+        if let Some(made) = &self.made {
+            to.copy_from_slice(made);
+            return Ok(());
         }
         let mut rest = to;
         for piece in &self.pieces {
@@ -139,7 +147,7 @@ impl View {
         self.pieces.iter().all(resident)
     }
 
-    /// Where the stored bytes lie, in order.
+    /// Where the stored bytes lie, in order. None for parity with deltas, whose bytes are made when it is looked up.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
@@ -215,6 +223,26 @@ impl Part {
     fn stored_crc(&self, at: u32) -> u32 {
         let block = at / BLOCK_BYTES - self.header.payload.start / BLOCK_BYTES;
         self.header.crcs[usize::try_from(block).expect("at most 16385")]
+    }
+
+    /// Its bytes, of which every stored block was verified.
+    fn read_verified(&self) -> Result<Vec<u8>, Error> {
+        let first = self.stored_block(self.from).start;
+        let stored = first..self.stored_block(self.to - 1).end;
+        let mut bytes = vec![0; stored.len()];
+        let offset = self.header.payload_offset + u64::from(first - self.header.payload.start);
+        read_stored(&*self.file, &mut bytes, offset, self.header.segment)?;
+        let at = |at: u32| usize::try_from(at - first).expect("at most a unit");
+        for block in blocks(stored) {
+            if crc32c(&bytes[at(block.start)..at(block.end)]) != self.stored_crc(block.start) {
+                let offset = offset + u64::from(block.start - first);
+                let what = "a stored block does not match its checksum";
+                return Err(Error::Damaged { segment: u64::from(self.header.segment), offset, what });
+            }
+        }
+        bytes.truncate(at(self.to));
+        bytes.drain(..at(self.from));
+        Ok(bytes)
     }
 
     /// Read a stored block and verify it.
@@ -293,6 +321,23 @@ pub(crate) fn read_parts(parts: &[Part], to: &mut Vec<u8>) -> Result<(), Error> 
         read_stored(&*piece.file, &mut to[begin..], piece.offset, piece.segment)?;
     }
     Ok(())
+}
+
+/// The bytes of `range`: `parts`, zeros between them, and `layers` xored to them. All that is read is verified.
+pub(crate) fn bytes_of(parts: &[Part], layers: &[Part], range: &Range<u32>) -> Result<Vec<u8>, Error> {
+    let mut out = vec![0; range.len()];
+    let place = |part: &Part| {
+        let offset = |at: u32| usize::try_from(at - range.start).expect("at most a unit");
+        offset(part.from)..offset(part.to)
+    };
+    for part in parts {
+        out[place(part)].copy_from_slice(&part.read_verified()?);
+    }
+    for part in layers {
+        let bytes = part.read_verified()?;
+        out[place(part)].iter_mut().zip(&bytes).for_each(|(to, from)| *to ^= from);
+    }
+    Ok(out)
 }
 
 /// Read and verify every stored block that `parts` touch.

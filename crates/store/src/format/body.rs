@@ -1,6 +1,6 @@
 //! The inline bodies: small values of the kinds that carry no payload.
 
-use braid_layout::Version;
+use braid_layout::{Column, Version};
 
 use super::record::{INLINE_BYTES_MAX, Kind, Record};
 use super::{DecodeError, VERSION_BYTES, View, fields, put, version_at, version_bytes};
@@ -18,10 +18,12 @@ const PIECE_BYTES: usize = 16;
 pub const PIECES_MAX: usize = 4096;
 
 const _: () = assert!(PIECES_MAX * PIECE_BYTES <= INLINE_BYTES_MAX, "the largest move fits");
+/// A cut-off.
+const CUT_OFF_BYTES: usize = 24;
 
 const _: () = assert!(
-    VERDICT_STAMPS_MAX * (VERDICT_BYTES + VERSION_BYTES) <= INLINE_BYTES_MAX,
-    "the largest verdict, one stamp per unit, fits"
+    VERDICT_STAMPS_MAX * (VERDICT_BYTES + CUT_OFF_BYTES) <= INLINE_BYTES_MAX && CUT_OFF_BYTES > VERSION_BYTES,
+    "the largest verdict, one cut-off per unit, fits"
 );
 const _: () =
     assert!(ATTRIBUTES_BYTES + 2 * OPAQUE_BYTES_MAX <= INLINE_BYTES_MAX, "the largest attributes fit");
@@ -46,12 +48,21 @@ fields! {
 }
 
 fields! {
-    /// One unit in the body of `verdict`; its stamps follow, forward before back.
+    /// One unit in the body of `verdict`; its stamps follow, forward before back, then its cut-offs.
     VERDICT_FIELDS:
     V_UNIT "unit" 0..8,
     V_FORWARD "forward count" 8..10,
     V_BACK "back count" 10..12,
-    V_RESERVED "reserved" 12..16,
+    V_CUT_OFFS "cut-off count" 12..14,
+    V_RESERVED "reserved" 14..16,
+}
+
+fields! {
+    /// One cut-off in the body of `verdict`.
+    CUT_OFF_FIELDS:
+    X_VERSION "version" 0..16,
+    X_COLUMN "column" 16..17,
+    X_RESERVED "reserved" 17..24,
 }
 
 fields! {
@@ -144,11 +155,18 @@ pub fn verdict_body(units: &[UnitVerdict]) -> Vec<u8> {
     for unit in units {
         let mut fixed = [0; VERDICT_BYTES];
         put(&mut fixed, V_UNIT, unit.unit.to_le_bytes());
-        put(&mut fixed, V_FORWARD, stamps(&unit.forward).to_le_bytes());
-        put(&mut fixed, V_BACK, stamps(&unit.back).to_le_bytes());
+        put(&mut fixed, V_FORWARD, counted(unit.forward.len()).to_le_bytes());
+        put(&mut fixed, V_BACK, counted(unit.back.len()).to_le_bytes());
+        put(&mut fixed, V_CUT_OFFS, counted(unit.cut_offs.len()).to_le_bytes());
         bytes.extend_from_slice(&fixed);
         for &stamp in unit.forward.iter().chain(&unit.back) {
             bytes.extend_from_slice(&version_bytes(stamp));
+        }
+        for &(column, version) in &unit.cut_offs {
+            let mut cut_off = [0; CUT_OFF_BYTES];
+            put(&mut cut_off, X_VERSION, version_bytes(version));
+            put(&mut cut_off, X_COLUMN, [column.0]);
+            bytes.extend_from_slice(&cut_off);
         }
     }
     bytes
@@ -165,12 +183,21 @@ pub fn verdict(record: &Record) -> Result<Vec<UnitVerdict>, DecodeError> {
         let (forward, back) = (usize::from(fixed.u16(V_FORWARD)), usize::from(fixed.u16(V_BACK)));
         let split = tail.split_at_checked((forward + back) * VERSION_BYTES);
         let (stamps, tail) = split.ok_or(DecodeError::Malformed("verdict body"))?;
+        let split = tail.split_at_checked(usize::from(fixed.u16(V_CUT_OFFS)) * CUT_OFF_BYTES);
+        let (cut_offs, tail) = split.ok_or(DecodeError::Malformed("verdict body"))?;
+        let cut_offs: Vec<(Column, Version)> =
+            cut_offs.chunks_exact(CUT_OFF_BYTES).map(cut_off).collect::<Result<_, _>>()?;
         if !fixed.is_zero(V_RESERVED) {
             return Err(DecodeError::Malformed("verdict body"));
         }
         let mut forward_stamps: Vec<Version> = stamps.chunks_exact(VERSION_BYTES).map(version_at).collect();
         let back_stamps = forward_stamps.split_off(forward);
-        units.push(UnitVerdict { unit: fixed.u64(V_UNIT), forward: forward_stamps, back: back_stamps });
+        units.push(UnitVerdict {
+            unit: fixed.u64(V_UNIT),
+            forward: forward_stamps,
+            back: back_stamps,
+            cut_offs,
+        });
         rest = tail;
     }
     Ok(units)
@@ -230,6 +257,15 @@ fn bounded(bytes: usize) -> u32 {
     u32::try_from(bytes).expect("at most 4 KiB")
 }
 
-fn stamps(list: &[Version]) -> u16 {
-    u16::try_from(list.len()).expect("at most 4096 stamps")
+fn counted(stamps: usize) -> u16 {
+    u16::try_from(stamps).expect("at most 4096 stamps")
+}
+
+fn cut_off(bytes: &[u8]) -> Result<(Column, Version), DecodeError> {
+    let view = View(bytes);
+    let column = Column(view.u8(X_COLUMN));
+    if column.0 >= 64 || !view.is_zero(X_RESERVED) {
+        return Err(DecodeError::Malformed("a cut-off"));
+    }
+    Ok((column, view.version(X_VERSION)))
 }

@@ -107,6 +107,7 @@ entry_kinds! {
     PLAIN_UNITS = 3 "plain units",
     UNIT = 4 "unit",
     LOST = 5 "lost range",
+    DEDUP = 6 "dedup",
 }
 
 /// A log block where something begins.
@@ -211,6 +212,8 @@ pub enum Entry<'a> {
     Unit(&'a [u8]),
     /// Lost keys.
     Lost(LostRange),
+    /// One client's operations on the object; its body is decoded by [`super::dedup::DedupEntry::decode`].
+    Dedup(&'a [u8]),
 }
 
 /// A run of plain units.
@@ -279,6 +282,7 @@ fn decode(kind: u8, body: &[u8]) -> Result<Entry<'_>, DecodeError> {
         PLAIN_UNITS => plain_units(body).map(Entry::PlainUnits),
         UNIT => Ok(Entry::Unit(body)),
         LOST => lost(body).map(Entry::Lost),
+        DEDUP => Ok(Entry::Dedup(body)),
         _ => Err(DecodeError::Malformed("unknown kind of entry")),
     }
 }

@@ -5,9 +5,11 @@
 
 pub mod body;
 pub mod checkpoint;
+pub mod dedup;
 pub mod entry;
 pub mod page;
 pub mod record;
+mod rules;
 pub mod segment;
 pub mod superblock;
 pub mod unit;

@@ -7,9 +7,9 @@
 use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
 
 use super::{
-    DecodeError, FORMAT_VERSION, VERSION_BYTES, View, body, fields, padded, put, version_at, version_bytes,
+    DecodeError, FORMAT_VERSION, VERSION_BYTES, View, fields, padded, put, rules, version_at, version_bytes,
 };
-use crate::crc::{block_count, crc32c_of};
+use crate::crc::crc32c_of;
 
 /// "BRec".
 pub const MAGIC: [u8; 4] = *b"BRec";
@@ -38,7 +38,8 @@ fields! {
     F_COMMIT_LEFT "commit left" 56..60,
     F_COLUMN "column" 60..61,
     F_COVER_COUNT "cover count" 61..62,
-    F_RESERVED_1 "reserved" 62..64,
+    F_DATA "data unit" 62..63,
+    F_RESERVED_1 "reserved" 63..64,
     F_PARTITION "partition" 64..72,
     F_OBJECT "object" 72..80,
     F_BIRTH "birth" 80..88,
@@ -55,15 +56,15 @@ fields! {
     F_JOINING "joining" 176..184,
     F_CLIENT "client" 184..192,
     F_OPERATION "operation" 192..200,
-    F_RESERVED_2 "reserved" 200..208,
+    F_WATERMARK "watermark" 200..208,
     F_PRIOR_PARTITION "prior partition" 208..216,
     F_PRIOR_OBJECT "prior object" 216..224,
     F_PRIOR_UNIT "prior unit" 224..232,
     F_PRIOR_KIND "prior kind" 232..233,
-    F_RESERVED_3 "reserved" 233..236,
+    F_RESERVED_2 "reserved" 233..236,
     F_CRC_COUNT "crc count" 236..240,
     F_INLINE_BYTES "inline bytes" 240..244,
-    F_RESERVED_4 "reserved" 244..252,
+    F_RESERVED_3 "reserved" 244..252,
     F_CRC "header crc" 252..256,
 }
 
@@ -95,13 +96,13 @@ kinds! {
     ParityBase = 2 "parity base",
     /// A parity column's part of a stripe write.
     StripeParity = 3 "stripe parity",
-    /// A data column's change, at a parity column (reserved for the unit writes of PROTOCOL R2 to R6).
+    /// A data column's change, at a parity column.
     Delta = 4 "delta",
     /// A new generation, set and joining.
     Fence = 5 "fence",
     /// Pending stamps settled or taken back by name.
     Verdict = 6 "verdict",
-    /// What is below `settled` is settled.
+    /// What is below `settled` is settled; of one unit, the owed versions up to `version`.
     SettledTo = 7 "settled to",
     /// A joining column has caught up with a unit (reserved).
     Ready = 8 "ready",
@@ -141,8 +142,12 @@ pub mod flags {
     pub const SETTLED: u8 = 1;
     /// The range is zeros without a payload.
     pub const HOLE: u8 = 2;
+    /// A unit write of a data column: owed to the parity columns.
+    pub const OWED: u8 = 4;
+    /// A parity base made here, of the base before it and settled deltas.
+    pub const FOLDED: u8 = 8;
     /// All that are defined.
-    pub const ALL: u8 = SETTLED | HOLE;
+    pub const ALL: u8 = SETTLED | HOLE | OWED | FOLDED;
 }
 
 /// What a record is about: who was hit when it is damaged.
@@ -203,10 +208,14 @@ pub struct Record {
     pub columns: ColumnMask,
     /// The object's own column; for a delta the data column.
     pub column: Column,
+    /// A delta: where its version stands in a cover.
+    pub data: u8,
     /// Who wrote.
     pub client: u64,
     /// The writer's operation.
     pub operation: u64,
+    /// The client repeats no operation below it.
+    pub watermark: u64,
     /// The generation.
     pub g: Generation,
     /// Its set.
@@ -255,8 +264,10 @@ impl Record {
             settled: Version::ZERO,
             columns: ColumnMask::EMPTY,
             column: Column(0),
+            data: 0,
             client: 0,
             operation: 0,
+            watermark: 0,
             g: Generation(0),
             set: ColumnMask::EMPTY,
             joining: ColumnMask::EMPTY,
@@ -335,6 +346,8 @@ impl Record {
         put(to, F_JOINING, self.joining.0.to_le_bytes());
         put(to, F_CLIENT, self.client.to_le_bytes());
         put(to, F_OPERATION, self.operation.to_le_bytes());
+        put(to, F_WATERMARK, self.watermark.to_le_bytes());
+        put(to, F_DATA, [self.data]);
         put(to, F_PRIOR_PARTITION, self.prior.partition.0.to_le_bytes());
         put(to, F_PRIOR_OBJECT, self.prior.object.0.to_le_bytes());
         put(to, F_PRIOR_UNIT, self.prior.unit.to_le_bytes());
@@ -387,7 +400,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
     let (Some(inline_at), true) = (inline_at, end == Some(header_bytes)) else {
         return Err(DecodeError::Malformed("the lists do not fill the header"));
     };
-    let reserved = [F_RESERVED_1, F_RESERVED_2, F_RESERVED_3, F_RESERVED_4, header_bytes..header.len()];
+    let reserved = [F_RESERVED_1, F_RESERVED_2, F_RESERVED_3, header_bytes..header.len()];
     if !reserved.into_iter().all(|field| View(header).is_zero(field)) {
         return Err(DecodeError::Malformed("reserved bytes are not zero"));
     }
@@ -415,6 +428,8 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
         column: Column(fixed.u8(F_COLUMN)),
         client: fixed.u64(F_CLIENT),
         operation: fixed.u64(F_OPERATION),
+        watermark: fixed.u64(F_WATERMARK),
+        data: fixed.u8(F_DATA),
         g: Generation(fixed.u32(F_G)),
         set: ColumnMask(fixed.u64(F_SET)),
         joining: ColumnMask(fixed.u64(F_JOINING)),
@@ -434,46 +449,8 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
         inline: header[inline_at..header_bytes].to_vec(),
         payload_bytes: fixed.u32(F_PAYLOAD_BYTES),
     };
-    check(&record)?;
+    rules::check(&record)?;
     Ok(record)
-}
-
-/// What holds for every record beyond its own CRC.
-fn check(record: &Record) -> Result<(), DecodeError> {
-    let fail = |what| Err(DecodeError::Malformed(what));
-    if record.flags & !flags::ALL != 0 {
-        return fail("unknown flags");
-    }
-    if record.cover.len() > 64 || record.column.0 >= 64 || record.inline.len() > INLINE_BYTES_MAX {
-        return fail("past a bound");
-    }
-    if record.sequence == 0 || record.synced_to >= record.sequence || record.commit_first > record.sequence {
-        return fail("sequence");
-    }
-    if !record.kind.has_range() {
-        let plain = record.payload_bytes == 0 && record.crcs.is_empty() && record.from == 0 && record.to == 0;
-        return if plain { body::check(record) } else { fail("a payload on a kind that has none") };
-    }
-    if record.from >= record.to || record.to > braid_layout::scheme::UNIT_BYTES_MAX || record.units != 1 {
-        return fail("range");
-    }
-    if record.kind == Kind::Move {
-        if record.is(flags::HOLE) {
-            return fail("a move without bytes");
-        }
-        body::check(record)?;
-    } else if record.version.is_zero() || !record.inline.is_empty() {
-        return fail("a write without a version, or with a body");
-    }
-    let (bytes, blocks) = if record.is(flags::HOLE) {
-        (0, 0)
-    } else {
-        (record.to - record.from, block_count(record.from, record.to))
-    };
-    if record.payload_bytes != bytes || u32::try_from(record.crcs.len()) != Ok(blocks) {
-        return fail("payload and range differ");
-    }
-    Ok(())
 }
 
 /// The CRC of a padded header, over all of it but the CRC itself.

@@ -35,7 +35,10 @@ fields! {
     C_EXTENTS "extents" 4..8,
     C_VERSION "version" 8..24,
     C_COLUMNS "columns" 24..32,
-    C_RESERVED_2 "reserved" 32..40,
+    C_COLUMN "column" 32..33,
+    C_DATA "data unit" 33..34,
+    C_SETTLED "settled" 34..35,
+    C_RESERVED_2 "reserved" 35..40,
 }
 
 fields! {
@@ -63,17 +66,36 @@ pub enum Role {
     Settled,
     /// The pending one on top of it; it has a step.
     Pending,
+    /// An owed one, after those it stands on; it has a step.
+    Owed,
+    /// A delta of parity, after those it stands on; it has a step.
+    Delta,
+    /// A delta that the settled version counts in, to be xored to its bytes: one extent.
+    Layer,
 }
 
 impl Role {
     /// All roles with their numbers and names in the document.
-    pub const ALL: &[(Role, u8, &str)] = &[(Role::Settled, 1, "settled"), (Role::Pending, 2, "pending")];
+    pub const ALL: &[(Role, u8, &str)] = &[
+        (Role::Settled, 1, "settled"),
+        (Role::Pending, 2, "pending"),
+        (Role::Owed, 3, "owed"),
+        (Role::Delta, 4, "delta"),
+        (Role::Layer, 5, "layer"),
+    ];
 
     fn number(self) -> u8 {
         match self {
             Role::Settled => 1,
             Role::Pending => 2,
+            Role::Owed => 3,
+            Role::Delta => 4,
+            Role::Layer => 5,
         }
+    }
+
+    fn has_step(self) -> bool {
+        matches!(self, Role::Pending | Role::Owed | Role::Delta)
     }
 }
 
@@ -93,13 +115,19 @@ pub struct UnitEntry {
 pub struct ContentEntry {
     /// What it is to the unit.
     pub role: Role,
-    /// The kind of the record that wrote it: 1 to 3, as in the record.
+    /// The kind of the record that wrote it: 1 to 4, as in the record.
     pub kind: u8,
     /// Its name.
     pub version: Version,
     /// The columns its write touched, as a mask.
     pub columns: u64,
-    /// What its own write brought; for a pending version.
+    /// A delta's data column.
+    pub column: u8,
+    /// Where a delta's version stands in a cover.
+    pub data: u8,
+    /// A delta is known to be settled.
+    pub settled: bool,
+    /// What its own write brought; of all but settled versions and layers.
     pub step: Option<StepEntry>,
     /// Parity: per data column the version counted in.
     pub cover: Vec<Version>,
@@ -175,7 +203,7 @@ impl UnitEntry {
 
 impl ContentEntry {
     fn put(&self, to: &mut Vec<u8>) {
-        assert_eq!(self.step.is_some(), self.role == Role::Pending, "a pending version has a step");
+        assert_eq!(self.step.is_some(), self.role.has_step(), "what is unsettled has a step");
         let at = to.len();
         to.resize(at + CONTENT_BYTES, 0);
         let fixed = &mut to[at..];
@@ -185,6 +213,9 @@ impl ContentEntry {
         put(fixed, C_EXTENTS, u32::try_from(self.extents.len()).expect("bounded").to_le_bytes());
         put(fixed, C_VERSION, version_bytes(self.version));
         put(fixed, C_COLUMNS, self.columns.to_le_bytes());
+        put(fixed, C_COLUMN, [self.column]);
+        put(fixed, C_DATA, [self.data]);
+        put(fixed, C_SETTLED, [u8::from(self.settled)]);
         if let Some(step) = &self.step {
             step.put(to);
         }
@@ -201,11 +232,12 @@ impl ContentEntry {
         if !fixed.is_zero(C_RESERVED_1) || !fixed.is_zero(C_RESERVED_2) {
             return Err(RESERVED);
         }
-        if !(1..=3).contains(&fixed.u8(C_KIND)) {
+        let past = fixed.u8(C_COLUMN) >= 64 || fixed.u8(C_DATA) >= 64 || fixed.u8(C_SETTLED) > 1;
+        if !(1..=4).contains(&fixed.u8(C_KIND)) || past {
             return Err(DecodeError::Malformed("a content's kind"));
         }
         let mut step = None;
-        if role == Role::Pending {
+        if role.has_step() {
             let (bytes, tail) = rest.split_at_checked(STEP_BYTES).ok_or(SHORT)?;
             (step, rest) = (Some(StepEntry::decode(&View(bytes))?), tail);
         }
@@ -224,6 +256,9 @@ impl ContentEntry {
             kind: fixed.u8(C_KIND),
             version: fixed.version(C_VERSION),
             columns: fixed.u64(C_COLUMNS),
+            column: fixed.u8(C_COLUMN),
+            data: fixed.u8(C_DATA),
+            settled: fixed.u8(C_SETTLED) == 1,
             step,
             cover,
             extents,

@@ -3,18 +3,21 @@
 //! Replay is exact: a record is taken in once, in order, by each key that it is about. Only damage makes it meet records
 //! whose forerunners are missing; what they are about then stands without attributes, or as lost.
 
+use std::collections::BTreeSet;
+
 use braid_layout::{ObjectId, PartitionId, Version};
 
+use super::dedup::Operation;
 use super::extent::Extent;
 use super::live::Segments;
 use super::paged::PagedMap;
 use super::slot::Slot;
 use super::unit::{Place, Unit};
-use super::{Index, Object, Partition};
+use super::{Extra, Index, Object, Partition};
 use crate::format::body;
 use crate::format::page::Key;
-use crate::format::record::{Kind, Record};
-use crate::mutation::Attributes;
+use crate::format::record::{Kind, Record, flags};
+use crate::mutation::{Attributes, UnitVerdict};
 
 impl Index {
     /// Take in `record`, which lies where it says.
@@ -23,21 +26,30 @@ impl Index {
         match record.kind {
             Kind::Data | Kind::ParityBase | Kind::StripeParity => self.apply_write(record, place),
             Kind::Move => self.apply_move(record, place),
-            Kind::SettledTo => self.with_object(record, |object| object.settle_below(record.settled)),
+            Kind::Delta => self.apply_delta(record, place),
+            Kind::SettledTo => self.apply_settled(record),
             Kind::Verdict => self.apply_verdict(record),
             Kind::Fence => self.apply_fence(record),
             Kind::ObjectCreate | Kind::ObjectAttributes => self.apply_attributes(record),
             Kind::ObjectRemove => self.apply_remove(record),
             Kind::PartitionCreate | Kind::PartitionSet => self.apply_partition(record),
             Kind::PartitionRemove => self.apply_partition_remove(record),
-            Kind::Mark | Kind::Delta | Kind::Ready => {}
+            Kind::Mark | Kind::Ready => {}
         }
     }
 
     fn apply_write(&mut self, record: &Record, place: Place) {
+        let doubt = !self.serving;
         self.with_object(record, |object| {
             let unit_bytes = object.object.attributes.unit_bytes;
-            object.unit(record.unit, |unit| unit.write(record, place, unit_bytes));
+            if record.is(flags::OWED) {
+                object.unit(record.unit, |unit| unit.owe(record, place, unit_bytes, doubt));
+                object.done(record);
+            } else if record.is(flags::FOLDED) {
+                object.unit(record.unit, |unit| unit.folded(record, place));
+            } else {
+                object.unit(record.unit, |unit| unit.write(record, place, unit_bytes));
+            }
             object.settle_below(record.settled);
         });
     }
@@ -48,21 +60,28 @@ impl Index {
         self.with_object(record, |object| object.unit(record.unit, |unit| unit.moved(&old, place)));
     }
 
-    fn apply_verdict(&mut self, record: &Record) {
-        let units = body::verdict(record).unwrap_or_default();
+    fn apply_delta(&mut self, record: &Record, place: Place) {
         self.with_object(record, |object| {
             let unit_bytes = object.object.attributes.unit_bytes;
-            for verdict in &units {
-                let unit = object.object.units.get(verdict.unit).map(Slot::unit);
-                let Some(pending) = unit.as_ref().and_then(|unit| unit.pending.as_ref()) else { continue };
-                let version = pending.version;
-                if verdict.forward.contains(&version) {
-                    object.unit(verdict.unit, |unit| unit.settle(unit_bytes));
-                } else if verdict.back.contains(&version) {
-                    object.unit(verdict.unit, Unit::back);
-                }
-            }
+            object.unit(record.unit, |unit| unit.count(record, place, unit_bytes));
+            object.done(record);
         });
+    }
+
+    fn apply_settled(&mut self, record: &Record) {
+        self.with_object(record, |object| {
+            let unit_bytes = object.object.attributes.unit_bytes;
+            if record.units == 1 {
+                object.unit(record.unit, |unit| unit.settle_owed(record.version, unit_bytes));
+            }
+            object.settle_below(record.settled);
+            object.retire(record.client, record.watermark);
+        });
+    }
+
+    fn apply_verdict(&mut self, record: &Record) {
+        let units = body::verdict(record).unwrap_or_default();
+        self.with_object(record, |object| units.iter().for_each(|verdict| object.judge(verdict)));
     }
 
     fn apply_fence(&mut self, record: &Record) {
@@ -138,31 +157,38 @@ impl Index {
         let owner = self.partitions.entry(partition).or_default();
         let Partition { objects, used, .. } = owner;
         let entry = objects.entry(object).or_insert_with(|| Box::new(Object::unknown(record.birth)));
-        act(&mut Access { object: entry, used, segments: &mut self.segments });
+        let (segments, foldable) = (&mut self.segments, &mut self.foldable);
+        act(&mut Access { owner: (partition, object), object: entry, used, segments, foldable });
     }
 
     fn drop_object(&mut self, partition: PartitionId, object: ObjectId) {
         let Some(owner) = self.partitions.get_mut(&partition) else { return };
         let Some(gone) = owner.objects.remove(&object) else { return };
         owner.used -= gone.bytes;
-        for (_, slot) in gone.units.iter() {
-            slot.unit().pins().for_each(|extent| self.segments.release(extent));
+        for (number, slot) in gone.units.iter() {
+            let unit = slot.unit();
+            unit.pins().for_each(|extent| self.segments.release(extent));
+            if unit.is_foldable() {
+                self.foldable.remove(&(partition, object, number));
+            }
         }
     }
 }
 
 /// An object with what must change along with it.
 struct Access<'a> {
+    owner: (PartitionId, ObjectId),
     object: &'a mut Object,
     used: &'a mut u64,
     segments: &'a mut Segments,
+    foldable: &'a mut BTreeSet<(PartitionId, ObjectId, u64)>,
 }
 
 impl Access<'_> {
     /// Change one unit, keeping every account.
     fn unit(&mut self, number: u64, change: impl FnOnce(&mut Unit)) {
-        let Access { object, used, segments } = self;
-        let Object { units, pending, bytes, .. } = &mut **object;
+        let Access { owner, object, used, segments, foldable } = self;
+        let Object { units, pending, bytes, extra, .. } = &mut **object;
         units.update(number, |slot| {
             let mut unit = std::mem::take(slot).into_unit();
             let before = stored(unit.pins());
@@ -178,10 +204,60 @@ impl Access<'_> {
             }
             *bytes = *bytes - before + after;
             **used = **used - before + after;
+            note_unsettled(extra, number, &unit);
+            let key = (owner.0, owner.1, number);
+            if unit.is_foldable() {
+                foldable.insert(key);
+            } else if !foldable.is_empty() {
+                foldable.remove(&key);
+            }
             let keep = *unit != Unit::default();
             *slot = Slot::from(unit);
             keep
         });
+    }
+
+    /// One unit's part of a verdict.
+    fn judge(&mut self, verdict: &UnitVerdict) {
+        let (number, unit_bytes) = (verdict.unit, self.object.attributes.unit_bytes);
+        let mut undone: Vec<(u64, Operation)> = Vec::new();
+        self.unit(number, |unit| {
+            let stamp = unit.pending.as_ref().map(|pending| pending.version);
+            for &version in &verdict.forward {
+                if stamp == Some(version) {
+                    unit.settle(unit_bytes);
+                }
+                unit.settle_owed(version, unit_bytes);
+            }
+            for &version in &verdict.back {
+                if unit.pending.as_ref().is_some_and(|pending| pending.version == version) {
+                    unit.back();
+                }
+                undone.extend(unit.drop_owed(version).iter().map(|o| (o.client, (o.operation, number, 0))));
+            }
+            for &(column, version) in &verdict.cut_offs {
+                let gone = unit.cut_off(column, version);
+                undone.extend(gone.iter().map(|delta| (delta.client, (delta.operation, number, delta.data))));
+            }
+        });
+        if let Some(extra) = &mut self.object.extra {
+            undone.into_iter().for_each(|(client, operation)| extra.dedup.forget(client, operation));
+        }
+        self.object.tidy();
+    }
+
+    /// The operation of a unit write or delta is done.
+    fn done(&mut self, record: &Record) {
+        let extra = self.object.extra.get_or_insert_default();
+        extra.dedup.add(record.client, (record.operation, record.unit, record.data), record.version);
+        extra.dedup.retire(record.client, record.watermark);
+    }
+
+    fn retire(&mut self, client: u64, watermark: u64) {
+        if let Some(extra) = &mut self.object.extra {
+            extra.dedup.retire(client, watermark);
+        }
+        self.object.tidy();
     }
 
     /// Everything of the stamp's lease below the stamp is settled.
@@ -204,6 +280,13 @@ impl Object {
             units: PagedMap::default(),
             pending: PagedMap::default(),
             bytes: 0,
+            extra: None,
+        }
+    }
+
+    fn tidy(&mut self) {
+        if self.extra.as_deref() == Some(&Extra::default()) {
+            self.extra = None;
         }
     }
 
@@ -217,6 +300,16 @@ impl Object {
             .range((lease, 0, 0, 0)..(lease, stamp.g.0, stamp.n, 0))
             .map(|((_, _, _, unit), ())| unit)
             .collect()
+    }
+}
+
+/// Keep the list of units with owed versions or unsettled deltas.
+pub(crate) fn note_unsettled(extra: &mut Option<Box<Extra>>, number: u64, unit: &Unit) {
+    let unsettled = !unit.owed.is_empty() || unit.deltas.iter().any(|delta| !delta.settled);
+    if unsettled {
+        extra.get_or_insert_default().unsettled.update(number, |()| true);
+    } else if let Some(extra) = extra {
+        extra.unsettled.update(number, |()| false);
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use braid_layout::{ObjectId, PartitionId, Version};
 use bytes::Bytes;
 
+use super::check_step;
 use super::extent::stored_bytes;
 use super::unit::Place;
 use super::{Index, Object, Partition};
@@ -15,7 +16,8 @@ use crate::error::Error;
 use crate::format::body;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
-use crate::mutation::{Body, Mutation, Outcome, Standing, UnitVerdict, Write, WriteKind};
+use crate::mutation::{Body, Mutation, Outcome, Standing, Write, WriteKind};
+use crate::step::{Delta, UnitWrite};
 
 /// The decision on a mutation.
 #[derive(Debug)]
@@ -76,14 +78,17 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
             append(record)
         }
         Mutation::Write(write) => check_write(index, growth, write),
-        Mutation::Retire { partition, object, settled_below } => {
+        Mutation::UnitWrite(write) => check_step::unit_write(index, growth, write),
+        Mutation::Delta(delta) => check_step::delta(index, growth, delta),
+        Mutation::OwedSettled { partition, object, unit, up_to } => check_step::owed_settled(
+            index.whole_object(*partition, *object)?,
+            (*partition, *object),
+            *unit,
+            *up_to,
+        ),
+        Mutation::Retire { partition, object, settled_below, client, watermark } => {
             let have = index.whole_object(*partition, *object)?;
-            if have.pending_below(*settled_below).is_empty() {
-                return Ok(Decision::Answer(Outcome::Already));
-            }
-            let mut record = object_record(Kind::SettledTo, *partition, *object, have);
-            record.settled = *settled_below;
-            append(record)
+            check_step::retire(have, (*partition, *object), *settled_below, (*client, *watermark))
         }
         Mutation::Fence { partition, object, g, set, joining } => {
             let have = index.whole_object(*partition, *object)?;
@@ -99,15 +104,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
             append(record)
         }
         Mutation::Verdict { partition, object, units } => {
-            let have = index.whole_object(*partition, *object)?;
-            let units = effective(have, units);
-            if units.is_empty() {
-                return Ok(Decision::Answer(Outcome::Already));
-            }
-            let mut record = object_record(Kind::Verdict, *partition, *object, have);
-            record.units = u32::try_from(units.len()).expect("bounded");
-            record.inline = body::verdict_body(&units);
-            append(record)
+            check_step::verdict(index.whole_object(*partition, *object)?, (*partition, *object), units)
         }
         Mutation::Flush => Ok(Decision::Barrier),
     }
@@ -144,7 +141,7 @@ fn check_remove(index: &Index, partition: PartitionId, object: ObjectId) -> Resu
     append(record)
 }
 
-fn append(record: Record) -> Result<Decision, Error> {
+pub(super) fn append(record: Record) -> Result<Decision, Error> {
     Ok(Decision::Append(Box::new(record), Bytes::new()))
 }
 
@@ -180,21 +177,25 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
             }
         }
     }
-    check_quota(owner, growth, write, stored_bytes(&unit.tip_extents(), &write.range()))?;
+    let overwritten = stored_bytes(&unit.tip_extents(), &write.range());
+    check_quota((write.partition, owner), growth, write.payload_bytes().saturating_sub(overwritten))?;
     let (record, payload) = write_record(write, object, tip);
     Ok(Decision::Append(Box::new(record), payload))
 }
 
 /// The quota is soft: what a write overwrites is not counted again, though it is kept until the write is settled.
-fn check_quota(owner: &Partition, growth: &mut Growth, write: &Write, overwritten: u64) -> Result<(), Error> {
-    let asked = write.payload_bytes().saturating_sub(overwritten);
-    let staged = growth.entry(write.partition).or_default();
+pub(super) fn check_quota(
+    (partition, owner): (PartitionId, &Partition),
+    growth: &mut Growth,
+    asked: u64,
+) -> Result<(), Error> {
+    let staged = growth.entry(partition).or_default();
     let used = owner.used.saturating_add(*staged);
     if let Some(quota) = owner.quota_bytes
         && asked > 0
         && used.saturating_add(asked) > quota
     {
-        return Err(Error::Quota { partition: write.partition, used, quota, asked });
+        return Err(Error::Quota { partition, used, quota, asked });
     }
     *staged += asked;
     Ok(())
@@ -216,33 +217,23 @@ fn write_record(write: &Write, object: &Object, tip: Version) -> (Record, Bytes)
     (record.client, record.operation) = (write.client, write.operation);
     record.columns = write.columns;
     record.cover.clone_from(&write.cover);
-    let payload = match &write.body {
+    let payload = put_body(&mut record, &write.body);
+    (record, payload)
+}
+
+/// Note in `record`, whose range is known, what it brings; returns that.
+pub(super) fn put_body(record: &mut Record, body: &Body) -> Bytes {
+    match body {
         Body::Bytes { payload, crcs } => {
             record.crcs.clone_from(crcs);
-            record.payload_bytes = write.to - write.from;
+            record.payload_bytes = record.to - record.from;
             payload.clone()
         }
         Body::Hole => {
             record.flags |= flags::HOLE;
             Bytes::new()
         }
-    };
-    (record, payload)
-}
-
-/// The stamps of a verdict that name a pending version.
-fn effective(object: &Object, units: &[UnitVerdict]) -> Vec<UnitVerdict> {
-    let mut out = Vec::new();
-    for verdict in units {
-        let unit = object.unit(verdict.unit);
-        let Some(version) = unit.pending.as_ref().map(|pending| pending.version) else { continue };
-        let only = |stamps: &[Version]| if stamps.contains(&version) { vec![version] } else { Vec::new() };
-        let (forward, back) = (only(&verdict.forward), only(&verdict.back));
-        if !forward.is_empty() || !back.is_empty() {
-            out.push(UnitVerdict { unit: verdict.unit, forward, back });
-        }
     }
-    out
 }
 
 /// A record of `kind` on an object, carrying what every record of it carries.
@@ -302,7 +293,8 @@ impl Touched {
             | Mutation::SetAttributes { partition, object, .. }
             | Mutation::Retire { partition, object, .. }
             | Mutation::Fence { partition, object, .. }
-            | Mutation::Verdict { partition, object, .. } => {
+            | Mutation::Verdict { partition, object, .. }
+            | Mutation::OwedSettled { partition, object, .. } => {
                 if self.partitions.contains(partition)
                     || self.within_objects.contains(&(*partition, *object))
                     || !self.objects.insert((*partition, *object))
@@ -312,7 +304,9 @@ impl Touched {
                 self.within_partitions.insert(*partition);
                 true
             }
-            Mutation::Write(Write { partition, object, unit, .. }) => {
+            Mutation::Write(Write { partition, object, unit, .. })
+            | Mutation::UnitWrite(UnitWrite { partition, object, unit, .. })
+            | Mutation::Delta(Delta { partition, object, unit, .. }) => {
                 if self.partitions.contains(partition)
                     || self.objects.contains(&(*partition, *object))
                     || !self.units.insert((*partition, *object, *unit))

@@ -1,14 +1,17 @@
 //! The index as a checkpoint's pages, and back.
 
-use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId};
+use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
 
-use super::apply::pending_key;
+use super::apply::{note_unsettled, pending_key};
 use super::extent::Extent;
 use super::lost::Lost;
+use super::owed::Owed;
+use super::parity::Delta;
 use super::slot::Slot;
 use super::unit::{Content, Pending, Place, Unit};
 use super::{Index, Object, Partition};
 use crate::format::DecodeError;
+use crate::format::dedup::{DedupEntry, OperationEntry};
 use crate::format::entry::{Entries, Entry, LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
 use crate::format::page::{Key, TARGET_BYTES};
 use crate::format::unit::{ContentEntry, ExtentEntry, Role, StepEntry, UnitEntry};
@@ -128,6 +131,15 @@ impl Sink {
         let mut last_cut = self.bytes.len();
         entry.put(&mut self.bytes);
         self.run = None;
+        for (client, watermark, done) in object.extra.iter().flat_map(|extra| extra.dedup.iter()) {
+            let operations = done.iter().map(|(&(operation, unit, data), &version)| OperationEntry {
+                operation,
+                unit,
+                version,
+                data,
+            });
+            DedupEntry { client, watermark, operations: operations.collect() }.put(&mut self.bytes);
+        }
         for (unit, slot) in object.units.iter() {
             if self.bytes.len() - last_cut >= TARGET_BYTES {
                 last_cut = self.bytes.len();
@@ -170,29 +182,54 @@ fn place(place: LogPlace) -> Place {
 
 fn unit_entry(number: u64, unit: &Unit) -> UnitEntry {
     let settled = unit.settled.iter().map(|content| ContentEntry {
-        role: Role::Settled,
-        kind: kind_number(content.kind),
-        version: content.version,
-        columns: content.columns.0,
-        step: None,
         cover: content.cover.to_vec(),
         extents: content.extents.iter().map(extent_entry).collect(),
+        ..content_entry(Role::Settled, kind_number(content.kind), content.version, content.columns)
+    });
+    let layers = unit.settled.iter().flat_map(|content| &content.layers).map(|layer| ContentEntry {
+        extents: vec![extent_entry(layer)],
+        ..content_entry(Role::Layer, DELTA, Version::ZERO, ColumnMask::EMPTY)
     });
     let pending = unit.pending.iter().map(|pending| ContentEntry {
-        role: Role::Pending,
-        kind: kind_number(pending.kind),
-        version: pending.version,
-        columns: pending.columns.0,
-        step: Some(StepEntry {
-            previous: unit.settled_version(),
-            client: 0,
-            operation: 0,
-            own: extent_entry(&pending.own),
-        }),
+        step: Some(step_entry(unit.settled_version(), (0, 0), &pending.own)),
         cover: pending.cover.to_vec(),
-        extents: Vec::new(),
+        ..content_entry(Role::Pending, kind_number(pending.kind), pending.version, pending.columns)
     });
-    UnitEntry { unit: number, lost: unit.lost.map(log_place), contents: settled.chain(pending).collect() }
+    let mut previous = unit.settled_version();
+    let owed = unit.owed.iter().map(|owed| {
+        let from = std::mem::replace(&mut previous, owed.version);
+        let step = Some(step_entry(from, (owed.client, owed.operation), &owed.own));
+        ContentEntry { step, ..content_entry(Role::Owed, DATA, owed.version, ColumnMask::EMPTY) }
+    });
+    let deltas = unit.deltas.iter().map(|delta| ContentEntry {
+        column: delta.column.0,
+        data: delta.data,
+        settled: delta.settled,
+        step: Some(step_entry(delta.from, (delta.client, delta.operation), &delta.own)),
+        ..content_entry(Role::Delta, DELTA, delta.to, ColumnMask::EMPTY)
+    });
+    let contents = settled.chain(layers).chain(pending).chain(owed).chain(deltas).collect();
+    UnitEntry { unit: number, lost: unit.lost.map(log_place), contents }
+}
+
+/// A content of which only the name is known yet.
+fn content_entry(role: Role, kind: u8, version: Version, columns: ColumnMask) -> ContentEntry {
+    ContentEntry {
+        role,
+        kind,
+        version,
+        columns: columns.0,
+        column: 0,
+        data: 0,
+        settled: false,
+        step: None,
+        cover: Vec::new(),
+        extents: Vec::new(),
+    }
+}
+
+fn step_entry(previous: Version, (client, operation): (u64, u64), own: &Extent) -> StepEntry {
+    StepEntry { previous, client, operation, own: extent_entry(own) }
 }
 
 fn extent_entry(extent: &Extent) -> ExtentEntry {
@@ -200,9 +237,13 @@ fn extent_entry(extent: &Extent) -> ExtentEntry {
     ExtentEntry { from: extent.from, to: extent.to, record: (!extent.is_hole()).then_some(place) }
 }
 
+/// Numbers of record kinds.
+const DATA: u8 = 1;
+const DELTA: u8 = 4;
+
 fn kind_number(kind: WriteKind) -> u8 {
     match kind {
-        WriteKind::Data => 1,
+        WriteKind::Data => DATA,
         WriteKind::ParityBase => 2,
         WriteKind::StripeParity => 3,
     }
@@ -216,6 +257,8 @@ pub(crate) struct Loaded {
     lost: Vec<LostRange>,
     /// Payload bytes per segment, as runs of objects that follow each other use them.
     charges: Vec<(u32, u64)>,
+    /// Units in which something waits to be folded.
+    foldable: Vec<(PartitionId, ObjectId, u64)>,
 }
 
 impl Loaded {
@@ -234,7 +277,7 @@ impl Loaded {
 
     fn entries(&mut self, from: Key, to: Key, entries: &[u8]) -> Result<(), DecodeError> {
         // A charge of the page before is not added to: it must stay if this page is bad.
-        let mut charges = Vec::new();
+        let (mut charges, mut foldable) = (Vec::new(), Vec::new());
         let mut current: Option<Box<Object>> = None;
         let mut owner = (PartitionId(0), ObjectId(0));
         let mut at_least = from;
@@ -285,6 +328,10 @@ impl Loaded {
                         object.bytes += extent.stored_bytes();
                         charge(&mut charges, extent.segment, extent.stored_bytes());
                     }
+                    note_unsettled(&mut object.extra, number, &unit);
+                    if unit.is_foldable() {
+                        foldable.push((owner.0, owner.1, number));
+                    }
                     if let Some(pending) = &unit.pending {
                         object.pending.update(pending_key(pending.version, number), |()| true);
                     }
@@ -292,12 +339,17 @@ impl Loaded {
                     object.units.append_sorted(std::iter::once((number, slot))).map_err(|_| ORDER)?;
                 }
                 Entry::Lost(range) => self.lost.push(range),
+                Entry::Dedup(body) => {
+                    let object = current.as_mut().ok_or(NO_OBJECT)?;
+                    take_dedup(object, DedupEntry::decode(body)?);
+                }
             }
         }
         if let Some(object) = current {
             self.objects.push((owner.0, owner.1, object));
         }
         self.charges.append(&mut charges);
+        self.foldable.append(&mut foldable);
         Ok(())
     }
 
@@ -307,11 +359,13 @@ impl Loaded {
         self.objects.append(&mut after.objects);
         self.lost.append(&mut after.lost);
         self.charges.append(&mut after.charges);
+        self.foldable.append(&mut after.foldable);
     }
 
     /// The index that all pages together are.
     pub(crate) fn into_index(self) -> Index {
         let mut index = Index { partitions: self.partitions.into_iter().collect(), ..Index::default() };
+        index.foldable = self.foldable.into_iter().collect();
         for (segment, bytes) in self.charges {
             index.segments.charge_bytes(segment, bytes);
         }
@@ -334,6 +388,14 @@ impl Loaded {
 
 const ORDER: DecodeError = DecodeError::Malformed("units out of order");
 const NO_OBJECT: DecodeError = DecodeError::Malformed("units without an object");
+
+fn take_dedup(object: &mut Object, entry: DedupEntry) {
+    let dedup = &mut object.extra.get_or_insert_default().dedup;
+    for OperationEntry { operation, unit, version, data } in entry.operations {
+        dedup.add(entry.client, (operation, unit, data), version);
+    }
+    dedup.retire(entry.client, entry.watermark);
+}
 
 fn charge(charges: &mut Vec<(u32, u64)>, segment: u32, bytes: u64) {
     match charges.last_mut() {
@@ -368,7 +430,7 @@ fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
     let mut unit = Unit { lost: entry.lost.map(place), ..Unit::default() };
     for content in &entry.contents {
         let kind = match content.kind {
-            1 => WriteKind::Data,
+            DATA => WriteKind::Data,
             2 => WriteKind::ParityBase,
             _ => WriteKind::StripeParity,
         };
@@ -377,17 +439,38 @@ fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
         match (content.role, &content.step) {
             (Role::Settled, None) if unit.settled.is_none() => {
                 let extents = content.extents.iter().map(extent).collect();
-                unit.settled = Some(Content { version, kind, columns, cover, extents });
+                let layers = Vec::new();
+                unit.settled = Some(Content { version, kind, columns, cover, extents, layers });
+            }
+            (Role::Layer, None) if content.extents.len() == 1 => {
+                let base = unit.settled.as_mut().ok_or(MISPLACED)?;
+                base.layers.extend(content.extents.iter().map(extent));
             }
             (Role::Pending, Some(step)) if unit.pending.is_none() => {
                 let own = extent(&step.own);
                 unit.pending = Some(Box::new(Pending { version, kind, columns, cover, own }));
             }
-            _ => return Err(DecodeError::Malformed("a unit has two versions of one role")),
+            (Role::Owed, Some(step)) if unit.pending.is_none() => {
+                let (client, operation, own) = (step.client, step.operation, extent(&step.own));
+                unit.owed.push(Owed { version, client, operation, own, doubt: true });
+            }
+            (Role::Delta, Some(step)) => unit.deltas.push(Delta {
+                column: Column(content.column),
+                data: content.data,
+                from: step.previous,
+                to: version,
+                client: step.client,
+                operation: step.operation,
+                own: extent(&step.own),
+                settled: content.settled,
+            }),
+            _ => return Err(MISPLACED),
         }
     }
     Ok((entry.unit, unit))
 }
+
+const MISPLACED: DecodeError = DecodeError::Malformed("a unit's versions do not go together");
 
 fn extent(entry: &ExtentEntry) -> Extent {
     let LogPlace { segment, block } = entry.record.unwrap_or(LogPlace { segment: 0, block: 0 });

@@ -8,22 +8,27 @@
 
 mod apply;
 pub(crate) mod check;
+mod check_step;
 mod damage;
+pub(crate) mod dedup;
 pub(crate) mod extent;
 pub(crate) mod image;
 pub(crate) mod live;
 pub(crate) mod lost;
+pub(crate) mod owed;
 pub(crate) mod paged;
+pub(crate) mod parity;
 pub(crate) mod query;
 pub(crate) mod slot;
 pub(crate) mod unit;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
+use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
 
 use crate::format::checkpoint::ReplayPoint;
 use crate::mutation::{Attributes, WriteKind};
+use dedup::Dedup;
 use live::Segments;
 use lost::Lost;
 use paged::PagedMap;
@@ -37,6 +42,10 @@ pub(crate) struct Index {
     pub(crate) segments: Segments,
     /// Keys of which nothing is known.
     pub(crate) lost: Lost,
+    /// Units in which something waits to be folded.
+    pub(crate) foldable: BTreeSet<(PartitionId, ObjectId, u64)>,
+    /// Whether the store serves: what was owed before is in doubt.
+    pub(crate) serving: bool,
     /// Where the next record goes: all before it are in here.
     pub(crate) head: ReplayPoint,
 }
@@ -71,6 +80,17 @@ pub(crate) struct Object {
     pub(crate) pending: PagedMap<(u32, u32, u64, u64), ()>,
     /// Payload bytes its units refer to.
     pub(crate) bytes: u64,
+    /// What most objects have nothing of.
+    pub(crate) extra: Option<Box<Extra>>,
+}
+
+/// What an object with unit writes has besides.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Extra {
+    /// Units with owed versions, or deltas not known to be settled.
+    pub(crate) unsettled: PagedMap<u64, ()>,
+    /// Operations that are done.
+    pub(crate) dedup: Dedup,
 }
 
 /// A partition.
@@ -105,8 +125,12 @@ pub struct ObjectUsage {
 pub struct Chain {
     /// The unit.
     pub unit: u64,
-    /// At most one settled entry, then at most one pending one. Empty only if `lost`.
+    /// At most one settled entry, then at most one pending one, or owed ones.
     pub entries: Vec<ChainEntry>,
+    /// Parity: per data column with deltas here, the newest version counted.
+    pub tips: Vec<(Column, Version)>,
+    /// Whether owed versions are in doubt since the store was opened (PROTOCOL R4).
+    pub in_doubt: bool,
     /// Whether the unit was found damaged: it is lost here, whatever the entries say (PROTOCOL R9).
     pub lost: bool,
 }
@@ -118,6 +142,8 @@ pub struct ChainEntry {
     pub version: Version,
     /// Whether it is known here to be settled.
     pub settled: bool,
+    /// Whether it is a unit write that is owed to the parity columns.
+    pub owed: bool,
     /// What it is.
     pub kind: WriteKind,
     /// The columns its write touched.

@@ -11,7 +11,7 @@ use std::ops::Range;
 const PAGE_LEN: usize = 128;
 
 /// The map.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum PagedMap<K, V> {
     /// At most one page.
     One(Vec<(K, V)>),

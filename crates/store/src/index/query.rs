@@ -1,12 +1,15 @@
 //! Looking things up.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
+use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
 
 use super::check::damaged;
-use super::extent::{Extent, clip};
+use super::extent::{Extent, clip, overlay};
+use super::owed::OwedStep;
+use super::parity::Cut;
 use super::slot::Slot;
 use super::unit::Unit;
 use super::{Chain, ChainEntry, Index, Object, ObjectUsage, Partition, PartitionState};
@@ -25,6 +28,8 @@ pub(crate) struct Found {
     pub(crate) cover: Vec<Version>,
     /// The asked range of its bytes.
     pub(crate) extents: Vec<Extent>,
+    /// What is to be xored to them.
+    pub(crate) layers: Vec<Extent>,
 }
 
 impl Index {
@@ -86,8 +91,9 @@ impl Object {
     pub(crate) fn usage(&self) -> ObjectUsage {
         let end = self.units.iter().rev().find_map(|(number, slot)| {
             let unit = slot.unit();
-            let written = !unit.tip_version().is_zero();
-            written.then(|| (number, unit.tip_extents().last().map_or(1, |last| last.to)))
+            let written = !unit.tip_version().is_zero() || !unit.deltas.is_empty();
+            let deltas = unit.deltas.iter().map(|delta| delta.own.to).max();
+            written.then(|| (number, unit.tip_extents().last().map(|last| last.to).max(deltas).unwrap_or(1)))
         });
         ObjectUsage { bytes: self.bytes, units: u64::try_from(self.units.len()).unwrap_or(u64::MAX), end }
     }
@@ -98,27 +104,28 @@ impl Object {
 }
 
 impl Unit {
-    /// `range` of the content that is wanted; `None`: never written.
+    /// `range` of the content that is wanted; `None`: never written. Owed versions are shown only by name.
     pub(crate) fn wanted(&self, want: Want, range: &Range<u32>) -> Result<Option<Found>, Error> {
         if let Some(place) = self.lost {
             return Err(damaged(place));
         }
         let (tip, settled) = (self.tip_version(), self.settled_version());
+        let stamp = self.pending.as_ref().map_or(settled, |pending| pending.version);
         let version = match want {
-            Want::Newest => tip,
+            Want::Newest | Want::Settled if self.is_in_doubt() => return Err(Error::InDoubt { tip }),
+            Want::Newest if !self.deltas.is_empty() => return Ok(self.cut(Cut::Newest, range)),
+            Want::Settled if !self.deltas.is_empty() => return Ok(self.cut(Cut::Settled, range)),
+            Want::Newest => stamp,
             Want::Settled => settled,
-            Want::Exactly(version) if version == tip || version == settled => version,
-            Want::Exactly(asked) => return Err(Error::Gone { asked, tip }),
+            Want::Exactly(version) if version == stamp || version == settled => version,
+            Want::Exactly(asked) => {
+                let step = self.owed_step(asked).ok_or(Error::Gone { asked, tip })?;
+                return Ok(Some(self.owed_found(&step, range)));
+            }
         };
-        if let Some(pending) = self.pending.as_deref().filter(|pending| pending.version == version) {
-            return Ok(Some(Found {
-                version,
-                pending: true,
-                kind: pending.kind,
-                columns: pending.columns,
-                cover: pending.cover.to_vec(),
-                extents: clip(&self.tip_extents(), range),
-            }));
+        if self.pending.as_ref().is_some_and(|pending| pending.version == version) {
+            let pending = self.pending.as_deref();
+            return Ok(pending.map(|pending| self.pending_found(pending, range)));
         }
         Ok(self.settled.as_ref().map(|content| Found {
             version,
@@ -127,7 +134,36 @@ impl Unit {
             columns: content.columns,
             cover: content.cover.to_vec(),
             extents: clip(&content.extents, range),
+            layers: clip(&content.layers, range),
         }))
+    }
+
+    fn owed_found(&self, step: &OwedStep, range: &Range<u32>) -> Found {
+        Found {
+            version: step.owed.version,
+            pending: true,
+            kind: WriteKind::Data,
+            columns: self.settled.as_ref().map_or(ColumnMask::EMPTY, |content| content.columns),
+            cover: Vec::new(),
+            extents: clip(&overlay(&step.under, step.owed.own), range),
+            layers: Vec::new(),
+        }
+    }
+
+    /// `range` of the bytes for exactly the versions of a cover.
+    pub(crate) fn covered(&self, cover: &[Version], range: &Range<u32>) -> Result<Option<Found>, Error> {
+        if let Some(place) = self.lost {
+            return Err(damaged(place));
+        }
+        if self.settled.is_none() && cover.iter().all(|version| version.is_zero()) {
+            return Ok(None);
+        }
+        let asked = cover.iter().copied().max().unwrap_or(Version::ZERO);
+        let gone = Error::Gone { asked, tip: self.tip_version() };
+        if !self.is_parity() {
+            return Err(gone);
+        }
+        self.cut(Cut::Exactly(cover), range).map(Some).ok_or(gone)
     }
 }
 
@@ -135,6 +171,7 @@ fn chain(number: u64, unit: &Unit) -> Chain {
     let settled = unit.settled.iter().map(|content| ChainEntry {
         version: content.version,
         settled: true,
+        owed: false,
         kind: content.kind,
         columns: content.columns,
         cover: content.cover.to_vec(),
@@ -142,9 +179,26 @@ fn chain(number: u64, unit: &Unit) -> Chain {
     let pending = unit.pending.iter().map(|pending| ChainEntry {
         version: pending.version,
         settled: false,
+        owed: false,
         kind: pending.kind,
         columns: pending.columns,
         cover: pending.cover.to_vec(),
     });
-    Chain { unit: number, entries: settled.chain(pending).collect(), lost: unit.lost.is_some() }
+    let owed = unit.owed.iter().map(|owed| ChainEntry {
+        version: owed.version,
+        settled: false,
+        owed: true,
+        kind: WriteKind::Data,
+        columns: ColumnMask::EMPTY,
+        cover: Vec::new(),
+    });
+    let tips: BTreeMap<u8, (Column, Version)> =
+        unit.deltas.iter().map(|delta| (delta.data, (delta.column, delta.to))).collect();
+    Chain {
+        unit: number,
+        entries: settled.chain(pending).chain(owed).collect(),
+        tips: tips.into_values().collect(),
+        in_doubt: unit.is_in_doubt(),
+        lost: unit.lost.is_some(),
+    }
 }

@@ -79,10 +79,13 @@ impl Slot {
 
 impl From<Box<Unit>> for Slot {
     fn from(mut unit: Box<Unit>) -> Self {
-        if let Unit { settled: Some(content), pending: None, lost: None } = &*unit
-            && let Content { version, kind: WriteKind::Data, columns, cover, extents } = content
+        if let Unit { settled: Some(content), pending: None, owed, deltas, lost: None } = &*unit
+            && let Content { version, kind: WriteKind::Data, columns, cover, extents, layers } = content
             && let [extent] = extents[..]
             && cover.is_empty()
+            && layers.is_empty()
+            && owed.is_empty()
+            && deltas.is_empty()
             && let Some(slot) = Slot::plain(extent, *version, *columns)
         {
             return slot;
@@ -90,12 +93,14 @@ impl From<Box<Unit>> for Slot {
         if let Some(content) = &mut unit.settled {
             content.extents.shrink_to_fit();
         }
+        unit.owed.shrink_to_fit();
+        unit.deltas.shrink_to_fit();
         Slot::Full(Some(unit))
     }
 }
 
 fn plain((extent, version, columns): (Extent, Version, ColumnMask)) -> Unit {
     let (kind, cover, extents) = (WriteKind::Data, Box::default(), vec![extent]);
-    let settled = Some(Content { version, kind, columns, cover, extents });
+    let settled = Some(Content { version, kind, columns, cover, extents, layers: Vec::new() });
     Unit { settled, ..Unit::default() }
 }

@@ -1,11 +1,13 @@
-//! The state of one unit (PROTOCOL section 2, as far as this release goes): one settled version, and at most one
-//! pending one on top of it.
+//! The state of one unit (PROTOCOL section 2): one settled version, and on top of it one pending one, or owed ones
+//! (`owed`), or, of parity, deltas and at most one pending one (`parity`).
 
 use std::borrow::Cow;
 
 use braid_layout::{ColumnMask, Version};
 
 use super::extent::{Extent, moved, overlay};
+use super::owed::Owed;
+use super::parity::Delta;
 use crate::format::record::{Kind, Record, flags};
 use crate::mutation::WriteKind;
 
@@ -22,6 +24,8 @@ pub(crate) struct Content {
     pub(crate) cover: Box<[Version]>,
     /// All its bytes, not only those its own write brought.
     pub(crate) extents: Vec<Extent>,
+    /// Parity: deltas that are counted in, and to be xored to the bytes (`parity`).
+    pub(crate) layers: Vec<Extent>,
 }
 
 /// A version on top of the settled one.
@@ -55,6 +59,10 @@ pub(crate) struct Unit {
     pub(crate) settled: Option<Content>,
     /// The pending one.
     pub(crate) pending: Option<Box<Pending>>,
+    /// Of a data column: versions that the parity columns may not have, oldest first. None while one is pending.
+    pub(crate) owed: Vec<Owed>,
+    /// Of a parity column: deltas that are not in the settled version, as they came.
+    pub(crate) deltas: Vec<Delta>,
     /// Where damage was found that hit this unit: it is lost until it is installed anew.
     pub(crate) lost: Option<Place>,
 }
@@ -62,7 +70,11 @@ pub(crate) struct Unit {
 impl Unit {
     /// The newest version's name.
     pub(crate) fn tip_version(&self) -> Version {
-        self.pending.as_ref().map_or_else(|| self.settled_version(), |pending| pending.version)
+        match (self.owed.last(), &self.pending) {
+            (Some(owed), _) => owed.version,
+            (None, Some(pending)) => pending.version,
+            (None, None) => self.settled_version(),
+        }
     }
 
     /// The settled version's name.
@@ -75,18 +87,18 @@ impl Unit {
         self.settled.as_ref().map_or(&[], |content| &content.extents)
     }
 
-    /// The newest version's bytes.
+    /// The newest version's bytes, deltas aside.
     pub(crate) fn tip_extents(&self) -> Cow<'_, [Extent]> {
-        match &self.pending {
-            Some(pending) => Cow::Owned(overlay(self.settled_extents(), pending.own)),
-            None => Cow::Borrowed(self.settled_extents()),
-        }
+        let own = self.pending.iter().map(|pending| pending.own).chain(self.owed.iter().map(|owed| owed.own));
+        own.fold(Cow::Borrowed(self.settled_extents()), |under, own| Cow::Owned(overlay(&under, own)))
     }
 
-    /// What pins records: the settled extents, and what the pending write itself brought. Together they are everything
-    /// the unit refers to, each once.
+    /// Everything the unit refers to, each once: what is settled, and what each step on top of it brought.
     pub(crate) fn pins(&self) -> impl Iterator<Item = &Extent> {
-        self.settled_extents().iter().chain(self.pending.iter().map(|pending| &pending.own))
+        let settled = self.settled.iter().flat_map(|content| content.extents.iter().chain(&content.layers));
+        let pending = self.pending.iter().map(|pending| &pending.own);
+        let steps = self.owed.iter().map(|owed| &owed.own).chain(self.deltas.iter().map(|delta| &delta.own));
+        settled.chain(pending).chain(steps)
     }
 
     /// The cleaner has moved what lies at the `old` places to the record at `new`.
@@ -94,24 +106,29 @@ impl Unit {
         let Place { segment, block } = new;
         if let Some(content) = &mut self.settled {
             content.extents = moved(&content.extents, old, segment, block);
+            content.layers = moved(&content.layers, old, segment, block);
         }
-        if let Some(pending) = &mut self.pending
+        let pending = self.pending.iter_mut().map(|pending| &mut pending.own);
+        let owed = self.owed.iter_mut().map(|owed| &mut owed.own);
+        let deltas = self.deltas.iter_mut().map(|delta| &mut delta.own);
+        for own in pending.chain(owed).chain(deltas) {
             // A record's bytes are moved as a whole, or not at all.
-            && let [own] = moved(&[pending.own], old, segment, block)[..]
-        {
-            pending.own = own;
+            if let [now] = moved(&[*own], old, segment, block)[..] {
+                *own = now;
+            }
         }
     }
 
     /// The pending version is settled. A write of the whole unit heals it.
     pub(crate) fn settle(&mut self, unit_bytes: u32) {
         let Some(pending) = self.pending.take() else { return };
-        let Pending { version, kind, columns, cover, own, .. } = *pending;
-        if own.from == 0 && own.to == unit_bytes {
+        if pending.own.from == 0 && pending.own.to == unit_bytes {
             self.lost = None;
         }
-        let extents = overlay(self.settled_extents(), own);
-        self.settled = Some(Content { version, kind, columns, cover, extents });
+        let extents = overlay(self.settled_extents(), pending.own);
+        let layers = self.absorb(&pending);
+        let Pending { version, kind, columns, cover, .. } = *pending;
+        self.settled = Some(Content { version, kind, columns, cover, extents, layers });
     }
 
     /// The pending version is taken back.
@@ -128,6 +145,9 @@ impl Unit {
         }
         if record.version <= self.tip_version() {
             return;
+        }
+        if self.owed.iter().any(|owed| owed.version == record.previous) {
+            self.settle_owed(record.previous, unit_bytes);
         }
         let pending = self.pending.as_ref().map(|pending| pending.version);
         let known = pending == Some(record.previous) || self.settled_version() == record.previous;
@@ -155,6 +175,8 @@ impl Unit {
         if self.pending.as_ref().is_some_and(|pending| pending.version <= record.version) {
             self.pending = None;
         }
+        self.owed.retain(|owed| owed.version > record.version);
+        self.keep_above(&record.cover);
         self.settled = Some(content(record, installed));
     }
 }
@@ -166,10 +188,10 @@ fn content(record: &Record, extents: Vec<Extent>) -> Content {
         _ => WriteKind::Data,
     };
     let cover = record.cover.clone().into_boxed_slice();
-    Content { version: record.version, kind, columns: record.columns, cover, extents }
+    Content { version: record.version, kind, columns: record.columns, cover, extents, layers: Vec::new() }
 }
 
-fn own_extent(record: &Record, place: Place) -> Extent {
+pub(crate) fn own_extent(record: &Record, place: Place) -> Extent {
     let (segment, block) = if record.is(flags::HOLE) { (0, 0) } else { (place.segment, place.block) };
     Extent { from: record.from, to: record.to, segment, block }
 }

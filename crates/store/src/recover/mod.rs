@@ -122,6 +122,7 @@ pub(crate) fn recover(
     let (mut index, mut recovery, ends_early) = replay.end();
     // Only the header of a new segment can vouch for a number that does not follow.
     log.sealed = ends_early;
+    index.serving = true;
     (log.next, log.synced_to, log.prior) = (index.head.sequence, index.head.sequence - 1, index.head.prior);
     let block = u32::try_from(log.end / LOG_BLOCK_U64).expect("a segment is below 2 TiB");
     index.head = ReplayPoint { segment: log.number, block, ..index.head };

@@ -2,6 +2,7 @@
 
 use braid_layout::{DriveId, ObjectId, PartitionId, Version};
 use braid_store::format::checkpoint::{CheckpointEnd, FIELDS, ReplayPoint, SegmentRow, Totals};
+use braid_store::format::dedup::{DedupEntry, OperationEntry};
 use braid_store::format::entry::{
     Entries, Entry, LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
 };
@@ -57,6 +58,9 @@ fn unit_example() -> UnitEntry {
         kind: 2,
         version: version(3, 7),
         columns: 0x13,
+        column: 0,
+        data: 0,
+        settled: false,
         step: None,
         cover: vec![version(3, 7), Version::ZERO],
         extents: vec![extent(0, 4096, Some(place(2))), extent(4096, 65_536, None)],
@@ -67,11 +71,48 @@ fn unit_example() -> UnitEntry {
         kind: 3,
         version: version(3, 9),
         columns: 0x13,
+        column: 0,
+        data: 0,
+        settled: false,
         step: Some(StepEntry { previous: version(3, 7), client: 0, operation: 0, own }),
         cover: vec![version(3, 9), Version::ZERO],
         extents: Vec::new(),
     };
-    UnitEntry { unit: 6, lost: Some(place(4)), contents: vec![settled, pending] }
+    let layer =
+        ContentEntry { role: Role::Layer, kind: 4, extents: vec![own], cover: vec![], ..settled.clone() };
+    let step = StepEntry { previous: Version::ZERO, client: 0xc11e, operation: 77, own };
+    let delta = ContentEntry {
+        role: Role::Delta,
+        column: 3,
+        data: 1,
+        settled: true,
+        step: Some(step),
+        extents: vec![],
+        ..layer.clone()
+    };
+    UnitEntry { unit: 6, lost: Some(place(4)), contents: vec![settled, layer, pending, delta] }
+}
+
+fn owed_example() -> UnitEntry {
+    let own = ExtentEntry { from: 100, to: 200, record: None };
+    let owed = ContentEntry {
+        role: Role::Owed,
+        kind: 1,
+        version: version(3, 9),
+        columns: 0,
+        column: 0,
+        data: 0,
+        settled: false,
+        step: Some(StepEntry { previous: Version::ZERO, client: 0xc11e, operation: 77, own }),
+        cover: Vec::new(),
+        extents: Vec::new(),
+    };
+    UnitEntry { unit: 7, lost: None, contents: vec![owed] }
+}
+
+fn dedup_example() -> DedupEntry {
+    let operation = OperationEntry { operation: 77, unit: 7, version: version(3, 9), data: 1 };
+    DedupEntry { client: 0xc11e, watermark: 70, operations: vec![operation] }
 }
 
 fn object_example() -> ObjectEntry<'static> {
@@ -100,9 +141,11 @@ fn page_example() -> Vec<u8> {
     let mut entries = Vec::new();
     PartitionEntry { partition, birth: 1, quota_bytes: Some(1 << 30), key_epoch: 2 }.put(&mut entries);
     object_example().put(&mut entries);
+    dedup_example().put(&mut entries);
     let run = plain(4).put(&mut entries, None);
     plain(5).put(&mut entries, Some(run));
     unit_example().put(&mut entries);
+    owed_example().put(&mut entries);
     let from = Key::FIRST;
     LostRange { from, to: Key::At(partition, None), checkpoint: 4, segment: 0, offset: 1024 }
         .put(&mut entries);
@@ -138,10 +181,14 @@ fn a_page_with_every_kind_of_entry() {
     let mut next = || found.next().expect("one more").expect("a good one");
     assert!(matches!(next(), Entry::Partition(partition) if partition.key_epoch == 2));
     assert_eq!(next(), Entry::Object(object_example()));
+    let Entry::Dedup(body) = next() else { panic!("a client's operations") };
+    assert_eq!(DedupEntry::decode(body), Ok(dedup_example()));
     let Entry::PlainUnits(units) = next() else { panic!("plain units") };
     assert_eq!(units.iter().collect::<Vec<_>>(), [plain(4), plain(5)]);
     let Entry::Unit(body) = next() else { panic!("a unit") };
     assert_eq!(UnitEntry::decode(body), Ok(unit_example()));
+    let Entry::Unit(body) = next() else { panic!("a unit") };
+    assert_eq!(UnitEntry::decode(body), Ok(owed_example()));
     assert!(matches!(next(), Entry::Lost(range) if range.offset == 1024));
     assert_eq!(found.next(), None);
     for byte in 0..bytes.len() {
@@ -179,7 +226,7 @@ fn any_content() -> impl Strategy<Value = ContentEntry> {
     let lists = (prop::collection::vec(any_version(), 0..64), any_extents(9));
     let own = (0..100_u32, 1..100_u32, prop::option::of(any_place()));
     let step = (any_version(), any::<u64>(), any::<u64>(), own);
-    (1..4_u8, any_version(), any::<u64>(), prop::option::of(step), lists).prop_map(
+    (1..5_u8, any_version(), any::<u64>(), prop::option::of(step), lists).prop_map(
         |(kind, version, columns, step, (cover, extents))| {
             let step = step.map(|(previous, client, operation, (from, length, record))| StepEntry {
                 previous,
@@ -187,8 +234,14 @@ fn any_content() -> impl Strategy<Value = ContentEntry> {
                 operation,
                 own: ExtentEntry { from, to: from + length, record },
             });
-            let role = if step.is_some() { Role::Pending } else { Role::Settled };
-            ContentEntry { role, kind, version, columns, step, cover, extents }
+            let roles = if step.is_some() {
+                [Role::Pending, Role::Owed, Role::Delta]
+            } else {
+                [Role::Settled, Role::Layer, Role::Settled]
+            };
+            let role = roles[usize::from(kind) % 3];
+            let (column, data, settled) = (kind, 63 - kind, kind % 2 == 1);
+            ContentEntry { role, kind, version, columns, column, data, settled, step, cover, extents }
         },
     )
 }

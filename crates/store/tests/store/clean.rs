@@ -56,8 +56,13 @@ impl Parts {
     }
 
     fn check(&self, store: &Store) {
-        let retire =
-            Mutation::Retire { partition: P, object: ObjectId(1), settled_below: version(1, self.n + 1) };
+        let retire = Mutation::Retire {
+            partition: P,
+            object: ObjectId(1),
+            settled_below: version(1, self.n + 1),
+            client: 0,
+            watermark: 0,
+        };
         store.commit(retire).expect("retire");
         for (part, &n) in (0_u64..).zip(&self.versions) {
             let (unit, at) =

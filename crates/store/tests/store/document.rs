@@ -4,7 +4,7 @@ use std::path::Path;
 
 use braid_store::format::record::{self, Kind};
 use braid_store::format::{
-    FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, entry, page, segment, superblock, unit,
+    FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, page, segment, superblock, unit,
 };
 use braid_store::{BLOCK_BYTES, OPAQUE_BYTES_MAX, crc32c};
 
@@ -50,6 +50,9 @@ fn tables() {
     check_fields(&document, "### Partition body", body::PARTITION_FIELDS, 16);
     check_fields(&document, "### Verdict body", body::VERDICT_FIELDS, 16);
     check_fields(&document, "### Move body", body::PIECE_FIELDS, 16);
+    check_fields(&document, "### Cut-off", body::CUT_OFF_FIELDS, 24);
+    check_fields(&document, "### Dedup entry", dedup::DEDUP_FIELDS, dedup::DEDUP_BYTES);
+    check_fields(&document, "### Operation", dedup::OPERATION_FIELDS, dedup::OPERATION_BYTES);
     check_fields(&document, "## Checkpoint", checkpoint::FIELDS, checkpoint::BYTES);
     check_fields(&document, "### Row of the table", checkpoint::ROW_FIELDS, checkpoint::ROW_BYTES);
     check_fields(&document, "### Page", page::FIELDS, page::FIXED_BYTES);
@@ -82,7 +85,12 @@ fn tables() {
     );
     let flags: Vec<(String, String)> =
         table(&document, "### Flags").into_iter().map(|row| (row[0].clone(), row[1].clone())).collect();
-    let named = [(record::flags::SETTLED, "settled"), (record::flags::HOLE, "hole")];
+    let named = [
+        (record::flags::SETTLED, "settled"),
+        (record::flags::HOLE, "hole"),
+        (record::flags::OWED, "owed"),
+        (record::flags::FOLDED, "folded"),
+    ];
     assert_eq!(flags, named.map(|(bit, name)| (bit.to_string(), name.to_owned())));
 }
 

@@ -47,10 +47,19 @@ pub(crate) fn record_example(kind: Kind) -> Record {
         }
         Kind::Verdict => {
             record.units = 1;
-            let verdict = UnitVerdict { unit: 4, forward: vec![version(3, 9)], back: vec![version(4, 1)] };
+            let verdict = UnitVerdict {
+                unit: 4,
+                forward: vec![version(3, 9)],
+                back: vec![version(4, 1)],
+                cut_offs: vec![(Column(3), version(2, 5))],
+            };
             record.inline = body::verdict_body(&[verdict]);
         }
-        Kind::SettledTo => record.settled = version(3, 8),
+        Kind::SettledTo => {
+            (record.settled, record.version) = (version(3, 8), version(3, 9));
+            (record.unit, record.units, record.client, record.watermark) = (4, 1, 0xc11e, 70);
+        }
+        Kind::Delta => (record.data, record.watermark) = (1, 70),
         Kind::ObjectCreate | Kind::ObjectAttributes => body::put_attributes(&mut record, &attributes()),
         Kind::PartitionCreate | Kind::PartitionSet => record.inline = body::partition_body(Some(1 << 30), 2),
         Kind::Move => {
@@ -63,6 +72,20 @@ pub(crate) fn record_example(kind: Kind) -> Record {
         Kind::Ready => (record.unit, record.units) = (4, 1),
         _ => {}
     }
+    record
+}
+
+/// A unit write.
+fn owed_example() -> Record {
+    let mut record = record_example(Kind::Data);
+    (record.flags, record.watermark) = (flags::OWED, 70);
+    record
+}
+
+/// A base that the store made.
+fn folded_example() -> Record {
+    let mut record = record_example(Kind::ParityBase);
+    record.flags = flags::FOLDED;
     record
 }
 
@@ -149,8 +172,10 @@ fn a_record_of_each_kind() {
         check(&name.replace(' ', "_"), FIELDS, &record.encode());
         assert_eq!(decode_record(&record.encode()), Ok(record), "{name}");
     }
-    check("hole", FIELDS, &hole_example().encode());
-    assert_eq!(decode_record(&hole_example().encode()), Ok(hole_example()));
+    for (name, record) in [("hole", hole_example()), ("owed", owed_example()), ("folded", folded_example())] {
+        check(name, FIELDS, &record.encode());
+        assert_eq!(decode_record(&record.encode()), Ok(record), "{name}");
+    }
 }
 
 #[test]
@@ -165,4 +190,19 @@ fn every_bit_of_a_header_is_checked() {
     for length in 0..bytes.len() {
         assert!(decode_record(&bytes[..length]).is_err(), "{length} bytes");
     }
+}
+
+#[test]
+fn flags_are_of_their_kinds_only() {
+    for &(kind, _, name) in Kind::ALL {
+        for (flag, of) in [(flags::OWED, Kind::Data), (flags::FOLDED, Kind::ParityBase)] {
+            let mut record = record_example(kind);
+            record.flags |= flag;
+            let decoded = decode_record(&record.encode());
+            assert_eq!(decoded.is_ok(), kind == of, "{name} with flag {flag}");
+        }
+    }
+    let mut back = record_example(Kind::Delta);
+    back.previous = back.version;
+    assert!(decode_record(&back.encode()).is_err(), "a delta leads to a newer version");
 }

@@ -13,6 +13,8 @@ mod face;
 mod golden;
 mod means;
 mod model;
+mod parity;
 mod space;
 mod storm;
 mod threads;
+mod unit_writes;

@@ -205,7 +205,13 @@ impl Run {
                 unit.settle();
             }
         }
-        let retire = Mutation::Retire { partition: P, object: ObjectId(object), settled_below: below };
+        let retire = Mutation::Retire {
+            partition: P,
+            object: ObjectId(object),
+            settled_below: below,
+            client: 0,
+            watermark: 0,
+        };
         self.store.commit(retire).expect("retire");
     }
 
@@ -220,7 +226,7 @@ impl Run {
             state.pending = None;
         }
         let (yes, no) = if forward { (vec![stamp], vec![]) } else { (vec![], vec![stamp]) };
-        let units = vec![UnitVerdict { unit, forward: yes, back: no }];
+        let units = vec![UnitVerdict { unit, forward: yes, back: no, cut_offs: Vec::new() }];
         let verdict = Mutation::Verdict { partition: P, object: ObjectId(object), units };
         assert_eq!(self.store.commit(verdict).expect("verdict"), Outcome::Applied);
     }

@@ -81,7 +81,8 @@ fn segments_go_and_what_was_in_them_stays_so() {
     };
     assert_eq!(store.commit(fence).expect("same"), Outcome::Already);
     store.commit(remove(2)).expect("remove");
-    let back = vec![UnitVerdict { unit: 1, forward: Vec::new(), back: vec![version(1, 3)] }];
+    let back =
+        vec![UnitVerdict { unit: 1, forward: Vec::new(), back: vec![version(1, 3)], cut_offs: Vec::new() }];
     let verdict = Mutation::Verdict { partition: P, object: ObjectId(1), units: back };
     assert_eq!(store.commit(verdict).expect("verdict"), Outcome::Applied);
     let change = Change { object_version: Some(9), ..Change::default() };

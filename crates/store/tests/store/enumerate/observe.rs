@@ -31,16 +31,24 @@ fn observe_object(
     let usage = store.usage(partition, object)?;
     let unsettled = store.unsettled(partition, object)?;
     lines.push(format!("object {object}: {attributes:?} {usage:?} unsettled {unsettled:?}"));
-    for chain in store.versions(partition, object, 0..UNITS)? {
+    for mut chain in store.versions(partition, object, 0..UNITS)? {
         let unit = chain.unit;
+        // Owed versions are in doubt after every opening: such a unit is read by name.
+        chain.in_doubt = false;
+        let named = chain.entries.iter().map(|entry| Want::Exactly(entry.version));
+        let wants: Vec<Want> = if chain.entries.iter().any(|entry| entry.owed) {
+            named.collect()
+        } else {
+            vec![Want::Newest, Want::Settled]
+        };
         lines.push(format!("object {object}: {chain:?}"));
         store.verify_unit(partition, object, unit)?;
-        for want in [Want::Newest, Want::Settled] {
+        for want in wants {
             let view = store.read(partition, object, unit, 0..UNIT, want)?;
             let mut bytes = Vec::new();
             view.read_into(&mut bytes)?;
-            let (extents, crc) = (&view.extents, crc32c(&bytes));
-            lines.push(format!("object {object}: unit {unit} {want:?} {extents:?} {crc:x}"));
+            let (extents, cover, crc) = (&view.extents, &view.cover, crc32c(&bytes));
+            lines.push(format!("object {object}: unit {unit} {want:?} {extents:?} {cover:?} {crc:x}"));
         }
     }
     Ok(())

@@ -1,15 +1,17 @@
 //! What is done before, while and after the disk fails. To add a kind of record: add steps that lead to it here.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
-use braid_layout::{ColumnMask, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
 use braid_store::format::record::Kind;
 use braid_store::*;
 
 use crate::common::*;
+use crate::unit_writes::unit_write;
 
 /// Kinds that nothing writes in this release.
-pub(super) const NOT_WRITTEN: &[Kind] = &[Kind::Delta, Kind::Ready];
+pub(super) const NOT_WRITTEN: &[Kind] = &[Kind::Ready];
 
 /// A step of the workload.
 #[derive(Clone)]
@@ -30,6 +32,8 @@ pub(super) fn workload() -> Vec<Step> {
     partitions(&mut steps);
     steps.push(Step::Checkpoint);
     stripe_writes(&mut steps);
+    unit_writes(&mut steps);
+    deltas(&mut steps);
     steps.push(Step::Reopen);
     rules(&mut steps);
     steps.push(Step::Checkpoint);
@@ -86,16 +90,80 @@ fn parity(kind: WriteKind, unit: u64, version: Version) -> Mutation {
     Mutation::Write(Write { kind, standing, cover, ..write(2, unit, 0, 4096, version) })
 }
 
+fn unit_writes(steps: &mut Vec<Step>) {
+    let (object, client) = (ObjectId(1), 11);
+    for (unit, operation) in [(40, 1), (40, 2), (41, 3), (41, 4), (30, 5)] {
+        one(
+            steps,
+            Mutation::UnitWrite(unit_write(
+                unit,
+                700 * u32::try_from(operation).expect("small"),
+                5000,
+                operation,
+            )),
+        );
+    }
+    one(steps, Mutation::OwedSettled { partition: P, object, unit: 40, up_to: version(4, 1) });
+    let (forward, back) = (vec![version(4, 1)], vec![version(4, 2)]);
+    let units = vec![UnitVerdict { unit: 41, forward, back, cut_offs: Vec::new() }];
+    one(steps, Mutation::Verdict { partition: P, object, units });
+    one(steps, Mutation::Write(write(1, 41, 0, 1000, version(5, 1))));
+    let settled_below = Version::ZERO;
+    one(steps, Mutation::Retire { partition: P, object, settled_below, client, watermark: 2 });
+}
+
+fn deltas(steps: &mut Vec<Step>) {
+    one(steps, delta(0, 1000..4000, (Version::ZERO, version(6, 1)), Version::ZERO));
+    one(steps, delta(0, 1000..4000, (version(6, 1), version(6, 2)), version(6, 1)));
+    one(steps, delta(2, 1000..4000, (Version::ZERO, version(6, 3)), Version::ZERO));
+    // A stripe write of a part of the unit, over them; settled by a delta on its stamp.
+    let mut stripe = write(2, 21, 2000, 6000, version(6, 9));
+    (stripe.kind, stripe.cover) =
+        (WriteKind::StripeParity, vec![version(6, 9), Version::ZERO, Version::ZERO]);
+    one(steps, Mutation::Write(stripe));
+    one(steps, delta(0, 3000..3100, (version(6, 9), version(6, 10)), Version::ZERO));
+    one(steps, delta(2, 3000..3100, (version(6, 3), version(6, 11)), Version::ZERO));
+    let (forward, back, cut_offs) = (Vec::new(), Vec::new(), vec![(Column(3), version(6, 3))]);
+    let units = vec![UnitVerdict { unit: 21, forward, back, cut_offs }];
+    one(steps, Mutation::Verdict { partition: P, object: ObjectId(2), units });
+}
+
+fn delta(data: u8, range: Range<u32>, versions: (Version, Version), settled_to: Version) -> Mutation {
+    let (from_version, to_version) = versions;
+    Mutation::Delta(Delta {
+        partition: P,
+        object: ObjectId(2),
+        unit: 21,
+        from: range.start,
+        to: range.end,
+        column: Column(data + 1),
+        data,
+        from_version,
+        to_version,
+        client: 11,
+        operation: to_version.n,
+        watermark: 2,
+        g: Generation(1),
+        settled_to,
+        body: body(range.start, &pattern(to_version.n, range.len())),
+    })
+}
+
 fn rules(steps: &mut Vec<Step>) {
     one(steps, Mutation::Write(write(1, 2, 0, 1000, version(2, 1))));
     one(steps, Mutation::Write(write(1, 2, 500, 2000, version(2, 2))));
     one(steps, Mutation::Write(write(1, 3, 0, 1000, version(3, 3))));
-    let back = vec![UnitVerdict { unit: 2, forward: Vec::new(), back: vec![version(2, 2)] }];
+    let back =
+        vec![UnitVerdict { unit: 2, forward: Vec::new(), back: vec![version(2, 2)], cut_offs: Vec::new() }];
     one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), units: back });
-    let forward = vec![UnitVerdict { unit: 3, forward: vec![version(3, 3)], back: Vec::new() }];
+    let forward =
+        vec![UnitVerdict { unit: 3, forward: vec![version(3, 3)], back: Vec::new(), cut_offs: Vec::new() }];
     one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), units: forward });
     let settled_below = version(1, 100);
-    one(steps, Mutation::Retire { partition: P, object: ObjectId(1), settled_below });
+    one(
+        steps,
+        Mutation::Retire { partition: P, object: ObjectId(1), settled_below, client: 0, watermark: 0 },
+    );
     let (g, set, joining) = (Generation(2), ColumnMask::all(4), ColumnMask(4));
     one(steps, Mutation::Fence { partition: P, object: ObjectId(2), g, set, joining });
 }
@@ -118,7 +186,10 @@ fn half_dead(steps: &mut Vec<Step>) {
         one(steps, Mutation::Write(write(1, 40 + n, 2000, 9000, version(6, 120 + n))));
     }
     let settled_below = version(6, 122);
-    one(steps, Mutation::Retire { partition: P, object: ObjectId(1), settled_below });
+    one(
+        steps,
+        Mutation::Retire { partition: P, object: ObjectId(1), settled_below, client: 0, watermark: 0 },
+    );
     one(steps, Mutation::Write(write(1, 50, 0, 20_000, version(7, 130))));
 }
 

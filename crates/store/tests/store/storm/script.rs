@@ -19,7 +19,7 @@ pub(super) fn mutation(random: &mut Random, n: u64, store: &Store) -> Mutation {
         2 => Mutation::Remove { partition: P, object },
         3 => {
             let settled_below = version(1 + u32::try_from(random.below(2)).expect("small"), n);
-            Mutation::Retire { partition: P, object, settled_below }
+            Mutation::Retire { partition: P, object, settled_below, client: 0, watermark: 0 }
         }
         4 | 5 => verdict(random, object, store),
         6 => {
@@ -81,7 +81,7 @@ fn verdict(random: &mut Random, object: ObjectId, store: &Store) -> Mutation {
     let units = pending.filter(|_| random.once_in(2)).collect::<Vec<_>>();
     let units = units.into_iter().map(|(unit, stamp)| {
         let (forward, back) = if random.once_in(2) { (vec![stamp], vec![]) } else { (vec![], vec![stamp]) };
-        UnitVerdict { unit, forward, back }
+        UnitVerdict { unit, forward, back, cut_offs: Vec::new() }
     });
     Mutation::Verdict { partition: P, object, units: units.collect() }
 }

@@ -1,0 +1,103 @@
+//! Folding: settled deltas are worked into their parity unit's base (PROTOCOL R6), lazily, by the committer.
+//!
+//! A fold reads the base's bytes and the deltas, verifies them, and appends a new base. It is a record like any other:
+//! until it is durable, the deltas stand. What cannot be read stays as it is, and its readers are told of the damage.
+
+use std::ops::Range;
+use std::sync::PoisonError;
+
+use braid_layout::{ObjectId, PartitionId};
+use bytes::Bytes;
+
+use crate::commit::Committer;
+use crate::crc::block_crcs;
+use crate::error::Error;
+use crate::format::record::{Kind, Record, flags};
+use crate::index::Index;
+use crate::index::check::object_record;
+use crate::log::Entry;
+use crate::read::stored;
+use crate::view::{self, Stored};
+
+/// Units with settled deltas that may wait: folding them one by one would write each base anew for every delta.
+const WAITING_MAX: usize = 64;
+/// A unit with this many deltas is folded in any case.
+const DELTAS_LEN: usize = 32;
+/// The most units folded between two commits.
+const FOLD_LEN_MAX: usize = 4;
+
+/// A base to write, and what it is made of.
+struct Job {
+    key: (PartitionId, ObjectId, u64),
+    record: Record,
+    range: Range<u32>,
+    parts: Vec<Stored>,
+    layers: Vec<Stored>,
+}
+
+impl Committer {
+    /// Fold some units if enough wait.
+    pub(crate) fn fold(&mut self) {
+        let jobs = self.jobs();
+        let mut entries: Vec<Entry> = Vec::new();
+        for mut job in jobs {
+            match bytes(&mut job) {
+                Ok(payload) => entries.push((job.record, payload)),
+                Err(error) => {
+                    let (partition, object, unit) = job.key;
+                    tracing::error!(%error, %partition, %object, unit, "deltas of a parity unit cannot be folded in");
+                    // It waits again when the unit has changed.
+                    let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+                    index.foldable.remove(&job.key);
+                }
+            }
+        }
+        if !entries.is_empty() && self.append(&mut entries).is_ok() {
+            self.publish(&entries);
+        }
+    }
+
+    fn jobs(&self) -> Vec<Job> {
+        let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        if index.foldable.is_empty() || self.log.failed {
+            return Vec::new();
+        }
+        let crowded = index.foldable.len() > WAITING_MAX;
+        let is_due = |&(partition, object, unit): &(PartitionId, ObjectId, u64)| {
+            let found =
+                || index.find_object(partition, object).ok().map(|found| found.unit(unit).deltas.len());
+            crowded || found().is_some_and(|deltas| deltas >= DELTAS_LEN)
+        };
+        let due = index.foldable.iter().copied().filter(is_due).take(FOLD_LEN_MAX);
+        let jobs: Vec<Job> = due.filter_map(|key| self.job(&index, key)).collect();
+        drop(index);
+        let mut room = if jobs.is_empty() { return jobs } else { self.room() };
+        jobs.into_iter().filter(|job| room.take(&job.record).is_ok()).collect()
+    }
+
+    fn job(&self, index: &Index, key: (PartitionId, ObjectId, u64)) -> Option<Job> {
+        let (partition, object, number) = key;
+        let owner = index.whole_object(partition, object).ok()?;
+        let unit = owner.unit(number);
+        let fold = unit.fold()?;
+        let mut record = object_record(Kind::ParityBase, partition, object, owner);
+        record.flags = flags::FOLDED;
+        (record.unit, record.units) = (number, 1);
+        (record.from, record.to) = (fold.range.start, fold.range.end);
+        record.payload_bytes = fold.range.end - fold.range.start;
+        (record.version, record.previous, record.cover) = (fold.version, fold.previous, fold.cover);
+        record.columns = unit.settled.as_ref().map_or(record.columns, |base| base.columns);
+        let parts = stored(&self.shared.files, &fold.extents).ok()?;
+        let layers = stored(&self.shared.files, &fold.layers).ok()?;
+        Some(Job { key, record, range: fold.range, parts, layers })
+    }
+}
+
+/// Make the new base's bytes.
+fn bytes(job: &mut Job) -> Result<Bytes, Error> {
+    let parts = view::load(std::mem::take(&mut job.parts), None)?;
+    let layers = view::load(std::mem::take(&mut job.layers), None)?;
+    let bytes = view::bytes_of(&parts, &layers, &job.range)?;
+    job.record.crcs = block_crcs(job.range.start, &bytes);
+    Ok(bytes.into())
+}

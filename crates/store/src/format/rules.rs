@@ -1,0 +1,53 @@
+//! What holds for every record beyond its own CRC: bounds, and what each kind asks.
+
+use super::record::{INLINE_BYTES_MAX, Kind, Record, flags};
+use super::{DecodeError, body};
+use crate::crc::block_count;
+
+/// Whether a decoded header says something that can be.
+pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
+    let fail = |what| Err(DecodeError::Malformed(what));
+    if record.flags & !flags::ALL != 0 {
+        return fail("unknown flags");
+    }
+    if record.cover.len() > 64
+        || record.column.0 >= 64
+        || record.data >= 64
+        || record.inline.len() > INLINE_BYTES_MAX
+    {
+        return fail("past a bound");
+    }
+    let misplaced = record.is(flags::OWED) && record.kind != Kind::Data
+        || record.is(flags::FOLDED) && record.kind != Kind::ParityBase
+        || record.kind == Kind::Delta && record.previous >= record.version;
+    if misplaced {
+        return fail("flags or versions that the kind does not have");
+    }
+    if record.sequence == 0 || record.synced_to >= record.sequence || record.commit_first > record.sequence {
+        return fail("sequence");
+    }
+    if !record.kind.has_range() {
+        let plain = record.payload_bytes == 0 && record.crcs.is_empty() && record.from == 0 && record.to == 0;
+        return if plain { body::check(record) } else { fail("a payload on a kind that has none") };
+    }
+    if record.from >= record.to || record.to > braid_layout::scheme::UNIT_BYTES_MAX || record.units != 1 {
+        return fail("range");
+    }
+    if record.kind == Kind::Move {
+        if record.is(flags::HOLE) {
+            return fail("a move without bytes");
+        }
+        body::check(record)?;
+    } else if record.version.is_zero() || !record.inline.is_empty() {
+        return fail("a write without a version, or with a body");
+    }
+    let (bytes, blocks) = if record.is(flags::HOLE) {
+        (0, 0)
+    } else {
+        (record.to - record.from, block_count(record.from, record.to))
+    };
+    if record.payload_bytes != bytes || u32::try_from(record.crcs.len()) != Ok(blocks) {
+        return fail("payload and range differ");
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! What unit writes, deltas and verdicts become (PROTOCOL R2, R3, R5 and section 6); see [`super::check`].
+
+use braid_layout::{Column, ObjectId, PartitionId, Version};
+
+use super::check::{Decision, Growth, append, check_quota, damaged, object_record, put_body};
+use super::extent::stored_bytes;
+use super::parity::Link;
+use super::{Index, Object};
+use crate::error::Error;
+use crate::format::body;
+use crate::format::record::{Kind, flags};
+use crate::mutation::{Outcome, UnitVerdict};
+use crate::step::{DELTAS_MAX, Delta, OWED_MAX, UnitWrite};
+
+/// Decide on a unit write (R2).
+pub(super) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) -> Result<Decision, Error> {
+    let owner = index.find_partition(write.partition)?;
+    let object = index.whole_object(write.partition, write.object)?;
+    if object.attributes.g != write.g {
+        return Err(Error::StaleGeneration { have: object.attributes.g, asked: write.g });
+    }
+    if write.to > object.attributes.unit_bytes {
+        return Err(Error::Malformed("a write past the unit's end"));
+    }
+    let unit = object.unit(write.unit);
+    if let Some(extra) = &object.extra {
+        if let Some(version) = extra.dedup.find(write.client, (write.operation, write.unit, 0)) {
+            let settled = !unit.owed.iter().any(|owed| owed.version == version);
+            return Ok(Decision::Answer(Outcome::Known { version, settled }));
+        }
+        if extra.dedup.is_retired(write.client, write.operation) {
+            return Ok(Decision::Answer(Outcome::Already));
+        }
+    }
+    if let Some(place) = unit.lost {
+        return Err(damaged(place));
+    }
+    if unit.is_parity() {
+        return Err(Error::Malformed("a unit write to parity"));
+    }
+    let tip = unit.tip_version();
+    let version = write.stamp.unwrap_or_else(|| next(tip, write));
+    if version <= tip {
+        return Ok(Decision::Answer(Outcome::Older { tip }));
+    }
+    if unit.owed.len() >= OWED_MAX {
+        return Err(Error::Backlog(unit.owed.len()));
+    }
+    let overwritten = stored_bytes(&unit.tip_extents(), &write.range());
+    check_quota((write.partition, owner), growth, write.body.payload_bytes().saturating_sub(overwritten))?;
+    let mut record = object_record(Kind::Data, write.partition, write.object, object);
+    record.flags = flags::OWED;
+    (record.unit, record.units, record.from, record.to) = (write.unit, 1, write.from, write.to);
+    (record.version, record.previous, record.settled) = (version, tip, write.settled_below);
+    (record.client, record.operation, record.watermark) = (write.client, write.operation, write.watermark);
+    record.columns = record.columns.with(object.attributes.column);
+    let payload = put_body(&mut record, &write.body);
+    Ok(Decision::Append(Box::new(record), payload))
+}
+
+/// The version that the drive makes.
+fn next(tip: Version, write: &UnitWrite) -> Version {
+    let same = (tip.g, tip.lease) == (write.g, write.lease);
+    Version { g: write.g, lease: write.lease, n: if same { tip.n.saturating_add(1) } else { 1 } }
+}
+
+/// Decide on a delta (R5).
+pub(super) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result<Decision, Error> {
+    let owner = index.find_partition(delta.partition)?;
+    let object = index.whole_object(delta.partition, delta.object)?;
+    if object.attributes.g != delta.g {
+        return Err(Error::StaleGeneration { have: object.attributes.g, asked: delta.g });
+    }
+    if delta.to > object.attributes.unit_bytes {
+        return Err(Error::Malformed("a write past the unit's end"));
+    }
+    let unit = object.unit(delta.unit);
+    if let Some(place) = unit.lost {
+        return Err(damaged(place));
+    }
+    if !unit.is_parity() && !unit.tip_version().is_zero() {
+        return Err(Error::Malformed("a delta to a data unit"));
+    }
+    let tip = unit.chain_tip(delta.data);
+    match unit.link(delta.data, delta.from_version, delta.to_version) {
+        Link::Known => return Ok(Decision::Answer(Outcome::Counted { tip })),
+        Link::Broken => return Err(Error::Chain { tip }),
+        Link::Next => {}
+    }
+    if unit.deltas.len() >= DELTAS_MAX {
+        return Err(Error::Backlog(unit.deltas.len()));
+    }
+    check_quota((delta.partition, owner), growth, delta.body.payload_bytes())?;
+    let mut record = object_record(Kind::Delta, delta.partition, delta.object, object);
+    (record.unit, record.units, record.from, record.to) = (delta.unit, 1, delta.from, delta.to);
+    (record.column, record.data) = (delta.column, delta.data);
+    (record.version, record.previous, record.settled) =
+        (delta.to_version, delta.from_version, delta.settled_to);
+    (record.client, record.operation, record.watermark) = (delta.client, delta.operation, delta.watermark);
+    let payload = put_body(&mut record, &delta.body);
+    Ok(Decision::Append(Box::new(record), payload))
+}
+
+/// Decide on what the parity columns acknowledged (R3).
+pub(super) fn owed_settled(
+    have: &Object,
+    (partition, object): (PartitionId, ObjectId),
+    number: u64,
+    up_to: Version,
+) -> Result<Decision, Error> {
+    let unit = have.unit(number);
+    if !unit.owed.iter().any(|owed| owed.version == up_to) {
+        if up_to <= unit.settled_version() {
+            return Ok(Decision::Answer(Outcome::Already));
+        }
+        return Err(Error::Chain { tip: unit.tip_version() });
+    }
+    let mut record = object_record(Kind::SettledTo, partition, object, have);
+    (record.unit, record.units, record.version) = (number, 1, up_to);
+    append(record)
+}
+
+/// Decide on what a client or a lease no longer needs.
+pub(super) fn retire(
+    have: &Object,
+    (partition, object): (PartitionId, ObjectId),
+    settled_below: Version,
+    (client, watermark): (u64, u64),
+) -> Result<Decision, Error> {
+    let news = have.extra.as_ref().is_some_and(|extra| extra.dedup.is_news(client, watermark));
+    if have.pending_below(settled_below).is_empty() && !news {
+        return Ok(Decision::Answer(Outcome::Already));
+    }
+    let mut record = object_record(Kind::SettledTo, partition, object, have);
+    (record.settled, record.client, record.watermark) = (settled_below, client, watermark);
+    append(record)
+}
+
+/// Decide on a verdict.
+pub(super) fn verdict(
+    have: &Object,
+    (partition, object): (PartitionId, ObjectId),
+    units: &[UnitVerdict],
+) -> Result<Decision, Error> {
+    let units = effective(have, units);
+    if units.is_empty() {
+        return Ok(Decision::Answer(Outcome::Already));
+    }
+    let mut record = object_record(Kind::Verdict, partition, object, have);
+    record.units = u32::try_from(units.len()).expect("bounded");
+    record.inline = body::verdict_body(&units);
+    append(record)
+}
+
+/// What of a verdict changes something.
+fn effective(object: &Object, units: &[UnitVerdict]) -> Vec<UnitVerdict> {
+    let mut out = Vec::new();
+    for verdict in units {
+        let unit = object.unit(verdict.unit);
+        let stamp = unit.pending.as_ref().map(|pending| pending.version);
+        let named = |version: &Version| {
+            stamp == Some(*version) || unit.owed.iter().any(|owed| owed.version == *version)
+        };
+        let only = |stamps: &[Version]| stamps.iter().copied().filter(named).collect::<Vec<_>>();
+        let cuts = |cut: &(Column, Version)| unit.has_above(cut.0, cut.1);
+        let (forward, back) = (only(&verdict.forward), only(&verdict.back));
+        let cut_offs: Vec<_> = verdict.cut_offs.iter().copied().filter(cuts).collect();
+        if !forward.is_empty() || !back.is_empty() || !cut_offs.is_empty() {
+            out.push(UnitVerdict { unit: verdict.unit, forward, back, cut_offs });
+        }
+    }
+    out
+}

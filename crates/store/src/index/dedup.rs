@@ -1,0 +1,99 @@
+//! Which operations of which clients are done: a unit write or delta that is repeated is answered, not done again.
+
+use std::collections::BTreeMap;
+
+use braid_layout::Version;
+
+/// What is known of an object's operations.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dedup(BTreeMap<u64, Client>);
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Client {
+    /// The client repeats no operation below it.
+    watermark: u64,
+    /// (operation, unit, data unit: 0 at a data column) and the version that was made.
+    done: BTreeMap<(u64, u64, u8), Version>,
+}
+
+/// One operation on one unit. (operation, unit, data unit).
+pub(crate) type Operation = (u64, u64, u8);
+
+impl Dedup {
+    /// The version that the operation made.
+    pub(crate) fn find(&self, client: u64, operation: Operation) -> Option<Version> {
+        self.0.get(&client)?.done.get(&operation).copied()
+    }
+
+    /// Whether the client said that it has its answer and repeats the operation no more.
+    pub(crate) fn is_retired(&self, client: u64, operation: u64) -> bool {
+        self.0.get(&client).is_some_and(|client| operation < client.watermark)
+    }
+
+    /// The operation made this version.
+    pub(crate) fn add(&mut self, client: u64, operation: Operation, version: Version) {
+        let client = self.0.entry(client).or_default();
+        if operation.0 >= client.watermark {
+            client.done.insert(operation, version);
+        }
+    }
+
+    /// What the operation made was taken back.
+    pub(crate) fn forget(&mut self, client: u64, operation: Operation) {
+        if let Some(client) = self.0.get_mut(&client) {
+            client.done.remove(&operation);
+        }
+    }
+
+    /// Whether [`Dedup::retire`] would change anything.
+    pub(crate) fn is_news(&self, client: u64, watermark: u64) -> bool {
+        let have = self.0.get(&client);
+        if watermark == u64::MAX { have.is_some() } else { have.map_or(0, |have| have.watermark) < watermark }
+    }
+
+    /// The client repeats nothing below `watermark`; nothing at all, ever, if that is the highest.
+    pub(crate) fn retire(&mut self, client: u64, watermark: u64) {
+        if !self.is_news(client, watermark) {
+            return;
+        }
+        if watermark == u64::MAX {
+            self.0.remove(&client);
+            return;
+        }
+        let client = self.0.entry(client).or_default();
+        client.watermark = watermark;
+        client.done = client.done.split_off(&(watermark, 0, 0));
+    }
+
+    /// All that is known: client, watermark, operations in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64, &BTreeMap<Operation, Version>)> {
+        self.0.iter().map(|(&number, client)| (number, client.watermark, &client.done))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_known_until_they_are_retired() {
+        let version = |n| Version { n, ..Version::ZERO };
+        let mut dedup = Dedup::default();
+        for operation in 1..5 {
+            dedup.add(7, (operation, 0, 0), version(operation));
+        }
+        assert_eq!(dedup.find(7, (3, 0, 0)), Some(version(3)));
+        assert_eq!(dedup.find(7, (3, 1, 0)), None, "another unit is another operation");
+        assert!(dedup.is_news(7, 3));
+        dedup.retire(7, 3);
+        assert!(!dedup.is_news(7, 3) && !dedup.is_news(7, 2));
+        assert_eq!((dedup.find(7, (2, 0, 0)), dedup.find(7, (3, 0, 0))), (None, Some(version(3))));
+        assert!(dedup.is_retired(7, 2) && !dedup.is_retired(7, 3) && !dedup.is_retired(8, 2));
+        dedup.add(7, (1, 0, 0), version(9));
+        assert_eq!(dedup.find(7, (1, 0, 0)), None, "what is retired does not come back");
+        dedup.forget(7, (3, 0, 0));
+        assert_eq!(dedup.find(7, (3, 0, 0)), None);
+        dedup.retire(7, u64::MAX);
+        assert_eq!(dedup, Dedup::default());
+    }
+}

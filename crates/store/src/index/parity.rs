@@ -1,0 +1,339 @@
+//! A parity column's unit (PROTOCOL R5, R6): a base, deltas on top of it that form one chain per data column, and at most
+//! one pending stripe record.
+//!
+//! Deltas are xored, so they commute: the bytes for exactly the versions V are the base (or the pending record) and the
+//! deltas of each chain up to V. A stripe record of a part of the unit that is settled has counted deltas in, of which
+//! the base's bytes outside its range do not know: they stay with the base as *layers*, which folding works in.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use braid_layout::{Column, Version};
+
+use super::extent::{Extent, clip, overlay};
+use super::query::Found;
+use super::unit::{Content, Pending, Place, Unit, own_extent};
+use crate::format::record::Record;
+use crate::mutation::WriteKind;
+
+/// A delta that is not folded in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Delta {
+    /// The data column.
+    pub(crate) column: Column,
+    /// Where its version stands in a cover.
+    pub(crate) data: u8,
+    /// The version it leads from.
+    pub(crate) from: Version,
+    /// The version it leads to.
+    pub(crate) to: Version,
+    /// Who wrote.
+    pub(crate) client: u64,
+    /// The writer's operation.
+    pub(crate) operation: u64,
+    /// What it changes.
+    pub(crate) own: Extent,
+    /// Whether it is known to be settled.
+    pub(crate) settled: bool,
+}
+
+/// How a delta stands to its chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// It is on the chain.
+    Known,
+    /// It leads from the tip.
+    Next,
+    /// It does neither.
+    Broken,
+}
+
+/// Which versions a read of parity counts in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut<'a> {
+    /// All that is here.
+    Newest,
+    /// What is known to be settled.
+    Settled,
+    /// Exactly these.
+    Exactly(&'a [Version]),
+}
+
+/// What folding writes: the base with everything settled counted in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fold {
+    /// The bytes it replaces.
+    pub(crate) range: Range<u32>,
+    /// The new base's version: the newest counted in.
+    pub(crate) version: Version,
+    /// The base's version now.
+    pub(crate) previous: Version,
+    /// The versions counted in.
+    pub(crate) cover: Vec<Version>,
+    /// The base's bytes in the range.
+    pub(crate) extents: Vec<Extent>,
+    /// What is xored to them.
+    pub(crate) layers: Vec<Extent>,
+}
+
+impl Pending {
+    /// Whether its stripe write touches the data unit: then its stamp stands in the cover (C2).
+    fn touches(&self, data: u8) -> bool {
+        at(&self.cover, data) == self.version
+    }
+}
+
+impl Unit {
+    /// Whether it has anything that only parity has.
+    pub(crate) fn is_parity(&self) -> bool {
+        !self.deltas.is_empty()
+            || self.settled.as_ref().is_some_and(|content| content.kind != WriteKind::Data)
+            || self.pending.as_ref().is_some_and(|pending| pending.kind != WriteKind::Data)
+    }
+
+    fn base_cover(&self, data: u8) -> Version {
+        self.settled.as_ref().map_or(Version::ZERO, |content| at(&content.cover, data))
+    }
+
+    fn chain(&self, data: u8) -> impl DoubleEndedIterator<Item = &Delta> {
+        self.deltas.iter().filter(move |delta| delta.data == data)
+    }
+
+    /// The newest version of a data unit that is counted here.
+    pub(crate) fn chain_tip(&self, data: u8) -> Version {
+        match &self.pending {
+            Some(pending) if pending.touches(data) => pending.version,
+            _ => self.chain(data).next_back().map_or_else(|| self.base_cover(data), |delta| delta.to),
+        }
+    }
+
+    /// Where a delta from one version to another belongs (R5).
+    pub(crate) fn link(&self, data: u8, from: Version, to: Version) -> Link {
+        let stamp = self.pending.as_ref().filter(|pending| pending.touches(data)).map(|p| p.version);
+        let tip = self.chain(data).next_back().map_or_else(|| self.base_cover(data), |delta| delta.to);
+        if to == self.base_cover(data) || stamp == Some(to) || self.chain(data).any(|delta| delta.to == to) {
+            Link::Known
+        } else if from == tip || stamp == Some(from) {
+            Link::Next
+        } else {
+            Link::Broken
+        }
+    }
+
+    /// Take in a delta that the log holds.
+    pub(crate) fn count(&mut self, record: &Record, place: Place, unit_bytes: u32) {
+        let data = record.data;
+        if self.pending.as_ref().is_some_and(|p| p.touches(data) && p.version == record.previous) {
+            self.settle(unit_bytes);
+        }
+        if self.link(data, record.previous, record.version) != Link::Next && self.lost.is_none() {
+            self.lost = Some(place);
+        }
+        self.deltas.push(Delta {
+            column: record.column,
+            data,
+            from: record.previous,
+            to: record.version,
+            client: record.client,
+            operation: record.operation,
+            own: own_extent(record, place),
+            settled: false,
+        });
+        self.settle_deltas(data, record.settled);
+    }
+
+    /// All of a data unit's versions up to this one are settled.
+    fn settle_deltas(&mut self, data: u8, up_to: Version) {
+        let Some(last) = self.deltas.iter().rposition(|delta| delta.data == data && delta.to == up_to) else {
+            return;
+        };
+        self.deltas[..=last].iter_mut().filter(|delta| delta.data == data).for_each(|d| d.settled = true);
+    }
+
+    /// What `pending` leaves of base and deltas where it becomes the base: the layers. Deltas of the units that it touches
+    /// go, those of the others up to its cover too.
+    pub(crate) fn absorb(&mut self, pending: &Pending) -> Vec<Extent> {
+        let mut layers =
+            self.settled.as_mut().map_or_else(Vec::new, |content| std::mem::take(&mut content.layers));
+        let stays = self.above(pending);
+        for (delta, stays) in std::mem::take(&mut self.deltas).into_iter().zip(stays) {
+            if stays {
+                self.deltas.push(delta);
+            } else {
+                layers.push(delta.own);
+            }
+        }
+        outside(&layers, pending.own)
+    }
+
+    /// Per delta whether `pending` does not count it in.
+    fn above(&self, pending: &Pending) -> Vec<bool> {
+        let above = |(i, delta): (usize, &Delta)| {
+            let cover = at(&pending.cover, delta.data);
+            let first = self.deltas.iter().position(|d| d.data == delta.data && d.from == cover);
+            !pending.touches(delta.data) && first.is_some_and(|first| i >= first)
+        };
+        self.deltas.iter().enumerate().map(above).collect()
+    }
+
+    /// The versions of a lost column above `version` go; they are returned. A version that is not on the chain touches
+    /// nothing.
+    pub(crate) fn cut_off(&mut self, column: Column, version: Version) -> Vec<Delta> {
+        let leads = |delta: &Delta| delta.column == column && delta.from == version;
+        let Some(first) = self.deltas.iter().position(leads) else { return Vec::new() };
+        let tail = self.deltas.split_off(first);
+        let (gone, stay): (Vec<_>, Vec<_>) = tail.into_iter().partition(|delta| delta.column == column);
+        self.deltas.extend(stay);
+        gone
+    }
+
+    /// Whether [`Unit::cut_off`] would do something.
+    pub(crate) fn has_above(&self, column: Column, version: Version) -> bool {
+        self.deltas.iter().any(|delta| delta.column == column && delta.from == version)
+    }
+
+    /// `range` of the bytes for a cut; `None` if some version is not on its chain.
+    pub(crate) fn cut(&self, cut: Cut<'_>, range: &Range<u32>) -> Option<Found> {
+        if cut != Cut::Settled
+            && let Some(pending) = &self.pending
+            && let Some(found) = self.pending_cut(pending, cut, range)
+        {
+            return Some(found);
+        }
+        let (cover, counted) = self.counted(cut, &|data| self.base_cover(data), &|_| true)?;
+        let base = self.settled.as_ref();
+        let layers: Vec<Extent> = base.iter().flat_map(|base| &base.layers).copied().chain(counted).collect();
+        Some(Found {
+            version: self.settled_version().max(cover.iter().copied().max().unwrap_or_default()),
+            pending: false,
+            kind: base.map_or(WriteKind::ParityBase, |base| base.kind),
+            columns: base.map_or_else(Default::default, |base| base.columns),
+            cover,
+            extents: clip(self.settled_extents(), range),
+            layers: clip(&layers, range),
+        })
+    }
+
+    /// The pending version as its own write left it: what later deltas change is not in it.
+    pub(crate) fn pending_found(&self, pending: &Pending, range: &Range<u32>) -> Found {
+        let below = self.deltas.iter().zip(self.above(pending)).filter(|(_, above)| !above);
+        let base = self.settled.iter().flat_map(|base| &base.layers).copied();
+        let layers: Vec<Extent> = base.chain(below.map(|(delta, _)| delta.own)).collect();
+        Found {
+            version: pending.version,
+            pending: true,
+            kind: pending.kind,
+            columns: pending.columns,
+            cover: pending.cover.to_vec(),
+            extents: clip(&overlay(self.settled_extents(), pending.own), range),
+            layers: clip(&outside(&layers, pending.own), range),
+        }
+    }
+
+    fn pending_cut(&self, pending: &Pending, cut: Cut<'_>, range: &Range<u32>) -> Option<Found> {
+        let above = self.above(pending);
+        let is_above = |delta: &Delta| self.deltas.iter().zip(&above).any(|(d, above)| *above && d == delta);
+        let (cover, counted) = self.counted(cut, &|data| at(&pending.cover, data), &is_above)?;
+        let mut found = self.pending_found(pending, range);
+        found.version = found.version.max(cover.iter().copied().max().unwrap_or_default());
+        found.cover = cover;
+        found.layers.extend(clip(&counted, range));
+        Some(found)
+    }
+
+    /// The versions that a cut counts in, and the deltas for that, each chain beginning at `start` with those that are `on`
+    /// it.
+    fn counted(
+        &self,
+        cut: Cut<'_>,
+        start: &dyn Fn(u8) -> Version,
+        on: &dyn Fn(&Delta) -> bool,
+    ) -> Option<(Vec<Version>, Vec<Extent>)> {
+        let covers = [
+            self.settled.as_ref().map_or(0, |base| base.cover.len()),
+            self.pending.as_ref().map_or(0, |pending| pending.cover.len()),
+            self.deltas.iter().map(|delta| usize::from(delta.data) + 1).max().unwrap_or(0),
+            if let Cut::Exactly(asked) = cut { asked.len() } else { 0 },
+        ];
+        let width = u8::try_from(covers.into_iter().max().unwrap_or(0)).ok()?;
+        let (mut cover, mut extents) = (Vec::new(), Vec::new());
+        for data in 0..width {
+            let mut version = start(data);
+            let asked = if let Cut::Exactly(asked) = cut { Some(at(asked, data)) } else { None };
+            for delta in self.chain(data).filter(|delta| on(delta)) {
+                if asked == Some(version) || (cut == Cut::Settled && !delta.settled) {
+                    break;
+                }
+                version = delta.to;
+                extents.push(delta.own);
+            }
+            if asked.is_some_and(|asked| asked != version) {
+                return None;
+            }
+            cover.push(version);
+        }
+        Some((cover, extents))
+    }
+
+    /// What folding would write (R6): never while a stripe record is pending.
+    pub(crate) fn fold(&self) -> Option<Fold> {
+        if self.pending.is_some() || self.lost.is_some() {
+            return None;
+        }
+        let found = self.cut(Cut::Settled, &(0..u32::MAX))?;
+        let from = found.layers.iter().map(|layer| layer.from).min()?;
+        let to = found.layers.iter().map(|layer| layer.to).max()?;
+        Some(Fold {
+            range: from..to,
+            version: found.version,
+            previous: self.settled_version(),
+            cover: found.cover,
+            extents: clip(&found.extents, &(from..to)),
+            layers: found.layers,
+        })
+    }
+
+    /// Whether anything waits to be folded in.
+    pub(crate) fn is_foldable(&self) -> bool {
+        let layers = self.settled.as_ref().is_some_and(|base| !base.layers.is_empty());
+        self.pending.is_none() && self.lost.is_none() && (layers || self.deltas.iter().any(|d| d.settled))
+    }
+
+    /// Take in a folded base that the log holds.
+    pub(crate) fn folded(&mut self, record: &Record, place: Place) {
+        if self.settled_version() != record.previous && self.lost.is_none() {
+            self.lost = Some(place);
+        }
+        let extents = overlay(self.settled_extents(), own_extent(record, place));
+        let cover = record.cover.clone().into_boxed_slice();
+        self.keep_above(&cover);
+        let (version, columns) = (record.version, record.columns);
+        let (kind, layers) = (WriteKind::ParityBase, Vec::new());
+        self.settled = Some(Content { version, kind, columns, cover, extents, layers });
+    }
+}
+
+impl Unit {
+    /// Deltas up to a new base's cover go: it counts them in.
+    pub(crate) fn keep_above(&mut self, cover: &[Version]) {
+        let mut above = BTreeSet::new();
+        self.deltas.retain(|delta| {
+            // A chain is in order: what comes before the one that leads from the cover is counted in.
+            if delta.from == at(cover, delta.data) {
+                above.insert(delta.data);
+            }
+            above.contains(&delta.data)
+        });
+    }
+}
+
+/// A data unit's version in a cover; what it does not name was never written.
+fn at(cover: &[Version], data: u8) -> Version {
+    cover.get(usize::from(data)).copied().unwrap_or(Version::ZERO)
+}
+
+/// The parts of `extents` outside `own`.
+fn outside(extents: &[Extent], own: Extent) -> Vec<Extent> {
+    let before = clip(extents, &(0..own.from));
+    before.into_iter().chain(clip(extents, &(own.to..u32::MAX))).collect()
+}

@@ -1,0 +1,166 @@
+//! Reading units: what [`Store`] offers for their bytes.
+
+use std::ops::Range;
+
+use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
+use bytes::Bytes;
+
+use crate::crc::block_crcs;
+use crate::error::Error;
+use crate::files::Files;
+use crate::index::extent::{Extent, clip};
+use crate::index::query::Found;
+use crate::index::unit::Unit;
+use crate::mutation::WriteKind;
+use crate::store::Store;
+use crate::view::{self, Stored, View, ViewExtent, Want};
+
+/// What an owed version changes, for the parity columns (PROTOCOL R3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwedDelta {
+    /// The version it leads from.
+    pub from_version: Version,
+    /// The owed version.
+    pub to_version: Version,
+    /// First byte in the unit.
+    pub from: u32,
+    /// One past the last byte.
+    pub to: u32,
+    /// Who wrote.
+    pub client: u64,
+    /// The writer's operation.
+    pub operation: u64,
+    /// Old xor new.
+    pub bytes: Bytes,
+    /// Their CRC32C per block.
+    pub crcs: Vec<u32>,
+}
+
+impl Store {
+    /// Look up `range` of a unit; the bytes themselves are read through the view. A unit that was never written reads as
+    /// one hole at version zero. A range past the unit's size, or an empty one, is [`Error::Malformed`]; a unit whose owed
+    /// versions are in doubt [`Error::InDoubt`].
+    pub fn read(
+        &self,
+        partition: PartitionId,
+        object: ObjectId,
+        unit: u64,
+        range: Range<u32>,
+        want: Want,
+    ) -> Result<View, Error> {
+        self.look_up((partition, object), unit, &range, |unit| unit.wanted(want, &range))
+    }
+
+    /// Like [`Store::read`], of a parity unit, the bytes for exactly the versions of `cover`: one per data unit of the stripe.
+    /// [`Error::Gone`] if one of them is not on its chain here.
+    pub fn read_cover(
+        &self,
+        partition: PartitionId,
+        object: ObjectId,
+        unit: u64,
+        range: Range<u32>,
+        cover: &[Version],
+    ) -> Result<View, Error> {
+        self.look_up((partition, object), unit, &range, |unit| unit.covered(cover, &range))
+    }
+
+    fn look_up(
+        &self,
+        (partition, object): (PartitionId, ObjectId),
+        number: u64,
+        range: &Range<u32>,
+        find: impl FnOnce(&Unit) -> Result<Option<Found>, Error>,
+    ) -> Result<View, Error> {
+        let index = self.index();
+        let owner = index.whole_object(partition, object)?;
+        if range.is_empty() || range.end > owner.attributes.unit_bytes {
+            return Err(Error::Malformed("a read's range is empty or past the unit's end"));
+        }
+        let mut view = View {
+            version: Version::ZERO,
+            pending: false,
+            kind: WriteKind::Data,
+            columns: ColumnMask::EMPTY,
+            cover: Vec::new(),
+            extents: Vec::new(),
+            g: owner.attributes.g,
+            set: owner.attributes.set,
+            joining: owner.attributes.joining,
+            pieces: Vec::new(),
+            blocks: Vec::new(),
+            made: None,
+        };
+        let (mut parts, mut layers) = (Vec::new(), Vec::new());
+        if let Some(found) = find(&owner.unit(number))? {
+            (view.version, view.pending, view.kind) = (found.version, found.pending, found.kind);
+            (view.columns, view.cover) = (found.columns, found.cover);
+            (parts, layers) = (stored(self.files(), &found.extents)?, stored(self.files(), &found.layers)?);
+        }
+        // From here on the parts hold their files: the segments may be freed meanwhile.
+        drop(index);
+        let (parts, layers) = (view::load(parts, Some(self.headers()))?, view::load(layers, None)?);
+        if layers.is_empty() {
+            view.extents = view::extents(&parts, range);
+            view.pieces = view::pieces(&parts);
+            view.blocks = view::block_crcs(&parts, &view.extents)?;
+        } else {
+            let bytes = view::bytes_of(&parts, &layers, range)?;
+            view.extents = vec![ViewExtent::Stored { from: range.start, to: range.end }];
+            view.blocks = block_crcs(range.start, &bytes);
+            view.made = Some(bytes.into());
+        }
+        Ok(view)
+    }
+
+    /// What the owed version `version` of a data unit changes. [`Error::Chain`] if it is not owed (any more).
+    pub fn delta(
+        &self,
+        partition: PartitionId,
+        object: ObjectId,
+        unit: u64,
+        version: Version,
+    ) -> Result<OwedDelta, Error> {
+        let index = self.index();
+        let found = index.whole_object(partition, object)?.unit(unit);
+        found.wanted(Want::Exactly(version), &(0..0)).map_err(|error| match error {
+            Error::Gone { tip, .. } => Error::Chain { tip },
+            other => other,
+        })?;
+        let step = found.owed_step(version).ok_or(Error::Chain { tip: found.tip_version() })?;
+        let own = step.owed.own;
+        let range = own.from..own.to;
+        let under = stored(self.files(), &clip(&step.under, &range))?;
+        let over = stored(self.files(), &[own])?;
+        drop(found);
+        drop(index);
+        let bytes = view::bytes_of(&view::load(under, None)?, &view::load(over, None)?, &range)?;
+        Ok(OwedDelta {
+            from_version: step.from,
+            to_version: version,
+            from: own.from,
+            to: own.to,
+            client: step.owed.client,
+            operation: step.owed.operation,
+            crcs: block_crcs(own.from, &bytes),
+            bytes: bytes.into(),
+        })
+    }
+
+    /// Read all of a unit's stored bytes, of every version, and check them against their checksums. Gives the bytes read.
+    pub fn verify_unit(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<u64, Error> {
+        let index = self.index();
+        let found = index.whole_object(partition, object)?.unit(unit);
+        found.wanted(Want::Exactly(found.tip_version()), &(0..0))?;
+        let pins: Vec<Extent> = found.pins().copied().collect();
+        let parts = stored(self.files(), &pins)?;
+        drop(found);
+        drop(index);
+        view::verify(&view::load(parts, None)?)
+    }
+}
+
+/// The stored extents with their files. The index must be locked, so that no file goes meanwhile.
+pub(crate) fn stored(files: &Files, extents: &[Extent]) -> Result<Vec<Stored>, Error> {
+    let stored = extents.iter().filter(|extent| !extent.is_hole());
+    stored.map(|&extent| Ok(Stored { extent, file: files.get(extent.segment)? })).collect()
+}

@@ -1,0 +1,112 @@
+//! Unit writes and deltas: what one step of a unit's chain is asked as (PROTOCOL rules R2 to R5).
+
+use std::ops::Range;
+
+use braid_layout::{Column, Generation, Lease, ObjectId, PartitionId, Version};
+
+use crate::error::Error;
+use crate::mutation::Body;
+
+/// The most owed versions of one unit; the next unit write is [`Error::Backlog`].
+pub const OWED_MAX: usize = 64;
+/// The most deltas of one parity unit that are not folded in; the next is [`Error::Backlog`].
+pub const DELTAS_MAX: usize = 256;
+
+/// A write inside one unit of a data column (PROTOCOL R2). The store orders it, makes it durable and owes it: the caller
+/// sends [`crate::Store::delta`] to the parity columns and says [`crate::Mutation::OwedSettled`] when all have it.
+#[derive(Debug, Clone)]
+pub struct UnitWrite {
+    /// In which partition.
+    pub partition: PartitionId,
+    /// Which object.
+    pub object: ObjectId,
+    /// Which unit.
+    pub unit: u64,
+    /// First byte in the unit.
+    pub from: u32,
+    /// One past the last byte; above `from`, at most the unit's size.
+    pub to: u32,
+    /// Who writes.
+    pub client: u64,
+    /// The writer's operation. The same again is [`crate::Outcome::Known`], without a look at the bytes.
+    pub operation: u64,
+    /// The writer repeats none of its operations below this number: what is known of them goes.
+    pub watermark: u64,
+    /// The request's generation: must be the object's.
+    pub g: Generation,
+    /// The writer's lease; the store makes the version under it.
+    pub lease: Lease,
+    /// The version, where the writer gives it (an exclusive lease).
+    pub stamp: Option<Version>,
+    /// As in [`crate::Mutation::Retire`]; zero says nothing.
+    pub settled_below: Version,
+    /// What is written.
+    pub body: Body,
+}
+
+/// A data column's change, at a parity column (PROTOCOL R5).
+#[derive(Debug, Clone)]
+pub struct Delta {
+    /// In which partition.
+    pub partition: PartitionId,
+    /// Which object: the parity column's.
+    pub object: ObjectId,
+    /// Which unit: the stripe.
+    pub unit: u64,
+    /// First byte in the unit.
+    pub from: u32,
+    /// One past the last byte; above `from`, at most the unit's size.
+    pub to: u32,
+    /// The data column.
+    pub column: Column,
+    /// Which of the stripe's data units that is: where its version stands in a cover.
+    pub data: u8,
+    /// The version it leads from.
+    pub from_version: Version,
+    /// The version it leads to; above `from_version`.
+    pub to_version: Version,
+    /// Who wrote.
+    pub client: u64,
+    /// The writer's operation.
+    pub operation: u64,
+    /// As in [`UnitWrite::watermark`].
+    pub watermark: u64,
+    /// The request's generation: must be the object's.
+    pub g: Generation,
+    /// All of the column's versions up to this one are settled. With one parity column the caller gives `to_version`: what
+    /// is durable here is settled. Zero says nothing.
+    pub settled_to: Version,
+    /// Old xor new; a hole where nothing changed.
+    pub body: Body,
+}
+
+impl UnitWrite {
+    /// The range in the unit.
+    pub fn range(&self) -> Range<u32> {
+        self.from..self.to
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        if self.stamp.is_some_and(Version::is_zero) {
+            return Err(Error::Malformed("version zero means never written"));
+        }
+        self.body.validate(&self.range())
+    }
+}
+
+impl Delta {
+    /// The range in the unit.
+    pub fn range(&self) -> Range<u32> {
+        self.from..self.to
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        if self.from_version >= self.to_version {
+            return Err(Error::Malformed("a delta leads to a newer version"));
+        }
+        if self.column.0 >= 64 || self.data >= 64 {
+            return Err(Error::Malformed("a column is below 64"));
+        }
+        self.body.validate(&self.range())
+    }
+}
