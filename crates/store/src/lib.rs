@@ -17,6 +17,7 @@
 //! The format is documented in `docs/format-store.md`; `format` is its code. One thread per store (the committer)
 //! writes; any number of threads read.
 
+pub mod bench;
 mod checkpoint;
 pub mod clean;
 mod commit;
@@ -28,6 +29,7 @@ mod fold;
 pub mod format;
 mod headers;
 mod index;
+pub mod inspect;
 mod log;
 mod mutation;
 mod queue;

@@ -140,6 +140,23 @@ impl Checkpoint {
         reader.ranges.dedup_by_key(|range| range.from);
         Ok(Content { index, ranges: reader.ranges, wrong: reader.wrong })
     }
+
+    /// Call `act` with each good page, its head and its entries, and with each place where there is none.
+    pub(crate) fn walk(
+        &self,
+        mut act: impl FnMut(u64, Result<(&PageHead, &[u8]), &str>),
+    ) -> Result<(), Error> {
+        let mut walker = Walker::new(self);
+        while let Some((bytes, pages)) = walker.next()? {
+            for page in pages {
+                match page {
+                    Page::Good(head, at, entries) => act(at, Ok((&head, &bytes[entries]))),
+                    Page::Bad(at, why) => act(at, Err(&why)),
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 fn ours(end: CheckpointEnd, superblock: &Superblock, number: u32) -> Result<CheckpointEnd, DecodeError> {

@@ -143,8 +143,8 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     for path in segments(from) {
         std::fs::copy(&path, to.join("log").join(path.file_name().expect("a name"))).expect("copy");
     }
+    std::fs::create_dir_all(to.join("checkpoint")).expect("make a directory");
     for path in checkpoints(from) {
-        std::fs::create_dir_all(to.join("checkpoint")).expect("make a directory");
         std::fs::copy(&path, to.join("checkpoint").join(path.file_name().expect("a name"))).expect("copy");
     }
 }

@@ -11,6 +11,7 @@ mod document;
 mod enumerate;
 mod face;
 mod golden;
+mod inspect;
 mod means;
 mod model;
 mod parity;

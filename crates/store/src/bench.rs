@@ -1,0 +1,208 @@
+//! A big store made up in seconds, to measure how fast one is opened.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
+use bytes::Bytes;
+
+use crate::checkpoint::write::write;
+use crate::crc::block_crcs;
+use crate::disk::Directory;
+use crate::error::Error;
+use crate::files::{self, Files};
+use crate::format::record::{Kind, Record, Subject};
+use crate::format::superblock::Superblock;
+use crate::format::{LOG_BLOCK_U64, body};
+use crate::index::Index;
+use crate::index::check::{object_record, partition_record};
+use crate::log::{AppendError, Entry, Log};
+use crate::mutation::Attributes;
+use crate::store::Identity;
+
+/// The partition with the objects.
+pub const PARTITION: PartitionId = PartitionId(1);
+/// Bytes of a segment.
+const SEGMENT_BYTES: u64 = 128 << 20;
+/// Bytes of a unit.
+const UNIT_BYTES: u32 = 512 << 10;
+/// Bytes of a write in the tail.
+const TAIL_WRITE_BYTES: u32 = 4096;
+/// Records of a commit in the tail.
+const COMMIT_LEN: usize = 16;
+
+/// Make a store in `dir`, which must be absent or empty, with `objects` objects that are spread over about `log_bytes` of
+/// log, a checkpoint, and `tail_bytes` of 4 KiB writes after it; as a process leaves it that was killed. The log before
+/// the tail is holes in files: it takes no space and has no records, so that only the tail's units can be read. Nothing is
+/// synced.
+pub fn generate(
+    dir: &Path,
+    identity: Identity,
+    objects: u64,
+    log_bytes: u64,
+    tail_bytes: u64,
+) -> Result<(), Error> {
+    std::fs::create_dir_all(dir).map_err(|error| Error::io("make the store's directory", error))?;
+    let disk = Directory::lock(dir)?;
+    let superblock = Superblock { cluster: identity.cluster, drive: identity.drive, salt: 1 };
+    files::format(&disk, &superblock)?;
+    let (files, superblock) = Files::open(Arc::new(disk))?;
+    let mut log = Log {
+        superblock,
+        file: None,
+        number: 0,
+        end: 0,
+        segment_bytes: SEGMENT_BYTES,
+        next: 1,
+        synced_to: 0,
+        prior: Subject::NONE,
+        sync: false,
+        sealed: false,
+        failed_segments: 0,
+        failed: false,
+    };
+    let mut index = Index::default();
+    fill(&files, &mut log, &mut index, objects, log_bytes)?;
+    index.head = log.head();
+    let index = RwLock::new(index);
+    write(&files, &index, &superblock, 1, false).map_err(|error| Error::io("write a checkpoint", error))?;
+    let mut index = index.into_inner().unwrap_or_else(PoisonError::into_inner);
+    tail(&files, &mut log, &mut index, objects, tail_bytes)
+}
+
+/// Objects, each with as many whole units as the log has room for, or a part of one, in a log of holes.
+fn fill(files: &Files, log: &mut Log, index: &mut Index, objects: u64, log_bytes: u64) -> Result<(), Error> {
+    let per_object = (log_bytes / objects.max(1)).max(4096);
+    let place = |log: &mut Log, index: &mut Index, mut record: Record| -> Result<(), Error> {
+        if log.wants_segment() {
+            finish_segment(log, index)?;
+            begin_segment(files, log, index)?;
+        }
+        record.sequence = log.next;
+        if matches!(record.kind, Kind::ObjectCreate | Kind::PartitionCreate) {
+            record.birth = record.sequence;
+        }
+        let block = u32::try_from(log.end / LOG_BLOCK_U64).expect("a segment is below 2 TiB");
+        (record.segment, record.block) = (log.number, block);
+        log.end += record.disk_bytes();
+        log.next += 1;
+        log.prior = record.subject();
+        index.apply(&record);
+        Ok(())
+    };
+    place(log, index, partition_record(Kind::PartitionCreate, PARTITION, None, 1, 0))?;
+    for object in 0..objects {
+        let mut record = Record::new(Kind::ObjectCreate);
+        (record.partition, record.object) = (PARTITION, ObjectId(object));
+        body::put_attributes(&mut record, &attributes());
+        place(log, index, record)?;
+        let (mut left, mut unit) = (per_object, 0);
+        while left > 0 {
+            let bytes = u32::try_from(left.min(u64::from(UNIT_BYTES))).expect("a unit");
+            let record = data(index, object, unit, bytes, version(1));
+            place(log, index, Record { settled: version(u64::MAX), ..record })?;
+            left -= u64::from(bytes);
+            unit += 1;
+        }
+    }
+    finish_segment(log, index)
+}
+
+fn finish_segment(log: &Log, index: &mut Index) -> Result<(), Error> {
+    let Some(file) = &log.file else { return Ok(()) };
+    index.segments.set_bytes(log.number, log.end);
+    file.set_length(log.end).map_err(|error| Error::io("lengthen a segment", error))
+}
+
+fn begin_segment(files: &Files, log: &mut Log, index: &mut Index) -> Result<(), Error> {
+    log.roll(files).map_err(failed)?;
+    index.segments.add(log.number, log.next, log.end);
+    Ok(())
+}
+
+fn tail(files: &Files, log: &mut Log, index: &mut Index, objects: u64, tail_bytes: u64) -> Result<(), Error> {
+    let payload = Bytes::from(vec![7; usize::try_from(TAIL_WRITE_BYTES).expect("small")]);
+    let crcs = block_crcs(0, &payload);
+    begin_segment(files, log, index)?;
+    let (mut written, mut n) = (0, 2_u64);
+    while written < tail_bytes {
+        if log.wants_segment() {
+            begin_segment(files, log, index)?;
+        }
+        let mut entries: Vec<Entry> = Vec::with_capacity(COMMIT_LEN);
+        while entries.len() < COMMIT_LEN {
+            // A stride that is prime to any number of objects that one would ask for.
+            let object = n.wrapping_mul(7_368_787) % objects.max(1);
+            let mut record = data(index, object, 0, TAIL_WRITE_BYTES, version(n));
+            record.crcs.clone_from(&crcs);
+            written += record.disk_bytes();
+            entries.push((record, payload.clone()));
+            n += 1;
+        }
+        log.append(&mut entries).map_err(failed)?;
+        entries.iter().for_each(|(record, _)| index.apply(record));
+    }
+    Ok(())
+}
+
+fn failed(error: AppendError) -> Error {
+    match error {
+        AppendError::NoSpace => Error::io("write the log", std::io::ErrorKind::StorageFull.into()),
+        AppendError::Failed(error) => error,
+    }
+}
+
+fn version(n: u64) -> Version {
+    Version { g: Generation(1), lease: Lease(1), n }
+}
+
+/// Attributes as long as those of a file's component on five drives.
+fn attributes() -> Attributes {
+    Attributes {
+        unit_bytes: UNIT_BYTES,
+        column: Column(0),
+        g: Generation(1),
+        set: ColumnMask::all(5),
+        map: vec![0; 160],
+        ..Attributes::default()
+    }
+}
+
+fn data(index: &Index, object: u64, unit: u64, bytes: u32, version: Version) -> Record {
+    let owner = index.partitions.get(&PARTITION).expect("it was made");
+    let have = owner.objects.get(&ObjectId(object)).expect("it was made");
+    let mut record = object_record(Kind::Data, PARTITION, ObjectId(object), have);
+    (record.unit, record.units, record.to, record.payload_bytes) = (unit, 1, bytes, bytes);
+    record.version = version;
+    record.previous = have.units.get(unit).map_or(Version::ZERO, |slot| slot.unit().tip_version());
+    record.columns = ColumnMask(1);
+    // Their length counts; what they are is the tail's business.
+    record.crcs = vec![0; usize::try_from(bytes.div_ceil(4096)).expect("small")];
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{ClusterId, DriveId};
+
+    use super::*;
+    use crate::{Options, Store, Want};
+
+    #[test]
+    fn what_is_made_up_opens() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let identity = Identity { cluster: ClusterId(1), drive: DriveId(2) };
+        generate(dir.path(), identity, 3000, 1 << 30, 1 << 20).expect("made");
+        let (store, recovery) = Store::open(dir.path(), Some(identity), Options::default()).expect("open");
+        assert_eq!((recovery.checkpoint, recovery.damaged_count), (1, 0), "{:?}", recovery.damaged);
+        assert!(recovery.records > 200, "{} records in the tail", recovery.records);
+        let stat = store.stat().expect("stat");
+        assert_eq!((stat.objects, stat.partitions), (3000, 1));
+        assert!(stat.live > 1 << 29, "{} live bytes", stat.live);
+        let written = ObjectId(2 * 7_368_787 % 3000);
+        let view = store.read(PARTITION, written, 0, 0..4096, Want::Newest).expect("view");
+        let mut bytes = Vec::new();
+        view.read_into(&mut bytes).expect("read");
+        assert_eq!(bytes, vec![7; 4096]);
+    }
+}

@@ -1,0 +1,95 @@
+//! A disk that nothing changes. What opening a store would change is let pass without effect.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::disk::{Directory, Disk, DiskFile, Space};
+
+/// A directory to look at.
+#[derive(Debug)]
+pub(crate) struct Frozen(pub(crate) Directory);
+
+#[derive(Debug)]
+struct FrozenFile(Arc<dyn DiskFile>);
+
+fn refused() -> io::Error {
+    io::ErrorKind::ReadOnlyFilesystem.into()
+}
+
+impl Disk for Frozen {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(FrozenFile(self.0.open(name)?)))
+    }
+
+    fn create(&self, _: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Err(refused())
+    }
+
+    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        self.0.list(dir)
+    }
+
+    fn sync_dir(&self, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn make_dir(&self, _: &str) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn space(&self) -> Option<Space> {
+        self.0.space()
+    }
+
+    fn place(&self) -> &Path {
+        self.0.place()
+    }
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+}
+
+impl DiskFile for FrozenFile {
+    fn read_at(&self, to: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(to, offset)
+    }
+
+    fn write_at(&self, _: &[IoSlice<'_>], _: u64) -> io::Result<usize> {
+        Err(refused())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.0.length()
+    }
+
+    fn set_length(&self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn drop_cache(&self) {
+        self.0.drop_cache();
+    }
+
+    fn as_file(&self) -> Option<&File> {
+        self.0.as_file()
+    }
+}

@@ -1,0 +1,89 @@
+//! Reading one segment from end to end, believing nothing.
+
+use crate::disk::{Disk, read_full};
+use crate::error::Error;
+use crate::format::record::Record;
+use crate::format::segment::{self, SegmentHeader};
+use crate::format::superblock::Superblock;
+use crate::format::{DecodeError, LOG_BLOCK_U64};
+use crate::recover::tail::verify;
+use crate::scan::{Found, Scanner, header_length};
+
+/// What stands in a segment.
+pub(crate) enum Item<'a> {
+    /// Its header.
+    Header(&'a Result<SegmentHeader, DecodeError>),
+    /// A record, where it is, and what is wrong with its payload.
+    Record(&'a Record, u64, Option<&'static str>),
+    /// Bytes that are no record: from, to and why.
+    Bad(u64, u64, DecodeError),
+    /// Bytes behind its end, which nothing reads: from and to.
+    Behind(u64, u64),
+}
+
+/// The file of segment `number`.
+pub(crate) fn name(number: u32) -> String {
+    format!("log/{number:08}.seg")
+}
+
+/// Call `act` with everything in segment `number`, in order; returns the file's length. Payloads are read and verified if
+/// `payloads`.
+pub(crate) fn walk(
+    disk: &dyn Disk,
+    superblock: &Superblock,
+    number: u32,
+    payloads: bool,
+    mut act: impl FnMut(Item<'_>),
+) -> Result<u64, Error> {
+    let failed = |error| Error::io("read a segment", error);
+    let file = disk.open(&name(number)).map_err(failed)?;
+    let length = file.length().map_err(failed)?;
+    let mut bytes = [0; segment::BYTES];
+    let got = read_full(&*file, &mut bytes, 0).map_err(failed)?;
+    let header = SegmentHeader::decode(&bytes[..got]).and_then(|header| {
+        if header.drive != superblock.drive || header.salt != superblock.salt {
+            return Err(DecodeError::Malformed("the header is of another store's segment"));
+        }
+        if header.number != number {
+            return Err(DecodeError::Malformed("the header is of another segment"));
+        }
+        Ok(header)
+    });
+    act(Item::Header(&header));
+    let end = next_header(disk, superblock, number).map_or(length, |next| length.min(next.previous_end));
+    let mut scanner = Scanner::new(&*file, end, number, superblock.salt);
+    while let Some(found) = scanner.next()? {
+        match found {
+            Found::Bad { from, to, why } => act(Item::Bad(from, to, why)),
+            Found::Record { record, whole } => {
+                let offset = u64::from(record.block) * LOG_BLOCK_U64;
+                let wrong = if !whole {
+                    Some("its payload is cut short")
+                } else if payloads && !verify(&*file, &record)? {
+                    Some("its payload does not match its checksums")
+                } else {
+                    None
+                };
+                act(Item::Record(&record, offset, wrong));
+            }
+        }
+    }
+    if end < length {
+        act(Item::Behind(end, length));
+    }
+    Ok(length)
+}
+
+/// The header of the segment after `number`, which tells where `number` ends; `None`: there is none, or it is bad.
+fn next_header(disk: &dyn Disk, superblock: &Superblock, number: u32) -> Option<SegmentHeader> {
+    let next = number.checked_add(1)?;
+    let mut bytes = [0; segment::BYTES];
+    let got = read_full(&*disk.open(&name(next)).ok()?, &mut bytes, 0).ok()?;
+    let header = SegmentHeader::decode(&bytes[..got]).ok()?;
+    (header.salt == superblock.salt && header.number == next).then_some(header)
+}
+
+/// Where a record's payload begins.
+pub(crate) fn payload_offset(record: &Record) -> u64 {
+    u64::from(record.block) * LOG_BLOCK_U64 + header_length(record)
+}

@@ -1,0 +1,38 @@
+//! Looking at a store that no process has open: [`check`], [`dump`], [`stat`]. Nothing is ever written: the directory is locked
+//! for reading, so that a running drive is refused ([`Error::InUse`]) and cannot start meanwhile.
+
+mod check;
+mod dump;
+mod frozen;
+mod log;
+mod stat;
+
+pub use check::{Finding, Report, check};
+pub use dump::{Line, dump};
+pub use stat::{SegmentFacts, StoreFacts, stat};
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::disk::Directory;
+use crate::error::Error;
+use crate::files::Files;
+use crate::format::superblock::Superblock;
+use crate::recover::{Recovered, recover};
+use frozen::Frozen;
+
+/// The store in `dir`: the directory itself, or `store/` in it, as in a drive's directory.
+fn store_dir(dir: &Path) -> PathBuf {
+    let inner = dir.join("store");
+    if !dir.join("superblock").exists() && inner.is_dir() { inner } else { dir.to_owned() }
+}
+
+/// The files of the store in `dir`, for reading.
+fn disk(dir: &Path) -> Result<Arc<Frozen>, Error> {
+    Ok(Arc::new(Frozen(Directory::read_only(&store_dir(dir))?)))
+}
+
+/// What opening would find.
+fn recovered(files: &Files, superblock: Superblock) -> Result<Recovered, Error> {
+    recover(files, superblock, u64::MAX, false)
+}

@@ -1,0 +1,98 @@
+//! A store's figures.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{disk, recovered};
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::files::Files;
+use crate::index::extent::Extent;
+use crate::index::slot::Slot;
+use crate::recover::Recovery;
+use crate::store::Identity;
+
+/// One segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentFacts {
+    /// Its number.
+    pub number: u32,
+    /// Bytes of its file.
+    pub bytes: u64,
+    /// Payload bytes that units refer to.
+    pub live: u64,
+    /// Whether damage was found in it.
+    pub damaged: bool,
+}
+
+/// A store.
+#[derive(Debug, Clone)]
+pub struct StoreFacts {
+    /// Who it is.
+    pub identity: Identity,
+    /// Its segments, in order.
+    pub segments: Vec<SegmentFacts>,
+    /// Bytes of all checkpoints.
+    pub checkpoint_bytes: u64,
+    /// Bytes of the log that the next opening replays.
+    pub tail_bytes: u64,
+    /// Partitions.
+    pub partitions: u64,
+    /// Objects.
+    pub objects: u64,
+    /// Units with a state.
+    pub units: u64,
+    /// Extents of these.
+    pub extents: u64,
+    /// What opening found.
+    pub recovery: Recovery,
+}
+
+impl StoreFacts {
+    /// Bytes of memory that the index takes for a unit of one extent, its number included; one of more takes
+    /// [`StoreFacts::EXTENT_BYTES`] for each beside some for its full state.
+    pub const UNIT_BYTES: u64 = 48;
+    /// Bytes of memory per extent of a unit with several.
+    pub const EXTENT_BYTES: u64 = 16;
+
+    /// Payload bytes that units refer to.
+    pub fn live(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.live).sum()
+    }
+
+    /// Bytes of all files of the log and of the checkpoints.
+    pub fn used(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum::<u64>() + self.checkpoint_bytes
+    }
+}
+
+const _: () = assert!(size_of::<(u64, Slot)>() == 48 && size_of::<Extent>() == 16, "the stated costs");
+
+/// The figures of the store in `dir` (or in its `store/`), as the next opening would find it.
+pub fn stat(dir: &Path) -> Result<StoreFacts, Error> {
+    let disk = disk(dir)?;
+    let (files, superblock) = Files::open(Arc::clone(&disk) as Arc<dyn Disk>)?;
+    let found = recovered(&files, superblock)?;
+    let replay = found.kept.last().map(|kept| kept.replay).unwrap_or_default();
+    let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    let index = &found.index;
+    let objects = || index.partitions.values().flat_map(|partition| partition.objects.values());
+    let units = || objects().flat_map(|object| object.units.iter());
+    let segments = index.segments.all.iter().map(|(&number, segment)| SegmentFacts {
+        number,
+        bytes: segment.bytes,
+        live: segment.payload,
+        damaged: segment.damaged,
+    });
+    Ok(StoreFacts {
+        identity: Identity { cluster: superblock.cluster, drive: superblock.drive },
+        segments: segments.collect(),
+        checkpoint_bytes: found.kept.iter().map(|kept| kept.bytes).sum(),
+        tail_bytes: index.segments.bytes_since(replay.segment, replay.offset()),
+        partitions: count(index.partitions.len()),
+        objects: count(objects().count()),
+        units: count(units().count()),
+        extents: units().map(|(_, slot)| count(slot.unit().pins().count())).sum(),
+        recovery: found.recovery,
+    })
+}
