@@ -1,7 +1,7 @@
 //! Experiments E7 and E8: one drive's store against raw files of the same sizes, depth and sync policy.
 //!
 //! E7: whole units written and read one after the other; random 4 KiB reads; durable 4 KiB writes. E8 is in
-//! [`crate::sizes`]. The store is used as a drive uses it: checksums come with the bytes (the client makes them) and are
+//! `sizes`. The store is used as a drive uses it: checksums come with the bytes (the client makes them) and are
 //! verified on the way in; a read hands over bytes and checksums, which the client verifies.
 
 use std::path::PathBuf;
