@@ -6,6 +6,7 @@ use braid_layout::{
     ClusterId, ColumnMask, DriveId, FileId, Generation, Lease, ObjectId, PartitionId, Version, VolumeId,
 };
 use braid_store::format::checkpoint::{CheckpointEnd, ReplayPoint, SegmentRow, Totals};
+use braid_store::format::dedup::{DedupEntry, OperationEntry};
 use braid_store::format::entry::{LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
 use braid_store::format::page::{Key as PageKey, PageHead};
 use braid_store::format::unit::{ContentEntry, ExtentEntry, Role, StepEntry, UnitEntry};
@@ -103,6 +104,8 @@ fn checkpoints() -> Vec<Vec<u8>> {
         opaque: b"",
     };
     object.put(&mut entries);
+    let operation = OperationEntry { operation: 4, unit: 1, version, data: 0 };
+    DedupEntry { client: 3, watermark: 2, operations: vec![operation] }.put(&mut entries);
     PlainUnit { unit: 0, version, columns: 7, from: 0, to: 4096, place }.put(&mut entries, None);
     let own = ExtentEntry { from: 0, to: 512, record: Some(place) };
     let content = |role, step, extents| ContentEntry {
@@ -119,8 +122,11 @@ fn checkpoints() -> Vec<Vec<u8>> {
     };
     let step = StepEntry { previous: version, client: 1, operation: 2, own };
     let settled = content(Role::Settled, None, vec![own, ExtentEntry { from: 512, to: 4096, record: None }]);
+    let layer = ContentEntry { cover: Vec::new(), ..content(Role::Layer, None, vec![own]) };
     let pending = content(Role::Pending, Some(step), Vec::new());
-    UnitEntry { unit: 1, lost: Some(place), contents: vec![settled, pending] }.put(&mut entries);
+    let delta = ContentEntry { kind: 4, settled: true, ..content(Role::Delta, Some(step), Vec::new()) };
+    UnitEntry { unit: 1, lost: Some(place), contents: vec![settled, layer, pending, delta] }
+        .put(&mut entries);
     let to = PageKey::At(partition, Some(ObjectId(50)));
     LostRange { from: PageKey::FIRST, to, checkpoint: 1, segment: 0, offset: 512 }.put(&mut entries);
     let head =

@@ -3,6 +3,7 @@
 
 use braid_layout::{Column, Generation, PartitionId};
 use braid_store::format::checkpoint::CheckpointEnd;
+use braid_store::format::dedup::DedupEntry;
 use braid_store::format::entry::{Entries, Entry};
 use braid_store::format::page::PageHead;
 use braid_store::format::unit::UnitEntry;
@@ -235,6 +236,10 @@ fn entries(bytes: &[u8]) {
             Ok(Entry::Lost(range)) => range.put(&mut again),
             Ok(Entry::Unit(body)) => match UnitEntry::decode(body) {
                 Ok(unit) => unit.put(&mut again),
+                Err(_) => return,
+            },
+            Ok(Entry::Dedup(body)) => match DedupEntry::decode(body) {
+                Ok(dedup) => dedup.put(&mut again),
                 Err(_) => return,
             },
             Err(_) => return,
