@@ -54,16 +54,20 @@ impl Begin {
     }
 
     /// The first of `usable`, newest first, of which no page is lost. Where each has lost some, the newest; what is on its
-    /// lost pages is then known to be lost.
+    /// lost pages is then known to be lost. What any of them says to have been durable was, whichever is chosen.
     fn choose(&mut self, usable: Vec<Checkpoint>, numbers: &[u32]) -> Result<(), Error> {
         let mut chosen: Option<(usize, Content)> = None;
         for (i, found) in usable.iter().enumerate() {
+            let totals = found.totals.map_or(0, |totals| totals.durable_to);
+            self.durable_to = self.durable_to.max(totals).max(found.end.replay.sequence.saturating_sub(1));
             if i > 0 && !is_whole(&found.end.replay, numbers) {
                 continue;
             }
             let content = found.load()?;
             let wrong = content.wrong.iter();
             self.damaged.extend(wrong.map(|(offset, what)| damage(found.end.number, *offset, what)));
+            let as_of = content.ranges.iter().filter_map(|range| range.as_of);
+            self.durable_to = as_of.fold(self.durable_to, u64::max);
             let whole = content.ranges.iter().all(|range| range.as_of.is_some());
             if whole || chosen.is_none() {
                 chosen = Some((i, content));
@@ -77,9 +81,6 @@ impl Begin {
         self.doubtful.extend(usable[..i].iter().map(|newer| newer.end.number));
         self.kept = usable[i..].iter().rev().map(Checkpoint::kept).collect();
         self.replay = found.end.replay;
-        self.durable_to = found.totals.map_or(0, |totals| totals.durable_to);
-        let as_of = content.ranges.iter().filter_map(|range| range.as_of);
-        self.durable_to = as_of.fold(self.durable_to, u64::max);
         self.segments.clone_from(&found.end.segments);
         (self.index, self.ranges) = (content.index, content.ranges);
         Ok(())

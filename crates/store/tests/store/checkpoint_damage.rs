@@ -134,6 +134,40 @@ fn without_an_older_one_the_keys_of_a_bad_page_are_lost_and_nothing_else() {
     }
 }
 
+/// The newest checkpoint alone knows that the log's last record was durable. It is not chosen, for a page of it is bad, and the
+/// record is bad too: that is damage, not a torn tail.
+#[test]
+fn a_checkpoint_that_is_not_chosen_still_says_what_was_durable() {
+    for trailer in [true, false] {
+        let (live, dir) =
+            (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let store = fresh(live.path(), Options { sync: true, ..options() });
+        for object in 0..OBJECTS {
+            store.commit(large(object)).expect("create");
+        }
+        write_all(&store, 1);
+        store.checkpoint().expect("checkpoint");
+        let last = write(1, 0, 0, 100, version(1, stamp(1, 2)));
+        store.commit(Mutation::Write(last)).expect("write");
+        store.checkpoint().expect("checkpoint");
+        copy(live.path(), dir.path());
+        let path = newest(dir.path());
+        flip(&path, pages(&path)[0].0 + 300);
+        if !trailer {
+            flip(&path, usize::try_from(std::fs::metadata(&path).expect("stat").len()).expect("small") - 400);
+        }
+        let log = segments(dir.path()).pop().expect("a segment");
+        let length = usize::try_from(std::fs::metadata(&log).expect("stat").len()).expect("small");
+        // Its header is two blocks before the end: the payload is one.
+        flip(&log, length - 1024 + 100);
+        let (store, recovery) = open(dir.path());
+        assert_eq!((recovery.checkpoint, recovery.torn_bytes), (1, 0), "{:?}", recovery.damaged);
+        let read = content(&store, 1, 0, 0, 100, Want::Newest);
+        assert!(matches!(read, Err(Error::Damaged { .. })), "trailer {trailer}: {read:?}");
+        store.commit(Mutation::Write(write(5, 0, 0, 9, version(1, 90_000)))).expect_err("any may be hit");
+    }
+}
+
 fn check_lost(store: &Store, lost: &std::ops::Range<u64>) {
     for object in 0..OBJECTS {
         if !lost.contains(&object) {
