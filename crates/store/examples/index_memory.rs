@@ -1,12 +1,14 @@
-//! What the index costs: fills a new store with objects, units and extents, opens it again and prints the process's
-//! resident memory for each.
+//! What the index costs: fills a new store with objects, units and extents and prints the process's resident memory; then
+//! what it is in a process that opens the store as after kill -9, and in one that opens it after that one closed it.
 //!
 //!     cargo run --release -p braid-store --example index_memory -- DIR OBJECTS UNITS EXTENTS
 //!
 //! `UNITS` per object, `EXTENTS` per unit. The writes are holes, which cost the index what bytes do and the disk 512 bytes
-//! each: 10 million take 5 GB in `DIR`, which must be empty or absent.
+//! each: 10 million take 5 GB in `DIR`, which must be empty or absent. With `DIR` alone a store that is there is opened and
+//! closed.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 use braid_layout::{
@@ -20,24 +22,45 @@ const PARTITION: PartitionId = PartitionId(1);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [dir, objects, units, extents] = &arguments[..] else {
-        return Err("usage: index_memory DIR OBJECTS UNITS EXTENTS".into());
-    };
-    let (dir, objects) = (Path::new(dir), objects.parse::<u64>()?);
-    let (units, extents) = (units.parse::<u64>()?, extents.parse::<u32>()?);
     let options = Options { sync: false, ..Options::default() };
-    Store::format(dir, Identity { cluster: ClusterId(1), drive: DriveId(1) }, &options)?;
-    println!("before: {} KiB", resident_kib()?);
-    let (store, _) = Store::open(dir, None, options.clone())?;
-    fill(&store, objects, units, extents)?;
-    report("written", objects, objects * units * u64::from(extents))?;
-    store.close()?;
-    drop(store);
+    match &arguments[..] {
+        [dir] => open(Path::new(dir), options),
+        [dir, objects, units, extents] => {
+            // Each in a process of its own: what one leaves in its heap is not the next one's.
+            let again = |arguments: &[String]| -> Result<(), Box<dyn std::error::Error>> {
+                let status = Command::new(std::env::current_exe()?).args(arguments).status()?;
+                if status.success() { Ok(()) } else { Err(status.to_string().into()) }
+            };
+            again(&["fill", dir, objects, units, extents].map(str::to_owned))?;
+            again(&arguments[..1])?;
+            again(&arguments[..1])
+        }
+        [_, dir, objects, units, extents] => {
+            let dir = Path::new(dir);
+            Store::format(dir, Identity { cluster: ClusterId(1), drive: DriveId(1) }, &options)?;
+            println!("before: {} KiB", resident_kib()?);
+            let (store, _) = Store::open(dir, None, options)?;
+            fill(&store, objects.parse()?, units.parse()?, extents.parse()?)?;
+            println!("written: {} KiB resident", resident_kib()?);
+            // As if killed.
+            std::process::exit(0);
+        }
+        _ => Err("usage: index_memory DIR [OBJECTS UNITS EXTENTS]".into()),
+    }
+}
+
+fn open(dir: &Path, options: Options) -> Result<(), Box<dyn std::error::Error>> {
     let began = Instant::now();
     let (store, recovery) = Store::open(dir, None, options)?;
-    println!("opened again in {:?}: {} records", began.elapsed(), recovery.records);
-    report("opened", objects, objects * units * u64::from(extents))?;
+    let took = began.elapsed();
+    println!(
+        "opened in {took:?}, checkpoint {}, {} records replayed: {} KiB resident",
+        recovery.checkpoint,
+        recovery.records,
+        resident_kib()?
+    );
     store.close()?;
+    println!("closed: {} KiB resident", resident_kib()?);
     Ok(())
 }
 
@@ -112,15 +135,6 @@ fn hole(object: u64, unit: u64, extent: u32, n: u64) -> Mutation {
 
 fn version(n: u64) -> Version {
     Version { g: Generation(1), lease: Lease(1), n }
-}
-
-fn report(when: &str, objects: u64, extents: u64) -> std::io::Result<()> {
-    let kib = resident_kib()?;
-    println!(
-        "{when}: {kib} KiB resident; {objects} objects, {extents} extents; {} bytes an extent in all",
-        kib * 1024 / extents.max(1)
-    );
-    Ok(())
 }
 
 fn resident_kib() -> std::io::Result<u64> {

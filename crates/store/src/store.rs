@@ -265,7 +265,7 @@ impl Store {
 
     /// An object's attributes.
     pub fn object(&self, partition: PartitionId, object: ObjectId) -> Result<Attributes, Error> {
-        Ok(self.index().whole_object(partition, object)?.attributes.clone())
+        Ok(self.index().whole_object(partition, object)?.attributes.unpacked())
     }
 
     /// What an object holds.
@@ -312,7 +312,12 @@ impl Store {
     pub fn unsettled(&self, partition: PartitionId, object: ObjectId) -> Result<Vec<u64>, Error> {
         let index = self.index();
         let found = index.whole_object(partition, object)?;
-        let mut units: Vec<u64> = found.pending.iter().map(|((_, _, _, unit), ())| unit).collect();
+        let mut units: Vec<u64> = found
+            .pending
+            .iter()
+            .flat_map(|pending| pending.iter())
+            .map(|((_, _, _, unit), ())| unit)
+            .collect();
         units.extend(found.extra.iter().flat_map(|extra| extra.unsettled.iter()).map(|(unit, ())| unit));
         units.sort_unstable();
         units.dedup();

@@ -7,6 +7,7 @@ use braid_layout::{ObjectId, PartitionId, Version};
 
 use super::page::Key;
 use super::{DecodeError, View, fields, put};
+use crate::mutation::OPAQUE_BYTES_MAX;
 
 /// Bytes before a body.
 pub const HEAD_BYTES: usize = 8;
@@ -305,6 +306,9 @@ fn object(body: &[u8]) -> Result<ObjectEntry<'_>, DecodeError> {
     let view = View(fixed);
     let map_bytes = usize::try_from(view.u32(O_MAP_BYTES)).unwrap_or(usize::MAX);
     let (map, opaque) = rest.split_at_checked(map_bytes).ok_or(SHORT)?;
+    if map.len().max(opaque.len()) > OPAQUE_BYTES_MAX {
+        return Err(DecodeError::Malformed("a map or opaque bytes longer than any object has"));
+    }
     if usize::try_from(view.u32(O_OPAQUE_BYTES)) != Ok(opaque.len()) {
         return Err(SHORT);
     }

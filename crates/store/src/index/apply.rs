@@ -7,17 +7,18 @@ use std::collections::BTreeSet;
 
 use braid_layout::{ObjectId, PartitionId, Version};
 
+use super::attributes::PackedAttributes;
 use super::dedup::Operation;
 use super::extent::Extent;
 use super::live::Segments;
 use super::paged::PagedMap;
 use super::slot::Slot;
 use super::unit::{Place, Unit};
-use super::{Extra, Index, Object, Partition};
+use super::{Extra, Index, Object, Partition, PendingVersions};
 use crate::format::body;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
-use crate::mutation::{Attributes, UnitVerdict};
+use crate::mutation::UnitVerdict;
 
 impl Index {
     /// Take in `record`, which lies where it says.
@@ -94,7 +95,7 @@ impl Index {
     fn apply_attributes(&mut self, record: &Record) {
         let Ok(attributes) = body::attributes(record) else { return };
         self.with_object(record, |object| {
-            object.object.attributes = attributes;
+            object.object.attributes = attributes.packed();
             object.object.known = true;
         });
     }
@@ -194,13 +195,13 @@ impl Access<'_> {
             let before = stored(unit.pins());
             unit.pins().for_each(|extent| segments.release(extent));
             if let Some(old) = &unit.pending {
-                pending.update(pending_key(old.version, number), |()| false);
+                note_pending(pending, (old.version, number), false);
             }
             change(&mut unit);
             let after = stored(unit.pins());
             unit.pins().for_each(|extent| segments.charge(extent));
             if let Some(new) = &unit.pending {
-                pending.update(pending_key(new.version, number), |()| true);
+                note_pending(pending, (new.version, number), true);
             }
             *bytes = *bytes - before + after;
             **used = **used - before + after;
@@ -215,6 +216,10 @@ impl Access<'_> {
             *slot = Slot::from(unit);
             keep
         });
+        if pending.is_none() {
+            // At rest: no room is kept for more.
+            units.trim();
+        }
     }
 
     /// One unit's part of a verdict.
@@ -274,11 +279,11 @@ impl Object {
     pub(crate) fn unknown(birth: u64) -> Object {
         Object {
             birth,
-            attributes: Attributes::default(),
+            attributes: PackedAttributes::default(),
             known: false,
             lost: None,
             units: PagedMap::default(),
-            pending: PagedMap::default(),
+            pending: None,
             bytes: 0,
             extra: None,
         }
@@ -296,7 +301,8 @@ impl Object {
             return Vec::new();
         }
         let lease = stamp.lease.0;
-        self.pending
+        let Some(pending) = &self.pending else { return Vec::new() };
+        pending
             .range((lease, 0, 0, 0)..(lease, stamp.g.0, stamp.n, 0))
             .map(|((_, _, _, unit), ())| unit)
             .collect()
@@ -313,9 +319,21 @@ pub(crate) fn note_unsettled(extra: &mut Option<Box<Extra>>, number: u64, unit: 
     }
 }
 
-/// As it stands in [`Object::pending`].
-pub(crate) fn pending_key(version: Version, unit: u64) -> (u32, u32, u64, u64) {
-    (version.lease.0, version.g.0, version.n, unit)
+/// Keep the list of pending versions: this one of this unit is one, or is no longer.
+pub(crate) fn note_pending(
+    pending: &mut Option<Box<PendingVersions>>,
+    (version, unit): (Version, u64),
+    is_pending: bool,
+) {
+    let key = (version.lease.0, version.g.0, version.n, unit);
+    if is_pending {
+        pending.get_or_insert_default().update(key, |()| true);
+    } else if let Some(versions) = pending {
+        versions.update(key, |()| false);
+        if versions.is_empty() {
+            *pending = None;
+        }
+    }
 }
 
 fn stored<'a>(extents: impl Iterator<Item = &'a Extent>) -> u64 {

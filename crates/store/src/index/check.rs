@@ -61,7 +61,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
                 body::put_attributes(&mut record, attributes);
                 return append(record);
             };
-            if have.known && have.attributes.same_object(attributes) {
+            if have.known && have.attributes.unpacked().same_object(attributes) {
                 return Ok(Decision::Answer(Outcome::Already));
             }
             Err(Error::Exists(*partition, *object))
@@ -69,8 +69,9 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         Mutation::Remove { partition, object } => check_remove(index, *partition, *object),
         Mutation::SetAttributes { partition, object, change } => {
             let have = index.whole_object(*partition, *object)?;
-            let new = have.attributes.changed(change);
-            if new == have.attributes {
+            let old = have.attributes.unpacked();
+            let new = old.changed(change);
+            if new == old {
                 return Ok(Decision::Answer(Outcome::Already));
             }
             let mut record = object_record(Kind::ObjectAttributes, *partition, *object, have);

@@ -1,8 +1,9 @@
 //! The index as a checkpoint's pages, and back.
 
-use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
 
-use super::apply::{note_unsettled, pending_key};
+use super::apply::{note_pending, note_unsettled};
+use super::attributes::PackedAttributes;
 use super::extent::Extent;
 use super::lost::Lost;
 use super::owed::Owed;
@@ -15,7 +16,7 @@ use crate::format::dedup::{DedupEntry, OperationEntry};
 use crate::format::entry::{Entries, Entry, LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
 use crate::format::page::{Key, TARGET_BYTES};
 use crate::format::unit::{ContentEntry, ExtentEntry, Role, StepEntry, UnitEntry};
-use crate::mutation::{Attributes, WriteKind};
+use crate::mutation::WriteKind;
 
 /// An object of more entry bytes than this has pages of its own.
 const BIG_BYTES: usize = 4 * TARGET_BYTES;
@@ -110,23 +111,23 @@ impl Sink {
 
     fn object(&mut self, key: Key, object: &Object) {
         let Key::At(partition, Some(id)) = key else { return };
-        let Attributes { unit_bytes, object_version, created_ms, modified_ms, .. } = object.attributes;
+        let attributes = &object.attributes;
         let entry = ObjectEntry {
             partition,
             object: id,
             birth: object.birth,
-            set: object.attributes.set.0,
-            joining: object.attributes.joining.0,
-            created_ms,
-            modified_ms,
-            unit_bytes,
-            object_version,
-            g: object.attributes.g.0,
-            column: object.attributes.column.0,
+            set: attributes.set.0,
+            joining: attributes.joining.0,
+            created_ms: attributes.created_ms,
+            modified_ms: attributes.modified_ms,
+            unit_bytes: attributes.unit_bytes,
+            object_version: attributes.object_version,
+            g: attributes.g.0,
+            column: attributes.column.0,
             known: object.known,
             lost: object.lost.map(log_place),
-            map: &object.attributes.map,
-            opaque: &object.attributes.opaque,
+            map: attributes.map(),
+            opaque: attributes.opaque(),
         };
         let mut last_cut = self.bytes.len();
         entry.put(&mut self.bytes);
@@ -333,7 +334,7 @@ impl Loaded {
                         foldable.push((owner.0, owner.1, number));
                     }
                     if let Some(pending) = &unit.pending {
-                        object.pending.update(pending_key(pending.version, number), |()| true);
+                        note_pending(&mut object.pending, (pending.version, number), true);
                     }
                     let slot = Slot::from(Box::new(unit));
                     object.units.append_sorted(std::iter::once((number, slot))).map_err(|_| ORDER)?;
@@ -405,18 +406,7 @@ fn charge(charges: &mut Vec<(u32, u64)>, segment: u32, bytes: u64) {
 }
 
 fn object(entry: &ObjectEntry<'_>) -> Object {
-    let attributes = Attributes {
-        unit_bytes: entry.unit_bytes,
-        column: Column(entry.column),
-        g: Generation(entry.g),
-        set: ColumnMask(entry.set),
-        joining: ColumnMask(entry.joining),
-        object_version: entry.object_version,
-        created_ms: entry.created_ms,
-        modified_ms: entry.modified_ms,
-        map: entry.map.to_vec(),
-        opaque: entry.opaque.to_vec(),
-    };
+    let attributes = PackedAttributes::from(entry);
     Object { attributes, known: entry.known, lost: entry.lost.map(place), ..Object::unknown(entry.birth) }
 }
 

@@ -7,6 +7,7 @@
 //! Beside the objects it keeps, per segment, how much of it is live (`live`). A checkpoint is its image (`image`).
 
 mod apply;
+pub(crate) mod attributes;
 pub(crate) mod check;
 mod check_step;
 mod damage;
@@ -27,7 +28,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
 
 use crate::format::checkpoint::ReplayPoint;
-use crate::mutation::{Attributes, WriteKind};
+use crate::mutation::WriteKind;
+use attributes::PackedAttributes;
 use dedup::Dedup;
 use live::Segments;
 use lost::Lost;
@@ -70,19 +72,22 @@ pub(crate) struct Partition {
 pub(crate) struct Object {
     /// The sequence number of the record that created it; tells records of an earlier object of the same number.
     pub(crate) birth: u64,
-    pub(crate) attributes: Attributes,
+    pub(crate) attributes: PackedAttributes,
     /// Whether its attributes are known: damage may have hit them.
     pub(crate) known: bool,
     /// Damage that may have hit any of its units.
     pub(crate) lost: Option<Place>,
     pub(crate) units: PagedMap<u64, Slot>,
-    /// Pending versions: (lease, g, n, unit), so that what a lease has settled is one range.
-    pub(crate) pending: PagedMap<(u32, u32, u64, u64), ()>,
+    /// Pending versions. `None` if there are none: a map of its own would be most of an object that is at rest.
+    pub(crate) pending: Option<Box<PendingVersions>>,
     /// Payload bytes its units refer to.
     pub(crate) bytes: u64,
     /// What most objects have nothing of.
     pub(crate) extra: Option<Box<Extra>>,
 }
+
+/// (lease, g, n, unit) each, so that what a lease has settled is one range.
+pub(crate) type PendingVersions = PagedMap<(u32, u32, u64, u64), ()>;
 
 /// What an object with unit writes has besides.
 #[derive(Debug, Default, PartialEq)]

@@ -16,7 +16,11 @@ pub(crate) enum PagedMap<K, V> {
     /// At most one page.
     One(Vec<(K, V)>),
     /// Pages, each under a key that is at most its first one's and above the page before. None is empty.
-    Many(BTreeMap<K, Vec<(K, V)>>),
+    #[expect(
+        clippy::box_collection,
+        reason = "it would make every map a third bigger, and few are of this kind"
+    )]
+    Many(Box<BTreeMap<K, Vec<(K, V)>>>),
 }
 
 /// Keys to append are not in order.
@@ -34,6 +38,17 @@ impl<K: Ord + Copy, V> PagedMap<K, V> {
         match self {
             PagedMap::One(page) => page.len(),
             PagedMap::Many(pages) => pages.values().map(Vec::len).sum(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, PagedMap::One(page) if page.is_empty())
+    }
+
+    /// Keep no room for more entries, where one page is all.
+    pub(crate) fn trim(&mut self) {
+        if let PagedMap::One(page) = self {
+            page.shrink_to_fit();
         }
     }
 
@@ -157,7 +172,7 @@ impl<K: Ord + Copy, V> PagedMap<K, V> {
         if let PagedMap::One(page) = self {
             let page = std::mem::take(page);
             let first = page[0].0;
-            *self = PagedMap::Many(BTreeMap::from([(first, page)]));
+            *self = PagedMap::Many(Box::new(BTreeMap::from([(first, page)])));
         }
         if let PagedMap::Many(pages) = self {
             pages.insert(second, tail);
@@ -234,7 +249,7 @@ mod tests {
         if let PagedMap::Many(pages) = map {
             assert!(pages.len() > 1, "one page needs no tree");
             let mut last = None;
-            for (&first, page) in pages {
+            for (&first, page) in pages.iter() {
                 assert!((1..=PAGE_LEN).contains(&page.len()));
                 assert!(first <= page[0].0 && last < Some(first), "a page's key bounds it");
                 last = page.last().map(|entry| entry.0);

@@ -59,6 +59,14 @@ impl Slot {
         }
     }
 
+    /// What a slot holds that is not plain.
+    pub(crate) fn as_whole(&self) -> Option<&Unit> {
+        match self {
+            Slot::Full(unit) => unit.as_deref(),
+            Slot::Plain { .. } => None,
+        }
+    }
+
     /// The unit, to look at.
     pub(crate) fn unit(&self) -> Cow<'_, Unit> {
         match self {

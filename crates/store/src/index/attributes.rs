@@ -1,0 +1,130 @@
+//! An object's attributes as the index keeps them: 64 bytes, and one allocation for map and opaque bytes together.
+
+use braid_layout::{Column, ColumnMask, Generation};
+
+use crate::format::entry::ObjectEntry;
+use crate::mutation::{Attributes, OPAQUE_BYTES_MAX};
+
+/// [`Attributes`], packed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct PackedAttributes {
+    pub(crate) set: ColumnMask,
+    pub(crate) joining: ColumnMask,
+    pub(crate) created_ms: u64,
+    pub(crate) modified_ms: u64,
+    /// The map, then the opaque bytes.
+    bytes: Box<[u8]>,
+    pub(crate) unit_bytes: u32,
+    pub(crate) g: Generation,
+    pub(crate) object_version: u32,
+    /// How many of the bytes are the map.
+    map_bytes: u16,
+    pub(crate) column: Column,
+}
+
+const _: () = assert!(size_of::<PackedAttributes>() == 64, "the index's stated cost");
+const _: () = assert!(OPAQUE_BYTES_MAX <= 1 << 15, "a map's length fits in 16 bits");
+
+impl PackedAttributes {
+    /// Shape and components.
+    pub(crate) fn map(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.map_bytes)]
+    }
+
+    /// The manager's own.
+    pub(crate) fn opaque(&self) -> &[u8] {
+        &self.bytes[usize::from(self.map_bytes)..]
+    }
+
+    /// Of at most [`OPAQUE_BYTES_MAX`] each, and all else zero.
+    fn with_bytes(map: &[u8], opaque: &[u8]) -> PackedAttributes {
+        let bytes = [map, opaque].concat().into_boxed_slice();
+        let map_bytes = u16::try_from(map.len()).expect("a map is bounded");
+        PackedAttributes { bytes, map_bytes, ..PackedAttributes::default() }
+    }
+
+    /// How many bytes map and opaque bytes have.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// As whoever asks for them gets them.
+    pub(crate) fn unpacked(&self) -> Attributes {
+        Attributes {
+            unit_bytes: self.unit_bytes,
+            column: self.column,
+            g: self.g,
+            set: self.set,
+            joining: self.joining,
+            object_version: self.object_version,
+            created_ms: self.created_ms,
+            modified_ms: self.modified_ms,
+            map: self.map().to_vec(),
+            opaque: self.opaque().to_vec(),
+        }
+    }
+}
+
+impl Attributes {
+    /// As the index keeps them. Their bytes are bounded already.
+    pub(crate) fn packed(&self) -> PackedAttributes {
+        PackedAttributes {
+            set: self.set,
+            joining: self.joining,
+            created_ms: self.created_ms,
+            modified_ms: self.modified_ms,
+            unit_bytes: self.unit_bytes,
+            g: self.g,
+            object_version: self.object_version,
+            column: self.column,
+            ..PackedAttributes::with_bytes(&self.map, &self.opaque)
+        }
+    }
+}
+
+impl From<&ObjectEntry<'_>> for PackedAttributes {
+    fn from(entry: &ObjectEntry<'_>) -> Self {
+        PackedAttributes {
+            set: ColumnMask(entry.set),
+            joining: ColumnMask(entry.joining),
+            created_ms: entry.created_ms,
+            modified_ms: entry.modified_ms,
+            unit_bytes: entry.unit_bytes,
+            g: Generation(entry.g),
+            object_version: entry.object_version,
+            column: Column(entry.column),
+            ..PackedAttributes::with_bytes(entry.map, entry.opaque)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packing_loses_nothing() {
+        let check = |map: &[u8], opaque: &[u8]| {
+            let attributes = Attributes {
+                unit_bytes: 4096,
+                column: Column(7),
+                g: Generation(9),
+                set: ColumnMask(0x1f),
+                joining: ColumnMask(0x10),
+                object_version: 3,
+                created_ms: 1000,
+                modified_ms: 2000,
+                map: map.to_vec(),
+                opaque: opaque.to_vec(),
+            };
+            let packed = attributes.packed();
+            assert_eq!((packed.map(), packed.opaque()), (map, opaque));
+            assert_eq!(packed.heap_bytes(), map.len() + opaque.len());
+            assert_eq!(packed.unpacked(), attributes);
+        };
+        check(b"", b"");
+        check(b"map", b"");
+        check(b"", b"opaque");
+        check(&[1; OPAQUE_BYTES_MAX], &[2; OPAQUE_BYTES_MAX]);
+    }
+}
