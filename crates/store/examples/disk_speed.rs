@@ -50,13 +50,13 @@ fn measure(what: &str, file: &Arc<dyn DiskFile>, mebibytes: u64) -> io::Result<(
         }
         file.sync_data()
     })?;
-    file.drop_cache();
+    file.drop_cache(0..u64::MAX);
     timed(what, "sequential read", "MiB/s", mebibytes, || {
         let mut chunk = vec![0; CHUNK];
         (0..mebibytes).try_for_each(|i| file.read_at(&mut chunk, i * MIB).map(drop))
     })?;
     for depth in [1, 32] {
-        file.drop_cache();
+        file.drop_cache(0..u64::MAX);
         let done = AtomicU64::new(0);
         timed(what, &format!("4 KiB random read, {depth} at a time"), "reads/s", RANDOM_READS, || {
             std::thread::scope(|scope| {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::checkpoint;
-use crate::disk::{Disk, DiskFile, Space, read_full, write_full};
+use crate::disk::{Disk, DiskFile, Space, read_full, twice, write_full};
 use crate::error::Error;
 use crate::format::superblock::{self, Superblock};
 
@@ -135,6 +135,17 @@ impl Files {
         }
     }
 
+    /// Make durable which files there are.
+    pub(crate) fn sync_names(&self) -> io::Result<()> {
+        for dir in DIRS {
+            match self.disk.sync_dir(dir) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// The disk they are on.
     pub(crate) fn disk(&self) -> &dyn Disk {
         &*self.disk
@@ -167,9 +178,12 @@ fn read_superblock(disk: &dyn Disk) -> Result<Superblock, Error> {
         io::ErrorKind::NotFound => Error::NotAStore(disk.place().to_owned()),
         _ => failed(error),
     })?;
-    let mut bytes = [0; superblock::BYTES];
-    let got = read_full(&*file, &mut bytes, 0).map_err(failed)?;
-    let superblock = Superblock::decode(&bytes[..got]).map_err(|error| match error {
+    let read = twice(&*file, || {
+        let mut bytes = [0; superblock::BYTES];
+        let got = read_full(&*file, &mut bytes, 0).map_err(failed)?;
+        Ok(Superblock::decode(&bytes[..got]))
+    })?;
+    let superblock = read.map_err(|error| match error {
         crate::format::DecodeError::Version(_) => unknown("a newer release's"),
         crate::format::DecodeError::Magic => unknown("no superblock"),
         _ => unknown("a damaged superblock"),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::disk::{DiskFile, write_full};
+use crate::disk::{DiskFile, WHOLE, write_full};
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::checkpoint::ReplayPoint;
@@ -183,7 +183,7 @@ impl Log {
         // Advice: nobody reads what is behind the end, but what is there should take no space, and what readers get of
         // the rest should be what the medium has.
         let _ = file.set_length(self.end);
-        file.drop_cache();
+        file.drop_cache(WHOLE);
         let no_space = Error::is_no_space(&error);
         let failed = self.count_failure(doing, error);
         if no_space && !self.failed { AppendError::NoSpace } else { failed }

@@ -2,7 +2,7 @@
 //!
 //! Bounded memory: one window of the file and one header. Never panics, whatever the bytes are.
 
-use crate::disk::{DiskFile, read_full};
+use crate::disk::{DiskFile, WHOLE, read_full};
 use crate::error::Error;
 use crate::format::record::{HEADER_BYTES_MAX, MAGIC, Record, decode_record};
 use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64};
@@ -57,7 +57,14 @@ impl<'a> Scanner<'a> {
             return Ok(None);
         }
         let from = self.offset;
-        match self.record_at(from)? {
+        let mut found = self.record_at(from)?;
+        if found.is_err() {
+            // One bad read proves nothing: ask the medium.
+            self.file.drop_cache(WHOLE);
+            self.window.clear();
+            found = self.record_at(from)?;
+        }
+        match found {
             Ok(record) => {
                 let end = from.saturating_add(record.disk_bytes());
                 // The last payload's padding may be missing: it says nothing.

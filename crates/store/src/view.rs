@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::crc::{BLOCK_BYTES, blocks, crc32c};
 use crate::disk::{DiskFile, read_full};
 use crate::error::Error;
-use crate::format::record::{Record, decode_record};
+use crate::format::record::{HEADER_BYTES_MAX, Record, decode_record};
 use crate::format::{DecodeError, LOG_BLOCK_U64};
 use crate::headers::{Header, Headers};
 use crate::index::extent::Extent;
@@ -338,6 +338,22 @@ pub(crate) fn bytes_of(parts: &[Part], layers: &[Part], range: &Range<u32>) -> R
         out[place(part)].iter_mut().zip(&bytes).for_each(|(to, from)| *to ^= from);
     }
     Ok(out)
+}
+
+/// Have the headers of the extents' records read from the medium.
+pub(crate) fn drop_headers(stored: &[Stored]) {
+    let most = u64::try_from(HEADER_BYTES_MAX).expect("bounded");
+    for Stored { extent, file } in stored {
+        let offset = u64::from(extent.block) * LOG_BLOCK_U64;
+        file.drop_cache(offset..offset + most);
+    }
+}
+
+/// Have the parts' bytes read from the medium.
+pub(crate) fn drop_payloads(parts: &[Part]) {
+    for piece in parts.iter().map(Part::piece) {
+        piece.file.drop_cache(piece.offset..piece.offset + u64::from(piece.length));
+    }
 }
 
 /// Read and verify every stored block that `parts` touch.

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Kept, file_name};
-use crate::disk::{Disk, DiskFile, read_full};
+use crate::disk::{Disk, DiskFile, WHOLE, read_full, twice};
 use crate::error::Error;
 use crate::format::checkpoint::{BYTES, Block, CheckpointEnd, Totals};
 use crate::format::entry::LostRange;
@@ -72,8 +72,9 @@ impl Checkpoint {
         let bytes = file.length().map_err(failed)?;
         let mut wrong = Vec::new();
         let ours = |end| ours(end, superblock, number);
-        let header = read_end(&*file, bytes, true).map_err(failed)?.and_then(ours);
-        let trailer = read_end(&*file, bytes, false).map_err(failed)?.and_then(ours);
+        let read =
+            |header| twice(&*file, || Ok(read_end(&*file, bytes, header).map_err(failed)?.and_then(ours)));
+        let (header, trailer) = (read(true)?, read(false)?);
         for end in [&header, &trailer] {
             if let Err(DecodeError::Version(_)) = end {
                 return Err(Error::UnknownFormat(disk.place().join(file_name(number)), "a newer release's"));
@@ -242,11 +243,15 @@ struct Walker<'a> {
     at: u64,
     /// The last place was bad: the next page is looked for.
     searching: bool,
+    /// The place that was read again, for it was bad.
+    again: Option<u64>,
+    /// The number that the next page has at least.
+    index: u64,
 }
 
 impl<'a> Walker<'a> {
     fn new(checkpoint: &'a Checkpoint) -> Walker<'a> {
-        Walker { checkpoint, at: checkpoint.pages.start, searching: false }
+        Walker { checkpoint, at: checkpoint.pages.start, searching: false, again: None, index: 0 }
     }
 
     /// What comes next; `None` at the end.
@@ -261,20 +266,25 @@ impl<'a> Walker<'a> {
             let mut pages = Vec::new();
             let (mut done, mut more) = (0, None);
             while done < bytes.len() {
+                let offset = self.at + u64::try_from(done).expect("a length");
                 match self.page(&bytes[done..]) {
                     Ok((head, entries, length)) => {
-                        let offset = self.at + u64::try_from(done).expect("a length");
                         pages.push(Page::Good(head, offset, done + entries.start..done + entries.end));
-                        self.searching = false;
+                        (self.searching, self.index) = (false, head.index.saturating_add(1));
                         done += length;
                     }
                     Err(DecodeError::Short(length)) if bytes.len() < left && done + length <= left => {
                         more = Some(length);
                         break;
                     }
+                    Err(_) if !self.searching && self.again != Some(offset) => {
+                        // One bad read proves nothing: ask the medium.
+                        self.again = Some(offset);
+                        self.checkpoint.file.drop_cache(WHOLE);
+                        break;
+                    }
                     Err(why) => {
                         if !self.searching {
-                            let offset = self.at + u64::try_from(done).expect("a length");
                             pages.push(Page::Bad(offset, format!("no page: {why}")));
                         }
                         self.searching = true;
@@ -299,6 +309,13 @@ impl<'a> Walker<'a> {
         let end = &self.checkpoint.end;
         if head.checkpoint != end.number || head.salt != end.salt {
             return Err(DecodeError::Malformed("it is of another checkpoint"));
+        }
+        let pages = self.checkpoint.totals.map_or(u64::MAX, |totals| totals.pages);
+        if head.index < self.index || head.index >= pages {
+            return Err(DecodeError::Malformed("a page in another's place"));
+        }
+        if head.as_of.saturating_add(1) < end.replay.sequence {
+            return Err(DecodeError::Malformed("a page from before the checkpoint was begun"));
         }
         Ok((head, FIXED_BYTES..FIXED_BYTES + entries.len(), length))
     }
@@ -363,6 +380,12 @@ impl<'a> Reader<'a> {
             }
         }
         self.end_parts();
+        if let Some(totals) = self.checkpoint.totals
+            && totals.pages != walker.index
+        {
+            let what = format!("{} pages, and the trailer says {}", walker.index, totals.pages);
+            self.wrong.push((self.checkpoint.pages.end, what));
+        }
         if self.expected < Key::End {
             self.lose(self.expected, Key::End, self.checkpoint.pages.end, "no page is about them");
         }

@@ -17,6 +17,7 @@ mod uring;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -100,12 +101,16 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Cut the file, or lengthen it with zeros.
     fn set_length(&self, length: u64) -> io::Result<()>;
 
-    /// Forget what is cached and durable, so that reads come from the medium. Advice: it cannot fail.
-    fn drop_cache(&self);
+    /// Forget what is cached and durable of a range of bytes, so that reads of it come from the medium. Advice: it cannot
+    /// fail.
+    fn drop_cache(&self, range: Range<u64>);
 
     /// The operating system's file, where bytes may be sent straight from its page cache.
     fn as_file(&self) -> Option<&File>;
 }
+
+/// All bytes of a file.
+pub(crate) const WHOLE: Range<u64> = 0..u64::MAX;
 
 /// Fill `to` from `offset`, as far as the file goes; how many bytes there were.
 pub(crate) fn read_full(file: &dyn DiskFile, mut to: &mut [u8], mut offset: u64) -> io::Result<usize> {
@@ -123,6 +128,19 @@ pub(crate) fn read_full(file: &dyn DiskFile, mut to: &mut [u8], mut offset: u64)
         }
     }
     Ok(total)
+}
+
+/// What `read` makes of a file's bytes. One bad read proves nothing: then once more, from the medium.
+pub(crate) fn twice<T, W, E>(
+    file: &dyn DiskFile,
+    read: impl Fn() -> Result<Result<T, W>, E>,
+) -> Result<Result<T, W>, E> {
+    let first = read()?;
+    if first.is_ok() {
+        return Ok(first);
+    }
+    file.drop_cache(WHOLE);
+    read()
 }
 
 /// Write all of `buffers` from `offset` on.

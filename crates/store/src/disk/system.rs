@@ -2,12 +2,17 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::DiskFile;
 use super::direct::{self, Buffers};
 use super::uring::Rings;
+
+/// The page cache's unit.
+const PAGE_BYTES: u64 = 4096;
 
 /// How the files of a directory are reached.
 #[derive(Debug)]
@@ -107,8 +112,12 @@ impl DiskFile for SystemFile {
         self.file.set_len(length)
     }
 
-    fn drop_cache(&self) {
-        let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+    fn drop_cache(&self, range: Range<u64>) {
+        // Only whole pages go; up to the file's end where no length is given.
+        let from = range.start / PAGE_BYTES * PAGE_BYTES;
+        let to = range.end.checked_next_multiple_of(PAGE_BYTES).filter(|&to| i64::try_from(to).is_ok());
+        let length = to.and_then(|to| NonZeroU64::new(to.saturating_sub(from)));
+        let _ = rustix::fs::fadvise(&self.file, from, length, rustix::fs::Advice::DontNeed);
     }
 
     fn as_file(&self) -> Option<&File> {

@@ -16,6 +16,7 @@ use super::slot::Slot;
 use super::unit::{Place, Unit};
 use super::{Extra, Index, Object, Partition, PendingVersions};
 use crate::format::body;
+use crate::format::entry::LostRange;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
 use crate::mutation::UnitVerdict;
@@ -144,20 +145,28 @@ impl Index {
         self.lost.forget(key, key.next());
     }
 
-    /// Run `act` on the object that `record` belongs to. If damage hid its making, it is made without attributes. A
-    /// record of an older object of the same number is passed over; one of a newer means that the older is gone.
+    /// Run `act` on the object that `record` belongs to. If damage hid its making, it is made without attributes, and
+    /// what may have been lost of it stays lost. A record of an older object of the same number is passed over; one of a
+    /// newer means that the older is gone.
     fn with_object(&mut self, record: &Record, act: impl FnOnce(&mut Access<'_>)) {
         let (partition, object) = (record.partition, record.object);
+        let key = Key::At(partition, Some(object));
+        let is_made = record.kind == Kind::ObjectCreate;
+        let lost = if is_made { None } else { self.lost.find(key).map(LostRange::place) };
         let known = self.partitions.get(&partition).and_then(|p| p.objects.get(&object)).map(|o| o.birth);
         match known {
             Some(birth) if birth > record.birth => return,
+            // Damage hid its making, but not what is lost of it.
+            Some(0) if !is_made => {}
             Some(birth) if birth < record.birth => self.drop_object(partition, object),
             _ => {}
         }
-        self.know(Key::At(partition, Some(object)));
+        self.know(key);
         let owner = self.partitions.entry(partition).or_default();
         let Partition { objects, used, .. } = owner;
         let entry = objects.entry(object).or_insert_with(|| Box::new(Object::unknown(record.birth)));
+        entry.birth = record.birth;
+        entry.lost = entry.lost.or(lost);
         let (segments, foldable) = (&mut self.segments, &mut self.foldable);
         act(&mut Access { owner: (partition, object), object: entry, used, segments, foldable });
     }

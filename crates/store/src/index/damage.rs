@@ -32,9 +32,11 @@ impl Index {
         }
     }
 
-    /// Damage may have hit any object with a key from `from` up to `to`.
+    /// Damage may have hit any partition's values and any object with a key from `from` up to `to`.
     pub(crate) fn mark_range_lost(&mut self, from: Key, to: Key, place: Place) {
         for (&partition, owner) in &mut self.partitions {
+            let itself = Key::At(partition, None);
+            owner.known &= itself < from || to <= itself;
             let hit = owner.objects.iter_mut().filter(|(object, _)| {
                 let key = Key::At(partition, Some(**object));
                 from <= key && key < to

@@ -4,8 +4,18 @@
 
 use std::collections::BTreeMap;
 
+use super::unit::Place;
+use crate::format::LOG_BLOCK_U64;
 use crate::format::entry::LostRange;
 use crate::format::page::Key;
+
+impl LostRange {
+    /// Where the damage is, as an object tells it.
+    pub(crate) fn place(&self) -> Place {
+        let block = u32::try_from(self.offset / LOG_BLOCK_U64).unwrap_or(u32::MAX);
+        Place { segment: self.segment, block }
+    }
+}
 
 /// Ranges that do not overlap, by their first key.
 #[derive(Debug, Default)]

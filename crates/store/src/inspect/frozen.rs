@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -85,8 +86,8 @@ impl DiskFile for FrozenFile {
         Ok(())
     }
 
-    fn drop_cache(&self) {
-        self.0.drop_cache();
+    fn drop_cache(&self, range: Range<u64>) {
+        self.0.drop_cache(range);
     }
 
     fn as_file(&self) -> Option<&File> {

@@ -14,7 +14,7 @@ pub(crate) mod tail;
 use std::time::{Duration, Instant};
 
 use crate::checkpoint::Kept;
-use crate::disk::DiskFile;
+use crate::disk::{DiskFile, WHOLE};
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::checkpoint::ReplayPoint;
@@ -81,11 +81,15 @@ pub(crate) fn recover(
     let from = begin.replay;
     let mut replay = Replay::new(files, superblock, begin);
     replay.recovery.checkpoint = kept.last().map_or(0, |kept| kept.number);
-    if let Some(&last) = numbers.last()
-        && last > from.segment
-        && replay.is_torn_creation(last)?
-    {
-        numbers.pop();
+    if let Some(&last) = numbers.last() {
+        // After a failed sync the page cache may hold what the disk does not: read from the disk.
+        files.get(last)?.drop_cache(WHOLE);
+        if last > from.segment && replay.is_torn_creation(last)? {
+            numbers.pop();
+            if let Some(&last) = numbers.last() {
+                files.get(last)?.drop_cache(WHOLE);
+            }
+        }
     }
     let tail = numbers.split_off(numbers.partition_point(|&number| number < from.segment));
     replay.settled_segments(&numbers)?;
@@ -115,9 +119,13 @@ pub(crate) fn recover(
         let least = if number == from.segment { from.offset() } else { LOG_BLOCK_U64 };
         (log.file, log.number, log.end) = (Some(file), number, padded_u64(end).max(least));
     }
-    if let Some(file) = log.file.as_ref().filter(|_| sync) {
-        // What is shown from here on must not be lost again.
-        file.sync_all().map_err(|error| Error::io("sync the log's tail", error))?;
+    if sync {
+        // What is shown from here on must not be lost again, nor what it is built on: a killed process may have left names
+        // that were not made durable.
+        if let Some(file) = &log.file {
+            file.sync_all().map_err(|error| Error::io("sync the log's tail", error))?;
+        }
+        files.sync_names().map_err(|error| Error::io("sync the store's directories", error))?;
     }
     let (mut index, mut recovery, ends_early) = replay.end();
     // Only the header of a new segment can vouch for a number that does not follow.

@@ -8,7 +8,7 @@ use super::begin::Begin;
 use super::tail::{Tail, newer_record};
 use super::{Damage, Recovery, length};
 use crate::checkpoint::load::PageRange;
-use crate::disk::{DiskFile, read_full};
+use crate::disk::{DiskFile, read_full, twice};
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::checkpoint::{ReplayPoint, SegmentRow};
@@ -92,18 +92,20 @@ impl Replay<'_> {
     }
 
     fn header(&self, file: &dyn DiskFile, number: u32) -> Result<Result<SegmentHeader, DecodeError>, Error> {
-        let mut bytes = [0; segment::BYTES];
-        let got =
-            read_full(file, &mut bytes, 0).map_err(|error| Error::io("read a segment's header", error))?;
-        Ok(SegmentHeader::decode(&bytes[..got]).and_then(|header| {
-            if header.number != number
-                || header.salt != self.superblock.salt
-                || header.drive != self.superblock.drive
-            {
-                return Err(DecodeError::Malformed("the header is of another segment"));
-            }
-            Ok(header)
-        }))
+        twice(file, || {
+            let mut bytes = [0; segment::BYTES];
+            let got = read_full(file, &mut bytes, 0)
+                .map_err(|error| Error::io("read a segment's header", error))?;
+            Ok(SegmentHeader::decode(&bytes[..got]).and_then(|header| {
+                if header.number != number
+                    || header.salt != self.superblock.salt
+                    || header.drive != self.superblock.drive
+                {
+                    return Err(DecodeError::Malformed("the header is of another segment"));
+                }
+                Ok(header)
+            }))
+        })
     }
 
     /// The segments before the tail. The checkpoint's table tells of them; one that it does not name was freed, and the
@@ -161,8 +163,6 @@ impl Replay<'_> {
 
     /// Find where the last segment's whole commits end, cut there, and return that length.
     pub(crate) fn cut_tail(&mut self, number: u32, file: &dyn DiskFile) -> Result<u64, Error> {
-        // After a failed sync the page cache may hold what the disk does not: read from the disk.
-        file.drop_cache();
         let length = length(file)?;
         let from = self.first_offset(number);
         if length < from {

@@ -1,7 +1,7 @@
 //! The search for the end of the last segment's whole commits.
 
 use crate::crc::verify_blocks;
-use crate::disk::{DiskFile, read_full};
+use crate::disk::{DiskFile, read_full, twice};
 use crate::error::Error;
 use crate::format::record::{Record, flags};
 use crate::format::{DecodeError, LOG_BLOCK_U64};
@@ -88,10 +88,13 @@ pub(crate) fn verify(file: &dyn DiskFile, record: &Record) -> Result<bool, Error
     if !record.kind.has_range() || record.is(flags::HOLE) {
         return Ok(true);
     }
-    let mut payload = vec![0; usize::try_from(record.payload_bytes).expect("at least 32 bits")];
     let offset = u64::from(record.block) * LOG_BLOCK_U64 + header_length(record);
-    let got = read_full(file, &mut payload, offset).map_err(|error| Error::io("read the log", error))?;
-    Ok(got == payload.len() && verify_blocks(record.from, &payload, &record.crcs).is_ok())
+    let verified = twice(file, || {
+        let mut payload = vec![0; usize::try_from(record.payload_bytes).expect("at least 32 bits")];
+        let got = read_full(file, &mut payload, offset).map_err(|error| Error::io("read the log", error))?;
+        Ok(if got == payload.len() { verify_blocks(record.from, &payload, &record.crcs) } else { Err(0) })
+    })?;
+    Ok(verified.is_ok())
 }
 
 #[cfg(test)]

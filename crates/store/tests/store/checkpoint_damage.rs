@@ -168,6 +168,30 @@ fn a_checkpoint_that_is_not_chosen_still_says_what_was_durable() {
     }
 }
 
+/// A page with a good checksum that is not the file's: from before it was begun, or one that was there already.
+#[test]
+fn a_page_that_is_not_the_files_own_is_none() {
+    let dir = tempfile::tempdir().expect("a directory");
+    image(dir.path(), false);
+    let path = newest(dir.path());
+    let good = std::fs::read(&path).expect("read");
+    let (at, head) = pages(&path)[2];
+    let entries = PageHead::decode(&good[at..]).expect("a page").1.to_vec();
+    let others =
+        [PageHead { as_of: 1, ..head }, PageHead { index: 1, ..head }, PageHead { index: 999, ..head }];
+    for head in others {
+        let copied = tempfile::tempdir().expect("a directory");
+        copy(dir.path(), copied.path());
+        let mut bad = good.clone();
+        let page = head.encode(&entries);
+        bad[at..at + page.len()].copy_from_slice(&page);
+        std::fs::write(newest(copied.path()), bad).expect("write");
+        let (store, recovery) = open(copied.path());
+        assert_eq!(recovery.checkpoint, 1, "{head:?}: {:?}", recovery.damaged);
+        (0..OBJECTS).for_each(|object| judge(&store, object));
+    }
+}
+
 fn check_lost(store: &Store, lost: &std::ops::Range<u64>) {
     for object in 0..OBJECTS {
         if !lost.contains(&object) {

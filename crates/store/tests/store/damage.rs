@@ -135,8 +135,11 @@ fn several_lost_records_make_everything_before_them_doubtful() {
         let read = content(&store, 1, unit, 0, 100, Want::Newest);
         assert!(matches!(read, Err(Error::Damaged { .. })), "unit {unit}: {read:?}");
     }
+    assert!(matches!(store.partition(P), Err(Error::Damaged { .. })), "its values may be older ones");
     store.commit(Mutation::Remove { partition: P, object: O }).expect("a doubtful object can be removed");
-    store.commit(create(1)).expect("and made anew");
+    let make = Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 };
+    store.commit(make).expect("and the partition made anew");
+    store.commit(create(1)).expect("and the object");
     drop(store);
     let (store, _) = open(dir.path());
     assert_eq!(store.versions(P, O, 0..9).expect("versions"), []);
@@ -153,6 +156,83 @@ fn damage_to_an_objects_attributes_is_no_absence() {
     assert!(recovery.damaged_count >= 1);
     assert!(matches!(store.object(P, O), Err(Error::Damaged { .. })));
     assert!(matches!(content(&store, 1, 1, 0, 9, Want::Newest), Err(Error::Damaged { .. })));
+}
+
+/// The log of a store on which `steps` were done, and where each one's record begins. Closed; without a checkpoint.
+fn logged(dir: &Path, steps: &[Mutation]) -> (PathBuf, Vec<usize>) {
+    let store = fresh(dir, options());
+    let path = segments(dir).remove(0);
+    let mut starts = Vec::new();
+    for step in steps {
+        starts.push(usize::try_from(std::fs::metadata(&path).expect("stat").len()).expect("small"));
+        store.commit(step.clone()).expect("a step");
+    }
+    store.close().expect("close");
+    without_checkpoints(dir);
+    (path, starts)
+}
+
+fn spoil_headers(path: &Path, starts: &[usize]) {
+    let mut bytes = std::fs::read(path).expect("read");
+    starts.iter().for_each(|&at| bytes[at] ^= 1);
+    std::fs::write(path, &bytes).expect("write");
+}
+
+#[test]
+fn the_values_of_a_partition_are_not_older_ones() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (partition, quota_bytes, key_epoch) = (P, None, 2);
+    let steps = [
+        create(1),
+        Mutation::Write(write(1, 0, 0, 5000, version(1, 1))),
+        Mutation::PartitionSet { partition, quota_bytes, key_epoch },
+        Mutation::Write(write(1, 1, 0, 5000, version(1, 2))),
+    ];
+    let (path, starts) = logged(dir.path(), &steps);
+    spoil_headers(&path, &starts[2..3]);
+    for round in 0..2 {
+        let (store, recovery) = open(dir.path());
+        assert_eq!(recovery.damaged_count > 0, round == 0, "{:?}", recovery.damaged);
+        let state = store.partition(P);
+        assert!(matches!(state, Err(Error::Damaged { .. })), "round {round}: {state:?}");
+        assert!(matches!(content(&store, 1, 0, 0, 9, Want::Newest), Err(Error::Damaged { .. })));
+    }
+    let (store, _) = open(dir.path());
+    store.commit(Mutation::PartitionCreate { partition, quota_bytes, key_epoch }).expect("made anew");
+    assert_eq!(store.partition(P).expect("known").key_epoch, 2);
+    for (unit, n) in [(0, 1), (1, 2)] {
+        assert_eq!(content(&store, 1, unit, 0, 5000, Want::Newest).expect("read"), pattern(n, 5000));
+    }
+}
+
+/// An object that was made in lost records, and of which only later ones tell: what was written in between is lost.
+#[test]
+fn an_object_made_in_lost_records_has_no_units_that_were_never_written() {
+    let write = |object, unit, n| Mutation::Write(write(object, unit, 0, 5000, version(1, n)));
+    let change = Change { modified_ms: Some(7), ..Change::default() };
+    let set = Mutation::SetAttributes { partition: P, object: ObjectId(2), change };
+    // Several records in a row, and two by themselves.
+    let in_a_row = vec![create(1), create(2), write(2, 0, 1), write(1, 0, 2), write(2, 1, 3), set.clone()];
+    let apart =
+        vec![create(1), create(2), write(1, 0, 2), write(2, 0, 1), write(1, 1, 4), write(2, 1, 3), set];
+    for (steps, lost) in [(in_a_row, vec![1, 2, 3]), (apart, vec![1, 3])] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, starts) = logged(dir.path(), &steps);
+        spoil_headers(&path, &lost.iter().map(|&step: &usize| starts[step]).collect::<Vec<_>>());
+        for _ in 0..2 {
+            let (store, _) = open(dir.path());
+            let make = Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 };
+            store.commit(make).expect("known, or made anew");
+            let read = content(&store, 2, 0, 0, 100, Want::Newest);
+            assert!(matches!(read, Err(Error::Damaged { .. })), "lost {lost:?}: {read:?}");
+            let wrote = store.commit(write(2, 0, 9));
+            assert!(matches!(wrote, Err(Error::Damaged { .. })), "lost {lost:?}: {wrote:?}");
+        }
+        let (store, _) = open(dir.path());
+        store.commit(Mutation::Remove { partition: P, object: ObjectId(2) }).expect("remove");
+        store.commit(create(2)).expect("made anew");
+        assert_eq!(store.versions(P, ObjectId(2), 0..9).expect("versions"), []);
+    }
 }
 
 #[test]

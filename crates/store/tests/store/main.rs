@@ -10,6 +10,7 @@ mod damage;
 mod document;
 mod enumerate;
 mod face;
+mod faults;
 mod golden;
 mod inspect;
 mod means;

@@ -97,6 +97,12 @@ impl Bytes {
         self.unsynced = dirty;
     }
 
+    /// Flip one bit on the medium; whether there is such a bit.
+    pub(crate) fn rot(&mut self, bit: u64) -> bool {
+        let byte = usize::try_from(bit / 8).ok().and_then(|at| self.durable.get_mut(at));
+        byte.map(|byte| *byte ^= 1 << (bit % 8)).is_some()
+    }
+
     /// The file after a power cut.
     pub(crate) fn survivors(&self, random: &mut Random) -> Bytes {
         Bytes::durable(self.medium(random))

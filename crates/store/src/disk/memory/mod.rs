@@ -138,6 +138,13 @@ impl Memory {
         state.files.insert(id, Bytes::durable(bytes.to_vec()));
     }
 
+    /// Flip one bit of a file on the medium: readers see it only once the cache was dropped. Whether there is such a bit.
+    pub fn rot(&self, name: &str, bit: u64) -> bool {
+        let mut state = self.lock();
+        let id = state.names.file(name);
+        id.and_then(|id| state.files.get_mut(&id)).is_some_and(|bytes| bytes.rot(bit))
+    }
+
     /// Flip one bit of a file, durably; whether there is such a bit.
     pub fn flip(&self, name: &str, bit: u64) -> bool {
         let Some(mut bytes) = self.content(name) else { return false };
@@ -364,7 +371,8 @@ impl DiskFile for MemoryFile {
         })
     }
 
-    fn drop_cache(&self) {
+    /// All of it, whatever the range.
+    fn drop_cache(&self, _range: Range<u64>) {
         self.with(|_, bytes| bytes.drop_cache());
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::disk::{read_full, write_full};
+use crate::disk::{WHOLE, read_full, write_full};
 
 fn file(disk: &Memory, name: &str) -> Arc<dyn DiskFile> {
     disk.create(name).expect("made")
@@ -92,7 +92,7 @@ fn a_failed_sync_is_not_made_good_by_the_next() {
         let mut bytes = [0; 4 * SECTOR];
         assert_eq!(read_full(&*file, &mut bytes, 0).expect("read"), bytes.len());
         assert_eq!(bytes, [2; 4 * SECTOR], "the cache has them");
-        file.drop_cache();
+        file.drop_cache(WHOLE);
         read_full(&*file, &mut bytes, 0).expect("read");
         assert_eq!(disk.after_power_cut(seed).content("a").expect("there")[..bytes.len()], bytes);
         lost += u32::from(bytes.contains(&1));

@@ -246,9 +246,20 @@ fn the_power_is_cut_after_each_operation() {
         let (store, _) = open_disk(&killed).unwrap_or_else(|error| panic!("killed after {n}: {error}"));
         reference.judge(&store, done, true, &format!("killed after {n} changes"));
         let found = observe(&store).expect("read");
-        let (store, _) = open_disk(&killed.after_power_cut(n)).expect("open");
-        let differences = differences(&found, &observe(&store).expect("read"));
-        assert_eq!(differences, "", "killed after {n} changes, opened, then a power cut");
+        let (cut, _) = open_disk(&killed.after_power_cut(n)).expect("open");
+        let differ = differences(&found, &observe(&cut).expect("read"));
+        assert_eq!(differ, "", "killed after {n} changes, opened, then a power cut");
+        // And so must what is built on it.
+        let last = Mutation::PartitionCreate { partition: PartitionId(98), quota_bytes: None, key_epoch: 1 };
+        store.commit(last).unwrap_or_else(|error| panic!("killed after {n}: {error}"));
+        let found = observe(&store).expect("read");
+        for seed in n..n + 4 {
+            let what = format!("killed after {n} changes, opened, written to, then a power cut, seed {seed}");
+            let (cut, recovery) = open_disk(&killed.after_power_cut(seed)).expect("open");
+            assert_eq!(recovery.damaged_count, 0, "{what}: {:?}", recovery.damaged);
+            let differences = differences(&found, &observe(&cut).expect("read"));
+            assert_eq!(differences, "", "{what}");
+        }
         // Opening is cut short too, after each of its own changes.
         for m in 0.. {
             let left = run.disk.after_power_cut(n);

@@ -1,0 +1,102 @@
+//! Faults of the disk that take more than one operation to show.
+
+use std::sync::Arc;
+
+use braid_layout::ObjectId;
+use braid_store::disk::memory::{Fault, Memory, On};
+use braid_store::*;
+
+use crate::common::*;
+use crate::enumerate::observe::{differences, observe};
+
+fn small() -> Options {
+    Options { segment_bytes: 64 << 10, ..Options::default() }
+}
+
+fn open_disk(disk: &Memory) -> (Store, Recovery) {
+    Store::open_on(Arc::new(disk.clone()), None, small()).expect("open")
+}
+
+/// A store with object 1.
+fn fresh_disk() -> (Memory, Store) {
+    let disk = Memory::new(1);
+    Store::format_on(&disk, identity(), &small()).expect("format");
+    let (store, _) = open_disk(&disk);
+    let make = Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 };
+    store.commit(make).expect("make the partition");
+    store.commit(create(1)).expect("create");
+    (disk, store)
+}
+
+/// The next segment's header is written, its sync fails, and the file cannot be taken away. What then looks like a good
+/// header is not on the medium, and no later sync brings it there.
+#[test]
+fn a_segment_whose_making_failed_is_not_gone_on_with() {
+    let (disk, store) = fresh_disk();
+    store.commit(Mutation::Write(write(1, 0, 0, UNIT, version(1, 1)))).expect("fills the segment");
+    let (sync, name) = (disk.operations(On::Sync), disk.operations(On::Name));
+    disk.inject(On::Sync, sync..sync + 1, Fault::Io);
+    disk.inject(On::Name, name + 1..name + 2, Fault::Io);
+    let refused = store.commit(Mutation::Write(write(1, 1, 0, 100, version(1, 2))));
+    assert!(matches!(refused, Err(Error::Io { .. })), "{refused:?}");
+    assert!(disk.content("log/00000002.seg").is_some(), "it is still there");
+    let killed = disk.after_kill(1);
+    let (store, recovery) = open_disk(&killed);
+    assert_eq!(recovery.damaged_count, 0, "{:?}", recovery.damaged);
+    store.commit(Mutation::Write(write(1, 2, 0, 100, version(1, 3)))).expect("write");
+    for seed in 0..8 {
+        let (store, recovery) = open_disk(&killed.after_power_cut(seed));
+        assert_eq!(recovery.damaged_count, 0, "seed {seed}: {:?}", recovery.damaged);
+        assert_eq!(content(&store, 1, 2, 0, 100, Want::Newest).expect("acknowledged"), pattern(3, 100));
+    }
+}
+
+/// A bit is wrong in what is read, once; on the medium it is right.
+#[test]
+fn no_single_bad_read_of_opening_is_believed() {
+    let (disk, store) = fresh_disk();
+    for n in 0..6 {
+        store.commit(Mutation::Write(write(1, n, 0, 20_000, version(1, 1 + n)))).expect("write");
+        if n % 2 == 0 {
+            store.checkpoint().expect("checkpoint");
+        }
+    }
+    let expected = observe(&store).expect("read");
+    let killed = disk.after_kill(1);
+    drop(store);
+    let mut bad = 0;
+    for n in 0.. {
+        let disk = killed.after_kill(n);
+        disk.inject(On::Read, n..n + 1, Fault::Flip);
+        let opened = Store::open_on(Arc::new(disk.clone()), None, small());
+        let (store, recovery) = opened.unwrap_or_else(|error| panic!("read {n}: {error}"));
+        let reads = disk.operations(On::Read);
+        assert_eq!((recovery.damaged_count, recovery.torn_bytes), (0, 0), "read {n}: {:?}", recovery.damaged);
+        assert_eq!(differences(&expected, &observe(&store).expect("read")), "", "read {n}");
+        bad += 1;
+        if n >= reads {
+            break;
+        }
+    }
+    assert!(bad > 10, "opening has more reads than {bad}");
+}
+
+#[test]
+fn verifying_looks_at_the_medium() {
+    let (disk, store) = fresh_disk();
+    store.commit(Mutation::Write(write(1, 0, 0, 5000, version(1, 1)))).expect("write");
+    let log = disk.content("log/00000001.seg").expect("there");
+    let payload = pattern(1, 5000);
+    let at = log.windows(16).position(|window| window == &payload[4200..4216]).expect("the payload");
+    // In the payload, and in the record's header.
+    for at in [at, at - 4200 - 500] {
+        store.verify_unit(P, ObjectId(1), 0).expect("whole");
+        let bit = 8 * u64::try_from(at).expect("small");
+        assert!(disk.rot("log/00000001.seg", bit));
+        assert_eq!(content(&store, 1, 0, 0, 5000, Want::Newest).expect("from the cache"), payload);
+        let verified = store.verify_unit(P, ObjectId(1), 0);
+        assert!(matches!(verified, Err(Error::Damaged { .. })), "{verified:?}");
+        assert!(disk.rot("log/00000001.seg", bit), "right again");
+    }
+    store.verify_unit(P, ObjectId(1), 0).expect("whole");
+}
