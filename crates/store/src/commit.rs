@@ -18,7 +18,7 @@ use crate::format::superblock::Superblock;
 use crate::headers::Headers;
 use crate::index::Index;
 use crate::index::check::{Decision, Growth, Touched, check};
-use crate::log::{AppendError, Entry, Log};
+use crate::log::{AppendError, Entry, Log, sealed_at};
 use crate::mutation::Outcome;
 use crate::queue::{Help, Queue, Reply, Request};
 use crate::room::Room;
@@ -199,18 +199,20 @@ impl Committer {
             }
             let Some((mutation, reply)) = waiting.pop_front() else { break };
             match check(&index, &mut growth, &mutation) {
-                Ok(Decision::Append(record, payload)) => match room.take(&record) {
-                    Ok(()) => {
-                        gathered.entries.push((*record, payload));
-                        gathered.replies.push(reply);
+                Ok(Decision::Append(record, payload)) => {
+                    match if patient { room.take(&record) } else { room.take_at_last(&record) } {
+                        Ok(()) => {
+                            gathered.entries.push((*record, payload));
+                            gathered.replies.push(reply);
+                        }
+                        Err(_) if patient => {
+                            waiting.push_front((mutation, reply));
+                            gathered.stalled = true;
+                            break;
+                        }
+                        Err(error) => answers.push((reply, Err(error))),
                     }
-                    Err(_) if patient => {
-                        waiting.push_front((mutation, reply));
-                        gathered.stalled = true;
-                        break;
-                    }
-                    Err(error) => answers.push((reply, Err(error))),
-                },
+                }
                 Ok(Decision::Barrier) => gathered.barriers.push(reply),
                 Ok(Decision::Answer(outcome)) => answers.push((reply, Ok(outcome))),
                 Err(error) => answers.push((reply, Err(error))),
@@ -276,6 +278,7 @@ impl Committer {
         self.log.roll(&self.shared.files)?;
         let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
         index.segments.add(self.log.number, self.log.next, self.log.end);
+        self.log.segment_bytes = sealed_at(self.shared.segment_bytes, index.segments.all.len());
         index.head = self.log.head();
         Ok(())
     }

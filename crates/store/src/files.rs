@@ -120,11 +120,14 @@ impl Files {
         made
     }
 
-    /// Take a segment away, durably. Views that hold it can still read it.
+    /// Take a segment away, durably; one that is missing is gone already. Views that hold it can still read it.
     pub(crate) fn remove(&self, number: u32, sync: bool) -> Result<(), Error> {
         let failed = |error| Error::io("remove a segment", error);
         self.open.lock().unwrap_or_else(PoisonError::into_inner).files.remove(&number);
-        self.disk.remove(&segment_name(number)).map_err(failed)?;
+        match self.disk.remove(&segment_name(number)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
         if sync { self.disk.sync_dir(LOG).map_err(failed) } else { Ok(()) }
     }
 

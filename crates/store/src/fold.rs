@@ -15,13 +15,14 @@ use crate::error::Error;
 use crate::format::record::{Kind, Record, flags};
 use crate::index::Index;
 use crate::index::check::object_record;
+use crate::index::unit::Unit;
 use crate::log::Entry;
 use crate::read::stored;
 use crate::view::{self, Stored};
 
 /// Units with settled deltas that may wait: folding them one by one would write each base anew for every delta.
 const WAITING_MAX: usize = 64;
-/// A unit with this many deltas is folded in any case.
+/// A unit with this many deltas and layers is folded in any case.
 const DELTAS_LEN: usize = 32;
 /// The most units folded between two commits.
 const FOLD_LEN_MAX: usize = 4;
@@ -64,9 +65,10 @@ impl Committer {
         }
         let crowded = index.foldable.len() > WAITING_MAX;
         let is_due = |&(partition, object, unit): &(PartitionId, ObjectId, u64)| {
-            let found =
-                || index.find_object(partition, object).ok().map(|found| found.unit(unit).deltas.len());
-            crowded || found().is_some_and(|deltas| deltas >= DELTAS_LEN)
+            let waiting =
+                |unit: &Unit| unit.deltas.len() + unit.settled.as_ref().map_or(0, |base| base.layers.len());
+            let found = || index.find_object(partition, object).ok().map(|found| waiting(&found.unit(unit)));
+            crowded || found().is_some_and(|waiting| waiting >= DELTAS_LEN)
         };
         let due = index.foldable.iter().copied().filter(is_due).take(FOLD_LEN_MAX);
         let jobs: Vec<Job> = due.filter_map(|key| self.job(&index, key)).collect();

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use crate::disk::{DiskFile, WHOLE, write_full};
 use crate::error::Error;
 use crate::files::Files;
-use crate::format::checkpoint::ReplayPoint;
+use crate::format::checkpoint::{ROWS_MAX, ReplayPoint};
 use crate::format::record::{Kind, Record, Subject};
 use crate::format::segment::SegmentHeader;
 use crate::format::superblock::Superblock;
@@ -53,6 +53,19 @@ pub(crate) struct Log {
 
 /// A log in which so many segments failed without a commit between them is not written to any more.
 const FAILED_SEGMENTS_MAX: u32 = 3;
+
+/// From so many segments on they become longer: a checkpoint names them all, at most [`ROWS_MAX`].
+const MANY_SEGMENTS: usize = ROWS_MAX / 4;
+/// With so many more, twice as long.
+const DOUBLING: usize = ROWS_MAX / 64;
+/// Up to this.
+const GROWN_BYTES_MAX: u64 = 1 << 30;
+
+/// The bytes after which a segment is sealed, if `asked` were asked for and there are `count` segments.
+pub(crate) fn sealed_at(asked: u64, count: usize) -> u64 {
+    let doublings = (count.saturating_sub(MANY_SEGMENTS) / DOUBLING).min(20);
+    asked.saturating_mul(1 << doublings).min(GROWN_BYTES_MAX.max(asked))
+}
 
 /// Why a commit is not in the log.
 #[derive(Debug)]
@@ -249,6 +262,14 @@ mod tests {
     fn fail_now(disk: &Memory, on: On, times: u64, fault: Fault) {
         let now = disk.operations(on);
         disk.inject(on, now..now + times, fault);
+    }
+
+    #[test]
+    fn segments_become_longer_before_there_are_more_than_a_checkpoint_can_name() {
+        assert_eq!(sealed_at(64 << 10, MANY_SEGMENTS), 64 << 10);
+        assert_eq!(sealed_at(64 << 10, MANY_SEGMENTS + DOUBLING), 128 << 10);
+        assert_eq!(sealed_at(64 << 10, ROWS_MAX / 2), 1 << 30);
+        assert_eq!(sealed_at(1 << 30, ROWS_MAX), 1 << 30);
     }
 
     #[test]

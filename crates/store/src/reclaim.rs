@@ -15,10 +15,14 @@ pub(crate) fn free_segments(shared: &Shared, floor: u32) {
     for &number in &idle {
         // Readers look up the file under the index's lock: after this, none finds it any more.
         let removed = shared.index.write().unwrap_or_else(PoisonError::into_inner).segments.remove(number);
-        shared.cleaning.on_freed(removed);
-        if removed && let Err(error) = shared.files.remove(number, false) {
-            // Nothing refers to it: the next opening finds it and frees it again.
-            tracing::warn!(%error, segment = number, "a freed segment could not be removed");
+        let Some(bytes) = removed else { continue };
+        match shared.files.remove(number, false) {
+            Ok(()) => shared.cleaning.on_freed(),
+            Err(error) => {
+                // Nothing refers to it: the next opening finds it and frees it again. Until then it takes space.
+                tracing::warn!(%error, segment = number, bytes, "a freed segment could not be removed");
+                shared.index.write().unwrap_or_else(PoisonError::into_inner).segments.leave(bytes);
+            }
         }
     }
     if shared.sync && !idle.is_empty() {
@@ -35,18 +39,19 @@ impl Committer {
         let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
         let tail = index.segments.bytes_since(replay.segment, replay.offset());
         drop(index);
-        if tail > keeper.tail_bytes_max(self.shared.capacity) && !self.log.failed {
-            keeper.ask();
+        if !self.log.failed {
+            keeper.on_tail(tail, self.shared.capacity);
         }
     }
 
-    /// Space is short: free every segment without a live byte, by a new checkpoint if need be.
+    /// Space is short: free the older checkpoint and every segment without a live byte, by a new checkpoint if need be. The
+    /// next request does not fit without that, so there is nothing else to do meanwhile.
     pub(crate) fn make_space(&mut self) {
         let active_is_idle = || {
             let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
             index.segments.is_idle(self.log.number)
         };
-        if self.log.failed || !self.idle_segments() {
+        if self.log.failed {
             return;
         }
         let early = self.log.end >= EARLY_SEAL_BYTES.min(self.log.segment_bytes) && active_is_idle();

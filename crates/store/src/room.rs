@@ -9,36 +9,55 @@ use crate::format::record::{Kind, Record, flags};
 
 /// Bytes of the smallest checkpoint.
 const CHECKPOINT_BYTES_MIN: u64 = 4096;
+/// About what a record adds to the next one.
+const ENTRY_BYTES: u64 = 256;
 
 /// Bytes a commit may still take.
 pub(crate) struct Room {
     pub(crate) used: u64,
     capacity: u64,
     reserve: Reserve,
+    /// As if no capacity was set.
+    of_disk: Reserve,
 }
 
 impl Shared {
     /// The space there is now.
     pub(crate) fn room(&self) -> Room {
-        let log = self.index.read().unwrap_or_else(PoisonError::into_inner).segments.used();
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let (log, next) = (index.segments.used(), index.head.sequence);
+        drop(index);
         let used = log.saturating_add(self.keeper.bytes());
         let disk = self.files.space().map_or(u64::MAX, |space| used.saturating_add(space.free));
         let capacity = self.capacity.unwrap_or(u64::MAX).min(disk);
         // The last commit of a segment may be as long as the segment was meant to be.
         let segment = self.segment_bytes.saturating_mul(2);
-        // The next checkpoint may be somewhat longer than the last.
-        let last = self.keeper.newest().map_or(0, |kept| kept.bytes);
-        let checkpoint = last + last / 4 + CHECKPOINT_BYTES_MIN;
-        Room { used, capacity, reserve: Reserve::new(capacity, segment, checkpoint) }
+        // The next checkpoint may be somewhat longer than the last, and has what came since.
+        let (last, counted) = self.keeper.newest().map_or((0, 1), |kept| (kept.bytes, kept.replay.sequence));
+        let news = next.saturating_sub(counted).saturating_mul(ENTRY_BYTES);
+        let checkpoint = (last + last / 4 + CHECKPOINT_BYTES_MIN).saturating_add(news);
+        let reserve = |capacity| Reserve::new(capacity, segment, checkpoint);
+        Room { used, capacity, reserve: reserve(capacity), of_disk: reserve(disk) }
     }
 }
 
 impl Room {
     /// Take what `record` needs. The reserve is for records that lead to freed space or keep order.
     pub(crate) fn take(&mut self, record: &Record) -> Result<(), Error> {
+        let removes = self.reserve.free_for_removes(self.used);
+        self.take_of(record, removes)
+    }
+
+    /// The same once there is no more space to be made: what leads to freed space is not refused for a setting. A
+    /// checkpoint, or an opening with a lower capacity, may have passed it.
+    pub(crate) fn take_at_last(&mut self, record: &Record) -> Result<(), Error> {
+        let removes = self.of_disk.free_for_removes(self.used);
+        self.take_of(record, removes)
+    }
+
+    fn take_of(&mut self, record: &Record, removes: u64) -> Result<(), Error> {
         let bytes = record.disk_bytes();
-        let free =
-            if may_use_reserve(record) { self.reserve.free_for_removes(self.used) } else { self.free() };
+        let free = if may_use_reserve(record) { removes } else { self.free() };
         if bytes > free {
             return Err(self.full());
         }

@@ -36,6 +36,8 @@ struct State {
     next_number: u32,
     /// How the last one failed.
     error: Option<Error>,
+    /// How long the tail was when one was last asked for because of it.
+    tail: u64,
 }
 
 impl Keeper {
@@ -57,6 +59,28 @@ impl Keeper {
         state.asked = state.begun + 1;
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// The log's tail has this many bytes: ask for a checkpoint if that is too much and none is under way. After one that
+    /// failed the tail grows by as much again first.
+    pub(crate) fn on_tail(&self, tail: u64, capacity: Option<u64>) {
+        let most = self.tail_bytes_max(capacity);
+        let mut state = self.lock();
+        let bound = if state.error.is_some() { state.tail.saturating_add(most) } else { most };
+        if tail > bound && state.asked == state.done {
+            state.asked = state.begun + 1;
+            state.tail = tail;
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// A number that no file has had, not even one that was never finished.
+    fn number(&self) -> u32 {
+        let mut state = self.lock();
+        let number = state.next_number;
+        state.next_number = number.saturating_add(1);
+        number
     }
 
     /// Ask for a checkpoint of everything up to now and wait for it.
@@ -162,8 +186,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 /// Write one, and take away what is no longer kept.
 fn one(shared: &Shared) -> Result<(), Error> {
     let keeper = &shared.keeper;
-    let number = keeper.lock().next_number;
-    let once = || write(&shared.files, &shared.index, &shared.superblock, number, shared.sync);
+    let once = || write(&shared.files, &shared.index, &shared.superblock, keeper.number(), shared.sync);
     let kept = once().or_else(|error| {
         if Error::is_no_space(&error) && keeper.lock().kept.len() == KEPT {
             keeper.forget_older(shared);
@@ -173,7 +196,6 @@ fn one(shared: &Shared) -> Result<(), Error> {
     });
     let kept = kept.map_err(|error| Error::io("write a checkpoint", error))?;
     let mut state = keeper.lock();
-    state.next_number = number.saturating_add(1);
     state.kept.push(kept);
     let surplus = state.kept.len().saturating_sub(KEPT);
     let mut gone: Vec<u32> = state.kept.drain(..surplus).map(|kept| kept.number).collect();
@@ -200,4 +222,31 @@ fn remove(shared: &Shared, numbers: &[u32]) -> Result<(), Error> {
         disk.sync_dir(DIR).map_err(|error| Error::io("sync the checkpoints' directory", error))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_tail_asks_once_and_after_a_failure_not_at_once_again() {
+        let keeper = Keeper::default();
+        let asked = |tail| {
+            let before = keeper.lock().asked;
+            keeper.on_tail(tail, None);
+            keeper.lock().asked > before
+        };
+        assert!(!asked(TAIL_BYTES));
+        assert!(asked(TAIL_BYTES + 1));
+        assert!(!asked(TAIL_BYTES + 2), "it is asked for");
+        keeper.lock().begun = 1;
+        assert!(!asked(TAIL_BYTES + 3), "it is being written");
+        (keeper.lock().done, keeper.lock().error) = (1, Some(Error::Failed));
+        assert!(!asked(2 * TAIL_BYTES), "it failed just now");
+        assert!(asked(2 * TAIL_BYTES + 2));
+        let mut state = keeper.lock();
+        (state.begun, state.done, state.error) = (2, 2, None);
+        drop(state);
+        assert!(!asked(10) && asked(TAIL_BYTES + 1), "the next did not");
+    }
 }

@@ -6,8 +6,8 @@ use std::sync::{PoisonError, RwLock};
 use super::{DIR, Kept, file_name, new_name};
 use crate::disk::write_full;
 use crate::files::Files;
-use crate::format::checkpoint::{CheckpointEnd, SegmentRow, Totals};
-use crate::format::page::{Key, PageHead};
+use crate::format::checkpoint::{CheckpointEnd, ROWS_MAX, SegmentRow, Totals};
+use crate::format::page::{FIXED_BYTES, Key, PAGE_BYTES_MAX, PageHead};
 use crate::format::superblock::Superblock;
 use crate::index::Index;
 
@@ -56,6 +56,9 @@ fn write_new(
 ) -> io::Result<Kept> {
     let file = files.disk().create(&new_name(number))?;
     let mut end = begin(index, superblock, number);
+    if end.segments.len() > ROWS_MAX {
+        return Err(io::Error::other("the log has more segments than a checkpoint can name"));
+    }
     let mut buffer = end.encode();
     let (mut at, mut pages, mut durable_to) = (0, 0, end.replay.sequence - 1);
     let mut from = Key::FIRST;
@@ -63,6 +66,10 @@ fn write_new(
         let image = index.read().unwrap_or_else(PoisonError::into_inner).image(from);
         let parts = u32::try_from(image.parts.len()).expect("an object's pages are bounded");
         for (part, entries) in (0..).zip(&image.parts) {
+            if entries.len() > PAGE_BYTES_MAX - FIXED_BYTES {
+                let what = format!("what is known of {from} is longer than a page may be");
+                return Err(io::Error::other(what));
+            }
             let head = PageHead {
                 checkpoint: number,
                 salt: superblock.salt,

@@ -5,6 +5,9 @@
 //! - *removes* (and whatever else frees space or keeps order) while `used + need <= C - (S + K)`;
 //! - the *cleaner* and checkpoints up to `C`.
 //!
+//! `K` is told by the last checkpoint and the records since. Should one be longer nevertheless, and `C` be a setting,
+//! removes are taken as long as the disk itself has `S + K` left: else nothing would ever lead below `C` again.
+//!
 //! **It always makes progress.** A round moves the live bytes of one victim (it may take more while these still fit),
 //! writes a checkpoint and then removes the victim.
 //! 1. At the begin of a round `used <= C - (S + K)`: at first by the lines above, then by 3.

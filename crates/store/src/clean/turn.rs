@@ -83,9 +83,9 @@ impl Cleaning {
         self.lock().pacer.on_moved(bytes);
     }
 
-    /// A segment was freed, if it was there.
-    pub(crate) fn on_freed(&self, there: bool) {
-        self.figures.freed.fetch_add(u64::from(there), Ordering::Relaxed);
+    /// A segment was freed.
+    pub(crate) fn on_freed(&self) {
+        self.figures.freed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A write waits for space.

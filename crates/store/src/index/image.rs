@@ -13,13 +13,18 @@ use super::unit::{Content, Pending, Place, Unit};
 use super::{Index, Object, Partition};
 use crate::format::DecodeError;
 use crate::format::dedup::{DedupEntry, OperationEntry};
-use crate::format::entry::{Entries, Entry, LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
+use crate::format::entry::{
+    Entries, Entry, HEAD_BYTES, LOST_BYTES, LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
+};
 use crate::format::page::{Key, TARGET_BYTES};
 use crate::format::unit::{ContentEntry, ExtentEntry, Role, StepEntry, UnitEntry};
 use crate::mutation::WriteKind;
 
 /// An object of more entry bytes than this has pages of its own.
 const BIG_BYTES: usize = 4 * TARGET_BYTES;
+
+/// The most lost ranges of a page.
+const LOST_MAX: usize = TARGET_BYTES / (HEAD_BYTES + LOST_BYTES);
 
 /// Some pages' entries: one page, or the parts of a big object.
 #[derive(Debug)]
@@ -46,8 +51,10 @@ impl Index {
     /// What one page has that begins at `from`.
     pub(crate) fn image(&self, from: Key) -> Image {
         let mut sink = Sink::default();
-        let mut to = Key::End;
-        for (key, item) in self.items(from) {
+        // Many small ranges fill pages of their own.
+        let limit = self.lost.within(from, Key::End).nth(LOST_MAX).map_or(Key::End, |range| range.from);
+        let mut to = limit;
+        for (key, item) in self.items(from).take_while(|&(key, _)| key < limit) {
             if sink.bytes.len() >= TARGET_BYTES {
                 to = key;
                 break;

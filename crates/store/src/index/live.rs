@@ -37,12 +37,17 @@ impl Segments {
         }
     }
 
-    /// A segment's file goes; whether it was there.
-    pub(crate) fn remove(&mut self, number: u32) -> bool {
+    /// A segment's file goes: its bytes, if it was there.
+    pub(crate) fn remove(&mut self, number: u32) -> Option<u64> {
         self.idle.remove(&number);
-        let Some(segment) = self.all.remove(&number) else { return false };
+        let segment = self.all.remove(&number)?;
         self.used -= segment.bytes;
-        true
+        Some(segment.bytes)
+    }
+
+    /// The file of one that was removed could not be, and takes `bytes` as long as the store is open.
+    pub(crate) fn leave(&mut self, bytes: u64) {
+        self.used += bytes;
     }
 
     pub(crate) fn set_bytes(&mut self, number: u32, bytes: u64) {

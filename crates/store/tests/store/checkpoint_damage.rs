@@ -168,6 +168,46 @@ fn a_checkpoint_that_is_not_chosen_still_says_what_was_durable() {
     }
 }
 
+/// What is lost is in so many pieces that they fill pages of their own.
+#[test]
+fn thousands_of_lost_ranges_are_kept() {
+    const PIECES: u64 = 3000;
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), options());
+    store.commit(create(1)).expect("create");
+    let log = segments(dir.path()).pop().expect("a segment");
+    let at = usize::try_from(std::fs::metadata(&log).expect("stat").len()).expect("small");
+    for n in 1..4 {
+        store.commit(Mutation::Write(write(1, n, 0, 100, version(1, n)))).expect("write");
+    }
+    store.close().expect("close");
+    drop(store);
+    without_checkpoints(dir.path());
+    flip(&log, at);
+    flip(&log, at + 1024);
+    let (store, _) = open(dir.path());
+    store
+        .commit(Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 })
+        .expect("the partition");
+    for object in 0..PIECES {
+        let removed = Mutation::Remove { partition: P, object: ObjectId(2 * object) };
+        assert_eq!(store.commit(removed).expect("remove"), Outcome::Applied);
+    }
+    store.close().expect("close");
+    drop(store);
+    let path = newest(dir.path());
+    let ends = pages(&path).into_iter().map(|(at, _)| at).skip(1);
+    assert!(ends.zip(pages(&path)).all(|(end, (at, _))| end - at < 100_000), "no page is long");
+    let (store, recovery) = open(dir.path());
+    assert_eq!((recovery.records, recovery.damaged_count), (0, 0), "{:?}", recovery.damaged);
+    for object in 0..PIECES {
+        let (removed, lost) =
+            (store.object(P, ObjectId(2 * object)), store.object(P, ObjectId(2 * object + 1)));
+        assert!(matches!(removed, Err(Error::NoObject(..))), "object {}: {removed:?}", 2 * object);
+        assert!(matches!(lost, Err(Error::Damaged { .. })), "object {}: {lost:?}", 2 * object + 1);
+    }
+}
+
 /// A page with a good checksum that is not the file's: from before it was begun, or one that was there already.
 #[test]
 fn a_page_that_is_not_the_files_own_is_none() {

@@ -82,6 +82,30 @@ fn no_single_bad_read_of_opening_is_believed() {
 }
 
 #[test]
+fn a_segment_that_cannot_be_removed_takes_its_space() {
+    let mut kept = 0;
+    for k in 0..12 {
+        let (disk, store) = fresh_disk();
+        for n in 0..8 {
+            store.commit(Mutation::Write(write(1, 0, 0, UNIT, version(1, 1 + n)))).expect("write");
+        }
+        store.checkpoint().expect("checkpoint");
+        let name = disk.operations(On::Name);
+        disk.inject(On::Name, name + k..name + k + 1, Fault::Io);
+        let _ = store.checkpoint();
+        store.commit(Mutation::Flush).expect("flush");
+        let files = disk.files();
+        let of_the_log = files.iter().filter(|name| name.starts_with("log/"));
+        let lengths = of_the_log.map(|name| disk.content(name).expect("there").len());
+        let (files, log) = (lengths.clone().count(), u64::try_from(lengths.sum::<usize>()).expect("small"));
+        let stat = store.stat().expect("stat");
+        assert!(stat.used >= log, "name operation {k}: {} is said to be used of {log}", stat.used);
+        kept += u64::from(u64::try_from(files).expect("small") > stat.segments);
+    }
+    assert!(kept > 0, "some segment was left");
+}
+
+#[test]
 fn verifying_looks_at_the_medium() {
     let (disk, store) = fresh_disk();
     store.commit(Mutation::Write(write(1, 0, 0, 5000, version(1, 1)))).expect("write");

@@ -56,6 +56,27 @@ fn a_full_store_still_removes_and_then_takes_writes_again() {
     assert!(stat.used < 2 << 20, "{} bytes are still used", stat.used);
 }
 
+/// A capacity that was set lower than what is there already; a long checkpoint can pass it too.
+#[test]
+fn a_store_over_its_capacity_still_removes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), Options { capacity: Some(8 << 20), ..options() });
+    let written = fill(&store, 1);
+    store.commit(create(2)).expect("create");
+    store.close().expect("close");
+    drop(store);
+    let (store, _) = open_with(dir.path(), Options { capacity: Some(1 << 20), ..options() });
+    assert!(store.stat().expect("stat").used > 4 << 20);
+    let refused = store.commit(Mutation::Write(write(2, 0, 0, 100, version(1, 9000))));
+    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+    let back = vec![version(1, written)];
+    let units = vec![UnitVerdict { unit: written, forward: Vec::new(), back, cut_offs: Vec::new() }];
+    let verdict = Mutation::Verdict { partition: P, object: ObjectId(1), units };
+    assert_eq!(store.commit(verdict).expect("a verdict works"), Outcome::Applied);
+    store.commit(remove(1)).expect("a remove works");
+    store.commit(Mutation::Write(write(2, 0, 0, 100, version(1, 9001)))).expect("and then writes do");
+}
+
 #[test]
 fn segments_go_and_what_was_in_them_stays_so() {
     let dir = tempfile::tempdir().expect("a directory");
