@@ -56,7 +56,7 @@ impl Room {
     }
 
     fn take_of(&mut self, record: &Record, removes: u64) -> Result<(), Error> {
-        let bytes = record.disk_bytes();
+        let bytes = record.disk_bytes_max();
         let free = if may_use_reserve(record) { removes } else { self.free() };
         if bytes > free {
             return Err(self.full());

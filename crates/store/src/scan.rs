@@ -4,7 +4,7 @@
 
 use crate::disk::{DiskFile, WHOLE, read_full};
 use crate::error::Error;
-use crate::format::record::{HEADER_BYTES_MAX, MAGIC, Record, decode_record};
+use crate::format::record::{HEADER_BYTES_MAX, MAGIC, PAGE_BYTES, Record, decode_record};
 use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64};
 
 /// Bytes read ahead where records follow each other.
@@ -87,7 +87,7 @@ impl<'a> Scanner<'a> {
         loop {
             let bytes = self.bytes(offset, need)?;
             match decode_record(bytes) {
-                Err(DecodeError::Short(more)) if more > need && more <= HEADER_BYTES_MAX + LOG_BLOCK => {
+                Err(DecodeError::Short(more)) if more > need && more <= HEADER_BYTES_MAX + PAGE_BYTES => {
                     if bytes.len() < need {
                         return Ok(Err(DecodeError::Short(more)));
                     }

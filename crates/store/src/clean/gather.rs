@@ -12,8 +12,8 @@ use braid_layout::{ObjectId, PartitionId};
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::body::PIECES_MAX;
-use crate::format::record::{Record, flags};
-use crate::format::{LOG_BLOCK_U64, padded_u64};
+use crate::format::record::{PAGE_BYTES, PAGED_BYTES_MIN, Record, flags};
+use crate::format::{LOG_BLOCK, LOG_BLOCK_U64, padded_u64};
 use crate::index::Index;
 use crate::index::extent::Extent;
 use crate::index::unit::{Place, Unit};
@@ -158,7 +158,11 @@ impl Run {
     pub(crate) fn disk_bytes(&self) -> u64 {
         let pieces = u64::try_from(self.pieces.len()).unwrap_or(u64::MAX);
         // A checksum for each block, also where pieces meet inside one.
-        padded_u64(256 + 16 * pieces + 4 * (self.bytes() / 4096 + 2)) + padded_u64(self.bytes())
+        let header = 256 + 16 * pieces + 4 * (self.bytes() / 4096 + 2);
+        // A long payload begins at a page.
+        let paged = self.bytes() >= u64::from(PAGED_BYTES_MIN);
+        let slack = if paged { PAGE_BYTES - LOG_BLOCK } else { 0 };
+        padded_u64(header) + u64::try_from(slack).expect("a page") + padded_u64(self.bytes())
     }
 
     /// Whether a piece of it still is where it was.

@@ -1,13 +1,14 @@
 //! A record's header: what the log says happened, with every field that PROTOCOL section 9 asks for.
 //!
-//! A record is the header (fixed part, cover, checksums, inline body, zeros up to the log block), then the payload and
-//! zeros up to the log block. The header's own CRC covers the whole header with its zeros; the payload has one CRC per
+//! A record is the header (fixed part, cover, checksums, inline body, zeros up to the log block, or up to a page where a
+//! long payload follows), then the payload and zeros up to the log block. The header's own CRC covers the whole header with its zeros; the payload has one CRC per
 //! 4 KiB block. A field that a kind does not use is zero.
 
 use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
 
 use super::{
-    DecodeError, FORMAT_VERSION, VERSION_BYTES, View, fields, padded, put, rules, version_at, version_bytes,
+    DecodeError, FORMAT_VERSION, LOG_BLOCK, VERSION_BYTES, View, fields, padded, put, rules, version_at,
+    version_bytes,
 };
 use crate::crc::crc32c_of;
 
@@ -17,7 +18,11 @@ pub const MAGIC: [u8; 4] = *b"BRec";
 pub const FIXED_BYTES: usize = 256;
 /// The most bytes of an inline body.
 pub const INLINE_BYTES_MAX: usize = 256 << 10;
-/// The most bytes of a header: a whole 64 MiB unit's checksums, a cover of 64 and the largest inline body.
+/// A page of a file: long payloads begin at multiples of it.
+pub const PAGE_BYTES: usize = 4096;
+/// The least bytes of a payload that begins at a page. The zeros before it are then at most a 73rd part.
+pub const PAGED_BYTES_MIN: u32 = 256 << 10;
+/// The most bytes of a header without its padding: a whole 64 MiB unit's checksums, a cover of 64 and the largest inline body.
 pub const HEADER_BYTES_MAX: usize = FIXED_BYTES + 64 * VERSION_BYTES + 16_385 * 4 + INLINE_BYTES_MAX;
 
 fields! {
@@ -294,14 +299,22 @@ impl Record {
         self.inline_offset() + self.inline.len()
     }
 
-    /// Bytes of the header with its padding: where the payload begins.
+    /// Bytes of the header with its padding: where the payload begins. For a long payload that depends on the block that the
+    /// record begins at.
     pub fn header_padded(&self) -> usize {
-        padded(self.header_bytes())
+        header_padded(self.block, self.header_bytes(), self.payload_bytes)
     }
 
-    /// Bytes of the whole record on disk.
+    /// Bytes of the whole record on disk, at the block it is at.
     pub fn disk_bytes(&self) -> u64 {
         let header = u64::try_from(self.header_padded()).expect("bounded");
+        header + super::padded_u64(u64::from(self.payload_bytes))
+    }
+
+    /// Bytes of the whole record on disk, at most, whichever block it comes to begin at.
+    pub fn disk_bytes_max(&self) -> u64 {
+        let slack = if self.payload_bytes < PAGED_BYTES_MIN { 0 } else { PAGE_BYTES - LOG_BLOCK };
+        let header = u64::try_from(padded(self.header_bytes()) + slack).expect("bounded");
         header + super::padded_u64(u64::from(self.payload_bytes))
     }
 
@@ -369,6 +382,17 @@ impl Record {
     }
 }
 
+/// Bytes of a header with its padding, in a record that begins at `block`: whole log blocks, and up to the next page of the
+/// file if the payload is long enough for that to cost little. Then each of its 4 KiB blocks is one page of the page
+/// cache and of the medium, not parts of two.
+fn header_padded(block: u32, header_bytes: usize, payload_bytes: u32) -> usize {
+    if payload_bytes < PAGED_BYTES_MIN {
+        return padded(header_bytes);
+    }
+    let begin = count(block) % (PAGE_BYTES / LOG_BLOCK) * LOG_BLOCK;
+    (begin + header_bytes).next_multiple_of(PAGE_BYTES) - begin
+}
+
 /// Where a record's checksums begin, from its start.
 fn crc_offset(cover_count: usize) -> usize {
     FIXED_BYTES + VERSION_BYTES * cover_count
@@ -387,7 +411,8 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
     if !(FIXED_BYTES..=HEADER_BYTES_MAX).contains(&header_bytes) {
         return Err(DecodeError::Malformed("header length"));
     }
-    let header = bytes.get(..padded(header_bytes)).ok_or(DecodeError::Short(padded(header_bytes)))?;
+    let whole = header_padded(fixed.u32(F_BLOCK), header_bytes, fixed.u32(F_PAYLOAD_BYTES));
+    let header = bytes.get(..whole).ok_or(DecodeError::Short(whole))?;
     if header_crc(header) != fixed.u32(F_CRC) {
         return Err(DecodeError::Checksum);
     }

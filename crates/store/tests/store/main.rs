@@ -15,6 +15,7 @@ mod golden;
 mod inspect;
 mod means;
 mod model;
+mod paged;
 mod parity;
 mod space;
 mod storm;
