@@ -51,7 +51,7 @@ pub(crate) fn read(core: &Core, buffers: &Connection, share: Share, g: Generatio
         version: view.version,
         pending: view.pending,
         columns: view.columns,
-        extents: view.extents.iter().map(convert::extent).collect(),
+        extents: view.extents().iter().map(convert::extent).collect(),
         crcs: view.blocks().to_vec(),
         cover: view.cover,
     };

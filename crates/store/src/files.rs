@@ -1,9 +1,8 @@
 //! The store's files on its disk: `superblock`, `log/00000001.seg` and so on.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::checkpoint;
 use crate::disk::{Disk, DiskFile, Space, read_full, twice, write_full};
@@ -23,13 +22,15 @@ const SUPERBLOCK: &str = "superblock";
 #[derive(Debug)]
 pub(crate) struct Files {
     disk: Arc<dyn Disk>,
-    open: Mutex<Open>,
+    /// Each segment has the one slot that its number falls on, so that threads that read different ones do not meet.
+    open: Vec<Mutex<Option<Open>>>,
 }
 
-#[derive(Debug, Default)]
+/// An open segment.
+#[derive(Debug)]
 struct Open {
-    files: BTreeMap<u32, (Arc<dyn DiskFile>, u64)>,
-    uses: u64,
+    number: u32,
+    file: Arc<dyn DiskFile>,
 }
 
 /// Make the files of an empty store.
@@ -70,7 +71,8 @@ impl Files {
     /// Read who the store is.
     pub(crate) fn open(disk: Arc<dyn Disk>) -> Result<(Files, Superblock), Error> {
         let superblock = read_superblock(&*disk)?;
-        Ok((Files { disk, open: Mutex::default() }, superblock))
+        let open = (0..OPEN_MAX).map(|_| Mutex::default()).collect();
+        Ok((Files { disk, open }, superblock))
     }
 
     /// The numbers of all segments, in order. Other names are none of the log's.
@@ -84,17 +86,19 @@ impl Files {
 
     /// A segment's file.
     pub(crate) fn get(&self, number: u32) -> Result<Arc<dyn DiskFile>, Error> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.uses += 1;
-        let now = open.uses;
-        if let Some((file, used)) = open.files.get_mut(&number) {
-            *used = now;
-            return Ok(Arc::clone(file));
+        let mut slot = self.slot(number);
+        if let Some(open) = slot.as_ref().filter(|open| open.number == number) {
+            return Ok(Arc::clone(&open.file));
         }
         let file =
             self.disk.open(&segment_name(number)).map_err(|error| Error::io("open a segment", error))?;
-        open.keep(number, &file, now);
+        *slot = Some(Open { number, file: Arc::clone(&file) });
         Ok(file)
+    }
+
+    fn slot(&self, number: u32) -> MutexGuard<'_, Option<Open>> {
+        let slot = &self.open[usize::try_from(number).expect("32 bits") % OPEN_MAX];
+        slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A new segment with its first block, durable before it is returned. What failed half-way is taken away again.
@@ -110,10 +114,7 @@ impl Files {
             Ok(file)
         })();
         if let Ok(file) = &made {
-            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            open.uses += 1;
-            let now = open.uses;
-            open.keep(number, file, now);
+            *self.slot(number) = Some(Open { number, file: Arc::clone(file) });
         } else {
             let _ = self.disk.remove(&name);
         }
@@ -123,7 +124,7 @@ impl Files {
     /// Take a segment away, durably; one that is missing is gone already. Views that hold it can still read it.
     pub(crate) fn remove(&self, number: u32, sync: bool) -> Result<(), Error> {
         let failed = |error| Error::io("remove a segment", error);
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).files.remove(&number);
+        self.slot(number).take_if(|open| open.number == number);
         match self.disk.remove(&segment_name(number)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
@@ -157,16 +158,6 @@ impl Files {
     /// How much the disk has; `None` where it tells no bound.
     pub(crate) fn space(&self) -> Option<Space> {
         self.disk.space()
-    }
-}
-
-impl Open {
-    fn keep(&mut self, number: u32, file: &Arc<dyn DiskFile>, now: u64) {
-        if self.files.len() >= OPEN_MAX {
-            let oldest = self.files.iter().min_by_key(|(_, (_, used))| *used).map(|(&number, _)| number);
-            oldest.and_then(|number| self.files.remove(&number));
-        }
-        self.files.insert(number, (Arc::clone(file), now));
     }
 }
 

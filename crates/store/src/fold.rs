@@ -17,8 +17,8 @@ use crate::index::Index;
 use crate::index::check::object_record;
 use crate::index::unit::Unit;
 use crate::log::Entry;
+use crate::part::{self, Few, Stored, Whose};
 use crate::read::stored;
-use crate::view::{self, Stored};
 
 /// Units with settled deltas that may wait: folding them one by one would write each base anew for every delta.
 const WAITING_MAX: usize = 64;
@@ -32,8 +32,8 @@ struct Job {
     key: (PartitionId, ObjectId, u64),
     record: Record,
     range: Range<u32>,
-    parts: Vec<Stored>,
-    layers: Vec<Stored>,
+    parts: Few<Stored>,
+    layers: Few<Stored>,
 }
 
 impl Committer {
@@ -42,7 +42,7 @@ impl Committer {
         let jobs = self.jobs();
         let mut entries: Vec<Entry> = Vec::new();
         for mut job in jobs {
-            match bytes(&mut job) {
+            match bytes(&mut job, self.shared.superblock.salt) {
                 Ok(payload) => entries.push((job.record, payload)),
                 Err(error) => {
                     let (partition, object, unit) = job.key;
@@ -96,10 +96,12 @@ impl Committer {
 }
 
 /// Make the new base's bytes.
-fn bytes(job: &mut Job) -> Result<Bytes, Error> {
-    let parts = view::load(std::mem::take(&mut job.parts), None)?;
-    let layers = view::load(std::mem::take(&mut job.layers), None)?;
-    let bytes = view::bytes_of(&parts, &layers, &job.range)?;
+fn bytes(job: &mut Job, salt: u64) -> Result<Bytes, Error> {
+    let (partition, object, unit) = job.key;
+    let whose = Whose { salt, partition, object, unit };
+    let parts = part::load(std::mem::take(&mut job.parts), whose, None)?;
+    let layers = part::load(std::mem::take(&mut job.layers), whose, None)?;
+    let bytes = part::bytes_of(&parts, &layers, &job.range)?;
     job.record.crcs = block_crcs(job.range.start, &bytes);
     Ok(bytes.into())
 }

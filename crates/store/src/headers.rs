@@ -8,6 +8,10 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::crc::BLOCK_BYTES;
+use crate::index::extent::Extent;
+use crate::part::Few;
+
 /// Headers kept.
 const PLACES: usize = 4096;
 /// Longer lists of checksums (units above 2 MiB) are not kept, so that all of them are 8 MiB at most.
@@ -45,6 +49,25 @@ impl Headers {
     pub(crate) fn find(&self, segment: u32, block: u32) -> Option<Arc<Header>> {
         let slot = self.slot(segment, block).lock().unwrap_or_else(PoisonError::into_inner);
         slot.as_ref().filter(|header| (header.segment, header.block) == (segment, block)).map(Arc::clone)
+    }
+
+    /// Where `extent` lies in its file, and its checksums, if the header is kept and each of the blocks is one that is stored:
+    /// what most reads need, without a second holder of the header.
+    pub(crate) fn locate(&self, extent: &Extent) -> Option<(u64, Few<u32>)> {
+        let slot = self.slot(extent.segment, extent.block).lock().unwrap_or_else(PoisonError::into_inner);
+        let header = slot.as_ref()?;
+        if (header.segment, header.block) != (extent.segment, extent.block) {
+            return None;
+        }
+        let Range { start, end } = header.payload;
+        let begins = extent.from == start || (extent.from > start && extent.from.is_multiple_of(BLOCK_BYTES));
+        let ends = extent.to == end || (extent.to < end && extent.to.is_multiple_of(BLOCK_BYTES));
+        if !begins || !ends {
+            return None;
+        }
+        let block = |at: u32| usize::try_from(at / BLOCK_BYTES - start / BLOCK_BYTES).expect("at most 16385");
+        let crcs = header.crcs.get(block(extent.from)..=block(extent.to - 1))?;
+        Some((header.payload_offset + u64::from(extent.from - start), crcs.into()))
     }
 
     /// Keep a header that was read and verified.

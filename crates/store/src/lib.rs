@@ -32,6 +32,7 @@ mod index;
 pub mod inspect;
 mod log;
 mod mutation;
+mod part;
 mod queue;
 mod read;
 mod reclaim;

@@ -10,10 +10,11 @@ use crate::error::Error;
 use crate::files::Files;
 use crate::index::extent::{Extent, clip};
 use crate::index::query::Found;
-use crate::index::unit::Unit;
+use crate::index::slot::Slot;
 use crate::mutation::WriteKind;
+use crate::part::{self, Few, Stored, Whose};
 use crate::store::Store;
-use crate::view::{self, Stored, View, ViewExtent, Want};
+use crate::view::{Piece, View, ViewExtent, Want};
 
 /// What an owed version changes, for the parity columns (PROTOCOL R3).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl Store {
         range: Range<u32>,
         want: Want,
     ) -> Result<View, Error> {
-        self.look_up((partition, object), unit, &range, |unit| unit.wanted(want, &range))
+        self.look_up((partition, object), unit, &range, |slot| slot.wanted(want, &range))
     }
 
     /// Like [`Store::read`], of a parity unit, the bytes for exactly the versions of `cover`: one per data unit of the stripe.
@@ -61,7 +62,7 @@ impl Store {
         range: Range<u32>,
         cover: &[Version],
     ) -> Result<View, Error> {
-        self.look_up((partition, object), unit, &range, |unit| unit.covered(cover, &range))
+        self.look_up((partition, object), unit, &range, |slot| slot.unit().covered(cover, &range))
     }
 
     fn look_up(
@@ -69,7 +70,7 @@ impl Store {
         (partition, object): (PartitionId, ObjectId),
         number: u64,
         range: &Range<u32>,
-        find: impl FnOnce(&Unit) -> Result<Option<Found>, Error>,
+        find: impl FnOnce(&Slot) -> Result<Option<Found>, Error>,
     ) -> Result<View, Error> {
         let index = self.index();
         let owner = index.whole_object(partition, object)?;
@@ -82,32 +83,51 @@ impl Store {
             kind: WriteKind::Data,
             columns: ColumnMask::EMPTY,
             cover: Vec::new(),
-            extents: Vec::new(),
+            extents: Few::new(),
             g: owner.attributes.g,
             set: owner.attributes.set,
             joining: owner.attributes.joining,
-            pieces: Vec::new(),
-            blocks: Vec::new(),
+            pieces: Few::new(),
+            blocks: Few::new(),
             made: None,
         };
-        let (mut parts, mut layers) = (Vec::new(), Vec::new());
-        if let Some(found) = find(&owner.unit(number))? {
+        let (mut parts, mut layers) = (Few::new(), Few::new());
+        if let Some(found) = find(owner.units.get(number).unwrap_or(&Slot::EMPTY))? {
             (view.version, view.pending, view.kind) = (found.version, found.pending, found.kind);
             (view.columns, view.cover) = (found.columns, found.cover);
+            if let ([extent], []) = (&found.extents[..], &found.layers[..])
+                && (extent.from, extent.to) == (range.start, range.end)
+                && let Some((offset, blocks)) = self.headers().locate(extent)
+            {
+                let file = self.files().get(extent.segment)?;
+                view.extents.push(ViewExtent::Stored { from: range.start, to: range.end });
+                let length = range.end - range.start;
+                view.pieces.push(Piece { file, offset, length, segment: extent.segment });
+                view.blocks = blocks;
+                return Ok(view);
+            }
             (parts, layers) = (stored(self.files(), &found.extents)?, stored(self.files(), &found.layers)?);
         }
         // From here on the parts hold their files: the segments may be freed meanwhile.
         drop(index);
-        let (parts, layers) = (view::load(parts, Some(self.headers()))?, view::load(layers, None)?);
-        if layers.is_empty() {
-            view.extents = view::extents(&parts, range);
-            view.pieces = view::pieces(&parts);
-            view.blocks = view::block_crcs(&parts, &view.extents)?;
-        } else {
-            let bytes = view::bytes_of(&parts, &layers, range)?;
-            view.extents = vec![ViewExtent::Stored { from: range.start, to: range.end }];
-            view.blocks = block_crcs(range.start, &bytes);
+        let whose = self.whose(partition, object, number);
+        let (parts, layers) =
+            (part::load(parts, whose, Some(self.headers()))?, part::load(layers, whose, None)?);
+        if !layers.is_empty() {
+            let bytes = part::bytes_of(&parts, &layers, range)?;
+            view.extents.push(ViewExtent::Stored { from: range.start, to: range.end });
+            view.blocks = block_crcs(range.start, &bytes).into();
             view.made = Some(bytes.into());
+            return Ok(view);
+        }
+        view.extents = part::extents(&parts, range);
+        if part::is_at_hand(&parts) {
+            let bytes = part::gather(&parts)?;
+            view.blocks = view.stored_crcs(&bytes);
+            view.made = Some(bytes.into());
+        } else {
+            view.blocks = part::block_crcs(&parts, &view.extents)?;
+            view.pieces = part::pieces(parts);
         }
         Ok(view)
     }
@@ -133,7 +153,9 @@ impl Store {
         let over = stored(self.files(), &[own])?;
         drop(found);
         drop(index);
-        let bytes = view::bytes_of(&view::load(under, None)?, &view::load(over, None)?, &range)?;
+        let whose = self.whose(partition, object, unit);
+        let (under, over) = (part::load(under, whose, None)?, part::load(over, whose, None)?);
+        let bytes = part::bytes_of(&under, &over, &range)?;
         Ok(OwedDelta {
             from_version: step.from,
             to_version: version,
@@ -156,15 +178,22 @@ impl Store {
         let parts = stored(self.files(), &pins)?;
         drop(found);
         drop(index);
-        view::drop_headers(&parts);
-        let parts = view::load(parts, None)?;
-        view::drop_payloads(&parts);
-        view::verify(&parts)
+        part::drop_headers(&parts);
+        let parts = part::load(parts, self.whose(partition, object, unit), None)?;
+        part::drop_payloads(&parts);
+        part::verify(&parts)
+    }
+
+    fn whose(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Whose {
+        Whose { salt: self.salt(), partition, object, unit }
     }
 }
 
 /// The stored extents with their files. The index must be locked, so that no file goes meanwhile.
-pub(crate) fn stored(files: &Files, extents: &[Extent]) -> Result<Vec<Stored>, Error> {
-    let stored = extents.iter().filter(|extent| !extent.is_hole());
-    stored.map(|&extent| Ok(Stored { extent, file: files.get(extent.segment)? })).collect()
+pub(crate) fn stored(files: &Files, extents: &[Extent]) -> Result<Few<Stored>, Error> {
+    let mut stored = Few::new();
+    for &extent in extents.iter().filter(|extent| !extent.is_hole()) {
+        stored.push(Stored { extent, file: files.get(extent.segment)? });
+    }
+    Ok(stored)
 }

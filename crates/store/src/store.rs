@@ -380,6 +380,10 @@ impl Store {
     pub(crate) fn headers(&self) -> &Headers {
         &self.handle.shared.headers
     }
+
+    pub(crate) fn salt(&self) -> u64 {
+        self.handle.shared.superblock.salt
+    }
 }
 
 impl Handle {

@@ -4,14 +4,15 @@ use std::sync::mpsc::SyncSender;
 
 use bytes::Bytes;
 
-use super::gather::Run;
+use super::gather::{Owner, Run};
 use crate::crc::verify_blocks;
 use crate::error::Error;
 use crate::format::body::move_body;
 use crate::format::record::{Kind, Record};
 use crate::index::Index;
 use crate::log::Entry;
-use crate::view::{self, Stored, ViewExtent};
+use crate::part::{self, Stored, Whose};
+use crate::view::ViewExtent;
 
 /// Verified bytes on their way to a new place.
 #[derive(Debug)]
@@ -31,12 +32,13 @@ pub(crate) struct Burst {
 impl Move {
     /// Read and verify `run`. A block that stays whole keeps the checksum its writer gave it; where pieces meet inside a
     /// block, both were verified before the new one is made.
-    pub(crate) fn read(run: &Run, stored: Vec<Stored>) -> Result<Move, Error> {
-        let parts = view::load(stored, None)?;
+    pub(crate) fn read(run: &Run, stored: Vec<Stored>, salt: u64) -> Result<Move, Error> {
+        let Owner { partition, object, unit, .. } = run.owner;
+        let parts = part::load(stored, Whose { salt, partition, object, unit }, None)?;
         let range = ViewExtent::Stored { from: run.from(), to: run.to() };
-        let crcs = view::block_crcs(&parts, &[range])?;
+        let crcs = part::block_crcs(&parts, &[range])?.into_vec();
         let mut payload = Vec::with_capacity(usize::try_from(run.bytes()).expect("at most a unit"));
-        view::read_parts(&parts, &mut payload)?;
+        part::read_parts(&parts, &mut payload)?;
         verify_blocks(run.from(), &payload, &crcs).map_err(|at| damaged(run, at))?;
         Ok(Move { run: run.clone(), payload: payload.into(), crcs })
     }

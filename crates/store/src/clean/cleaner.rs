@@ -18,7 +18,7 @@ use super::victim::{Candidate, Policy, choose};
 use crate::commit::Shared;
 use crate::error::Error;
 use crate::index::unit::Place;
-use crate::view::Stored;
+use crate::part::Stored;
 
 /// The most bytes of a burst: what a foreground commit may have to wait for.
 const BURST_BYTES_MAX: u64 = 8 << 20;
@@ -219,7 +219,10 @@ impl Cleaner {
             let file = self.shared.files.get(extent.segment)?;
             Ok(Stored { extent, file })
         });
-        match stored.collect::<Result<_, Error>>().and_then(|stored| Move::read(&run, stored)) {
+        match stored
+            .collect::<Result<_, Error>>()
+            .and_then(|stored| Move::read(&run, stored, self.shared.superblock.salt))
+        {
             Ok(read) => Ok(Some(read)),
             Err(error @ Error::Damaged { segment, .. }) => {
                 tracing::error!(%error, owner = ?run.owner, "damage found while cleaning: the unit is lost");

@@ -209,8 +209,8 @@ impl Unit {
             kind: base.map_or(WriteKind::ParityBase, |base| base.kind),
             columns: base.map_or_else(Default::default, |base| base.columns),
             cover,
-            extents: clip(self.settled_extents(), range),
-            layers: clip(&layers, range),
+            extents: clip(self.settled_extents(), range).into(),
+            layers: clip(&layers, range).into(),
         })
     }
 
@@ -225,8 +225,8 @@ impl Unit {
             kind: pending.kind,
             columns: pending.columns,
             cover: pending.cover.to_vec(),
-            extents: clip(&overlay(self.settled_extents(), pending.own), range),
-            layers: clip(&outside(&layers, pending.own), range),
+            extents: clip(&overlay(self.settled_extents(), pending.own), range).into(),
+            layers: clip(&outside(&layers, pending.own), range).into(),
         }
     }
 
@@ -289,7 +289,7 @@ impl Unit {
             previous: self.settled_version(),
             cover: found.cover,
             extents: clip(&found.extents, &(from..to)),
-            layers: found.layers,
+            layers: found.layers.into_vec(),
         })
     }
 

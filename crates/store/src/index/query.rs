@@ -16,6 +16,7 @@ use super::{Chain, ChainEntry, Index, Object, ObjectUsage, Partition, PartitionS
 use crate::error::Error;
 use crate::format::page::Key;
 use crate::mutation::WriteKind;
+use crate::part::Few;
 use crate::view::Want;
 
 /// A version of a unit that a read asked for.
@@ -27,9 +28,9 @@ pub(crate) struct Found {
     pub(crate) columns: ColumnMask,
     pub(crate) cover: Vec<Version>,
     /// The asked range of its bytes.
-    pub(crate) extents: Vec<Extent>,
+    pub(crate) extents: Few<Extent>,
     /// What is to be xored to them.
-    pub(crate) layers: Vec<Extent>,
+    pub(crate) layers: Few<Extent>,
 }
 
 impl Index {
@@ -103,6 +104,33 @@ impl Object {
     }
 }
 
+impl Slot {
+    /// [`Unit::wanted`], with no allocation for a plain slot: most reads end here.
+    pub(crate) fn wanted(&self, want: Want, range: &Range<u32>) -> Result<Option<Found>, Error> {
+        let Some((extent, version, columns)) = self.as_plain() else {
+            return self.unit().wanted(want, range);
+        };
+        if let Want::Exactly(asked) = want
+            && asked != version
+        {
+            return Err(Error::Gone { asked, tip: version });
+        }
+        let mut extents = Few::new();
+        if let Some(part) = extent.clip(range) {
+            extents.push(part);
+        }
+        Ok(Some(Found {
+            version,
+            pending: false,
+            kind: WriteKind::Data,
+            columns,
+            cover: Vec::new(),
+            extents,
+            layers: Few::new(),
+        }))
+    }
+}
+
 impl Unit {
     /// `range` of the content that is wanted; `None`: never written. Owed versions are shown only by name.
     pub(crate) fn wanted(&self, want: Want, range: &Range<u32>) -> Result<Option<Found>, Error> {
@@ -133,8 +161,8 @@ impl Unit {
             kind: content.kind,
             columns: content.columns,
             cover: content.cover.to_vec(),
-            extents: clip(&content.extents, range),
-            layers: clip(&content.layers, range),
+            extents: clip(&content.extents, range).into(),
+            layers: clip(&content.layers, range).into(),
         }))
     }
 
@@ -145,8 +173,8 @@ impl Unit {
             kind: WriteKind::Data,
             columns: self.settled.as_ref().map_or(ColumnMask::EMPTY, |content| content.columns),
             cover: Vec::new(),
-            extents: clip(&overlay(&step.under, step.owed.own), range),
-            layers: Vec::new(),
+            extents: clip(&overlay(&step.under, step.owed.own), range).into(),
+            layers: Few::new(),
         }
     }
 

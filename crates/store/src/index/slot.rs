@@ -42,6 +42,9 @@ impl Default for Slot {
 }
 
 impl Slot {
+    /// Of a unit that was never written.
+    pub(crate) const EMPTY: Slot = Slot::Full(None);
+
     /// The slot of settled data in one extent; `None` for an empty extent.
     pub(crate) fn plain(extent: Extent, version: Version, columns: ColumnMask) -> Option<Slot> {
         let Extent { from, to, segment, block } = extent;

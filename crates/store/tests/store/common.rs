@@ -114,7 +114,7 @@ pub(crate) fn content(
     view.read_into(&mut stored)?;
     let mut out = Vec::new();
     let (mut rest, mut blocks) = (&stored[..], view.blocks());
-    for extent in &view.extents {
+    for extent in view.extents() {
         match *extent {
             ViewExtent::Hole { from, to } => {
                 out.resize(out.len() + usize::try_from(to - from).expect("small"), 0)

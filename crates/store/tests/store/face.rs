@@ -61,7 +61,7 @@ fn bytes_come_back() {
         assert_eq!((view.version, view.pending, view.columns), (version(3, 1), true, ColumnMask::all(3)));
         let stored = ViewExtent::Stored { from: 100, to: 20_000 };
         let holes = [ViewExtent::Hole { from: 0, to: 100 }, ViewExtent::Hole { from: 20_000, to: UNIT }];
-        assert_eq!(view.extents, [holes[0], stored, holes[1]]);
+        assert_eq!(view.extents(), [holes[0], stored, holes[1]]);
         let settled = store.read(P, O, 5, 0..UNIT, Want::Settled).expect("settled");
         assert_eq!((settled.version, settled.pending), (Version::ZERO, false));
         assert_eq!(store.unsettled(P, O).expect("list"), [5]);
@@ -200,7 +200,7 @@ fn parity_keeps_its_cover_and_holes_take_no_space() {
         assert_eq!(bytes(store, 4, 0, UNIT), pattern(8, usize::try_from(UNIT).expect("small")));
         let hole = store.read(P, O, 5, 0..UNIT, Want::Newest).expect("view");
         assert_eq!((hole.version, hole.stored_bytes()), (version(2, 9), 0));
-        assert_eq!(hole.extents, [ViewExtent::Hole { from: 0, to: UNIT }]);
+        assert_eq!(hole.extents(), [ViewExtent::Hole { from: 0, to: UNIT }]);
         assert_eq!(store.partition(P).expect("partition").used, used);
     });
 }

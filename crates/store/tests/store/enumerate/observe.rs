@@ -47,7 +47,7 @@ fn observe_object(
             let view = store.read(partition, object, unit, 0..UNIT, want)?;
             let mut bytes = Vec::new();
             view.read_into(&mut bytes)?;
-            let (extents, cover, crc) = (&view.extents, &view.cover, crc32c(&bytes));
+            let (extents, cover, crc) = (view.extents(), &view.cover, crc32c(&bytes));
             lines.push(format!("object {object}: unit {unit} {want:?} {extents:?} {cover:?} {crc:x}"));
         }
     }

@@ -1,0 +1,339 @@
+//! Parts of a unit's bytes: stored extents, and the headers of their records, which say where the payload and its
+//! checksums are.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use braid_layout::{ObjectId, PartitionId};
+use smallvec::SmallVec;
+
+use crate::crc::{BLOCK_BYTES, blocks, crc32c};
+use crate::disk::{DiskFile, read_full};
+use crate::error::Error;
+use crate::format::record::{HEADER_BYTES_MAX, Record, decode_record};
+use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64, padded};
+use crate::headers::{Header, Headers};
+use crate::index::extent::Extent;
+use crate::view::{Piece, ViewExtent};
+
+/// How much of a header is read at first: enough for the checksums of 3 MiB.
+const HEADER_BYTES_FIRST: usize = 4096;
+/// A shorter part is likely a whole record, whose payload is read along with the header.
+pub(crate) const NEAR_BYTES_MAX: u32 = 16 << 10;
+
+/// Most of what a read finds lies in one record: no allocation for it.
+pub(crate) type Few<T> = SmallVec<[T; 1]>;
+
+/// Whose bytes they are: what the records must say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Whose {
+    /// The store's.
+    pub(crate) salt: u64,
+    pub(crate) partition: PartitionId,
+    pub(crate) object: ObjectId,
+    pub(crate) unit: u64,
+}
+
+/// A stored extent with the file it lies in.
+pub(crate) struct Stored {
+    pub(crate) extent: Extent,
+    pub(crate) file: Arc<dyn DiskFile>,
+}
+
+/// A stored extent of which the record's header was read: where its payload and its checksums are.
+pub(crate) struct Part {
+    from: u32,
+    to: u32,
+    file: Arc<dyn DiskFile>,
+    header: Arc<Header>,
+    /// The record's whole payload, unverified, where it came with the header.
+    near: Option<Vec<u8>>,
+}
+
+/// Read the headers that the extents' records begin with, or find them in `headers`.
+pub(crate) fn load(
+    stored: impl IntoIterator<Item = Stored>,
+    whose: Whose,
+    headers: Option<&Headers>,
+) -> Result<Few<Part>, Error> {
+    let mut parts = Few::new();
+    for stored in stored {
+        parts.push(Part::load(stored, whose, headers)?);
+    }
+    Ok(parts)
+}
+
+impl Part {
+    fn load(stored: Stored, whose: Whose, headers: Option<&Headers>) -> Result<Part, Error> {
+        let Stored { extent: Extent { from, to, segment, block }, file } = stored;
+        if let Some(header) = headers.and_then(|headers| headers.find(segment, block))
+            && header.payload.start <= from
+            && header.payload.end >= to
+        {
+            return Ok(Part { from, to, file, header, near: None });
+        }
+        let offset = u64::from(block) * LOG_BLOCK_U64;
+        let payload = if to - from <= NEAR_BYTES_MAX { to - from } else { 0 };
+        let payload = padded(usize::try_from(payload).expect("it is short"));
+        let (record, mut read) = read_header(&*file, offset, LOG_BLOCK + payload)?;
+        let damaged = |what| Error::Damaged { segment: u64::from(segment), offset, what };
+        let record = record.map_err(|_| damaged("a record's header is damaged"))?;
+        let here = (record.segment, record.block, record.salt) == (segment, block, whose.salt);
+        let own =
+            (record.partition, record.object, record.unit) == (whose.partition, whose.object, whose.unit);
+        if !here || !own || record.crcs.is_empty() || record.from > from || record.to < to {
+            return Err(damaged("another record is where the unit's bytes should be"));
+        }
+        let begin = record.header_padded();
+        let near = begin..begin.saturating_add(usize::try_from(record.payload_bytes).expect("memory"));
+        let near = (near.end <= read.len()).then(|| {
+            read.truncate(near.end);
+            read.drain(..near.start);
+            read
+        });
+        let header = Arc::new(Header {
+            segment,
+            block,
+            payload_offset: offset + u64::try_from(begin).expect("bounded"),
+            payload: record.from..record.to,
+            crcs: record.crcs,
+        });
+        if let Some(headers) = headers {
+            headers.keep(&header);
+        }
+        Ok(Part { from, to, file, header, near })
+    }
+
+    fn into_piece(self) -> Piece {
+        let offset = self.offset_of(self.from);
+        Piece { file: self.file, offset, length: self.to - self.from, segment: self.header.segment }
+    }
+
+    /// Where the unit's byte `at` lies in the file.
+    fn offset_of(&self, at: u32) -> u64 {
+        self.header.payload_offset + u64::from(at - self.header.payload.start)
+    }
+
+    /// The stored block that holds the unit's byte `at`: shorter than 4 KiB at its record's ends.
+    fn stored_block(&self, at: u32) -> Range<u32> {
+        let from = at / BLOCK_BYTES * BLOCK_BYTES;
+        from.max(self.header.payload.start)..from.saturating_add(BLOCK_BYTES).min(self.header.payload.end)
+    }
+
+    /// The stored checksum of the block that holds the unit's byte `at`.
+    fn stored_crc(&self, at: u32) -> u32 {
+        let block = at / BLOCK_BYTES - self.header.payload.start / BLOCK_BYTES;
+        self.header.crcs[usize::try_from(block).expect("at most 16385")]
+    }
+
+    /// The stored checksums of the blocks of `at..to`, as far as each is one that is stored and that the part has all of.
+    fn whole_crcs(&self, at: u32, to: u32) -> &[u32] {
+        let payload = &self.header.payload;
+        let begins = at.is_multiple_of(BLOCK_BYTES) || at == payload.start;
+        let ends = self.to.is_multiple_of(BLOCK_BYTES) || (self.to == payload.end && self.to == to);
+        let block = |at: u32| at / BLOCK_BYTES - payload.start / BLOCK_BYTES;
+        let end = if ends { block(self.to - 1) + 1 } else { block(self.to) };
+        let range = block(at)..if begins { end } else { 0 };
+        let index = |block| usize::try_from(block).expect("at most 16385");
+        self.header.crcs.get(index(range.start)..index(range.end)).unwrap_or_default()
+    }
+
+    /// The stored bytes of `range`, unverified.
+    fn read(&self, range: Range<u32>) -> Result<Vec<u8>, Error> {
+        let at = |at: u32| usize::try_from(at - self.header.payload.start).expect("at most a unit");
+        if let Some(near) = &self.near {
+            return Ok(near[at(range.start)..at(range.end)].to_vec());
+        }
+        let mut bytes = vec![0; range.len()];
+        read_stored(&*self.file, &mut bytes, self.offset_of(range.start), self.header.segment)?;
+        Ok(bytes)
+    }
+
+    /// The bytes of `range`, of which every stored block was verified.
+    fn read_verified(&self, range: &Range<u32>) -> Result<Vec<u8>, Error> {
+        let stored = self.stored_block(range.start).start..self.stored_block(range.end - 1).end;
+        let first = stored.start;
+        let mut bytes = self.read(stored.clone())?;
+        let at = |at: u32| usize::try_from(at - first).expect("at most a unit");
+        for block in blocks(stored) {
+            if crc32c(&bytes[at(block.start)..at(block.end)]) != self.stored_crc(block.start) {
+                return Err(Error::Damaged {
+                    segment: u64::from(self.header.segment),
+                    offset: self.offset_of(block.start),
+                    what: "a stored block does not match its checksum",
+                });
+            }
+        }
+        bytes.truncate(at(range.end));
+        bytes.drain(..at(range.start));
+        Ok(bytes)
+    }
+}
+
+/// `range` cut into holes and runs of stored bytes.
+pub(crate) fn extents(parts: &[Part], range: &Range<u32>) -> Few<ViewExtent> {
+    let mut out: Few<ViewExtent> = Few::new();
+    let mut at = range.start;
+    for part in parts {
+        if part.from > at {
+            out.push(ViewExtent::Hole { from: at, to: part.from });
+        }
+        at = part.to;
+        match out.last_mut() {
+            Some(ViewExtent::Stored { to, .. }) if *to == part.from => *to = part.to,
+            _ => out.push(ViewExtent::Stored { from: part.from, to: part.to }),
+        }
+    }
+    if at < range.end {
+        out.push(ViewExtent::Hole { from: at, to: range.end });
+    }
+    out
+}
+
+/// Where the parts lie.
+pub(crate) fn pieces(parts: Few<Part>) -> Few<Piece> {
+    let mut pieces = Few::new();
+    for part in parts {
+        pieces.push(part.into_piece());
+    }
+    pieces
+}
+
+/// Whether to take the parts' bytes at once: they are few, and in memory already or to be read for their checksums.
+pub(crate) fn is_at_hand(parts: &[Part]) -> bool {
+    let bytes: u32 = parts.iter().map(|part| part.to - part.from).sum();
+    let ragged = |part: &Part| {
+        part.stored_block(part.from).start != part.from || part.stored_block(part.to - 1).end != part.to
+    };
+    bytes <= NEAR_BYTES_MAX && parts.iter().any(|part| part.near.is_some() || ragged(part))
+}
+
+/// The parts' bytes one after another, all of them verified.
+pub(crate) fn gather(parts: &[Part]) -> Result<Vec<u8>, Error> {
+    let mut out = Vec::new();
+    for part in parts {
+        let bytes = part.read_verified(&(part.from..part.to))?;
+        if out.is_empty() { out = bytes } else { out.extend_from_slice(&bytes) }
+    }
+    Ok(out)
+}
+
+/// The checksums of the blocks of `extents`, made of `parts`.
+pub(crate) fn block_crcs(parts: &[Part], extents: &[ViewExtent]) -> Result<Few<u32>, Error> {
+    let mut out = Few::new();
+    let mut first = 0;
+    for extent in extents {
+        let &ViewExtent::Stored { from, to } = extent else { continue };
+        let mut at = from;
+        while at < to {
+            while parts[first].to <= at {
+                first += 1;
+            }
+            let whole = parts[first].whole_crcs(at, to);
+            if !whole.is_empty() {
+                out.extend_from_slice(whole);
+                let blocks = u32::try_from(whole.len()).expect("at most 16385");
+                at = (at / BLOCK_BYTES + blocks).saturating_mul(BLOCK_BYTES).min(to);
+                continue;
+            }
+            let block = at..(at / BLOCK_BYTES + 1).saturating_mul(BLOCK_BYTES).min(to);
+            let mut bytes = Vec::with_capacity(block.len());
+            for part in parts[first..].iter().take_while(|part| part.from < block.end) {
+                let range = part.from.max(block.start)..part.to.min(block.end);
+                bytes.extend_from_slice(&part.read_verified(&range)?);
+            }
+            out.push(crc32c(&bytes));
+            at = block.end;
+        }
+    }
+    Ok(out)
+}
+
+/// Append the parts' bytes to `to`, unverified.
+pub(crate) fn read_parts(parts: &[Part], to: &mut Vec<u8>) -> Result<(), Error> {
+    for part in parts {
+        let begin = to.len();
+        to.resize(begin + usize::try_from(part.to - part.from).expect("at most a unit"), 0);
+        read_stored(&*part.file, &mut to[begin..], part.offset_of(part.from), part.header.segment)?;
+    }
+    Ok(())
+}
+
+/// The bytes of `range`: `parts`, zeros between them, and `layers` xored to them. All that is read is verified.
+pub(crate) fn bytes_of(parts: &[Part], layers: &[Part], range: &Range<u32>) -> Result<Vec<u8>, Error> {
+    let mut out = vec![0; range.len()];
+    let place = |part: &Part| {
+        let offset = |at: u32| usize::try_from(at - range.start).expect("at most a unit");
+        offset(part.from)..offset(part.to)
+    };
+    for part in parts {
+        out[place(part)].copy_from_slice(&part.read_verified(&(part.from..part.to))?);
+    }
+    for part in layers {
+        let bytes = part.read_verified(&(part.from..part.to))?;
+        out[place(part)].iter_mut().zip(&bytes).for_each(|(to, from)| *to ^= from);
+    }
+    Ok(out)
+}
+
+/// Have the headers of the extents' records read from the medium.
+pub(crate) fn drop_headers(stored: &[Stored]) {
+    let most = u64::try_from(HEADER_BYTES_MAX).expect("bounded");
+    for Stored { extent, file } in stored {
+        let offset = u64::from(extent.block) * LOG_BLOCK_U64;
+        file.drop_cache(offset..offset + most);
+    }
+}
+
+/// Have the parts' bytes read from the medium.
+pub(crate) fn drop_payloads(parts: &[Part]) {
+    for part in parts.iter().filter(|part| part.near.is_none()) {
+        part.file.drop_cache(part.offset_of(part.from)..part.offset_of(part.to));
+    }
+}
+
+/// Read and verify every stored block that `parts` touch.
+pub(crate) fn verify(parts: &[Part]) -> Result<u64, Error> {
+    let mut bytes = 0;
+    for part in parts {
+        for block in blocks(part.from..part.to) {
+            bytes += part.read_verified(&part.stored_block(block.start))?.len();
+        }
+    }
+    Ok(u64::try_from(bytes).unwrap_or(u64::MAX))
+}
+
+/// Read and check the header of the record that begins at `offset`: one read, but for the longest. The bytes that were
+/// read are at least `least`, as far as the file goes.
+fn read_header(
+    file: &dyn DiskFile,
+    offset: u64,
+    least: usize,
+) -> Result<(Result<Record, DecodeError>, Vec<u8>), Error> {
+    let mut bytes = vec![0; least.max(HEADER_BYTES_FIRST)];
+    loop {
+        let got = read_full(file, &mut bytes, offset)
+            .map_err(|error| Error::io("read a record's header", error))?;
+        match decode_record(&bytes[..got]) {
+            Err(DecodeError::Short(needed)) if got == bytes.len() => bytes.resize(needed, 0),
+            decoded => {
+                bytes.truncate(got);
+                return Ok((decoded, bytes));
+            }
+        }
+    }
+}
+
+/// Read bytes that the log must have; a file that ends before is damaged.
+pub(crate) fn read_stored(
+    file: &dyn DiskFile,
+    to: &mut [u8],
+    offset: u64,
+    segment: u32,
+) -> Result<(), Error> {
+    let got = read_full(file, to, offset).map_err(|error| Error::io("read stored bytes", error))?;
+    if got == to.len() {
+        return Ok(());
+    }
+    Err(Error::Damaged { segment: u64::from(segment), offset, what: "a segment ends before its bytes" })
+}
