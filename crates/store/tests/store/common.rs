@@ -109,7 +109,11 @@ pub(crate) fn content(
     to: u32,
     want: Want,
 ) -> Result<Vec<u8>, Error> {
-    let view = store.read(P, ObjectId(object), unit, from..to, want)?;
+    bytes_of(&store.read(P, ObjectId(object), unit, from..to, want)?, to - from)
+}
+
+/// The same of a view of so many bytes.
+pub(crate) fn bytes_of(view: &View, length: u32) -> Result<Vec<u8>, Error> {
     let mut stored = Vec::new();
     view.read_into(&mut stored)?;
     let mut out = Vec::new();
@@ -132,7 +136,7 @@ pub(crate) fn content(
         }
     }
     assert!(rest.is_empty() && blocks.is_empty(), "extents, bytes and blocks go together");
-    assert_eq!(out.len(), usize::try_from(to - from).expect("small"));
+    assert_eq!(out.len(), usize::try_from(length).expect("small"));
     Ok(out)
 }
 

@@ -5,6 +5,7 @@
 //! tests; here it matters that nothing acknowledged is lost, that what was not is there whole or not at all, and that
 //! there is nothing else.
 
+mod fold;
 pub(crate) mod observe;
 mod workload;
 

@@ -12,12 +12,18 @@ const UNITS: u64 = 64;
 pub(crate) fn observe(store: &Store) -> Result<Vec<String>, Error> {
     let mut lines = Vec::new();
     for partition in store.partitions() {
-        lines.push(format!("{partition:?}"));
-        for object in store.objects(partition.partition, None, 1000)? {
-            observe_object(store, partition.partition, object, &mut lines)?;
-        }
+        lines.extend(observe_partition(store, partition.partition)?);
     }
     lines.push(format!("live {}", store.stat()?.live));
+    Ok(lines)
+}
+
+/// What one partition holds.
+pub(crate) fn observe_partition(store: &Store, partition: PartitionId) -> Result<Vec<String>, Error> {
+    let mut lines = vec![format!("{:?}", store.partition(partition)?)];
+    for object in store.objects(partition, None, 1000)? {
+        observe_object(store, partition, object, &mut lines)?;
+    }
     Ok(lines)
 }
 

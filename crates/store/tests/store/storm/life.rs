@@ -6,16 +6,19 @@ use braid_layout::ObjectId;
 use braid_store::disk::memory::{Fault, Memory, On};
 use braid_store::*;
 
-use super::Random;
+use super::chains::Model;
 use super::script::{OBJECTS, UNITS, mutation};
+use super::{Random, steps};
 use crate::common::*;
-use crate::enumerate::observe::{differences, observe};
+use crate::enumerate::observe::{differences, observe_partition};
 
 /// What happened, over all lives.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     lives: u64,
     mutations: u64,
+    steps: u64,
+    folded_units: u64,
     full: u64,
     unknown: u64,
     cuts: u64,
@@ -33,11 +36,15 @@ pub(super) struct Life {
     seed: u64,
     random: Random,
     options: Options,
+    /// What the disk has.
+    budget: u64,
     disk: Memory,
     store: Store,
     /// The same, without trouble.
     reference: Store,
     reference_disk: Memory,
+    /// Unit writes and deltas are compared with this.
+    model: Model,
     n: u64,
     /// Mutations of which nobody knows whether they were done, since the last one that was.
     unknown: Vec<Mutation>,
@@ -60,6 +67,20 @@ fn plain() -> Options {
     Options { sync: false, ..Options::default() }
 }
 
+/// Whether the mutation is of those that the model knows.
+fn is_step(mutation: &Mutation) -> bool {
+    matches!(
+        mutation,
+        Mutation::UnitWrite(UnitWrite { partition: steps::Q, .. })
+            | Mutation::Delta(Delta { partition: steps::Q, .. })
+            | Mutation::Write(Write { partition: steps::Q, .. })
+            | Mutation::OwedSettled { partition: steps::Q, .. }
+            | Mutation::Verdict { partition: steps::Q, .. }
+            | Mutation::Retire { partition: steps::Q, .. }
+            | Mutation::Fence { partition: steps::Q, .. }
+    )
+}
+
 /// Whether it is not known if what failed so is there.
 fn leaves_doubt(error: &Error) -> bool {
     matches!(error, Error::Io { .. } | Error::Failed | Error::Closed | Error::ReadOnly)
@@ -77,11 +98,13 @@ impl Life {
         };
         let (disk, reference_disk) = (Memory::new(seed), Memory::new(seed));
         // Somewhat more than the capacity: checkpoints and the reserve are inside of it.
-        disk.set_budget(Some(if options.capacity.is_some() { capacity + (1 << 20) } else { capacity }));
+        let budget = if options.capacity.is_some() { capacity + (1 << 20) } else { capacity };
+        disk.set_budget(Some(budget));
         let store = make(&disk, &options);
+        let model = steps::make(&store);
         let reference = make(&reference_disk, &plain());
         let (n, unknown) = (0, Vec::new());
-        Life { seed, random, options, disk, store, reference, reference_disk, n, unknown }
+        Life { seed, random, options, budget, disk, store, reference, reference_disk, model, n, unknown }
     }
 
     pub(super) fn live(mut self, counts: &mut Counts) {
@@ -107,14 +130,25 @@ impl Life {
                 self.disk.cut_after(after);
             }
             3 if self.random.once_in(2) => self.recover(counts),
-            _ => self.mutate(counts),
+            _ if self.random.once_in(3) => {
+                // Several, so that chains grow.
+                for _ in 0..1 + self.random.below(6) {
+                    self.n += 1;
+                    counts.steps += 1;
+                    let mutation = steps::mutation(&mut self.random, self.n, &self.model);
+                    self.mutate(mutation, counts);
+                }
+            }
+            _ => {
+                self.n += 1;
+                let mutation = mutation(&mut self.random, self.n, &self.reference);
+                self.mutate(mutation, counts);
+            }
         }
     }
 
-    fn mutate(&mut self, counts: &mut Counts) {
-        self.n += 1;
+    fn mutate(&mut self, mutation: Mutation, counts: &mut Counts) {
         counts.mutations += 1;
-        let mutation = mutation(&mut self.random, self.n, &self.reference);
         match self.store.commit(mutation.clone()) {
             Err(error) if leaves_doubt(&error) => {
                 counts.unknown += 1;
@@ -129,16 +163,28 @@ impl Life {
                 // What found no space half-way was cut off, which a power cut may undo.
                 self.unknown.push(mutation);
             }
+            // How many deltas there are depends on when they were folded in.
+            Err(Error::Backlog(DELTAS_MAX)) => {}
             answer => {
+                let (expected, is_record) = self.expected(&mutation);
                 // What was refused before is not there: something was acknowledged since.
-                if answer.as_ref().is_ok_and(|&outcome| outcome == Outcome::Applied) {
+                if is_record {
                     self.unknown.clear();
                 }
-                let expected = self.reference.commit(mutation.clone());
                 let same = format!("{answer:?}") == format!("{expected:?}");
-                assert!(same, "seed {}: {answer:?}, not {expected:?}", self.seed);
+                assert!(same, "seed {}: {answer:?}, not {expected:?} to {mutation:?}", self.seed);
             }
         }
+    }
+
+    /// What is to be answered to a mutation, which is then done there too; and whether that took a record.
+    fn expected(&mut self, mutation: &Mutation) -> (Result<Outcome, Error>, bool) {
+        if is_step(mutation) {
+            return self.model.commit(mutation);
+        }
+        let expected = self.reference.commit(mutation.clone());
+        let is_record = expected.as_ref().is_ok_and(|&outcome| outcome == Outcome::Applied);
+        (expected, is_record)
     }
 
     /// Operations that fail, soon.
@@ -176,28 +222,56 @@ impl Life {
             open_at(&disk, &self.options).unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
         assert_eq!(recovery.damaged_count, 0, "seed {}: {:?}", self.seed, recovery.damaged);
         (self.store, self.disk) = (store, disk);
-        self.compare();
+        self.model.doubt();
+        let unseen = self.unknown.iter().filter(|unknown| matches!(unknown, Mutation::Retire { .. }));
+        let unseen: Vec<Mutation> = unseen.filter(|unknown| is_step(unknown)).cloned().collect();
+        self.compare(counts);
+        // Whether it was done cannot be seen: it is by now, however little space there is.
+        self.disk.set_budget(None);
+        for retire in unseen {
+            self.store.commit(retire.clone()).unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
+            let _ = self.model.commit(&retire);
+        }
+        self.disk.set_budget(Some(self.budget));
     }
 
     /// The store holds what was acknowledged and, at most, one of those things that nobody knows of.
-    fn compare(&mut self) {
-        let found = observe(&self.store).unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
-        let expected = observe(&self.reference).expect("read");
+    fn compare(&mut self, counts: &mut Counts) {
+        let failed = |error: Error| -> ! { panic!("seed {}: {error}", self.seed) };
+        let found = observe_partition(&self.store, P).unwrap_or_else(|error| failed(error));
+        let expected = observe_partition(&self.reference, P).expect("read");
+        let in_steps =
+            |model: &Model| steps::differences(&self.store, model).unwrap_or_else(|error| failed(error));
+        let stat = self.store.stat().unwrap_or_else(|error| failed(error));
+        let used: u64 = self.store.partitions().iter().map(|partition| partition.used).sum();
+        assert_eq!(stat.live, used, "seed {}: the accounts agree", self.seed);
         let unknown = std::mem::take(&mut self.unknown);
         let differences = differences(&expected, &found);
-        if differences.is_empty() {
+        let (steps, folded) = in_steps(&self.model);
+        counts.folded_units += folded;
+        if differences.is_empty() && steps.is_empty() {
             return;
         }
         for mutation in unknown {
+            if is_step(&mutation) {
+                let mut candidate = self.model.clone();
+                let _ = candidate.commit(&mutation);
+                candidate.doubt();
+                if differences.is_empty() && in_steps(&candidate).0.is_empty() {
+                    self.model = candidate;
+                    return;
+                }
+                continue;
+            }
             let disk = self.reference_disk.after_kill(0);
             let (candidate, _) = open_at(&disk, &plain()).expect("open");
             let _ = candidate.commit(mutation);
-            if observe(&candidate).expect("read") == found {
+            if steps.is_empty() && observe_partition(&candidate, P).expect("read") == found {
                 (self.reference, self.reference_disk) = (candidate, disk);
                 return;
             }
         }
-        panic!("seed {}:\n{differences}", self.seed);
+        panic!("seed {}:\n{differences}{steps}", self.seed);
     }
 
     fn count_cleaning(&self, counts: &mut Counts) {
@@ -235,7 +309,7 @@ impl Life {
 
     /// Every unit reads as it should, or as damaged; how many are damaged.
     fn compare_damaged(&self, store: &Store) -> u64 {
-        let mut damaged = 0;
+        let mut damaged = steps::compare_damaged(store, &self.model);
         for (object, unit) in (0..OBJECTS).flat_map(|object| (0..UNITS).map(move |unit| (object, unit))) {
             let read = |store: &Store| content(store, object, unit, 0, UNIT, Want::Newest);
             match (read(store), read(&self.reference)) {

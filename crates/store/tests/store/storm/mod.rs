@@ -4,8 +4,10 @@
 //! `BRAID_STORE_MODEL_SEED` begins with that one, `BRAID_STORE_MODEL_SECONDS` says for how long new lives are begun.
 //! The cleaner and the checkpoints have threads of their own, so that a life may take another road when it is repeated.
 
+mod chains;
 mod life;
 mod script;
+mod steps;
 
 use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, Instant};

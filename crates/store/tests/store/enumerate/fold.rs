@@ -1,0 +1,132 @@
+//! A fold of settled deltas and layers, cut short after each operation. Whether it was done is not to be seen in what is
+//! read: the same bytes for the same versions.
+
+use std::sync::Arc;
+
+use braid_layout::{Column, Generation, ObjectId, Version};
+use braid_store::disk::memory::Memory;
+use braid_store::*;
+
+use super::options;
+use crate::common::*;
+
+const O: ObjectId = ObjectId(2);
+
+/// A parity unit as it is to be read.
+#[derive(Clone)]
+struct Parity {
+    bytes: Vec<u8>,
+    tips: [Version; 3],
+}
+
+impl Parity {
+    /// The next delta of a data unit, which is settled with it.
+    fn delta(&mut self, n: u64, data: u8) -> Mutation {
+        let own = pattern(n, 3000);
+        self.bytes[1000..4000].iter_mut().zip(&own).for_each(|(to, own)| *to ^= own);
+        let to_version = version(6, n);
+        let from_version = std::mem::replace(&mut self.tips[usize::from(data)], to_version);
+        Mutation::Delta(Delta {
+            partition: P,
+            object: O,
+            unit: 0,
+            from: 1000,
+            to: 4000,
+            column: Column(data + 1),
+            data,
+            from_version,
+            to_version,
+            client: 11,
+            operation: n,
+            watermark: 0,
+            g: Generation(1),
+            settled_to: to_version,
+            body: body(1000, &own),
+        })
+    }
+
+    /// A stripe write of a part of the unit, which touches the first data unit.
+    fn stripe(&mut self, n: u64) -> Mutation {
+        let written = write(O.0, 0, 2000, 6000, version(6, n));
+        self.bytes[2000..6000].copy_from_slice(&pattern(n, 4000));
+        self.tips[0] = written.version;
+        Mutation::Write(Write { kind: WriteKind::StripeParity, cover: self.tips.to_vec(), ..written })
+    }
+
+    /// Whether the store holds this.
+    fn is_in(&self, store: &Store, what: &str) -> bool {
+        store.verify_unit(P, O, 0).unwrap_or_else(|error| panic!("{what}: {error}"));
+        [Want::Newest, Want::Settled].into_iter().all(|want| {
+            let view = store.read(P, O, 0, 0..UNIT, want).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let bytes = bytes_of(&view, UNIT).unwrap_or_else(|error| panic!("{what}: {error}"));
+            view.cover == self.tips && bytes == self.bytes
+        })
+    }
+}
+
+fn open_disk(disk: &Memory) -> Result<(Store, Recovery), Error> {
+    Store::open_on(Arc::new(disk.clone()), Some(identity()), options())
+}
+
+/// Ten layers and twenty-one deltas: with one more they are folded in.
+fn prepared() -> (Memory, Parity) {
+    let mut parity =
+        Parity { bytes: vec![0; usize::try_from(UNIT).expect("small")], tips: [Version::ZERO; 3] };
+    let disk = Memory::new(1);
+    Store::format_on(&disk, identity(), &options()).expect("format");
+    let (store, _) = open_disk(&disk).expect("open");
+    let make = Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 };
+    let mut steps = vec![make, create(O.0)];
+    steps.extend((1..11).map(|n| parity.delta(n, if n % 2 == 0 { 0 } else { 2 })));
+    steps.push(parity.stripe(50));
+    steps.extend((51..72).map(|n| parity.delta(n, if n % 2 == 1 { 0 } else { 2 })));
+    for step in steps {
+        store.commit(step).expect("a step");
+    }
+    store.commit(Mutation::Flush).expect("flush");
+    assert!(!is_folded(&store), "it is not due yet");
+    (disk.after_kill(1), parity)
+}
+
+fn is_folded(store: &Store) -> bool {
+    store.versions(P, O, 0..1).expect("versions")[0].tips.is_empty()
+}
+
+#[test]
+fn a_fold_is_cut_short_after_each_operation() {
+    let (disk, before) = prepared();
+    let mut after = before.clone();
+    let last = after.delta(72, 0);
+    let mut met = [0, 0];
+    for n in 0.. {
+        let run = disk.after_kill(n);
+        run.cut_after(n);
+        let acknowledged = open_disk(&run).is_ok_and(|(store, _)| {
+            let acknowledged = store.commit(last.clone()).is_ok();
+            // By then it is folded.
+            let _ = store.commit(Mutation::Flush);
+            acknowledged
+        });
+        for seed in 0..8 {
+            let what = format!("cut after {n} changes, seed {seed}");
+            let left = if seed == 0 { run.after_kill(n) } else { run.after_power_cut(seed) };
+            let (store, recovery) = open_disk(&left).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(recovery.damaged_count, 0, "{what}: {:?}", recovery.damaged);
+            let is_after = after.is_in(&store, &what);
+            assert!(is_after || !acknowledged && before.is_in(&store, &what), "{what}");
+            if is_after {
+                met[usize::from(is_folded(&store))] += 1;
+            }
+            // And it goes on from there.
+            let mut parity = if is_after { after.clone() } else { before.clone() };
+            let next = parity.delta(80, 2);
+            store.commit(next).unwrap_or_else(|error| panic!("{what}: {error}"));
+            store.commit(Mutation::Flush).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(parity.is_in(&store, &what), "{what}: one more");
+        }
+        if !run.is_cut() {
+            break;
+        }
+    }
+    assert!(met[0] > 0 && met[1] > 0, "not folded yet {}, and folded {}", met[0], met[1]);
+}

@@ -1,0 +1,442 @@
+//! What a store is to hold of units by PROTOCOL section 2 and the rules R1 to R6, kept in plain arrays: no extents, no layers,
+//! no folding. Decisions that depend on whether something was folded are not asked for, or either answer will do.
+
+use std::collections::BTreeMap;
+
+use braid_layout::{Column, Generation, ObjectId, Version};
+use braid_store::*;
+
+use crate::common::*;
+
+/// Data units of a stripe.
+pub(super) const K: usize = 3;
+/// One version per data unit.
+pub(super) type Cover = [Version; K];
+
+/// A unit of a data or of a parity column.
+#[derive(Debug, Clone)]
+pub(super) struct Unit {
+    /// The settled version, or the base.
+    pub(super) version: Version,
+    bytes: Vec<u8>,
+    cover: Cover,
+    pub(super) pending: Option<Pending>,
+    pub(super) owed: Vec<Owed>,
+    pub(super) deltas: Vec<Step>,
+}
+
+/// A stripe write that may be taken back.
+#[derive(Debug, Clone)]
+pub(super) struct Pending {
+    pub(super) version: Version,
+    cover: Cover,
+    from: usize,
+    own: Vec<u8>,
+}
+
+/// A unit write that the parity columns may not have.
+#[derive(Debug, Clone)]
+pub(super) struct Owed {
+    pub(super) version: Version,
+    client: u64,
+    operation: u64,
+    from: usize,
+    own: Vec<u8>,
+    /// It was owed when the store was opened.
+    doubt: bool,
+}
+
+/// A delta.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    column: Column,
+    data: u8,
+    pub(super) from: Version,
+    to: Version,
+    client: u64,
+    operation: u64,
+    at: usize,
+    own: Vec<u8>,
+    pub(super) settled: bool,
+}
+
+/// What is known of a client.
+#[derive(Debug, Clone, Default)]
+struct Client {
+    watermark: u64,
+    done: BTreeMap<(u64, u64, u8), Version>,
+}
+
+/// An object.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Object {
+    pub(super) g: Generation,
+    pub(super) units: BTreeMap<u64, Unit>,
+    clients: BTreeMap<u64, Client>,
+}
+
+/// Objects, all of one partition. They are there from the begin.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Model {
+    pub(super) objects: BTreeMap<ObjectId, Object>,
+}
+
+/// An answer, and whether a record was written for it.
+type Answer = (Result<Outcome, Error>, bool);
+
+fn size(bytes: u32) -> usize {
+    usize::try_from(bytes).expect("small")
+}
+
+fn own(body: &Body, from: u32, to: u32) -> Vec<u8> {
+    match body {
+        Body::Bytes { payload, .. } => payload.to_vec(),
+        Body::Hole => vec![0; size(to - from)],
+    }
+}
+
+fn padded(cover: &[Version]) -> Cover {
+    std::array::from_fn(|data| cover.get(data).copied().unwrap_or(Version::ZERO))
+}
+
+fn xor(to: &mut [u8], at: usize, own: &[u8]) {
+    to[at..at + own.len()].iter_mut().zip(own).for_each(|(to, own)| *to ^= own);
+}
+
+impl Default for Unit {
+    fn default() -> Unit {
+        Unit {
+            version: Version::ZERO,
+            bytes: vec![0; size(UNIT)],
+            cover: [Version::ZERO; K],
+            pending: None,
+            owed: Vec::new(),
+            deltas: Vec::new(),
+        }
+    }
+}
+
+impl Pending {
+    fn touches(&self, data: u8) -> bool {
+        self.cover[usize::from(data)] == self.version
+    }
+}
+
+impl Unit {
+    pub(super) fn tip(&self) -> Version {
+        let pending = self.pending.as_ref().map_or(self.version, |pending| pending.version);
+        self.owed.last().map_or(pending, |owed| owed.version)
+    }
+
+    /// The newest version of a data unit that is counted in here.
+    pub(super) fn chain_tip(&self, data: u8) -> Version {
+        match &self.pending {
+            Some(pending) if pending.touches(data) => pending.version,
+            _ => self.below_pending(data),
+        }
+    }
+
+    fn below_pending(&self, data: u8) -> Version {
+        let last = self.deltas.iter().rev().find(|delta| delta.data == data);
+        last.map_or(self.cover[usize::from(data)], |delta| delta.to)
+    }
+
+    /// Whether a delta is on top of what the pending version counts in.
+    fn is_above(&self, pending: &Pending, at: usize) -> bool {
+        let delta = &self.deltas[at];
+        let cover = pending.cover[usize::from(delta.data)];
+        let first = self.deltas.iter().position(|d| d.data == delta.data && d.from == cover);
+        !pending.touches(delta.data) && first.is_some_and(|first| at >= first)
+    }
+
+    /// The pending version's bytes without the deltas on top of it.
+    fn with_pending(&self, pending: &Pending) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        for (at, delta) in self.deltas.iter().enumerate() {
+            if !self.is_above(pending, at) {
+                xor(&mut bytes, delta.at, &delta.own);
+            }
+        }
+        bytes[pending.from..pending.from + pending.own.len()].copy_from_slice(&pending.own);
+        bytes
+    }
+
+    fn settle(&mut self) {
+        let Some(pending) = self.pending.take() else { return };
+        let bytes = self.with_pending(&pending);
+        let above: Vec<bool> = (0..self.deltas.len()).map(|at| self.is_above(&pending, at)).collect();
+        let mut above = above.into_iter();
+        self.deltas.retain(|_| above.next().expect("one for each"));
+        (self.bytes, self.version, self.cover) = (bytes, pending.version, pending.cover);
+    }
+
+    fn settle_owed(&mut self, up_to: Version) {
+        let Some(last) = self.owed.iter().position(|owed| owed.version == up_to) else { return };
+        for owed in self.owed.drain(..=last) {
+            self.bytes[owed.from..owed.from + owed.own.len()].copy_from_slice(&owed.own);
+        }
+        self.version = up_to;
+    }
+
+    /// Bytes and versions of parity: of all that is here, or of what is settled.
+    pub(super) fn cut(&self, newest: bool) -> (Cover, Vec<u8>) {
+        let pending = self.pending.as_ref().filter(|_| newest);
+        let (mut cover, mut bytes) = match pending {
+            Some(pending) => (pending.cover, self.with_pending(pending)),
+            None => (self.cover, self.bytes.clone()),
+        };
+        for (at, delta) in self.deltas.iter().enumerate() {
+            let counts = pending.map_or(newest || delta.settled, |pending| self.is_above(pending, at));
+            if counts {
+                xor(&mut bytes, delta.at, &delta.own);
+                cover[usize::from(delta.data)] = delta.to;
+            }
+        }
+        (cover, bytes)
+    }
+
+    /// A data unit's versions with their bytes, oldest first, and whether each is settled.
+    pub(super) fn versions(&self) -> Vec<(Version, bool, Vec<u8>)> {
+        let mut bytes = self.bytes.clone();
+        let mut all = vec![(self.version, true, bytes.clone())];
+        let pending = self.pending.iter().map(|pending| (pending.version, pending.from, &pending.own));
+        let owed = self.owed.iter().map(|owed| (owed.version, owed.from, &owed.own));
+        for (version, from, own) in pending.chain(owed) {
+            bytes[from..from + own.len()].copy_from_slice(own);
+            all.push((version, false, bytes.clone()));
+        }
+        all.retain(|(version, ..)| !version.is_zero());
+        all
+    }
+
+    /// What a reader of a data unit is shown: no owed version.
+    pub(super) fn shown(&self, want: Want) -> Vec<u8> {
+        match &self.pending {
+            Some(pending) if want == Want::Newest => self.with_pending(pending),
+            _ => self.bytes.clone(),
+        }
+    }
+
+    /// How many data units have deltas here.
+    pub(super) fn chains(&self) -> usize {
+        let chains: std::collections::BTreeSet<u8> = self.deltas.iter().map(|delta| delta.data).collect();
+        chains.len()
+    }
+
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.owed.iter().any(|owed| owed.doubt)
+    }
+
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.pending.is_some() || !self.owed.is_empty() || self.deltas.iter().any(|delta| !delta.settled)
+    }
+}
+
+impl Object {
+    pub(super) fn knows(&self, client: u64) -> bool {
+        self.clients.contains_key(&client)
+    }
+
+    fn done(&mut self, client: u64, operation: (u64, u64, u8), version: Version, watermark: u64) {
+        let known = self.clients.entry(client).or_default();
+        if operation.0 >= known.watermark {
+            known.done.insert(operation, version);
+        }
+        self.retire(client, watermark);
+    }
+
+    fn retire(&mut self, client: u64, watermark: u64) -> bool {
+        let known = self.clients.entry(client).or_default();
+        let news = watermark > known.watermark;
+        known.watermark = known.watermark.max(watermark);
+        known.done = known.done.split_off(&(known.watermark, 0, 0));
+        news
+    }
+
+    fn forget(&mut self, client: u64, operation: (u64, u64, u8)) {
+        if let Some(known) = self.clients.get_mut(&client) {
+            known.done.remove(&operation);
+        }
+    }
+
+    fn unit_write(&mut self, write: &UnitWrite) -> Answer {
+        let operation = (write.operation, write.unit, 0);
+        let unit = self.units.entry(write.unit).or_default();
+        if let Some(client) = self.clients.get(&write.client) {
+            if let Some(&version) = client.done.get(&operation) {
+                let settled = !unit.owed.iter().any(|owed| owed.version == version);
+                return (Ok(Outcome::Known { version, settled }), false);
+            }
+            if write.operation < client.watermark {
+                return (Ok(Outcome::Already), false);
+            }
+        }
+        let tip = unit.tip();
+        let same = (tip.g, tip.lease) == (write.g, write.lease);
+        let made = Version { g: write.g, lease: write.lease, n: if same { tip.n + 1 } else { 1 } };
+        let version = write.stamp.unwrap_or(made);
+        if version <= tip {
+            return (Ok(Outcome::Older { tip }), false);
+        }
+        if unit.owed.len() >= OWED_MAX {
+            return (Err(Error::Backlog(OWED_MAX)), false);
+        }
+        unit.settle();
+        unit.owed.push(Owed {
+            version,
+            client: write.client,
+            operation: write.operation,
+            from: size(write.from),
+            own: own(&write.body, write.from, write.to),
+            doubt: false,
+        });
+        self.done(write.client, operation, version, write.watermark);
+        (Ok(Outcome::Owed { from: tip, version }), true)
+    }
+
+    fn delta(&mut self, delta: &Delta) -> Answer {
+        let unit = self.units.entry(delta.unit).or_default();
+        let (data, tip) = (delta.data, unit.chain_tip(delta.data));
+        let stamp = unit.pending.as_ref().filter(|pending| pending.touches(data)).map(|p| p.version);
+        let (from, to) = (delta.from_version, delta.to_version);
+        let on_chain = unit.deltas.iter().any(|d| d.data == data && d.to == to);
+        if to == unit.cover[usize::from(data)] || stamp == Some(to) || on_chain {
+            return (Ok(Outcome::Counted { tip }), false);
+        }
+        if from != unit.below_pending(data) && stamp != Some(from) {
+            return (Err(Error::Chain { tip }), false);
+        }
+        if stamp == Some(from) {
+            unit.settle();
+        }
+        unit.deltas.push(Step {
+            column: delta.column,
+            data,
+            from,
+            to,
+            client: delta.client,
+            operation: delta.operation,
+            at: size(delta.from),
+            own: own(&delta.body, delta.from, delta.to),
+            settled: false,
+        });
+        let up_to = unit.deltas.iter().rposition(|d| d.data == data && d.to == delta.settled_to);
+        for step in unit.deltas.iter_mut().take(up_to.map_or(0, |last| last + 1)) {
+            step.settled |= step.data == data;
+        }
+        self.done(delta.client, (delta.operation, delta.unit, data), to, delta.watermark);
+        (Ok(Outcome::Counted { tip: to }), true)
+    }
+
+    fn write(&mut self, write: &Write) -> Answer {
+        let unit = self.units.entry(write.unit).or_default();
+        let own = own(&write.body, write.from, write.to);
+        let (version, from, cover) = (write.version, size(write.from), padded(&write.cover));
+        if write.standing == Standing::Settled {
+            unit.bytes = vec![0; size(UNIT)];
+            unit.bytes[from..from + own.len()].copy_from_slice(&own);
+            (unit.version, unit.cover, unit.pending) = (version, cover, None);
+            let mut above = [false; K];
+            unit.deltas.retain(|delta| {
+                let data = usize::from(delta.data);
+                above[data] |= delta.from == cover[data];
+                above[data]
+            });
+            return (Ok(Outcome::Applied), true);
+        }
+        let tip = unit.tip();
+        if version == tip || version == unit.version {
+            return (Ok(Outcome::Already), false);
+        }
+        if version < tip {
+            return (Ok(Outcome::Older { tip }), false);
+        }
+        unit.settle_owed(tip);
+        unit.settle();
+        unit.pending = Some(Pending { version, cover, from, own });
+        (Ok(Outcome::Applied), true)
+    }
+
+    fn owed_settled(&mut self, unit: u64, up_to: Version) -> Answer {
+        let unit = self.units.entry(unit).or_default();
+        if unit.owed.iter().any(|owed| owed.version == up_to) {
+            unit.settle_owed(up_to);
+            return (Ok(Outcome::Applied), true);
+        }
+        let settled = up_to <= unit.version;
+        (if settled { Ok(Outcome::Already) } else { Err(Error::Chain { tip: unit.tip() }) }, false)
+    }
+
+    fn verdict(&mut self, verdict: &UnitVerdict) -> bool {
+        let unit = self.units.entry(verdict.unit).or_default();
+        let mut undone = Vec::new();
+        let mut changed = false;
+        for &version in &verdict.forward {
+            changed |= unit.owed.iter().any(|owed| owed.version == version);
+            unit.settle_owed(version);
+            if unit.pending.as_ref().is_some_and(|pending| pending.version == version) {
+                unit.settle();
+                changed = true;
+            }
+        }
+        for &version in &verdict.back {
+            if unit.pending.as_ref().is_some_and(|pending| pending.version == version) {
+                unit.pending = None;
+                changed = true;
+            }
+            if let Some(first) = unit.owed.iter().position(|owed| owed.version == version) {
+                undone.extend(unit.owed.split_off(first).into_iter().map(|o| (o.client, o.operation, 0)));
+            }
+        }
+        for &(column, version) in &verdict.cut_offs {
+            let leads = |delta: &Step| delta.column == column && delta.from == version;
+            let Some(first) = unit.deltas.iter().position(leads) else { continue };
+            let (gone, stay): (Vec<_>, Vec<_>) =
+                unit.deltas.split_off(first).into_iter().partition(|delta| delta.column == column);
+            unit.deltas.extend(stay);
+            undone.extend(gone.into_iter().map(|delta| (delta.client, delta.operation, delta.data)));
+        }
+        changed |= !undone.is_empty();
+        for (client, operation, data) in undone {
+            self.forget(client, (operation, verdict.unit, data));
+        }
+        changed
+    }
+}
+
+impl Model {
+    /// What is to be answered to a mutation; it is done.
+    pub(super) fn commit(&mut self, mutation: &Mutation) -> Answer {
+        let applied = |changed| (Ok(if changed { Outcome::Applied } else { Outcome::Already }), changed);
+        match mutation {
+            Mutation::UnitWrite(write) => self.object(write.object).unit_write(write),
+            Mutation::Delta(delta) => self.object(delta.object).delta(delta),
+            Mutation::Write(write) => self.object(write.object).write(write),
+            Mutation::OwedSettled { object, unit, up_to, .. } => {
+                self.object(*object).owed_settled(*unit, *up_to)
+            }
+            Mutation::Verdict { object, units, .. } => {
+                let object = self.object(*object);
+                applied(units.iter().fold(false, |changed, unit| object.verdict(unit) | changed))
+            }
+            Mutation::Retire { object, client, watermark, .. } => {
+                applied(self.object(*object).retire(*client, *watermark))
+            }
+            Mutation::Fence { object, g, .. } => {
+                self.object(*object).g = *g;
+                applied(true)
+            }
+            other => panic!("{other:?} is not modelled"),
+        }
+    }
+
+    fn object(&mut self, id: ObjectId) -> &mut Object {
+        self.objects.get_mut(&id).expect("it is there from the begin")
+    }
+
+    /// The store was opened anew.
+    pub(super) fn doubt(&mut self) {
+        let units = self.objects.values_mut().flat_map(|object| object.units.values_mut());
+        units.flat_map(|unit| &mut unit.owed).for_each(|owed| owed.doubt = true);
+    }
+}

@@ -1,0 +1,276 @@
+//! Unit writes, deltas and what goes with them: random ones, and whether a store holds what the model says (`chains`).
+
+use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_store::*;
+
+use super::Random;
+use super::chains::{K, Model, Object, Unit};
+use crate::common::*;
+
+/// Their partition: what is in it is not compared with the second store, which may fold at other times.
+pub(super) const Q: PartitionId = PartitionId(8);
+/// A data column's object.
+const DATA: ObjectId = ObjectId(0);
+/// A parity column's.
+const PARITY: ObjectId = ObjectId(1);
+/// Units of each. Few, so that there are many steps of one.
+const UNITS: u64 = 2;
+const LEASE: Lease = Lease(5);
+
+/// Make the partition and its objects.
+pub(super) fn make(store: &Store) -> Model {
+    let mut model = Model::default();
+    let partition = Mutation::PartitionCreate { partition: Q, quota_bytes: None, key_epoch: 1 };
+    store.commit(partition).expect("make the partition");
+    for object in [DATA, PARITY] {
+        let attributes = attributes();
+        model.objects.entry(object).or_default().g = attributes.g;
+        store.commit(Mutation::Create { partition: Q, object, attributes }).expect("create");
+    }
+    model
+}
+
+/// The next mutation; `n` rises with each.
+pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
+    let unit = random.below(UNITS);
+    let object = if random.once_in(2) { DATA } else { PARITY };
+    let of = &model.objects[&object];
+    match random.below(24) {
+        0..=6 => Mutation::UnitWrite(unit_write(random, n, unit, model.objects[&DATA].g)),
+        7 | 8 => {
+            let owed = model.objects[&DATA].units.get(&unit).map_or(&[][..], |unit| &unit.owed);
+            let some = usize::try_from(random.below(4)).expect("small");
+            let up_to = owed.iter().rev().nth(some).map_or(stamp(Generation(1), n), |owed| owed.version);
+            Mutation::OwedSettled { partition: Q, object: DATA, unit, up_to }
+        }
+        9..=16 => Mutation::Delta(delta(random, n, unit, &model.objects[&PARITY])),
+        17 | 18 => Mutation::Write(stripe(random, n, unit, (object, of))),
+        19 | 20 => verdict(random, object, unit, of),
+        21 => match of.units.get(&unit) {
+            Some(parity) if object == PARITY && parity.pending.is_none() => install(n, unit, (of.g, parity)),
+            _ => Mutation::Delta(delta(random, n, unit, &model.objects[&PARITY])),
+        },
+        22 => {
+            let (client, watermark) = (1 + random.below(2), n.saturating_sub(random.below(60)));
+            // A client of whom nothing is known has nothing to retire.
+            if !of.knows(client) {
+                return Mutation::UnitWrite(unit_write(random, n, unit, model.objects[&DATA].g));
+            }
+            Mutation::Retire { partition: Q, object, settled_below: Version::ZERO, client, watermark }
+        }
+        _ => {
+            let g = Generation(of.g.0 + 1);
+            Mutation::Fence { partition: Q, object, g, set: ColumnMask(n), joining: ColumnMask::EMPTY }
+        }
+    }
+}
+
+fn stamp(g: Generation, n: u64) -> Version {
+    Version { g, lease: LEASE, n }
+}
+
+/// A range of a unit, mostly small, and what is in it.
+fn change(random: &mut Random, n: u64) -> (u32, u32, Body) {
+    let bound = [50, 4000, 9000][usize::try_from(random.below(3)).expect("small")];
+    let from = random.below(u64::from(UNIT) / 2);
+    let (from, to) = (from, from + 1 + random.below(bound));
+    let (from, to) = (u32::try_from(from).expect("small"), u32::try_from(to).expect("small"));
+    let bytes = pattern(n, usize::try_from(to - from).expect("small"));
+    (from, to, if random.once_in(8) { Body::Hole } else { body(from, &bytes) })
+}
+
+/// Of a new operation, or of one that there may have been. It is told by its number what it writes.
+fn unit_write(random: &mut Random, n: u64, unit: u64, g: Generation) -> UnitWrite {
+    let operation = if random.once_in(5) { n - random.below(20).min(n) } else { n };
+    let (from, to, body) = change(&mut Random::new(operation), operation);
+    UnitWrite {
+        partition: Q,
+        object: DATA,
+        unit,
+        from,
+        to,
+        client: 1 + random.below(2),
+        operation,
+        watermark: if random.once_in(8) { n.saturating_sub(random.below(50)) } else { 0 },
+        g,
+        lease: LEASE,
+        stamp: random.once_in(3).then(|| stamp(g, n)),
+        settled_below: Version::ZERO,
+        body,
+    }
+}
+
+fn delta(random: &mut Random, n: u64, unit: u64, object: &Object) -> Delta {
+    let data = u8::try_from(random.below(3)).expect("small");
+    let (from, to, body) = change(random, n);
+    let tip = object.units.get(&unit).map_or(Version::ZERO, |unit| unit.chain_tip(data));
+    let new = stamp(object.g, n);
+    let versions = match random.below(12) {
+        // The newest of the chain again; one that skips some.
+        0 if !tip.is_zero() => (Version::ZERO, tip),
+        1 => (version(LEASE.0, n - 1), new),
+        _ => (tip, new),
+    };
+    Delta {
+        partition: Q,
+        object: PARITY,
+        unit,
+        from,
+        to,
+        column: Column(data),
+        data,
+        from_version: versions.0,
+        to_version: versions.1,
+        client: 1 + random.below(2),
+        operation: n,
+        watermark: if random.once_in(8) { n.saturating_sub(random.below(50)) } else { 0 },
+        g: object.g,
+        settled_to: [versions.1, versions.0, Version::ZERO, versions.1]
+            [usize::try_from(random.below(4)).expect("small")],
+        body,
+    }
+}
+
+fn stripe(random: &mut Random, n: u64, unit: u64, (id, object): (ObjectId, &Object)) -> Write {
+    let (from, to, body) = change(random, n);
+    let version = stamp(object.g, n);
+    let mut write = Write { partition: Q, body, g: object.g, ..write(id.0, unit, from, to, version) };
+    if id == PARITY {
+        let touched = 1 + random.below(7);
+        let tip = |data: u8| object.units.get(&unit).map_or(Version::ZERO, |unit| unit.chain_tip(data));
+        let cover = (0..3_u8).map(|data| if touched >> data & 1 == 1 { version } else { tip(data) });
+        (write.kind, write.cover, write.columns) =
+            (WriteKind::StripeParity, cover.collect(), ColumnMask(touched));
+    }
+    write
+}
+
+/// The base that a rebuild would bring.
+fn install(n: u64, unit: u64, (g, parity): (Generation, &Unit)) -> Mutation {
+    let (kind, standing) = (WriteKind::ParityBase, Standing::Settled);
+    let cover = parity.cut(false).0.to_vec();
+    let written = write(PARITY.0, unit, 0, UNIT, stamp(g, n));
+    Mutation::Write(Write { partition: Q, kind, standing, cover, g, ..written })
+}
+
+fn verdict(random: &mut Random, id: ObjectId, number: u64, object: &Object) -> Mutation {
+    let mut verdict =
+        UnitVerdict { unit: number, forward: Vec::new(), back: Vec::new(), cut_offs: Vec::new() };
+    if let Some(unit) = object.units.get(&number) {
+        let some = usize::try_from(random.below(4)).expect("small");
+        let stamp = unit.pending.as_ref().map(|pending| pending.version);
+        let stamp = stamp.or(unit.owed.iter().rev().nth(some).map(|owed| owed.version));
+        let decided = if random.once_in(2) { &mut verdict.forward } else { &mut verdict.back };
+        decided.extend(stamp);
+        if id == PARITY && stamp.is_none() {
+            let data = random.below(3);
+            let settled = unit.cut(false).0[usize::try_from(data).expect("small")];
+            verdict.cut_offs.push((Column(u8::try_from(data).expect("small")), settled));
+        }
+    }
+    Mutation::Verdict { partition: Q, object: id, units: vec![verdict] }
+}
+
+/// Where the store does not hold what the model says; empty if nowhere. And in how many units something was folded.
+pub(super) fn differences(store: &Store, model: &Model) -> Result<(String, u64), Error> {
+    let mut out = String::new();
+    let mut folded = 0;
+    for (&id, object) in &model.objects {
+        let unsettled: Vec<u64> =
+            object.units.iter().filter(|(_, unit)| unit.is_unsettled()).map(|(&unit, _)| unit).collect();
+        let found = store.unsettled(Q, id)?;
+        let g = store.object(Q, id)?.g;
+        if g != object.g {
+            out += &format!("object {id}: generation {g}, not {}\n", object.g);
+        }
+        if found != unsettled {
+            out += &format!("object {id}: unsettled {found:?}, not {unsettled:?}\n");
+        }
+        for (&number, unit) in &object.units {
+            let different = if id == DATA {
+                data_differs(store, number, unit)?
+            } else {
+                let chains = store.versions(Q, PARITY, number..number + 1)?;
+                folded += u64::from(chains.iter().any(|chain| chain.tips.len() < unit.chains()));
+                parity_differs(store, number, unit)?
+            };
+            if let Some(what) = different {
+                out += &format!("object {id}, unit {number}: {what}\n");
+            }
+        }
+    }
+    Ok((out, folded))
+}
+
+fn data_differs(store: &Store, number: u64, unit: &Unit) -> Result<Option<String>, Error> {
+    let chains = store.versions(Q, DATA, number..number + 1)?;
+    let entries = chains.first().map_or(&[][..], |chain| &chain.entries);
+    let found: Vec<_> = entries.iter().map(|e| (e.version, e.settled, e.owed)).collect();
+    let versions = unit.versions();
+    let owed = unit.owed.len();
+    let expected: Vec<_> = versions.iter().map(|&(version, settled, _)| (version, settled)).collect();
+    let expected: Vec<_> = expected.into_iter().map(|(v, s)| (v, s, !s && owed > 0)).collect();
+    let doubt = chains.first().is_some_and(|chain| chain.in_doubt);
+    if found != expected || doubt != unit.is_in_doubt() {
+        return Ok(Some(format!("{found:?}, doubt {doubt}, not {expected:?}")));
+    }
+    for (version, _, bytes) in &versions {
+        let view = store.read(Q, DATA, number, 0..UNIT, Want::Exactly(*version))?;
+        if bytes_of(&view, UNIT)? != *bytes {
+            return Ok(Some(format!("the bytes of {version}")));
+        }
+    }
+    for want in [Want::Newest, Want::Settled] {
+        let (shown, read) = (unit.shown(want), store.read(Q, DATA, number, 0..UNIT, want));
+        match read {
+            Err(Error::InDoubt { .. }) if doubt => {}
+            read => {
+                if doubt || bytes_of(&read?, UNIT)? != shown {
+                    return Ok(Some(format!("{want:?}")));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn parity_differs(store: &Store, number: u64, unit: &Unit) -> Result<Option<String>, Error> {
+    for (want, newest) in [(Want::Newest, true), (Want::Settled, false)] {
+        let view = store.read(Q, PARITY, number, 0..UNIT, want)?;
+        let (cover, bytes) = unit.cut(newest);
+        let mut found = view.cover.clone();
+        found.resize(K, Version::ZERO);
+        if found != cover || view.pending != (newest && unit.pending.is_some()) {
+            return Ok(Some(format!("{want:?}: cover {found:?}, not {cover:?}")));
+        }
+        if bytes_of(&view, UNIT)? != bytes {
+            return Ok(Some(format!("{want:?}: the bytes for {cover:?}")));
+        }
+        // Exactly these versions, asked for by name. While a stripe write is pending a cut may be on either side of it.
+        if newest && bytes_of(&store.read_cover(Q, PARITY, number, 0..UNIT, &cover)?, UNIT)? != bytes {
+            return Ok(Some(format!("the bytes for exactly {cover:?}")));
+        }
+    }
+    store.verify_unit(Q, PARITY, number)?;
+    Ok(None)
+}
+
+/// Every unit reads as it should, as damaged, or in doubt; how many are damaged.
+pub(super) fn compare_damaged(store: &Store, model: &Model) -> u64 {
+    let mut damaged = 0;
+    for (&id, object) in &model.objects {
+        for (&number, unit) in &object.units {
+            let read =
+                store.read(Q, id, number, 0..UNIT, Want::Newest).and_then(|view| bytes_of(&view, UNIT));
+            let expected = if id == DATA { unit.shown(Want::Newest) } else { unit.cut(true).1 };
+            match read {
+                Err(Error::Damaged { .. } | Error::Checksum { .. }) => damaged += 1,
+                // Where it is lost that they were settled, they are in doubt again.
+                Err(Error::InDoubt { .. }) if id == DATA => {}
+                Ok(found) => assert!(found == expected, "object {id}, unit {number}"),
+                Err(error) => panic!("object {id}, unit {number}: {error}"),
+            }
+        }
+    }
+    damaged
+}
