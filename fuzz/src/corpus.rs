@@ -9,6 +9,7 @@ use braid_store::format::checkpoint::{CheckpointEnd, ReplayPoint, SegmentRow, To
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
 use braid_store::format::entry::{LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
 use braid_store::format::page::{Key as PageKey, PageHead};
+use braid_store::format::ready::ReadyEntry;
 use braid_store::format::unit::{ContentEntry, ExtentEntry, Role, StepEntry, UnitEntry};
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
 use braid_wire::capability::{Authority, Capability, Key, Protection, Rights};
@@ -106,6 +107,7 @@ fn checkpoints() -> Vec<Vec<u8>> {
     object.put(&mut entries);
     let operation = OperationEntry { operation: 4, unit: 1, version, data: 0 };
     DedupEntry { client: 3, watermark: 2, operations: vec![operation] }.put(&mut entries);
+    ReadyEntry { runs: vec![(0, 3), (5, 5)] }.put(&mut entries);
     PlainUnit { unit: 0, version, columns: 7, from: 0, to: 4096, place }.put(&mut entries, None);
     let own = ExtentEntry { from: 0, to: 512, record: Some(place) };
     let content = |role, step, extents| ContentEntry {

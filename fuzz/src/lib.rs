@@ -6,6 +6,7 @@ use braid_store::format::checkpoint::CheckpointEnd;
 use braid_store::format::dedup::DedupEntry;
 use braid_store::format::entry::{Entries, Entry};
 use braid_store::format::page::PageHead;
+use braid_store::format::ready::ReadyEntry;
 use braid_store::format::unit::UnitEntry;
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
 use braid_wire::authorise::{Needs, ObjectFacts, Scene, authorise, byte_range, needs, term};
@@ -240,6 +241,10 @@ fn entries(bytes: &[u8]) {
             },
             Ok(Entry::Dedup(body)) => match DedupEntry::decode(body) {
                 Ok(dedup) => dedup.put(&mut again),
+                Err(_) => return,
+            },
+            Ok(Entry::Ready(body)) => match ReadyEntry::decode(body) {
+                Ok(ready) => ready.put(&mut again),
                 Err(_) => return,
             },
             Err(_) => return,

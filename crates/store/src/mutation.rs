@@ -112,6 +112,19 @@ pub enum Mutation {
         /// Those of the set that are joining.
         joining: ColumnMask,
     },
+    /// The object's column, which is joining, has caught up with a unit (PROTOCOL section 7). It stays so through fences that
+    /// follow each other and in all of which the column is joining; else the column begins anew. One that has, or of a
+    /// column that is not joining: [`Outcome::Already`].
+    Ready {
+        /// In which partition.
+        partition: PartitionId,
+        /// Which object.
+        object: ObjectId,
+        /// The request's generation: must be the object's.
+        g: Generation,
+        /// Which unit.
+        unit: u64,
+    },
     /// Settle or take back unsettled versions by name, and cut off deltas (PROTOCOL section 6, step 5). A version that is
     /// neither pending nor owed is passed over, and so is a cut-off that is not on its chain.
     Verdict {

@@ -76,7 +76,8 @@ pub struct Delta {
     /// All of the column's versions up to this one are settled. With one parity column the caller gives `to_version`: what
     /// is durable here is settled. Zero says nothing.
     pub settled_to: Version,
-    /// Old xor new; a hole where nothing changed.
+    /// What is to be xored to the parity: old xor new, multiplied by the column's coefficient (PROTOCOL R5) by whoever
+    /// brings it, so that the store folds by xor alone whatever the code. A hole where nothing changed.
     pub body: Body,
 }
 

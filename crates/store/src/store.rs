@@ -324,6 +324,14 @@ impl Store {
         Ok(units)
     }
 
+    /// Whether a unit is caught up here: its column is not joining, or [`Mutation::Ready`] said so; and it is not known to be
+    /// damaged.
+    pub fn is_ready(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<bool, Error> {
+        let index = self.index();
+        let found = index.whole_object(partition, object)?;
+        Ok(found.is_ready(unit) && found.unit(unit).lost.is_none())
+    }
+
     /// Up to `limit` units of an object that were ever written or found damaged, in order, from `from` on.
     pub fn units(
         &self,

@@ -109,6 +109,7 @@ entry_kinds! {
     UNIT = 4 "unit",
     LOST = 5 "lost range",
     DEDUP = 6 "dedup",
+    READY = 7 "ready units",
 }
 
 /// A log block where something begins.
@@ -215,6 +216,8 @@ pub enum Entry<'a> {
     Lost(LostRange),
     /// One client's operations on the object; its body is decoded by [`super::dedup::DedupEntry::decode`].
     Dedup(&'a [u8]),
+    /// Units that the object has caught up with; its body is decoded by [`super::ready::ReadyEntry::decode`].
+    Ready(&'a [u8]),
 }
 
 /// A run of plain units.
@@ -284,6 +287,7 @@ fn decode(kind: u8, body: &[u8]) -> Result<Entry<'_>, DecodeError> {
         UNIT => Ok(Entry::Unit(body)),
         LOST => lost(body).map(Entry::Lost),
         DEDUP => Ok(Entry::Dedup(body)),
+        READY => Ok(Entry::Ready(body)),
         _ => Err(DecodeError::Malformed("unknown kind of entry")),
     }
 }

@@ -8,6 +8,7 @@ pub mod checkpoint;
 pub mod dedup;
 pub mod entry;
 pub mod page;
+pub mod ready;
 pub mod record;
 mod rules;
 pub mod segment;

@@ -12,6 +12,7 @@ use super::dedup::Operation;
 use super::extent::Extent;
 use super::live::Segments;
 use super::paged::PagedMap;
+use super::runs::Runs;
 use super::slot::Slot;
 use super::unit::{Place, Unit};
 use super::{Extra, Index, Object, Partition, PendingVersions};
@@ -36,7 +37,8 @@ impl Index {
             Kind::ObjectRemove => self.apply_remove(record),
             Kind::PartitionCreate | Kind::PartitionSet => self.apply_partition(record),
             Kind::PartitionRemove => self.apply_partition_remove(record),
-            Kind::Mark | Kind::Ready => {}
+            Kind::Ready => self.apply_ready(record),
+            Kind::Mark => {}
         }
     }
 
@@ -89,7 +91,23 @@ impl Index {
     fn apply_fence(&mut self, record: &Record) {
         self.with_object(record, |object| {
             let attributes = &mut object.object.attributes;
+            let column = attributes.column;
+            let stays = attributes.joining.contains(column) && record.joining.contains(column);
+            // In a generation that it was not told of the column may have been out.
+            let follows = attributes.g.0.checked_add(1) == Some(record.g.0);
             (attributes.g, attributes.set, attributes.joining) = (record.g, record.set, record.joining);
+            if let Some(extra) = object.object.extra.as_mut().filter(|_| !stays || !follows) {
+                extra.ready = Runs::default();
+            }
+            object.object.tidy();
+        });
+    }
+
+    fn apply_ready(&mut self, record: &Record) {
+        self.with_object(record, |object| {
+            if !object.object.is_ready(record.unit) {
+                object.object.extra.get_or_insert_default().ready.add(record.unit);
+            }
         });
     }
 

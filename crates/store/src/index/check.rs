@@ -104,6 +104,10 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
             (record.g, record.set, record.joining) = (*g, *set, *joining);
             append(record)
         }
+        Mutation::Ready { partition, object, g, unit } => {
+            let have = index.whole_object(*partition, *object)?;
+            check_step::ready(have, (*partition, *object), *g, *unit)
+        }
         Mutation::Verdict { partition, object, units } => {
             check_step::verdict(index.whole_object(*partition, *object)?, (*partition, *object), units)
         }
@@ -306,6 +310,7 @@ impl Touched {
                 true
             }
             Mutation::Write(Write { partition, object, unit, .. })
+            | Mutation::Ready { partition, object, unit, .. }
             | Mutation::UnitWrite(UnitWrite { partition, object, unit, .. })
             | Mutation::Delta(Delta { partition, object, unit, .. }) => {
                 if self.partitions.contains(partition)

@@ -1,6 +1,6 @@
 //! What unit writes, deltas and verdicts become (PROTOCOL R2, R3, R5 and section 6); see [`super::check`].
 
-use braid_layout::{Column, ObjectId, PartitionId, Version};
+use braid_layout::{Column, Generation, ObjectId, PartitionId, Version};
 
 use super::check::{Decision, Growth, append, check_quota, damaged, object_record, put_body};
 use super::extent::stored_bytes;
@@ -117,6 +117,27 @@ pub(super) fn owed_settled(
     }
     let mut record = object_record(Kind::SettledTo, partition, object, have);
     (record.unit, record.units, record.version) = (number, 1, up_to);
+    append(record)
+}
+
+/// Decide on a unit that a joining column has caught up with.
+pub(super) fn ready(
+    have: &Object,
+    (partition, object): (PartitionId, ObjectId),
+    g: Generation,
+    unit: u64,
+) -> Result<Decision, Error> {
+    if have.attributes.g != g {
+        return Err(Error::StaleGeneration { have: have.attributes.g, asked: g });
+    }
+    if let Some(place) = have.unit(unit).lost {
+        return Err(damaged(place));
+    }
+    if have.is_ready(unit) {
+        return Ok(Decision::Answer(Outcome::Already));
+    }
+    let mut record = object_record(Kind::Ready, partition, object, have);
+    (record.unit, record.units) = (unit, 1);
     append(record)
 }
 

@@ -17,6 +17,7 @@ use crate::format::entry::{
     Entries, Entry, HEAD_BYTES, LOST_BYTES, LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
 };
 use crate::format::page::{Key, TARGET_BYTES};
+use crate::format::ready::ReadyEntry;
 use crate::format::unit::{ContentEntry, ExtentEntry, Role, StepEntry, UnitEntry};
 use crate::mutation::WriteKind;
 
@@ -147,6 +148,9 @@ impl Sink {
                 data,
             });
             DedupEntry { client, watermark, operations: operations.collect() }.put(&mut self.bytes);
+        }
+        if let Some(extra) = object.extra.as_ref().filter(|extra| !extra.ready.is_empty()) {
+            ReadyEntry { runs: extra.ready.iter().collect() }.put(&mut self.bytes);
         }
         for (unit, slot) in object.units.iter() {
             if self.bytes.len() - last_cut >= TARGET_BYTES {
@@ -347,9 +351,11 @@ impl Loaded {
                     object.units.append_sorted(std::iter::once((number, slot))).map_err(|_| ORDER)?;
                 }
                 Entry::Lost(range) => self.lost.push(range),
+                Entry::Ready(body) => {
+                    take_ready(current.as_mut().ok_or(NO_OBJECT)?, ReadyEntry::decode(body)?);
+                }
                 Entry::Dedup(body) => {
-                    let object = current.as_mut().ok_or(NO_OBJECT)?;
-                    take_dedup(object, DedupEntry::decode(body)?);
+                    take_dedup(current.as_mut().ok_or(NO_OBJECT)?, DedupEntry::decode(body)?);
                 }
             }
         }
@@ -396,6 +402,10 @@ impl Loaded {
 
 const ORDER: DecodeError = DecodeError::Malformed("units out of order");
 const NO_OBJECT: DecodeError = DecodeError::Malformed("units without an object");
+
+fn take_ready(object: &mut Object, entry: ReadyEntry) {
+    object.extra.get_or_insert_default().ready = entry.runs.into_iter().collect();
+}
 
 fn take_dedup(object: &mut Object, entry: DedupEntry) {
     let dedup = &mut object.extra.get_or_insert_default().dedup;

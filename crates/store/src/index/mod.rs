@@ -20,6 +20,7 @@ pub(crate) mod owed;
 pub(crate) mod paged;
 pub(crate) mod parity;
 pub(crate) mod query;
+pub(crate) mod runs;
 pub(crate) mod slot;
 pub(crate) mod unit;
 
@@ -34,6 +35,7 @@ use dedup::Dedup;
 use live::Segments;
 use lost::Lost;
 use paged::PagedMap;
+use runs::Runs;
 use slot::Slot;
 use unit::Place;
 
@@ -89,13 +91,15 @@ pub(crate) struct Object {
 /// (lease, g, n, unit) each, so that what a lease has settled is one range.
 pub(crate) type PendingVersions = PagedMap<(u32, u32, u64, u64), ()>;
 
-/// What an object with unit writes has besides.
+/// What an object with unit writes, or of a joining column, has besides.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Extra {
     /// Units with owed versions, or deltas not known to be settled.
     pub(crate) unsettled: PagedMap<u64, ()>,
     /// Operations that are done.
     pub(crate) dedup: Dedup,
+    /// Of a joining column: units that are caught up.
+    pub(crate) ready: Runs,
 }
 
 /// A partition.

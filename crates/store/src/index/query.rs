@@ -89,6 +89,12 @@ impl Object {
         self.units.get(unit).map_or_else(|| Cow::Owned(Unit::default()), Slot::unit)
     }
 
+    /// Whether the column is not joining, or has caught up with the unit.
+    pub(crate) fn is_ready(&self, unit: u64) -> bool {
+        let joining = self.attributes.joining.contains(self.attributes.column);
+        !joining || self.extra.as_ref().is_some_and(|extra| extra.ready.contains(unit))
+    }
+
     pub(crate) fn usage(&self) -> ObjectUsage {
         let end = self.units.iter().rev().find_map(|(number, slot)| {
             let unit = slot.unit();

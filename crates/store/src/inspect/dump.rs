@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::files::Files;
 use crate::format::dedup::DedupEntry;
 use crate::format::entry::{Entries, Entry};
+use crate::format::ready::ReadyEntry;
 use crate::format::record::{Kind, Record, flags};
 use crate::format::unit::UnitEntry;
 
@@ -183,6 +184,13 @@ fn entry_text(entry: Result<Entry<'_>, crate::format::DecodeError>) -> (&'static
             Ok(entry) => {
                 let text = format!("client={:x} operations={}", entry.client, entry.operations.len());
                 ("operations", text)
+            }
+        },
+        Ok(Entry::Ready(body)) => match ReadyEntry::decode(body) {
+            Err(why) => ("bad", format!("ready units: {why}")),
+            Ok(entry) => {
+                let runs = entry.runs.iter().map(|(first, last)| format!("{first}..={last}"));
+                ("ready units", runs.collect::<Vec<_>>().join(" "))
             }
         },
         Ok(Entry::Lost(range)) => {

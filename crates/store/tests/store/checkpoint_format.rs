@@ -7,6 +7,7 @@ use braid_store::format::entry::{
     Entries, Entry, LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
 };
 use braid_store::format::page::{self, Key, PageHead};
+use braid_store::format::ready::ReadyEntry;
 use braid_store::format::record::{Kind, Subject};
 use braid_store::format::unit::{ContentEntry, ExtentEntry, Role, StepEntry, UnitEntry};
 use proptest::prelude::*;
@@ -115,6 +116,10 @@ fn dedup_example() -> DedupEntry {
     DedupEntry { client: 0xc11e, watermark: 70, operations: vec![operation] }
 }
 
+fn ready_example() -> ReadyEntry {
+    ReadyEntry { runs: vec![(0, 3), (5, 5)] }
+}
+
 fn object_example() -> ObjectEntry<'static> {
     ObjectEntry {
         partition: PartitionId(7),
@@ -142,6 +147,7 @@ fn page_example() -> Vec<u8> {
     PartitionEntry { partition, birth: 1, quota_bytes: Some(1 << 30), key_epoch: 2 }.put(&mut entries);
     object_example().put(&mut entries);
     dedup_example().put(&mut entries);
+    ready_example().put(&mut entries);
     let run = plain(4).put(&mut entries, None);
     plain(5).put(&mut entries, Some(run));
     unit_example().put(&mut entries);
@@ -183,6 +189,13 @@ fn a_page_with_every_kind_of_entry() {
     assert_eq!(next(), Entry::Object(object_example()));
     let Entry::Dedup(body) = next() else { panic!("a client's operations") };
     assert_eq!(DedupEntry::decode(body), Ok(dedup_example()));
+    let Entry::Ready(body) = next() else { panic!("ready units") };
+    assert_eq!(ReadyEntry::decode(body), Ok(ready_example()));
+    for runs in [vec![], vec![(3, 2)], vec![(0, 3), (4, 5)], vec![(5, 5), (0, 3)]] {
+        let mut entry = Vec::new();
+        ReadyEntry { runs: runs.clone() }.put(&mut entry);
+        assert!(ReadyEntry::decode(&entry[8..]).is_err(), "{runs:?}");
+    }
     let Entry::PlainUnits(units) = next() else { panic!("plain units") };
     assert_eq!(units.iter().collect::<Vec<_>>(), [plain(4), plain(5)]);
     let Entry::Unit(body) = next() else { panic!("a unit") };

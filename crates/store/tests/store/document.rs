@@ -4,7 +4,7 @@ use std::path::Path;
 
 use braid_store::format::record::{self, Kind};
 use braid_store::format::{
-    FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, page, segment, superblock, unit,
+    FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, page, ready, segment, superblock, unit,
 };
 use braid_store::{BLOCK_BYTES, OPAQUE_BYTES_MAX, crc32c};
 
@@ -52,6 +52,7 @@ fn tables() {
     check_fields(&document, "### Move body", body::PIECE_FIELDS, 16);
     check_fields(&document, "### Cut-off", body::CUT_OFF_FIELDS, 24);
     check_fields(&document, "### Dedup entry", dedup::DEDUP_FIELDS, dedup::DEDUP_BYTES);
+    check_fields(&document, "### Ready units", ready::RUN_FIELDS, ready::RUN_BYTES);
     check_fields(&document, "### Operation", dedup::OPERATION_FIELDS, dedup::OPERATION_BYTES);
     check_fields(&document, "## Checkpoint", checkpoint::FIELDS, checkpoint::BYTES);
     check_fields(&document, "### Row of the table", checkpoint::ROW_FIELDS, checkpoint::ROW_BYTES);

@@ -17,6 +17,7 @@ mod means;
 mod model;
 mod paged;
 mod parity;
+mod ready;
 mod space;
 mod storm;
 mod threads;

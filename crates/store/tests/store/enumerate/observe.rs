@@ -37,6 +37,12 @@ fn observe_object(
     let usage = store.usage(partition, object)?;
     let unsettled = store.unsettled(partition, object)?;
     lines.push(format!("object {object}: {attributes:?} {usage:?} unsettled {unsettled:?}"));
+    if attributes.joining.contains(attributes.column) {
+        let ready: Vec<u64> = (0..UNITS)
+            .filter(|&unit| store.is_ready(partition, object, unit).is_ok_and(|ready| ready))
+            .collect();
+        lines.push(format!("object {object}: ready {ready:?}"));
+    }
     for mut chain in store.versions(partition, object, 0..UNITS)? {
         let unit = chain.unit;
         // Owed versions are in doubt after every opening: such a unit is read by name.

@@ -11,7 +11,7 @@ use crate::common::*;
 use crate::unit_writes::unit_write;
 
 /// Kinds that nothing writes in this release.
-pub(super) const NOT_WRITTEN: &[Kind] = &[Kind::Ready];
+pub(super) const NOT_WRITTEN: &[Kind] = &[];
 
 /// A step of the workload.
 #[derive(Clone)]
@@ -36,6 +36,7 @@ pub(super) fn workload() -> Vec<Step> {
     deltas(&mut steps);
     steps.push(Step::Reopen);
     rules(&mut steps);
+    joining(&mut steps);
     steps.push(Step::Checkpoint);
     churn(&mut steps);
     steps.push(Step::Checkpoint);
@@ -166,6 +167,16 @@ fn rules(steps: &mut Vec<Step>) {
     );
     let (g, set, joining) = (Generation(2), ColumnMask::all(4), ColumnMask(4));
     one(steps, Mutation::Fence { partition: P, object: ObjectId(2), g, set, joining });
+}
+
+/// Object 2's column is joining since generation 2: it catches up, through a fence.
+fn joining(steps: &mut Vec<Step>) {
+    let ready = |g, unit| Mutation::Ready { partition: P, object: ObjectId(2), g: Generation(g), unit };
+    one(steps, ready(2, 20));
+    one(steps, ready(2, 21));
+    let (g, set, joining) = (Generation(3), ColumnMask::all(3), ColumnMask(4));
+    one(steps, Mutation::Fence { partition: P, object: ObjectId(2), g, set, joining });
+    steps.push(Step::Commit(vec![ready(3, 4), ready(3, 30)]));
 }
 
 /// Overwrites, until segments are sealed and freed.
