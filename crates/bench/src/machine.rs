@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::system::uname;
 use serde::Serialize;
 
@@ -75,6 +76,8 @@ pub struct Place {
     pub free_bytes: u64,
     /// Whether it is memory: it has no cache to miss, and nothing to make durable.
     pub memory: bool,
+    /// Whether its files can be reached past the page cache.
+    pub direct: bool,
 }
 
 impl Place {
@@ -94,11 +97,15 @@ impl Place {
     fn at(directory: &Path) -> Result<Place, Error> {
         let stat = rustix::fs::statfs(directory).doing("look at a file system")?;
         let block = u64::try_from(stat.f_frsize).unwrap_or_default();
+        // A file without a name: it is gone when it is closed.
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::DIRECT;
+        let direct = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR).is_ok();
         let file_system = file_system(u64::try_from(stat.f_type).unwrap_or_default());
         Ok(Place {
             label: file_system.clone(),
             directory: directory.to_owned(),
             memory: matches!(file_system.as_str(), "tmpfs" | "ramfs"),
+            direct,
             file_system,
             bytes: stat.f_blocks.saturating_mul(block),
             free_bytes: stat.f_bavail.saturating_mul(block),

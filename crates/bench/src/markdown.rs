@@ -1,8 +1,8 @@
-//! A report as a document.
+//! A report as a document: a table of rates per place, then the times, then what cleaning costs.
 
 use std::fmt::Write;
 
-use crate::report::{Report, Row};
+use crate::report::{Amplification, Experiment, Report, Row, Timing};
 
 /// The report in Markdown: the machine, then one table per place. `command` is what was typed; `when` the day; `plot` the
 /// name of the plot's file.
@@ -13,8 +13,8 @@ pub fn document(report: &Report, command: &str, when: &str, plot: &str) -> Strin
     let _ = write!(
         text,
         "# The store against raw files\n\n\
-         `{command}`, braid {}, {when}, {:.0} s. What each row does: `braid bench store --help`; the issue's targets are \
-         in the last column.\n\n![the ratios]({plot})\n\n\
+         `{command}`, braid {}, {when}, {:.0} s. What each row does: `braid bench store --help`; targets are in the last \
+         column.\n\n![the ratios]({plot})\n\n\
          | machine | |\n|---|---|\n| processor | {} ({} of them) |\n| memory | {gib} GiB |\n| kernel | {} {} |\n\
          | load, before and after | {}; {} |\n",
         report.version,
@@ -38,11 +38,73 @@ pub fn document(report: &Report, command: &str, when: &str, plot: &str) -> Strin
              |---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
             place.label, place.file_system,
         );
-        for row in report.rows.iter().filter(|row| row.place == place.label) {
-            line(&mut text, row);
-        }
+        let rows = || report.rows.iter().filter(|row| row.place == place.label);
+        rows().filter(|row| row.experiment != Experiment::Ways).for_each(|row| line(&mut text, row));
+        text.push_str(
+            "\nBraid's own ways:\n\n\
+             | first | second | ratio | min .. max | 90 % of the mean | first | second | CPU s/GiB first | second | target |\n\
+             |---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        );
+        rows().filter(|row| row.experiment == Experiment::Ways).for_each(|row| line(&mut text, row));
     }
+    times(&mut text, &report.times);
+    amplification(&mut text, &report.amplification);
     text
+}
+
+fn times(text: &mut String, times: &[Timing]) {
+    if times.is_empty() {
+        return;
+    }
+    text.push_str(
+        "\n## Opening\n\n\
+         A store made up of objects with a log of holes, opened as a killed process left it, its files in the page cache.\n\n\
+         | | place | objects | log | checkpoint | records replayed | seconds | min .. max | CPU s | target |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for time in times {
+        let met = if time.is_met() { "met" } else { "**missed**" };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} GiB | {} MiB | {} | **{:.2}** | {:.2} .. {:.2} | {:.2} | below {} {met} |",
+            time.title(),
+            time.place,
+            time.objects,
+            time.log_bytes >> 30,
+            time.checkpoint_bytes >> 20,
+            time.records,
+            time.seconds.median,
+            time.seconds.min,
+            time.seconds.max,
+            time.cpu_seconds,
+            time.target_seconds,
+        );
+    }
+}
+
+fn amplification(text: &mut String, points: &[Amplification]) {
+    let Some(first) = points.first() else { return };
+    let _ = write!(
+        text,
+        "\n## Write amplification\n\n\
+         Bytes of records written for each byte of the foreground's, when cleaning is in balance, on {}: whole units of a \
+         small store overwritten at random. Live: of what writes may use (the capacity without the reserve). Checkpoints \
+         are not counted. Simulated: the same decisions on a log of counters.\n\n\
+         | overwrites | live | measured | simulated | written | moved |\n|---|---:|---:|---:|---:|---:|\n",
+        first.place
+    );
+    for point in points {
+        let _ = writeln!(
+            text,
+            "| {} | {} % | **{:.2}** | {:.2} | {} MiB | {} MiB |",
+            point.load.name(),
+            point.live_percent,
+            point.measured,
+            point.simulated,
+            point.written_bytes >> 20,
+            point.moved_bytes >> 20,
+        );
+    }
 }
 
 fn line(text: &mut String, row: &Row) {

@@ -186,12 +186,18 @@ impl Pairs<'_> {
     }
 
     fn sample(&mut self, title: &str, take: impl FnOnce() -> Result<Sample, Error>) -> Result<Sample, Error> {
+        self.step(title)?;
+        take()
+    }
+
+    /// Something begins that counts as one sample.
+    pub(crate) fn step(&mut self, title: &str) -> Result<(), Error> {
         if self.watch.stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }
         (self.watch.tell)(Progress { name: title.to_owned(), done: self.done, total: self.total });
         self.done += 1;
-        take()
+        Ok(())
     }
 }
 

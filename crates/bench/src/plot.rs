@@ -1,7 +1,8 @@
-//! A report as a picture: for each place, E7's ratios one by one and E8's by request size. Logarithmic, so that twice as
-//! fast lies as far to the one side as half as fast to the other.
+//! A report as a picture: for each place, E7's ratios one by one and E8's by request size, and the store's own ways; then
+//! how long opening takes, and what cleaning costs by how full the store is. Logarithmic, so that twice as fast lies as far
+//! to the one side as half as fast to the other.
 
-use crate::report::{Cache, Experiment, Report, Row, show_size};
+use crate::report::{Amplification, Cache, Experiment, Load, Report, Row, Timing, show_size};
 use crate::svg::{Anchor, Axis, Drawing, FAINT, INK};
 
 // Colours that also those tell apart who see fewer (Okabe and Ito).
@@ -12,9 +13,18 @@ const SERIES: [&str; 3] = ["#0072b2", "#e69f00", "#cc79a7"];
 
 const WIDTH: f64 = 1120.0;
 const HEAD: f64 = 84.0;
-/// The single ratios: labels, then the axis.
-const LABELS_END: f64 = 250.0;
-const SINGLES: (f64, f64) = (265.0, 570.0);
+/// A list of rows: labels up to here, then the axis.
+#[derive(Clone, Copy)]
+struct Frame {
+    labels_end: f64,
+    axis: (f64, f64),
+}
+
+/// The single ratios.
+const SINGLES: Frame = Frame { labels_end: 250.0, axis: (265.0, 570.0) };
+/// The own ways: longer names, and at `AGAINST` what they are compared with.
+const WAYS: Frame = Frame { labels_end: 320.0, axis: (335.0, 640.0) };
+const AGAINST: f64 = 710.0;
 /// The ratios by request size.
 const SIZES: (f64, f64) = (680.0, 1080.0);
 const ROW: f64 = 26.0;
@@ -39,16 +49,107 @@ pub fn svg(report: &Report) -> String {
             report.rows.iter().filter(of).collect()
         };
         let (singles, sizes) = (rows(Experiment::E7), rows(Experiment::E8));
+        let ways = rows(Experiment::Ways);
         drawing.text((20.0, top), Anchor::Start, 15, &place.label);
-        drawing.text((SINGLES.0, top), Anchor::Start, 12, "row by row");
+        drawing.text((SINGLES.axis.0, top), Anchor::Start, 12, "row by row");
         drawing.text((SIZES.0, top), Anchor::Start, 12, "by request size, one at a time");
         let length = f64::from(u32::try_from(singles.len()).unwrap_or(0)) * ROW;
         let height = length.max(PANEL_HEIGHT_MIN);
-        one_by_one(&mut drawing, &singles, top + 12.0, length);
+        one_by_one(&mut drawing, SINGLES, &singles, top + 12.0, length);
         by_size(&mut drawing, &sizes, top + 12.0, height);
         top += height + 84.0;
+        if !ways.is_empty() {
+            let heading = format!("{}, Braid's own ways: the first over the second", place.label);
+            drawing.text((20.0, top), Anchor::Start, 15, &heading);
+            let length = f64::from(u32::try_from(ways.len()).unwrap_or(0)) * ROW;
+            one_by_one(&mut drawing, WAYS, &ways, top + 12.0, length);
+            let mut y = top + 12.0 + ROW / 2.0;
+            for row in &ways {
+                drawing.text((AGAINST, y + 4.0), Anchor::Start, 12, &format!("against: {}", row.against));
+                y += ROW;
+            }
+            top += length + 64.0;
+        }
+    }
+    if !report.times.is_empty() || !report.amplification.is_empty() {
+        top += 10.0;
+        times(&mut drawing, &report.times, top);
+        amplification(&mut drawing, &report.amplification, top, PANEL_HEIGHT_MIN);
+        top += PANEL_HEIGHT_MIN + 100.0;
     }
     drawing.finish(WIDTH, top - 20.0)
+}
+
+/// A line for each time, against its target.
+fn times(drawing: &mut Drawing, times: &[Timing], top: f64) {
+    let Some(first) = times.first() else { return };
+    drawing.text((20.0, top), Anchor::Start, 15, &format!("{}, opening", first.place));
+    let about = format!("{} objects, {} GiB of log: seconds to open", first.objects, first.log_bytes >> 30);
+    drawing.text((SINGLES.axis.0, top), Anchor::Start, 12, &about);
+    let (top, length) = (top + 12.0, f64::from(u32::try_from(times.len()).unwrap_or(0)) * ROW);
+    let values = times.iter().flat_map(|time| [time.seconds.min, time.seconds.max, time.target_seconds]);
+    let axis = Axis::over(values, SINGLES.axis);
+    for (x, name) in axis.marks() {
+        drawing.line((x, top), (x, top + length), FAINT, 1.0);
+        drawing.text((x, top + length + 16.0), Anchor::Middle, 11, &name);
+    }
+    let mut y = top + ROW / 2.0;
+    for time in times {
+        let colour = if time.is_met() { MET } else { MISSED };
+        drawing.text((SINGLES.labels_end, y + 4.0), Anchor::End, 12, &time.title());
+        drawing.line((axis.at(time.seconds.min), y), (axis.at(time.seconds.max), y), colour, 1.5);
+        let target = axis.at(time.target_seconds);
+        drawing.line((target, y - 7.0), (target, y + 7.0), INK, 2.0);
+        drawing.dot((axis.at(time.seconds.median), y), 4.5, colour);
+        let seconds = format!("{:.2} s", time.seconds.median);
+        drawing.text((SINGLES.axis.1 + 10.0, y + 4.0), Anchor::Start, 12, &seconds);
+        y += ROW;
+    }
+}
+
+/// A curve for each load: what was measured, and in dashes what the simulation says.
+fn amplification(drawing: &mut Drawing, points: &[Amplification], top: f64, height: f64) {
+    let Some(first) = points.first() else { return };
+    let (from, to) = SIZES;
+    let heading = format!("{}: bytes written for one of the foreground, by % live", first.place);
+    drawing.text((from, top), Anchor::Start, 12, &heading);
+    let top = top + 12.0;
+    let values = points.iter().flat_map(|point| [point.measured, point.simulated]);
+    let axis = Axis::from_one(values, (top + height, top));
+    for (y, name) in axis.marks() {
+        drawing.line((from, y), (to, y), FAINT, 1.0);
+        drawing.text((from - 8.0, y + 4.0), Anchor::End, 11, &name);
+    }
+    let percents = points.iter().map(|point| point.live_percent);
+    let (low, high) = (percents.clone().min().unwrap_or(0), percents.clone().max().unwrap_or(100));
+    let place = |percent: u32| {
+        let share = f64::from(percent - low) / f64::from((high - low).max(1));
+        from + 20.0 + (to - from - 40.0) * share
+    };
+    let mut marks: Vec<u32> = percents.collect();
+    marks.sort_unstable();
+    marks.dedup();
+    for percent in marks {
+        let name = format!("{percent} %");
+        drawing.text((place(percent), top + height + 16.0), Anchor::Middle, 11, &name);
+    }
+    let mut at = from;
+    for (load, colour) in [Load::Uniform, Load::HotCold].into_iter().zip(SERIES) {
+        let of_load = || points.iter().filter(|point| point.load == load);
+        let curve = |value: fn(&Amplification) -> f64| -> Vec<(f64, f64)> {
+            of_load().map(|point| (place(point.live_percent), axis.at(value(point)))).collect()
+        };
+        let measured = curve(|point| point.measured);
+        drawing.dashes(&curve(|point| point.simulated), colour);
+        drawing.curve(&measured, colour);
+        for &point in &measured {
+            drawing.dot(point, 3.5, colour);
+        }
+        drawing.dot((at + 4.0, top + height + 34.0), 4.0, colour);
+        drawing.text((at + 14.0, top + height + 38.0), Anchor::Start, 12, load.name());
+        at += 90.0;
+    }
+    drawing.text((at + 80.0, top + height + 38.0), Anchor::Start, 12, "dashes: simulated");
 }
 
 fn legend(drawing: &mut Drawing) {
@@ -64,9 +165,9 @@ fn legend(drawing: &mut Drawing) {
 }
 
 /// A line for each row, its ratio against an axis.
-fn one_by_one(drawing: &mut Drawing, rows: &[&Row], top: f64, length: f64) {
+fn one_by_one(drawing: &mut Drawing, frame: Frame, rows: &[&Row], top: f64, length: f64) {
     let values = rows.iter().flat_map(|row| [row.ratio.min, row.ratio.max, row.target.unwrap_or(1.0)]);
-    let axis = Axis::over(values, SINGLES);
+    let axis = Axis::over(values, frame.axis);
     for (x, name) in axis.marks() {
         drawing.line((x, top), (x, top + length), FAINT, 1.0);
         drawing.text((x, top + length + 16.0), Anchor::Middle, 11, &name);
@@ -79,13 +180,14 @@ fn one_by_one(drawing: &mut Drawing, rows: &[&Row], top: f64, length: f64) {
             Some(false) => MISSED,
             None => NEUTRAL,
         };
-        drawing.text((LABELS_END, y + 4.0), Anchor::End, 12, &row.title());
+        drawing.text((frame.labels_end, y + 4.0), Anchor::End, 12, &row.title());
         drawing.line((axis.at(row.ratio.min), y), (axis.at(row.ratio.max), y), colour, 1.5);
         if let Some(target) = row.target {
             drawing.line((axis.at(target), y - 7.0), (axis.at(target), y + 7.0), INK, 2.0);
         }
         drawing.dot((axis.at(row.ratio.median), y), 4.5, colour);
-        drawing.text((SINGLES.1 + 10.0, y + 4.0), Anchor::Start, 12, &format!("{:.2}", row.ratio.median));
+        let ratio = format!("{:.2}", row.ratio.median);
+        drawing.text((frame.axis.1 + 10.0, y + 4.0), Anchor::Start, 12, &ratio);
         y += ROW;
     }
 }

@@ -17,8 +17,12 @@ pub struct Report {
     pub machine: Machine,
     /// The directories measured in.
     pub places: Vec<Place>,
-    /// The figures.
+    /// Rates: ratios of pairs.
     pub rows: Vec<Row>,
+    /// Times.
+    pub times: Vec<Timing>,
+    /// Write amplification, by load, then by utilisation.
+    pub amplification: Vec<Amplification>,
     /// Seconds the run took.
     pub seconds: f64,
 }
@@ -30,6 +34,8 @@ pub enum Experiment {
     E7,
     /// Reads and writes by request size against the local file system.
     E8,
+    /// One way of the store's own against another: what its defaults rest on.
+    Ways,
 }
 
 /// Whether reads find their bytes in the page cache.
@@ -61,7 +67,7 @@ pub struct Row {
     pub place: String,
     /// What was done, without size, depth and cache.
     pub name: &'static str,
-    /// What the plain system did.
+    /// What the plain system did, or what the other way is.
     pub against: &'static str,
     /// Bytes of a request.
     pub request_bytes: u32,
@@ -71,9 +77,9 @@ pub struct Row {
     pub cache: Option<Cache>,
     /// Braid.
     pub braid: Side,
-    /// The plain system.
+    /// The plain system; of [`Experiment::Ways`] Braid's other way.
     pub raw: Side,
-    /// Braid's rate over the plain system's, pair by pair.
+    /// The first's rate over the second's, pair by pair.
     pub ratio: Spread,
     /// The least ratio that is good enough, where one is set.
     pub target: Option<f64>,
@@ -91,6 +97,82 @@ impl Row {
         let cache = self.cache.map_or(String::new(), |cache| format!(", {}", cache.name()));
         format!("{} {size}, depth {}{cache}", self.name, self.depth)
     }
+}
+
+/// How long something takes that is no stream of requests.
+#[derive(Debug, Clone, Serialize)]
+pub struct Timing {
+    /// A [`Place`]'s label.
+    pub place: String,
+    /// What was done.
+    pub name: &'static str,
+    /// Objects of the store.
+    pub objects: u64,
+    /// Bytes of its log.
+    pub log_bytes: u64,
+    /// Bytes of its checkpoint.
+    pub checkpoint_bytes: u64,
+    /// Bytes of the log after the checkpoint.
+    pub tail_bytes: u64,
+    /// Records replayed.
+    pub records: u64,
+    /// How long it took.
+    pub seconds: Spread,
+    /// CPU time of this process, user and system: the median.
+    pub cpu_seconds: f64,
+    /// The most that is good enough.
+    pub target_seconds: f64,
+}
+
+impl Timing {
+    /// Whether the target is met.
+    pub fn is_met(&self) -> bool {
+        self.seconds.median < self.target_seconds
+    }
+
+    /// The name with what tells it from its neighbours.
+    pub fn title(&self) -> String {
+        format!("{}, tail {} MiB", self.name, self.tail_bytes >> 20)
+    }
+}
+
+/// Which units are overwritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Load {
+    /// All alike.
+    Uniform,
+    /// A tenth of the units by nine tenths of the writes.
+    HotCold,
+}
+
+impl Load {
+    /// The words for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Load::Uniform => "uniform",
+            Load::HotCold => "hot/cold, 90 % to 10 %",
+        }
+    }
+}
+
+/// What cleaning costs: bytes of records written for each byte of a mutation's record, in balance.
+#[derive(Debug, Clone, Serialize)]
+pub struct Amplification {
+    /// A [`Place`]'s label.
+    pub place: String,
+    /// Which units are overwritten.
+    pub load: Load,
+    /// How much of what writes may use is live.
+    pub live_percent: u32,
+    /// What the store did.
+    pub measured: f64,
+    /// What the same decisions do on a log of counters (`braid_store::clean::simulate`).
+    pub simulated: f64,
+    /// Bytes of mutations' records while it was measured.
+    pub written_bytes: u64,
+    /// Bytes of records that the cleaner wrote meanwhile.
+    pub moved_bytes: u64,
 }
 
 /// A request's size as people write it.

@@ -2,7 +2,8 @@
 //!
 //! E7: whole units written and read one after the other; random 4 KiB reads; durable 4 KiB writes. E8 is in
 //! `sizes`. The store is used as a drive uses it: checksums come with the bytes (the client makes them) and are
-//! verified on the way in; a read hands over bytes and checksums, which the client verifies.
+//! verified on the way in; a read hands over bytes and checksums, which the client verifies. Beside the rates: how fast a
+//! big store opens (`open`), what cleaning costs (`amplification`), and the store's own ways compared (`ways`).
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use crate::raw::{self, Scratch, Target};
 use crate::report::{Cache, Experiment, Report, Row};
 use crate::sizes;
 use crate::subject::{At, Object, Payload, Subject};
+use crate::{amplification, open, ways};
 
 /// What to measure, and where.
 #[derive(Debug, Clone)]
@@ -37,9 +39,10 @@ pub fn run(settings: &Settings, watch: &Watch<'_>) -> Result<Report, Error> {
     let began = Instant::now();
     let mut machine = Machine::here();
     let places = Place::all(&settings.directories)?;
-    let rows_in_all: u64 = places.iter().map(|place| if place.memory { 13 } else { 33 }).sum();
+    let rows_in_all: u64 =
+        places.iter().map(|place| if place.memory { 13 } else { 33 } + ways::rows(place)).sum();
     let (rounds, warm) = if settings.quick { (2, false) } else { (9, true) };
-    let total = rows_in_all * Pairs::samples(rounds, warm);
+    let total = rows_in_all * Pairs::samples(rounds, warm) + open::STEPS + amplification::STEPS;
     let mut pairs = Pairs { watch, rounds, warm, done: 0, total };
     let mut rows = Vec::new();
     for place in &places {
@@ -52,8 +55,15 @@ pub fn run(settings: &Settings, watch: &Watch<'_>) -> Result<Report, Error> {
             bench.durable()?;
             sizes::writes(&mut bench)?;
         }
+        ways::measure(&mut bench)?;
     }
-    debug_assert_eq!(pairs.done, total, "progress ends at its end");
+    // Opening is a matter of the disk, amplification one of counting: one place each is enough.
+    let disk = places.iter().find(|place| !place.memory).or(places.first());
+    let memory = places.iter().find(|place| place.memory).or(places.first());
+    let times = disk.map(|place| open::measure(&mut pairs, place, settings.quick)).transpose()?;
+    let amplification =
+        memory.map(|place| amplification::measure(&mut pairs, place, settings.quick)).transpose()?;
+    debug_assert!(places.is_empty() || pairs.done == total, "progress ends at its end");
     machine.load_after = machine::load();
     Ok(Report {
         experiment: "store",
@@ -62,12 +72,14 @@ pub fn run(settings: &Settings, watch: &Watch<'_>) -> Result<Report, Error> {
         machine,
         places,
         rows,
+        times: times.unwrap_or_default(),
+        amplification: amplification.unwrap_or_default(),
         seconds: began.elapsed().as_secs_f64(),
     })
 }
 
 /// Whole units in flight.
-const STREAM_DEPTH: u32 = 16;
+pub(crate) const STREAM_DEPTH: u32 = 16;
 /// Bytes of the store's units where whole ones are written.
 const UNITS: [u32; 2] = [1 << 20, 512 << 10];
 /// Issue and EXPERIMENTS: what is good enough.
@@ -81,7 +93,7 @@ pub(crate) struct Scale {
     /// A sample ends after this time.
     pub(crate) time: Duration,
     /// Bytes of one sample of whole units.
-    stream_bytes: u64,
+    pub(crate) stream_bytes: u64,
     /// Bytes that reads are spread over.
     pub(crate) set_bytes: u64,
     /// And those of them that are kept in the page cache, if reads are to hit.
@@ -254,7 +266,7 @@ impl Bench<'_, '_> {
     }
 
     /// Reads of one sample, at most: time ends it, unless the run is only a test.
-    fn operations(&self, request_bytes: u32) -> u64 {
+    pub(crate) fn operations(&self, request_bytes: u32) -> u64 {
         if self.scale.set_bytes < 1 << 28 {
             self.scale.set_bytes / u64::from(request_bytes)
         } else {
@@ -318,7 +330,7 @@ impl Bench<'_, '_> {
 }
 
 /// Drops the cache before a sample that is to miss it.
-fn before(cache: Cache, forget: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+pub(crate) fn before(cache: Cache, forget: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
     if cache == Cache::Miss { forget() } else { Ok(()) }
 }
 

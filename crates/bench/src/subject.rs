@@ -1,6 +1,7 @@
 //! The store under measurement, used as a drive uses it.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
@@ -9,8 +10,8 @@ use braid_layout::{
     ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
 };
 use braid_store::{
-    Attributes, Body, Error as StoreError, Identity, Mutation, Options, Outcome, Standing, Store, Want,
-    Write, WriteKind, block_crcs,
+    Attributes, Body, Error as StoreError, Identity, Mutation, Options, Outcome, Standing, Stat, Store, View,
+    Want, Write, WriteKind, block_crcs,
 };
 use bytes::Bytes;
 
@@ -62,10 +63,14 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// A new store in `dir/name`.
+    /// A new store in `dir/name`, as a drive opens it.
     pub(crate) fn make(dir: &Path, name: &str) -> Result<Subject, Error> {
+        Subject::with(dir, name, Options::default())
+    }
+
+    /// A new store in `dir/name`.
+    pub(crate) fn with(dir: &Path, name: &str, options: Options) -> Result<Subject, Error> {
         let dir = dir.join(name);
-        let options = Options::default();
         Store::format(&dir, IDENTITY, &options).doing("format")?;
         let (store, _) = Store::open(&dir, Some(IDENTITY), options).doing("open")?;
         let subject = Subject { dir, store, stamps: 0, objects: 0 };
@@ -209,11 +214,25 @@ impl Subject {
         crate::crew::work(plan, stop, hire)
     }
 
+    /// The store's figures.
+    pub(crate) fn stat(&self) -> Result<Stat, Error> {
+        self.store.stat().doing("count")
+    }
+
+    /// Write a checkpoint.
+    pub(crate) fn checkpoint(&self) -> Result<(), Error> {
+        self.store.checkpoint().doing("write a checkpoint")
+    }
+
+    /// What a drive does before it sends bytes from the file: look up, checksums.
+    pub(crate) fn view(&self, object: Object, unit: u64, range: Range<u32>) -> Result<View, Error> {
+        self.store.read(PARTITION, object.id, unit, range, Want::Newest).doing("read")
+    }
+
     /// What a drive does for a read whose bytes are not sent from the file: look up, checksums, bytes.
-    fn read(&self, object: Object, unit: u64, from: u32, buffer: &mut [u8]) -> Result<(), Error> {
+    pub(crate) fn read(&self, object: Object, unit: u64, from: u32, buffer: &mut [u8]) -> Result<(), Error> {
         let to = from + u32::try_from(buffer.len()).expect("a request");
-        let view = self.store.read(PARTITION, object.id, unit, from..to, Want::Newest).doing("read")?;
-        view.read_exact_into(buffer).doing("read")
+        self.view(object, unit, from..to)?.read_exact_into(buffer).doing("read")
     }
 
     /// Forget all cached pages of the store's files.

@@ -39,10 +39,19 @@ impl Drawing {
     }
 
     pub(crate) fn curve(&mut self, points: &[(f64, f64)], colour: &str) {
+        self.polyline(points, colour, "");
+    }
+
+    /// A curve of dashes.
+    pub(crate) fn dashes(&mut self, points: &[(f64, f64)], colour: &str) {
+        self.polyline(points, colour, " stroke-dasharray=\"5 4\"");
+    }
+
+    fn polyline(&mut self, points: &[(f64, f64)], colour: &str, more: &str) {
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(
             self.body,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{more}/>",
             points.join(" ")
         );
     }
@@ -87,6 +96,11 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
+    /// From 1 to the power of two above all `values`, of which none is below 1.
+    pub(crate) fn from_one(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
+        Axis { low: 0, ..Axis::over(values, ends) }
+    }
+
     /// From the power of two below all `values` to the one above, at least from 1/2 to 2.
     pub(crate) fn over(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
         let (mut low, mut high) = (-1.0_f64, 1.0_f64);

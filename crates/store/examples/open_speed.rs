@@ -1,8 +1,9 @@
 //! How fast a big store opens after it was killed: makes one up, opens it and prints where it stands.
 //!
-//!     cargo run --release -p braid-store --example open_speed -- DIR OBJECTS LOG_GIB TAIL_MIB
+//!     cargo run --release -p braid-store --example open_speed -- DIR OBJECTS LOG_GIB [TAIL_MIB]
 //!
-//! `DIR` must be empty or absent; it can be opened again and again with `DIR` alone.
+//! `DIR` must be empty or absent; it can be opened again and again with `DIR` alone. Without `TAIL_MIB` the tail is as long
+//! as it can get before a checkpoint is due.
 
 use std::path::Path;
 use std::time::Instant;
@@ -12,11 +13,12 @@ use braid_store::{Identity, Options, Store, bench};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let dir = Path::new(arguments.first().ok_or("usage: open_speed DIR [OBJECTS LOG_GIB TAIL_MIB]")?);
+    let dir = Path::new(arguments.first().ok_or("usage: open_speed DIR [OBJECTS LOG_GIB [TAIL_MIB]]")?);
     let identity = Identity { cluster: ClusterId(1), drive: DriveId(1) };
-    if let [_, objects, log_gib, tail_mib] = &arguments[..] {
-        let (log_gib, tail_mib) = (log_gib.parse::<u64>()?, tail_mib.parse::<u64>()?);
-        bench::generate(dir, identity, objects.parse()?, log_gib << 30, tail_mib << 20)?;
+    if let [_, objects, log_gib, tail @ ..] = &arguments[..] {
+        let log_gib = log_gib.parse::<u64>()?;
+        let tail_mib = tail.first().map(|mib| mib.parse::<u64>()).transpose()?;
+        bench::generate(dir, identity, objects.parse()?, log_gib << 30, tail_mib.map(|mib| mib << 20))?;
     }
     let began = Instant::now();
     let (store, recovery) = Store::open(dir, Some(identity), Options::default())?;

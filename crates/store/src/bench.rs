@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
 use bytes::Bytes;
 
+use crate::checkpoint::keeper::Keeper;
 use crate::checkpoint::write::write;
 use crate::crc::block_crcs;
 use crate::disk::Directory;
@@ -31,17 +32,26 @@ const TAIL_WRITE_BYTES: u32 = 4096;
 /// Records of a commit in the tail.
 const COMMIT_LEN: usize = 16;
 
+/// What was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Generated {
+    /// Bytes of the checkpoint.
+    pub checkpoint_bytes: u64,
+    /// Bytes of the log after it.
+    pub tail_bytes: u64,
+}
+
 /// Make a store in `dir`, which must be absent or empty, with `objects` objects that are spread over about `log_bytes` of
-/// log, a checkpoint, and `tail_bytes` of 4 KiB writes after it; as a process leaves it that was killed. The log before
-/// the tail is holes in files: it takes no space and has no records, so that only the tail's units can be read. Nothing is
-/// synced.
+/// log, a checkpoint, and `tail_bytes` of 4 KiB writes after it (`None`: the most there can be before the next checkpoint
+/// is due); as a process leaves it that was killed. The log before the tail is holes in files: it takes no space and has
+/// no records, so that only the tail's units can be read. Nothing is synced.
 pub fn generate(
     dir: &Path,
     identity: Identity,
     objects: u64,
     log_bytes: u64,
-    tail_bytes: u64,
-) -> Result<(), Error> {
+    tail_bytes: Option<u64>,
+) -> Result<Generated, Error> {
     std::fs::create_dir_all(dir).map_err(|error| Error::io("make the store's directory", error))?;
     let disk = Directory::lock(dir)?;
     let superblock = Superblock { cluster: identity.cluster, drive: identity.drive, salt: 1 };
@@ -65,9 +75,12 @@ pub fn generate(
     fill(&files, &mut log, &mut index, objects, log_bytes)?;
     index.head = log.head();
     let index = RwLock::new(index);
-    write(&files, &index, &superblock, 1, false).map_err(|error| Error::io("write a checkpoint", error))?;
+    let kept = write(&files, &index, &superblock, 1, false);
+    let kept = kept.map_err(|error| Error::io("write a checkpoint", error))?;
+    let tail_bytes = tail_bytes.unwrap_or_else(|| Keeper::new(vec![kept], Vec::new()).tail_bytes_max(None));
     let mut index = index.into_inner().unwrap_or_else(PoisonError::into_inner);
-    tail(&files, &mut log, &mut index, objects, tail_bytes)
+    tail(&files, &mut log, &mut index, objects, tail_bytes)?;
+    Ok(Generated { checkpoint_bytes: kept.bytes, tail_bytes })
 }
 
 /// Objects, each with as many whole units as the log has room for, or a part of one, in a log of holes.
@@ -192,7 +205,8 @@ mod tests {
     fn what_is_made_up_opens() {
         let dir = tempfile::tempdir().expect("a directory");
         let identity = Identity { cluster: ClusterId(1), drive: DriveId(2) };
-        generate(dir.path(), identity, 3000, 1 << 30, 1 << 20).expect("made");
+        let made = generate(dir.path(), identity, 3000, 1 << 30, Some(1 << 20)).expect("made");
+        assert_eq!(made.tail_bytes, 1 << 20);
         let (store, recovery) = Store::open(dir.path(), Some(identity), Options::default()).expect("open");
         assert_eq!((recovery.checkpoint, recovery.damaged_count), (1, 0), "{:?}", recovery.damaged);
         assert!(recovery.records > 200, "{} records in the tail", recovery.records);

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use braid_bench::store::Settings;
-use braid_bench::{Error, Report as Found, Row, Watch, markdown, plot};
+use braid_bench::{Amplification, Error, Experiment, Report as Found, Row, Timing, Watch, markdown, plot};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::sync::oneshot;
 
@@ -160,13 +160,58 @@ fn text(found: &Found) -> String {
             size::show(place.free_bytes)
         ));
         let header = ["", "RATIO", "MIN", "MAX", "TARGET", "BRAID", "RAW", "CPU s/GiB", "RAW", "AGAINST"];
-        let rows = found.rows.iter().filter(|row| row.place == place.label).map(cells);
-        text.push_str(&table(&header, &[1, 2, 3, 4, 5, 6, 7, 8], rows));
+        let (ways, rows): (Vec<&Row>, Vec<&Row>) = found
+            .rows
+            .iter()
+            .filter(|row| row.place == place.label)
+            .partition(|row| row.experiment == Experiment::Ways);
+        text.push_str(&table(&header, &[1, 2, 3, 4, 5, 6, 7, 8], rows.into_iter().map(cells)));
+        let header =
+            ["", "RATIO", "MIN", "MAX", "TARGET", "FIRST", "SECOND", "CPU s/GiB", "SECOND", "AGAINST"];
+        text.push_str("\none way of Braid's against another\n");
+        text.push_str(&table(&header, &[1, 2, 3, 4, 5, 6, 7, 8], ways.into_iter().map(cells)));
     }
+    text.push_str("\nopening as after kill -9\n");
+    let header =
+        ["", "PLACE", "OBJECTS", "LOG", "CHECKPOINT", "RECORDS", "SECONDS", "MIN", "MAX", "TARGET", "CPU s"];
+    text.push_str(&table(&header, &[2, 3, 4, 5, 6, 7, 8, 9, 10], found.times.iter().map(time_cells)));
+    text.push_str("\nbytes written for one of the foreground, by how much is live\n");
+    let header = ["OVERWRITES", "PLACE", "LIVE", "MEASURED", "SIMULATED", "WRITTEN", "MOVED"];
+    let points = found.amplification.iter().map(amplification_cells);
+    text.push_str(&table(&header, &[2, 3, 4, 5, 6], points));
     if found.quick {
         text.push_str("\na quick run: the figures mean nothing\n");
     }
     text
+}
+
+fn time_cells(time: &Timing) -> Vec<String> {
+    let missed = if time.is_met() { "" } else { " missed" };
+    vec![
+        time.title(),
+        time.place.clone(),
+        time.objects.to_string(),
+        size::show(time.log_bytes),
+        size::show(time.checkpoint_bytes),
+        time.records.to_string(),
+        format!("{:.2}", time.seconds.median),
+        format!("{:.2}", time.seconds.min),
+        format!("{:.2}", time.seconds.max),
+        format!("{}{missed}", time.target_seconds),
+        format!("{:.2}", time.cpu_seconds),
+    ]
+}
+
+fn amplification_cells(point: &Amplification) -> Vec<String> {
+    vec![
+        point.load.name().to_owned(),
+        point.place.clone(),
+        format!("{} %", point.live_percent),
+        format!("{:.2}", point.measured),
+        format!("{:.2}", point.simulated),
+        size::show(point.written_bytes),
+        size::show(point.moved_bytes),
+    ]
 }
 
 fn cells(row: &Row) -> Vec<String> {

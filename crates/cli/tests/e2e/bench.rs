@@ -18,7 +18,10 @@ fn every_row_of_the_store_has_its_ratio() {
     assert!(document["machine"]["cpus"].as_u64().is_some_and(|cpus| cpus > 0), "{document}");
     let rows = document["rows"].as_array().expect("a list");
     let memory = document["places"][0]["memory"] == true;
-    assert_eq!(rows.len(), if memory { 13 } else { 33 });
+    let direct = document["places"][0]["direct"] == true;
+    let ways = rows.iter().filter(|row| row["experiment"] == "Ways").count();
+    assert_eq!(ways, if direct && !memory { 7 } else { 2 });
+    assert_eq!(rows.len() - ways, if memory { 13 } else { 33 });
     for row in rows {
         for (group, key) in [("ratio", "median"), ("braid", "bytes_per_second"), ("raw", "bytes_per_second")]
         {
@@ -31,10 +34,24 @@ fn every_row_of_the_store_has_its_ratio() {
     for name in ["write whole units", "read whole units", "random read", "read"] {
         assert!(rows.iter().any(|row| row["name"] == name), "no row {name}");
     }
+    let times = document["times"].as_array().expect("a list");
+    assert_eq!(times.len(), 2);
+    for time in times {
+        assert!(time["records"].as_u64().is_some_and(|records| records > 0), "{time}");
+        assert!(time["seconds"]["median"].as_f64().is_some_and(|seconds| seconds > 0.0), "{time}");
+    }
+    let points = document["amplification"].as_array().expect("a list");
+    assert_eq!(points.len(), 12);
+    for point in points {
+        for key in ["measured", "simulated"] {
+            assert!(point[key].as_f64().is_some_and(|bytes| bytes >= 1.0), "{key} of {point}");
+        }
+    }
     let written = |name: &str| fs::read_to_string(out.join(name)).expect(name);
     let (markdown, svg) = (written("store.md"), written("store.svg"));
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
-    assert_eq!(markdown.lines().filter(|line| line.contains(" | **")).count(), rows.len());
+    let figures = rows.len() + times.len() + points.len();
+    assert_eq!(markdown.lines().filter(|line| line.contains(" | **")).count(), figures);
     let json: serde_json::Value = serde_json::from_str(&written("store.json")).expect("JSON");
     assert_eq!(json, document);
     assert_eq!(fs::read_dir(&dir).expect("read").count(), 0, "something is left");

@@ -1,0 +1,167 @@
+//! How long a big store takes to open after kill -9.
+//!
+//! The store is made up ([`braid_store::bench`]): a million objects over 100 GiB of log, of which only the checkpoint and
+//! the tail after it take space. Its files are in the page cache, as a process that was killed leaves them. After each
+//! opening the store is closed, and what that wrote is taken away again.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use braid_layout::{ClusterId, DriveId};
+use braid_store::{Identity, Options, Store, bench};
+
+use crate::error::{Doing, Error};
+use crate::machine::Place;
+use crate::measure::{Meter, Pairs};
+use crate::raw::settle;
+use crate::report::Timing;
+use crate::stats;
+
+const IDENTITY: Identity = Identity { cluster: ClusterId(0xb), drive: DriveId(0xd) };
+/// "Open after kill -9 with 1 M objects and 100 GB of log < 1 s."
+const TARGET_SECONDS: f64 = 1.0;
+/// Openings of one store.
+const OPENINGS: u64 = 3;
+/// Samples in all: making each store counts as one.
+pub(crate) const STEPS: u64 = 2 * (1 + OPENINGS);
+
+/// How big the store is.
+struct Scale {
+    objects: u64,
+    log_bytes: u64,
+    /// The tails: that of a store whose checkpoints are small, and the longest that this one can have.
+    tails: [Option<u64>; 2],
+}
+
+/// The times for one place.
+pub(crate) fn measure(pairs: &mut Pairs<'_>, place: &Place, quick: bool) -> Result<Vec<Timing>, Error> {
+    let scale = if quick {
+        Scale { objects: 1000, log_bytes: 1 << 30, tails: [Some(1 << 20), Some(2 << 20)] }
+    } else {
+        Scale { objects: 1_000_000, log_bytes: 100 << 30, tails: [Some(64 << 20), None] }
+    };
+    let all = scale.tails.iter().map(|&tail| one(pairs, place, &scale, tail));
+    all.collect()
+}
+
+fn one(
+    pairs: &mut Pairs<'_>,
+    place: &Place,
+    scale: &Scale,
+    tail_bytes: Option<u64>,
+) -> Result<Timing, Error> {
+    pairs.step(&format!("{}: make up a big store", place.label))?;
+    let big = Big { dir: place.directory.join("big") };
+    let made = bench::generate(&big.dir, IDENTITY, scale.objects, scale.log_bytes, tail_bytes)
+        .doing("make up a big store")?;
+    let image = Image::of(&big.dir).doing("look at a store's files")?;
+    let (mut seconds, mut cpu, mut records) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..OPENINGS {
+        pairs.step(&format!("{}: open after kill -9", place.label))?;
+        let meter = Meter::begin();
+        let (store, recovery) = Store::open(&big.dir, Some(IDENTITY), Options::default()).doing("open")?;
+        let sample = meter.end(1, 0);
+        seconds.push(sample.wall.as_secs_f64());
+        cpu.push(sample.cpu.as_secs_f64());
+        records = recovery.records;
+        store.close().doing("close")?;
+        drop(store);
+        image.restore().doing("take away what closing wrote")?;
+    }
+    Ok(Timing {
+        place: place.label.clone(),
+        name: "open after kill -9",
+        objects: scale.objects,
+        log_bytes: scale.log_bytes,
+        checkpoint_bytes: made.checkpoint_bytes,
+        tail_bytes: made.tail_bytes,
+        records,
+        seconds: stats::spread(&seconds),
+        cpu_seconds: stats::median(&cpu),
+        target_seconds: TARGET_SECONDS,
+    })
+}
+
+/// The store's directory, which goes when this does.
+struct Big {
+    dir: PathBuf,
+}
+
+impl Drop for Big {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+        settle(self.dir.parent());
+    }
+}
+
+/// A store's files and how long they were.
+struct Image {
+    dir: PathBuf,
+    lengths: BTreeMap<PathBuf, u64>,
+}
+
+impl Image {
+    /// The files as they are, on the disk: what a killed process acknowledged was synced.
+    fn of(dir: &Path) -> io::Result<Image> {
+        let lengths = files(dir)?;
+        lengths.keys().try_for_each(|path| File::open(path)?.sync_all())?;
+        Ok(Image { dir: dir.to_owned(), lengths })
+    }
+
+    /// Take away what was made or appended since. A log is only appended to, so that is all.
+    fn restore(&self) -> io::Result<()> {
+        for (path, now) in files(&self.dir)? {
+            match self.lengths.get(&path) {
+                None => fs::remove_file(path)?,
+                Some(&length) if length < now => {
+                    let file = OpenOptions::new().write(true).open(path)?;
+                    file.set_len(length)?;
+                    file.sync_all()?;
+                }
+                Some(_) => {}
+            }
+        }
+        if files(&self.dir)? == self.lengths { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+}
+
+/// All files below `dir` with their lengths.
+fn files(dir: &Path) -> io::Result<BTreeMap<PathBuf, u64>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            all.append(&mut files(&path)?);
+        } else {
+            let length = fs::metadata(&path)?.len();
+            all.insert(path, length);
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_store_is_made_as_it_was_when_it_was_killed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path().join("big");
+        bench::generate(&dir, IDENTITY, 100, 1 << 24, Some(1 << 18)).expect("made");
+        let image = Image::of(&dir).expect("there");
+        let records = |_| {
+            let (store, recovery) = Store::open(&dir, Some(IDENTITY), Options::default()).expect("opened");
+            store.close().expect("closed");
+            image.restore().expect("as it was");
+            recovery.records
+        };
+        let records: Vec<u64> = (0..2).map(records).collect();
+        assert!(records[0] > 0 && records[0] == records[1], "{records:?}");
+        let one = image.lengths.keys().next().expect("a file");
+        fs::remove_file(one).expect("removed");
+        assert!(image.restore().is_err(), "what is gone cannot be brought back");
+    }
+}
