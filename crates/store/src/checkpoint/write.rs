@@ -65,7 +65,8 @@ fn write_new(
     while from != Key::End {
         let image = index.read().unwrap_or_else(PoisonError::into_inner).image(from);
         let parts = u32::try_from(image.parts.len()).expect("an object's pages are bounded");
-        for (part, entries) in (0..).zip(&image.parts) {
+        for (part, range) in (0..).zip(&image.parts) {
+            let entries = &image.bytes[range.clone()];
             if entries.len() > PAGE_BYTES_MAX - FIXED_BYTES {
                 let what = format!("what is known of {from} is longer than a page may be");
                 return Err(io::Error::other(what));

@@ -1,5 +1,7 @@
 //! The index as a checkpoint's pages, and back.
 
+use std::ops::Range;
+
 use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
 
 use super::apply::{note_pending, note_unsettled};
@@ -34,8 +36,10 @@ pub(crate) struct Image {
     pub(crate) to: Key,
     /// The number of the last record that is counted in.
     pub(crate) as_of: u64,
-    /// Each page's entries.
-    pub(crate) parts: Vec<Vec<u8>>,
+    /// Entries, of one page after the other.
+    pub(crate) bytes: Vec<u8>,
+    /// Each page's part of them.
+    pub(crate) parts: Vec<Range<usize>>,
 }
 
 /// What is being encoded.
@@ -66,21 +70,22 @@ impl Index {
                 continue;
             };
             sink.cuts.clear();
-            sink.object(key, object);
-            if sink.bytes.len() - before <= BIG_BYTES {
-                continue;
+            let most = if from == key { usize::MAX } else { before + BIG_BYTES };
+            if !sink.object(key, object, most) {
+                sink.bytes.truncate(before);
+                to = key;
+                break;
             }
-            if from == key {
-                return Image { to: key.next(), as_of: self.head.sequence - 1, parts: sink.into_parts() };
+            if sink.bytes.len() - before > BIG_BYTES {
+                let (as_of, parts) = (self.head.sequence - 1, sink.parts());
+                return Image { to: key.next(), as_of, bytes: sink.bytes, parts };
             }
-            sink.bytes.truncate(before);
-            to = key;
-            break;
         }
         for range in self.lost.within(from, to) {
             range.put(&mut sink.bytes);
         }
-        Image { to, as_of: self.head.sequence - 1, parts: vec![sink.bytes] }
+        let parts = std::iter::once(0..sink.bytes.len()).collect();
+        Image { to, as_of: self.head.sequence - 1, bytes: sink.bytes, parts }
     }
 
     fn items(&self, from: Key) -> impl Iterator<Item = (Key, Item<'_>)> {
@@ -117,8 +122,9 @@ impl Sink {
         }
     }
 
-    fn object(&mut self, key: Key, object: &Object) {
-        let Key::At(partition, Some(id)) = key else { return };
+    /// Whether that is all of the object: no more than about `most` bytes are made in all, which it may not fit into.
+    fn object(&mut self, key: Key, object: &Object, most: usize) -> bool {
+        let Key::At(partition, Some(id)) = key else { return true };
         let attributes = &object.attributes;
         let entry = ObjectEntry {
             partition,
@@ -159,7 +165,11 @@ impl Sink {
                 self.run = None;
             }
             self.slot(unit, slot);
+            if self.bytes.len() > most {
+                return false;
+            }
         }
+        self.bytes.len() <= most
     }
 
     fn slot(&mut self, unit: u64, slot: &Slot) {
@@ -177,10 +187,10 @@ impl Sink {
         }
     }
 
-    fn into_parts(self) -> Vec<Vec<u8>> {
+    fn parts(&self) -> Vec<Range<usize>> {
         let ends = self.cuts.iter().copied().chain([self.bytes.len()]);
         let mut from = 0;
-        ends.map(|end| self.bytes[std::mem::replace(&mut from, end)..end].to_vec()).collect()
+        ends.map(|end| std::mem::replace(&mut from, end)..end).collect()
     }
 }
 

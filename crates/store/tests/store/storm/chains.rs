@@ -1,7 +1,7 @@
 //! What a store is to hold of units by PROTOCOL section 2 and the rules R1 to R6, kept in plain arrays: no extents, no layers,
 //! no folding. Decisions that depend on whether something was folded are not asked for, or either answer will do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{Column, Generation, ObjectId, Version};
 use braid_store::*;
@@ -73,6 +73,9 @@ pub(super) struct Object {
     pub(super) g: Generation,
     pub(super) units: BTreeMap<u64, Unit>,
     clients: BTreeMap<u64, Client>,
+    joining: bool,
+    /// What it has caught up with since it joined.
+    ready: BTreeSet<u64>,
 }
 
 /// Objects, all of one partition. They are there from the begin.
@@ -219,7 +222,7 @@ impl Unit {
 
     /// How many data units have deltas here.
     pub(super) fn chains(&self) -> usize {
-        let chains: std::collections::BTreeSet<u8> = self.deltas.iter().map(|delta| delta.data).collect();
+        let chains: BTreeSet<u8> = self.deltas.iter().map(|delta| delta.data).collect();
         chains.len()
     }
 
@@ -235,6 +238,10 @@ impl Unit {
 impl Object {
     pub(super) fn knows(&self, client: u64) -> bool {
         self.clients.contains_key(&client)
+    }
+
+    pub(super) fn is_ready(&self, unit: u64) -> bool {
+        !self.joining || self.ready.contains(&unit)
     }
 
     fn done(&mut self, client: u64, operation: (u64, u64, u8), version: Version, watermark: u64) {
@@ -422,9 +429,18 @@ impl Model {
             Mutation::Retire { object, client, watermark, .. } => {
                 applied(self.object(*object).retire(*client, *watermark))
             }
-            Mutation::Fence { object, g, .. } => {
-                self.object(*object).g = *g;
+            Mutation::Fence { object, g, joining, .. } => {
+                let object = self.object(*object);
+                let joins = joining.contains(attributes().column);
+                if !object.joining || !joins || g.0 != object.g.0 + 1 {
+                    object.ready.clear();
+                }
+                (object.g, object.joining) = (*g, joins);
                 applied(true)
+            }
+            Mutation::Ready { object, unit, .. } => {
+                let object = self.object(*object);
+                applied(object.joining && object.ready.insert(*unit))
             }
             other => panic!("{other:?} is not modelled"),
         }

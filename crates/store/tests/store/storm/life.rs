@@ -78,6 +78,7 @@ fn is_step(mutation: &Mutation) -> bool {
             | Mutation::Verdict { partition: steps::Q, .. }
             | Mutation::Retire { partition: steps::Q, .. }
             | Mutation::Fence { partition: steps::Q, .. }
+            | Mutation::Ready { partition: steps::Q, .. }
     )
 }
 

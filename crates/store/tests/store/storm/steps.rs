@@ -35,7 +35,7 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
     let unit = random.below(UNITS);
     let object = if random.once_in(2) { DATA } else { PARITY };
     let of = &model.objects[&object];
-    match random.below(24) {
+    match random.below(25) {
         0..=6 => Mutation::UnitWrite(unit_write(random, n, unit, model.objects[&DATA].g)),
         7 | 8 => {
             let owed = model.objects[&DATA].units.get(&unit).map_or(&[][..], |unit| &unit.owed);
@@ -50,7 +50,8 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
             Some(parity) if object == PARITY && parity.pending.is_none() => install(n, unit, (of.g, parity)),
             _ => Mutation::Delta(delta(random, n, unit, &model.objects[&PARITY])),
         },
-        22 => {
+        22 => Mutation::Ready { partition: Q, object, g: of.g, unit },
+        23 => {
             let (client, watermark) = (1 + random.below(2), n.saturating_sub(random.below(60)));
             // A client of whom nothing is known has nothing to retire.
             if !of.knows(client) {
@@ -59,8 +60,11 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
             Mutation::Retire { partition: Q, object, settled_below: Version::ZERO, client, watermark }
         }
         _ => {
-            let g = Generation(of.g.0 + 1);
-            Mutation::Fence { partition: Q, object, g, set: ColumnMask(n), joining: ColumnMask::EMPTY }
+            // Mostly the next generation, and mostly joining: so that there is progress to keep.
+            let g = Generation(of.g.0 + 1 + u32::from(random.once_in(4)));
+            let own = ColumnMask::EMPTY.with(attributes().column);
+            let joining = if random.once_in(3) { ColumnMask::EMPTY } else { own };
+            Mutation::Fence { partition: Q, object, g, set: ColumnMask(n), joining }
         }
     }
 }
@@ -182,6 +186,11 @@ pub(super) fn differences(store: &Store, model: &Model) -> Result<(String, u64),
         let g = store.object(Q, id)?.g;
         if g != object.g {
             out += &format!("object {id}: generation {g}, not {}\n", object.g);
+        }
+        for unit in 0..UNITS {
+            if store.is_ready(Q, id, unit)? != object.is_ready(unit) {
+                out += &format!("object {id}: unit {unit} is ready, or not\n");
+            }
         }
         if found != unsettled {
             out += &format!("object {id}: unsettled {found:?}, not {unsettled:?}\n");
