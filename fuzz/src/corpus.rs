@@ -10,7 +10,8 @@ use braid_store::format::dedup::{DedupEntry, OperationEntry};
 use braid_store::format::entry::{LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
 use braid_store::format::page::{Key as PageKey, PageHead};
 use braid_store::format::ready::ReadyEntry;
-use braid_store::format::unit::{ContentEntry, ExtentEntry, Role, StepEntry, UnitEntry};
+use braid_store::format::snapshots::SnapshotsEntry;
+use braid_store::format::unit::{ContentEntry, ExtentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
 use braid_wire::capability::{Authority, Capability, Key, Protection, Rights};
 use braid_wire::control::{ControlReply, ControlRequest, EntryKind, StatRow};
@@ -108,6 +109,7 @@ fn checkpoints() -> Vec<Vec<u8>> {
     let operation = OperationEntry { operation: 4, unit: 1, version, data: 0 };
     DedupEntry { client: 3, watermark: 2, operations: vec![operation] }.put(&mut entries);
     ReadyEntry { runs: vec![(0, 3), (5, 5)] }.put(&mut entries);
+    SnapshotsEntry { highest: 4, live: vec![1, 3] }.put(&mut entries);
     PlainUnit { unit: 0, version, columns: 7, from: 0, to: 4096, place }.put(&mut entries, None);
     let own = ExtentEntry { from: 0, to: 512, record: Some(place) };
     let content = |role, step, extents| ContentEntry {
@@ -119,6 +121,7 @@ fn checkpoints() -> Vec<Vec<u8>> {
         data: 0,
         settled: false,
         step,
+        keeping: None,
         cover: vec![version; 2],
         extents,
     };
@@ -127,7 +130,9 @@ fn checkpoints() -> Vec<Vec<u8>> {
     let layer = ContentEntry { cover: Vec::new(), ..content(Role::Layer, None, vec![own]) };
     let pending = content(Role::Pending, Some(step), Vec::new());
     let delta = ContentEntry { kind: 4, settled: true, ..content(Role::Delta, Some(step), Vec::new()) };
-    UnitEntry { unit: 1, lost: Some(place), contents: vec![settled, layer, pending, delta] }
+    let keeping = Some(KeepingEntry { epoch: 0, until: 3, lost: None });
+    let kept = ContentEntry { keeping, ..content(Role::Kept, None, vec![own]) };
+    UnitEntry { unit: 1, lost: Some(place), epoch: 3, contents: vec![settled, layer, kept, pending, delta] }
         .put(&mut entries);
     let to = PageKey::At(partition, Some(ObjectId(50)));
     LostRange { from: PageKey::FIRST, to, checkpoint: 1, segment: 0, offset: 512 }.put(&mut entries);

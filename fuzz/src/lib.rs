@@ -7,6 +7,7 @@ use braid_store::format::dedup::DedupEntry;
 use braid_store::format::entry::{Entries, Entry};
 use braid_store::format::page::PageHead;
 use braid_store::format::ready::ReadyEntry;
+use braid_store::format::snapshots::SnapshotsEntry;
 use braid_store::format::unit::UnitEntry;
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
 use braid_wire::authorise::{Needs, ObjectFacts, Scene, authorise, byte_range, needs, term};
@@ -245,6 +246,10 @@ fn entries(bytes: &[u8]) {
             },
             Ok(Entry::Ready(body)) => match ReadyEntry::decode(body) {
                 Ok(ready) => ready.put(&mut again),
+                Err(_) => return,
+            },
+            Ok(Entry::Snapshots(body)) => match SnapshotsEntry::decode(body) {
+                Ok(snapshots) => snapshots.put(&mut again),
                 Err(_) => return,
             },
             Err(_) => return,

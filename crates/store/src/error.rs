@@ -57,6 +57,40 @@ pub enum Error {
     /// A unit has as many unsettled steps as it may: wait until some are settled or folded in.
     #[error("the unit has {0} unsettled steps, as many as it may have")]
     Backlog(usize),
+    /// A snapshot shows what is settled, so all of the object must be: let writers settle or retire what is under way, or
+    /// decide on it, then take the snapshot.
+    #[error(
+        "unit {unit} of object {object} in partition {partition} is not settled, so no snapshot can be taken: settle it first"
+    )]
+    Unsettled {
+        /// The object's partition.
+        partition: PartitionId,
+        /// The object.
+        object: ObjectId,
+        /// One unit with something pending, owed or unsettled.
+        unit: u64,
+    },
+    /// The snapshot was dropped, or never taken.
+    #[error("object {object} in partition {partition} has no snapshot {number}")]
+    NoSnapshot {
+        /// The object's partition.
+        partition: PartitionId,
+        /// The object.
+        object: ObjectId,
+        /// The number asked for.
+        number: u32,
+    },
+    /// A snapshot's number may be used once, and rises: take a higher one.
+    #[error("snapshot {asked} cannot be taken: numbers up to {highest} were used, take a higher one")]
+    SnapshotUsed {
+        /// The highest number ever taken.
+        highest: u32,
+        /// The number asked for.
+        asked: u32,
+    },
+    /// The object has as many snapshots as it may: drop one first.
+    #[error("the object has {0} snapshots, as many as it may have: drop one first")]
+    Snapshots(usize),
     /// Ranges, lengths or counts that cannot be; says which.
     #[error("malformed request: {0}")]
     Malformed(&'static str),

@@ -14,6 +14,9 @@ pub const OPAQUE_BYTES_MAX: usize = 4096;
 /// The most stamps and cut-offs together of one verdict; a longer one is sent as several.
 pub const VERDICT_STAMPS_MAX: usize = 4096;
 
+/// The most live snapshots of an object; the next is [`Error::Snapshots`].
+pub const SNAPSHOTS_MAX: usize = 1024;
+
 /// One change. Each is idempotent: the same one twice leaves what it left once (I6).
 #[derive(Debug, Clone)]
 pub enum Mutation {
@@ -134,6 +137,26 @@ pub enum Mutation {
         object: ObjectId,
         /// Per unit; at most [`VERDICT_STAMPS_MAX`] stamps and cut-offs in all.
         units: Vec<UnitVerdict>,
+    },
+    /// Keep what is settled in an object readable under `number`, whatever is written after (copy on write). It is one record,
+    /// however big the object is. While anything of the object is not settled: [`Error::Unsettled`].
+    Snapshot {
+        /// In which partition.
+        partition: PartitionId,
+        /// Which object.
+        object: ObjectId,
+        /// The caller's; above zero, and above every number used before on this object ([`Error::SnapshotUsed`]). One that is
+        /// there is [`Outcome::Already`].
+        number: u32,
+    },
+    /// Drop a snapshot, and all that only it sees; an absent one is [`Outcome::Already`].
+    SnapshotDrop {
+        /// In which partition.
+        partition: PartitionId,
+        /// Which object.
+        object: ObjectId,
+        /// Which snapshot.
+        number: u32,
     },
     /// Answered when everything submitted before is durable.
     Flush,
@@ -400,6 +423,9 @@ impl Mutation {
             Mutation::SetAttributes { change, .. } => {
                 bounded(change.map.as_deref().unwrap_or_default())?;
                 bounded(change.opaque.as_deref().unwrap_or_default())
+            }
+            Mutation::Snapshot { number: 0, .. } => {
+                Err(Error::Malformed("a snapshot's number is above zero"))
             }
             Mutation::Verdict { units, .. } => {
                 if units.iter().map(UnitVerdict::len).sum::<usize>() > VERDICT_STAMPS_MAX {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use crate::crc::block_crcs;
 use crate::error::Error;
 use crate::files::Files;
+use crate::index::Object;
 use crate::index::extent::{Extent, clip};
 use crate::index::query::Found;
 use crate::index::slot::Slot;
@@ -49,7 +50,7 @@ impl Store {
         range: Range<u32>,
         want: Want,
     ) -> Result<View, Error> {
-        self.look_up((partition, object), unit, &range, |slot| slot.wanted(want, &range))
+        self.look_up((partition, object), unit, &range, |_, slot| slot.wanted(want, &range))
     }
 
     /// Like [`Store::read`], of a parity unit, the bytes for exactly the versions of `cover`: one per data unit of the stripe.
@@ -62,7 +63,25 @@ impl Store {
         range: Range<u32>,
         cover: &[Version],
     ) -> Result<View, Error> {
-        self.look_up((partition, object), unit, &range, |slot| slot.unit().covered(cover, &range))
+        self.look_up((partition, object), unit, &range, |_, slot| slot.unit().covered(cover, &range))
+    }
+
+    /// Like [`Store::read`], what the snapshot `number` of the object sees. One that is not there (any more) is
+    /// [`Error::NoSnapshot`]; a unit that had not been written reads as one hole at version zero.
+    pub fn read_snapshot(
+        &self,
+        partition: PartitionId,
+        object: ObjectId,
+        unit: u64,
+        range: Range<u32>,
+        number: u32,
+    ) -> Result<View, Error> {
+        self.look_up((partition, object), unit, &range, |owner, slot| {
+            if !owner.has_snapshot(number) {
+                return Err(Error::NoSnapshot { partition, object, number });
+            }
+            slot.unit().seen_by(number, &range)
+        })
     }
 
     fn look_up(
@@ -70,7 +89,7 @@ impl Store {
         (partition, object): (PartitionId, ObjectId),
         number: u64,
         range: &Range<u32>,
-        find: impl FnOnce(&Slot) -> Result<Option<Found>, Error>,
+        find: impl FnOnce(&Object, &Slot) -> Result<Option<Found>, Error>,
     ) -> Result<View, Error> {
         let index = self.index();
         let owner = index.whole_object(partition, object)?;
@@ -92,7 +111,7 @@ impl Store {
             made: None,
         };
         let (mut parts, mut layers) = (Few::new(), Few::new());
-        if let Some(found) = find(owner.units.get(number).unwrap_or(&Slot::EMPTY))? {
+        if let Some(found) = find(owner, owner.units.get(number).unwrap_or(&Slot::EMPTY))? {
             (view.version, view.pending, view.kind) = (found.version, found.pending, found.kind);
             (view.columns, view.cover) = (found.columns, found.cover);
             if let ([extent], []) = (&found.extents[..], &found.layers[..])
@@ -174,7 +193,7 @@ impl Store {
         let index = self.index();
         let found = index.whole_object(partition, object)?.unit(unit);
         found.wanted(Want::Exactly(found.tip_version()), &(0..0))?;
-        let pins: Vec<Extent> = found.pins().copied().collect();
+        let pins: Vec<Extent> = found.pins().collect();
         let parts = stored(self.files(), &pins)?;
         drop(found);
         drop(index);

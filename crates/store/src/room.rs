@@ -83,7 +83,12 @@ impl Room {
 
 fn may_use_reserve(record: &Record) -> bool {
     match record.kind {
-        Kind::ObjectRemove | Kind::PartitionRemove | Kind::Fence | Kind::Verdict | Kind::SettledTo => true,
+        Kind::ObjectRemove
+        | Kind::PartitionRemove
+        | Kind::Fence
+        | Kind::Verdict
+        | Kind::SettledTo
+        | Kind::SnapshotDrop => true,
         kind => kind.writes() && record.is(flags::HOLE),
     }
 }

@@ -332,6 +332,13 @@ impl Store {
         Ok(found.is_ready(unit) && found.unit(unit).lost.is_none())
     }
 
+    /// The object's snapshots that can be read, in order.
+    pub fn snapshots(&self, partition: PartitionId, object: ObjectId) -> Result<Vec<u32>, Error> {
+        let index = self.index();
+        let found = index.whole_object(partition, object)?.snapshots();
+        Ok(found.map_or_else(Vec::new, |snapshots| snapshots.live.iter().copied().collect()))
+    }
+
     /// Up to `limit` units of an object that were ever written or found damaged, in order, from `from` on.
     pub fn units(
         &self,

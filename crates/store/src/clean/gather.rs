@@ -15,7 +15,7 @@ use crate::format::body::PIECES_MAX;
 use crate::format::record::{PAGE_BYTES, PAGED_BYTES_MIN, Record, flags};
 use crate::format::{LOG_BLOCK, LOG_BLOCK_U64, padded_u64};
 use crate::index::Index;
-use crate::index::extent::Extent;
+use crate::index::extent::{Extent, union};
 use crate::index::unit::{Place, Unit};
 use crate::scan::{Found, Scanner};
 
@@ -91,21 +91,7 @@ pub(crate) fn runs(index: &RwLock<Index>, owner: Owner, segments: &BTreeSet<u32>
 
 /// The stored bytes that a unit refers to, each once, in the order of the unit.
 pub(crate) fn places(unit: &Unit) -> Vec<Extent> {
-    let mut stored: Vec<Extent> = unit.pins().filter(|extent| !extent.is_hole()).copied().collect();
-    stored.sort_unstable_by_key(|extent| (extent.segment, extent.block, extent.from));
-    let mut out: Vec<Extent> = Vec::with_capacity(stored.len());
-    for extent in stored {
-        match out.last_mut() {
-            Some(last)
-                if (last.segment, last.block) == (extent.segment, extent.block) && last.to >= extent.from =>
-            {
-                last.to = last.to.max(extent.to);
-            }
-            _ => out.push(extent),
-        }
-    }
-    out.sort_unstable_by_key(|extent| (extent.from, extent.to));
-    out
+    union(unit.pins().collect())
 }
 
 /// Put the `places` in `segments` and their small neighbours together.
@@ -176,7 +162,7 @@ impl Run {
             .and_then(|object| object.units.get(self.owner.unit));
         let Some(slot) = slot else { return false };
         let unit = slot.unit();
-        unit.pins().any(|pin| self.pieces.iter().any(|piece| same_bytes(pin, piece)))
+        unit.pins().any(|pin| self.pieces.iter().any(|piece| same_bytes(&pin, piece)))
     }
 }
 
@@ -190,7 +176,7 @@ pub(crate) fn referring(index: &Index, segment: u32, range: &std::ops::Range<u64
     for (&partition, found) in &index.partitions {
         for (&object, found) in &found.objects {
             for (unit, slot) in found.units.iter() {
-                let inside = |pin: &&Extent| {
+                let inside = |pin: &Extent| {
                     pin.segment == segment
                         && !pin.is_hole()
                         && range.contains(&(u64::from(pin.block) * LOG_BLOCK_U64))

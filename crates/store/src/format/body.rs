@@ -12,6 +12,8 @@ const ATTRIBUTES_BYTES: usize = 32;
 const PARTITION_BYTES: usize = 16;
 /// The fixed part of one unit's verdict.
 const VERDICT_BYTES: usize = 16;
+/// A snapshot's body.
+const SNAPSHOT_BYTES: usize = 8;
 /// One piece of a move.
 const PIECE_BYTES: usize = 16;
 /// The most pieces of one move.
@@ -63,6 +65,13 @@ fields! {
     X_VERSION "version" 0..16,
     X_COLUMN "column" 16..17,
     X_RESERVED "reserved" 17..24,
+}
+
+fields! {
+    /// The body of `snapshot` and `snapshot drop`.
+    SNAPSHOT_FIELDS:
+    S_NUMBER "number" 0..4,
+    S_RESERVED "reserved" 4..8,
 }
 
 fields! {
@@ -147,6 +156,22 @@ pub fn partition(record: &Record) -> Result<(Option<u64>, u32), DecodeError> {
         return Err(DecodeError::Malformed("partition body"));
     }
     Ok((Some(view.u64(P_QUOTA)).filter(|&quota| quota != u64::MAX), view.u32(P_KEY_EPOCH)))
+}
+
+/// The body of a snapshot with this number.
+pub fn snapshot_body(number: u32) -> Vec<u8> {
+    let mut bytes = vec![0; SNAPSHOT_BYTES];
+    put(&mut bytes, S_NUMBER, number.to_le_bytes());
+    bytes
+}
+
+/// The number in `record`: never 0.
+pub fn snapshot(record: &Record) -> Result<u32, DecodeError> {
+    let view = View(&record.inline);
+    if record.inline.len() != SNAPSHOT_BYTES || !view.is_zero(S_RESERVED) || view.u32(S_NUMBER) == 0 {
+        return Err(DecodeError::Malformed("snapshot body"));
+    }
+    Ok(view.u32(S_NUMBER))
 }
 
 /// The body of a verdict. At most [`VERDICT_STAMPS_MAX`] stamps, a unit without any counted as one.
@@ -246,6 +271,7 @@ pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
         Kind::PartitionCreate | Kind::PartitionSet => partition(record).map(drop),
         Kind::Verdict => verdict(record).map(drop),
         Kind::Move => moved_pieces(record).map(drop),
+        Kind::Snapshot | Kind::SnapshotDrop => snapshot(record).map(drop),
         _ if record.inline.is_empty() => Ok(()),
         _ => Err(DecodeError::Malformed("a body on a kind that has none")),
     }

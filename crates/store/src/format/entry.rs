@@ -110,6 +110,7 @@ entry_kinds! {
     LOST = 5 "lost range",
     DEDUP = 6 "dedup",
     READY = 7 "ready units",
+    SNAPSHOTS = 8 "snapshots",
 }
 
 /// A log block where something begins.
@@ -218,6 +219,8 @@ pub enum Entry<'a> {
     Dedup(&'a [u8]),
     /// Units that the object has caught up with; its body is decoded by [`super::ready::ReadyEntry::decode`].
     Ready(&'a [u8]),
+    /// The object's snapshots; its body is decoded by [`super::snapshots::SnapshotsEntry::decode`].
+    Snapshots(&'a [u8]),
 }
 
 /// A run of plain units.
@@ -288,6 +291,7 @@ fn decode(kind: u8, body: &[u8]) -> Result<Entry<'_>, DecodeError> {
         LOST => lost(body).map(Entry::Lost),
         DEDUP => Ok(Entry::Dedup(body)),
         READY => Ok(Entry::Ready(body)),
+        SNAPSHOTS => Ok(Entry::Snapshots(body)),
         _ => Err(DecodeError::Malformed("unknown kind of entry")),
     }
 }

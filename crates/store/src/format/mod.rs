@@ -12,6 +12,7 @@ pub mod ready;
 pub mod record;
 mod rules;
 pub mod segment;
+pub mod snapshots;
 pub mod superblock;
 pub mod unit;
 

@@ -127,6 +127,10 @@ kinds! {
     Mark = 15 "mark",
     /// Bytes of a unit, moved here by the cleaner from the places that the body names.
     Move = 16 "move",
+    /// What is settled in an object now stays readable under a number.
+    Snapshot = 17 "snapshot",
+    /// A snapshot is no longer wanted.
+    SnapshotDrop = 18 "snapshot drop",
 }
 
 impl Kind {

@@ -6,11 +6,13 @@ use super::entry::{self, LogPlace, RESERVED, SHORT};
 use super::{DecodeError, VERSION_BYTES, View, fields, put, version_at, version_bytes};
 
 /// The fixed part of the body; the contents follow.
-pub const UNIT_BYTES: usize = 24;
+pub const UNIT_BYTES: usize = 32;
 /// The fixed part of a content; its step, cover and extents follow.
 pub const CONTENT_BYTES: usize = 40;
 /// A step.
 pub const STEP_BYTES: usize = 48;
+/// What snapshots see of a content.
+pub const KEEPING_BYTES: usize = 16;
 /// An extent.
 pub const EXTENT_BYTES: usize = 16;
 
@@ -23,6 +25,8 @@ fields! {
     U_CONTENTS "contents" 16..20,
     U_LOST "lost" 20..21,
     U_RESERVED "reserved" 21..24,
+    U_EPOCH "epoch" 24..28,
+    U_RESERVED_2 "reserved" 28..32,
 }
 
 fields! {
@@ -51,6 +55,15 @@ fields! {
 }
 
 fields! {
+    /// What snapshots see of a kept content.
+    KEEPING_FIELDS:
+    K_EPOCH "epoch" 0..4,
+    K_UNTIL "until" 4..8,
+    K_LOST_SEGMENT "lost segment" 8..12,
+    K_LOST_BLOCK "lost block" 12..16,
+}
+
+fields! {
     /// An extent.
     EXTENT_FIELDS:
     E_FROM "from" 0..4,
@@ -70,8 +83,10 @@ pub enum Role {
     Owed,
     /// A delta of parity, after those it stands on; it has a step.
     Delta,
-    /// A delta that the settled version counts in, to be xored to its bytes: one extent.
+    /// A delta that the settled or kept version before it counts in, to be xored to its bytes: one extent.
     Layer,
+    /// A settled version that was replaced, and that snapshots see: it says which.
+    Kept,
 }
 
 impl Role {
@@ -82,6 +97,7 @@ impl Role {
         (Role::Owed, 3, "owed"),
         (Role::Delta, 4, "delta"),
         (Role::Layer, 5, "layer"),
+        (Role::Kept, 6, "kept"),
     ];
 
     fn number(self) -> u8 {
@@ -91,6 +107,7 @@ impl Role {
             Role::Owed => 3,
             Role::Delta => 4,
             Role::Layer => 5,
+            Role::Kept => 6,
         }
     }
 
@@ -106,6 +123,8 @@ pub struct UnitEntry {
     pub unit: u64,
     /// Where damage was found that hit it.
     pub lost: Option<LogPlace>,
+    /// The newest live snapshot when the settled version became settled; 0: there was none.
+    pub epoch: u32,
     /// Its versions.
     pub contents: Vec<ContentEntry>,
 }
@@ -129,6 +148,8 @@ pub struct ContentEntry {
     pub settled: bool,
     /// What its own write brought; of all but settled versions and layers.
     pub step: Option<StepEntry>,
+    /// Which snapshots see it; of kept versions.
+    pub keeping: Option<KeepingEntry>,
     /// Parity: per data column the version counted in.
     pub cover: Vec<Version>,
     /// Where its bytes are.
@@ -146,6 +167,17 @@ pub struct StepEntry {
     pub operation: u64,
     /// Its own bytes.
     pub own: ExtentEntry,
+}
+
+/// Which snapshots see a kept version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeepingEntry {
+    /// Those after this one, ...
+    pub epoch: u32,
+    /// ... up to this one.
+    pub until: u32,
+    /// Where damage was found that had hit the unit: then nothing is known of the version.
+    pub lost: Option<LogPlace>,
 }
 
 /// A range of a unit and where its bytes are.
@@ -170,6 +202,7 @@ impl UnitEntry {
             put(body, U_LOST_BLOCK, place.block.to_le_bytes());
             put(body, U_LOST, [1]);
         }
+        put(body, U_EPOCH, self.epoch.to_le_bytes());
         put(body, U_CONTENTS, u32::try_from(self.contents.len()).expect("bounded").to_le_bytes());
         self.contents.iter().for_each(|content| content.put(to));
         entry::end(to, at);
@@ -185,7 +218,7 @@ impl UnitEntry {
             1 => Some(place),
             _ => return Err(DecodeError::Malformed("a place of no damage")),
         };
-        if !fixed.is_zero(U_RESERVED) {
+        if !fixed.is_zero(U_RESERVED) || !fixed.is_zero(U_RESERVED_2) {
             return Err(RESERVED);
         }
         let mut contents = Vec::new();
@@ -197,13 +230,14 @@ impl UnitEntry {
         if !rest.is_empty() {
             return Err(SHORT);
         }
-        Ok(UnitEntry { unit: fixed.u64(U_UNIT), lost, contents })
+        Ok(UnitEntry { unit: fixed.u64(U_UNIT), lost, epoch: fixed.u32(U_EPOCH), contents })
     }
 }
 
 impl ContentEntry {
     fn put(&self, to: &mut Vec<u8>) {
         assert_eq!(self.step.is_some(), self.role.has_step(), "what is unsettled has a step");
+        assert_eq!(self.keeping.is_some(), self.role == Role::Kept, "what is kept says for whom");
         let at = to.len();
         to.resize(at + CONTENT_BYTES, 0);
         let fixed = &mut to[at..];
@@ -218,6 +252,9 @@ impl ContentEntry {
         put(fixed, C_SETTLED, [u8::from(self.settled)]);
         if let Some(step) = &self.step {
             step.put(to);
+        }
+        if let Some(keeping) = &self.keeping {
+            keeping.put(to);
         }
         self.cover.iter().for_each(|&version| to.extend_from_slice(&version_bytes(version)));
         self.extents.iter().for_each(|extent| extent.put(to));
@@ -241,6 +278,11 @@ impl ContentEntry {
             let (bytes, tail) = rest.split_at_checked(STEP_BYTES).ok_or(SHORT)?;
             (step, rest) = (Some(StepEntry::decode(&View(bytes))?), tail);
         }
+        let mut keeping = None;
+        if role == Role::Kept {
+            let (bytes, tail) = rest.split_at_checked(KEEPING_BYTES).ok_or(SHORT)?;
+            (keeping, rest) = (Some(KeepingEntry::decode(&View(bytes))?), tail);
+        }
         let covers = usize::from(fixed.u8(C_COVER_COUNT)) * VERSION_BYTES;
         let (covers, rest) = rest.split_at_checked(covers).ok_or(SHORT)?;
         let extents = usize::try_from(fixed.u32(C_EXTENTS)).unwrap_or(usize::MAX).checked_mul(EXTENT_BYTES);
@@ -260,6 +302,7 @@ impl ContentEntry {
             data: fixed.u8(C_DATA),
             settled: fixed.u8(C_SETTLED) == 1,
             step,
+            keeping,
             cover,
             extents,
         };
@@ -282,6 +325,28 @@ impl StepEntry {
             operation: view.u64(S_OPERATION),
             own: ExtentEntry::decode(&view.0[S_OWN])?,
         })
+    }
+}
+
+impl KeepingEntry {
+    fn put(&self, to: &mut Vec<u8>) {
+        let mut bytes = [0; KEEPING_BYTES];
+        put(&mut bytes, K_EPOCH, self.epoch.to_le_bytes());
+        put(&mut bytes, K_UNTIL, self.until.to_le_bytes());
+        if let Some(place) = self.lost {
+            put(&mut bytes, K_LOST_SEGMENT, place.segment.to_le_bytes());
+            put(&mut bytes, K_LOST_BLOCK, place.block.to_le_bytes());
+        }
+        to.extend_from_slice(&bytes);
+    }
+
+    fn decode(view: &View<'_>) -> Result<KeepingEntry, DecodeError> {
+        let (epoch, until) = (view.u32(K_EPOCH), view.u32(K_UNTIL));
+        let place = LogPlace { segment: view.u32(K_LOST_SEGMENT), block: view.u32(K_LOST_BLOCK) };
+        if epoch >= until || (place.segment == 0 && place.block > 0) {
+            return Err(DecodeError::Malformed("a kept version"));
+        }
+        Ok(KeepingEntry { epoch, until, lost: (place.segment > 0).then_some(place) })
     }
 }
 

@@ -15,7 +15,7 @@ use super::paged::PagedMap;
 use super::runs::Runs;
 use super::slot::Slot;
 use super::unit::{Place, Unit};
-use super::{Extra, Index, Object, Partition, PendingVersions};
+use super::{Extra, Index, Object, Partition, PendingVersions, snapshots};
 use crate::format::body;
 use crate::format::entry::LostRange;
 use crate::format::page::Key;
@@ -37,6 +37,7 @@ impl Index {
             Kind::ObjectRemove => self.apply_remove(record),
             Kind::PartitionCreate | Kind::PartitionSet => self.apply_partition(record),
             Kind::PartitionRemove => self.apply_partition_remove(record),
+            Kind::Snapshot | Kind::SnapshotDrop => self.apply_snapshot(record),
             Kind::Ready => self.apply_ready(record),
             Kind::Mark => {}
         }
@@ -61,7 +62,7 @@ impl Index {
     fn apply_move(&mut self, record: &Record, place: Place) {
         let old: Vec<Extent> =
             body::moved_pieces(record).unwrap_or_default().into_iter().map(Extent::from).collect();
-        self.with_object(record, |object| object.unit(record.unit, |unit| unit.moved(&old, place)));
+        self.with_object(record, |object| object.account(record.unit, |unit| unit.moved(&old, place)));
     }
 
     fn apply_delta(&mut self, record: &Record, place: Place) {
@@ -86,6 +87,14 @@ impl Index {
     fn apply_verdict(&mut self, record: &Record) {
         let units = body::verdict(record).unwrap_or_default();
         self.with_object(record, |object| units.iter().for_each(|verdict| object.judge(verdict)));
+    }
+
+    fn apply_snapshot(&mut self, record: &Record) {
+        let Ok(number) = body::snapshot(record) else { return };
+        self.with_object(record, |object| match record.kind {
+            Kind::Snapshot => object.take_snapshot(number),
+            _ => object.drop_snapshot(number),
+        });
     }
 
     fn apply_fence(&mut self, record: &Record) {
@@ -195,7 +204,7 @@ impl Index {
         owner.used -= gone.bytes;
         for (number, slot) in gone.units.iter() {
             let unit = slot.unit();
-            unit.pins().for_each(|extent| self.segments.release(extent));
+            unit.pins().for_each(|extent| self.segments.release(&extent));
             if unit.is_foldable() {
                 self.foldable.remove(&(partition, object, number));
             }
@@ -213,26 +222,41 @@ struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// Change one unit, keeping every account.
+    /// Change one unit, keeping every account, and what it replaces if a snapshot sees that. The road of all changes but
+    /// those that change no content.
     fn unit(&mut self, number: u64, change: impl FnOnce(&mut Unit)) {
+        let newest = self.object.newest_snapshot();
+        if newest == 0 {
+            return self.account(number, change);
+        }
+        self.account(number, |unit| {
+            let before = unit.before();
+            change(unit);
+            unit.keep(before, newest);
+        });
+    }
+
+    /// Change one unit, keeping every account.
+    fn account(&mut self, number: u64, change: impl FnOnce(&mut Unit)) {
         let Access { owner, object, used, segments, foldable } = self;
         let Object { units, pending, bytes, extra, .. } = &mut **object;
         units.update(number, |slot| {
             let mut unit = std::mem::take(slot).into_unit();
             let before = stored(unit.pins());
-            unit.pins().for_each(|extent| segments.release(extent));
+            unit.pins().for_each(|extent| segments.release(&extent));
             if let Some(old) = &unit.pending {
                 note_pending(pending, (old.version, number), false);
             }
             change(&mut unit);
             let after = stored(unit.pins());
-            unit.pins().for_each(|extent| segments.charge(extent));
+            unit.pins().for_each(|extent| segments.charge(&extent));
             if let Some(new) = &unit.pending {
                 note_pending(pending, (new.version, number), true);
             }
             *bytes = *bytes - before + after;
             **used = **used - before + after;
             note_unsettled(extra, number, &unit);
+            snapshots::note(extra, number, &unit);
             let key = (owner.0, owner.1, number);
             if unit.is_foldable() {
                 foldable.insert(key);
@@ -247,6 +271,26 @@ impl Access<'_> {
             // At rest: no room is kept for more.
             units.trim();
         }
+    }
+
+    /// What waits to be folded is counted in, so that snapshots see whole contents.
+    fn take_snapshot(&mut self, number: u32) {
+        let deltas = self.object.snapshots().into_iter().flat_map(|found| found.deltas.iter());
+        let units: Vec<u64> = deltas.map(|(unit, ())| unit).collect();
+        units.into_iter().for_each(|unit| self.unit(unit, Unit::count_in));
+        let snapshots = &mut self.object.extra.get_or_insert_default().snapshots;
+        snapshots.live.insert(number);
+        snapshots.highest = snapshots.highest.max(number);
+    }
+
+    fn drop_snapshot(&mut self, number: u32) {
+        let Some(extra) = &mut self.object.extra else { return };
+        if !extra.snapshots.live.remove(&number) {
+            return;
+        }
+        let live = extra.snapshots.live.clone();
+        let units: Vec<u64> = extra.snapshots.units.iter().map(|(unit, ())| unit).collect();
+        units.into_iter().for_each(|unit| self.account(unit, |unit| unit.prune(&live)));
     }
 
     /// One unit's part of a verdict.
@@ -363,6 +407,6 @@ pub(crate) fn note_pending(
     }
 }
 
-fn stored<'a>(extents: impl Iterator<Item = &'a Extent>) -> u64 {
-    extents.map(Extent::stored_bytes).sum()
+fn stored(extents: impl Iterator<Item = Extent>) -> u64 {
+    extents.map(|extent| extent.stored_bytes()).sum()
 }

@@ -4,19 +4,20 @@
 //! decision could depend on the first ([`Touched`]); so no state between "written" and "durable" exists.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use braid_layout::{ObjectId, PartitionId, Version};
 use bytes::Bytes;
 
 use super::check_step;
 use super::extent::stored_bytes;
-use super::unit::Place;
-use super::{Index, Object, Partition};
+use super::unit::{Place, Unit};
+use super::{Index, Object, Partition, snapshots};
 use crate::error::Error;
 use crate::format::body;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
-use crate::mutation::{Body, Mutation, Outcome, Standing, Write, WriteKind};
+use crate::mutation::{Body, Change, Mutation, Outcome, Standing, Write, WriteKind};
 use crate::step::{Delta, UnitWrite};
 
 /// The decision on a mutation.
@@ -68,15 +69,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         }
         Mutation::Remove { partition, object } => check_remove(index, *partition, *object),
         Mutation::SetAttributes { partition, object, change } => {
-            let have = index.whole_object(*partition, *object)?;
-            let old = have.attributes.unpacked();
-            let new = old.changed(change);
-            if new == old {
-                return Ok(Decision::Answer(Outcome::Already));
-            }
-            let mut record = object_record(Kind::ObjectAttributes, *partition, *object, have);
-            body::put_attributes(&mut record, &new);
-            append(record)
+            check_attributes(index, (*partition, *object), change)
         }
         Mutation::Write(write) => check_write(index, growth, write),
         Mutation::UnitWrite(write) => check_step::unit_write(index, growth, write),
@@ -111,8 +104,28 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         Mutation::Verdict { partition, object, units } => {
             check_step::verdict(index.whole_object(*partition, *object)?, (*partition, *object), units)
         }
+        &Mutation::Snapshot { partition: p, object: o, number } => snapshots::take(index, (p, o), number),
+        &Mutation::SnapshotDrop { partition: p, object: o, number } => {
+            snapshots::release(index, (p, o), number)
+        }
         Mutation::Flush => Ok(Decision::Barrier),
     }
+}
+
+fn check_attributes(
+    index: &Index,
+    (partition, object): (PartitionId, ObjectId),
+    change: &Change,
+) -> Result<Decision, Error> {
+    let have = index.whole_object(partition, object)?;
+    let old = have.attributes.unpacked();
+    let new = old.changed(change);
+    if new == old {
+        return Ok(Decision::Answer(Outcome::Already));
+    }
+    let mut record = object_record(Kind::ObjectAttributes, partition, object, have);
+    body::put_attributes(&mut record, &new);
+    append(record)
 }
 
 fn check_partition_remove(index: &Index, partition: PartitionId) -> Result<Decision, Error> {
@@ -182,10 +195,15 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
             }
         }
     }
-    let overwritten = stored_bytes(&unit.tip_extents(), &write.range());
+    let overwritten = overwritten(object, &unit, &write.range());
     check_quota((write.partition, owner), growth, write.payload_bytes().saturating_sub(overwritten))?;
     let (record, payload) = write_record(write, object, tip);
     Ok(Decision::Append(Box::new(record), payload))
+}
+
+/// Bytes in `range` that a write of it will free; none where a snapshot sees them.
+pub(super) fn overwritten(object: &Object, unit: &Unit, range: &Range<u32>) -> u64 {
+    if object.keeps(unit) { 0 } else { stored_bytes(&unit.tip_extents(), range) }
 }
 
 /// The quota is soft: what a write overwrites is not counted again, though it is kept until the write is settled.
@@ -299,6 +317,8 @@ impl Touched {
             | Mutation::Retire { partition, object, .. }
             | Mutation::Fence { partition, object, .. }
             | Mutation::Verdict { partition, object, .. }
+            | Mutation::Snapshot { partition, object, .. }
+            | Mutation::SnapshotDrop { partition, object, .. }
             | Mutation::OwedSettled { partition, object, .. } => {
                 if self.partitions.contains(partition)
                     || self.within_objects.contains(&(*partition, *object))

@@ -2,8 +2,7 @@
 
 use braid_layout::{Column, Generation, ObjectId, PartitionId, Version};
 
-use super::check::{Decision, Growth, append, check_quota, damaged, object_record, put_body};
-use super::extent::stored_bytes;
+use super::check::{Decision, Growth, append, check_quota, damaged, object_record, overwritten, put_body};
 use super::parity::Link;
 use super::{Index, Object};
 use crate::error::Error;
@@ -46,7 +45,7 @@ pub(super) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) 
     if unit.owed.len() >= OWED_MAX {
         return Err(Error::Backlog(unit.owed.len()));
     }
-    let overwritten = stored_bytes(&unit.tip_extents(), &write.range());
+    let overwritten = overwritten(object, &unit, &write.range());
     check_quota((write.partition, owner), growth, write.body.payload_bytes().saturating_sub(overwritten))?;
     let mut record = object_record(Kind::Data, write.partition, write.object, object);
     record.flags = flags::OWED;

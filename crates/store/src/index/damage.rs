@@ -58,7 +58,7 @@ impl Index {
             for (&id, object) in &owner.objects {
                 for (number, slot) in object.units.iter() {
                     let unit = slot.unit();
-                    let gone = |extent: &&Extent| missing.contains(&extent.segment);
+                    let gone = |extent: &Extent| missing.contains(&extent.segment);
                     if let Some(extent) = unit.pins().find(gone) {
                         let place = Place { segment: extent.segment, block: extent.block };
                         hit.insert((partition, id, number), place);

@@ -106,6 +106,25 @@ pub(crate) fn moved(extents: &[Extent], old: &[Extent], segment: u32, block: u32
     out
 }
 
+/// The stored bytes of `extents`, each once, in the order of the unit. Parts of one record that touch are one.
+pub(crate) fn union(mut extents: Vec<Extent>) -> Vec<Extent> {
+    extents.retain(|extent| !extent.is_hole());
+    extents.sort_unstable_by_key(|extent| (extent.segment, extent.block, extent.from));
+    let mut out: Vec<Extent> = Vec::with_capacity(extents.len());
+    for extent in extents {
+        match out.last_mut() {
+            Some(last)
+                if (last.segment, last.block) == (extent.segment, extent.block) && last.to >= extent.from =>
+            {
+                last.to = last.to.max(extent.to);
+            }
+            _ => out.push(extent),
+        }
+    }
+    out.sort_unstable_by_key(|extent| (extent.from, extent.to));
+    out
+}
+
 /// The extents' parts inside `range`.
 pub(crate) fn clip(extents: &[Extent], range: &Range<u32>) -> Vec<Extent> {
     extents.iter().filter_map(|extent| extent.clip(range)).collect()

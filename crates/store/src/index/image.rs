@@ -2,17 +2,15 @@
 
 use std::ops::Range;
 
-use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
+use braid_layout::{ColumnMask, ObjectId, PartitionId};
 
 use super::apply::{note_pending, note_unsettled};
 use super::attributes::PackedAttributes;
 use super::extent::Extent;
 use super::lost::Lost;
-use super::owed::Owed;
-use super::parity::Delta;
 use super::slot::Slot;
-use super::unit::{Content, Pending, Place, Unit};
-use super::{Index, Object, Partition};
+use super::unit_image::{log_place, place, unit, unit_entry};
+use super::{Index, Object, Partition, snapshots};
 use crate::format::DecodeError;
 use crate::format::dedup::{DedupEntry, OperationEntry};
 use crate::format::entry::{
@@ -20,8 +18,8 @@ use crate::format::entry::{
 };
 use crate::format::page::{Key, TARGET_BYTES};
 use crate::format::ready::ReadyEntry;
-use crate::format::unit::{ContentEntry, ExtentEntry, Role, StepEntry, UnitEntry};
-use crate::mutation::WriteKind;
+use crate::format::snapshots::SnapshotsEntry;
+use crate::format::unit::UnitEntry;
 
 /// An object of more entry bytes than this has pages of its own.
 const BIG_BYTES: usize = 4 * TARGET_BYTES;
@@ -158,6 +156,10 @@ impl Sink {
         if let Some(extra) = object.extra.as_ref().filter(|extra| !extra.ready.is_empty()) {
             ReadyEntry { runs: extra.ready.iter().collect() }.put(&mut self.bytes);
         }
+        if let Some(found) = object.snapshots().filter(|found| found.highest > 0) {
+            let live = found.live.iter().copied().collect();
+            SnapshotsEntry { highest: found.highest, live }.put(&mut self.bytes);
+        }
         for (unit, slot) in object.units.iter() {
             if self.bytes.len() - last_cut >= TARGET_BYTES {
                 last_cut = self.bytes.len();
@@ -191,83 +193,6 @@ impl Sink {
         let ends = self.cuts.iter().copied().chain([self.bytes.len()]);
         let mut from = 0;
         ends.map(|end| std::mem::replace(&mut from, end)..end).collect()
-    }
-}
-
-fn log_place(place: Place) -> LogPlace {
-    LogPlace { segment: place.segment, block: place.block }
-}
-
-fn place(place: LogPlace) -> Place {
-    Place { segment: place.segment, block: place.block }
-}
-
-fn unit_entry(number: u64, unit: &Unit) -> UnitEntry {
-    let settled = unit.settled.iter().map(|content| ContentEntry {
-        cover: content.cover.to_vec(),
-        extents: content.extents.iter().map(extent_entry).collect(),
-        ..content_entry(Role::Settled, kind_number(content.kind), content.version, content.columns)
-    });
-    let layers = unit.settled.iter().flat_map(|content| &content.layers).map(|layer| ContentEntry {
-        extents: vec![extent_entry(layer)],
-        ..content_entry(Role::Layer, DELTA, Version::ZERO, ColumnMask::EMPTY)
-    });
-    let pending = unit.pending.iter().map(|pending| ContentEntry {
-        step: Some(step_entry(unit.settled_version(), (0, 0), &pending.own)),
-        cover: pending.cover.to_vec(),
-        ..content_entry(Role::Pending, kind_number(pending.kind), pending.version, pending.columns)
-    });
-    let mut previous = unit.settled_version();
-    let owed = unit.owed.iter().map(|owed| {
-        let from = std::mem::replace(&mut previous, owed.version);
-        let step = Some(step_entry(from, (owed.client, owed.operation), &owed.own));
-        ContentEntry { step, ..content_entry(Role::Owed, DATA, owed.version, ColumnMask::EMPTY) }
-    });
-    let deltas = unit.deltas.iter().map(|delta| ContentEntry {
-        column: delta.column.0,
-        data: delta.data,
-        settled: delta.settled,
-        step: Some(step_entry(delta.from, (delta.client, delta.operation), &delta.own)),
-        ..content_entry(Role::Delta, DELTA, delta.to, ColumnMask::EMPTY)
-    });
-    let contents = settled.chain(layers).chain(pending).chain(owed).chain(deltas).collect();
-    UnitEntry { unit: number, lost: unit.lost.map(log_place), contents }
-}
-
-/// A content of which only the name is known yet.
-fn content_entry(role: Role, kind: u8, version: Version, columns: ColumnMask) -> ContentEntry {
-    ContentEntry {
-        role,
-        kind,
-        version,
-        columns: columns.0,
-        column: 0,
-        data: 0,
-        settled: false,
-        step: None,
-        cover: Vec::new(),
-        extents: Vec::new(),
-    }
-}
-
-fn step_entry(previous: Version, (client, operation): (u64, u64), own: &Extent) -> StepEntry {
-    StepEntry { previous, client, operation, own: extent_entry(own) }
-}
-
-fn extent_entry(extent: &Extent) -> ExtentEntry {
-    let place = LogPlace { segment: extent.segment, block: extent.block };
-    ExtentEntry { from: extent.from, to: extent.to, record: (!extent.is_hole()).then_some(place) }
-}
-
-/// Numbers of record kinds.
-const DATA: u8 = 1;
-const DELTA: u8 = 4;
-
-fn kind_number(kind: WriteKind) -> u8 {
-    match kind {
-        WriteKind::Data => DATA,
-        WriteKind::ParityBase => 2,
-        WriteKind::StripeParity => 3,
     }
 }
 
@@ -351,6 +276,7 @@ impl Loaded {
                         charge(&mut charges, extent.segment, extent.stored_bytes());
                     }
                     note_unsettled(&mut object.extra, number, &unit);
+                    snapshots::note(&mut object.extra, number, &unit);
                     if unit.is_foldable() {
                         foldable.push((owner.0, owner.1, number));
                     }
@@ -361,12 +287,11 @@ impl Loaded {
                     object.units.append_sorted(std::iter::once((number, slot))).map_err(|_| ORDER)?;
                 }
                 Entry::Lost(range) => self.lost.push(range),
-                Entry::Ready(body) => {
-                    take_ready(current.as_mut().ok_or(NO_OBJECT)?, ReadyEntry::decode(body)?);
-                }
+                Entry::Ready(body) => take_ready(current.as_mut(), body)?,
                 Entry::Dedup(body) => {
                     take_dedup(current.as_mut().ok_or(NO_OBJECT)?, DedupEntry::decode(body)?);
                 }
+                Entry::Snapshots(body) => take_snapshots(current.as_mut(), body)?,
             }
         }
         if let Some(object) = current {
@@ -413,8 +338,17 @@ impl Loaded {
 const ORDER: DecodeError = DecodeError::Malformed("units out of order");
 const NO_OBJECT: DecodeError = DecodeError::Malformed("units without an object");
 
-fn take_ready(object: &mut Object, entry: ReadyEntry) {
-    object.extra.get_or_insert_default().ready = entry.runs.into_iter().collect();
+fn take_ready(object: Option<&mut Box<Object>>, body: &[u8]) -> Result<(), DecodeError> {
+    let ReadyEntry { runs } = ReadyEntry::decode(body)?;
+    object.ok_or(NO_OBJECT)?.extra.get_or_insert_default().ready = runs.into_iter().collect();
+    Ok(())
+}
+
+fn take_snapshots(object: Option<&mut Box<Object>>, body: &[u8]) -> Result<(), DecodeError> {
+    let SnapshotsEntry { highest, live } = SnapshotsEntry::decode(body)?;
+    let snapshots = &mut object.ok_or(NO_OBJECT)?.extra.get_or_insert_default().snapshots;
+    (snapshots.highest, snapshots.live) = (highest, live.into_iter().collect());
+    Ok(())
 }
 
 fn take_dedup(object: &mut Object, entry: DedupEntry) {
@@ -441,55 +375,4 @@ fn plain_slot(unit: &PlainUnit) -> (u64, Slot) {
     let extent =
         Extent { from: unit.from, to: unit.to, segment: unit.place.segment, block: unit.place.block };
     (unit.unit, Slot::plain(extent, unit.version, ColumnMask(unit.columns)).unwrap_or_default())
-}
-
-fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
-    let mut unit = Unit { lost: entry.lost.map(place), ..Unit::default() };
-    for content in &entry.contents {
-        let kind = match content.kind {
-            DATA => WriteKind::Data,
-            2 => WriteKind::ParityBase,
-            _ => WriteKind::StripeParity,
-        };
-        let (version, columns) = (content.version, ColumnMask(content.columns));
-        let cover = content.cover.clone().into_boxed_slice();
-        match (content.role, &content.step) {
-            (Role::Settled, None) if unit.settled.is_none() => {
-                let extents = content.extents.iter().map(extent).collect();
-                let layers = Vec::new();
-                unit.settled = Some(Content { version, kind, columns, cover, extents, layers });
-            }
-            (Role::Layer, None) if content.extents.len() == 1 => {
-                let base = unit.settled.as_mut().ok_or(MISPLACED)?;
-                base.layers.extend(content.extents.iter().map(extent));
-            }
-            (Role::Pending, Some(step)) if unit.pending.is_none() => {
-                let own = extent(&step.own);
-                unit.pending = Some(Box::new(Pending { version, kind, columns, cover, own }));
-            }
-            (Role::Owed, Some(step)) if unit.pending.is_none() => {
-                let (client, operation, own) = (step.client, step.operation, extent(&step.own));
-                unit.owed.push(Owed { version, client, operation, own, doubt: true });
-            }
-            (Role::Delta, Some(step)) => unit.deltas.push(Delta {
-                column: Column(content.column),
-                data: content.data,
-                from: step.previous,
-                to: version,
-                client: step.client,
-                operation: step.operation,
-                own: extent(&step.own),
-                settled: content.settled,
-            }),
-            _ => return Err(MISPLACED),
-        }
-    }
-    Ok((entry.unit, unit))
-}
-
-const MISPLACED: DecodeError = DecodeError::Malformed("a unit's versions do not go together");
-
-fn extent(entry: &ExtentEntry) -> Extent {
-    let LogPlace { segment, block } = entry.record.unwrap_or(LogPlace { segment: 0, block: 0 });
-    Extent { from: entry.from, to: entry.to, segment, block }
 }

@@ -22,7 +22,9 @@ pub(crate) mod parity;
 pub(crate) mod query;
 pub(crate) mod runs;
 pub(crate) mod slot;
+pub(crate) mod snapshots;
 pub(crate) mod unit;
+mod unit_image;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,6 +39,7 @@ use lost::Lost;
 use paged::PagedMap;
 use runs::Runs;
 use slot::Slot;
+use snapshots::Snapshots;
 use unit::Place;
 
 /// The store's state in memory.
@@ -91,7 +94,7 @@ pub(crate) struct Object {
 /// (lease, g, n, unit) each, so that what a lease has settled is one range.
 pub(crate) type PendingVersions = PagedMap<(u32, u32, u64, u64), ()>;
 
-/// What an object with unit writes, or of a joining column, has besides.
+/// What an object with unit writes, snapshots, or of a joining column, has besides.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Extra {
     /// Units with owed versions, or deltas not known to be settled.
@@ -100,6 +103,8 @@ pub(crate) struct Extra {
     pub(crate) dedup: Dedup,
     /// Of a joining column: units that are caught up.
     pub(crate) ready: Runs,
+    /// Its snapshots.
+    pub(crate) snapshots: Snapshots,
 }
 
 /// A partition.

@@ -99,7 +99,8 @@ impl Object {
         let end = self.units.iter().rev().find_map(|(number, slot)| {
             let unit = slot.unit();
             let written = !unit.tip_version().is_zero() || !unit.deltas.is_empty();
-            let deltas = unit.deltas.iter().map(|delta| delta.own.to).max();
+            let layers = unit.settled.iter().flat_map(|base| &base.layers).map(|layer| layer.to);
+            let deltas = unit.deltas.iter().map(|delta| delta.own.to).chain(layers).max();
             written.then(|| (number, unit.tip_extents().last().map(|last| last.to).max(deltas).unwrap_or(1)))
         });
         ObjectUsage { bytes: self.bytes, units: u64::try_from(self.units.len()).unwrap_or(u64::MAX), end }

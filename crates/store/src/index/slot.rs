@@ -90,13 +90,15 @@ impl Slot {
 
 impl From<Box<Unit>> for Slot {
     fn from(mut unit: Box<Unit>) -> Self {
-        if let Unit { settled: Some(content), pending: None, owed, deltas, lost: None } = &*unit
+        if let Unit { settled: Some(content), pending: None, owed, deltas, lost: None, epoch: 0, kept } =
+            &*unit
             && let Content { version, kind: WriteKind::Data, columns, cover, extents, layers } = content
             && let [extent] = extents[..]
             && cover.is_empty()
             && layers.is_empty()
             && owed.is_empty()
             && deltas.is_empty()
+            && kept.is_empty()
             && let Some(slot) = Slot::plain(extent, *version, *columns)
         {
             return slot;
@@ -106,6 +108,7 @@ impl From<Box<Unit>> for Slot {
         }
         unit.owed.shrink_to_fit();
         unit.deltas.shrink_to_fit();
+        unit.kept.shrink_to_fit();
         Slot::Full(Some(unit))
     }
 }

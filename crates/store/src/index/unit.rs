@@ -5,9 +5,10 @@ use std::borrow::Cow;
 
 use braid_layout::{ColumnMask, Version};
 
-use super::extent::{Extent, moved, overlay};
+use super::extent::{Extent, moved, overlay, union};
 use super::owed::Owed;
 use super::parity::Delta;
+use super::snapshots::Kept;
 use crate::format::record::{Kind, Record, flags};
 use crate::mutation::WriteKind;
 
@@ -65,6 +66,16 @@ pub(crate) struct Unit {
     pub(crate) deltas: Vec<Delta>,
     /// Where damage was found that hit this unit: it is lost until it is installed anew.
     pub(crate) lost: Option<Place>,
+    /// The newest live snapshot when the settled version became settled (`snapshots`).
+    pub(crate) epoch: u32,
+    /// Settled versions that were replaced and that snapshots see, oldest first.
+    pub(crate) kept: Vec<Kept>,
+}
+
+impl Content {
+    fn stored(&self) -> impl Iterator<Item = &Extent> {
+        self.extents.iter().chain(&self.layers)
+    }
 }
 
 impl Unit {
@@ -93,9 +104,18 @@ impl Unit {
         own.fold(Cow::Borrowed(self.settled_extents()), |under, own| Cow::Owned(overlay(&under, own)))
     }
 
-    /// Everything the unit refers to, each once: what is settled, and what each step on top of it brought.
-    pub(crate) fn pins(&self) -> impl Iterator<Item = &Extent> {
-        let settled = self.settled.iter().flat_map(|content| content.extents.iter().chain(&content.layers));
+    /// Everything the unit refers to, each stored byte once: what is settled, what each step on top of it brought, and what
+    /// is kept, which mostly shares records with the others.
+    pub(crate) fn pins(&self) -> impl Iterator<Item = Extent> + '_ {
+        let alone = self.kept.is_empty();
+        let kept = self.kept.iter().filter_map(|kept| kept.content.as_ref().ok()).flat_map(Content::stored);
+        let all = if alone { Vec::new() } else { union(self.current().chain(kept).copied().collect()) };
+        self.current().filter(move |_| alone).copied().chain(all)
+    }
+
+    /// What the unit refers to besides what is kept.
+    fn current(&self) -> impl Iterator<Item = &Extent> {
+        let settled = self.settled.iter().flat_map(Content::stored);
         let pending = self.pending.iter().map(|pending| &pending.own);
         let steps = self.owed.iter().map(|owed| &owed.own).chain(self.deltas.iter().map(|delta| &delta.own));
         settled.chain(pending).chain(steps)
@@ -117,6 +137,7 @@ impl Unit {
                 *own = now;
             }
         }
+        self.moved_kept(old, new);
     }
 
     /// The pending version is settled. A write of the whole unit heals it.

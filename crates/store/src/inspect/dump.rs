@@ -10,10 +10,12 @@ use crate::checkpoint::{self, file_name};
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::files::Files;
+use crate::format::body;
 use crate::format::dedup::DedupEntry;
 use crate::format::entry::{Entries, Entry};
 use crate::format::ready::ReadyEntry;
 use crate::format::record::{Kind, Record, flags};
+use crate::format::snapshots::SnapshotsEntry;
 use crate::format::unit::UnitEntry;
 
 /// One piece.
@@ -137,6 +139,9 @@ fn record_text(record: &Record) -> String {
     } else if record.object.0 > 0 || record.kind == Kind::ObjectCreate {
         text += &format!(" object={} g={}", record.object, record.g);
     }
+    if let (Kind::Snapshot | Kind::SnapshotDrop, Ok(number)) = (record.kind, body::snapshot(record)) {
+        text += &format!(" number={number}");
+    }
     text
 }
 
@@ -192,6 +197,10 @@ fn entry_text(entry: Result<Entry<'_>, crate::format::DecodeError>) -> (&'static
                 let runs = entry.runs.iter().map(|(first, last)| format!("{first}..={last}"));
                 ("ready units", runs.collect::<Vec<_>>().join(" "))
             }
+        },
+        Ok(Entry::Snapshots(body)) => match SnapshotsEntry::decode(body) {
+            Err(why) => ("bad", format!("snapshots: {why}")),
+            Ok(entry) => ("snapshots", format!("highest={} live={:?}", entry.highest, entry.live)),
         },
         Ok(Entry::Lost(range)) => {
             ("lost range", format!("from={:?} to={:?}", range.from.to_string(), range.to.to_string()))

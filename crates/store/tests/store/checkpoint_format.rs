@@ -9,7 +9,8 @@ use braid_store::format::entry::{
 use braid_store::format::page::{self, Key, PageHead};
 use braid_store::format::ready::ReadyEntry;
 use braid_store::format::record::{Kind, Subject};
-use braid_store::format::unit::{ContentEntry, ExtentEntry, Role, StepEntry, UnitEntry};
+use braid_store::format::snapshots::SnapshotsEntry;
+use braid_store::format::unit::{ContentEntry, ExtentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
 use proptest::prelude::*;
 
 use crate::common::*;
@@ -63,6 +64,7 @@ fn unit_example() -> UnitEntry {
         data: 0,
         settled: false,
         step: None,
+        keeping: None,
         cover: vec![version(3, 7), Version::ZERO],
         extents: vec![extent(0, 4096, Some(place(2))), extent(4096, 65_536, None)],
     };
@@ -76,6 +78,7 @@ fn unit_example() -> UnitEntry {
         data: 0,
         settled: false,
         step: Some(StepEntry { previous: version(3, 7), client: 0, operation: 0, own }),
+        keeping: None,
         cover: vec![version(3, 9), Version::ZERO],
         extents: Vec::new(),
     };
@@ -91,7 +94,16 @@ fn unit_example() -> UnitEntry {
         extents: vec![],
         ..layer.clone()
     };
-    UnitEntry { unit: 6, lost: Some(place(4)), contents: vec![settled, layer, pending, delta] }
+    let keeping = KeepingEntry { epoch: 2, until: 6, lost: Some(place(5)) };
+    let kept = ContentEntry {
+        role: Role::Kept,
+        version: version(3, 5),
+        keeping: Some(keeping),
+        extents: vec![extent(0, 4096, Some(place(2)))],
+        ..settled.clone()
+    };
+    let contents = vec![settled, layer, kept, pending, delta];
+    UnitEntry { unit: 6, lost: Some(place(4)), epoch: 6, contents }
 }
 
 fn owed_example() -> UnitEntry {
@@ -105,10 +117,11 @@ fn owed_example() -> UnitEntry {
         data: 0,
         settled: false,
         step: Some(StepEntry { previous: Version::ZERO, client: 0xc11e, operation: 77, own }),
+        keeping: None,
         cover: Vec::new(),
         extents: Vec::new(),
     };
-    UnitEntry { unit: 7, lost: None, contents: vec![owed] }
+    UnitEntry { unit: 7, lost: None, epoch: 0, contents: vec![owed] }
 }
 
 fn dedup_example() -> DedupEntry {
@@ -118,6 +131,10 @@ fn dedup_example() -> DedupEntry {
 
 fn ready_example() -> ReadyEntry {
     ReadyEntry { runs: vec![(0, 3), (5, 5)] }
+}
+
+fn snapshots_example() -> SnapshotsEntry {
+    SnapshotsEntry { highest: 7, live: vec![3, 6] }
 }
 
 fn object_example() -> ObjectEntry<'static> {
@@ -148,6 +165,7 @@ fn page_example() -> Vec<u8> {
     object_example().put(&mut entries);
     dedup_example().put(&mut entries);
     ready_example().put(&mut entries);
+    snapshots_example().put(&mut entries);
     let run = plain(4).put(&mut entries, None);
     plain(5).put(&mut entries, Some(run));
     unit_example().put(&mut entries);
@@ -196,6 +214,8 @@ fn a_page_with_every_kind_of_entry() {
         ReadyEntry { runs: runs.clone() }.put(&mut entry);
         assert!(ReadyEntry::decode(&entry[8..]).is_err(), "{runs:?}");
     }
+    let Entry::Snapshots(body) = next() else { panic!("snapshots") };
+    assert_eq!(SnapshotsEntry::decode(body), Ok(snapshots_example()));
     let Entry::PlainUnits(units) = next() else { panic!("plain units") };
     assert_eq!(units.iter().collect::<Vec<_>>(), [plain(4), plain(5)]);
     let Entry::Unit(body) = next() else { panic!("a unit") };
@@ -239,8 +259,9 @@ fn any_content() -> impl Strategy<Value = ContentEntry> {
     let lists = (prop::collection::vec(any_version(), 0..64), any_extents(9));
     let own = (0..100_u32, 1..100_u32, prop::option::of(any_place()));
     let step = (any_version(), any::<u64>(), any::<u64>(), own);
-    (1..5_u8, any_version(), any::<u64>(), prop::option::of(step), lists).prop_map(
-        |(kind, version, columns, step, (cover, extents))| {
+    let keeping = prop::option::of((0..9_u32, 10..20_u32, prop::option::of(any_place())));
+    (1..5_u8, any_version(), any::<u64>(), (prop::option::of(step), keeping), lists).prop_map(
+        |(kind, version, columns, (step, keeping), (cover, extents))| {
             let step = step.map(|(previous, client, operation, (from, length, record))| StepEntry {
                 previous,
                 client,
@@ -250,11 +271,26 @@ fn any_content() -> impl Strategy<Value = ContentEntry> {
             let roles = if step.is_some() {
                 [Role::Pending, Role::Owed, Role::Delta]
             } else {
-                [Role::Settled, Role::Layer, Role::Settled]
+                [Role::Settled, Role::Layer, Role::Kept]
             };
             let role = roles[usize::from(kind) % 3];
+            let keeping = keeping.filter(|_| role == Role::Kept);
+            let role = if role == Role::Kept && keeping.is_none() { Role::Settled } else { role };
+            let keeping = keeping.map(|(epoch, until, lost)| KeepingEntry { epoch, until, lost });
             let (column, data, settled) = (kind, 63 - kind, kind % 2 == 1);
-            ContentEntry { role, kind, version, columns, column, data, settled, step, cover, extents }
+            ContentEntry {
+                role,
+                kind,
+                version,
+                columns,
+                column,
+                data,
+                settled,
+                step,
+                keeping,
+                cover,
+                extents,
+            }
         },
     )
 }
@@ -263,12 +299,12 @@ proptest! {
     #[test]
     fn units_come_back_as_they_went(
         unit in any::<u64>(),
-        lost in prop::option::of(any_place()),
+        (lost, epoch) in (prop::option::of(any_place()), any::<u32>()),
         contents in prop::collection::vec(any_content(), 0..4),
         flip in any::<prop::sample::Index>(),
         bit in 0..8_u8,
     ) {
-        let entry = UnitEntry { unit, lost, contents };
+        let entry = UnitEntry { unit, lost, epoch, contents };
         let mut bytes = Vec::new();
         entry.put(&mut bytes);
         let found = Entries::new(&bytes).collect::<Result<Vec<_>, _>>().expect("entries");

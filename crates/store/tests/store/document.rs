@@ -4,9 +4,10 @@ use std::path::Path;
 
 use braid_store::format::record::{self, Kind};
 use braid_store::format::{
-    FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, page, ready, segment, superblock, unit,
+    FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, page, ready, segment, snapshots,
+    superblock, unit,
 };
-use braid_store::{BLOCK_BYTES, OPAQUE_BYTES_MAX, crc32c};
+use braid_store::{BLOCK_BYTES, OPAQUE_BYTES_MAX, SNAPSHOTS_MAX, crc32c};
 
 fn document() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format-store.md");
@@ -49,11 +50,13 @@ fn tables() {
     check_fields(&document, "### Attributes body", body::ATTRIBUTES_FIELDS, 32);
     check_fields(&document, "### Partition body", body::PARTITION_FIELDS, 16);
     check_fields(&document, "### Verdict body", body::VERDICT_FIELDS, 16);
+    check_fields(&document, "### Snapshot body", body::SNAPSHOT_FIELDS, 8);
     check_fields(&document, "### Move body", body::PIECE_FIELDS, 16);
     check_fields(&document, "### Cut-off", body::CUT_OFF_FIELDS, 24);
     check_fields(&document, "### Dedup entry", dedup::DEDUP_FIELDS, dedup::DEDUP_BYTES);
     check_fields(&document, "### Ready units", ready::RUN_FIELDS, ready::RUN_BYTES);
     check_fields(&document, "### Operation", dedup::OPERATION_FIELDS, dedup::OPERATION_BYTES);
+    check_fields(&document, "### Snapshots entry", snapshots::SNAPSHOTS_FIELDS, snapshots::SNAPSHOTS_BYTES);
     check_fields(&document, "## Checkpoint", checkpoint::FIELDS, checkpoint::BYTES);
     check_fields(&document, "### Row of the table", checkpoint::ROW_FIELDS, checkpoint::ROW_BYTES);
     check_fields(&document, "### Page", page::FIELDS, page::FIXED_BYTES);
@@ -64,6 +67,7 @@ fn tables() {
     check_fields(&document, "### Unit entry", unit::UNIT_FIELDS, unit::UNIT_BYTES);
     check_fields(&document, "### Content", unit::CONTENT_FIELDS, unit::CONTENT_BYTES);
     check_fields(&document, "### Step", unit::STEP_FIELDS, unit::STEP_BYTES);
+    check_fields(&document, "### Keeping", unit::KEEPING_FIELDS, unit::KEEPING_BYTES);
     check_fields(&document, "### Extent", unit::EXTENT_FIELDS, unit::EXTENT_BYTES);
     check_fields(&document, "### Lost range", entry::LOST_FIELDS, entry::LOST_BYTES);
     let numbered = |heading| -> Vec<(String, String)> {
@@ -105,6 +109,7 @@ fn constants() {
         format!("of `123456789` it is `{:08x}`", crc32c(b"123456789")),
         format!("a body has at most {} bytes", record::INLINE_BYTES_MAX),
         format!("at most {OPAQUE_BYTES_MAX}; the map follows"),
+        format!("at most {SNAPSHOTS_MAX} live snapshots"),
         format!("`{}`", String::from_utf8_lossy(&superblock::MAGIC)),
         format!("`{}`", String::from_utf8_lossy(&segment::MAGIC)),
         format!("`{}`", String::from_utf8_lossy(&record::MAGIC)),

@@ -69,6 +69,7 @@ pub(crate) fn record_example(kind: Kind) -> Record {
             let piece = |segment, block, from, to| MovedPiece { segment, block, from, to };
             record.inline = body::move_body(&[piece(1, 3, 4000, 5000), piece(2, 19, 5000, 8200)]);
         }
+        Kind::Snapshot | Kind::SnapshotDrop => record.inline = body::snapshot_body(6),
         Kind::Ready => (record.unit, record.units) = (4, 1),
         _ => {}
     }

@@ -43,6 +43,17 @@ fn observe_object(
             .collect();
         lines.push(format!("object {object}: ready {ready:?}"));
     }
+    for number in store.snapshots(partition, object)? {
+        for unit in store.units(partition, object, 0, 1000)? {
+            let view = store.read_snapshot(partition, object, unit, 0..UNIT, number)?;
+            let mut bytes = Vec::new();
+            view.read_into(&mut bytes)?;
+            let (version, extents, crc) = (view.version, view.extents(), crc32c(&bytes));
+            lines.push(format!(
+                "object {object}: snapshot {number} unit {unit} {version} {extents:?} {crc:x}"
+            ));
+        }
+    }
     for mut chain in store.versions(partition, object, 0..UNITS)? {
         let unit = chain.unit;
         // Owed versions are in doubt after every opening: such a unit is read by name.

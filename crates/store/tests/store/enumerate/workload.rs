@@ -37,11 +37,13 @@ pub(super) fn workload() -> Vec<Step> {
     steps.push(Step::Reopen);
     rules(&mut steps);
     joining(&mut steps);
+    snapshots(&mut steps);
     steps.push(Step::Checkpoint);
     churn(&mut steps);
     steps.push(Step::Checkpoint);
     half_dead(&mut steps);
     steps.push(Step::Clean);
+    drop_snapshots(&mut steps);
     removals(&mut steps);
     steps.push(Step::Reopen);
     one(&mut steps, Mutation::Write(write(1, 9, 0, 100, version(9, 900))));
@@ -177,6 +179,38 @@ fn joining(steps: &mut Vec<Step>) {
     let (g, set, joining) = (Generation(3), ColumnMask::all(3), ColumnMask(4));
     one(steps, Mutation::Fence { partition: P, object: ObjectId(2), g, set, joining });
     steps.push(Step::Commit(vec![ready(3, 4), ready(3, 30)]));
+}
+
+fn snapshot(steps: &mut Vec<Step>, object: u64, number: u32) {
+    one(steps, Mutation::Snapshot { partition: P, object: ObjectId(object), number });
+}
+
+/// Snapshots that what comes after keeps contents for: whole units, parts of them, parity with layers. Everything must be
+/// settled first.
+fn snapshots(steps: &mut Vec<Step>) {
+    let forward =
+        |unit, version| UnitVerdict { unit, forward: vec![version], back: vec![], cut_offs: vec![] };
+    let units = vec![forward(40, version(4, 2)), forward(30, version(4, 1)), forward(41, version(5, 1))];
+    one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), units });
+    snapshot(steps, 1, 3);
+    one(steps, Mutation::Write(write(1, 2, 100, 300, version(2, 40))));
+    one(steps, Mutation::Write(write(1, 40, 0, 3000, version(5, 40))));
+    let retire = |lease| Mutation::Retire {
+        partition: P,
+        object: ObjectId(1),
+        settled_below: version(lease, 100),
+        client: 0,
+        watermark: 0,
+    };
+    one(steps, retire(2));
+    one(steps, retire(5));
+    snapshot(steps, 1, 5);
+    one(steps, Mutation::Write(write(1, 2, 200, 400, version(2, 41))));
+    one(steps, Mutation::SnapshotDrop { partition: P, object: ObjectId(1), number: 3 });
+}
+
+fn drop_snapshots(steps: &mut Vec<Step>) {
+    one(steps, Mutation::SnapshotDrop { partition: P, object: ObjectId(1), number: 5 });
 }
 
 /// Overwrites, until segments are sealed and freed.

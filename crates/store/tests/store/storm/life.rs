@@ -308,6 +308,23 @@ impl Life {
         self.compare_damaged(&store);
     }
 
+    /// A snapshot shows of a unit what it should, or damage (1).
+    fn compare_snapshot(&self, store: &Store, object: ObjectId, unit: u64, number: u32) -> u64 {
+        let shown = |store: &Store| {
+            let view = store.read_snapshot(P, object, unit, 0..UNIT, number)?;
+            Ok((view.version, bytes_of(&view, UNIT)?))
+        };
+        let expected = shown(&self.reference).expect("without trouble");
+        match shown(store) {
+            Err(Error::Damaged { .. } | Error::Checksum { .. }) => 1,
+            found => {
+                let same = found.as_ref().is_ok_and(|found| *found == expected);
+                assert!(same, "seed {}: snapshot {number} of object {object}, unit {unit}", self.seed);
+                0
+            }
+        }
+    }
+
     /// Every unit reads as it should, or as damaged; how many are damaged.
     fn compare_damaged(&self, store: &Store) -> u64 {
         let mut damaged = steps::compare_damaged(store, &self.model);
@@ -323,6 +340,12 @@ impl Life {
                     let (found, expected) = (found.map(drop), expected.map(drop));
                     panic!("seed {}: object {object}, unit {unit}: {found:?}, not {expected:?}", self.seed);
                 }
+            }
+        }
+        for object in (0..OBJECTS).map(ObjectId) {
+            for number in self.reference.snapshots(P, object).unwrap_or_default() {
+                damaged +=
+                    (0..UNITS).map(|unit| self.compare_snapshot(store, object, unit, number)).sum::<u64>();
             }
         }
         let listed = store.objects(P, None, 100).unwrap_or_default();

@@ -36,6 +36,14 @@ pub(super) fn mutation(random: &mut Random, n: u64, store: &Store) -> Mutation {
             let key_epoch = u32::try_from(random.below(100)).expect("small");
             Mutation::PartitionSet { partition: P, quota_bytes: None, key_epoch }
         }
+        9 | 10 => verdict_on_all(object, store),
+        11 => Mutation::Snapshot { partition: P, object, number: u32::try_from(n).expect("small") },
+        12 | 13 => {
+            let taken = store.snapshots(P, object).unwrap_or_default();
+            let at = random.below(4);
+            let number = taken.get(usize::try_from(at).expect("small")).copied().unwrap_or(1);
+            Mutation::SnapshotDrop { partition: P, object, number }
+        }
         _ => Mutation::Write(a_write(random, n, object, store)),
     }
 }
@@ -70,6 +78,16 @@ fn a_write(random: &mut Random, n: u64, object: ObjectId, store: &Store) -> Writ
         write.cover = vec![stamp, Version::ZERO, stamp];
     }
     write
+}
+
+/// Everything is settled: a snapshot can be taken.
+fn verdict_on_all(object: ObjectId, store: &Store) -> Mutation {
+    let chains = store.versions(P, object, 0..UNITS).unwrap_or_default();
+    let units = chains.iter().filter_map(|chain| {
+        let tip = chain.entries.last().filter(|entry| !entry.settled)?;
+        Some(UnitVerdict { unit: chain.unit, forward: vec![tip.version], back: vec![], cut_offs: vec![] })
+    });
+    Mutation::Verdict { partition: P, object, units: units.collect() }
 }
 
 fn verdict(random: &mut Random, object: ObjectId, store: &Store) -> Mutation {

@@ -1,0 +1,228 @@
+//! Snapshots of an object: what was settled when one was taken stays readable, copy on write.
+//!
+//! Taking one changes no unit. Each settled content has an *epoch*: the newest live snapshot when it became settled (0: there
+//! was none). A snapshot sees a content if it was taken after its epoch and before it was replaced. What is replaced while a
+//! live snapshot sees it is *kept*, `until` the newest of them. A content that was settled below all live snapshots is as
+//! good as one of epoch 0, so that units which no snapshot holds back are kept as small as ever.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use braid_layout::{ObjectId, PartitionId};
+
+use super::check::{Decision, append, damaged, object_record};
+use super::extent::{clip, moved};
+use super::paged::PagedMap;
+use super::parity::Cut;
+use super::query::Found;
+use super::unit::{Content, Place, Unit};
+use super::{Extra, Index, Object};
+use crate::error::Error;
+use crate::format::body;
+use crate::format::record::Kind;
+use crate::mutation::{Outcome, SNAPSHOTS_MAX, WriteKind};
+
+/// What an object knows of its snapshots.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Snapshots {
+    /// Those that can be read.
+    pub(crate) live: BTreeSet<u32>,
+    /// The highest number ever taken: none comes twice.
+    pub(crate) highest: u32,
+    /// Units with kept contents, or an epoch.
+    pub(crate) units: PagedMap<u64, ()>,
+    /// Units with deltas: taking one counts them in.
+    pub(crate) deltas: PagedMap<u64, ()>,
+}
+
+/// A content that was replaced, and that snapshots see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// The content; or where damage was found that hit the unit before it was made whole again.
+    pub(crate) content: Result<Content, Place>,
+    /// Snapshots after this one see it, ...
+    pub(crate) epoch: u32,
+    /// ... up to this one.
+    pub(crate) until: u32,
+}
+
+impl Kept {
+    fn is_seen_by(&self, snapshot: u32) -> bool {
+        self.epoch < snapshot && snapshot <= self.until
+    }
+}
+
+/// What a change of a unit may replace.
+#[derive(Debug)]
+pub(crate) struct Before {
+    settled: Option<Content>,
+    lost: Option<Place>,
+}
+
+impl Unit {
+    /// As it is before a change.
+    pub(crate) fn before(&self) -> Before {
+        Before { settled: self.settled.clone(), lost: self.lost }
+    }
+
+    /// After a change: what it replaced is kept if the object's newest live snapshot sees it.
+    pub(crate) fn keep(&mut self, before: Before, newest: u32) {
+        if let (Some(place), None) = (before.lost, self.lost) {
+            // What it was before nobody knows: no snapshot may show it.
+            self.kept = vec![Kept { content: Err(place), epoch: 0, until: newest }];
+            self.epoch = newest;
+            return;
+        }
+        let Some(now) = &self.settled else { return };
+        let Some(content) = before.settled else {
+            self.epoch = newest;
+            return;
+        };
+        // A fold that counts nothing new in leaves the same bytes.
+        if (content.version, &content.cover) == (now.version, &now.cover) {
+            return;
+        }
+        if self.epoch < newest {
+            self.kept.push(Kept { content: Ok(content), epoch: self.epoch, until: newest });
+        }
+        self.epoch = newest;
+    }
+
+    /// A snapshot was dropped: what none of the `live` ones sees goes.
+    pub(crate) fn prune(&mut self, live: &BTreeSet<u32>) {
+        self.kept.retain(|kept| live.iter().any(|&snapshot| kept.is_seen_by(snapshot)));
+        if live.range(..=self.epoch).next().is_none() {
+            self.epoch = 0;
+        }
+    }
+
+    /// The cleaner has moved what lies at the `old` places: kept contents refer to the new one too.
+    pub(super) fn moved_kept(&mut self, old: &[super::extent::Extent], new: Place) {
+        for content in self.kept.iter_mut().filter_map(|kept| kept.content.as_mut().ok()) {
+            content.extents = moved(&content.extents, old, new.segment, new.block);
+            content.layers = moved(&content.layers, old, new.segment, new.block);
+        }
+    }
+
+    /// `range` of what a live snapshot sees; `None`: the unit had not been written.
+    pub(crate) fn seen_by(&self, snapshot: u32, range: &Range<u32>) -> Result<Option<Found>, Error> {
+        if let Some(place) = self.lost {
+            return Err(damaged(place));
+        }
+        let settled = self.settled.as_ref().filter(|_| self.epoch < snapshot);
+        let kept = || self.kept.iter().find(|kept| kept.is_seen_by(snapshot));
+        let content = match (settled, kept()) {
+            (Some(settled), _) => settled,
+            (None, Some(Kept { content: Ok(content), .. })) => content,
+            (None, Some(Kept { content: Err(place), .. })) => return Err(damaged(*place)),
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Found {
+            version: content.version,
+            pending: false,
+            kind: content.kind,
+            columns: content.columns,
+            cover: content.cover.to_vec(),
+            extents: clip(&content.extents, range).into(),
+            layers: clip(&content.layers, range).into(),
+        }))
+    }
+
+    /// Settled deltas become layers of the base, which then counts them in: the same bytes, as a fold would leave them.
+    pub(crate) fn count_in(&mut self) {
+        if self.pending.is_some() || self.deltas.is_empty() {
+            return;
+        }
+        let Some(found) = self.cut(Cut::Settled, &(0..u32::MAX)) else { return };
+        self.keep_above(&found.cover);
+        self.settled = Some(Content {
+            version: found.version,
+            kind: WriteKind::ParityBase,
+            columns: found.columns,
+            cover: found.cover.into_boxed_slice(),
+            extents: found.extents.into_vec(),
+            layers: found.layers.into_vec(),
+        });
+    }
+}
+
+impl Object {
+    /// The newest live snapshot; 0: there is none.
+    pub(crate) fn newest_snapshot(&self) -> u32 {
+        self.extra.as_ref().and_then(|extra| extra.snapshots.live.last().copied()).unwrap_or(0)
+    }
+
+    /// The live snapshots.
+    pub(crate) fn snapshots(&self) -> Option<&Snapshots> {
+        self.extra.as_ref().map(|extra| &extra.snapshots)
+    }
+
+    /// Whether `snapshot` can be read.
+    pub(crate) fn has_snapshot(&self, snapshot: u32) -> bool {
+        self.snapshots().is_some_and(|snapshots| snapshots.live.contains(&snapshot))
+    }
+
+    /// Whether what is settled in `unit` stays when it is replaced.
+    pub(crate) fn keeps(&self, unit: &Unit) -> bool {
+        unit.settled.is_some() && unit.epoch < self.newest_snapshot()
+    }
+}
+
+/// Keep the lists of units that snapshots are to look at.
+pub(crate) fn note(extra: &mut Option<Box<Extra>>, number: u64, unit: &Unit) {
+    let (kept, deltas) = (unit.epoch > 0 || !unit.kept.is_empty(), !unit.deltas.is_empty());
+    if kept || deltas {
+        let snapshots = &mut extra.get_or_insert_default().snapshots;
+        snapshots.units.update(number, |()| kept);
+        snapshots.deltas.update(number, |()| deltas);
+    } else if let Some(extra) = extra {
+        extra.snapshots.units.update(number, |()| false);
+        extra.snapshots.deltas.update(number, |()| false);
+    }
+}
+
+/// Decide on taking a snapshot.
+pub(super) fn take(
+    index: &Index,
+    (partition, object): (PartitionId, ObjectId),
+    number: u32,
+) -> Result<Decision, Error> {
+    let have = index.whole_object(partition, object)?;
+    if have.has_snapshot(number) {
+        return Ok(Decision::Answer(Outcome::Already));
+    }
+    let (highest, count) = have.snapshots().map_or((0, 0), |found| (found.highest, found.live.len()));
+    if number <= highest {
+        return Err(Error::SnapshotUsed { highest, asked: number });
+    }
+    let pending =
+        have.pending.iter().flat_map(|pending| pending.iter()).map(|((_, _, _, unit), ())| unit).next();
+    let owed = have.extra.iter().flat_map(|extra| extra.unsettled.iter()).map(|(unit, ())| unit).next();
+    if let Some(unit) = pending.or(owed) {
+        return Err(Error::Unsettled { partition, object, unit });
+    }
+    if count >= SNAPSHOTS_MAX {
+        return Err(Error::Snapshots(count));
+    }
+    let mut record = object_record(Kind::Snapshot, partition, object, have);
+    record.inline = body::snapshot_body(number);
+    append(record)
+}
+
+/// Decide on dropping one.
+pub(super) fn release(
+    index: &Index,
+    (partition, object): (PartitionId, ObjectId),
+    number: u32,
+) -> Result<Decision, Error> {
+    let have = index.whole_object(partition, object)?;
+    if !have.has_snapshot(number) {
+        return Ok(Decision::Answer(Outcome::Already));
+    }
+    let mut record = object_record(Kind::SnapshotDrop, partition, object, have);
+    record.inline = body::snapshot_body(number);
+    append(record)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,451 @@
+//! The index by itself, without a disk: random mutations become records, these are taken in, and after each step every
+//! snapshot must show what was settled when it was taken, and the live bytes must be those that are referred to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use crate::error::Error;
+use crate::format::body;
+use crate::format::page::Key;
+use crate::format::record::{Kind, Record, flags};
+use crate::index::Index;
+use crate::index::check::{Decision, Growth, check, object_record};
+use crate::index::extent::{Extent, union};
+use crate::index::image::Loaded;
+use crate::index::unit::{Content, Unit};
+use crate::mutation::{Attributes, Body, Mutation, Outcome, Standing, UnitVerdict, Write, WriteKind};
+use crate::step::{Delta, UnitWrite};
+
+const P: PartitionId = PartitionId(1);
+const O: ObjectId = ObjectId(2);
+/// Bytes of a unit here: the index does not mind.
+const UNIT: u32 = 16;
+/// Units 0 and 1 are data, 2 is parity.
+const UNITS: u64 = 3;
+const PARITY: u64 = 2;
+
+/// A unit's bytes, wide enough that no two records bring the same.
+type Cells = [u64; 16];
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write { unit: u64, from: u32, length: u32, hole: bool, install: bool },
+    Owe { unit: u64, from: u32, length: u32 },
+    SettleOwed { unit: u64 },
+    Delta { data: u8, from: u32, length: u32, settled: bool },
+    Stripe { touched: u8, from: u32, length: u32, base: bool },
+    Fold,
+    Verdict { unit: u64, forward: bool },
+    Retire,
+    Snapshot,
+    Drop { which: usize },
+    Move { unit: u64, from: usize, count: usize },
+    Lose { unit: u64 },
+    Reload,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let range = || (0..UNIT, prop_oneof![1..5_u32, Just(UNIT)]);
+    let write = (0..2_u64, range(), 0..5_u8, 0..5_u8);
+    prop_oneof![
+        8 => write.prop_map(|(unit, (from, length), hole, install)| Step::Write {
+            unit, from: if length == UNIT { 0 } else { from }, length, hole: hole == 0, install: install == 0,
+        }),
+        3 => (0..2_u64, range()).prop_map(|(unit, (from, length))| Step::Owe { unit, from, length }),
+        3 => (0..2_u64).prop_map(|unit| Step::SettleOwed { unit }),
+        6 => (0..2_u8, range(), 0..4_u8)
+            .prop_map(|(data, (from, length), open)| Step::Delta { data, from, length, settled: open > 0 }),
+        2 => (1..4_u8, range(), any::<bool>())
+            .prop_map(|(touched, (from, length), base)| Step::Stripe { touched, from, length, base }),
+        2 => Just(Step::Fold),
+        3 => (0..UNITS, any::<bool>()).prop_map(|(unit, forward)| Step::Verdict { unit, forward }),
+        3 => Just(Step::Retire),
+        5 => Just(Step::Snapshot),
+        2 => (0..4_usize).prop_map(|which| Step::Drop { which }),
+        3 => (0..UNITS, 0..4_usize, 1..4_usize).prop_map(|(unit, from, count)| Step::Move { unit, from, count }),
+        1 => (0..UNITS).prop_map(|unit| Step::Lose { unit }),
+        1 => Just(Step::Reload),
+    ]
+}
+
+struct Run {
+    index: Index,
+    n: u64,
+    /// What each record brought, by its place.
+    log: BTreeMap<(u32, u32), Cells>,
+    /// What each live snapshot is to show per unit; `None`: damaged.
+    taken: BTreeMap<u32, Vec<Option<(Version, Cells)>>>,
+}
+
+fn range(from: u32, length: u32) -> std::ops::Range<u32> {
+    from..(from + length).min(UNIT)
+}
+
+fn at(byte: u32) -> usize {
+    usize::try_from(byte).expect("small")
+}
+
+impl Run {
+    fn new() -> Run {
+        let (log, taken) = (BTreeMap::new(), BTreeMap::new());
+        let mut run = Run { index: Index::default(), n: 0, log, taken };
+        run.ask(&Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 });
+        let attributes = Attributes { unit_bytes: UNIT, g: Generation(1), ..Attributes::default() };
+        run.ask(&Mutation::Create { partition: P, object: O, attributes });
+        run.index.serving = true;
+        run
+    }
+
+    fn version(&self) -> Version {
+        Version { g: Generation(1), lease: Lease(1), n: self.n }
+    }
+
+    fn unit(&self, unit: u64) -> Unit {
+        self.index.find_object(P, O).expect("the object").unit(unit).into_owned()
+    }
+
+    /// Decide, and take the record in. Whether there was one.
+    fn ask(&mut self, mutation: &Mutation) -> bool {
+        match check(&self.index, &mut Growth::new(), mutation) {
+            Ok(Decision::Append(record, _)) => {
+                let mut cells = Cells::default();
+                for byte in record.from..record.to {
+                    cells[at(byte)] = (self.n << 8) + u64::from(byte) + 1;
+                }
+                self.append(*record, cells);
+                true
+            }
+            Ok(_) => false,
+            Err(
+                Error::Unsettled { .. } | Error::Damaged { .. } | Error::Malformed(_) | Error::Chain { .. },
+            ) => false,
+            Err(error) => panic!("{mutation:?}: {error}"),
+        }
+    }
+
+    /// Several records a segment.
+    fn append(&mut self, mut record: Record, cells: Cells) {
+        self.n += 1;
+        (record.sequence, record.segment) = (self.n, u32::try_from(self.n / 7).expect("small") + 1);
+        record.block = u32::try_from(self.n).expect("small");
+        if record.birth == 0 {
+            record.birth = self.n;
+        }
+        self.log.insert((record.segment, record.block), cells);
+        self.index.apply(&record);
+        self.index.head.sequence = self.n + 1;
+    }
+
+    fn record(&self, kind: Kind, unit: u64) -> Record {
+        let owner = self.index.find_object(P, O).expect("the object");
+        let mut record = object_record(kind, P, O, owner);
+        (record.unit, record.units) = (unit, 1);
+        record
+    }
+
+    /// What extents and layers read as.
+    fn read(&self, extents: &[Extent], layers: &[Extent]) -> Cells {
+        let mut out = Cells::default();
+        for extent in extents.iter().filter(|extent| !extent.is_hole()) {
+            for byte in extent.from..extent.to {
+                out[at(byte)] = self.log[&(extent.segment, extent.block)][at(byte)];
+            }
+        }
+        for layer in layers.iter().filter(|layer| !layer.is_hole()) {
+            for byte in layer.from..layer.to {
+                out[at(byte)] ^= self.log[&(layer.segment, layer.block)][at(byte)];
+            }
+        }
+        out
+    }
+
+    fn seen(&self, snapshot: u32, unit: u64) -> Option<(Version, Cells)> {
+        match self.unit(unit).seen_by(snapshot, &(0..UNIT)) {
+            Ok(Some(found)) => Some((found.version, self.read(&found.extents, &found.layers))),
+            Ok(None) => Some((Version::ZERO, Cells::default())),
+            Err(_) => None,
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        let version = Version { n: self.n + 1, ..self.version() };
+        match *step {
+            Step::Write { unit, from, length, hole, install } => {
+                self.write(WriteKind::Data, unit, range(from, length), hole, install, Vec::new());
+            }
+            Step::Owe { unit, from, length } => {
+                self.owe(unit, range(from, length));
+            }
+            Step::SettleOwed { unit } => {
+                if let Some(owed) = self.unit(unit).owed.first() {
+                    let up_to = owed.version;
+                    assert!(self.ask(&Mutation::OwedSettled { partition: P, object: O, unit, up_to }));
+                }
+            }
+            Step::Delta { data, from, length, settled } => {
+                self.delta(data, range(from, length), settled);
+            }
+            Step::Stripe { touched, from, length, base } => {
+                let unit = self.unit(PARITY);
+                let counted = |data| if touched >> data & 1 == 1 { version } else { unit.chain_tip(data) };
+                let cover = vec![counted(0), counted(1)];
+                let (kind, range) = if base {
+                    (WriteKind::ParityBase, 0..UNIT)
+                } else {
+                    (WriteKind::StripeParity, range(from, length))
+                };
+                self.write(kind, PARITY, range, false, base, cover);
+            }
+            Step::Fold => self.fold(),
+            Step::Verdict { unit, forward } => {
+                let found = self.unit(unit);
+                let owed = found.owed.first().map(|owed| owed.version);
+                let Some(named) = found.pending.map(|pending| pending.version).or(owed) else { return };
+                let (yes, no) = if forward { (vec![named], vec![]) } else { (vec![], vec![named]) };
+                let units = vec![UnitVerdict { unit, forward: yes, back: no, cut_offs: Vec::new() }];
+                self.ask(&Mutation::Verdict { partition: P, object: O, units });
+            }
+            Step::Retire => {
+                let settled_below = version;
+                self.ask(&Mutation::Retire {
+                    partition: P,
+                    object: O,
+                    settled_below,
+                    client: 0,
+                    watermark: 0,
+                });
+            }
+            Step::Snapshot => self.snapshot(),
+            Step::Drop { which } => {
+                let Some(&number) = self.taken.keys().nth(which) else { return };
+                assert!(self.ask(&Mutation::SnapshotDrop { partition: P, object: O, number }));
+                self.taken.remove(&number);
+            }
+            Step::Move { unit, from, count } => self.relocate(unit, from, count),
+            Step::Lose { unit } => {
+                let place = crate::index::unit::Place { segment: 1, block: 1 };
+                self.index.mark_lost(P, O, Some(unit), place);
+                self.taken.values_mut().for_each(|seen| seen[at(u32::try_from(unit).expect("small"))] = None);
+            }
+            Step::Reload => self.reload(),
+        }
+    }
+
+    fn owe(&mut self, unit: u64, range: std::ops::Range<u32>) {
+        let version = Version { n: self.n + 1, ..self.version() };
+        self.ask(&Mutation::UnitWrite(UnitWrite {
+            partition: P,
+            object: O,
+            unit,
+            from: range.start,
+            to: range.end,
+            client: 1,
+            operation: self.n,
+            watermark: self.n,
+            g: Generation(1),
+            lease: Lease(1),
+            stamp: Some(version),
+            settled_below: Version::ZERO,
+            body: Body::Bytes { payload: Bytes::new(), crcs: Vec::new() },
+        }));
+    }
+
+    fn delta(&mut self, data: u8, range: std::ops::Range<u32>, settled: bool) {
+        let version = Version { n: self.n + 1, ..self.version() };
+        let tip = self.unit(PARITY).chain_tip(data);
+        self.ask(&Mutation::Delta(Delta {
+            partition: P,
+            object: O,
+            unit: PARITY,
+            from: range.start,
+            to: range.end,
+            column: Column(data),
+            data,
+            from_version: tip,
+            to_version: version,
+            client: 1,
+            operation: self.n,
+            watermark: self.n,
+            g: Generation(1),
+            settled_to: if settled { version } else { Version::ZERO },
+            body: Body::Bytes { payload: Bytes::new(), crcs: Vec::new() },
+        }));
+    }
+
+    fn write(
+        &mut self,
+        kind: WriteKind,
+        unit: u64,
+        range: std::ops::Range<u32>,
+        hole: bool,
+        install: bool,
+        cover: Vec<Version>,
+    ) {
+        let body = Body::Bytes { payload: Bytes::new(), crcs: Vec::new() };
+        self.ask(&Mutation::Write(Write {
+            partition: P,
+            object: O,
+            unit,
+            from: range.start,
+            to: range.end,
+            kind,
+            standing: if install { Standing::Settled } else { Standing::Pending },
+            version: Version { n: self.n + 1, ..self.version() },
+            columns: ColumnMask::EMPTY,
+            cover,
+            client: 1,
+            operation: self.n,
+            g: Generation(1),
+            settled_below: Version::ZERO,
+            body: if hole { Body::Hole } else { body },
+        }));
+    }
+
+    fn fold(&mut self) {
+        let Some(fold) = self.unit(PARITY).fold() else { return };
+        let cells = self.read(&fold.extents, &fold.layers);
+        let mut record = self.record(Kind::ParityBase, PARITY);
+        record.flags = flags::FOLDED;
+        (record.from, record.to) = (fold.range.start, fold.range.end);
+        (record.version, record.previous, record.cover) = (fold.version, fold.previous, fold.cover);
+        self.append(record, cells);
+    }
+
+    fn snapshot(&mut self) {
+        let number = u32::try_from(self.n).expect("small") + 1;
+        let units: Vec<Unit> = (0..UNITS).map(|unit| self.unit(unit)).collect();
+        let settled = |unit: &Unit| {
+            unit.pending.is_none() && unit.owed.is_empty() && unit.deltas.iter().all(|delta| delta.settled)
+        };
+        let expected = units.iter().all(settled);
+        let all = units.iter().map(|unit| {
+            let found = unit.wanted(crate::view::Want::Settled, &(0..UNIT)).ok()?;
+            let read = found.map(|found| (found.version, self.read(&found.extents, &found.layers)));
+            Some(read.unwrap_or((Version::ZERO, Cells::default())))
+        });
+        let all: Vec<_> = all.collect();
+        let done = self.ask(&Mutation::Snapshot { partition: P, object: O, number });
+        assert_eq!(done, expected, "a snapshot is taken of what is settled, and only of that");
+        if done {
+            self.taken.insert(number, all);
+        }
+    }
+
+    /// What the cleaner does: pieces of a unit that follow each other become one record.
+    fn relocate(&mut self, unit: u64, from: usize, count: usize) {
+        let all = union(self.unit(unit).pins().collect());
+        let mut pieces: Vec<Extent> = Vec::new();
+        for place in all.iter().skip(from) {
+            if pieces.len() < count && pieces.last().is_none_or(|last| last.to == place.from) {
+                pieces.push(*place);
+            }
+        }
+        let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return };
+        let cells = self.read(&pieces, &[]);
+        let mut record = self.record(Kind::Move, unit);
+        (record.from, record.to) = (first.from, last.to);
+        record.inline = body::move_body(&pieces.iter().map(|&piece| piece.into()).collect::<Vec<_>>());
+        self.append(record, cells);
+    }
+
+    /// As a checkpoint keeps it. What was owed is in doubt then.
+    fn reload(&mut self) {
+        let image = self.index.image(Key::FIRST);
+        let mut loaded = Loaded::default();
+        loaded.page(Key::FIRST, image.to, &image.bytes).expect("a page");
+        let mut index = loaded.into_index();
+        index.head = self.index.head;
+        index.serving = true;
+        let (old, new) = (self.index.find_object(P, O).expect("old"), index.find_object(P, O).expect("new"));
+        for unit in 0..UNITS {
+            let mut unit_old = old.unit(unit).into_owned();
+            unit_old.owed.iter_mut().for_each(|owed| owed.doubt = true);
+            assert_eq!(unit_old, new.unit(unit).into_owned());
+        }
+        assert_eq!(old.snapshots().map(|s| s.highest), new.snapshots().map(|s| s.highest));
+        self.index = index;
+        self.check();
+        for unit in 0..UNITS {
+            if let Some(last) = self.unit(unit).owed.last() {
+                let up_to = last.version;
+                self.ask(&Mutation::OwedSettled { partition: P, object: O, unit, up_to });
+            }
+        }
+    }
+
+    fn check(&self) {
+        for (&snapshot, units) in &self.taken {
+            for (unit, expected) in (0..).zip(units) {
+                assert_eq!(&self.seen(snapshot, unit), expected, "snapshot {snapshot}, unit {unit}");
+            }
+        }
+        let mut live: BTreeMap<u32, BTreeSet<(u32, u32)>> = BTreeMap::new();
+        let mut note = |extent: &Extent| {
+            let bytes = live.entry(extent.segment).or_default();
+            bytes.extend((extent.from..extent.to).map(|byte| (extent.block, byte)));
+        };
+        for unit in (0..UNITS).map(|unit| self.unit(unit)) {
+            let content = |content: &Content| [&content.extents[..], &content.layers].concat();
+            let kept = unit.kept.iter().filter_map(|kept| kept.content.as_ref().ok());
+            let all = unit.settled.iter().chain(kept).flat_map(content);
+            let own = unit.pending.iter().map(|pending| pending.own);
+            let steps = unit.owed.iter().map(|o| o.own).chain(unit.deltas.iter().map(|d| d.own));
+            all.chain(own).chain(steps).filter(|extent| !extent.is_hole()).for_each(|e| note(&e));
+        }
+        let counted = self.index.segments.all.iter().filter(|(_, segment)| segment.payload > 0);
+        let counted: BTreeMap<u32, u64> =
+            counted.map(|(&number, segment)| (number, segment.payload)).collect();
+        let expected: BTreeMap<u32, u64> = live
+            .iter()
+            .map(|(&segment, bytes)| (segment, u64::try_from(bytes.len()).expect("few")))
+            .collect();
+        assert_eq!(counted, expected, "live bytes per segment");
+        let object = self.index.find_object(P, O).expect("the object");
+        let used = self.index.find_partition(P).expect("the partition").used;
+        assert_eq!((object.bytes, used), (expected.values().sum(), expected.values().sum()));
+        let listed = object.snapshots().map(|s| s.units.iter().map(|(unit, ())| unit).collect::<Vec<_>>());
+        let marked = |unit: &u64| self.unit(*unit).epoch > 0 || !self.unit(*unit).kept.is_empty();
+        assert_eq!(listed.unwrap_or_default(), (0..UNITS).filter(marked).collect::<Vec<_>>());
+        if self.taken.is_empty() {
+            assert!((0..UNITS).all(|unit| !marked(&unit)), "nothing is held back for no snapshot");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #[test]
+    fn a_snapshot_shows_what_was_settled(steps in prop::collection::vec(step(), 1..80)) {
+        let mut run = Run::new();
+        for step in &steps {
+            run.step(step);
+            run.check();
+        }
+    }
+}
+
+#[test]
+fn numbers_rise_and_never_come_again() {
+    let mut run = Run::new();
+    let take = |number| Mutation::Snapshot { partition: P, object: O, number };
+    let decide = |run: &Run, mutation: &Mutation| match check(&run.index, &mut Growth::new(), mutation) {
+        Ok(Decision::Answer(outcome)) => Ok(Some(outcome)),
+        Ok(_) => Ok(None),
+        Err(error) => Err(error),
+    };
+    assert!(run.ask(&take(5)));
+    assert_eq!(decide(&run, &take(5)).expect("the same again"), Some(Outcome::Already));
+    let drop = Mutation::SnapshotDrop { partition: P, object: O, number: 5 };
+    assert!(run.ask(&drop));
+    assert_eq!(decide(&run, &drop).expect("dropped"), Some(Outcome::Already));
+    for number in [4, 5] {
+        let refused = decide(&run, &take(number));
+        assert!(matches!(refused, Err(Error::SnapshotUsed { highest: 5, asked }) if asked == number));
+    }
+    run.reload();
+    assert!(decide(&run, &take(5)).is_err(), "nor after a checkpoint");
+    assert_eq!(decide(&run, &take(6)).expect("higher"), None);
+}
