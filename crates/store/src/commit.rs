@@ -199,10 +199,13 @@ impl Committer {
         let (mut touched, mut growth) = (Touched::default(), Growth::new());
         let mut answers: Vec<(Reply, Result<Outcome, Error>)> = Vec::new();
         let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        let most = COMMIT_BYTES_MAX.min(self.log.segment_bytes);
+        let mut bytes = 0;
         while let Some((mutation, _)) = waiting.front() {
-            if !touched.admit(mutation) {
+            if bytes >= most || !touched.admit(mutation) {
                 break;
             }
+            bytes += mutation.payload_bytes();
             let Some((mutation, reply)) = waiting.pop_front() else { break };
             match check(&index, &mut growth, &mutation) {
                 Ok(Decision::Append(record, payload)) => {

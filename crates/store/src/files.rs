@@ -129,6 +129,8 @@ impl Files {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
+        // Whoever was looking at it may have put it back.
+        self.slot(number).take_if(|open| open.number == number);
         if sync { self.disk.sync_dir(LOG).map_err(failed) } else { Ok(()) }
     }
 

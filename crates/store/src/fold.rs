@@ -12,10 +12,11 @@ use bytes::Bytes;
 use crate::commit::Committer;
 use crate::crc::block_crcs;
 use crate::error::Error;
+use crate::format::LOG_BLOCK_U64;
 use crate::format::record::{Kind, Record, flags};
 use crate::index::Index;
 use crate::index::check::object_record;
-use crate::index::unit::Unit;
+use crate::index::unit::{Place, Unit};
 use crate::log::Entry;
 use crate::part::{self, Few, Stored, Whose};
 use crate::read::stored;
@@ -44,17 +45,24 @@ impl Committer {
         for mut job in jobs {
             match bytes(&mut job, self.shared.superblock.salt) {
                 Ok(payload) => entries.push((job.record, payload)),
-                Err(error) => {
-                    let (partition, object, unit) = job.key;
-                    tracing::error!(%error, %partition, %object, unit, "deltas of a parity unit cannot be folded in");
-                    // It waits again when the unit has changed.
-                    let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
-                    index.foldable.remove(&job.key);
-                }
+                Err(error) => self.on_unreadable(job.key, &error),
             }
         }
         if !entries.is_empty() && self.append(&mut entries).is_ok() {
             self.publish(&entries);
+        }
+    }
+
+    /// A unit with damage is lost (PROTOCOL R9); of another it is tried again when it has changed.
+    fn on_unreadable(&self, key: (PartitionId, ObjectId, u64), error: &Error) {
+        let (partition, object, unit) = key;
+        tracing::error!(%error, %partition, %object, unit, "deltas of a parity unit cannot be folded in");
+        let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        index.foldable.remove(&key);
+        let &Error::Damaged { segment, offset, .. } = error else { return };
+        if let (Ok(segment), Ok(block)) = (u32::try_from(segment), u32::try_from(offset / LOG_BLOCK_U64)) {
+            index.mark_lost(partition, object, Some(unit), Place { segment, block });
+            index.segments.entry(segment).damaged = true;
         }
     }
 
@@ -70,9 +78,22 @@ impl Committer {
             let found = || index.find_object(partition, object).ok().map(|found| waiting(&found.unit(unit)));
             crowded || found().is_some_and(|waiting| waiting >= DELTAS_LEN)
         };
-        let due = index.foldable.iter().copied().filter(is_due).take(FOLD_LEN_MAX);
-        let jobs: Vec<Job> = due.filter_map(|key| self.job(&index, key)).collect();
+        let (mut jobs, mut idle) = (Vec::new(), Vec::new());
+        for key in index.foldable.iter().copied().filter(is_due) {
+            match self.job(&index, key) {
+                Some(job) => jobs.push(job),
+                None => idle.push(key),
+            }
+            if jobs.len() == FOLD_LEN_MAX {
+                break;
+            }
+        }
         drop(index);
+        if !idle.is_empty() {
+            // Lost, or gone. Should it be whole again, it waits anew when it has changed.
+            let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+            index.foldable.retain(|key| !idle.contains(key));
+        }
         let mut room = if jobs.is_empty() { return jobs } else { self.room() };
         jobs.into_iter().filter(|job| room.take(&job.record).is_ok()).collect()
     }
@@ -99,9 +120,17 @@ impl Committer {
 fn bytes(job: &mut Job, salt: u64) -> Result<Bytes, Error> {
     let (partition, object, unit) = job.key;
     let whose = Whose { salt, partition, object, unit };
-    let parts = part::load(std::mem::take(&mut job.parts), whose, None)?;
-    let layers = part::load(std::mem::take(&mut job.layers), whose, None)?;
-    let bytes = part::bytes_of(&parts, &layers, &job.range)?;
+    let read = || {
+        let parts = part::load(job.parts.iter().cloned(), whose, None)?;
+        let layers = part::load(job.layers.iter().cloned(), whose, None)?;
+        part::bytes_of(&parts, &layers, &job.range)
+    };
+    let bytes = read().or_else(|error| {
+        // The page cache may be what is wrong: the medium says what is true.
+        part::drop_records(&job.parts);
+        part::drop_records(&job.layers);
+        if matches!(error, Error::Damaged { .. }) { read() } else { Err(error) }
+    })?;
     job.record.crcs = block_crcs(job.range.start, &bytes);
     Ok(bytes.into())
 }

@@ -347,6 +347,14 @@ impl Write {
         if self.kind == WriteKind::Data && !self.cover.is_empty() {
             return Err(Error::Malformed("only parity has a cover"));
         }
+        // A lease speaks for its own stamps alone: another's are settled by its own holder, or by a verdict.
+        let settled = self.settled_below;
+        let own = self.standing == Standing::Pending
+            && settled.lease == self.version.lease
+            && settled <= self.version;
+        if !settled.is_zero() && !own {
+            return Err(Error::Malformed("a write settles stamps of another lease, or above its own"));
+        }
         self.body.validate(&self.range())
     }
 }

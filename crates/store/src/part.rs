@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::crc::{BLOCK_BYTES, blocks, crc32c};
 use crate::disk::{DiskFile, read_full};
 use crate::error::Error;
-use crate::format::record::{HEADER_BYTES_MAX, Record, decode_record};
+use crate::format::record::{HEADER_BYTES_MAX, PAGE_BYTES, Record, decode_record};
 use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64, padded};
 use crate::headers::{Header, Headers};
 use crate::index::extent::Extent;
@@ -35,6 +35,7 @@ pub(crate) struct Whose {
 }
 
 /// A stored extent with the file it lies in.
+#[derive(Clone)]
 pub(crate) struct Stored {
     pub(crate) extent: Extent,
     pub(crate) file: Arc<dyn DiskFile>,
@@ -282,6 +283,16 @@ pub(crate) fn drop_headers(stored: &[Stored]) {
     for Stored { extent, file } in stored {
         let offset = u64::from(extent.block) * LOG_BLOCK_U64;
         file.drop_cache(offset..offset + most);
+    }
+}
+
+/// Have the extents' whole records read from the medium, as long as they may be.
+pub(crate) fn drop_records(stored: &[Stored]) {
+    let header = u64::try_from(HEADER_BYTES_MAX + PAGE_BYTES).expect("bounded");
+    for Stored { extent, file } in stored {
+        let offset = u64::from(extent.block) * LOG_BLOCK_U64;
+        // The payload may begin before the extent, which is a part of it.
+        file.drop_cache(offset..offset + header + u64::from(extent.to));
     }
 }
 

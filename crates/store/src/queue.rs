@@ -94,14 +94,13 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// Move up to `count` requests of about `bytes` payload bytes to the end of `to`. If `to` is empty and `wait` is
-    /// set, waits for one, or for a burst. Returns false when the queue is closed and nothing is left anywhere.
+    /// Fill `to` up to `count` requests of about `bytes` payload bytes. If it is empty, waits for one, or for a burst. Returns false when the queue is closed and nothing is left anywhere.
     pub(crate) fn take(&self, to: &mut VecDeque<Request>, count: usize, bytes: u64) -> bool {
         let mut state = self.lock();
         while to.is_empty() && state.waiting.is_empty() && state.burst.is_none() && !state.closed {
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        let mut taken = 0;
+        let mut taken: u64 = to.iter().map(|(mutation, _)| mutation.payload_bytes()).sum();
         while to.len() < count && taken < bytes {
             let Some(request) = state.waiting.pop_front() else { break };
             let size = request.0.payload_bytes();

@@ -16,6 +16,8 @@ const ENTRY_BYTES: u64 = 256;
 pub(crate) struct Room {
     pub(crate) used: u64,
     capacity: u64,
+    /// Of the next one.
+    checkpoint: u64,
     reserve: Reserve,
     /// As if no capacity was set.
     of_disk: Reserve,
@@ -26,18 +28,19 @@ impl Shared {
     pub(crate) fn room(&self) -> Room {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         let (log, next) = (index.segments.used(), index.head.sequence);
+        let longest = index.segments.longest();
         drop(index);
         let used = log.saturating_add(self.keeper.bytes());
         let disk = self.files.space().map_or(u64::MAX, |space| used.saturating_add(space.free));
         let capacity = self.capacity.unwrap_or(u64::MAX).min(disk);
-        // The last commit of a segment may be as long as the segment was meant to be.
-        let segment = self.segment_bytes.saturating_mul(2);
+        // The last commit of a segment may be as long as the segment was meant to be, and one of a long unit longer.
+        let segment = self.segment_bytes.saturating_mul(2).max(longest);
         // The next checkpoint may be somewhat longer than the last, and has what came since.
         let (last, counted) = self.keeper.newest().map_or((0, 1), |kept| (kept.bytes, kept.replay.sequence));
         let news = next.saturating_sub(counted).saturating_mul(ENTRY_BYTES);
         let checkpoint = (last + last / 4 + CHECKPOINT_BYTES_MIN).saturating_add(news);
         let reserve = |capacity| Reserve::new(capacity, segment, checkpoint);
-        Room { used, capacity, reserve: reserve(capacity), of_disk: reserve(disk) }
+        Room { used, capacity, checkpoint, reserve: reserve(capacity), of_disk: reserve(disk) }
     }
 }
 
@@ -70,9 +73,9 @@ impl Room {
         self.reserve.free_for_writes(self.used)
     }
 
-    /// Whether the cleaner may write `bytes`.
+    /// Whether the cleaner may write `bytes`, and the checkpoint that gives back what they came from.
     pub(crate) fn fits_moves(&self, bytes: u64) -> bool {
-        self.used.saturating_add(bytes) <= self.capacity
+        self.used.saturating_add(bytes).saturating_add(self.checkpoint) <= self.capacity
     }
 
     /// The error for what does not fit.

@@ -91,6 +91,9 @@ impl UnitWrite {
         if self.stamp.is_some_and(Version::is_zero) {
             return Err(Error::Malformed("version zero means never written"));
         }
+        if !self.settled_below.is_zero() && self.settled_below.lease != self.lease {
+            return Err(Error::Malformed("a unit write settles stamps of another lease"));
+        }
         self.body.validate(&self.range())
     }
 }

@@ -11,7 +11,7 @@ use crate::format::body::move_body;
 use crate::format::record::{Kind, Record};
 use crate::index::Index;
 use crate::log::Entry;
-use crate::part::{self, Stored, Whose};
+use crate::part::{self, Few, Stored, Whose};
 use crate::view::ViewExtent;
 
 /// Verified bytes on their way to a new place.
@@ -32,7 +32,7 @@ pub(crate) struct Burst {
 impl Move {
     /// Read and verify `run`. A block that stays whole keeps the checksum its writer gave it; where pieces meet inside a
     /// block, both were verified before the new one is made.
-    pub(crate) fn read(run: &Run, stored: Vec<Stored>, salt: u64) -> Result<Move, Error> {
+    pub(crate) fn read(run: &Run, stored: Few<Stored>, salt: u64) -> Result<Move, Error> {
         let Owner { partition, object, unit, .. } = run.owner;
         let parts = part::load(stored, Whose { salt, partition, object, unit }, None)?;
         let range = ViewExtent::Stored { from: run.from(), to: run.to() };

@@ -17,14 +17,20 @@ use super::turn::Turn;
 use super::victim::{Candidate, Policy, choose};
 use crate::commit::Shared;
 use crate::error::Error;
+use crate::format::LOG_BLOCK_U64;
+use crate::index::extent::Extent;
 use crate::index::unit::Place;
-use crate::part::Stored;
+use crate::part::{self, Few, Stored};
+use crate::read::stored;
 
 /// The most bytes of a burst: what a foreground commit may have to wait for.
 const BURST_BYTES_MAX: u64 = 8 << 20;
 
 /// The most segments that are emptied together.
 const VICTIMS_MAX: usize = 16;
+/// The most segments whose headers a paced round reads: one that looks worth it by its payload may hold many small records,
+/// and be full of headers.
+const LOOKS_MAX: usize = 4;
 /// Emptied segments wait for a checkpoint until they have this many times its bytes.
 const CHECKPOINTS: u64 = 4;
 
@@ -55,12 +61,13 @@ struct Victims {
     gain: u64,
 }
 
-/// Tells the committer that nobody will help it any more, however the cleaner ends.
+/// Tells the committer, and whoever asks for a round, that nobody will help any more, however the cleaner ends.
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
         self.0.queue.end_help();
+        self.0.cleaning.close();
     }
 }
 
@@ -91,22 +98,20 @@ impl Cleaner {
     /// Empty some victims; the bytes that this gives back once they are freed.
     fn round(&mut self, urgent: bool) -> u64 {
         let mut passed = BTreeSet::new();
-        let (mut moved, mut given) = (0, 0);
+        let (mut moved, mut given, mut looks) = (0, 0, if urgent { usize::MAX } else { LOOKS_MAX });
         // A write that waits is helped with more than it needs: it is not the last one.
         let goal = if urgent { self.burst / 2 } else { 0 };
         while moved < self.burst || given < goal {
-            let victims = self.victims(&mut passed);
+            let victims = self.victims(&mut passed, urgent, &mut looks);
             if victims.numbers.is_empty() {
                 break;
             }
             match self.empty(&victims, urgent) {
                 Ok(bytes) => moved += bytes,
                 Err(error) => {
-                    tracing::warn!(%error, segments = ?victims.numbers, "segments are not cleaned");
-                    if matches!(error, Error::Closed | Error::Failed) {
-                        return 0;
-                    }
-                    self.aside.extend(&victims.numbers);
+                    // Their moves could not be written, which is no fault of theirs: another round tries again.
+                    tracing::warn!(%error, segments = ?victims.numbers, "segments are not cleaned now");
+                    return given;
                 }
             }
             let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
@@ -118,12 +123,16 @@ impl Cleaner {
     }
 
     /// The best segments that were not `passed` over in this round and are worth it: about a burst.
-    fn victims(&mut self, passed: &mut BTreeSet<u32>) -> Victims {
+    fn victims(&mut self, passed: &mut BTreeSet<u32>, urgent: bool, looks: &mut usize) -> Victims {
         let mut victims = Victims::default();
         let room = self.shared.room();
         while victims.cost < self.burst && victims.numbers.len() < VICTIMS_MAX {
+            if *looks == 0 || self.shared.cleaning.is_wanted_elsewhere(urgent) {
+                break;
+            }
             let Some(victim) = self.victim(passed) else { break };
             passed.insert(victim.number);
+            *looks -= 1;
             match self.look(&victim) {
                 Ok(Some((owners, cost))) if room.fits_moves(victims.cost + cost) => {
                     victims.numbers.insert(victim.number);
@@ -169,7 +178,7 @@ impl Cleaner {
             let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
             index.segments.all.get(&victim.number).map_or(0, |segment| segment.payload)
         };
-        let contents = scan(&self.shared.files, victim.number, self.shared.superblock.salt)?;
+        let contents = scan(&self.shared.files, victim, self.shared.superblock.salt)?;
         if !contents.bad.is_empty() {
             for range in &contents.bad {
                 self.lose_range(victim.number, range);
@@ -185,23 +194,21 @@ impl Cleaner {
 
     /// Move all that is live in `victims`, in the order of objects and units; the bytes that took. Unless it is `urgent`,
     /// small neighbours come along, which takes more space for now.
-    fn empty(&self, victims: &Victims, urgent: bool) -> Result<u64, Error> {
+    fn empty(&mut self, victims: &Victims, urgent: bool) -> Result<u64, Error> {
         let along = !urgent && self.shared.room().fits_moves(victims.cost.saturating_mul(2));
         let runs = |&owner| runs(&self.shared.index, owner, &victims.numbers, along);
         self.carry(victims.owners.iter().flat_map(runs).collect())
     }
 
-    /// Move the runs, burst by burst.
-    fn carry(&self, runs: Vec<Run>) -> Result<u64, Error> {
+    /// Move the runs, burst by burst. One that cannot be read stays where it is. An error: a burst could not be written.
+    fn carry(&mut self, runs: Vec<Run>) -> Result<u64, Error> {
         let mut moved = 0;
         let mut moves = Vec::new();
         let mut bytes = 0;
         for run in runs {
+            let Some(read) = self.read(&run) else { continue };
             bytes += run.disk_bytes();
-            match self.read(run)? {
-                Some(read) => moves.push(read),
-                None => return Ok(moved),
-            }
+            moves.push(read);
             if bytes >= self.burst {
                 moved += self.commit(std::mem::take(&mut moves))?;
                 bytes = 0;
@@ -213,31 +220,57 @@ impl Cleaner {
         Ok(moved)
     }
 
-    /// Read and verify a run; `None` if damage was found, and reported.
-    fn read(&self, run: Run) -> Result<Option<Move>, Error> {
-        let stored = run.pieces.iter().map(|&extent| {
-            let file = self.shared.files.get(extent.segment)?;
-            Ok(Stored { extent, file })
-        });
-        match stored
-            .collect::<Result<_, Error>>()
-            .and_then(|stored| Move::read(&run, stored, self.shared.superblock.salt))
-        {
-            Ok(read) => Ok(Some(read)),
-            Err(error @ Error::Damaged { segment, .. }) => {
-                tracing::error!(%error, owner = ?run.owner, "damage found while cleaning: the unit is lost");
-                self.lose(&run, segment);
-                Ok(None)
+    /// Read and verify a run; `None` if it is not there any more, or cannot be read.
+    fn read(&mut self, run: &Run) -> Option<Move> {
+        let salt = self.shared.superblock.salt;
+        let first = self.stored(run)?;
+        let read = first.and_then(|stored| {
+            let read = Move::read(run, stored.clone(), salt);
+            if !matches!(read, Err(Error::Damaged { .. })) {
+                return read;
             }
-            Err(error) => Err(error),
+            // The page cache may be what is wrong: the medium says what is true.
+            part::drop_records(&stored);
+            Move::read(run, stored, salt)
+        });
+        match read {
+            Ok(read) => Some(read),
+            Err(error @ Error::Damaged { segment, offset, .. }) => {
+                tracing::error!(%error, owner = ?run.owner, "damage found while cleaning");
+                self.lose(run, segment, offset);
+                None
+            }
+            Err(error) => {
+                tracing::warn!(%error, owner = ?run.owner, "a unit cannot be read, and its segments are not cleaned");
+                self.aside.extend(run.pieces.iter().map(|piece| piece.segment));
+                None
+            }
         }
     }
 
-    /// A piece of `run` in `segment` is damaged.
-    fn lose(&self, run: &Run, segment: u64) {
+    /// The run's pieces with their files; `None`: it has been overwritten or removed meanwhile.
+    fn stored(&self, run: &Run) -> Option<Result<Few<Stored>, Error>> {
+        // Under the index's lock no segment goes that something refers to.
+        let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        run.is_there(&index).then(|| {
+            let there = |piece: &&Extent| index.segments.all.contains_key(&piece.segment);
+            if !run.pieces.iter().all(|piece| there(&piece)) {
+                return Err(Error::io("open a segment", std::io::ErrorKind::NotFound.into()));
+            }
+            stored(&self.shared.files, &run.pieces)
+        })
+    }
+
+    /// The piece of `run` that lies at this place is damaged: the unit is lost, unless it has no use for the piece any more.
+    fn lose(&self, run: &Run, segment: u64, offset: u64) {
+        let here = |piece: &&Extent| {
+            u64::from(piece.segment) == segment && u64::from(piece.block) * LOG_BLOCK_U64 <= offset
+        };
+        let Some(&hit) = run.pieces.iter().filter(here).max_by_key(|piece| piece.block) else { return };
         let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
-        let hit = run.pieces.iter().find(|piece| u64::from(piece.segment) == segment);
-        let Some(hit) = hit.filter(|_| run.is_there(&index)) else { return };
+        if !(Run { owner: run.owner, pieces: vec![hit] }).is_there(&index) {
+            return;
+        }
         let Owner { partition, object, unit, .. } = run.owner;
         index.mark_lost(partition, object, Some(unit), Place { segment: hit.segment, block: hit.block });
         index.segments.entry(hit.segment).damaged = true;

@@ -9,6 +9,7 @@ use std::sync::{PoisonError, RwLock};
 
 use braid_layout::{ObjectId, PartitionId};
 
+use super::victim::Candidate;
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::body::PIECES_MAX;
@@ -50,11 +51,11 @@ pub(crate) struct Contents {
     pub(crate) bad: Vec<std::ops::Range<u64>>,
 }
 
-/// Read the headers of `segment`.
-pub(crate) fn scan(files: &Files, segment: u32, salt: u64) -> Result<Contents, Error> {
-    let file = files.get(segment)?;
+/// Read the headers of `segment`: not of what a failed write may have left behind its end.
+pub(crate) fn scan(files: &Files, segment: &Candidate, salt: u64) -> Result<Contents, Error> {
+    let file = files.get(segment.number)?;
     let length = file.length().map_err(|error| Error::io("look at a segment", error))?;
-    let mut scanner = Scanner::new(&*file, length, segment, salt);
+    let mut scanner = Scanner::new(&*file, length.min(segment.bytes), segment.number, salt);
     let mut contents = Contents::default();
     while let Some(found) = scanner.next()? {
         match found {
@@ -84,7 +85,10 @@ pub(crate) fn runs(index: &RwLock<Index>, owner: Owner, segments: &BTreeSet<u32>
     let object = index.partitions.get(&owner.partition).and_then(|found| found.objects.get(&owner.object));
     let Some(object) = object.filter(|object| object.birth == owner.birth) else { return Vec::new() };
     let Some(slot) = object.units.get(owner.unit) else { return Vec::new() };
-    let places = places(&slot.unit());
+    let mut places = places(&slot.unit());
+    // What cannot be moved does not come along.
+    let whole = |place: &Extent| index.segments.all.get(&place.segment).is_some_and(|found| !found.damaged);
+    places.retain(|place| segments.contains(&place.segment) || whole(place));
     drop(index);
     join(owner, &places, segments, along)
 }

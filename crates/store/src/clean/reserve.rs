@@ -3,7 +3,7 @@
 //! Let `C` be the capacity, `S` the most bytes of one segment, `K` the bytes of a checkpoint. Three lines:
 //! - *writes* are taken while `used + need <= C - R`, with `R = max(2 S, C / 16) + K`;
 //! - *removes* (and whatever else frees space or keeps order) while `used + need <= C - (S + K)`;
-//! - the *cleaner* and checkpoints up to `C`.
+//! - the *cleaner* while `used + need + K <= C`, and checkpoints up to `C`.
 //!
 //! `K` is told by the last checkpoint and the records since. Should one be longer nevertheless, and `C` be a setting,
 //! removes are taken as long as the disk itself has `S + K` left: else nothing would ever lead below `C` again.

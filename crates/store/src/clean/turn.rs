@@ -125,6 +125,12 @@ impl Cleaning {
         }
     }
 
+    /// Whether a round that is not `urgent` is in somebody's way, or any is as the store is being closed.
+    pub(crate) fn is_wanted_elsewhere(&self, urgent: bool) -> bool {
+        let state = self.lock();
+        state.closing || (!urgent && (state.stalled || state.done < state.asked))
+    }
+
     /// The round that was asked for is over.
     pub(crate) fn answer(&self, asked: u64) {
         self.lock().done = asked;

@@ -300,6 +300,9 @@ pub(crate) struct Touched {
     objects: BTreeSet<(PartitionId, ObjectId)>,
     within_objects: BTreeSet<(PartitionId, ObjectId)>,
     units: BTreeSet<(PartitionId, ObjectId, u64)>,
+    /// Where a write settles what other units have pending, and where a step is decided by what is pending.
+    settles: BTreeSet<(PartitionId, ObjectId)>,
+    steps: BTreeSet<(PartitionId, ObjectId)>,
 }
 
 impl Touched {
@@ -333,14 +336,26 @@ impl Touched {
             | Mutation::Ready { partition, object, unit, .. }
             | Mutation::UnitWrite(UnitWrite { partition, object, unit, .. })
             | Mutation::Delta(Delta { partition, object, unit, .. }) => {
+                let own = (*partition, *object);
+                let (settles, step) = match mutation {
+                    Mutation::Write(write) => {
+                        (!write.settled_below.is_zero(), write.standing == Standing::Settled)
+                    }
+                    Mutation::UnitWrite(write) => (!write.settled_below.is_zero(), false),
+                    _ => (false, true),
+                };
                 if self.partitions.contains(partition)
-                    || self.objects.contains(&(*partition, *object))
+                    || self.objects.contains(&own)
+                    || (step && self.settles.contains(&own))
+                    || (settles && self.steps.contains(&own))
                     || !self.units.insert((*partition, *object, *unit))
                 {
                     return false;
                 }
                 self.within_partitions.insert(*partition);
-                self.within_objects.insert((*partition, *object));
+                self.within_objects.insert(own);
+                let _ = settles && self.settles.insert(own);
+                let _ = step && self.steps.insert(own);
                 true
             }
             Mutation::Flush => true,

@@ -24,6 +24,8 @@ pub(crate) struct Segments {
     idle: BTreeSet<u32>,
     live: u64,
     used: u64,
+    /// Bytes of the longest there was.
+    longest: u64,
 }
 
 impl Segments {
@@ -32,6 +34,7 @@ impl Segments {
         let segment = self.all.entry(number).or_default();
         self.used = self.used - segment.bytes + bytes;
         (segment.first_sequence, segment.bytes) = (first_sequence, bytes);
+        self.longest = self.longest.max(bytes);
         if segment.payload == 0 {
             self.idle.insert(number);
         }
@@ -54,7 +57,13 @@ impl Segments {
         if let Some(segment) = self.all.get_mut(&number) {
             self.used = self.used - segment.bytes + bytes;
             segment.bytes = bytes;
+            self.longest = self.longest.max(bytes);
         }
+    }
+
+    /// Bytes of the longest that there was since the store was opened.
+    pub(crate) fn longest(&self) -> u64 {
+        self.longest
     }
 
     pub(crate) fn entry(&mut self, number: u32) -> &mut Segment {

@@ -248,3 +248,28 @@ fn readers_see_nothing_of_it() {
     parts.check(&store);
     assert!(store.stat().expect("stat").moved > 0);
 }
+
+/// A move that could not be written is no fault of the segment that it was to empty.
+#[test]
+fn what_could_not_be_cleaned_for_want_of_space_is_cleaned_once_there_is_some() {
+    use braid_store::disk::memory::{Fault, Memory, On};
+    let disk = Memory::new(1);
+    Store::format_on(&disk, identity(), &options()).expect("format");
+    let (store, _) = Store::open_on(std::sync::Arc::new(disk.clone()), None, options()).expect("open");
+    let make = Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 };
+    store.commit(make).expect("make the partition");
+    half_dead(&store);
+    let before = store.stat().expect("stat").used;
+    // The first burst's write fails, and whatever is tried right after it.
+    let now = disk.operations(On::Write);
+    disk.inject(On::Write, now..now + 3, Fault::NoSpace);
+    let _ = store.clean();
+    assert!(disk.operations(On::Write) > now, "it was tried");
+    let _ = store.clean();
+    let _ = store.clean();
+    let after = store.stat().expect("stat").used;
+    assert!(after + 200_000 < before, "{before} and then {after}");
+    for unit in (0..24).step_by(2) {
+        assert!(read_unit(&store, unit).expect("read") == pattern(unit + 1, 20_000), "unit {unit}");
+    }
+}

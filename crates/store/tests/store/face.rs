@@ -331,6 +331,15 @@ fn malformed_requests_are_refused() {
     let elsewhere = PartitionId(99);
     let orphan = Mutation::Create { partition: elsewhere, object: O, attributes: attributes() };
     assert!(matches!(fixture.store.commit(orphan), Err(Error::NoPartition(p)) if p == elsewhere));
+    // A lease settles only stamps of its own, and none that are newer than the write's.
+    for (settled_below, standing) in [
+        (version(2, 1), Standing::Pending),
+        (version(1, 10), Standing::Pending),
+        (version(1, 1), Standing::Settled),
+    ] {
+        let odd = Write { settled_below, standing, ..write(1, 0, 0, 100, version(1, 9)) };
+        assert!(matches!(fixture.store.commit(Mutation::Write(odd)), Err(Error::Malformed(_))));
+    }
     assert!(matches!(fixture.store.read(P, O, 0, 5..5, Want::Newest), Err(Error::Malformed(_))));
     assert!(matches!(fixture.store.read(P, O, 0, 0..UNIT + 1, Want::Newest), Err(Error::Malformed(_))));
     fixture.check(|store| assert_eq!(chain(store, 0), []));
