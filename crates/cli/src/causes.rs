@@ -53,6 +53,25 @@ impl From<DriveError> for Cause {
     }
 }
 
+impl From<braid_store::Error> for Cause {
+    fn from(error: braid_store::Error) -> Cause {
+        use braid_store::Error;
+        let (exit, remedy) = match &error {
+            Error::InUse(_) => {
+                (Exit::Busy, "stop the drive first: only a store that nobody writes to stands still")
+            }
+            Error::NotAStore(_) => (Exit::NotFound, "name a drive's directory, or the store/ in it"),
+            Error::Damaged { .. } => (Exit::Mismatch, ""),
+            Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => (Exit::NotFound, ""),
+            Error::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+                (Exit::NotAllowed, "")
+            }
+            _ => (Exit::Failed, ""),
+        };
+        Cause::new(exit, error.to_string(), remedy)
+    }
+}
+
 impl From<ManagerError> for Cause {
     fn from(error: ManagerError) -> Cause {
         let exit = match &error {

@@ -58,15 +58,18 @@ pub(crate) const TABLE: &[(Exit, &str)] = &[
         "drives are away: more than the parity can replace, too few to place a file, or check or rebuild needs them",
     ),
     (Exit::NoSpace, "a drive, the quota or the local disk is full"),
-    (Exit::Mismatch, "bytes differ: check, scrub or demo found data that is not what it must be"),
+    (
+        Exit::Mismatch,
+        "bytes differ: check, scrub, store check or demo found data that is not what it must be",
+    ),
     (Exit::Timeout, "a bounded wait ended without an answer"),
     (Exit::PortInUse, "another program listens on the port"),
     (Exit::Interrupted, "interrupted; nothing half-done is left under a target name"),
 ];
 
 const JSON: &str = "\
-JSON: with --json a command that succeeds prints one JSON value on standard output; ls, stat, cp, check and demo print one
-object per line, as they go. Errors stay one line of text on standard error: programs go by the exit code.
+JSON: with --json a command that succeeds prints one JSON value on standard output; ls, stat, cp, check, store dump and demo print
+one object per line, as they go. Errors stay one line of text on standard error: programs go by the exit code.
 
 ";
 

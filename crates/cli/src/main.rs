@@ -30,6 +30,7 @@ mod serve;
 mod size;
 mod stat;
 mod status;
+mod store_cmd;
 mod time;
 mod up;
 mod volume;
@@ -112,6 +113,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Drive(drive) => drive_cmd::run(drive, cluster, report).await,
         Command::Rebuild(rebuild) => replace::rebuild(rebuild, cluster, report).await,
         Command::Demo(demo) => demo::run(demo, report).await,
+        Command::Store(store) => store_cmd::run(store, report).await,
         Command::Bench(Bench::Store(store)) => bench::store(store, report).await,
         Command::DemoPeer => demo::bound::peer(),
     }

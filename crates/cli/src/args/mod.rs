@@ -4,6 +4,7 @@
 mod bench;
 mod files;
 mod servers;
+mod store;
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -16,6 +17,7 @@ use crate::{exit, size};
 pub(crate) use bench::{Bench, BenchStore};
 pub(crate) use files::{Cat, Cp, Ls, Mkdir, Mv, Rm, Stat};
 pub(crate) use servers::{Drive, DriveServe, Manager, ManagerServe, Supervised};
+pub(crate) use store::Store;
 
 /// Striped, redundant storage over ordinary machines.
 #[derive(Debug, Parser)]
@@ -111,6 +113,9 @@ pub(crate) enum Command {
     /// Serve, add, list and replace drives
     #[command(subcommand)]
     Drive(Drive),
+    /// Look at the store of a drive that is stopped: check, dump, figures
+    #[command(subcommand)]
+    Store(Store),
     /// Bring the columns on a drive up to date, after it was replaced or was away
     #[command(after_help = "Example:\n  braid rebuild drive-7")]
     Rebuild(Rebuild),

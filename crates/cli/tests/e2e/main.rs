@@ -9,4 +9,5 @@ mod kill_loop;
 mod media;
 mod scrub;
 mod sources;
+mod store;
 mod support;

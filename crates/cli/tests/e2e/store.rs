@@ -1,0 +1,57 @@
+//! `braid store`: a stopped drive's store, looked at from outside.
+
+use std::fs;
+
+use crate::support::{Cluster, braid, noise, run};
+
+#[test]
+fn a_stopped_drives_store_is_checked_shown_and_printed() {
+    let cluster = Cluster::up(3);
+    let content = noise(3 << 20, 33);
+    fs::write(cluster.file("f"), &content).expect("written");
+    cluster.put(&cluster.file("f"), "braid://main/f");
+    let dir = cluster.dir().join("drive-1");
+    let look = |what: &str, json: bool| {
+        let mut command = braid();
+        command.args(["store", what]).arg(&dir).args(json.then_some("--json"));
+        run(command)
+    };
+    look("check", false).failed(7, "in use by another process; stop the drive first");
+    cluster.down().ok();
+
+    let whole = look("check", true).ok().json();
+    assert_eq!((whole["whole"].as_bool(), whole["findings"].as_array().map(Vec::len)), (Some(true), Some(0)));
+    assert!(whole["payload_bytes"].as_u64().expect("a number") >= 3 << 19, "{whole}");
+    let figures = look("stat", true).ok().json();
+    let figure = |name: &str| figures[name].as_u64().expect("a number");
+    assert_eq!(figure("used_bytes"), figure("live_bytes") + figure("dead_bytes"));
+    assert!(figure("objects") >= 1 && figure("extents") >= 3 && figure("index_bytes") > 0, "{figures}");
+    assert!(look("stat", false).ok().text().contains("bytes an extent"));
+    let dump = look("dump", false).ok();
+    let records = dump
+        .text()
+        .lines()
+        .filter(|line| line.contains(" data seq") || line.contains(" stripe parity "))
+        .count();
+    assert!(records >= 3, "{}", dump.text());
+
+    // One byte of the file, in whichever segment has it.
+    let log = dir.join("store/log");
+    let flipped = fs::read_dir(log).expect("a log").map(|entry| entry.expect("read").path()).find(|path| {
+        let mut bytes = fs::read(path).expect("read");
+        let hit = (0..6).find_map(|unit| {
+            let wanted = &content[unit * (512 << 10)..][..64];
+            bytes.windows(64).position(|window| window == wanted)
+        });
+        hit.map(|at| bytes[at] ^= 1).map(|()| fs::write(path, &bytes).expect("written")).is_some()
+    });
+    let name = flipped.expect("the drive has a data unit").file_name().expect("a name").to_owned();
+    let damaged = look("check", false);
+    damaged.failed(10, "1 place is damaged; serve the drive and `braid rebuild` it");
+    assert!(damaged.text().contains(&format!("log/{} at ", name.display())), "{}", damaged.text());
+    look("dump", false).ok();
+
+    let mut nothing = braid();
+    nothing.args(["store", "check"]).arg(cluster.dir());
+    run(nothing).failed(3, "holds no store; name a drive's directory");
+}
