@@ -24,7 +24,10 @@ pub(super) fn make(store: &Store) -> Model {
     store.commit(partition).expect("make the partition");
     for object in [DATA, PARITY] {
         let attributes = attributes();
-        model.objects.entry(object).or_default().g = attributes.g;
+        let new = model.objects.entry(object).or_default();
+        new.g = attributes.g;
+        // All are looked at, also those of which nobody knows whether they were written.
+        (0..UNITS).for_each(|unit| drop(new.units.insert(unit, Unit::default())));
         store.commit(Mutation::Create { partition: Q, object, attributes }).expect("create");
     }
     model
