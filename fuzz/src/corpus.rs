@@ -96,6 +96,8 @@ fn checkpoints() -> Vec<Vec<u8>> {
         joining: 0,
         created_ms: 1,
         modified_ms: 2,
+        reserve_bytes: 1 << 20,
+        cluster: 3,
         unit_bytes: 4096,
         object_version: 1,
         g: 3,

@@ -16,6 +16,8 @@ pub(crate) fn new_object(capability: &Capability, attributes: &data::Attributes)
         object_version: capability.object_version,
         created_ms: attributes.created_ms,
         modified_ms: attributes.modified_ms,
+        reserve_bytes: 0,
+        cluster: 0,
         map: attributes.map.to_bytes(),
         opaque: attributes.opaque.clone(),
     }

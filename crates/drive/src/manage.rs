@@ -160,8 +160,8 @@ fn set_attributes(core: &Core, facts: Option<Facts>, set: SetAttributes) -> Answ
     let change = Change {
         object_version: Some(set.object_version),
         modified_ms: core.lease().manager_ms(now),
-        map: None,
         opaque: Some(set.opaque),
+        ..Change::default()
     };
     let (partition, object) = (set.at.partition, set.at.object);
     done(g, core.store.commit(Mutation::SetAttributes { partition, object, change }))

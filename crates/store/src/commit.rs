@@ -17,7 +17,8 @@ use crate::format::record::{Kind, Record, flags};
 use crate::format::superblock::Superblock;
 use crate::headers::Headers;
 use crate::index::Index;
-use crate::index::check::{Decision, Growth, Touched, check};
+use crate::index::check::{Decision, Touched, check};
+use crate::index::growth::Growth;
 use crate::log::{AppendError, Entry, Log, sealed_at};
 use crate::mutation::Outcome;
 use crate::queue::{Help, Queue, Reply, Request};
@@ -196,7 +197,7 @@ impl Committer {
     fn gather(&mut self, waiting: &mut VecDeque<Request>, patient: bool) -> Gathered {
         let mut gathered = Gathered::default();
         let mut room = self.room();
-        let (mut touched, mut growth) = (Touched::default(), Growth::new());
+        let (mut touched, mut growth) = (Touched::default(), Growth::default());
         let mut answers: Vec<(Reply, Result<Outcome, Error>)> = Vec::new();
         let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
         let most = COMMIT_BYTES_MAX.min(self.log.segment_bytes);
@@ -209,7 +210,11 @@ impl Committer {
             let Some((mutation, reply)) = waiting.pop_front() else { break };
             match check(&index, &mut growth, &mutation) {
                 Ok(Decision::Append(record, payload)) => {
-                    match if patient { room.take(&record) } else { room.take_at_last(&record) } {
+                    match if patient {
+                        room.take(&record, growth.change)
+                    } else {
+                        room.take_at_last(&record, growth.change)
+                    } {
                         Ok(()) => {
                             gathered.entries.push((*record, payload));
                             gathered.replies.push(reply);

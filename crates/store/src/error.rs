@@ -115,9 +115,9 @@ pub enum Error {
         asked: u64,
     },
     /// The disk or the store's capacity is full. Removes, fences and verdicts still work from a reserve.
-    #[error("the disk is full: {used} of {capacity} bytes are used")]
+    #[error("the disk is full: {used} of {capacity} bytes are used or reserved")]
     Full {
-        /// Bytes the store uses.
+        /// Bytes the store uses, or has reserved for objects.
         used: u64,
         /// Bytes it may use.
         capacity: u64,

@@ -16,6 +16,7 @@ use crate::format::LOG_BLOCK_U64;
 use crate::format::record::{Kind, Record, flags};
 use crate::index::Index;
 use crate::index::check::object_record;
+use crate::index::growth::Change;
 use crate::index::unit::{Place, Unit};
 use crate::log::Entry;
 use crate::part::{self, Few, Stored, Whose};
@@ -95,7 +96,7 @@ impl Committer {
             index.foldable.retain(|key| !idle.contains(key));
         }
         let mut room = if jobs.is_empty() { return jobs } else { self.room() };
-        jobs.into_iter().filter(|job| room.take(&job.record).is_ok()).collect()
+        jobs.into_iter().filter(|job| room.take(&job.record, Change::default()).is_ok()).collect()
     }
 
     fn job(&self, index: &Index, key: (PartitionId, ObjectId, u64)) -> Option<Job> {

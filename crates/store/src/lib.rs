@@ -49,8 +49,8 @@ pub use error::Error;
 pub use format::record::decode_record;
 pub use index::{Chain, ChainEntry, ObjectUsage, PartitionState};
 pub use mutation::{
-    Attributes, Body, Change, Mutation, OPAQUE_BYTES_MAX, Outcome, SNAPSHOTS_MAX, Standing, UnitVerdict,
-    VERDICT_STAMPS_MAX, Write, WriteKind,
+    Attributes, Body, Change, Mutation, OPAQUE_BYTES_MAX, Outcome, RESERVE_BYTES_MAX, SNAPSHOTS_MAX,
+    Standing, UnitVerdict, VERDICT_STAMPS_MAX, Write, WriteKind,
 };
 pub use queue::{QUEUE_BYTES_MAX, QUEUE_LEN_MAX, Rejected, Reply};
 pub use read::OwedDelta;

@@ -14,6 +14,8 @@ pub const OPAQUE_BYTES_MAX: usize = 4096;
 /// The most stamps and cut-offs together of one verdict; a longer one is sent as several.
 pub const VERDICT_STAMPS_MAX: usize = 4096;
 
+/// The most bytes that an object can reserve.
+pub const RESERVE_BYTES_MAX: u64 = 1 << 48;
 /// The most live snapshots of an object; the next is [`Error::Snapshots`].
 pub const SNAPSHOTS_MAX: usize = 1024;
 
@@ -201,6 +203,12 @@ pub struct Attributes {
     pub created_ms: u64,
     /// When it last changed, as far as the caller says.
     pub modified_ms: u64,
+    /// Preallocation: what the object holds less than these bytes of payload counts against the partition's quota and the
+    /// store's room, so that writes into it are not refused for what others took. Headers and padding, overwritten bytes
+    /// that snapshots or unsettled writes hold, and what the disk itself loses are not promised.
+    pub reserve_bytes: u64,
+    /// Hint: objects of one partition and cluster come to lie near each other when they are moved by the cleaner; 0: of none.
+    pub cluster: u64,
     /// Shape and components, encoded by the caller; at most [`OPAQUE_BYTES_MAX`] bytes.
     pub map: Vec<u8>,
     /// The manager's own; at most [`OPAQUE_BYTES_MAX`] bytes.
@@ -214,6 +222,10 @@ pub struct Change {
     pub object_version: Option<u32>,
     /// When it last changed.
     pub modified_ms: Option<u64>,
+    /// Preallocation.
+    pub reserve_bytes: Option<u64>,
+    /// The cluster hint.
+    pub cluster: Option<u64>,
     /// Shape and components.
     pub map: Option<Vec<u8>>,
     /// The manager's own.
@@ -393,6 +405,7 @@ impl Attributes {
         if self.column.0 >= 64 {
             return Err(Error::Malformed("a column is below 64"));
         }
+        reservable(self.reserve_bytes)?;
         bounded(&self.map)?;
         bounded(&self.opaque)
     }
@@ -409,6 +422,8 @@ impl Attributes {
     pub(crate) fn changed(&self, change: &Change) -> Attributes {
         let mut new = self.clone();
         new.object_version = change.object_version.unwrap_or(new.object_version);
+        new.reserve_bytes = change.reserve_bytes.unwrap_or(new.reserve_bytes);
+        new.cluster = change.cluster.unwrap_or(new.cluster);
         new.modified_ms = change.modified_ms.unwrap_or(new.modified_ms);
         if let Some(map) = &change.map {
             new.map.clone_from(map);
@@ -429,6 +444,7 @@ impl Mutation {
             Mutation::Delta(delta) => delta.validate(),
             Mutation::Create { attributes, .. } => attributes.validate(),
             Mutation::SetAttributes { change, .. } => {
+                reservable(change.reserve_bytes.unwrap_or_default())?;
                 bounded(change.map.as_deref().unwrap_or_default())?;
                 bounded(change.opaque.as_deref().unwrap_or_default())
             }
@@ -454,6 +470,13 @@ impl Mutation {
             _ => 0,
         }
     }
+}
+
+fn reservable(bytes: u64) -> Result<(), Error> {
+    if bytes > RESERVE_BYTES_MAX {
+        return Err(Error::Malformed("an object reserves at most 256 TiB"));
+    }
+    Ok(())
 }
 
 fn bounded(bytes: &[u8]) -> Result<(), Error> {

@@ -6,6 +6,7 @@ use crate::clean::reserve::Reserve;
 use crate::commit::Shared;
 use crate::error::Error;
 use crate::format::record::{Kind, Record, flags};
+use crate::index::growth::Change;
 
 /// Bytes of the smallest checkpoint.
 const CHECKPOINT_BYTES_MIN: u64 = 4096;
@@ -15,6 +16,8 @@ const ENTRY_BYTES: u64 = 256;
 /// Bytes a commit may still take.
 pub(crate) struct Room {
     pub(crate) used: u64,
+    /// Bytes that objects have reserved and do not hold yet.
+    reserved: u64,
     capacity: u64,
     /// Of the next one.
     checkpoint: u64,
@@ -27,7 +30,7 @@ impl Shared {
     /// The space there is now.
     pub(crate) fn room(&self) -> Room {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
-        let (log, next) = (index.segments.used(), index.head.sequence);
+        let (log, next, reserved) = (index.segments.used(), index.head.sequence, index.reserved);
         let longest = index.segments.longest();
         drop(index);
         let used = log.saturating_add(self.keeper.bytes());
@@ -40,37 +43,44 @@ impl Shared {
         let news = next.saturating_sub(counted).saturating_mul(ENTRY_BYTES);
         let checkpoint = (last + last / 4 + CHECKPOINT_BYTES_MIN).saturating_add(news);
         let reserve = |capacity| Reserve::new(capacity, segment, checkpoint);
-        Room { used, capacity, checkpoint, reserve: reserve(capacity), of_disk: reserve(disk) }
+        Room { used, reserved, capacity, checkpoint, reserve: reserve(capacity), of_disk: reserve(disk) }
     }
 }
 
 impl Room {
     /// Take what `record` needs. The reserve is for records that lead to freed space or keep order.
-    pub(crate) fn take(&mut self, record: &Record) -> Result<(), Error> {
+    pub(crate) fn take(&mut self, record: &Record, change: Change) -> Result<(), Error> {
         let removes = self.reserve.free_for_removes(self.used);
-        self.take_of(record, removes)
+        self.take_of(record, change, removes)
     }
 
     /// The same once there is no more space to be made: what leads to freed space is not refused for a setting. A
     /// checkpoint, or an opening with a lower capacity, may have passed it.
-    pub(crate) fn take_at_last(&mut self, record: &Record) -> Result<(), Error> {
+    pub(crate) fn take_at_last(&mut self, record: &Record, change: Change) -> Result<(), Error> {
         let removes = self.of_disk.free_for_removes(self.used);
-        self.take_of(record, removes)
+        self.take_of(record, change, removes)
     }
 
-    fn take_of(&mut self, record: &Record, removes: u64) -> Result<(), Error> {
+    fn take_of(&mut self, record: &Record, change: Change, removes: u64) -> Result<(), Error> {
         let bytes = record.disk_bytes_max();
-        let free = if may_use_reserve(record) { removes } else { self.free() };
-        if bytes > free {
+        let reserved = self.reserved.saturating_sub(change.less);
+        let others = self.used.saturating_add(reserved);
+        let (need, free) = if may_use_reserve(record) {
+            (bytes, removes)
+        } else {
+            (bytes.saturating_add(change.more), self.reserve.free_for_writes(others))
+        };
+        if need > free {
             return Err(self.full());
         }
         self.used += bytes;
+        self.reserved = reserved.saturating_add(change.more);
         Ok(())
     }
 
     /// Bytes that writes may take.
     pub(crate) fn free(&self) -> u64 {
-        self.reserve.free_for_writes(self.used)
+        self.reserve.free_for_writes(self.used.saturating_add(self.reserved))
     }
 
     /// Whether the cleaner may write `bytes`, and the checkpoint that gives back what they came from.
@@ -80,7 +90,8 @@ impl Room {
 
     /// The error for what does not fit.
     pub(crate) fn full(&self) -> Error {
-        Error::Full { used: self.used, capacity: self.capacity }
+        let used = self.used.saturating_add(self.reserved).min(self.used.max(self.capacity));
+        Error::Full { used, capacity: self.capacity }
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, PoisonError};
 
 use super::burst::{Burst, Move};
-use super::gather::{Owner, Run, referring, runs, scan};
+use super::gather::{Owner, Run, in_order, referring, runs, scan};
 use super::turn::Turn;
 use super::victim::{Candidate, Policy, choose};
 use crate::commit::Shared;
@@ -192,12 +192,12 @@ impl Cleaner {
         Ok(Candidate { live: cost, ..*victim }.is_worth_it().then_some((contents.owners, cost)))
     }
 
-    /// Move all that is live in `victims`, in the order of objects and units; the bytes that took. Unless it is `urgent`,
+    /// Move all that is live in `victims`, in the order of clusters, objects and units; the bytes that took. Unless it is `urgent`,
     /// small neighbours come along, which takes more space for now.
     fn empty(&mut self, victims: &Victims, urgent: bool) -> Result<u64, Error> {
         let along = !urgent && self.shared.room().fits_moves(victims.cost.saturating_mul(2));
-        let runs = |&owner| runs(&self.shared.index, owner, &victims.numbers, along);
-        self.carry(victims.owners.iter().flat_map(runs).collect())
+        let runs = |owner| runs(&self.shared.index, owner, &victims.numbers, along);
+        self.carry(in_order(&self.shared.index, &victims.owners).into_iter().flat_map(runs).collect())
     }
 
     /// Move the runs, burst by burst. One that cannot be read stays where it is. An error: a burst could not be written.

@@ -79,6 +79,20 @@ fn owner(record: &Record) -> Owner {
     Owner { partition, object, birth, unit }
 }
 
+/// The order in which their bytes are moved: what belongs to one cluster comes to lie together, and in it what belongs to
+/// one object.
+pub(crate) fn in_order(index: &RwLock<Index>, owners: &BTreeSet<Owner>) -> Vec<Owner> {
+    let index = index.read().unwrap_or_else(PoisonError::into_inner);
+    let cluster = |owner: &Owner| {
+        let object =
+            index.partitions.get(&owner.partition).and_then(|found| found.objects.get(&owner.object));
+        object.map_or(0, |object| object.attributes.cluster())
+    };
+    let mut ordered: Vec<Owner> = owners.iter().copied().collect();
+    ordered.sort_by_cached_key(|owner| (owner.partition, cluster(owner), *owner));
+    ordered
+}
+
 /// The runs that empty `segments` of what `owner` has in them, with neighbours from elsewhere if `along`.
 pub(crate) fn runs(index: &RwLock<Index>, owner: Owner, segments: &BTreeSet<u32>, along: bool) -> Vec<Run> {
     let index = index.read().unwrap_or_else(PoisonError::into_inner);
@@ -198,6 +212,8 @@ pub(crate) fn referring(index: &Index, segment: u32, range: &std::ops::Range<u64
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::Object;
+    use crate::mutation::Attributes;
 
     const OWNER: Owner = Owner { partition: PartitionId(1), object: ObjectId(2), birth: 3, unit: 4 };
 
@@ -235,6 +251,23 @@ mod tests {
         check(&[old, new], &[&[old], &[new]]);
         let (old, left, right) = (of(0, 8192, 1, 1), of(0, 4096, 1, 30), of(4096, 8192, 1, 40));
         check(&[left, old, right], &[&[left, right], &[old]]);
+    }
+
+    #[test]
+    fn what_is_of_one_cluster_is_moved_together() {
+        let mut index = Index::default();
+        let owner = |object, unit| Owner { object: ObjectId(object), unit, ..OWNER };
+        for (object, cluster) in [(1, 9), (2, 0), (3, 9), (4, 5), (5, 0)] {
+            let mut found = Object::unknown(OWNER.birth);
+            found.attributes = Attributes { cluster, ..Attributes::default() }.packed();
+            let partition = index.partitions.entry(OWNER.partition).or_default();
+            partition.objects.insert(ObjectId(object), Box::new(found));
+        }
+        let owners: BTreeSet<Owner> =
+            (1..7).flat_map(|object| [owner(object, 8), owner(object, 7)]).collect();
+        let ordered = in_order(&RwLock::new(index), &owners);
+        let expected = [2, 5, 6, 4, 1, 3].into_iter().flat_map(|object| [owner(object, 7), owner(object, 8)]);
+        assert_eq!(ordered, expected.collect::<Vec<_>>());
     }
 
     #[test]

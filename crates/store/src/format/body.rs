@@ -7,7 +7,7 @@ use super::{DecodeError, VERSION_BYTES, View, fields, put, version_at, version_b
 use crate::mutation::{Attributes, OPAQUE_BYTES_MAX, UnitVerdict, VERDICT_STAMPS_MAX};
 
 /// Fixed part of an attributes body.
-const ATTRIBUTES_BYTES: usize = 32;
+const ATTRIBUTES_BYTES: usize = 48;
 /// A partition body.
 const PARTITION_BYTES: usize = 16;
 /// The fixed part of one unit's verdict.
@@ -37,8 +37,10 @@ fields! {
     A_OBJECT_VERSION "object version" 4..8,
     A_CREATED "created ms" 8..16,
     A_MODIFIED "modified ms" 16..24,
-    A_MAP_BYTES "map bytes" 24..28,
-    A_OPAQUE_BYTES "opaque bytes" 28..32,
+    A_RESERVE "reserve bytes" 24..32,
+    A_CLUSTER "cluster" 32..40,
+    A_MAP_BYTES "map bytes" 40..44,
+    A_OPAQUE_BYTES "opaque bytes" 44..48,
 }
 
 fields! {
@@ -103,6 +105,8 @@ pub fn put_attributes(record: &mut Record, attributes: &Attributes) {
     put(&mut bytes, A_OBJECT_VERSION, attributes.object_version.to_le_bytes());
     put(&mut bytes, A_CREATED, attributes.created_ms.to_le_bytes());
     put(&mut bytes, A_MODIFIED, attributes.modified_ms.to_le_bytes());
+    put(&mut bytes, A_RESERVE, attributes.reserve_bytes.to_le_bytes());
+    put(&mut bytes, A_CLUSTER, attributes.cluster.to_le_bytes());
     put(&mut bytes, A_MAP_BYTES, bounded(attributes.map.len()).to_le_bytes());
     put(&mut bytes, A_OPAQUE_BYTES, bounded(attributes.opaque.len()).to_le_bytes());
     bytes.extend_from_slice(&attributes.map);
@@ -136,6 +140,8 @@ pub fn attributes(record: &Record) -> Result<Attributes, DecodeError> {
         object_version: fixed.u32(A_OBJECT_VERSION),
         created_ms: fixed.u64(A_CREATED),
         modified_ms: fixed.u64(A_MODIFIED),
+        reserve_bytes: fixed.u64(A_RESERVE),
+        cluster: fixed.u64(A_CLUSTER),
         map: map.to_vec(),
         opaque: opaque.to_vec(),
     })

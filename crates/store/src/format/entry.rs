@@ -57,7 +57,9 @@ fields! {
     O_OPAQUE_BYTES "opaque bytes" 80..84,
     O_COLUMN "column" 84..85,
     O_FLAGS "flags" 85..86,
-    O_RESERVED "reserved" 86..104,
+    O_RESERVED "reserved" 86..88,
+    O_RESERVE "reserve bytes" 88..96,
+    O_CLUSTER "cluster" 96..104,
 }
 
 fields! {
@@ -152,6 +154,10 @@ pub struct ObjectEntry<'a> {
     pub created_ms: u64,
     /// The caller's.
     pub modified_ms: u64,
+    /// Preallocation.
+    pub reserve_bytes: u64,
+    /// The cluster hint.
+    pub cluster: u64,
     /// Bytes per unit; 0 only where the attributes are lost.
     pub unit_bytes: u32,
     /// The logical version.
@@ -337,6 +343,8 @@ fn object(body: &[u8]) -> Result<ObjectEntry<'_>, DecodeError> {
         joining: view.u64(O_JOINING),
         created_ms: view.u64(O_CREATED),
         modified_ms: view.u64(O_MODIFIED),
+        reserve_bytes: view.u64(O_RESERVE),
+        cluster: view.u64(O_CLUSTER),
         unit_bytes: view.u32(O_UNIT_BYTES),
         object_version: view.u32(O_VERSION),
         g: view.u32(O_G),
@@ -426,6 +434,8 @@ impl ObjectEntry<'_> {
         put(body, O_JOINING, self.joining.to_le_bytes());
         put(body, O_CREATED, self.created_ms.to_le_bytes());
         put(body, O_MODIFIED, self.modified_ms.to_le_bytes());
+        put(body, O_RESERVE, self.reserve_bytes.to_le_bytes());
+        put(body, O_CLUSTER, self.cluster.to_le_bytes());
         put(body, O_UNIT_BYTES, self.unit_bytes.to_le_bytes());
         put(body, O_VERSION, self.object_version.to_le_bytes());
         put(body, O_G, self.g.to_le_bytes());

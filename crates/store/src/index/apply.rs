@@ -190,18 +190,24 @@ impl Index {
         }
         self.know(key);
         let owner = self.partitions.entry(partition).or_default();
-        let Partition { objects, used, .. } = owner;
+        let Partition { objects, used, reserved, .. } = owner;
         let entry = objects.entry(object).or_insert_with(|| Box::new(Object::unknown(record.birth)));
         entry.birth = record.birth;
         entry.lost = entry.lost.or(lost);
+        let before = entry.outstanding();
         let (segments, foldable) = (&mut self.segments, &mut self.foldable);
-        act(&mut Access { owner: (partition, object), object: entry, used, segments, foldable });
+        act(&mut Access { owner: (partition, object), object: &mut *entry, used, segments, foldable });
+        let after = entry.outstanding();
+        *reserved = *reserved - before + after;
+        self.reserved = self.reserved - before + after;
     }
 
     fn drop_object(&mut self, partition: PartitionId, object: ObjectId) {
         let Some(owner) = self.partitions.get_mut(&partition) else { return };
         let Some(gone) = owner.objects.remove(&object) else { return };
         owner.used -= gone.bytes;
+        owner.reserved -= gone.outstanding();
+        self.reserved -= gone.outstanding();
         for (number, slot) in gone.units.iter() {
             let unit = slot.unit();
             unit.pins().for_each(|extent| self.segments.release(&extent));

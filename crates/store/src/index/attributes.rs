@@ -1,4 +1,4 @@
-//! An object's attributes as the index keeps them: 64 bytes, and one allocation for map and opaque bytes together.
+//! An object's attributes as the index keeps them: 72 bytes, and one allocation for map and opaque bytes together.
 
 use braid_layout::{Column, ColumnMask, Generation};
 
@@ -20,9 +20,24 @@ pub(crate) struct PackedAttributes {
     /// How many of the bytes are the map.
     map_bytes: u16,
     pub(crate) column: Column,
+    /// What few objects are given.
+    placement: Option<Box<Placement>>,
 }
 
-const _: () = assert!(size_of::<PackedAttributes>() == 64, "the index's stated cost");
+/// Space and place that an object asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Placement {
+    reserve_bytes: u64,
+    cluster: u64,
+}
+
+impl Placement {
+    fn packed(self) -> Option<Box<Placement>> {
+        (self != Placement::default()).then(|| Box::new(self))
+    }
+}
+
+const _: () = assert!(size_of::<PackedAttributes>() == 72, "the index's stated cost");
 const _: () = assert!(OPAQUE_BYTES_MAX <= 1 << 15, "a map's length fits in 16 bits");
 
 impl PackedAttributes {
@@ -34,6 +49,16 @@ impl PackedAttributes {
     /// The manager's own.
     pub(crate) fn opaque(&self) -> &[u8] {
         &self.bytes[usize::from(self.map_bytes)..]
+    }
+
+    /// Preallocation.
+    pub(crate) fn reserve_bytes(&self) -> u64 {
+        self.placement.as_ref().map_or(0, |placement| placement.reserve_bytes)
+    }
+
+    /// The cluster hint.
+    pub(crate) fn cluster(&self) -> u64 {
+        self.placement.as_ref().map_or(0, |placement| placement.cluster)
     }
 
     /// Of at most [`OPAQUE_BYTES_MAX`] each, and all else zero.
@@ -59,6 +84,8 @@ impl PackedAttributes {
             object_version: self.object_version,
             created_ms: self.created_ms,
             modified_ms: self.modified_ms,
+            reserve_bytes: self.reserve_bytes(),
+            cluster: self.cluster(),
             map: self.map().to_vec(),
             opaque: self.opaque().to_vec(),
         }
@@ -77,6 +104,7 @@ impl Attributes {
             g: self.g,
             object_version: self.object_version,
             column: self.column,
+            placement: Placement { reserve_bytes: self.reserve_bytes, cluster: self.cluster }.packed(),
             ..PackedAttributes::with_bytes(&self.map, &self.opaque)
         }
     }
@@ -93,6 +121,7 @@ impl From<&ObjectEntry<'_>> for PackedAttributes {
             g: Generation(entry.g),
             object_version: entry.object_version,
             column: Column(entry.column),
+            placement: Placement { reserve_bytes: entry.reserve_bytes, cluster: entry.cluster }.packed(),
             ..PackedAttributes::with_bytes(entry.map, entry.opaque)
         }
     }
@@ -114,6 +143,8 @@ mod tests {
                 object_version: 3,
                 created_ms: 1000,
                 modified_ms: 2000,
+                reserve_bytes: 1 << 20,
+                cluster: 5,
                 map: map.to_vec(),
                 opaque: opaque.to_vec(),
             };

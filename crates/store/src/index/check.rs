@@ -3,7 +3,7 @@
 //! Decided against what is durable. The committer never puts two mutations into one commit of which the second's
 //! decision could depend on the first ([`Touched`]); so no state between "written" and "durable" exists.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use braid_layout::{ObjectId, PartitionId, Version};
@@ -11,8 +11,9 @@ use bytes::Bytes;
 
 use super::check_step;
 use super::extent::stored_bytes;
+use super::growth::Growth;
 use super::unit::{Place, Unit};
-use super::{Index, Object, Partition, snapshots};
+use super::{Index, Object, snapshots};
 use crate::error::Error;
 use crate::format::body;
 use crate::format::page::Key;
@@ -31,11 +32,9 @@ pub(crate) enum Decision {
     Append(Box<Record>, Bytes),
 }
 
-/// Bytes that the commit being gathered adds to partitions.
-pub(crate) type Growth = BTreeMap<PartitionId, u64>;
-
 /// Decide on `mutation`.
 pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> Result<Decision, Error> {
+    growth.begin();
     match mutation {
         Mutation::PartitionCreate { partition, quota_bytes, key_epoch } => {
             let Some(have) = index.partitions.get(partition).filter(|have| have.known) else {
@@ -57,6 +56,8 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         Mutation::PartitionRemove { partition } => check_partition_remove(index, *partition),
         Mutation::Create { partition, object, attributes } => {
             let Some(have) = index.find_partition(*partition)?.objects.get(object) else {
+                let owner = index.find_partition(*partition)?;
+                growth.reserve((*partition, owner), attributes.reserve_bytes)?;
                 let mut record = Record::new(Kind::ObjectCreate);
                 (record.partition, record.object) = (*partition, *object);
                 body::put_attributes(&mut record, attributes);
@@ -69,7 +70,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         }
         Mutation::Remove { partition, object } => check_remove(index, *partition, *object),
         Mutation::SetAttributes { partition, object, change } => {
-            check_attributes(index, (*partition, *object), change)
+            check_attributes(index, growth, (*partition, *object), change)
         }
         Mutation::Write(write) => check_write(index, growth, write),
         Mutation::UnitWrite(write) => check_step::unit_write(index, growth, write),
@@ -114,6 +115,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
 
 fn check_attributes(
     index: &Index,
+    growth: &mut Growth,
     (partition, object): (PartitionId, ObjectId),
     change: &Change,
 ) -> Result<Decision, Error> {
@@ -123,6 +125,8 @@ fn check_attributes(
     if new == old {
         return Ok(Decision::Answer(Outcome::Already));
     }
+    let more = new.reserve_bytes.max(have.bytes).saturating_sub(old.reserve_bytes.max(have.bytes));
+    growth.reserve((partition, index.find_partition(partition)?), more)?;
     let mut record = object_record(Kind::ObjectAttributes, partition, object, have);
     body::put_attributes(&mut record, &new);
     append(record)
@@ -196,7 +200,8 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
         }
     }
     let overwritten = overwritten(object, &unit, &write.range());
-    check_quota((write.partition, owner), growth, write.payload_bytes().saturating_sub(overwritten))?;
+    let asked = write.payload_bytes().saturating_sub(overwritten);
+    growth.write((write.partition, owner), (write.object, object), asked)?;
     let (record, payload) = write_record(write, object, tip);
     Ok(Decision::Append(Box::new(record), payload))
 }
@@ -204,24 +209,6 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
 /// Bytes in `range` that a write of it will free; none where a snapshot sees them.
 pub(super) fn overwritten(object: &Object, unit: &Unit, range: &Range<u32>) -> u64 {
     if object.keeps(unit) { 0 } else { stored_bytes(&unit.tip_extents(), range) }
-}
-
-/// The quota is soft: what a write overwrites is not counted again, though it is kept until the write is settled.
-pub(super) fn check_quota(
-    (partition, owner): (PartitionId, &Partition),
-    growth: &mut Growth,
-    asked: u64,
-) -> Result<(), Error> {
-    let staged = growth.entry(partition).or_default();
-    let used = owner.used.saturating_add(*staged);
-    if let Some(quota) = owner.quota_bytes
-        && asked > 0
-        && used.saturating_add(asked) > quota
-    {
-        return Err(Error::Quota { partition, used, quota, asked });
-    }
-    *staged += asked;
-    Ok(())
 }
 
 fn write_record(write: &Write, object: &Object, tip: Version) -> (Record, Bytes) {

@@ -2,7 +2,8 @@
 
 use braid_layout::{Column, Generation, ObjectId, PartitionId, Version};
 
-use super::check::{Decision, Growth, append, check_quota, damaged, object_record, overwritten, put_body};
+use super::check::{Decision, append, damaged, object_record, overwritten, put_body};
+use super::growth::Growth;
 use super::parity::Link;
 use super::{Index, Object};
 use crate::error::Error;
@@ -46,7 +47,8 @@ pub(super) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) 
         return Err(Error::Backlog(unit.owed.len()));
     }
     let overwritten = overwritten(object, &unit, &write.range());
-    check_quota((write.partition, owner), growth, write.body.payload_bytes().saturating_sub(overwritten))?;
+    let asked = write.body.payload_bytes().saturating_sub(overwritten);
+    growth.write((write.partition, owner), (write.object, object), asked)?;
     let mut record = object_record(Kind::Data, write.partition, write.object, object);
     record.flags = flags::OWED;
     (record.unit, record.units, record.from, record.to) = (write.unit, 1, write.from, write.to);
@@ -89,7 +91,7 @@ pub(super) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
     if unit.deltas.len() >= DELTAS_MAX {
         return Err(Error::Backlog(unit.deltas.len()));
     }
-    check_quota((delta.partition, owner), growth, delta.body.payload_bytes())?;
+    growth.write((delta.partition, owner), (delta.object, object), delta.body.payload_bytes())?;
     let mut record = object_record(Kind::Delta, delta.partition, delta.object, object);
     (record.unit, record.units, record.from, record.to) = (delta.unit, 1, delta.from, delta.to);
     (record.column, record.data) = (delta.column, delta.data);

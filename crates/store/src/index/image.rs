@@ -132,6 +132,8 @@ impl Sink {
             joining: attributes.joining.0,
             created_ms: attributes.created_ms,
             modified_ms: attributes.modified_ms,
+            reserve_bytes: attributes.reserve_bytes(),
+            cluster: attributes.cluster(),
             unit_bytes: attributes.unit_bytes,
             object_version: attributes.object_version,
             g: attributes.g.0,
@@ -326,6 +328,9 @@ impl Loaded {
                 std::iter::from_fn(next).map(|(_, id, object)| (id, object)).collect();
             let owner = index.partitions.entry(partition).or_default();
             owner.used += of_partition.iter().map(|(_, object)| object.bytes).sum::<u64>();
+            let outstanding: u64 = of_partition.iter().map(|(_, object)| object.outstanding()).sum();
+            owner.reserved += outstanding;
+            index.reserved += outstanding;
             owner.objects.extend(of_partition);
         }
         let mut lost = Lost::default();

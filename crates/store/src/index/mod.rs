@@ -13,6 +13,7 @@ mod check_step;
 mod damage;
 pub(crate) mod dedup;
 pub(crate) mod extent;
+pub(crate) mod growth;
 pub(crate) mod image;
 pub(crate) mod live;
 pub(crate) mod lost;
@@ -51,6 +52,8 @@ pub(crate) struct Index {
     pub(crate) lost: Lost,
     /// Units in which something waits to be folded.
     pub(crate) foldable: BTreeSet<(PartitionId, ObjectId, u64)>,
+    /// Bytes that objects have reserved and do not hold yet.
+    pub(crate) reserved: u64,
     /// Whether the store serves: what was owed before is in doubt.
     pub(crate) serving: bool,
     /// Where the next record goes: all before it are in here.
@@ -68,6 +71,8 @@ pub(crate) struct Partition {
     pub(crate) known: bool,
     /// Payload bytes its objects refer to.
     pub(crate) used: u64,
+    /// Bytes that its objects have reserved and do not hold yet.
+    pub(crate) reserved: u64,
     /// Boxed: nodes of a tree are half empty after appends.
     pub(crate) objects: BTreeMap<ObjectId, Box<Object>>,
 }
@@ -118,6 +123,8 @@ pub struct PartitionState {
     pub key_epoch: u32,
     /// Payload bytes its objects hold, retained versions included.
     pub used: u64,
+    /// Bytes that its objects have reserved and do not hold yet: they count against the quota too.
+    pub reserved: u64,
     /// How many objects it has.
     pub objects: u64,
 }

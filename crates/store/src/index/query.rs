@@ -78,6 +78,7 @@ impl Index {
             quota_bytes: partition.quota_bytes,
             key_epoch: partition.key_epoch,
             used: partition.used,
+            reserved: partition.reserved,
             objects: u64::try_from(partition.objects.len()).unwrap_or(u64::MAX),
         })
     }
@@ -93,6 +94,11 @@ impl Object {
     pub(crate) fn is_ready(&self, unit: u64) -> bool {
         let joining = self.attributes.joining.contains(self.attributes.column);
         !joining || self.extra.as_ref().is_some_and(|extra| extra.ready.contains(unit))
+    }
+
+    /// Bytes that it has reserved and does not hold yet.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.attributes.reserve_bytes().saturating_sub(self.bytes)
     }
 
     pub(crate) fn usage(&self) -> ObjectUsage {

@@ -146,6 +146,8 @@ fn object_example() -> ObjectEntry<'static> {
         joining: 0x10,
         created_ms: 1000,
         modified_ms: 2000,
+        reserve_bytes: 1 << 20,
+        cluster: 3,
         unit_bytes: UNIT,
         object_version: 1,
         g: 5,

@@ -48,6 +48,8 @@ pub(crate) fn attributes() -> Attributes {
         object_version: 1,
         created_ms: 1000,
         modified_ms: 1000,
+        reserve_bytes: 0,
+        cluster: 0,
         map: b"map".to_vec(),
         opaque: b"opaque".to_vec(),
     }

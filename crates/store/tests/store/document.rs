@@ -47,7 +47,7 @@ fn tables() {
     check_fields(&document, "## Superblock", superblock::FIELDS, superblock::BYTES);
     check_fields(&document, "## Segment header", segment::FIELDS, segment::BYTES);
     check_fields(&document, "### Record header", record::FIELDS, record::FIXED_BYTES);
-    check_fields(&document, "### Attributes body", body::ATTRIBUTES_FIELDS, 32);
+    check_fields(&document, "### Attributes body", body::ATTRIBUTES_FIELDS, 48);
     check_fields(&document, "### Partition body", body::PARTITION_FIELDS, 16);
     check_fields(&document, "### Verdict body", body::VERDICT_FIELDS, 16);
     check_fields(&document, "### Snapshot body", body::SNAPSHOT_FIELDS, 8);

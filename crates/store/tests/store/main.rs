@@ -18,6 +18,7 @@ mod model;
 mod paged;
 mod parity;
 mod ready;
+mod reserve;
 mod snapshots;
 mod space;
 mod storm;

@@ -12,8 +12,9 @@ use crate::format::body;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
 use crate::index::Index;
-use crate::index::check::{Decision, Growth, check, object_record};
+use crate::index::check::{Decision, check, object_record};
 use crate::index::extent::{Extent, union};
+use crate::index::growth::Growth;
 use crate::index::image::Loaded;
 use crate::index::unit::{Content, Unit};
 use crate::mutation::{Attributes, Body, Mutation, Outcome, Standing, UnitVerdict, Write, WriteKind};
@@ -109,7 +110,7 @@ impl Run {
 
     /// Decide, and take the record in. Whether there was one.
     fn ask(&mut self, mutation: &Mutation) -> bool {
-        match check(&self.index, &mut Growth::new(), mutation) {
+        match check(&self.index, &mut Growth::default(), mutation) {
             Ok(Decision::Append(record, _)) => {
                 let mut cells = Cells::default();
                 for byte in record.from..record.to {
@@ -431,7 +432,7 @@ proptest! {
 fn numbers_rise_and_never_come_again() {
     let mut run = Run::new();
     let take = |number| Mutation::Snapshot { partition: P, object: O, number };
-    let decide = |run: &Run, mutation: &Mutation| match check(&run.index, &mut Growth::new(), mutation) {
+    let decide = |run: &Run, mutation: &Mutation| match check(&run.index, &mut Growth::default(), mutation) {
         Ok(Decision::Answer(outcome)) => Ok(Some(outcome)),
         Ok(_) => Ok(None),
         Err(error) => Err(error),
