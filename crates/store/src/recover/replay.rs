@@ -4,6 +4,8 @@
 //! record is missing, any object may have been hit whose page does not count them in, and all of these read as lost:
 //! stale bytes are never returned, and what may have been made meanwhile is damaged, not absent.
 
+use std::sync::mpsc::{SyncSender, sync_channel};
+
 use super::begin::Begin;
 use super::tail::{Tail, newer_record};
 use super::{Damage, Recovery, length};
@@ -24,6 +26,9 @@ use crate::scan::{Found, Scanner};
 
 /// The most places of damage that are kept in [`Recovery::damaged`].
 const DAMAGED_MAX: usize = 1000;
+/// Records that are read ahead: so many at a time, and so many times.
+const BATCH_LEN: usize = 128;
+const BATCHES_MAX: usize = 8;
 
 pub(crate) struct Replay<'a> {
     files: &'a Files,
@@ -192,17 +197,25 @@ impl Replay<'_> {
         if length < scanner.offset {
             self.damage(number, length, "the segment ends before the place where replay begins".to_owned());
         }
-        while let Some(found) = scanner.next()? {
-            match found {
-                Found::Record { record, whole } => self.record(&record, whole),
-                Found::Bad { why: DecodeError::Version(_), .. } => {
-                    return Err(newer_record(number));
-                }
-                Found::Bad { from, to, why } => {
-                    self.damage(number, from, format!("{} bytes without a record: {why}", to - from));
-                    let block = u32::try_from(from / LOG_BLOCK_U64).unwrap_or(u32::MAX);
-                    self.gap.get_or_insert(Place { segment: number, block });
-                }
+        // One thread reads and decodes what this one takes in.
+        let (sender, batches) = sync_channel::<Vec<Found>>(BATCHES_MAX);
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(move || read_ahead(&mut scanner, &sender));
+            let taken = batches.iter().flatten().try_for_each(|found| self.take(number, found));
+            // Should this have ended early, so does the other.
+            drop(batches);
+            taken.and(reading.join().expect("reading does not panic"))
+        })
+    }
+
+    fn take(&mut self, number: u32, found: Found) -> Result<(), Error> {
+        match found {
+            Found::Record { record, whole } => self.record(&record, whole),
+            Found::Bad { why: DecodeError::Version(_), .. } => return Err(newer_record(number)),
+            Found::Bad { from, to, why } => {
+                self.damage(number, from, format!("{} bytes without a record: {why}", to - from));
+                let block = u32::try_from(from / LOG_BLOCK_U64).unwrap_or(u32::MAX);
+                self.gap.get_or_insert(Place { segment: number, block });
             }
         }
         Ok(())
@@ -369,6 +382,22 @@ impl Replay<'_> {
             self.recovery.damaged.push(damage);
         }
     }
+}
+
+/// Hand on what the scanner finds, some at a time, until nobody takes it.
+fn read_ahead(scanner: &mut Scanner<'_>, to: &SyncSender<Vec<Found>>) -> Result<(), Error> {
+    let mut batch = Vec::with_capacity(BATCH_LEN);
+    while let Some(found) = scanner.next()? {
+        batch.push(found);
+        if batch.len() == BATCH_LEN
+            && to.send(std::mem::replace(&mut batch, Vec::with_capacity(BATCH_LEN))).is_err()
+        {
+            return Ok(());
+        }
+    }
+    // An error: the other end has its own.
+    let _ = to.send(batch);
+    Ok(())
 }
 
 fn newer_segment(number: u32) -> Error {
