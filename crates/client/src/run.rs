@@ -289,7 +289,7 @@ impl<'a> Run<'a> {
             };
             let at = self.view.address(self.set.segment, plan.column);
             let exactly = exactly.unwrap_or_default();
-            let request = Read { at, unit: stripe.0, from, to, want, exactly };
+            let request = Read { at, unit: stripe.0, from, to, want, exactly, snapshot: 0 };
             requests.push((plan.column, instruction.id, stripe, into, request));
         }
         let places: Vec<Place> = requests.iter().map(|(.., into, _)| *into).collect();

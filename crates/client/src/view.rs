@@ -131,7 +131,10 @@ impl View {
             stored_bytes: 0,
             created_ms: self.stat.created_ms,
             modified_ms: self.stat.created_ms,
+            reserve_bytes: 0,
+            cluster: 0,
             opaque: Vec::new(),
+            snapshots: Vec::new(),
         }
     }
 }

@@ -5,6 +5,9 @@ use braid_store::{Chain, PartitionState, ViewExtent, WriteKind};
 use braid_wire::data::{self, ColumnMap, Extent, PartitionAttributes, PendingState, Tip, UnitState};
 use braid_wire::{Capability, Wire};
 
+const _: () =
+    assert!(braid_store::SNAPSHOTS_MAX == data::SNAPSHOTS_MAX, "a reply lists what an object may have");
+
 /// What a new object is made with. Logical version, generation, set and joining are the capability's: the manager's word.
 pub(crate) fn new_object(capability: &Capability, attributes: &data::Attributes) -> braid_store::Attributes {
     braid_store::Attributes {
@@ -16,8 +19,8 @@ pub(crate) fn new_object(capability: &Capability, attributes: &data::Attributes)
         object_version: capability.object_version,
         created_ms: attributes.created_ms,
         modified_ms: attributes.modified_ms,
-        reserve_bytes: 0,
-        cluster: 0,
+        reserve_bytes: attributes.reserve_bytes,
+        cluster: attributes.cluster,
         map: attributes.map.to_bytes(),
         opaque: attributes.opaque.clone(),
     }
@@ -35,6 +38,7 @@ pub(crate) fn attributes(
     stored: &braid_store::Attributes,
     map: ColumnMap,
     usage: &braid_store::ObjectUsage,
+    snapshots: Vec<u32>,
 ) -> data::Attributes {
     let size = usage.end.map_or(0, |(unit, end)| unit * u64::from(stored.unit_bytes) + u64::from(end));
     data::Attributes {
@@ -47,7 +51,10 @@ pub(crate) fn attributes(
         stored_bytes: usage.bytes,
         created_ms: stored.created_ms,
         modified_ms: stored.modified_ms,
+        reserve_bytes: stored.reserve_bytes,
+        cluster: stored.cluster,
         opaque: stored.opaque.clone(),
+        snapshots,
     }
 }
 

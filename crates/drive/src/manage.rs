@@ -1,4 +1,4 @@
-//! Requests that change more than a unit's bytes: creation, removal, fences, verdicts, attributes, partitions.
+//! Requests that change more than a unit's bytes: creation, removal, fences, verdicts, attributes, snapshots, partitions.
 //!
 //! All but creation are waited for before the connection's next request is looked at, so that what follows sees them.
 
@@ -10,7 +10,7 @@ use braid_store::{Change, Error, Mutation, Outcome, UnitVerdict};
 use braid_wire::capability::Rights;
 use braid_wire::data::{
     Create, DriveRequest, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, Scrub, ScrubAct,
-    SetAttributes, Verdict,
+    SetAttributes, Snapshot, SnapshotAct, Verdict,
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
 
@@ -101,6 +101,7 @@ impl Requests {
             R::Fence(asked) => fence_and_list(core, &capability, &asked),
             R::Verdict(verdict) => done(g, give_verdict(core, verdict)),
             R::SetAttributes(set) => set_attributes(core, facts, set),
+            R::Snapshot(asked) => done(g, snapshot(core, &asked)),
             R::PartitionSet(set) => set_partition(core, &set),
             R::Scrub(asked) => scrub(core, &asked),
             other => {
@@ -160,11 +161,21 @@ fn set_attributes(core: &Core, facts: Option<Facts>, set: SetAttributes) -> Answ
     let change = Change {
         object_version: Some(set.object_version),
         modified_ms: core.lease().manager_ms(now),
+        reserve_bytes: set.reserve_bytes,
+        cluster: set.cluster,
         opaque: Some(set.opaque),
         ..Change::default()
     };
     let (partition, object) = (set.at.partition, set.at.object);
     done(g, core.store.commit(Mutation::SetAttributes { partition, object, change }))
+}
+
+fn snapshot(core: &Core, asked: &Snapshot) -> Result<Outcome, Error> {
+    let (partition, object, number) = (asked.at.partition, asked.at.object, asked.number);
+    core.store.commit(match asked.act {
+        SnapshotAct::Take => Mutation::Snapshot { partition, object, number },
+        SnapshotAct::Drop => Mutation::SnapshotDrop { partition, object, number },
+    })
 }
 
 fn scrub(core: &Core, asked: &Scrub) -> Answer {

@@ -61,6 +61,9 @@ pub(crate) fn read(core: &Core, buffers: &Connection, share: Share, g: Generatio
 fn view(core: &Core, read: &Read) -> Result<View, Error> {
     let (partition, object) = (read.at.partition, read.at.object);
     let range = read.from..read.to;
+    if read.snapshot != 0 {
+        return core.store.read_snapshot(partition, object, read.unit, range, read.snapshot);
+    }
     let want = match (read.want, read.exactly.as_slice()) {
         (Want::Newest, _) => braid_store::Want::Newest,
         (Want::Settled, _) => braid_store::Want::Settled,
@@ -112,11 +115,11 @@ pub(crate) fn attributes(core: &Core, asked: &GetAttributes) -> Answer {
     let (partition, object) = (asked.at.partition, asked.at.object);
     let looked = core.store.object(partition, object).and_then(|stored| {
         let usage = core.store.usage(partition, object)?;
-        Ok((stored, usage))
+        Ok((stored, usage, core.store.snapshots(partition, object)?))
     });
     match looked {
-        Ok((stored, usage)) => match ColumnMap::from_bytes(&stored.map) {
-            Ok(map) => Answer::new(stored.g, convert::attributes(&stored, map, &usage)),
+        Ok((stored, usage, snapshots)) => match ColumnMap::from_bytes(&stored.map) {
+            Ok(map) => Answer::new(stored.g, convert::attributes(&stored, map, &usage, snapshots)),
             Err(error) => Answer::refused(stored.g, Refusal::new(Reason::Damaged, error.to_string())),
         },
         Err(error) => Answer::refused(Generation(0), refusal(&error)),

@@ -138,8 +138,10 @@ impl Requests {
         if let Err(refusal) = verified.permit(&known) {
             return refused(facts.g, refusal);
         }
-        let needs_fence =
-            matches!(request, R::Read(_) | R::StripeWrite(_) | R::Versions(_) | R::Retire(_) | R::Verdict(_));
+        let needs_fence = matches!(
+            request,
+            R::Read(_) | R::StripeWrite(_) | R::Versions(_) | R::Retire(_) | R::Verdict(_) | R::Snapshot(_)
+        );
         match self.core.gate.admit(place.0, place.1) {
             Err(refusal) if needs_fence => refused(facts.g, refusal),
             _ => Ok(Some(facts)),

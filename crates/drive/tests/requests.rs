@@ -2,14 +2,14 @@
 
 mod support;
 
-use braid_layout::{Column, ColumnMask, Generation, PartitionId, Version, version::Lease};
+use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version, version::Lease};
 use braid_wire::Capability;
 use braid_wire::Reason;
 use braid_wire::checksum::block_crcs;
 use braid_wire::data::{
-    Address, Delta, Done, DriveReply, DriveRequest, Expect, Extent, Fence, FenceReply, Flush, GetAttributes,
-    Join, List, ListReply, PartitionSet, Read, Ready, Remove, Retire, SetAttributes, StripeWrite,
-    UnitVerdict, UnitWrite, Verdict, Want, Written,
+    Address, Create, Delta, Done, DriveReply, DriveRequest, Expect, Extent, Fence, FenceReply, Flush,
+    GetAttributes, Join, List, ListReply, PartitionSet, Read, Ready, Remove, Retire, SetAttributes,
+    StripeWrite, UnitVerdict, UnitWrite, Verdict, Want, Written,
 };
 use support::manager::Manager;
 use support::requests::*;
@@ -144,8 +144,10 @@ async fn versions_retire_fence_and_verdict() {
     // The settled one below the pending, by kind and by name.
     let settled = session.call(&grant, &read_want(0, 0, UNIT, Want::Settled), &[]).await.unwrap();
     assert_eq!(settled.1, one);
-    let exactly =
-        |n| Read { at: AT, unit: 0, from: 0, to: UNIT, want: Want::Exactly, exactly: vec![stamp(n)] };
+    let exactly = |n| {
+        let (from, to, exactly) = (0, UNIT, vec![stamp(n)]);
+        Read { at: AT, unit: 0, from, to, want: Want::Exactly, exactly, snapshot: 0 }
+    };
     assert_eq!(session.call(&grant, &exactly(1).into(), &[]).await.unwrap().1, one);
     assert_eq!(reason(session.call(&grant, &exactly(9).into(), &[]).await), Reason::Gone);
     // A new generation: the old capability is stale, the pending stamps are listed, and judged.
@@ -199,7 +201,8 @@ async fn parity_is_read_by_its_cover() {
         session.call(&grant, &parity.into(), &[&payload]).await.unwrap();
     }
     let exactly = |cover: Vec<Version>| {
-        let read = Read { at: AT, unit: 1, from: 0, to: 100, want: Want::Exactly, exactly: cover };
+        let (from, to, want) = (0, 100, Want::Exactly);
+        let read = Read { at: AT, unit: 1, from, to, want, exactly: cover, snapshot: 0 };
         DriveRequest::from(read)
     };
     let (reply, _) = session.call(&grant, &exactly(vec![stamp(1), stamp(1)]), &[]).await.unwrap();
@@ -248,7 +251,10 @@ async fn attributes_are_kept_and_a_bump_revokes() {
     assert_eq!((attributes.object_version, attributes.g, attributes.set), (1, G, ColumnMask::all(3)));
     assert_eq!((attributes.map, attributes.opaque.as_slice()), (map(), &b"opaque"[..]));
     assert_eq!((attributes.size, attributes.created_ms), (u64::from(UNIT) + 100, 11));
-    let set = |object_version| SetAttributes { at: AT, object_version, opaque: b"new".to_vec(), term: 1 };
+    let set = |object_version| {
+        let (reserve_bytes, cluster, opaque) = (None, None, b"new".to_vec());
+        SetAttributes { at: AT, object_version, reserve_bytes, cluster, opaque, term: 1 }
+    };
     assert_eq!(session.call(&grant, &set(2).into(), &[]).await.unwrap().0, done());
     for request in [read(1, 0, 10), ask.clone(), create()] {
         assert_eq!(reason(session.call(&grant, &request, &[]).await), Reason::Scope);
@@ -259,6 +265,65 @@ async fn attributes_are_kept_and_a_bump_revokes() {
     };
     assert_eq!((attributes.object_version, attributes.opaque.as_slice()), (2, &b"new"[..]));
     assert_eq!(reason(session.call(&bumped, &set(1).into(), &[]).await), Reason::Malformed);
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_reserved_nobody_else_can_take() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = Drive::start(dir.path(), &manager).await;
+    let mut session = drive.session().await;
+    let (grant, all) = (drive.grant(object_level()), drive.grant(drive_level()));
+    let unit_bytes = u64::from(UNIT);
+    let quota = PartitionSet { quota_bytes: 4 * unit_bytes, ..partition_set(Expect::Absent, 1) };
+    assert_eq!(session.call(&all, &quota.into(), &[]).await.unwrap().0, done());
+    let DriveRequest::Create(first) = create() else { panic!() };
+    let make = |units| {
+        let mut create = first.clone();
+        (create.attributes.reserve_bytes, create.attributes.cluster) = (units * unit_bytes, 9);
+        DriveRequest::from(create)
+    };
+    assert_eq!(reason(session.call(&grant, &make(5), &[]).await), Reason::Quota);
+    assert_eq!(session.call(&grant, &make(3), &[]).await.unwrap().0, done());
+    // Another object gets what is left, and no more.
+    let at = Address { object: ObjectId(78), ..AT };
+    let other = drive.grant(Capability { object: at.object, ..object_level() });
+    let beside = Create { at: at.clone(), ..first.clone() };
+    assert_eq!(session.call(&other, &beside.into(), &[]).await.unwrap().0, done());
+    let payload = bytes(1, UNIT);
+    let beside =
+        |unit| DriveRequest::from(StripeWrite { at: at.clone(), ..write_of(unit, 0, &payload, unit + 1) });
+    assert!(session.call(&other, &beside(0), &[&payload]).await.is_ok());
+    assert_eq!(reason(session.call(&other, &beside(1), &[&payload]).await), Reason::Quota);
+    let set = |reserve_bytes, cluster| {
+        let (object_version, opaque) = (1, b"new".to_vec());
+        SetAttributes { at: AT, object_version, reserve_bytes, cluster, opaque, term: 1 }.into()
+    };
+    let more = set(Some(4 * unit_bytes), None);
+    assert_eq!(reason(session.call(&grant, &more, &[]).await), Reason::Quota);
+    let no_disk_has_it = set(Some((1 << 48) + 1), None);
+    assert_eq!(reason(session.call(&grant, &no_disk_has_it, &[]).await), Reason::Malformed);
+    let ask: DriveRequest = GetAttributes { at: AT }.into();
+    let found = attributes(session.call(&grant, &ask, &[]).await);
+    assert_eq!((found.reserve_bytes, found.cluster, found.opaque), (3 * unit_bytes, 9, b"opaque".to_vec()));
+    // What a change does not name stays, and all of it comes back after a restart.
+    assert_eq!(session.call(&grant, &set(None, Some(5)), &[]).await.unwrap().0, done());
+    drop(session);
+    drive.stop().await;
+    let drive = Drive::start(dir.path(), &manager).await;
+    let mut session = drive.session().await;
+    let found = attributes(session.call(&grant, &ask, &[]).await);
+    assert_eq!((found.reserve_bytes, found.cluster, found.opaque), (3 * unit_bytes, 5, b"new".to_vec()));
+    assert_eq!(reason(session.call(&other, &beside(1), &[&payload]).await), Reason::Quota);
+    for unit in 0..3 {
+        let reserved = session.call(&grant, &write(unit, 0, &payload, unit + 1), &[&payload]).await;
+        assert!(reserved.is_ok(), "unit {unit}: {reserved:?}");
+    }
+    assert_eq!(
+        reason(session.call(&grant, &write(3, 0, &payload, 4), &[&payload]).await),
+        Reason::Quota,
+        "it holds what it had reserved"
+    );
     drive.stop().await;
 }
 

@@ -253,7 +253,10 @@ impl Target {
                 stored_bytes: 0,
                 created_ms: inode.created_ms,
                 modified_ms: inode.created_ms,
+                reserve_bytes: 0,
+                cluster: 0,
                 opaque: Vec::new(),
+                snapshots: Vec::new(),
             },
             term: core.term,
         })

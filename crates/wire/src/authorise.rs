@@ -174,6 +174,7 @@ pub fn needs(request: &DriveRequest) -> Needs {
         R::Flush(r) => object(&r.at, Rights::WRITE),
         R::GetAttributes(r) => object(&r.at, Rights::GET_ATTRIBUTES),
         R::SetAttributes(r) => object(&r.at, Rights::SET_ATTRIBUTES),
+        R::Snapshot(r) => object(&r.at, Rights::SET_ATTRIBUTES),
         R::List(r) => Needs { rights: Rights::LIST, partition: r.partition, object: ObjectId(0) },
         R::PartitionSet(_) | R::Scrub(_) => drive(Rights::MANAGE),
     }
@@ -198,6 +199,7 @@ pub fn address(request: &DriveRequest) -> Option<&Address> {
         R::Flush(r) => Some(&r.at),
         R::GetAttributes(r) => Some(&r.at),
         R::SetAttributes(r) => Some(&r.at),
+        R::Snapshot(r) => Some(&r.at),
         R::List(_) | R::PartitionSet(_) | R::Scrub(_) => None,
     }
 }
@@ -364,6 +366,9 @@ fn check_form(request: &DriveRequest, payload_bytes: u32) -> Result<(), Refusal>
             if r.exactly.is_empty() == (r.want == Want::Exactly) {
                 return Err(malformed("versions are given to read exactly those, and only then"));
             }
+            if r.snapshot != 0 && r.want != Want::Newest {
+                return Err(malformed("a snapshot has one state of each unit: the newest is asked for"));
+            }
             0
         }
         R::StripeWrite(r) => payload(r.from, r.to, r.hole, &r.crcs)?,
@@ -387,6 +392,7 @@ fn check_form(request: &DriveRequest, payload_bytes: u32) -> Result<(), Refusal>
         R::PartitionSet(r) if r.partition == PartitionId(0) || r.key_epoch == 0 => {
             return Err(malformed("partitions and epochs are numbered from 1"));
         }
+        R::Snapshot(r) if r.number == 0 => return Err(malformed("snapshots are numbered from 1")),
         R::Scrub(r) if (r.rate == 0) != (r.act == ScrubAct::Look) => {
             return Err(malformed(
                 "a rate of at least 1 byte a second is given to start a scrub, and only then",

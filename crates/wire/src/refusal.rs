@@ -53,6 +53,14 @@ choice! {
         Closing = 23,
         /// The drive's file system is read-only.
         ReadOnly = 24,
+        /// Something in the object is not settled, so that no snapshot can be taken: settle it, then try again.
+        Unsettled = 25,
+        /// The object has no such snapshot: it was dropped, or never taken.
+        NoSnapshot = 26,
+        /// The snapshot's number, or a higher one, was used before: take a higher one.
+        SnapshotUsed = 27,
+        /// The object has as many snapshots as it may: drop one first.
+        TooManySnapshots = 28,
 
         /// The token is not one of this cluster's.
         BadToken = 40,

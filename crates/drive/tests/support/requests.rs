@@ -3,6 +3,7 @@
 use braid_layout::{
     Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version, version::Lease,
 };
+use braid_transport::TransportError;
 use braid_wire::capability::{Capability, Protection, Rights};
 use braid_wire::checksum::block_crcs;
 use braid_wire::data::{
@@ -78,7 +79,10 @@ pub fn create() -> DriveRequest {
         stored_bytes: 0,
         created_ms: 11,
         modified_ms: 12,
+        reserve_bytes: 0,
+        cluster: 0,
         opaque: b"opaque".to_vec(),
+        snapshots: vec![],
     };
     Create { at: AT, attributes }.into()
 }
@@ -127,11 +131,19 @@ pub fn read(unit: u64, from: u32, to: u32) -> DriveRequest {
 }
 
 pub fn read_want(unit: u64, from: u32, to: u32, want: Want) -> DriveRequest {
-    Read { at: AT, unit, from, to, want, exactly: vec![] }.into()
+    Read { at: AT, unit, from, to, want, exactly: vec![], snapshot: 0 }.into()
 }
 
 pub fn versions(units: &[u64]) -> DriveRequest {
     Versions { at: AT, units: units.to_vec() }.into()
+}
+
+/// The attributes in an answer.
+pub fn attributes(answer: Result<(DriveReply, Vec<u8>), TransportError>) -> Attributes {
+    match answer {
+        Ok((DriveReply::Attributes(attributes), _)) => attributes,
+        other => panic!("{other:?}"),
+    }
 }
 
 impl Drive {

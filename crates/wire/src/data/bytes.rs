@@ -44,6 +44,9 @@ record! {
         /// For [`Want::Exactly`]: the version of a data unit (one entry) or the cover of a parity unit (k entries); else
         /// empty.
         exactly: Vec<Version>,
+        /// Read what this snapshot sees, with [`Want::Newest`] only; 0: the newest state. One that is not there (any more) is
+        /// [`NoSnapshot`](crate::Reason::NoSnapshot).
+        snapshot: u32,
     }
 }
 

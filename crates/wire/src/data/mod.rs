@@ -16,6 +16,7 @@ mod partition;
 mod recovery;
 mod refusals;
 mod scrub;
+mod snapshot;
 
 use braid_layout::Generation;
 
@@ -32,6 +33,7 @@ pub use recovery::{
 };
 pub use refusals::{REFUSALS, REFUSALS_OF_ALL, may_refuse};
 pub use scrub::{DamagedUnit, SCRUB_DAMAGED_MAX, Scrub, ScrubAct, ScrubPhase, ScrubReply, ScrubState};
+pub use snapshot::{SNAPSHOTS_MAX, Snapshot, SnapshotAct};
 
 use crate::refusal::Refusal;
 
@@ -89,6 +91,8 @@ message_set! {
         List(List) = 0x010f,
         /// Make or change a partition: Done.
         PartitionSet(PartitionSet) = 0x0110,
+        /// Take or drop a snapshot: Done.
+        Snapshot(Snapshot) = 0x0111,
         /// Verify all that is stored, or tell how that stands: Scrub.
         Scrub(Scrub) = 0x0112,
     }

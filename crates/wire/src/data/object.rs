@@ -89,14 +89,21 @@ record! {
         created_ms: u64,
         /// Manager time of the last change, in milliseconds.
         modified_ms: u64,
+        /// Preallocation: what the object holds less than these bytes of payload counts against the partition's quota and
+        /// the drive's room, so that nobody else can take them; at most 2^48.
+        reserve_bytes: u64,
+        /// Hint: objects of one partition and cluster come to lie near each other on the medium; 0: of none.
+        cluster: u64,
         /// The manager's, uninterpreted; at most [`OPAQUE_BYTES_MAX`].
         opaque: Vec<u8>,
+        /// Snapshots that can be read, ascending; at most [`SNAPSHOTS_MAX`](super::SNAPSHOTS_MAX).
+        snapshots: Vec<u32>,
     }
 }
 
 record! {
     /// Creates the component object. Carries what a fence carries (in the capability). Idempotent. The drive takes object
-    /// version, `g`, set and joining from the capability; of the attributes it keeps map, opaque and times.
+    /// version, `g`, set and joining from the capability; of the attributes it keeps map, opaque, times, reserve and cluster.
     pub struct Create {
         /// The object.
         at: Address,
@@ -125,12 +132,16 @@ record! {
 }
 
 record! {
-    /// Sets the opaque bytes and the logical version.
+    /// Sets the opaque bytes and the logical version, and, where they are given, reserve and cluster.
     pub struct SetAttributes {
         /// The object.
         at: Address,
         /// The new logical version: not below the present one. A bump revokes every capability.
         object_version: u32,
+        /// The new reserve; absent: as it is.
+        reserve_bytes: Option<u64>,
+        /// The new cluster; absent: as it is.
+        cluster: Option<u64>,
         /// The new opaque bytes, at most [`OPAQUE_BYTES_MAX`].
         opaque: Vec<u8>,
         /// The manager's term.

@@ -24,7 +24,7 @@ pub const REFUSALS_OF_ALL: &[Reason] = &[
 pub const REFUSALS: &[(u16, &[Reason])] = &[
     (0x0100, &[StaleGeneration, Exists, Full, Quota, Damaged, ReadOnly]),
     (0x0101, &[StaleGeneration, PartitionNotEmpty, Full, Damaged, ReadOnly, NotLeading]),
-    (0x0102, &[Range, StaleGeneration, NoObject, Damaged, Gone]),
+    (0x0102, &[Range, StaleGeneration, NoObject, Damaged, Gone, NoSnapshot]),
     (0x0103, &[Range, StaleGeneration, NoObject, Full, Quota, Damaged, PayloadChecksum, ReadOnly]),
     (0x0104, &[Range, StaleGeneration, NoObject, Full, Quota, Damaged, PayloadChecksum, ReadOnly]),
     (0x0105, &[Range, StaleGeneration, NoObject, Full, Quota, Damaged, PayloadChecksum, Gone, ReadOnly]),
@@ -39,6 +39,10 @@ pub const REFUSALS: &[(u16, &[Reason])] = &[
     (0x010e, &[StaleGeneration, NoObject, Full, Quota, Damaged, ReadOnly, NotLeading]),
     (0x010f, &[]),
     (0x0110, &[Exists, Full, ReadOnly, NotLeading]),
+    (
+        0x0111,
+        &[StaleGeneration, NoObject, Full, Damaged, ReadOnly, Unsettled, SnapshotUsed, TooManySnapshots],
+    ),
     (0x0112, &[NotLeading]),
 ];
 

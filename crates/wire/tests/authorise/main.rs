@@ -103,12 +103,15 @@ fn attributes() -> Attributes {
         stored_bytes: 0,
         created_ms: 0,
         modified_ms: 0,
+        reserve_bytes: 0,
+        cluster: 0,
         opaque: Vec::new(),
+        snapshots: Vec::new(),
     }
 }
 
 fn read() -> Read {
-    Read { at: AT, unit: 2, from: 0, to: 8, want: Want::Newest, exactly: Vec::new() }
+    Read { at: AT, unit: 2, from: 0, to: 8, want: Want::Newest, exactly: Vec::new(), snapshot: 0 }
 }
 
 fn write() -> StripeWrite {

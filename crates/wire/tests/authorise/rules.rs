@@ -6,7 +6,7 @@ use braid_wire::authorise::{ObjectFacts, Scene, authorise, term};
 use braid_wire::capability::{Capability, Protection, Rights};
 use braid_wire::data::{
     Address, Create, Delta, DriveRequest, Expect, Fence, GetAttributes, List, PartitionSet, Read, Remove,
-    Scrub, ScrubAct, StripeWrite, Versions, Want,
+    Scrub, ScrubAct, Snapshot, SnapshotAct, StripeWrite, Versions, Want,
 };
 
 use crate::{
@@ -89,6 +89,25 @@ fn requests_of_the_manager_need_its_rights() {
     assert_eq!(term(&read().into()), None);
 }
 
+#[test]
+fn snapshots_need_the_right_to_set_attributes_and_are_numbered_from_1() {
+    let snapshot = |act, number| Snapshot { at: AT, number, act };
+    let keeper = || Capability { rights: Rights::SET_ATTRIBUTES, ..capability() };
+    for act in [SnapshotAct::Take, SnapshotAct::Drop] {
+        check(keeper(), snapshot(act, 1), None);
+        check(keeper(), snapshot(act, 0), Some(Reason::Malformed));
+        for rights in [Rights::READ.and(Rights::WRITE), Rights(Rights::ALL.0 & !Rights::SET_ATTRIBUTES.0)] {
+            check(Capability { rights, ..capability() }, snapshot(act, 1), Some(Reason::Rights));
+        }
+        let elsewhere = Capability { object: ObjectId(43), ..keeper() };
+        check(elsewhere, snapshot(act, 1), Some(Reason::Scope));
+        let silent = Scene { now_ms: None, ..scene() };
+        let manager = Capability { rights: Rights::ALL, ..capability() };
+        assert_eq!(refused(ask(&silent, manager, snapshot(act, 1))), Reason::NotServing);
+    }
+    check(capability(), Read { snapshot: 7, ..read() }, None);
+}
+
 fn partition_set() -> PartitionSet {
     PartitionSet { partition: PartitionId(9), expect: Expect::Absent, quota_bytes: 0, key_epoch: 1, term: 6 }
 }
@@ -117,6 +136,8 @@ fn well_known_objects_have_attributes_and_no_bytes() {
     check(all(), StripeWrite { at: at.clone(), ..write() }, Some(Reason::Malformed));
     check(all(), Create { at: at.clone(), attributes: attributes() }, Some(Reason::Malformed));
     check(all(), Versions { at: at.clone(), units: vec![] }, Some(Reason::Malformed));
+    let take = Snapshot { at: at.clone(), number: 1, act: SnapshotAct::Take };
+    check(all(), take, Some(Reason::Malformed));
     check(all(), Fence { at, term: 6, units_from: 0 }, Some(Reason::Malformed));
 }
 
@@ -146,6 +167,8 @@ fn fields_that_contradict_each_other_are_malformed() {
         Read { to: 0, ..read() },
         Read { want: Want::Exactly, ..read() },
         Read { exactly: vec![Version::ZERO], ..read() },
+        Read { want: Want::Settled, snapshot: 1, ..read() },
+        Read { want: Want::Exactly, exactly: vec![Version::ZERO], snapshot: 1, ..read() },
     ] {
         check(capability(), bad, Some(Reason::Malformed));
     }
@@ -220,6 +243,9 @@ fn what_the_object_must_fit() {
         assert_eq!(permit(capability(), write().into(), facts), Some(Reason::StaleGeneration));
         assert_eq!(permit(delta_capability(), delta().into(), facts), Some(Reason::StaleGeneration));
         let fence = DriveRequest::from(Fence { at: AT, term: 6, units_from: 0 });
+        let take = DriveRequest::from(Snapshot { at: AT, number: 1, act: SnapshotAct::Take });
+        let keeper = Capability { rights: Rights::SET_ATTRIBUTES, ..capability() };
+        assert_eq!(permit(keeper, take, facts), Some(Reason::StaleGeneration));
         let expected = (g > 8).then_some(Reason::StaleGeneration);
         assert_eq!(permit(Capability { rights: Rights::MANAGE, ..capability() }, fence, facts), expected);
     }

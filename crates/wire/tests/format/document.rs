@@ -9,7 +9,7 @@ use braid_wire::codec::SEGMENTS_MAX;
 use braid_wire::control::{ControlReply, ControlRequest, LABEL_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX};
 use braid_wire::data::{
     DriveReply, DriveRequest, FENCE_UNITS_MAX, HELLO, HELLO_REFUSED, OPAQUE_BYTES_MAX, REFUSALS,
-    REFUSALS_OF_ALL, SCRUB_DAMAGED_MAX, VERSIONS_UNITS_MAX,
+    REFUSALS_OF_ALL, SCRUB_DAMAGED_MAX, SNAPSHOTS_MAX, VERSIONS_UNITS_MAX,
 };
 use braid_wire::frame::{BODY_BYTES_MAX, FrameHeader, HEADER_BYTES, MAGIC, PAYLOAD_BYTES_MAX, WIRE_VERSION};
 use braid_wire::{Reason, Record, Wire, checksum::BLOCK_BYTES};
@@ -107,6 +107,7 @@ fn parts() {
     for name in [
         "PeerRole",
         "Expect",
+        "SnapshotAct",
         "ScrubAct",
         "ScrubPhase",
         "Want",
@@ -227,6 +228,7 @@ fn constants() {
         ("VERSIONS_UNITS_MAX", VERSIONS_UNITS_MAX),
         ("FENCE_UNITS_MAX", FENCE_UNITS_MAX),
         ("OPAQUE_BYTES_MAX", OPAQUE_BYTES_MAX),
+        ("SNAPSHOTS_MAX", SNAPSHOTS_MAX),
         ("SCRUB_DAMAGED_MAX", SCRUB_DAMAGED_MAX),
         ("NAME_BYTES_MAX", NAME_BYTES_MAX),
         ("PATH_BYTES_MAX", PATH_BYTES_MAX),

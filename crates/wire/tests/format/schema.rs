@@ -4,7 +4,7 @@
 use braid_wire::capability::{Authority, Capability, Protection};
 use braid_wire::codec::Record;
 use braid_wire::control::{self, Access, ControlHead, DriveState, EntryKind};
-use braid_wire::data::{self, Expect, Hello, PeerRole, ReplyHead, ScrubAct, ScrubPhase, Want};
+use braid_wire::data::{self, Expect, Hello, PeerRole, ReplyHead, ScrubAct, ScrubPhase, SnapshotAct, Want};
 use braid_wire::token::Standing;
 use braid_wire::{Reason, Refusal};
 
@@ -87,7 +87,17 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         };
     }
     choices!(
-        PeerRole, Expect, ScrubAct, ScrubPhase, Want, Protection, EntryKind, DriveState, Access, Standing,
+        PeerRole,
+        Expect,
+        SnapshotAct,
+        ScrubAct,
+        ScrubPhase,
+        Want,
+        Protection,
+        EntryKind,
+        DriveState,
+        Access,
+        Standing,
         Reason
     )
 }

@@ -1,0 +1,29 @@
+//! Snapshots: what is settled in an object stays readable under a number, whatever is written after.
+
+use super::object::Address;
+
+/// Most snapshots that an object may have.
+pub const SNAPSHOTS_MAX: usize = 1024;
+
+choice! {
+    /// What [`Snapshot`] does.
+    pub enum SnapshotAct {
+        /// Keeps what is settled now (copy on write). All of the object must be settled. One that is there stays as it is.
+        Take = 0,
+        /// Drops the snapshot, and all that only it sees. One that is not there is dropped already.
+        Drop = 1,
+    }
+}
+
+record! {
+    /// Takes or drops a snapshot of an object. Idempotent. Answered when durable; the cost does not depend on the object's
+    /// size.
+    pub struct Snapshot {
+        /// The object.
+        at: Address,
+        /// The asker's, from 1; to take one, above every number used before on this object.
+        number: u32,
+        /// What is done.
+        act: SnapshotAct,
+    }
+}
