@@ -74,7 +74,7 @@ fn check(dir: &Path, report: Report) -> Result<(), Failure> {
     let places = if damaged == 1 { "place is" } else { "places are" };
     let what = format!("check {}", dir.display());
     Err(Failure::new(Exit::Mismatch, what, format!("{damaged} {places} damaged"))
-        .remedy("serve the drive and `braid rebuild` it: what it has lost is made anew from the others"))
+        .remedy("serve the drive; `braid check` then names the files, and copying each onto itself repairs it"))
 }
 
 fn checked(facts: &Checked) -> String {
@@ -84,7 +84,7 @@ fn checked(facts: &Checked) -> String {
         text.push_str(&format!("{} at {}: {}{harmless}\n", found.file, found.offset, found.what));
     }
     text.push_str(&format!(
-        "{} segments, {} records, {} of payload, {} checkpoints, {} extents: {}\n",
+        "segments: {}, records: {}, payload: {}, checkpoints: {}, extents: {}; {}\n",
         facts.segments,
         facts.records,
         size::show(facts.payload_bytes),

@@ -47,7 +47,7 @@ fn a_stopped_drives_store_is_checked_shown_and_printed() {
     });
     let name = flipped.expect("the drive has a data unit").file_name().expect("a name").to_owned();
     let damaged = look("check", false);
-    damaged.failed(10, "1 place is damaged; serve the drive and `braid rebuild` it");
+    damaged.failed(10, "1 place is damaged; serve the drive; `braid check` then names the files");
     assert!(damaged.text().contains(&format!("log/{} at ", name.display())), "{}", damaged.text());
     look("dump", false).ok();
 

@@ -43,7 +43,10 @@ fn observe_object(
             .collect();
         lines.push(format!("object {object}: ready {ready:?}"));
     }
-    for number in store.snapshots(partition, object)? {
+    // Also of an object without units, of which a snapshot shows nothing yet.
+    let snapshots = store.snapshots(partition, object)?;
+    lines.push(format!("object {object}: snapshots {snapshots:?}"));
+    for number in snapshots {
         for unit in store.units(partition, object, 0, 1000)? {
             let view = store.read_snapshot(partition, object, unit, 0..UNIT, number)?;
             let mut bytes = Vec::new();
