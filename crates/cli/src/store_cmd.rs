@@ -73,8 +73,9 @@ fn check(dir: &Path, report: Report) -> Result<(), Failure> {
     }
     let places = if damaged == 1 { "place is" } else { "places are" };
     let what = format!("check {}", dir.display());
-    Err(Failure::new(Exit::Mismatch, what, format!("{damaged} {places} damaged"))
-        .remedy("serve the drive; `braid check` then names the files, and copying each onto itself repairs it"))
+    Err(Failure::new(Exit::Mismatch, what, format!("{damaged} {places} damaged")).remedy(
+        "serve the drive; `braid check` then names the files, and copying each onto itself repairs it",
+    ))
 }
 
 fn checked(facts: &Checked) -> String {

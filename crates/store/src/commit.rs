@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use crate::checkpoint::keeper::Keeper;
 use crate::clean::burst::Burst;
@@ -21,13 +22,21 @@ use crate::index::check::{Decision, Touched, check};
 use crate::index::growth::Growth;
 use crate::log::{AppendError, Entry, Log, sealed_at};
 use crate::mutation::Outcome;
-use crate::queue::{Help, Queue, Reply, Request};
+use crate::queue::{Help, Hope, Queue, Reply, Request};
 use crate::room::Room;
 
 /// The most mutations of one commit.
 const COMMIT_LEN_MAX: usize = 1024;
 /// About the most payload bytes of one commit.
 const COMMIT_BYTES_MAX: u64 = 32 << 20;
+
+/// Small commits take about as long as their sync: there the committer waits for the writers that it has just answered, this
+/// part of what the last one took, at most. Larger ones are better begun while their other writers still make checksums.
+const PATIENCE_PART: u32 = 4;
+/// And at most so long.
+const PATIENCE_MAX: Duration = Duration::from_millis(2);
+/// A small commit.
+const HOPE_BYTES_MAX: u64 = 512 << 10;
 
 /// Moved bytes and others share a segment up to this part of it: that many tiny ones would not be worth their files.
 const SHARED_PART: u64 = 4;
@@ -55,6 +64,8 @@ pub(crate) struct Committer {
     pub(crate) log: Log,
     /// Whether the segment being written holds moved bytes, and nothing else.
     pub(crate) cold: bool,
+    /// What is to come soon.
+    pub(crate) hope: Hope,
 }
 
 /// A commit being gathered.
@@ -84,7 +95,7 @@ impl Committer {
         let ending = Ending(Arc::clone(&self.shared));
         let mut waiting: VecDeque<Request> = VecDeque::new();
         let bytes = COMMIT_BYTES_MAX.min(self.log.segment_bytes);
-        while self.shared.queue.take(&mut waiting, COMMIT_LEN_MAX, bytes) {
+        while self.shared.queue.take(&mut waiting, COMMIT_LEN_MAX, bytes, self.hope) {
             if let Some(burst) = self.shared.queue.take_burst() {
                 self.commit_burst(burst);
             }
@@ -147,6 +158,7 @@ impl Committer {
     fn commit_some(&mut self, waiting: &mut VecDeque<Request>, patient: bool) -> bool {
         let mut gathered = self.gather(waiting, patient);
         let fits = !gathered.stalled;
+        let began = Instant::now();
         if !gathered.entries.is_empty()
             && let Err(error) = self.append(&mut gathered.entries)
         {
@@ -154,9 +166,14 @@ impl Committer {
             return fits;
         }
         self.publish(&gathered.entries);
+        self.hope = Hope::default();
         if !gathered.entries.is_empty() {
             let bytes = gathered.entries.iter().map(|(record, _)| record.disk_bytes()).sum();
             self.shared.cleaning.on_written(bytes, self.room().free());
+            if self.shared.sync && bytes <= HOPE_BYTES_MAX {
+                let patience = (began.elapsed() / PATIENCE_PART).min(PATIENCE_MAX);
+                self.hope = Hope { count: gathered.entries.len(), patience };
+            }
         }
         for ((record, _), reply) in gathered.entries.iter().zip(gathered.replies) {
             reply(Ok(outcome(record)));

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::clean::burst::Burst;
 use crate::error::Error;
@@ -23,6 +24,16 @@ pub struct Rejected {
     pub reply: Reply,
 }
 
+/// How many requests the committer expects to come soon: from the writers that it has just answered. A commit costs a sync,
+/// however many it is for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Hope {
+    /// As many as were answered together last.
+    pub(crate) count: usize,
+    /// How long to wait for all of them: less than a sync of its own for the late ones would take.
+    pub(crate) patience: Duration,
+}
+
 /// A mutation and where its answer goes.
 pub(crate) type Request = (Mutation, Reply);
 
@@ -37,6 +48,8 @@ pub(crate) struct Queue {
 struct State {
     waiting: VecDeque<Request>,
     bytes: u64,
+    /// The committer is to be woken when as many wait.
+    hoped: usize,
     closed: bool,
     /// Nobody takes anything any more.
     abandoned: bool,
@@ -90,16 +103,33 @@ impl Queue {
         }
         state.bytes += bytes;
         state.waiting.push_back(request);
+        let enough = state.waiting.len() >= state.hoped;
         drop(state);
-        self.filled.notify_one();
+        if enough {
+            self.filled.notify_one();
+        }
     }
 
-    /// Fill `to` up to `count` requests of about `bytes` payload bytes. If it is empty, waits for one, or for a burst. Returns false when the queue is closed and nothing is left anywhere.
-    pub(crate) fn take(&self, to: &mut VecDeque<Request>, count: usize, bytes: u64) -> bool {
+    /// Fill `to` up to `count` requests of about `bytes` payload bytes. If it is empty, waits for one, or for a burst; then a
+    /// little for as many as `hope` says. Returns false when the queue is closed and nothing is left anywhere.
+    pub(crate) fn take(&self, to: &mut VecDeque<Request>, count: usize, bytes: u64, hope: Hope) -> bool {
         let mut state = self.lock();
         while to.is_empty() && state.waiting.is_empty() && state.burst.is_none() && !state.closed {
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        let until = Instant::now() + hope.patience;
+        let hopes = |state: &State| {
+            state.waiting.len() < hope.count && state.burst.is_none() && !state.closed && state.bytes < bytes
+        };
+        while to.is_empty() && hopes(&state) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state.hoped = hope.count;
+            state = self.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.hoped = 0;
         let mut taken: u64 = to.iter().map(|(mutation, _)| mutation.payload_bytes()).sum();
         while to.len() < count && taken < bytes {
             let Some(request) = state.waiting.pop_front() else { break };

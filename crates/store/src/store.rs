@@ -21,7 +21,7 @@ use crate::format::superblock::Superblock;
 use crate::headers::Headers;
 use crate::index::{Chain, Index, ObjectUsage, PartitionState};
 use crate::mutation::{Attributes, Mutation, Outcome};
-use crate::queue::{Queue, Rejected, Reply};
+use crate::queue::{Hope, Queue, Rejected, Reply};
 use crate::reclaim;
 use crate::recover::{Recovered, Recovery, recover};
 
@@ -185,7 +185,7 @@ impl Store {
         let keeper = spawn("store-checkpoint", move || keeper::run(&keeping))?;
         let cleaner = Cleaner::new(Arc::clone(&shared));
         let cleaner = spawn("store-clean", move || cleaner.run());
-        let committer = Committer { shared: Arc::clone(&shared), log, cold: false };
+        let committer = Committer { shared: Arc::clone(&shared), log, cold: false, hope: Hope::default() };
         let committing = spawn("store-commit", move || committer.run());
         if committing.is_err() || cleaner.is_err() {
             // The others end with it.
