@@ -277,7 +277,7 @@ impl Worker {
             client: 1,
             operation: self.n,
             g: Generation(1),
-            settled_below: Version { n: self.n + 1, ..stamp },
+            settled_below: stamp,
             body: Body::Bytes { crcs: block_crcs(from, &bytes), payload: bytes.into() },
         }))?;
         Ok(seed)
