@@ -212,3 +212,48 @@ impl State {
             || (self.waiting.len() < QUEUE_LEN_MAX && self.bytes.saturating_add(bytes) <= QUEUE_BYTES_MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn put(queue: &Queue) {
+        queue.push((Mutation::Flush, Box::new(|_| {})));
+    }
+
+    fn take(queue: &Queue, hope: Hope) -> (bool, usize) {
+        let mut taken = VecDeque::new();
+        let more = queue.take(&mut taken, 100, 1 << 20, hope);
+        (more, taken.len())
+    }
+
+    #[test]
+    fn what_is_hoped_for_is_waited_for_as_long_as_there_is_patience() {
+        let queue = Queue::default();
+        put(&queue);
+        assert_eq!(take(&queue, Hope { count: 2, patience: Duration::from_millis(1) }), (true, 1), "it ends");
+        put(&queue);
+        let both = std::thread::scope(|scope| {
+            let taking = scope.spawn(|| take(&queue, Hope { count: 2, patience: LONG }));
+            while queue.lock().hoped == 0 {
+                std::thread::yield_now();
+            }
+            put(&queue);
+            taking.join().expect("taken")
+        });
+        assert_eq!(both, (true, 2));
+        put(&queue);
+        let closed = std::thread::scope(|scope| {
+            let taking = scope.spawn(|| take(&queue, Hope { count: 2, patience: LONG }));
+            while queue.lock().hoped == 0 {
+                std::thread::yield_now();
+            }
+            queue.close();
+            taking.join().expect("taken")
+        });
+        assert_eq!(closed, (true, 1), "closing ends it too");
+        assert_eq!(take(&queue, Hope { count: 2, patience: LONG }), (false, 0));
+    }
+}
