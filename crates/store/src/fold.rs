@@ -1,7 +1,7 @@
 //! Folding: settled deltas are worked into their parity unit's base (PROTOCOL R6), lazily, by the committer.
 //!
 //! A fold reads the base's bytes and the deltas, verifies them, and appends a new base. It is a record like any other:
-//! until it is durable, the deltas stand. What cannot be read stays as it is, and its readers are told of the damage.
+//! until it is durable, the deltas stand. A unit in which damage is found is lost, and its readers are told so.
 
 use std::ops::Range;
 use std::sync::PoisonError;

@@ -6,14 +6,14 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use braid_layout::{ObjectId, PartitionId, Version};
+use braid_layout::{Generation, ObjectId, PartitionId, Version};
 use bytes::Bytes;
 
 use super::check_step;
 use super::extent::stored_bytes;
 use super::growth::Growth;
 use super::unit::{Place, Unit};
-use super::{Index, Object, snapshots};
+use super::{Index, Object, Partition, snapshots};
 use crate::error::Error;
 use crate::format::body;
 use crate::format::page::Key;
@@ -167,15 +167,26 @@ pub(super) fn append(record: Record) -> Result<Decision, Error> {
     Ok(Decision::Append(Box::new(record), Bytes::new()))
 }
 
-fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Decision, Error> {
-    let owner = index.find_partition(write.partition)?;
-    let object = index.whole_object(write.partition, write.object)?;
-    if object.attributes.g != write.g {
-        return Err(Error::StaleGeneration { have: object.attributes.g, asked: write.g });
+/// Where a write goes that was sent in generation `g` and ends at the unit's byte `to`.
+pub(super) fn written_to(
+    index: &Index,
+    (partition, object): (PartitionId, ObjectId),
+    g: Generation,
+    to: u32,
+) -> Result<(&Partition, &Object), Error> {
+    let owner = index.find_partition(partition)?;
+    let object = index.whole_object(partition, object)?;
+    if object.attributes.g != g {
+        return Err(Error::StaleGeneration { have: object.attributes.g, asked: g });
     }
-    if write.to > object.attributes.unit_bytes {
+    if to > object.attributes.unit_bytes {
         return Err(Error::Malformed("a write past the unit's end"));
     }
+    Ok((owner, object))
+}
+
+fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Decision, Error> {
+    let (owner, object) = written_to(index, (write.partition, write.object), write.g, write.to)?;
     let unit = object.unit(write.unit);
     let (lost, settled, tip) = (unit.lost, unit.settled_version(), unit.tip_version());
     match write.standing {

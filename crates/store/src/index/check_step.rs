@@ -2,7 +2,7 @@
 
 use braid_layout::{Column, Generation, ObjectId, PartitionId, Version};
 
-use super::check::{Decision, append, damaged, object_record, overwritten, put_body};
+use super::check::{Decision, append, damaged, object_record, overwritten, put_body, written_to};
 use super::growth::Growth;
 use super::parity::Link;
 use super::{Index, Object};
@@ -14,14 +14,7 @@ use crate::step::{DELTAS_MAX, Delta, OWED_MAX, UnitWrite};
 
 /// Decide on a unit write (R2).
 pub(super) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) -> Result<Decision, Error> {
-    let owner = index.find_partition(write.partition)?;
-    let object = index.whole_object(write.partition, write.object)?;
-    if object.attributes.g != write.g {
-        return Err(Error::StaleGeneration { have: object.attributes.g, asked: write.g });
-    }
-    if write.to > object.attributes.unit_bytes {
-        return Err(Error::Malformed("a write past the unit's end"));
-    }
+    let (owner, object) = written_to(index, (write.partition, write.object), write.g, write.to)?;
     let unit = object.unit(write.unit);
     if let Some(extra) = &object.extra {
         if let Some(version) = extra.dedup.find(write.client, (write.operation, write.unit, 0)) {
@@ -67,14 +60,7 @@ fn next(tip: Version, write: &UnitWrite) -> Version {
 
 /// Decide on a delta (R5).
 pub(super) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result<Decision, Error> {
-    let owner = index.find_partition(delta.partition)?;
-    let object = index.whole_object(delta.partition, delta.object)?;
-    if object.attributes.g != delta.g {
-        return Err(Error::StaleGeneration { have: object.attributes.g, asked: delta.g });
-    }
-    if delta.to > object.attributes.unit_bytes {
-        return Err(Error::Malformed("a write past the unit's end"));
-    }
+    let (owner, object) = written_to(index, (delta.partition, delta.object), delta.g, delta.to)?;
     let unit = object.unit(delta.unit);
     if let Some(place) = unit.lost {
         return Err(damaged(place));

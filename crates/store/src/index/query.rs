@@ -11,7 +11,7 @@ use super::extent::{Extent, clip, overlay};
 use super::owed::OwedStep;
 use super::parity::Cut;
 use super::slot::Slot;
-use super::unit::Unit;
+use super::unit::{Content, Unit};
 use super::{Chain, ChainEntry, Index, Object, ObjectUsage, Partition, PartitionState};
 use crate::error::Error;
 use crate::format::page::Key;
@@ -117,6 +117,21 @@ impl Object {
     }
 }
 
+impl Content {
+    /// `range` of it, as a reader finds what is settled.
+    pub(super) fn found(&self, range: &Range<u32>) -> Found {
+        Found {
+            version: self.version,
+            pending: false,
+            kind: self.kind,
+            columns: self.columns,
+            cover: self.cover.to_vec(),
+            extents: clip(&self.extents, range).into(),
+            layers: clip(&self.layers, range).into(),
+        }
+    }
+}
+
 impl Slot {
     /// [`Unit::wanted`], with no allocation for a plain slot: most reads end here.
     pub(crate) fn wanted(&self, want: Want, range: &Range<u32>) -> Result<Option<Found>, Error> {
@@ -168,15 +183,7 @@ impl Unit {
             let pending = self.pending.as_deref();
             return Ok(pending.map(|pending| self.pending_found(pending, range)));
         }
-        Ok(self.settled.as_ref().map(|content| Found {
-            version,
-            pending: false,
-            kind: content.kind,
-            columns: content.columns,
-            cover: content.cover.to_vec(),
-            extents: clip(&content.extents, range).into(),
-            layers: clip(&content.layers, range).into(),
-        }))
+        Ok(self.settled.as_ref().map(|content| content.found(range)))
     }
 
     fn owed_found(&self, step: &OwedStep, range: &Range<u32>) -> Found {

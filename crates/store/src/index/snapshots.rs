@@ -11,7 +11,7 @@ use std::ops::Range;
 use braid_layout::{ObjectId, PartitionId};
 
 use super::check::{Decision, append, damaged, object_record};
-use super::extent::{clip, moved};
+use super::extent::moved;
 use super::paged::PagedMap;
 use super::parity::Cut;
 use super::query::Found;
@@ -117,15 +117,7 @@ impl Unit {
             (None, Some(Kept { content: Err(place), .. })) => return Err(damaged(*place)),
             (None, None) => return Ok(None),
         };
-        Ok(Some(Found {
-            version: content.version,
-            pending: false,
-            kind: content.kind,
-            columns: content.columns,
-            cover: content.cover.to_vec(),
-            extents: clip(&content.extents, range).into(),
-            layers: clip(&content.layers, range).into(),
-        }))
+        Ok(Some(content.found(range)))
     }
 
     /// Settled deltas become layers of the base, which then counts them in: the same bytes, as a fold would leave them.
