@@ -67,8 +67,9 @@ impl Requests {
         self.look_now(move |core| {
             if let Some(map) = new_map {
                 let change = Change { map: Some(map), ..Change::default() };
-                if let Err(error) = core.store.commit(Mutation::SetAttributes { partition, object, change }) {
-                    return Answer::refused(facts.g, refusal(&error));
+                let set = Mutation::SetAttributes { partition, object, g: capability.g, change };
+                if let Err(error) = core.store.commit(set) {
+                    return done(facts.g, Err(error));
                 }
             }
             if managed { done(capability.g, fence(core, &capability)) } else { Answer::done(facts.g) }
@@ -99,9 +100,9 @@ impl Requests {
                 done(g, core.store.commit(Mutation::Remove { partition, object }))
             }
             R::Fence(asked) => fence_and_list(core, &capability, &asked),
-            R::Verdict(verdict) => done(g, give_verdict(core, verdict)),
-            R::SetAttributes(set) => set_attributes(core, facts, set),
-            R::Snapshot(asked) => done(g, snapshot(core, &asked)),
+            R::Verdict(verdict) => done(g, give_verdict(core, capability.g, verdict)),
+            R::SetAttributes(set) => done(g, set_attributes(core, capability.g, set)),
+            R::Snapshot(asked) => done(g, snapshot(core, capability.g, &asked)),
             R::PartitionSet(set) => set_partition(core, &set),
             R::Scrub(asked) => scrub(core, &asked),
             other => {
@@ -138,7 +139,7 @@ fn fence_and_list(core: &Core, capability: &Capability, asked: &Fence) -> Answer
     })
 }
 
-fn give_verdict(core: &Core, verdict: Verdict) -> Result<Outcome, Error> {
+fn give_verdict(core: &Core, g: Generation, verdict: Verdict) -> Result<Outcome, Error> {
     let (partition, object) = (verdict.at.partition, verdict.at.object);
     let units = verdict.units.into_iter();
     let units = units
@@ -149,32 +150,27 @@ fn give_verdict(core: &Core, verdict: Verdict) -> Result<Outcome, Error> {
             cut_offs: unit.cutoff.iter().map(|tip| (tip.column, tip.version)).collect(),
         })
         .collect();
-    core.store.commit(Mutation::Verdict { partition, object, units })
+    core.store.commit(Mutation::Verdict { partition, object, g, units })
 }
 
-fn set_attributes(core: &Core, facts: Option<Facts>, set: SetAttributes) -> Answer {
-    let (g, now) = (facts.as_ref().map_or(Generation(0), |facts| facts.g), core.clock().now());
-    if let Some(facts) = facts.filter(|facts| set.object_version < facts.object_version) {
-        let detail = format!("the logical version never falls: it is {}", facts.object_version);
-        return Answer::refused(g, Refusal::new(Reason::Malformed, detail));
-    }
+fn set_attributes(core: &Core, g: Generation, set: SetAttributes) -> Result<Outcome, Error> {
     let change = Change {
         object_version: Some(set.object_version),
-        modified_ms: core.lease().manager_ms(now),
+        modified_ms: core.lease().manager_ms(core.clock().now()),
         reserve_bytes: set.reserve_bytes,
         cluster: set.cluster,
         opaque: Some(set.opaque),
         ..Change::default()
     };
     let (partition, object) = (set.at.partition, set.at.object);
-    done(g, core.store.commit(Mutation::SetAttributes { partition, object, change }))
+    core.store.commit(Mutation::SetAttributes { partition, object, g, change })
 }
 
-fn snapshot(core: &Core, asked: &Snapshot) -> Result<Outcome, Error> {
+fn snapshot(core: &Core, g: Generation, asked: &Snapshot) -> Result<Outcome, Error> {
     let (partition, object, number) = (asked.at.partition, asked.at.object, asked.number);
     core.store.commit(match asked.act {
-        SnapshotAct::Take => Mutation::Snapshot { partition, object, number },
-        SnapshotAct::Drop => Mutation::SnapshotDrop { partition, object, number },
+        SnapshotAct::Take => Mutation::Snapshot { partition, object, g, number },
+        SnapshotAct::Drop => Mutation::SnapshotDrop { partition, object, g, number },
     })
 }
 

@@ -84,6 +84,7 @@ fn fill(store: &Store, objects: u64, units: u64, extents: u32) -> Result<(), Err
         submit(Mutation::Retire {
             partition,
             object: ObjectId(object),
+            g: Generation(1),
             settled_below,
             client: 0,
             watermark: 0,

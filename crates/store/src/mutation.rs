@@ -68,6 +68,8 @@ pub enum Mutation {
         partition: PartitionId,
         /// Which.
         object: ObjectId,
+        /// The request's generation: must not be below the object's.
+        g: Generation,
         /// What to change.
         change: Change,
     },
@@ -79,6 +81,8 @@ pub enum Mutation {
         partition: PartitionId,
         /// Which object.
         object: ObjectId,
+        /// The request's generation: must be the object's.
+        g: Generation,
         /// The lease's lowest stamp that is not known to be settled; zero says nothing.
         settled_below: Version,
         /// Whose `watermark` it is.
@@ -137,6 +141,8 @@ pub enum Mutation {
         partition: PartitionId,
         /// Which object.
         object: ObjectId,
+        /// The request's generation: must be the object's.
+        g: Generation,
         /// Per unit; at most [`VERDICT_STAMPS_MAX`] stamps and cut-offs in all.
         units: Vec<UnitVerdict>,
     },
@@ -147,6 +153,8 @@ pub enum Mutation {
         partition: PartitionId,
         /// Which object.
         object: ObjectId,
+        /// The request's generation: must be the object's.
+        g: Generation,
         /// The caller's; above zero, and above every number used before on this object ([`Error::SnapshotUsed`]). One that is
         /// there is [`Outcome::Already`].
         number: u32,
@@ -157,6 +165,8 @@ pub enum Mutation {
         partition: PartitionId,
         /// Which object.
         object: ObjectId,
+        /// The request's generation: must be the object's.
+        g: Generation,
         /// Which snapshot.
         number: u32,
     },

@@ -69,8 +69,8 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
             Err(Error::Exists(*partition, *object))
         }
         Mutation::Remove { partition, object } => check_remove(index, *partition, *object),
-        Mutation::SetAttributes { partition, object, change } => {
-            check_attributes(index, growth, (*partition, *object), change)
+        Mutation::SetAttributes { partition, object, g, change } => {
+            check_attributes(index, growth, (*partition, *object), *g, change)
         }
         Mutation::Write(write) => check_write(index, growth, write),
         Mutation::UnitWrite(write) => check_step::unit_write(index, growth, write),
@@ -81,8 +81,8 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
             *unit,
             *up_to,
         ),
-        Mutation::Retire { partition, object, settled_below, client, watermark } => {
-            let have = index.whole_object(*partition, *object)?;
+        Mutation::Retire { partition, object, g, settled_below, client, watermark } => {
+            let have = asked_in(index, (*partition, *object), *g)?;
             check_step::retire(have, (*partition, *object), *settled_below, (*client, *watermark))
         }
         Mutation::Fence { partition, object, g, set, joining } => {
@@ -99,15 +99,16 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
             append(record)
         }
         Mutation::Ready { partition, object, g, unit } => {
-            let have = index.whole_object(*partition, *object)?;
-            check_step::ready(have, (*partition, *object), *g, *unit)
+            check_step::ready(asked_in(index, (*partition, *object), *g)?, (*partition, *object), *unit)
         }
-        Mutation::Verdict { partition, object, units } => {
-            check_step::verdict(index.whole_object(*partition, *object)?, (*partition, *object), units)
+        Mutation::Verdict { partition, object, g, units } => {
+            check_step::verdict(asked_in(index, (*partition, *object), *g)?, (*partition, *object), units)
         }
-        &Mutation::Snapshot { partition: p, object: o, number } => snapshots::take(index, (p, o), number),
-        &Mutation::SnapshotDrop { partition: p, object: o, number } => {
-            snapshots::release(index, (p, o), number)
+        &Mutation::Snapshot { partition, object, g, number } => {
+            snapshots::take(asked_in(index, (partition, object), g)?, (partition, object), number)
+        }
+        &Mutation::SnapshotDrop { partition, object, g, number } => {
+            snapshots::release(asked_in(index, (partition, object), g)?, (partition, object), number)
         }
         Mutation::Flush => Ok(Decision::Barrier),
     }
@@ -117,11 +118,19 @@ fn check_attributes(
     index: &Index,
     growth: &mut Growth,
     (partition, object): (PartitionId, ObjectId),
+    g: Generation,
     change: &Change,
 ) -> Result<Decision, Error> {
     let have = index.whole_object(partition, object)?;
     let old = have.attributes.unpacked();
+    // Its manager may be ahead of the fence that tells the object so.
+    if old.g > g {
+        return Err(Error::StaleGeneration { have: old.g, asked: g });
+    }
     let new = old.changed(change);
+    if new.object_version < old.object_version {
+        return Err(Error::Malformed("the logical version never falls"));
+    }
     if new == old {
         return Ok(Decision::Answer(Outcome::Already));
     }
@@ -167,6 +176,20 @@ pub(super) fn append(record: Record) -> Result<Decision, Error> {
     Ok(Decision::Append(Box::new(record), Bytes::new()))
 }
 
+/// The object of a request that was sent in generation `g`, which must be the object's now: a fence may have come between the
+/// request's arrival and its commit.
+fn asked_in(
+    index: &Index,
+    (partition, object): (PartitionId, ObjectId),
+    g: Generation,
+) -> Result<&Object, Error> {
+    let have = index.whole_object(partition, object)?;
+    if have.attributes.g != g {
+        return Err(Error::StaleGeneration { have: have.attributes.g, asked: g });
+    }
+    Ok(have)
+}
+
 /// Where a write goes that was sent in generation `g` and ends at the unit's byte `to`.
 pub(super) fn written_to(
     index: &Index,
@@ -175,10 +198,7 @@ pub(super) fn written_to(
     to: u32,
 ) -> Result<(&Partition, &Object), Error> {
     let owner = index.find_partition(partition)?;
-    let object = index.whole_object(partition, object)?;
-    if object.attributes.g != g {
-        return Err(Error::StaleGeneration { have: object.attributes.g, asked: g });
-    }
+    let object = asked_in(index, (partition, object), g)?;
     if to > object.attributes.unit_bytes {
         return Err(Error::Malformed("a write past the unit's end"));
     }

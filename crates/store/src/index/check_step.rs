@@ -1,6 +1,6 @@
 //! What unit writes, deltas and verdicts become (PROTOCOL R2, R3, R5 and section 6); see [`super::check`].
 
-use braid_layout::{Column, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{Column, ObjectId, PartitionId, Version};
 
 use super::check::{Decision, append, damaged, object_record, overwritten, put_body, written_to};
 use super::growth::Growth;
@@ -111,12 +111,8 @@ pub(super) fn owed_settled(
 pub(super) fn ready(
     have: &Object,
     (partition, object): (PartitionId, ObjectId),
-    g: Generation,
     unit: u64,
 ) -> Result<Decision, Error> {
-    if have.attributes.g != g {
-        return Err(Error::StaleGeneration { have: have.attributes.g, asked: g });
-    }
     if let Some(place) = have.unit(unit).lost {
         return Err(damaged(place));
     }

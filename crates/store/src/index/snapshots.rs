@@ -16,7 +16,7 @@ use super::paged::PagedMap;
 use super::parity::Cut;
 use super::query::Found;
 use super::unit::{Content, Place, Unit};
-use super::{Extra, Index, Object};
+use super::{Extra, Object};
 use crate::error::Error;
 use crate::format::body;
 use crate::format::record::Kind;
@@ -175,11 +175,10 @@ pub(crate) fn note(extra: &mut Option<Box<Extra>>, number: u64, unit: &Unit) {
 
 /// Decide on taking a snapshot.
 pub(super) fn take(
-    index: &Index,
+    have: &Object,
     (partition, object): (PartitionId, ObjectId),
     number: u32,
 ) -> Result<Decision, Error> {
-    let have = index.whole_object(partition, object)?;
     if have.has_snapshot(number) {
         return Ok(Decision::Answer(Outcome::Already));
     }
@@ -203,11 +202,10 @@ pub(super) fn take(
 
 /// Decide on dropping one.
 pub(super) fn release(
-    index: &Index,
+    have: &Object,
     (partition, object): (PartitionId, ObjectId),
     number: u32,
 ) -> Result<Decision, Error> {
-    let have = index.whole_object(partition, object)?;
     if !have.has_snapshot(number) {
         return Ok(Decision::Answer(Outcome::Already));
     }

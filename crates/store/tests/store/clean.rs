@@ -1,6 +1,6 @@
 //! Cleaning: space comes back from segments that still hold live bytes, and nothing is lost on the way.
 
-use braid_layout::ObjectId;
+use braid_layout::{Generation, ObjectId};
 use braid_store::*;
 
 use crate::common::*;
@@ -59,6 +59,7 @@ impl Parts {
         let retire = Mutation::Retire {
             partition: P,
             object: ObjectId(1),
+            g: Generation(1),
             settled_below: version(1, self.n + 1),
             client: 0,
             watermark: 0,

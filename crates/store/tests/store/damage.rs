@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use braid_layout::{ObjectId, Version};
+use braid_layout::{Generation, ObjectId, Version};
 use braid_store::*;
 use proptest::prelude::*;
 
@@ -210,7 +210,7 @@ fn the_values_of_a_partition_are_not_older_ones() {
 fn an_object_made_in_lost_records_has_no_units_that_were_never_written() {
     let write = |object, unit, n| Mutation::Write(write(object, unit, 0, 5000, version(1, n)));
     let change = Change { modified_ms: Some(7), ..Change::default() };
-    let set = Mutation::SetAttributes { partition: P, object: ObjectId(2), change };
+    let set = Mutation::SetAttributes { partition: P, object: ObjectId(2), g: Generation(1), change };
     // Several records in a row, and two by themselves.
     let in_a_row = vec![create(1), create(2), write(2, 0, 1), write(1, 0, 2), write(2, 1, 3), set.clone()];
     let apart =

@@ -107,8 +107,14 @@ fn retire_settles_its_own_lease_only() {
     for (unit, stamp) in [(0, version(1, 1)), (1, version(1, 2)), (2, version(2, 1))] {
         fixture.write(unit, 0, 10, stamp).expect("write");
     }
-    let retire =
-        Mutation::Retire { partition: P, object: O, settled_below: version(1, 2), client: 0, watermark: 0 };
+    let retire = Mutation::Retire {
+        partition: P,
+        object: O,
+        g: Generation(1),
+        settled_below: version(1, 2),
+        client: 0,
+        watermark: 0,
+    };
     assert_eq!(fixture.store.commit(retire.clone()).expect("retire"), Outcome::Applied);
     assert_eq!(fixture.store.commit(retire).expect("again"), Outcome::Already);
     let fixture = fixture.check(|store| assert_eq!(store.unsettled(P, O).expect("list"), [1, 2]));
@@ -137,7 +143,7 @@ fn a_verdict_settles_or_takes_back_by_name() {
         verdict(2, &[version(1, 9)], &[version(1, 1)]),
         verdict(99, &[], &[version(1, 1)]),
     ];
-    let mutation = Mutation::Verdict { partition: P, object: O, units };
+    let mutation = Mutation::Verdict { partition: P, object: O, g: Generation(1), units };
     assert_eq!(fixture.store.commit(mutation.clone()).expect("verdict"), Outcome::Applied);
     assert_eq!(fixture.store.commit(mutation).expect("again"), Outcome::Already);
     let fixture = fixture.check(|store| {
@@ -231,12 +237,76 @@ fn a_fence_refuses_other_generations() {
     });
 }
 
+/// A request may be checked before a fence and come to its commit after it.
+#[test]
+fn what_was_asked_before_a_fence_is_refused_after_it() {
+    let fixture = Fixture::new();
+    let fence = |g| Mutation::Fence {
+        partition: P,
+        object: O,
+        g: Generation(g),
+        set: ColumnMask::all(4),
+        joining: ColumnMask::EMPTY,
+    };
+    let set = |g, object_version| Mutation::SetAttributes {
+        partition: P,
+        object: O,
+        g: Generation(g),
+        change: Change { object_version: Some(object_version), ..Change::default() },
+    };
+    let take = |g, number| Mutation::Snapshot { partition: P, object: O, g: Generation(g), number };
+    let release = |g, number| Mutation::SnapshotDrop { partition: P, object: O, g: Generation(g), number };
+    let retire = |g| Mutation::Retire {
+        partition: P,
+        object: O,
+        g: Generation(g),
+        settled_below: version(1, 2),
+        client: 0,
+        watermark: 0,
+    };
+    let verdict = |g| {
+        let (forward, back) = (vec![version(1, 1)], Vec::new());
+        let units = vec![UnitVerdict { unit: 0, forward, back, cut_offs: Vec::new() }];
+        Mutation::Verdict { partition: P, object: O, g: Generation(g), units }
+    };
+    fixture.store.commit(take(1, 1)).expect("all is settled");
+    fixture.write(0, 0, 10, version(1, 1)).expect("write");
+    fixture.store.commit(fence(3)).expect("fence");
+    let check = |store: &Store| {
+        for stale in [set(1, 5), set(2, 5), take(1, 1), take(2, 7), release(1, 1), retire(1), verdict(2)] {
+            let refused = store.commit(stale.clone());
+            let have = Generation(3);
+            assert!(matches!(refused, Err(Error::StaleGeneration { have: h, .. }) if h == have), "{stale:?}");
+        }
+        assert_eq!(store.object(P, O).expect("attributes").object_version, attributes().object_version);
+        assert_eq!(store.snapshots(P, O).expect("list"), [1]);
+        assert_eq!(store.unsettled(P, O).expect("list"), [0], "nothing was changed");
+    };
+    // Nor is what was refused there after a replay.
+    let fixture = fixture.check(check);
+    for early in [retire(4), verdict(4), take(4, 7), release(4, 1)] {
+        let refused = fixture.store.commit(early);
+        assert!(matches!(refused, Err(Error::StaleGeneration { .. })), "not told yet: {refused:?}");
+    }
+    for (current, expected) in [
+        (set(4, 5), Outcome::Applied),
+        (verdict(3), Outcome::Applied),
+        (retire(3), Outcome::Already),
+        (take(3, 7), Outcome::Applied),
+        (release(3, 1), Outcome::Applied),
+    ] {
+        assert_eq!(fixture.store.commit(current).expect("of this generation"), expected);
+    }
+    assert!(matches!(fixture.store.commit(set(3, 4)), Err(Error::Malformed(_))), "the version never falls");
+    fixture.check(|store| assert_eq!(store.snapshots(P, O).expect("list"), [7]));
+}
+
 #[test]
 fn attributes_change_and_objects_go() {
     let fixture = Fixture::new();
     let change =
         Change { object_version: Some(2), opaque: Some(vec![9; OPAQUE_BYTES_MAX]), ..Change::default() };
-    let set = Mutation::SetAttributes { partition: P, object: O, change };
+    let set = Mutation::SetAttributes { partition: P, object: O, g: Generation(1), change };
     assert_eq!(fixture.store.commit(set.clone()).expect("set"), Outcome::Applied);
     assert_eq!(fixture.store.commit(set).expect("again"), Outcome::Already);
     fixture.write(0, 0, 100, version(1, 1)).expect("write");

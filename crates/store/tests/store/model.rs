@@ -139,8 +139,9 @@ impl Run {
                 model.attributes.opaque = vec![opaque; usize::from(opaque) * 9];
                 model.attributes.modified_ms = self.n;
                 let (opaque, modified_ms) = (Some(model.attributes.opaque.clone()), Some(self.n));
+                let (g, object) = (model.attributes.g, ObjectId(object));
                 let change = Change { opaque, modified_ms, ..Change::default() };
-                let set = Mutation::SetAttributes { partition: P, object: ObjectId(object), change };
+                let set = Mutation::SetAttributes { partition: P, object, g, change };
                 self.store.commit(set).expect("set attributes");
             }
             Step::Partition { key_epoch } => {
@@ -208,6 +209,7 @@ impl Run {
         let retire = Mutation::Retire {
             partition: P,
             object: ObjectId(object),
+            g: model.attributes.g,
             settled_below: below,
             client: 0,
             watermark: 0,
@@ -216,9 +218,9 @@ impl Run {
     }
 
     fn verdict(&mut self, object: u64, unit: u64, forward: bool) {
-        let Some(state) = self.model.get_mut(&object).and_then(|model| model.units.get_mut(&unit)) else {
-            return;
-        };
+        let Some(model) = self.model.get_mut(&object) else { return };
+        let g = model.attributes.g;
+        let Some(state) = model.units.get_mut(&unit) else { return };
         let Some(stamp) = state.pending.as_ref().map(|copy| copy.version) else { return };
         if forward {
             state.settle();
@@ -227,7 +229,7 @@ impl Run {
         }
         let (yes, no) = if forward { (vec![stamp], vec![]) } else { (vec![], vec![stamp]) };
         let units = vec![UnitVerdict { unit, forward: yes, back: no, cut_offs: Vec::new() }];
-        let verdict = Mutation::Verdict { partition: P, object: ObjectId(object), units };
+        let verdict = Mutation::Verdict { partition: P, object: ObjectId(object), g, units };
         assert_eq!(self.store.commit(verdict).expect("verdict"), Outcome::Applied);
     }
 

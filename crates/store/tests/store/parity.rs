@@ -233,7 +233,7 @@ impl Run {
         let Some(pending) = self.pending.clone() else { return };
         let (yes, no) = if forward { (vec![pending.stamp], vec![]) } else { (vec![], vec![pending.stamp]) };
         let units = vec![UnitVerdict { unit: 0, forward: yes, back: no, cut_offs: vec![] }];
-        let verdict = Mutation::Verdict { partition: P, object: O, units };
+        let verdict = Mutation::Verdict { partition: P, object: O, g: Generation(1), units };
         assert_eq!(self.store.commit(verdict).expect("verdict"), Outcome::Applied);
         if forward {
             self.settle();
@@ -256,7 +256,10 @@ impl Run {
         let news = chain.versions.len() > count;
         let cut_offs = vec![(Column(data + 1), version)];
         let units = vec![UnitVerdict { unit: 0, forward: vec![], back: vec![], cut_offs }];
-        let answer = self.store.commit(Mutation::Verdict { partition: P, object: O, units }).expect("cut");
+        let answer = self
+            .store
+            .commit(Mutation::Verdict { partition: P, object: O, g: Generation(1), units })
+            .expect("cut");
         assert_eq!(answer, if news { Outcome::Applied } else { Outcome::Already });
         self.chain(data).versions.truncate(count);
     }

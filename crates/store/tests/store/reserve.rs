@@ -1,6 +1,6 @@
 //! Preallocation: what an object has reserved, nobody else can take.
 
-use braid_layout::ObjectId;
+use braid_layout::{Generation, ObjectId};
 use braid_store::*;
 
 use crate::common::*;
@@ -14,7 +14,7 @@ fn make(object: u64, units: u64) -> Mutation {
 
 fn reserve(object: u64, units: u64) -> Mutation {
     let change = Change { reserve_bytes: Some(units * UNIT_BYTES), ..Change::default() };
-    Mutation::SetAttributes { partition: P, object: ObjectId(object), change }
+    Mutation::SetAttributes { partition: P, object: ObjectId(object), g: Generation(1), change }
 }
 
 fn unit(object: u64, number: u64) -> Mutation {

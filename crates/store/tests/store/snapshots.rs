@@ -13,15 +13,22 @@ const O: ObjectId = ObjectId(1);
 const ALL: usize = 64 << 10;
 
 fn take(number: u32) -> Mutation {
-    Mutation::Snapshot { partition: P, object: O, number }
+    Mutation::Snapshot { partition: P, object: O, g: Generation(1), number }
 }
 
 fn release(number: u32) -> Mutation {
-    Mutation::SnapshotDrop { partition: P, object: O, number }
+    Mutation::SnapshotDrop { partition: P, object: O, g: Generation(1), number }
 }
 
 fn retire(n: u64) -> Mutation {
-    Mutation::Retire { partition: P, object: O, settled_below: version(1, n), client: 0, watermark: 0 }
+    Mutation::Retire {
+        partition: P,
+        object: O,
+        g: Generation(1),
+        settled_below: version(1, n),
+        client: 0,
+        watermark: 0,
+    }
 }
 
 /// What a snapshot shows of a whole unit, every block checked.

@@ -71,7 +71,7 @@ fn a_store_over_its_capacity_still_removes() {
     assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
     let back = vec![version(1, written)];
     let units = vec![UnitVerdict { unit: written, forward: Vec::new(), back, cut_offs: Vec::new() }];
-    let verdict = Mutation::Verdict { partition: P, object: ObjectId(1), units };
+    let verdict = Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units };
     assert_eq!(store.commit(verdict).expect("a verdict works"), Outcome::Applied);
     store.commit(remove(1)).expect("a remove works");
     store.commit(Mutation::Write(write(2, 0, 0, 100, version(1, 9001)))).expect("and then writes do");
@@ -104,10 +104,10 @@ fn segments_go_and_what_was_in_them_stays_so() {
     store.commit(remove(2)).expect("remove");
     let back =
         vec![UnitVerdict { unit: 1, forward: Vec::new(), back: vec![version(1, 3)], cut_offs: Vec::new() }];
-    let verdict = Mutation::Verdict { partition: P, object: ObjectId(1), units: back };
+    let verdict = Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units: back };
     assert_eq!(store.commit(verdict).expect("verdict"), Outcome::Applied);
     let change = Change { object_version: Some(9), ..Change::default() };
-    let set = Mutation::SetAttributes { partition: P, object: ObjectId(1), change };
+    let set = Mutation::SetAttributes { partition: P, object: ObjectId(1), g: Generation(1), change };
     store.commit(set).expect("set");
     churn(100);
     store.commit(create(2)).expect("the number again");
@@ -174,7 +174,8 @@ fn small_disk() {
     let mut refused = 0;
     for n in 1..=20 {
         let change = Change { modified_ms: Some(n), opaque: Some(vec![1; 4096]), ..Change::default() };
-        let set = Mutation::SetAttributes { partition: P, object: ObjectId(1), change };
+        let g = store.object(P, ObjectId(1)).expect("the object").g;
+        let set = Mutation::SetAttributes { partition: P, object: ObjectId(1), g, change };
         refused += u32::from(matches!(store.commit(set), Err(Error::Full { .. })));
         let fence = Mutation::Fence {
             partition: P,

@@ -135,8 +135,14 @@ fn a_known_operation_is_answered_and_not_done_again() {
     assert_eq!(store.commit(write.clone()).expect("after a crash"), known(true));
     let (_dir, store) = again(&dir, store, false);
     assert_eq!(store.commit(write.clone()).expect("after a checkpoint"), known(true));
-    let retire =
-        Mutation::Retire { partition: P, object: O, settled_below: Version::ZERO, client: 11, watermark: 6 };
+    let retire = Mutation::Retire {
+        partition: P,
+        object: O,
+        g: Generation(1),
+        settled_below: Version::ZERO,
+        client: 11,
+        watermark: 6,
+    };
     assert_eq!(store.commit(retire.clone()).expect("retire"), Outcome::Applied);
     assert_eq!(store.commit(retire).expect("again"), Outcome::Already);
     assert_eq!(store.commit(write).expect("late"), Outcome::Already, "the client has its answer");
@@ -197,7 +203,7 @@ fn a_verdict_takes_owed_versions_back_and_their_operations_can_be_done_again() {
     let verdict = |forward: &[Version], back: &[Version]| {
         let (forward, back) = (forward.to_vec(), back.to_vec());
         let units = vec![UnitVerdict { unit: 0, forward, back, cut_offs: Vec::new() }];
-        Mutation::Verdict { partition: P, object: O, units }
+        Mutation::Verdict { partition: P, object: O, g: Generation(1), units }
     };
     let mutation = verdict(&[version(4, 1)], &[version(4, 2)]);
     assert_eq!(store.commit(mutation.clone()).expect("verdict"), Outcome::Applied);

@@ -207,13 +207,14 @@ impl Run {
                 let Some(named) = found.pending.map(|pending| pending.version).or(owed) else { return };
                 let (yes, no) = if forward { (vec![named], vec![]) } else { (vec![], vec![named]) };
                 let units = vec![UnitVerdict { unit, forward: yes, back: no, cut_offs: Vec::new() }];
-                self.ask(&Mutation::Verdict { partition: P, object: O, units });
+                self.ask(&Mutation::Verdict { partition: P, object: O, g: Generation(1), units });
             }
             Step::Retire => {
                 let settled_below = version;
                 self.ask(&Mutation::Retire {
                     partition: P,
                     object: O,
+                    g: Generation(1),
                     settled_below,
                     client: 0,
                     watermark: 0,
@@ -222,7 +223,12 @@ impl Run {
             Step::Snapshot => self.snapshot(),
             Step::Drop { which } => {
                 let Some(&number) = self.taken.keys().nth(which) else { return };
-                assert!(self.ask(&Mutation::SnapshotDrop { partition: P, object: O, number }));
+                assert!(self.ask(&Mutation::SnapshotDrop {
+                    partition: P,
+                    object: O,
+                    g: Generation(1),
+                    number
+                }));
                 self.taken.remove(&number);
             }
             Step::Move { unit, from, count } => self.relocate(unit, from, count),
@@ -328,7 +334,7 @@ impl Run {
             Some(read.unwrap_or((Version::ZERO, Cells::default())))
         });
         let all: Vec<_> = all.collect();
-        let done = self.ask(&Mutation::Snapshot { partition: P, object: O, number });
+        let done = self.ask(&Mutation::Snapshot { partition: P, object: O, g: Generation(1), number });
         assert_eq!(done, expected, "a snapshot is taken of what is settled, and only of that");
         if done {
             self.taken.insert(number, all);
@@ -431,7 +437,7 @@ proptest! {
 #[test]
 fn numbers_rise_and_never_come_again() {
     let mut run = Run::new();
-    let take = |number| Mutation::Snapshot { partition: P, object: O, number };
+    let take = |number| Mutation::Snapshot { partition: P, object: O, g: Generation(1), number };
     let decide = |run: &Run, mutation: &Mutation| match check(&run.index, &mut Growth::default(), mutation) {
         Ok(Decision::Answer(outcome)) => Ok(Some(outcome)),
         Ok(_) => Ok(None),
@@ -439,7 +445,7 @@ fn numbers_rise_and_never_come_again() {
     };
     assert!(run.ask(&take(5)));
     assert_eq!(decide(&run, &take(5)).expect("the same again"), Some(Outcome::Already));
-    let drop = Mutation::SnapshotDrop { partition: P, object: O, number: 5 };
+    let drop = Mutation::SnapshotDrop { partition: P, object: O, g: Generation(1), number: 5 };
     assert!(run.ask(&drop));
     assert_eq!(decide(&run, &drop).expect("dropped"), Some(Outcome::Already));
     for number in [4, 5] {

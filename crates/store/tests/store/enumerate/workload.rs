@@ -71,7 +71,7 @@ fn partitions(steps: &mut Vec<Step>) {
     one(steps, create(1));
     one(steps, create(2));
     let change = Change { object_version: Some(3), opaque: Some(b"other".to_vec()), ..Change::default() };
-    one(steps, Mutation::SetAttributes { partition: P, object: ObjectId(1), change });
+    one(steps, Mutation::SetAttributes { partition: P, object: ObjectId(1), g: Generation(1), change });
 }
 
 fn stripe_writes(steps: &mut Vec<Step>) {
@@ -109,10 +109,13 @@ fn unit_writes(steps: &mut Vec<Step>) {
     one(steps, Mutation::OwedSettled { partition: P, object, unit: 40, up_to: version(4, 1) });
     let (forward, back) = (vec![version(4, 1)], vec![version(4, 2)]);
     let units = vec![UnitVerdict { unit: 41, forward, back, cut_offs: Vec::new() }];
-    one(steps, Mutation::Verdict { partition: P, object, units });
+    one(steps, Mutation::Verdict { partition: P, object, g: Generation(1), units });
     one(steps, Mutation::Write(write(1, 41, 0, 1000, version(5, 1))));
     let settled_below = Version::ZERO;
-    one(steps, Mutation::Retire { partition: P, object, settled_below, client, watermark: 2 });
+    one(
+        steps,
+        Mutation::Retire { partition: P, object, g: Generation(1), settled_below, client, watermark: 2 },
+    );
 }
 
 fn deltas(steps: &mut Vec<Step>) {
@@ -128,7 +131,7 @@ fn deltas(steps: &mut Vec<Step>) {
     one(steps, delta(2, 3000..3100, (version(6, 3), version(6, 11)), Version::ZERO));
     let (forward, back, cut_offs) = (Vec::new(), Vec::new(), vec![(Column(3), version(6, 3))]);
     let units = vec![UnitVerdict { unit: 21, forward, back, cut_offs }];
-    one(steps, Mutation::Verdict { partition: P, object: ObjectId(2), units });
+    one(steps, Mutation::Verdict { partition: P, object: ObjectId(2), g: Generation(1), units });
 }
 
 fn delta(data: u8, range: Range<u32>, versions: (Version, Version), settled_to: Version) -> Mutation {
@@ -158,14 +161,21 @@ fn rules(steps: &mut Vec<Step>) {
     one(steps, Mutation::Write(write(1, 3, 0, 1000, version(3, 3))));
     let back =
         vec![UnitVerdict { unit: 2, forward: Vec::new(), back: vec![version(2, 2)], cut_offs: Vec::new() }];
-    one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), units: back });
+    one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units: back });
     let forward =
         vec![UnitVerdict { unit: 3, forward: vec![version(3, 3)], back: Vec::new(), cut_offs: Vec::new() }];
-    one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), units: forward });
+    one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units: forward });
     let settled_below = version(1, 100);
     one(
         steps,
-        Mutation::Retire { partition: P, object: ObjectId(1), settled_below, client: 0, watermark: 0 },
+        Mutation::Retire {
+            partition: P,
+            object: ObjectId(1),
+            g: Generation(1),
+            settled_below,
+            client: 0,
+            watermark: 0,
+        },
     );
     let (g, set, joining) = (Generation(2), ColumnMask::all(4), ColumnMask(4));
     one(steps, Mutation::Fence { partition: P, object: ObjectId(2), g, set, joining });
@@ -182,7 +192,7 @@ fn joining(steps: &mut Vec<Step>) {
 }
 
 fn snapshot(steps: &mut Vec<Step>, object: u64, number: u32) {
-    one(steps, Mutation::Snapshot { partition: P, object: ObjectId(object), number });
+    one(steps, Mutation::Snapshot { partition: P, object: ObjectId(object), g: Generation(1), number });
 }
 
 /// Snapshots that what comes after keeps contents for: whole units, parts of them, parity with layers. Everything must be
@@ -191,13 +201,14 @@ fn snapshots(steps: &mut Vec<Step>) {
     let forward =
         |unit, version| UnitVerdict { unit, forward: vec![version], back: vec![], cut_offs: vec![] };
     let units = vec![forward(40, version(4, 2)), forward(30, version(4, 1)), forward(41, version(5, 1))];
-    one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), units });
+    one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units });
     snapshot(steps, 1, 3);
     one(steps, Mutation::Write(write(1, 2, 100, 300, version(2, 40))));
     one(steps, Mutation::Write(write(1, 40, 0, 3000, version(5, 40))));
     let retire = |lease| Mutation::Retire {
         partition: P,
         object: ObjectId(1),
+        g: Generation(1),
         settled_below: version(lease, 100),
         client: 0,
         watermark: 0,
@@ -206,11 +217,11 @@ fn snapshots(steps: &mut Vec<Step>) {
     one(steps, retire(5));
     snapshot(steps, 1, 5);
     one(steps, Mutation::Write(write(1, 2, 200, 400, version(2, 41))));
-    one(steps, Mutation::SnapshotDrop { partition: P, object: ObjectId(1), number: 3 });
+    one(steps, Mutation::SnapshotDrop { partition: P, object: ObjectId(1), g: Generation(1), number: 3 });
 }
 
 fn drop_snapshots(steps: &mut Vec<Step>) {
-    one(steps, Mutation::SnapshotDrop { partition: P, object: ObjectId(1), number: 5 });
+    one(steps, Mutation::SnapshotDrop { partition: P, object: ObjectId(1), g: Generation(1), number: 5 });
 }
 
 /// Overwrites, until segments are sealed and freed.
@@ -233,7 +244,14 @@ fn half_dead(steps: &mut Vec<Step>) {
     let settled_below = version(6, 122);
     one(
         steps,
-        Mutation::Retire { partition: P, object: ObjectId(1), settled_below, client: 0, watermark: 0 },
+        Mutation::Retire {
+            partition: P,
+            object: ObjectId(1),
+            g: Generation(1),
+            settled_below,
+            client: 0,
+            watermark: 0,
+        },
     );
     one(steps, Mutation::Write(write(1, 50, 0, 20_000, version(7, 130))));
 }

@@ -229,7 +229,10 @@ impl Life {
         self.compare(counts);
         // Whether it was done cannot be seen: it is by now, however little space there is.
         self.disk.set_budget(None);
-        for retire in unseen {
+        for mut retire in unseen {
+            if let Mutation::Retire { object, g, .. } = &mut retire {
+                *g = self.model.objects[object].g;
+            }
             self.store.commit(retire.clone()).unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
             let _ = self.model.commit(&retire);
         }

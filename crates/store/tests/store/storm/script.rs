@@ -14,38 +14,43 @@ pub(super) const UNITS: u64 = 6;
 /// The next mutation. `n` rises with each; `store` is asked for what is pending, and for generations.
 pub(super) fn mutation(random: &mut Random, n: u64, store: &Store) -> Mutation {
     let object = ObjectId(random.below(OBJECTS));
+    let g = generation(store, object);
     match random.below(32) {
         0 | 1 => create(object.0),
         2 => Mutation::Remove { partition: P, object },
         3 => {
             let settled_below = version(1 + u32::try_from(random.below(2)).expect("small"), n);
-            Mutation::Retire { partition: P, object, settled_below, client: 0, watermark: 0 }
+            Mutation::Retire { partition: P, object, g, settled_below, client: 0, watermark: 0 }
         }
         4 | 5 => verdict(random, object, store),
         6 => {
-            let g = store.object(P, object).map_or(Generation(1), |found| Generation(found.g.0 + 1));
+            let g = Generation(g.0 + 1);
             Mutation::Fence { partition: P, object, g, set: ColumnMask(n), joining: ColumnMask::EMPTY }
         }
         7 => {
             let length = usize::try_from(random.below(2000)).expect("small");
             let change =
                 Change { modified_ms: Some(n), opaque: Some(pattern(n, length)), ..Change::default() };
-            Mutation::SetAttributes { partition: P, object, change }
+            Mutation::SetAttributes { partition: P, object, g, change }
         }
         8 => {
             let key_epoch = u32::try_from(random.below(100)).expect("small");
             Mutation::PartitionSet { partition: P, quota_bytes: None, key_epoch }
         }
         9 | 10 => verdict_on_all(object, store),
-        11 => Mutation::Snapshot { partition: P, object, number: u32::try_from(n).expect("small") },
+        11 => Mutation::Snapshot { partition: P, object, g, number: u32::try_from(n).expect("small") },
         12 | 13 => {
             let taken = store.snapshots(P, object).unwrap_or_default();
             let at = random.below(4);
             let number = taken.get(usize::try_from(at).expect("small")).copied().unwrap_or(1);
-            Mutation::SnapshotDrop { partition: P, object, number }
+            Mutation::SnapshotDrop { partition: P, object, g, number }
         }
         _ => Mutation::Write(a_write(random, n, object, store)),
     }
+}
+
+fn generation(store: &Store, object: ObjectId) -> Generation {
+    store.object(P, object).map_or(Generation(1), |found| found.g)
 }
 
 fn a_write(random: &mut Random, n: u64, object: ObjectId, store: &Store) -> Write {
@@ -63,7 +68,7 @@ fn a_write(random: &mut Random, n: u64, object: ObjectId, store: &Store) -> Writ
     let lease = Lease(1 + u32::try_from(random.below(2)).expect("small"));
     let stamp = Version { g: Generation(1), lease, n };
     let mut write = write(object.0, unit, from, to, stamp);
-    write.g = store.object(P, object).map_or(Generation(1), |found| found.g);
+    write.g = generation(store, object);
     if random.once_in(6) {
         write.body = Body::Hole;
     }
@@ -87,7 +92,7 @@ fn verdict_on_all(object: ObjectId, store: &Store) -> Mutation {
         let tip = chain.entries.last().filter(|entry| !entry.settled)?;
         Some(UnitVerdict { unit: chain.unit, forward: vec![tip.version], back: vec![], cut_offs: vec![] })
     });
-    Mutation::Verdict { partition: P, object, units: units.collect() }
+    Mutation::Verdict { partition: P, object, g: generation(store, object), units: units.collect() }
 }
 
 fn verdict(random: &mut Random, object: ObjectId, store: &Store) -> Mutation {
@@ -101,5 +106,5 @@ fn verdict(random: &mut Random, object: ObjectId, store: &Store) -> Mutation {
         let (forward, back) = if random.once_in(2) { (vec![stamp], vec![]) } else { (vec![], vec![stamp]) };
         UnitVerdict { unit, forward, back, cut_offs: Vec::new() }
     });
-    Mutation::Verdict { partition: P, object, units: units.collect() }
+    Mutation::Verdict { partition: P, object, g: generation(store, object), units: units.collect() }
 }

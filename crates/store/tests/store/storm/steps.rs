@@ -60,7 +60,14 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
             if !of.knows(client) {
                 return Mutation::UnitWrite(unit_write(random, n, unit, model.objects[&DATA].g));
             }
-            Mutation::Retire { partition: Q, object, settled_below: Version::ZERO, client, watermark }
+            Mutation::Retire {
+                partition: Q,
+                object,
+                g: of.g,
+                settled_below: Version::ZERO,
+                client,
+                watermark,
+            }
         }
         _ => {
             // Mostly the next generation, and mostly joining: so that there is progress to keep.
@@ -175,7 +182,7 @@ fn verdict(random: &mut Random, id: ObjectId, number: u64, object: &Object) -> M
             verdict.cut_offs.push((Column(u8::try_from(data).expect("small")), settled));
         }
     }
-    Mutation::Verdict { partition: Q, object: id, units: vec![verdict] }
+    Mutation::Verdict { partition: Q, object: id, g: object.g, units: vec![verdict] }
 }
 
 /// Where the store does not hold what the model says; empty if nowhere. And in how many units something was folded.
