@@ -180,17 +180,17 @@ pub enum Error {
 pub enum Kind {
     /// The request itself is wrong.
     Usage,
-    /// There is no such file, directory, volume or drive.
+    /// There is no such file, directory, volume, drive or snapshot.
     NotFound,
-    /// It is there already.
+    /// It is there already, or its number was used before.
     Exists,
     /// Not empty, not a directory, is a directory.
     WrongKind,
     /// The token or the capability does not allow it.
     Permission,
-    /// Someone else holds the lease, or it was lost.
+    /// Someone else holds the lease, it was lost, or what is under way must be settled first.
     Busy,
-    /// No space or quota left.
+    /// No space or quota left, or as many as there may be.
     NoSpace,
     /// Manager or drives could not be reached, or too many are away.
     Unavailable,
@@ -241,18 +241,21 @@ fn transport_kind(error: &TransportError) -> Kind {
 
 fn reason_kind(reason: Reason) -> Kind {
     match reason {
-        Reason::NotFound | Reason::NoVolume | Reason::NoDrive | Reason::NoObject | Reason::NoPartition => {
-            Kind::NotFound
-        }
-        Reason::Exists => Kind::Exists,
+        Reason::NotFound
+        | Reason::NoVolume
+        | Reason::NoDrive
+        | Reason::NoObject
+        | Reason::NoPartition
+        | Reason::NoSnapshot => Kind::NotFound,
+        Reason::Exists | Reason::SnapshotUsed => Kind::Exists,
         Reason::NotDirectory | Reason::IsDirectory | Reason::NotEmpty | Reason::PartitionNotEmpty => {
             Kind::WrongKind
         }
         Reason::BadToken | Reason::NotAllowed | Reason::Forged | Reason::Rights | Reason::OtherCluster => {
             Kind::Permission
         }
-        Reason::Leased | Reason::LeaseLost | Reason::DriveInUse => Kind::Busy,
-        Reason::Full | Reason::Quota => Kind::NoSpace,
+        Reason::Leased | Reason::LeaseLost | Reason::DriveInUse | Reason::Unsettled => Kind::Busy,
+        Reason::Full | Reason::Quota | Reason::TooManySnapshots => Kind::NoSpace,
         Reason::Medium | Reason::Damaged | Reason::ReadOnly => Kind::Corrupt,
         Reason::BadName | Reason::BadScheme => Kind::Usage,
         Reason::TooFewDrives
@@ -261,7 +264,17 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::NotServing
         | Reason::Busy
         | Reason::Closing => Kind::Unavailable,
-        _ => Kind::Internal,
+        // These are for the client itself to act on: whoever sees one has met a mistake.
+        Reason::Malformed
+        | Reason::Unsupported
+        | Reason::Expired
+        | Reason::Replayed
+        | Reason::Range
+        | Reason::Scope
+        | Reason::StaleKey
+        | Reason::StaleGeneration
+        | Reason::PayloadChecksum
+        | Reason::Gone => Kind::Internal,
     }
 }
 
@@ -271,5 +284,24 @@ struct Joined<'a>(&'a [String]);
 impl fmt::Display for Joined<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_snapshot_has_a_family_of_its_cause() {
+        let check = |reason, expected| {
+            let refusal = Refusal::new(reason, "object 2 in partition 1: the drive's words");
+            let error = Error::Drive { file: "f".to_owned(), drive: "d1".to_owned(), refusal };
+            assert_eq!(error.kind(), expected, "{reason:?}");
+            assert_eq!(error.to_string(), "f: drive d1: object 2 in partition 1: the drive's words");
+        };
+        check(Reason::NoSnapshot, Kind::NotFound);
+        check(Reason::SnapshotUsed, Kind::Exists);
+        check(Reason::Unsettled, Kind::Busy);
+        check(Reason::TooManySnapshots, Kind::NoSpace);
     }
 }

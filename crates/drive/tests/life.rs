@@ -141,7 +141,7 @@ async fn after_it_was_out_an_object_is_served_once_it_was_fenced() {
     let drive = Drive::start(dir.path(), &manager).await;
     let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
     assert_eq!(reason(session.call(&grant, &read(0, 0, 10), &[]).await), Reason::StaleGeneration);
-    let take = Snapshot { at: AT, number: 1, act: SnapshotAct::Take }.into();
+    let take = Snapshot { at: AT, number: 1, act: SnapshotAct::Take, term: 1 }.into();
     assert_eq!(reason(session.call(&grant, &take, &[]).await), Reason::StaleGeneration);
     let next = drive.grant(Capability { g: Generation(3), ..object_level() });
     session.call(&next, &Fence { at: AT, term: 1, units_from: 0 }.into(), &[]).await.unwrap();

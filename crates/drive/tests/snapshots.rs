@@ -56,11 +56,11 @@ fn read_of(unit: u64, snapshot: u32) -> DriveRequest {
 }
 
 fn take(number: u32) -> DriveRequest {
-    Snapshot { at: AT, number, act: SnapshotAct::Take }.into()
+    Snapshot { at: AT, number, act: SnapshotAct::Take, term: 1 }.into()
 }
 
 fn release(number: u32) -> DriveRequest {
-    Snapshot { at: AT, number, act: SnapshotAct::Drop }.into()
+    Snapshot { at: AT, number, act: SnapshotAct::Drop, term: 1 }.into()
 }
 
 fn retire(n: u64) -> DriveRequest {
@@ -189,6 +189,10 @@ async fn without_the_right_there_is_no_snapshot() {
     for (want, exactly) in [(Want::Settled, vec![]), (Want::Exactly, vec![stamp(1)])] {
         let odd = Read { at: AT, unit: 0, from: 0, to: UNIT, want, exactly, snapshot: 1 };
         assert_eq!(keeper.refused(odd.into()).await, Reason::Malformed);
+    }
+    let old = |act| Snapshot { at: AT, number: 2, act, term: 0 };
+    for act in [SnapshotAct::Take, SnapshotAct::Drop] {
+        assert_eq!(keeper.refused(old(act).into()).await, Reason::NotLeading);
     }
     assert_eq!(keeper.listed().await, [1]);
     drive.stop().await;

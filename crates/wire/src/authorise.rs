@@ -242,6 +242,7 @@ pub fn term(request: &DriveRequest) -> Option<u64> {
         R::Join(r) => Some(r.term),
         R::Ready(r) => Some(r.term),
         R::SetAttributes(r) => Some(r.term),
+        R::Snapshot(r) => Some(r.term),
         R::PartitionSet(r) => Some(r.term),
         R::Scrub(r) => Some(r.term),
         _ => None,

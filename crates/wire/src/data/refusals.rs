@@ -41,7 +41,17 @@ pub const REFUSALS: &[(u16, &[Reason])] = &[
     (0x0110, &[Exists, Full, ReadOnly, NotLeading]),
     (
         0x0111,
-        &[StaleGeneration, NoObject, Full, Damaged, ReadOnly, Unsettled, SnapshotUsed, TooManySnapshots],
+        &[
+            StaleGeneration,
+            NoObject,
+            Full,
+            Damaged,
+            ReadOnly,
+            NotLeading,
+            Unsettled,
+            SnapshotUsed,
+            TooManySnapshots,
+        ],
     ),
     (0x0112, &[NotLeading]),
 ];

@@ -25,5 +25,7 @@ record! {
         number: u32,
         /// What is done.
         act: SnapshotAct,
+        /// The manager's term.
+        term: u64,
     }
 }

@@ -91,7 +91,7 @@ fn requests_of_the_manager_need_its_rights() {
 
 #[test]
 fn snapshots_need_the_right_to_set_attributes_and_are_numbered_from_1() {
-    let snapshot = |act, number| Snapshot { at: AT, number, act };
+    let snapshot = |act, number| Snapshot { at: AT, number, act, term: 6 };
     let keeper = || Capability { rights: Rights::SET_ATTRIBUTES, ..capability() };
     for act in [SnapshotAct::Take, SnapshotAct::Drop] {
         check(keeper(), snapshot(act, 1), None);
@@ -104,6 +104,7 @@ fn snapshots_need_the_right_to_set_attributes_and_are_numbered_from_1() {
         let silent = Scene { now_ms: None, ..scene() };
         let manager = Capability { rights: Rights::ALL, ..capability() };
         assert_eq!(refused(ask(&silent, manager, snapshot(act, 1))), Reason::NotServing);
+        assert_eq!(term(&snapshot(act, 1).into()), Some(6), "it is the manager's");
     }
     check(capability(), Read { snapshot: 7, ..read() }, None);
 }
@@ -136,7 +137,7 @@ fn well_known_objects_have_attributes_and_no_bytes() {
     check(all(), StripeWrite { at: at.clone(), ..write() }, Some(Reason::Malformed));
     check(all(), Create { at: at.clone(), attributes: attributes() }, Some(Reason::Malformed));
     check(all(), Versions { at: at.clone(), units: vec![] }, Some(Reason::Malformed));
-    let take = Snapshot { at: at.clone(), number: 1, act: SnapshotAct::Take };
+    let take = Snapshot { at: at.clone(), number: 1, act: SnapshotAct::Take, term: 6 };
     check(all(), take, Some(Reason::Malformed));
     check(all(), Fence { at, term: 6, units_from: 0 }, Some(Reason::Malformed));
 }
@@ -243,7 +244,7 @@ fn what_the_object_must_fit() {
         assert_eq!(permit(capability(), write().into(), facts), Some(Reason::StaleGeneration));
         assert_eq!(permit(delta_capability(), delta().into(), facts), Some(Reason::StaleGeneration));
         let fence = DriveRequest::from(Fence { at: AT, term: 6, units_from: 0 });
-        let take = DriveRequest::from(Snapshot { at: AT, number: 1, act: SnapshotAct::Take });
+        let take = DriveRequest::from(Snapshot { at: AT, number: 1, act: SnapshotAct::Take, term: 6 });
         let keeper = Capability { rights: Rights::SET_ATTRIBUTES, ..capability() };
         assert_eq!(permit(keeper, take, facts), Some(Reason::StaleGeneration));
         let expected = (g > 8).then_some(Reason::StaleGeneration);
