@@ -38,7 +38,7 @@ pub(crate) fn read(core: &Core, buffers: &Connection, share: Share, g: Generatio
         Payload::Empty
     } else if view.is_resident() {
         Figures::add(&core.figures.sent_bytes, u64::from(bytes));
-        Payload::Files { pieces: view.pieces().to_vec(), _share: share }
+        Payload::Files { pieces: view.pieces(), _share: share }
     } else {
         let mut buffer = buffers.buffer(bytes, share);
         if let Err(error) = view.read_exact_into(buffer.fill()) {

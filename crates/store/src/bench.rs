@@ -1,7 +1,7 @@
 //! A big store made up in seconds, to measure how fast one is opened.
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
 use bytes::Bytes;
@@ -17,6 +17,7 @@ use crate::format::superblock::Superblock;
 use crate::format::{LOG_BLOCK_U64, body};
 use crate::index::Index;
 use crate::index::check::{object_record, partition_record};
+use crate::index::locked::Locked;
 use crate::log::{AppendError, Entry, Log};
 use crate::mutation::Attributes;
 use crate::store::Identity;
@@ -74,11 +75,11 @@ pub fn generate(
     let mut index = Index::default();
     fill(&files, &mut log, &mut index, objects, log_bytes)?;
     index.head = log.head();
-    let index = RwLock::new(index);
+    let index = Locked::new(index);
     let kept = write(&files, &index, &superblock, 1, false);
     let kept = kept.map_err(|error| Error::io("write a checkpoint", error))?;
     let tail_bytes = tail_bytes.unwrap_or_else(|| Keeper::new(vec![kept], Vec::new()).tail_bytes_max(None));
-    let mut index = index.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut index = index.into_inner();
     tail(&files, &mut log, &mut index, objects, tail_bytes)?;
     Ok(Generated { checkpoint_bytes: kept.bytes, tail_bytes })
 }

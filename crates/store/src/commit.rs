@@ -5,7 +5,7 @@
 //! for checkpoints.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::checkpoint::keeper::Keeper;
@@ -17,9 +17,9 @@ use crate::format::LOG_BLOCK_U64;
 use crate::format::record::{Kind, Record, flags};
 use crate::format::superblock::Superblock;
 use crate::headers::Headers;
-use crate::index::Index;
 use crate::index::check::{Decision, Touched, check};
 use crate::index::growth::Growth;
+use crate::index::locked::Locked;
 use crate::log::{AppendError, Entry, Log, sealed_at};
 use crate::mutation::Outcome;
 use crate::queue::{Help, Hope, Queue, Reply, Request};
@@ -44,7 +44,7 @@ const SHARED_PART: u64 = 4;
 /// What the committer and the readers share.
 pub(crate) struct Shared {
     pub(crate) files: Files,
-    pub(crate) index: RwLock<Index>,
+    pub(crate) index: Locked,
     pub(crate) queue: Queue,
     pub(crate) headers: Headers,
     pub(crate) keeper: Keeper,
@@ -127,12 +127,12 @@ impl Committer {
     }
 
     fn log_bytes(&self) -> u64 {
-        self.shared.index.read().unwrap_or_else(PoisonError::into_inner).segments.used()
+        self.shared.index.read().segments.used()
     }
 
     /// So that the next opening has nothing to replay.
     fn last_checkpoint(&self) {
-        let head = self.shared.index.read().unwrap_or_else(PoisonError::into_inner).head;
+        let head = self.shared.index.read().head;
         let newest = self.shared.keeper.newest();
         if self.log.failed || newest.map_or(1, |kept| kept.replay.sequence) == head.sequence {
             return;
@@ -195,7 +195,7 @@ impl Committer {
     /// Commit what the cleaner has read, in a segment of its own.
     fn commit_burst(&mut self, burst: Burst) {
         let Burst { moves, reply } = burst;
-        let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.shared.index.read();
         let mut entries: Vec<Entry> =
             moves.into_iter().filter_map(|moved| moved.into_entry(&index)).collect();
         drop(index);
@@ -216,7 +216,7 @@ impl Committer {
         let mut room = self.room();
         let (mut touched, mut growth) = (Touched::default(), Growth::default());
         let mut answers: Vec<(Reply, Result<Outcome, Error>)> = Vec::new();
-        let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.shared.index.read();
         let most = COMMIT_BYTES_MAX.min(self.log.segment_bytes);
         let mut bytes = 0;
         while let Some((mutation, _)) = waiting.front() {
@@ -307,7 +307,7 @@ impl Committer {
     /// Begin a new segment.
     pub(crate) fn roll(&mut self) -> Result<(), AppendError> {
         self.log.roll(&self.shared.files)?;
-        let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.shared.index.write();
         index.segments.add(self.log.number, self.log.next, self.log.end);
         self.log.segment_bytes = sealed_at(self.shared.segment_bytes, index.segments.all.len());
         index.head = self.log.head();
@@ -319,7 +319,7 @@ impl Committer {
         if entries.is_empty() {
             return;
         }
-        let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.shared.index.write();
         for (record, _) in entries {
             index.apply(record);
         }

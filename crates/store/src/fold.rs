@@ -4,7 +4,6 @@
 //! until it is durable, the deltas stand. A unit in which damage is found is lost, and its readers are told so.
 
 use std::ops::Range;
-use std::sync::PoisonError;
 
 use braid_layout::{ObjectId, PartitionId};
 use bytes::Bytes;
@@ -58,7 +57,7 @@ impl Committer {
     fn on_unreadable(&self, key: (PartitionId, ObjectId, u64), error: &Error) {
         let (partition, object, unit) = key;
         tracing::error!(%error, %partition, %object, unit, "deltas of a parity unit cannot be folded in");
-        let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.shared.index.write();
         index.foldable.remove(&key);
         let &Error::Damaged { segment, offset, .. } = error else { return };
         if let (Ok(segment), Ok(block)) = (u32::try_from(segment), u32::try_from(offset / LOG_BLOCK_U64)) {
@@ -68,7 +67,7 @@ impl Committer {
     }
 
     fn jobs(&self) -> Vec<Job> {
-        let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.shared.index.read();
         if index.foldable.is_empty() || self.log.failed {
             return Vec::new();
         }
@@ -92,7 +91,7 @@ impl Committer {
         drop(index);
         if !idle.is_empty() {
             // Lost, or gone. Should it be whole again, it waits anew when it has changed.
-            let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+            let mut index = self.shared.index.write();
             index.foldable.retain(|key| !idle.contains(key));
         }
         let mut room = if jobs.is_empty() { return jobs } else { self.room() };

@@ -3,14 +3,17 @@
 //!
 //! A place in the log holds one record for as long as anything refers to it, and a segment's number is never given
 //! again, so what is kept here cannot grow old. It can hide that the medium has lost a header since: whoever looks for
-//! damage reads past it.
+//! damage reads past it. Each has its segment's file along: whoever frees the segment has its headers forgotten.
 
-use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use arc_swap::{ArcSwapOption, Guard};
 
 use crate::crc::BLOCK_BYTES;
+use crate::disk::DiskFile;
 use crate::index::extent::Extent;
-use crate::part::Few;
 
 /// Headers kept.
 const PLACES: usize = 4096;
@@ -24,6 +27,8 @@ pub(crate) struct Header {
     pub(crate) segment: u32,
     /// And at which of its blocks.
     pub(crate) block: u32,
+    /// The segment's file.
+    pub(crate) file: Arc<dyn DiskFile>,
     /// Where the payload begins in the file.
     pub(crate) payload_offset: u64,
     /// The unit range of the payload.
@@ -32,33 +37,71 @@ pub(crate) struct Header {
     pub(crate) crcs: Vec<u32>,
 }
 
+impl Header {
+    /// Where the unit's byte `at` lies in the file.
+    pub(crate) fn offset_of(&self, at: u32) -> u64 {
+        self.payload_offset + u64::from(at - self.payload.start)
+    }
+}
+
+/// A header that is kept. To look at it counts no holder: all who read one record would write to that count.
+pub(crate) struct Kept(Guard<Option<Arc<Header>>>);
+
+impl Kept {
+    /// The header, whether or not it stays kept.
+    pub(crate) fn to_arc(&self) -> Arc<Header> {
+        Arc::clone(self.held())
+    }
+
+    fn held(&self) -> &Arc<Header> {
+        self.0.as_ref().expect("what is found is there")
+    }
+}
+
+impl Clone for Kept {
+    fn clone(&self) -> Kept {
+        Kept(Guard::from_inner(Some(self.to_arc())))
+    }
+}
+
+impl Deref for Kept {
+    type Target = Header;
+
+    fn deref(&self) -> &Header {
+        self.held()
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.held().fmt(f)
+    }
+}
+
 /// The headers kept, each in the one slot that its place falls on: the newer takes the older's.
 #[derive(Debug)]
 pub(crate) struct Headers {
-    slots: Vec<Mutex<Option<Arc<Header>>>>,
+    slots: Vec<ArcSwapOption<Header>>,
 }
 
 impl Default for Headers {
     fn default() -> Self {
-        Headers { slots: (0..PLACES).map(|_| Mutex::default()).collect() }
+        Headers { slots: (0..PLACES).map(|_| ArcSwapOption::empty()).collect() }
     }
 }
 
 impl Headers {
     /// The header of the record at this place, if it is kept.
-    pub(crate) fn find(&self, segment: u32, block: u32) -> Option<Arc<Header>> {
-        let slot = self.slot(segment, block).lock().unwrap_or_else(PoisonError::into_inner);
-        slot.as_ref().filter(|header| (header.segment, header.block) == (segment, block)).map(Arc::clone)
+    pub(crate) fn find(&self, segment: u32, block: u32) -> Option<Kept> {
+        let kept = Kept(self.slot(segment, block).load());
+        let header = kept.0.as_ref()?;
+        ((header.segment, header.block) == (segment, block)).then_some(kept)
     }
 
-    /// Where `extent` lies in its file, and its checksums, if the header is kept and each of the blocks is one that is stored:
-    /// what most reads need, without a second holder of the header.
-    pub(crate) fn locate(&self, extent: &Extent) -> Option<(u64, Few<u32>)> {
-        let slot = self.slot(extent.segment, extent.block).lock().unwrap_or_else(PoisonError::into_inner);
-        let header = slot.as_ref()?;
-        if (header.segment, header.block) != (extent.segment, extent.block) {
-            return None;
-        }
+    /// The header of the record that `extent` lies in, and which of its blocks the extent is, if the header is kept and each of
+    /// the blocks is one that is stored: what most reads need.
+    pub(crate) fn locate(&self, extent: &Extent) -> Option<(Kept, Range<usize>)> {
+        let header = self.find(extent.segment, extent.block)?;
         let Range { start, end } = header.payload;
         let begins = extent.from == start || (extent.from > start && extent.from.is_multiple_of(BLOCK_BYTES));
         let ends = extent.to == end || (extent.to < end && extent.to.is_multiple_of(BLOCK_BYTES));
@@ -66,20 +109,30 @@ impl Headers {
             return None;
         }
         let block = |at: u32| usize::try_from(at / BLOCK_BYTES - start / BLOCK_BYTES).expect("at most 16385");
-        let crcs = header.crcs.get(block(extent.from)..=block(extent.to - 1))?;
-        Some((header.payload_offset + u64::from(extent.from - start), crcs.into()))
+        let blocks = block(extent.from)..block(extent.to - 1) + 1;
+        Some((header, blocks))
     }
 
-    /// Keep a header that was read and verified.
+    /// Let go of the headers of a segment that is freed, and so of its file.
+    pub(crate) fn forget(&self, segment: u32) {
+        for slot in &self.slots {
+            let kept = slot.load();
+            if kept.as_ref().is_some_and(|header| header.segment == segment) {
+                slot.compare_and_swap(&kept, None);
+            }
+        }
+    }
+
+    /// Keep a header that was read and verified. Its segment must not be freed meanwhile.
     pub(crate) fn keep(&self, header: &Arc<Header>) {
         if header.crcs.len() <= CRCS_MAX {
             let slot = self.slot(header.segment, header.block);
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(header));
+            slot.store(Some(Arc::clone(header)));
         }
     }
 
     /// Places of records of one size follow each other at one distance: the upper bits of a product spread them.
-    fn slot(&self, segment: u32, block: u32) -> &Mutex<Option<Arc<Header>>> {
+    fn slot(&self, segment: u32, block: u32) -> &ArcSwapOption<Header> {
         let place = u64::from(segment) << 32 | u64::from(block);
         let spread = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         &self.slots[usize::try_from(spread).expect("32 bits") % PLACES]
@@ -89,9 +142,12 @@ impl Headers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::Disk;
+    use crate::disk::memory::Memory;
 
     fn header(segment: u32, block: u32, crcs: usize) -> Arc<Header> {
-        Arc::new(Header { segment, block, payload_offset: 0, payload: 0..1, crcs: vec![7; crcs] })
+        let file = Memory::new(1).create("file").expect("made");
+        Arc::new(Header { segment, block, file, payload_offset: 0, payload: 0..1, crcs: vec![7; crcs] })
     }
 
     #[test]
@@ -106,6 +162,17 @@ mod tests {
         assert!(found.len() > PLACES / 2, "the places are not spread: {}", found.len());
         assert_eq!(found.last(), Some(&9999), "the newest stays");
         assert!(headers.find(4, 9999).is_none());
+    }
+
+    #[test]
+    fn a_freed_segments_headers_are_let_go() {
+        let headers = Headers::default();
+        let (gone, stays) = (header(3, 1, 1), header(4, 1, 1));
+        headers.keep(&gone);
+        headers.keep(&stays);
+        headers.forget(3);
+        assert!(headers.find(3, 1).is_none() && headers.find(4, 1).is_some());
+        assert_eq!(Arc::strong_count(&gone), 1);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Reading units: what [`Store`] offers for their bytes.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
 use bytes::Bytes;
@@ -8,14 +9,15 @@ use bytes::Bytes;
 use crate::crc::block_crcs;
 use crate::error::Error;
 use crate::files::Files;
+use crate::headers::Header;
 use crate::index::Object;
 use crate::index::extent::{Extent, clip};
 use crate::index::query::Found;
 use crate::index::slot::Slot;
 use crate::mutation::WriteKind;
-use crate::part::{self, Few, Stored, Whose};
+use crate::part::{self, Few, Part, Stored, Whose};
 use crate::store::Store;
-use crate::view::{Piece, View, ViewExtent, Want};
+use crate::view::{Held, View, ViewExtent, Want};
 
 /// What an owed version changes, for the parity columns (PROTOCOL R3).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,12 +105,10 @@ impl Store {
             columns: ColumnMask::EMPTY,
             cover: Vec::new(),
             extents: Few::new(),
+            held: Held::Files { pieces: Few::new(), blocks: Few::new() },
             g: owner.attributes.g,
             set: owner.attributes.set,
             joining: owner.attributes.joining,
-            pieces: Few::new(),
-            blocks: Few::new(),
-            made: None,
         };
         let (mut parts, mut layers) = (Few::new(), Few::new());
         if let Some(found) = find(owner, owner.units.get(number).unwrap_or(&Slot::EMPTY))? {
@@ -116,13 +116,10 @@ impl Store {
             (view.columns, view.cover) = (found.columns, found.cover);
             if let ([extent], []) = (&found.extents[..], &found.layers[..])
                 && (extent.from, extent.to) == (range.start, range.end)
-                && let Some((offset, blocks)) = self.headers().locate(extent)
+                && let Some((header, blocks)) = self.headers().locate(extent)
             {
-                let file = self.files().get(extent.segment)?;
                 view.extents.push(ViewExtent::Stored { from: range.start, to: range.end });
-                let length = range.end - range.start;
-                view.pieces.push(Piece { file, offset, length, segment: extent.segment });
-                view.blocks = blocks;
+                view.held = Held::Record { header, blocks };
                 return Ok(view);
             }
             (parts, layers) = (stored(self.files(), &found.extents)?, stored(self.files(), &found.layers)?);
@@ -132,23 +129,34 @@ impl Store {
         let whose = self.whose(partition, object, number);
         let (parts, layers) =
             (part::load(parts, whose, Some(self.headers()))?, part::load(layers, whose, None)?);
+        self.keep_headers(&parts);
         if !layers.is_empty() {
             let bytes = part::bytes_of(&parts, &layers, range)?;
             view.extents.push(ViewExtent::Stored { from: range.start, to: range.end });
-            view.blocks = block_crcs(range.start, &bytes).into();
-            view.made = Some(bytes.into());
+            let blocks = block_crcs(range.start, &bytes).into();
+            view.held = Held::Memory { bytes: bytes.into(), blocks };
             return Ok(view);
         }
         view.extents = part::extents(&parts, range);
         if part::is_at_hand(&parts) {
             let bytes = part::gather(&parts)?;
-            view.blocks = view.stored_crcs(&bytes);
-            view.made = Some(bytes.into());
+            let blocks = view.stored_crcs(&bytes);
+            view.held = Held::Memory { bytes: bytes.into(), blocks };
         } else {
-            view.blocks = part::block_crcs(&parts, &view.extents)?;
-            view.pieces = part::pieces(parts);
+            let blocks = part::block_crcs(&parts, &view.extents)?;
+            view.held = Held::Files { pieces: part::pieces(&parts), blocks };
         }
         Ok(view)
+    }
+
+    /// Keep the headers that were read just now, but for those of segments that were freed meanwhile.
+    fn keep_headers(&self, parts: &[Part]) {
+        let mut read_now = parts.iter().filter_map(Part::new_header).peekable();
+        if read_now.peek().is_some() {
+            let index = self.index();
+            let still = |header: &&Arc<Header>| index.segments.all.contains_key(&header.segment);
+            read_now.filter(still).for_each(|header| self.headers().keep(header));
+        }
     }
 
     /// What the owed version `version` of a data unit changes. [`Error::Chain`] if it is not owed (any more).

@@ -1,7 +1,5 @@
 //! Freeing segments that no unit refers to and no checkpoint's replay needs.
 
-use std::sync::PoisonError;
-
 use crate::commit::{Committer, Shared};
 
 /// The current segment is sealed early when nothing in it is live, space is short, and it has at least this many bytes.
@@ -9,19 +7,20 @@ const EARLY_SEAL_BYTES: u64 = 1 << 20;
 
 /// Free the segments below `floor` in which nothing is live.
 pub(crate) fn free_segments(shared: &Shared, floor: u32) {
-    let index = shared.index.read().unwrap_or_else(PoisonError::into_inner);
+    let index = shared.index.read();
     let idle: Vec<u32> = index.segments.idle_before(floor).collect();
     drop(index);
     for &number in &idle {
-        // Readers look up the file under the index's lock: after this, none finds it any more.
-        let removed = shared.index.write().unwrap_or_else(PoisonError::into_inner).segments.remove(number);
+        // Readers look up the file under the index's lock, and keep headers under it: after this, none finds it any more.
+        let removed = shared.index.write().segments.remove(number);
         let Some(bytes) = removed else { continue };
+        shared.headers.forget(number);
         match shared.files.remove(number, false) {
             Ok(()) => shared.cleaning.on_freed(),
             Err(error) => {
                 // Nothing refers to it: the next opening finds it and frees it again. Until then it takes space.
                 tracing::warn!(%error, segment = number, bytes, "a freed segment could not be removed");
-                shared.index.write().unwrap_or_else(PoisonError::into_inner).segments.leave(bytes);
+                shared.index.write().segments.leave(bytes);
             }
         }
     }
@@ -36,7 +35,7 @@ impl Committer {
         let keeper = &self.shared.keeper;
         free_segments(&self.shared, keeper.floor());
         let replay = keeper.newest().map(|kept| kept.replay).unwrap_or_default();
-        let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.shared.index.read();
         let tail = index.segments.bytes_since(replay.segment, replay.offset());
         drop(index);
         if !self.log.failed {
@@ -48,7 +47,7 @@ impl Committer {
     /// next request does not fit without that, so there is nothing else to do meanwhile.
     pub(crate) fn make_space(&mut self) {
         let active_is_idle = || {
-            let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+            let index = self.shared.index.read();
             index.segments.is_idle(self.log.number)
         };
         if self.log.failed {
@@ -68,7 +67,7 @@ impl Committer {
 
     /// Whether a sealed segment has no live byte, or the active one is worth sealing for that.
     pub(crate) fn idle_segments(&self) -> bool {
-        let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.shared.index.read();
         let sealed = index.segments.idle_before(self.log.number).next().is_some();
         let early = self.log.end >= EARLY_SEAL_BYTES.min(self.log.segment_bytes);
         sealed || (early && index.segments.is_idle(self.log.number))

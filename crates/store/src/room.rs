@@ -1,7 +1,5 @@
 //! How much space is left, and for whom ([`crate::clean::reserve`]).
 
-use std::sync::PoisonError;
-
 use crate::clean::reserve::Reserve;
 use crate::commit::Shared;
 use crate::error::Error;
@@ -29,7 +27,7 @@ pub(crate) struct Room {
 impl Shared {
     /// The space there is now.
     pub(crate) fn room(&self) -> Room {
-        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index.read();
         let (log, next, reserved) = (index.segments.used(), index.head.sequence, index.reserved);
         let longest = index.segments.longest();
         drop(index);

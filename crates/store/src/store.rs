@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use braid_layout::{ClusterId, DriveId, ObjectId, PartitionId};
@@ -19,7 +19,8 @@ use crate::error::Error;
 use crate::files::{self, Files};
 use crate::format::superblock::Superblock;
 use crate::headers::Headers;
-use crate::index::{Chain, Index, ObjectUsage, PartitionState};
+use crate::index::locked::{Locked, Reading};
+use crate::index::{Chain, ObjectUsage, PartitionState};
 use crate::mutation::{Attributes, Mutation, Outcome};
 use crate::queue::{Hope, Queue, Rejected, Reply};
 use crate::reclaim;
@@ -171,7 +172,7 @@ impl Store {
             Pacer::new(options.clean_share_percent, capacity.unwrap_or(u64::MAX), burst_bytes(segment_bytes));
         let shared = Arc::new(Shared {
             files,
-            index: RwLock::new(index),
+            index: Locked::new(index),
             queue: Queue::default(),
             headers: Headers::default(),
             keeper,
@@ -384,8 +385,8 @@ impl Store {
         self.handle.close()
     }
 
-    pub(crate) fn index(&self) -> RwLockReadGuard<'_, Index> {
-        self.handle.shared.index.read().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn index(&self) -> Reading<'_> {
+        self.handle.shared.index.read()
     }
 
     pub(crate) fn files(&self) -> &Files {

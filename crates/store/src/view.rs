@@ -14,6 +14,7 @@ use bytes::Bytes;
 use crate::crc::{blocks, crc32c};
 use crate::disk::DiskFile;
 use crate::error::Error;
+use crate::headers::{Header, Kept};
 use crate::mutation::WriteKind;
 use crate::part::{Few, read_stored};
 use crate::residency::is_resident;
@@ -80,10 +81,23 @@ pub struct View {
     /// The object's joining columns.
     pub joining: ColumnMask,
     pub(crate) extents: Few<ViewExtent>,
-    pub(crate) pieces: Few<Piece>,
-    pub(crate) blocks: Few<u32>,
-    /// The bytes, where they are in memory already, or in no file as they are: parity with deltas.
-    pub(crate) made: Option<Bytes>,
+    pub(crate) held: Held,
+}
+
+/// Where a view has its stored bytes and their checksums.
+#[derive(Debug, Clone)]
+pub(crate) enum Held {
+    /// One extent, in one record, each block as it was stored: what most reads find, which then takes nothing but this.
+    Record {
+        /// The record's.
+        header: Kept,
+        /// Which of its blocks.
+        blocks: Range<usize>,
+    },
+    /// In files.
+    Files { pieces: Few<Piece>, blocks: Few<u32> },
+    /// In memory already, or in no file as they are: parity with deltas.
+    Memory { bytes: Bytes, blocks: Few<u32> },
 }
 
 impl View {
@@ -96,13 +110,19 @@ impl View {
     /// unit's offset and at the extent's ends. A block stored as it is asked for has its stored checksum, unverified:
     /// the reader at the far end verifies. Of any other the stored blocks were read and verified.
     pub fn blocks(&self) -> &[u32] {
-        &self.blocks
+        match &self.held {
+            Held::Record { header, blocks } => header.crcs.get(blocks.clone()).unwrap_or_default(),
+            Held::Files { blocks, .. } | Held::Memory { blocks, .. } => blocks,
+        }
     }
 
     /// Bytes of all stored extents.
     pub fn stored_bytes(&self) -> u32 {
-        let made = self.made.as_ref().map_or(0, |made| u32::try_from(made.len()).expect("at most a unit"));
-        self.pieces.iter().map(|piece| piece.length).sum::<u32>() + made
+        let stored = |extent: &ViewExtent| match *extent {
+            ViewExtent::Stored { from, to } => to - from,
+            ViewExtent::Hole { .. } => 0,
+        };
+        self.extents.iter().map(stored).sum()
     }
 
     /// Append the stored extents' bytes to `to` (holes are left out). On an error `to` is as it was.
@@ -122,17 +142,25 @@ impl View {
         if u32::try_from(to.len()) != Ok(self.stored_bytes()) {
             return Err(Error::Malformed("the buffer is not as long as the view's stored bytes"));
         }
-        if let Some(made) = &self.made {
-            to.copy_from_slice(made);
-            return Ok(());
+        match &self.held {
+            Held::Record { header, .. } => {
+                read_stored(&*header.file, to, self.record_offset(header), header.segment)
+            }
+            Held::Files { pieces, .. } => {
+                let mut rest = to;
+                for piece in pieces {
+                    let length = usize::try_from(piece.length).expect("at most a unit");
+                    let (head, tail) = rest.split_at_mut(length);
+                    read_stored(&*piece.file, head, piece.offset, piece.segment)?;
+                    rest = tail;
+                }
+                Ok(())
+            }
+            Held::Memory { bytes, .. } => {
+                to.copy_from_slice(bytes);
+                Ok(())
+            }
         }
-        let mut rest = to;
-        for piece in &self.pieces {
-            let (head, tail) = rest.split_at_mut(usize::try_from(piece.length).expect("at most a unit"));
-            read_stored(&*piece.file, head, piece.offset, piece.segment)?;
-            rest = tail;
-        }
-        Ok(())
     }
 
     /// The checksums of the blocks of the stored extents, whose bytes these are.
@@ -153,16 +181,39 @@ impl View {
     /// Whether all stored bytes are in the page cache now, so that sending them from their files waits for no disk. Where the
     /// kernel does not tell, or the view holds the bytes, or they are in no file of its: no.
     pub fn is_resident(&self) -> bool {
-        let resident = |piece: &Piece| {
-            let file = piece.file.as_file();
-            file.is_some_and(|file| is_resident(file, piece.offset, u64::from(piece.length)))
+        let resident = |file: &dyn DiskFile, offset, length: u32| {
+            file.as_file().is_some_and(|file| is_resident(file, offset, u64::from(length)))
         };
-        self.made.is_none() && self.pieces.iter().all(resident)
+        match &self.held {
+            Held::Record { header, .. } => {
+                resident(&*header.file, self.record_offset(header), self.stored_bytes())
+            }
+            Held::Files { pieces, .. } => {
+                pieces.iter().all(|piece| resident(&*piece.file, piece.offset, piece.length))
+            }
+            Held::Memory { .. } => false,
+        }
     }
 
     /// Where the stored bytes lie, in order. None for what the view holds itself: bytes of a few KiB that were read for their
     /// checksums, and parity with deltas, which is made when it is looked up.
-    pub fn pieces(&self) -> &[Piece] {
-        &self.pieces
+    pub fn pieces(&self) -> Vec<Piece> {
+        match &self.held {
+            Held::Record { header, .. } => {
+                let (file, offset) = (Arc::clone(&header.file), self.record_offset(header));
+                vec![Piece { file, offset, length: self.stored_bytes(), segment: header.segment }]
+            }
+            Held::Files { pieces, .. } => pieces.to_vec(),
+            Held::Memory { .. } => Vec::new(),
+        }
+    }
+
+    /// Where the one extent of a view of one record begins in its file.
+    fn record_offset(&self, header: &Header) -> u64 {
+        let from = match self.extents.first() {
+            Some(&(ViewExtent::Stored { from, .. } | ViewExtent::Hole { from, .. })) => from,
+            None => header.payload.start,
+        };
+        header.offset_of(from)
     }
 }

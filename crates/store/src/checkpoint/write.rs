@@ -1,7 +1,6 @@
 //! Writing a checkpoint.
 
 use std::io;
-use std::sync::{PoisonError, RwLock};
 
 use super::{DIR, Kept, file_name, new_name};
 use crate::disk::write_full;
@@ -9,7 +8,7 @@ use crate::files::Files;
 use crate::format::checkpoint::{CheckpointEnd, ROWS_MAX, SegmentRow, Totals};
 use crate::format::page::{FIXED_BYTES, Key, PAGE_BYTES_MAX, PageHead};
 use crate::format::superblock::Superblock;
-use crate::index::Index;
+use crate::index::locked::Locked;
 
 /// About how many bytes are written at a time.
 const WRITE_BYTES: usize = 1 << 20;
@@ -17,7 +16,7 @@ const WRITE_BYTES: usize = 1 << 20;
 /// Write checkpoint `number` of `index` and give it its name. What failed half-way is taken away again.
 pub(crate) fn write(
     files: &Files,
-    index: &RwLock<Index>,
+    index: &Locked,
     superblock: &Superblock,
     number: u32,
     sync: bool,
@@ -49,7 +48,7 @@ pub(crate) fn write(
 
 fn write_new(
     files: &Files,
-    index: &RwLock<Index>,
+    index: &Locked,
     superblock: &Superblock,
     number: u32,
     sync: bool,
@@ -63,7 +62,7 @@ fn write_new(
     let (mut at, mut pages, mut durable_to) = (0, 0, end.replay.sequence - 1);
     let mut from = Key::FIRST;
     while from != Key::End {
-        let image = index.read().unwrap_or_else(PoisonError::into_inner).image(from);
+        let image = index.read().image(from);
         let parts = u32::try_from(image.parts.len()).expect("an object's pages are bounded");
         for (part, range) in (0..).zip(&image.parts) {
             let entries = &image.bytes[range.clone()];
@@ -103,8 +102,8 @@ fn write_new(
 }
 
 /// What the header says: all that replay needs to know of the log as it is now.
-fn begin(index: &RwLock<Index>, superblock: &Superblock, number: u32) -> CheckpointEnd {
-    let index = index.read().unwrap_or_else(PoisonError::into_inner);
+fn begin(index: &Locked, superblock: &Superblock, number: u32) -> CheckpointEnd {
+    let index = index.read();
     let rows = index.segments.all.iter().map(|(&number, segment)| SegmentRow {
         number,
         damaged: segment.damaged,

@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, PoisonError};
 
 use super::burst::{Burst, Move};
 use super::gather::{Owner, Run, in_order, referring, runs, scan};
@@ -114,7 +114,7 @@ impl Cleaner {
                     return given;
                 }
             }
-            let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+            let index = self.shared.index.read();
             if victims.numbers.iter().all(|&number| index.segments.is_idle(number)) {
                 given += victims.gain;
             }
@@ -152,7 +152,7 @@ impl Cleaner {
 
     /// The best segment that was not `passed` over in this round.
     fn victim(&mut self, passed: &BTreeSet<u32>) -> Option<Candidate> {
-        let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.shared.index.read();
         let segments = &index.segments.all;
         self.costs.retain(|number, _| segments.contains_key(number));
         self.aside.retain(|number| segments.contains_key(number));
@@ -175,7 +175,7 @@ impl Cleaner {
     /// Whose bytes are in `victim`, and what it costs to move them; `None` if it is not worth it, or damaged.
     fn look(&mut self, victim: &Candidate) -> Result<Option<(BTreeSet<Owner>, u64)>, Error> {
         let payload = {
-            let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+            let index = self.shared.index.read();
             index.segments.all.get(&victim.number).map_or(0, |segment| segment.payload)
         };
         let contents = scan(&self.shared.files, victim, self.shared.superblock.salt)?;
@@ -251,7 +251,7 @@ impl Cleaner {
     /// The run's pieces with their files; `None`: it has been overwritten or removed meanwhile.
     fn stored(&self, run: &Run) -> Option<Result<Few<Stored>, Error>> {
         // Under the index's lock no segment goes that something refers to.
-        let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.shared.index.read();
         run.is_there(&index).then(|| {
             let there = |piece: &&Extent| index.segments.all.contains_key(&piece.segment);
             if !run.pieces.iter().all(|piece| there(&piece)) {
@@ -267,7 +267,7 @@ impl Cleaner {
             u64::from(piece.segment) == segment && u64::from(piece.block) * LOG_BLOCK_U64 <= offset
         };
         let Some(&hit) = run.pieces.iter().filter(here).max_by_key(|piece| piece.block) else { return };
-        let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.shared.index.write();
         if !(Run { owner: run.owner, pieces: vec![hit] }).is_there(&index) {
             return;
         }
@@ -278,7 +278,7 @@ impl Cleaner {
 
     /// No whole records stand in `range` of `segment`: units that refer to it are lost, the segment stays.
     fn lose_range(&self, segment: u32, range: &Range<u64>) {
-        let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.shared.index.write();
         let hit: Vec<(Owner, Place)> = referring(&index, segment, range);
         for (owner, place) in &hit {
             index.mark_lost(owner.partition, owner.object, Some(owner.unit), *place);
@@ -304,7 +304,7 @@ impl Cleaner {
 
     /// Ask for the checkpoint that lets emptied segments go, if they are worth it.
     fn free(&self) {
-        let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.shared.index.read();
         let bytes: u64 = index.segments.idle_bytes();
         drop(index);
         let checkpoint = self.shared.keeper.newest().map_or(0, |kept| kept.bytes);

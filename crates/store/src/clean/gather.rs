@@ -5,7 +5,6 @@
 //! run: so extents that were cut up by small writes grow together again.
 
 use std::collections::BTreeSet;
-use std::sync::{PoisonError, RwLock};
 
 use braid_layout::{ObjectId, PartitionId};
 
@@ -17,6 +16,7 @@ use crate::format::record::{PAGE_BYTES, PAGED_BYTES_MIN, Record, flags};
 use crate::format::{LOG_BLOCK, LOG_BLOCK_U64, padded_u64};
 use crate::index::Index;
 use crate::index::extent::{Extent, union};
+use crate::index::locked::Locked;
 use crate::index::unit::{Place, Unit};
 use crate::scan::{Found, Scanner};
 
@@ -81,8 +81,8 @@ fn owner(record: &Record) -> Owner {
 
 /// The order in which their bytes are moved: what belongs to one cluster comes to lie together, and in it what belongs to
 /// one object.
-pub(crate) fn in_order(index: &RwLock<Index>, owners: &BTreeSet<Owner>) -> Vec<Owner> {
-    let index = index.read().unwrap_or_else(PoisonError::into_inner);
+pub(crate) fn in_order(index: &Locked, owners: &BTreeSet<Owner>) -> Vec<Owner> {
+    let index = index.read();
     let cluster = |owner: &Owner| {
         let object =
             index.partitions.get(&owner.partition).and_then(|found| found.objects.get(&owner.object));
@@ -94,8 +94,8 @@ pub(crate) fn in_order(index: &RwLock<Index>, owners: &BTreeSet<Owner>) -> Vec<O
 }
 
 /// The runs that empty `segments` of what `owner` has in them, with neighbours from elsewhere if `along`.
-pub(crate) fn runs(index: &RwLock<Index>, owner: Owner, segments: &BTreeSet<u32>, along: bool) -> Vec<Run> {
-    let index = index.read().unwrap_or_else(PoisonError::into_inner);
+pub(crate) fn runs(index: &Locked, owner: Owner, segments: &BTreeSet<u32>, along: bool) -> Vec<Run> {
+    let index = index.read();
     let object = index.partitions.get(&owner.partition).and_then(|found| found.objects.get(&owner.object));
     let Some(object) = object.filter(|object| object.birth == owner.birth) else { return Vec::new() };
     let Some(slot) = object.units.get(owner.unit) else { return Vec::new() };
@@ -265,7 +265,7 @@ mod tests {
         }
         let owners: BTreeSet<Owner> =
             (1..7).flat_map(|object| [owner(object, 8), owner(object, 7)]).collect();
-        let ordered = in_order(&RwLock::new(index), &owners);
+        let ordered = in_order(&Locked::new(index), &owners);
         let expected = [2, 5, 6, 4, 1, 3].into_iter().flat_map(|object| [owner(object, 7), owner(object, 8)]);
         assert_eq!(ordered, expected.collect::<Vec<_>>());
     }

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::DiskFile;
@@ -39,7 +38,7 @@ impl Means {
     fn read(&self, file: &File, to: &mut [u8], offset: u64) -> io::Result<usize> {
         match &self.rings {
             Some(rings) => rings.read(file, to, offset),
-            None => file.read_at(to, offset),
+            None => Ok(rustix::io::pread(file, to, offset)?),
         }
     }
 

@@ -16,6 +16,7 @@ pub(crate) mod extent;
 pub(crate) mod growth;
 pub(crate) mod image;
 pub(crate) mod live;
+pub(crate) mod locked;
 pub(crate) mod lost;
 pub(crate) mod owed;
 pub(crate) mod paged;

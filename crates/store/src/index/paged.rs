@@ -33,7 +33,25 @@ impl<K, V> Default for PagedMap<K, V> {
     }
 }
 
-impl<K: Ord + Copy, V> PagedMap<K, V> {
+/// What the entries are sorted by.
+pub(crate) trait Key: Ord + Copy {
+    /// At what place of a page that begins with `first` the key is, if no key between is missing.
+    fn place_after(self, first: Self) -> usize;
+}
+
+impl Key for u64 {
+    fn place_after(self, first: u64) -> usize {
+        usize::try_from(self.wrapping_sub(first)).unwrap_or(usize::MAX)
+    }
+}
+
+impl Key for (u32, u32, u64, u64) {
+    fn place_after(self, _: (u32, u32, u64, u64)) -> usize {
+        0
+    }
+}
+
+impl<K: Key, V> PagedMap<K, V> {
     pub(crate) fn len(&self) -> usize {
         match self {
             PagedMap::One(page) => page.len(),
@@ -211,11 +229,18 @@ impl<K: Ord + Copy, V> PagedMap<K, V> {
     }
 }
 
-fn find<K: Ord + Copy, V>(page: &[(K, V)], key: K) -> Result<usize, usize> {
+/// Where `key` is in the page or belongs. Keys without gaps are found at once.
+fn find<K: Key, V>(page: &[(K, V)], key: K) -> Result<usize, usize> {
+    if let Some(first) = page.first() {
+        let place = key.place_after(first.0);
+        if page.get(place).is_some_and(|entry| entry.0 == key) {
+            return Ok(place);
+        }
+    }
     page.binary_search_by_key(&key, |entry| entry.0)
 }
 
-fn inside<'a, K: Ord + Copy, V>(page: &'a [(K, V)], range: &Range<K>) -> &'a [(K, V)] {
+fn inside<'a, K: Key, V>(page: &'a [(K, V)], range: &Range<K>) -> &'a [(K, V)] {
     let from = page.partition_point(|entry| entry.0 < range.start);
     let to = page.partition_point(|entry| entry.0 < range.end);
     &page[from..to]

@@ -274,3 +274,31 @@ fn what_could_not_be_cleaned_for_want_of_space_is_cleaned_once_there_is_some() {
         assert!(read_unit(&store, unit).expect("read") == pattern(unit + 1, 20_000), "unit {unit}");
     }
 }
+
+/// Files of `dir` that are removed and still open, by anything in this process.
+fn removed_and_open(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let open = std::fs::read_dir("/proc/self/fd").expect("listed").flatten();
+    let names = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    names.filter(|name| name.starts_with(dir) && name.to_string_lossy().ends_with("(deleted)")).collect()
+}
+
+#[test]
+fn a_freed_segment_takes_no_space_for_having_been_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = dir.path().canonicalize().expect("a path");
+    let store = fresh(&place, options());
+    let mut parts = Parts::fill(&store, 20);
+    // The records' headers are kept now, and their files with them.
+    parts.check(&store);
+    let held = store.read(P, ObjectId(1), 0, 0..PART, Want::Newest).expect("read");
+    for part in 0..20 * PARTS_PER_UNIT {
+        parts.write(&store, part);
+    }
+    store.clean().expect("clean");
+    assert!(store.stat().expect("stat").freed > 2, "{:?}", store.stat());
+    let of_the_view = removed_and_open(&place);
+    assert_eq!(of_the_view.len(), 1, "the one that a view holds: {of_the_view:?}");
+    assert_eq!(bytes_of(&held, PART).expect("read"), pattern(1, usize::try_from(PART).expect("small")));
+    drop(held);
+    assert_eq!(removed_and_open(&place), Vec::<std::path::PathBuf>::new());
+}
