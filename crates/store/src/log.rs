@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::disk::{DiskFile, WHOLE, write_full};
+use crate::disk::{DiskFile, WHOLE, write_and_start, write_full};
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::checkpoint::{ROWS_MAX, ReplayPoint};
@@ -167,7 +167,8 @@ impl Log {
                 buffers.push(&ZEROS[..padded(payload.len()) - payload.len()]);
             }
         }
-        if let Err(error) = write_full(&*file, &buffers, self.end) {
+        let write = if self.sync { write_and_start } else { write_full };
+        if let Err(error) = write(&*file, &buffers, self.end) {
             // Durably cut: a record that was refused must not come back after a power cut.
             let cut =
                 || file.set_length(self.end).and_then(|()| if self.sync { file.sync_data() } else { Ok(()) });

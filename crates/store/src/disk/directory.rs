@@ -158,7 +158,7 @@ mod tests {
     use std::io::IoSlice;
 
     use super::*;
-    use crate::disk::{read_full, write_full};
+    use crate::disk::{read_full, write_and_start, write_full};
 
     #[test]
     fn one_process_writes_or_some_look() {
@@ -212,6 +212,11 @@ mod tests {
             }
             assert_eq!(read_full(&*file, &mut [0; 10], 280_000).expect("the end"), 0, "{what}");
             assert_eq!(read_full(&*file, &mut [0; 10], 1 << 40).expect("the end"), 0, "{what}");
+            let (head, tail) = expected.split_at(100_001);
+            write_and_start(&*file, &[&expected, &[], head, tail, &expected], 512).expect("written");
+            let mut bytes = vec![0; 3 * expected.len()];
+            assert_eq!(read_full(&*file, &mut bytes, 512).expect("read"), bytes.len(), "{what}");
+            assert!(bytes.chunks(expected.len()).all(|part| part == expected), "{what}: in pieces");
             file.set_length(1000).expect("cut");
             assert_eq!(read_full(&*file, &mut [0; 9000], 0).expect("read"), 1000, "{what}");
         }

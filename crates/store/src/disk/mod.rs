@@ -105,9 +105,48 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// fail.
     fn drop_cache(&self, range: Range<u64>);
 
+    /// Whether what is written waits in a cache for a sync.
+    fn is_buffered(&self) -> bool;
+
+    /// Begin to write a range of bytes to the medium, and do not wait for it: a sync that follows finds less to do. Advice: it
+    /// cannot fail, and nothing is durable by it.
+    fn start_writing(&self, range: Range<u64>);
+
     /// The operating system's file, where bytes may be sent straight from its page cache.
     fn as_file(&self) -> Option<&File>;
 }
+
+/// How much is written before the medium is given it.
+const START_BYTES: usize = 256 << 10;
+
+/// Like [`write_full`], of what a sync follows: the medium writes the first part while the next is still being copied.
+pub(crate) fn write_and_start(file: &dyn DiskFile, buffers: &[&[u8]], mut offset: u64) -> io::Result<()> {
+    if !file.is_buffered() {
+        return write_full(file, buffers, offset);
+    }
+    let (mut piece, mut bytes) = (Vec::with_capacity(buffers.len()), 0);
+    let mut started = offset;
+    for &buffer in buffers {
+        let mut rest = buffer;
+        while bytes + rest.len() > START_BYTES {
+            let (head, tail) = rest.split_at(START_BYTES - bytes);
+            piece.push(head);
+            write_full(file, &piece, offset)?;
+            offset += u64::try_from(START_BYTES).expect("small");
+            // The last page is not full yet: it would be written twice.
+            let full = offset / PAGE_BYTES * PAGE_BYTES;
+            file.start_writing(started..full);
+            (started, rest, bytes) = (full, tail, 0);
+            piece.clear();
+        }
+        bytes += rest.len();
+        piece.push(rest);
+    }
+    write_full(file, &piece, offset)
+}
+
+/// The page cache's unit.
+const PAGE_BYTES: u64 = 4096;
 
 /// All bytes of a file.
 pub(crate) const WHOLE: Range<u64> = 0..u64::MAX;

@@ -4,14 +4,12 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use super::DiskFile;
 use super::direct::{self, Buffers};
 use super::uring::Rings;
-
-/// The page cache's unit.
-const PAGE_BYTES: u64 = 4096;
+use super::{DiskFile, PAGE_BYTES};
 
 /// How the files of a directory are reached.
 #[derive(Debug)]
@@ -117,6 +115,26 @@ impl DiskFile for SystemFile {
         let to = range.end.checked_next_multiple_of(PAGE_BYTES).filter(|&to| i64::try_from(to).is_ok());
         let length = to.and_then(|to| NonZeroU64::new(to.saturating_sub(from)));
         let _ = rustix::fs::fadvise(&self.file, from, length, rustix::fs::Advice::DontNeed);
+    }
+
+    fn is_buffered(&self) -> bool {
+        self.direct.is_none()
+    }
+
+    fn start_writing(&self, range: Range<u64>) {
+        let (Ok(from), Ok(length)) =
+            (i64::try_from(range.start), i64::try_from(range.end.saturating_sub(range.start)))
+        else {
+            return;
+        };
+        // A length of nothing would mean: up to the file's end.
+        if length > 0 {
+            #[expect(unsafe_code, reason = "no library wraps this system call")]
+            // SAFETY: the file is open, and there is no memory behind the arguments.
+            let _ = unsafe {
+                libc::sync_file_range(self.file.as_raw_fd(), from, length, libc::SYNC_FILE_RANGE_WRITE)
+            };
+        }
     }
 
     fn as_file(&self) -> Option<&File> {

@@ -90,6 +90,12 @@ impl DiskFile for FrozenFile {
         self.0.drop_cache(range);
     }
 
+    fn is_buffered(&self) -> bool {
+        self.0.is_buffered()
+    }
+
+    fn start_writing(&self, _: Range<u64>) {}
+
     fn as_file(&self) -> Option<&File> {
         self.0.as_file()
     }

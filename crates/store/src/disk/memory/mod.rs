@@ -376,6 +376,13 @@ impl DiskFile for MemoryFile {
         self.with(|_, bytes| bytes.drop_cache());
     }
 
+    fn is_buffered(&self) -> bool {
+        true
+    }
+
+    /// Nothing: what is not synced may be durable or not, in any order, as it is.
+    fn start_writing(&self, _range: Range<u64>) {}
+
     fn as_file(&self) -> Option<&File> {
         None
     }
