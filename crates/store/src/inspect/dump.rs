@@ -133,7 +133,12 @@ fn record_text(record: &Record) -> String {
             record.columns.0,
             record.g
         );
-        for (flag, name) in [(flags::HOLE, " hole"), (flags::SETTLED, " installed")] {
+        for (flag, name) in [
+            (flags::HOLE, " hole"),
+            (flags::SETTLED, " installed"),
+            (flags::OWED, " owed"),
+            (flags::FOLDED, " folded"),
+        ] {
             text += if record.is(flag) { name } else { "" };
         }
     } else if record.object.0 > 0 || record.kind == Kind::ObjectCreate {

@@ -12,6 +12,7 @@ mod enumerate;
 mod face;
 mod faults;
 mod golden;
+mod images;
 mod inspect;
 mod means;
 mod model;
