@@ -21,6 +21,10 @@ const HEADER_BYTES_FIRST: usize = 4096;
 /// A shorter part is likely a whole record, whose payload is read along with the header.
 pub(crate) const NEAR_BYTES_MAX: u32 = 16 << 10;
 
+/// The most bytes that are read at once to be verified.
+const VERIFIED_BYTES_MAX: u32 = 1 << 20;
+const _: () = assert!(VERIFIED_BYTES_MAX.is_multiple_of(BLOCK_BYTES), "pieces end where blocks do");
+
 /// Most of what a read finds lies in one record: no allocation for it.
 pub(crate) type Few<T> = SmallVec<[T; 1]>;
 
@@ -308,15 +312,22 @@ pub(crate) fn drop_payloads(parts: &[Part]) {
     }
 }
 
-/// Read and verify every stored block that `parts` touch.
+/// Read and verify every stored block that `parts` touch; how many bytes that was.
 pub(crate) fn verify(parts: &[Part]) -> Result<u64, Error> {
     let mut bytes = 0;
     for part in parts {
-        for block in blocks(part.from..part.to) {
-            bytes += part.read_verified(&part.stored_block(block.start))?.len();
+        let (mut at, end) = (part.stored_block(part.from).start, part.stored_block(part.to - 1).end);
+        while at < end {
+            let piece = at..(at / VERIFIED_BYTES_MAX + 1).saturating_mul(VERIFIED_BYTES_MAX).min(end);
+            at = piece.end;
+            bytes += u64::from(piece.end - piece.start);
+            if part.read_verified(&piece).is_err() {
+                // Block by block it is told where exactly.
+                blocks(piece).try_for_each(|block| part.read_verified(&block).map(drop))?;
+            }
         }
     }
-    Ok(u64::try_from(bytes).unwrap_or(u64::MAX))
+    Ok(bytes)
 }
 
 /// Read and check the header of the record that begins at `offset`: one read, but for the longest. The bytes that were

@@ -25,3 +25,4 @@ mod space;
 mod storm;
 mod threads;
 mod unit_writes;
+mod verify;

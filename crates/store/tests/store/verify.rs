@@ -1,0 +1,82 @@
+//! Verifying a unit: few reads, and damage is told to the block.
+
+use std::sync::Arc;
+
+use braid_layout::ObjectId;
+use braid_store::disk::memory::{Memory, On};
+use braid_store::*;
+
+use crate::common::*;
+
+const FROM: u32 = 100;
+const TO: u32 = 2_600_000;
+const SEGMENT: &str = "log/00000001.seg";
+
+/// A store with a unit of which most is stored; where in the segment its payload begins.
+fn stored() -> (Memory, Store, usize) {
+    let disk = Memory::new(1);
+    Store::format_on(&disk, identity(), &options()).expect("format");
+    let (store, _) = Store::open_on(Arc::new(disk.clone()), None, options()).expect("open");
+    let attributes = Attributes { unit_bytes: 4 << 20, ..attributes() };
+    let (partition, object) = (P, ObjectId(1));
+    for mutation in [
+        Mutation::PartitionCreate { partition, quota_bytes: None, key_epoch: 1 },
+        Mutation::Create { partition, object, attributes },
+        Mutation::Write(write(1, 0, FROM, TO, version(1, 1))),
+    ] {
+        store.commit(mutation).expect("commit");
+    }
+    let bytes = disk.content(SEGMENT).expect("the segment");
+    let payload = bytes.windows(64).position(|window| window == &pattern(1, 64)[..]).expect("the payload");
+    (disk, store, payload)
+}
+
+/// Where in the file the block of a unit's byte begins.
+fn block_of(payload: usize, at: u32) -> u64 {
+    let begin = (at / BLOCK_BYTES * BLOCK_BYTES).max(FROM);
+    u64::try_from(payload).expect("small") + u64::from(begin - FROM)
+}
+
+fn verify(store: &Store) -> Result<u64, Error> {
+    store.verify_unit(P, ObjectId(1), 0)
+}
+
+#[test]
+fn a_unit_is_read_in_large_pieces() {
+    let (disk, store, _) = stored();
+    let before = disk.operations(On::Read);
+    assert_eq!(verify(&store).expect("whole"), u64::from(TO - FROM));
+    let reads = disk.operations(On::Read) - before;
+    assert!(reads <= 5, "a header and three pieces in {reads} reads");
+}
+
+#[test]
+fn a_wrong_byte_is_told_by_its_block() {
+    let (disk, store, payload) = stored();
+    for at in [FROM, 4095, 4096, (1 << 20) - 1, 1 << 20, 2_000_000, TO - 1] {
+        let bit = 8 * (u64::try_from(payload).expect("small") + u64::from(at - FROM));
+        assert!(disk.flip(SEGMENT, bit));
+        let found = verify(&store);
+        assert!(
+            matches!(found, Err(Error::Damaged { segment: 1, offset, .. }) if offset == block_of(payload, at)),
+            "byte {at}: {found:?}"
+        );
+        assert!(disk.flip(SEGMENT, bit));
+        verify(&store).expect("whole again");
+    }
+}
+
+#[test]
+fn a_segment_that_ends_early_is_told_by_the_block_that_is_not_there() {
+    let (disk, store, payload) = stored();
+    let whole = disk.content(SEGMENT).expect("the segment");
+    for at in [FROM + 50, 5000, 1_500_000, TO - 1] {
+        let length = payload + usize::try_from(at - FROM).expect("small");
+        disk.plant(SEGMENT, &whole[..length]);
+        let found = verify(&store);
+        assert!(
+            matches!(found, Err(Error::Damaged { segment: 1, offset, .. }) if offset == block_of(payload, at)),
+            "cut at {at}: {found:?}"
+        );
+    }
+}
