@@ -397,6 +397,11 @@ impl Store {
         &self.handle.shared.headers
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.handle.shared
+    }
+
     pub(crate) fn salt(&self) -> u64 {
         self.handle.shared.superblock.salt
     }

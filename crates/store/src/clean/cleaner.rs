@@ -313,3 +313,6 @@ impl Cleaner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

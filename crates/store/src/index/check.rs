@@ -380,3 +380,68 @@ impl Touched {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{ColumnMask, Lease};
+
+    use super::*;
+
+    const P: PartitionId = PartitionId(1);
+
+    fn version(n: u64) -> Version {
+        Version { g: Generation(1), lease: Lease(1), n }
+    }
+
+    fn write(object: u64, unit: u64, standing: Standing, settled: u64) -> Mutation {
+        Mutation::Write(Write {
+            partition: P,
+            object: ObjectId(object),
+            unit,
+            from: 0,
+            to: 1,
+            kind: WriteKind::Data,
+            standing,
+            version: version(9),
+            columns: ColumnMask::EMPTY,
+            cover: Vec::new(),
+            client: 0,
+            operation: 0,
+            g: Generation(1),
+            settled_below: if settled > 0 { version(settled) } else { Version::ZERO },
+            body: Body::Hole,
+        })
+    }
+
+    /// Whether the second may go into a commit with the first, in either order.
+    fn check_pair(first: &Mutation, second: &Mutation, together: bool) {
+        for (first, second) in [(first, second), (second, first)] {
+            let mut touched = Touched::default();
+            assert!(touched.admit(first));
+            assert_eq!(touched.admit(second), together, "{second:?} after {first:?}");
+        }
+    }
+
+    #[test]
+    fn what_could_decide_on_another_is_not_in_its_commit() {
+        let (object, unit) = (ObjectId(1), 3);
+        let ready = Mutation::Ready { partition: P, object, g: Generation(1), unit };
+        let install = write(1, 3, Standing::Settled, 0);
+        let settling = write(1, 4, Standing::Pending, 5);
+        // It may settle what unit 3 has pending, by which a step there is decided.
+        check_pair(&settling, &install, false);
+        check_pair(&settling, &ready, false);
+        check_pair(&settling, &write(1, 5, Standing::Pending, 6), true);
+        check_pair(&settling, &write(1, 3, Standing::Pending, 0), true);
+        check_pair(&write(2, 4, Standing::Pending, 5), &install, true);
+        check_pair(&install, &ready, false);
+        check_pair(&install, &write(1, 4, Standing::Settled, 0), true);
+        // A whole object, and a whole partition.
+        let remove = Mutation::Remove { partition: P, object };
+        check_pair(&remove, &install, false);
+        check_pair(&remove, &write(2, 3, Standing::Settled, 0), true);
+        check_pair(&Mutation::PartitionRemove { partition: P }, &remove, false);
+        check_pair(&Mutation::PartitionRemove { partition: PartitionId(2) }, &remove, true);
+        check_pair(&Mutation::Flush, &remove, true);
+    }
+}

@@ -121,7 +121,7 @@ impl Run {
 }
 
 /// Commit `mutations` as one commit: the committer is held up until all are queued.
-fn commit_together(store: &Store, mutations: &[Mutation]) -> Vec<Result<Outcome, Error>> {
+pub(crate) fn commit_together(store: &Store, mutations: &[Mutation]) -> Vec<Result<Outcome, Error>> {
     if let [mutation] = mutations {
         return vec![store.commit(mutation.clone())];
     }
