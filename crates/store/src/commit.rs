@@ -26,7 +26,7 @@ use crate::queue::{Help, Hope, Queue, Reply, Request};
 use crate::room::Room;
 
 /// The most mutations of one commit.
-const COMMIT_LEN_MAX: usize = 1024;
+pub(crate) const COMMIT_LEN_MAX: usize = 1024;
 /// About the most payload bytes of one commit.
 const COMMIT_BYTES_MAX: u64 = 32 << 20;
 

@@ -91,6 +91,28 @@ pub enum Error {
     /// The object has as many snapshots as it may: drop one first.
     #[error("the object has {0} snapshots, as many as it may have: drop one first")]
     Snapshots(usize),
+    /// The unit is in as many pieces as a checkpoint can tell of: drop snapshots, or write all of the unit.
+    #[error(
+        "unit {unit} of object {object} in partition {partition} is in too many pieces, those that its snapshots keep \
+         among them: drop snapshots, or write all of the unit"
+    )]
+    Pieces {
+        /// The object's partition.
+        partition: PartitionId,
+        /// The object.
+        object: ObjectId,
+        /// The unit.
+        unit: u64,
+    },
+    /// The object remembers as many operations and clients as it may: clients are to retire what they have the answer to,
+    /// and those that are gone are to be retired for good ([`crate::Mutation::Retire`]).
+    #[error(
+        "the object remembers {0} operations of its clients, as many as it may: retire those that are answered"
+    )]
+    Operations(usize),
+    /// What a joining column has caught up with has as many gaps as it may: catch up with units in between first.
+    #[error("the column has caught up with {0} runs of units, as many as there may be: fill the gaps first")]
+    Runs(usize),
     /// Ranges, lengths or counts that cannot be; says which.
     #[error("malformed request: {0}")]
     Malformed(&'static str),

@@ -37,7 +37,7 @@ choice! {
         PartitionNotEmpty = 15,
         /// The drive has no space left.
         Full = 16,
-        /// The partition's or volume's quota is reached.
+        /// The partition's or volume's quota is reached, or what one unit may hold.
         Quota = 17,
         /// The medium failed.
         Medium = 18,

@@ -6,14 +6,14 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use braid_layout::{Generation, ObjectId, PartitionId, Version};
+use braid_layout::{ColumnMask, Generation, ObjectId, PartitionId, Version};
 use bytes::Bytes;
 
 use super::check_step;
 use super::extent::stored_bytes;
 use super::growth::Growth;
 use super::unit::{Place, Unit};
-use super::{Index, Object, Partition, snapshots};
+use super::{Index, Object, Partition, bounds, snapshots};
 use crate::error::Error;
 use crate::format::body;
 use crate::format::page::Key;
@@ -83,23 +83,15 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         ),
         Mutation::Retire { partition, object, g, settled_below, client, watermark } => {
             let have = asked_in(index, (*partition, *object), *g)?;
+            index.bounds.retire(have, *client, *watermark)?;
             check_step::retire(have, (*partition, *object), *settled_below, (*client, *watermark))
         }
         Mutation::Fence { partition, object, g, set, joining } => {
-            let have = index.whole_object(*partition, *object)?;
-            let attributes = &have.attributes;
-            if attributes.g == *g && attributes.set == *set && attributes.joining == *joining {
-                return Ok(Decision::Answer(Outcome::Already));
-            }
-            if attributes.g >= *g {
-                return Err(Error::StaleGeneration { have: attributes.g, asked: *g });
-            }
-            let mut record = object_record(Kind::Fence, *partition, *object, have);
-            (record.g, record.set, record.joining) = (*g, *set, *joining);
-            append(record)
+            check_fence(index, (*partition, *object), *g, (*set, *joining))
         }
         Mutation::Ready { partition, object, g, unit } => {
-            check_step::ready(asked_in(index, (*partition, *object), *g)?, (*partition, *object), *unit)
+            let have = asked_in(index, (*partition, *object), *g)?;
+            check_step::ready(have, &index.bounds, (*partition, *object), *unit)
         }
         Mutation::Verdict { partition, object, g, units } => {
             check_step::verdict(asked_in(index, (*partition, *object), *g)?, (*partition, *object), units)
@@ -138,6 +130,25 @@ fn check_attributes(
     growth.reserve((partition, index.find_partition(partition)?), more)?;
     let mut record = object_record(Kind::ObjectAttributes, partition, object, have);
     body::put_attributes(&mut record, &new);
+    append(record)
+}
+
+fn check_fence(
+    index: &Index,
+    (partition, object): (PartitionId, ObjectId),
+    g: Generation,
+    (set, joining): (ColumnMask, ColumnMask),
+) -> Result<Decision, Error> {
+    let have = index.whole_object(partition, object)?;
+    let attributes = &have.attributes;
+    if attributes.g == g && attributes.set == set && attributes.joining == joining {
+        return Ok(Decision::Answer(Outcome::Already));
+    }
+    if attributes.g >= g {
+        return Err(Error::StaleGeneration { have: attributes.g, asked: g });
+    }
+    let mut record = object_record(Kind::Fence, partition, object, have);
+    (record.g, record.set, record.joining) = (g, set, joining);
     append(record)
 }
 
@@ -230,6 +241,9 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
             }
         }
     }
+    let whole = 0..object.attributes.unit_bytes;
+    let replaced = if write.standing == Standing::Settled { whole } else { write.range() };
+    bounds::one_more(index, (write.partition, write.object), object, (write.unit, &unit), &replaced)?;
     let overwritten = overwritten(object, &unit, &write.range());
     let asked = write.payload_bytes().saturating_sub(overwritten);
     growth.write((write.partition, owner), (write.object, object), asked)?;

@@ -2,10 +2,11 @@
 
 use braid_layout::{Column, ObjectId, PartitionId, Version};
 
+use super::bounds::Bounds;
 use super::check::{Decision, append, damaged, object_record, overwritten, put_body, written_to};
 use super::growth::Growth;
 use super::parity::Link;
-use super::{Index, Object};
+use super::{Index, Object, bounds};
 use crate::error::Error;
 use crate::format::body;
 use crate::format::record::{Kind, flags};
@@ -39,6 +40,8 @@ pub(super) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) 
     if unit.owed.len() >= OWED_MAX {
         return Err(Error::Backlog(unit.owed.len()));
     }
+    index.bounds.operation(object, write.client, write.watermark)?;
+    bounds::one_more(index, (write.partition, write.object), object, (write.unit, &unit), &write.range())?;
     let overwritten = overwritten(object, &unit, &write.range());
     let asked = write.body.payload_bytes().saturating_sub(overwritten);
     growth.write((write.partition, owner), (write.object, object), asked)?;
@@ -77,6 +80,9 @@ pub(super) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
     if unit.deltas.len() >= DELTAS_MAX {
         return Err(Error::Backlog(unit.deltas.len()));
     }
+    index.bounds.operation(object, delta.client, delta.watermark)?;
+    // It rewrites nothing, whatever its range.
+    bounds::one_more(index, (delta.partition, delta.object), object, (delta.unit, &unit), &(0..0))?;
     growth.write((delta.partition, owner), (delta.object, object), delta.body.payload_bytes())?;
     let mut record = object_record(Kind::Delta, delta.partition, delta.object, object);
     (record.unit, record.units, record.from, record.to) = (delta.unit, 1, delta.from, delta.to);
@@ -110,6 +116,7 @@ pub(super) fn owed_settled(
 /// Decide on a unit that a joining column has caught up with.
 pub(super) fn ready(
     have: &Object,
+    bounds: &Bounds,
     (partition, object): (PartitionId, ObjectId),
     unit: u64,
 ) -> Result<Decision, Error> {
@@ -119,6 +126,7 @@ pub(super) fn ready(
     if have.is_ready(unit) {
         return Ok(Decision::Answer(Outcome::Already));
     }
+    bounds.ready(have, unit)?;
     let mut record = object_record(Kind::Ready, partition, object, have);
     (record.unit, record.units) = (unit, 1);
     append(record)

@@ -6,7 +6,11 @@ use braid_layout::Version;
 
 /// What is known of an object's operations.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Dedup(BTreeMap<u64, Client>);
+pub(crate) struct Dedup {
+    clients: BTreeMap<u64, Client>,
+    /// Operations of all of them.
+    operations: usize,
+}
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Client {
@@ -22,32 +26,49 @@ pub(crate) type Operation = (u64, u64, u8);
 impl Dedup {
     /// The version that the operation made.
     pub(crate) fn find(&self, client: u64, operation: Operation) -> Option<Version> {
-        self.0.get(&client)?.done.get(&operation).copied()
+        self.clients.get(&client)?.done.get(&operation).copied()
+    }
+
+    /// How many operations and clients are known.
+    pub(crate) fn len(&self) -> usize {
+        self.operations + self.clients.len()
+    }
+
+    /// Whether anything is known of `client`.
+    pub(crate) fn knows(&self, client: u64) -> bool {
+        self.clients.contains_key(&client)
+    }
+
+    /// [`Dedup::len`] with `client` known, and what is below its watermark forgotten.
+    pub(crate) fn len_after(&self, client: u64, watermark: u64) -> usize {
+        let Some(known) = self.clients.get(&client) else { return self.len() + 1 };
+        self.len() - known.done.range(..(watermark, 0, 0)).count()
     }
 
     /// Whether the client said that it has its answer and repeats the operation no more.
     pub(crate) fn is_retired(&self, client: u64, operation: u64) -> bool {
-        self.0.get(&client).is_some_and(|client| operation < client.watermark)
+        self.clients.get(&client).is_some_and(|client| operation < client.watermark)
     }
 
     /// The operation made this version.
     pub(crate) fn add(&mut self, client: u64, operation: Operation, version: Version) {
-        let client = self.0.entry(client).or_default();
-        if operation.0 >= client.watermark {
-            client.done.insert(operation, version);
+        let client = self.clients.entry(client).or_default();
+        if operation.0 >= client.watermark && client.done.insert(operation, version).is_none() {
+            self.operations += 1;
         }
     }
 
     /// What the operation made was taken back.
     pub(crate) fn forget(&mut self, client: u64, operation: Operation) {
-        if let Some(client) = self.0.get_mut(&client) {
-            client.done.remove(&operation);
+        let known = self.clients.get_mut(&client);
+        if known.is_some_and(|client| client.done.remove(&operation).is_some()) {
+            self.operations -= 1;
         }
     }
 
     /// Whether [`Dedup::retire`] would change anything.
     pub(crate) fn is_news(&self, client: u64, watermark: u64) -> bool {
-        let have = self.0.get(&client);
+        let have = self.clients.get(&client);
         if watermark == u64::MAX { have.is_some() } else { have.map_or(0, |have| have.watermark) < watermark }
     }
 
@@ -57,17 +78,18 @@ impl Dedup {
             return;
         }
         if watermark == u64::MAX {
-            self.0.remove(&client);
+            self.operations -= self.clients.remove(&client).map_or(0, |gone| gone.done.len());
             return;
         }
-        let client = self.0.entry(client).or_default();
+        let client = self.clients.entry(client).or_default();
         client.watermark = watermark;
-        client.done = client.done.split_off(&(watermark, 0, 0));
+        let kept = client.done.split_off(&(watermark, 0, 0));
+        self.operations -= std::mem::replace(&mut client.done, kept).len();
     }
 
     /// All that is known: client, watermark, operations in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64, &BTreeMap<Operation, Version>)> {
-        self.0.iter().map(|(&number, client)| (number, client.watermark, &client.done))
+        self.clients.iter().map(|(&number, client)| (number, client.watermark, &client.done))
     }
 }
 
@@ -87,12 +109,16 @@ mod tests {
         assert!(dedup.is_news(7, 3));
         dedup.retire(7, 3);
         assert!(!dedup.is_news(7, 3) && !dedup.is_news(7, 2));
+        assert_eq!(dedup.len(), 3, "a client and two operations");
+        assert_eq!((dedup.len_after(7, 4), dedup.len_after(8, 4)), (2, 4));
         assert_eq!((dedup.find(7, (2, 0, 0)), dedup.find(7, (3, 0, 0))), (None, Some(version(3))));
         assert!(dedup.is_retired(7, 2) && !dedup.is_retired(7, 3) && !dedup.is_retired(8, 2));
         dedup.add(7, (1, 0, 0), version(9));
         assert_eq!(dedup.find(7, (1, 0, 0)), None, "what is retired does not come back");
         dedup.forget(7, (3, 0, 0));
         assert_eq!(dedup.find(7, (3, 0, 0)), None);
+        dedup.add(7, (4, 0, 0), version(9));
+        assert_eq!(dedup.len(), 2, "what is known already counts once");
         dedup.retire(7, u64::MAX);
         assert_eq!(dedup, Dedup::default());
     }

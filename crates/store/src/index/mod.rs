@@ -8,6 +8,7 @@
 
 mod apply;
 pub(crate) mod attributes;
+pub(crate) mod bounds;
 pub(crate) mod check;
 mod check_step;
 mod damage;
@@ -35,6 +36,7 @@ use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
 use crate::format::checkpoint::ReplayPoint;
 use crate::mutation::WriteKind;
 use attributes::PackedAttributes;
+use bounds::Bounds;
 use dedup::Dedup;
 use live::Segments;
 use lost::Lost;
@@ -59,6 +61,7 @@ pub(crate) struct Index {
     pub(crate) serving: bool,
     /// Where the next record goes: all before it are in here.
     pub(crate) head: ReplayPoint,
+    pub(crate) bounds: Bounds,
 }
 
 /// A partition.

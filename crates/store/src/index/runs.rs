@@ -27,6 +27,17 @@ impl Runs {
         self.0.insert(first, last);
     }
 
+    /// How many runs there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether `number` is in a run, or would make one longer.
+    pub(crate) fn touches(&self, number: u64) -> bool {
+        let neighbours = [Some(number), number.checked_sub(1), number.checked_add(1)];
+        neighbours.into_iter().flatten().any(|number| self.contains(number))
+    }
+
     /// The runs, in order: first and last of each.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().map(|(&first, &last)| (first, last))
@@ -57,6 +68,9 @@ mod tests {
         assert_eq!(runs.iter().collect::<Vec<_>>(), [(0, 0), (3, 7), (u64::MAX - 1, u64::MAX)]);
         let held = [0, 3, 5, 7, u64::MAX];
         assert!(held.into_iter().all(|number| runs.contains(number)));
+        assert_eq!(runs.len(), 3);
+        assert!([0, 1, 2, 5, 8, u64::MAX - 2].into_iter().all(|number| runs.touches(number)));
+        assert!(![9, u64::MAX - 3].into_iter().any(|number| runs.touches(number)));
         assert!(![1, 2, 8, u64::MAX - 2].into_iter().any(|number| runs.contains(number)));
         assert_eq!(runs.iter().collect::<Runs>(), runs);
     }

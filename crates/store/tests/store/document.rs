@@ -7,7 +7,10 @@ use braid_store::format::{
     FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, page, ready, segment, snapshots,
     superblock, unit,
 };
-use braid_store::{BLOCK_BYTES, OPAQUE_BYTES_MAX, SNAPSHOTS_MAX, crc32c};
+use braid_store::{
+    BLOCK_BYTES, OPAQUE_BYTES_MAX, OPERATIONS_MAX, READY_RUNS_MAX, SNAPSHOTS_MAX, UNIT_ENTRY_BYTES_MAX,
+    crc32c,
+};
 
 fn document() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format-store.md");
@@ -116,6 +119,9 @@ fn constants() {
         format!("`{}`", String::from_utf8_lossy(&checkpoint::MAGIC)),
         format!("`{}`", String::from_utf8_lossy(&page::MAGIC)),
         format!("rows of the table, at most {}", checkpoint::ROWS_MAX),
+        format!("and what snapshots keep of it | {UNIT_ENTRY_BYTES_MAX} |"),
+        format!("that an object remembers | {OPERATIONS_MAX} |"),
+        format!("a joining column has caught up with | {READY_RUNS_MAX} |"),
         format!("An object of more than {} bytes", 4 * page::TARGET_BYTES),
     ] {
         assert!(document.contains(&sentence), "the document does not say: {sentence}");

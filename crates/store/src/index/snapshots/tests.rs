@@ -11,12 +11,14 @@ use crate::error::Error;
 use crate::format::body;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
+use crate::format::unit::{CONTENT_BYTES, EXTENT_BYTES, STEP_BYTES};
 use crate::index::Index;
 use crate::index::check::{Decision, check, object_record};
 use crate::index::extent::{Extent, union};
 use crate::index::growth::Growth;
 use crate::index::image::Loaded;
 use crate::index::unit::{Content, Unit};
+use crate::index::unit_image::unit_entry;
 use crate::mutation::{Attributes, Body, Mutation, Outcome, Standing, UnitVerdict, Write, WriteKind};
 use crate::step::{Delta, UnitWrite};
 
@@ -121,7 +123,11 @@ impl Run {
             }
             Ok(_) => false,
             Err(
-                Error::Unsettled { .. } | Error::Damaged { .. } | Error::Malformed(_) | Error::Chain { .. },
+                Error::Unsettled { .. }
+                | Error::Damaged { .. }
+                | Error::Malformed(_)
+                | Error::Chain { .. }
+                | Error::Pieces { .. },
             ) => false,
             Err(error) => panic!("{mutation:?}: {error}"),
         }
@@ -365,7 +371,7 @@ impl Run {
         loaded.page(Key::FIRST, image.to, &image.bytes).expect("a page");
         let mut index = loaded.into_index();
         index.head = self.index.head;
-        index.serving = true;
+        (index.serving, index.bounds) = (true, self.index.bounds);
         let (old, new) = (self.index.find_object(P, O).expect("old"), index.find_object(P, O).expect("new"));
         for unit in 0..UNITS {
             let mut unit_old = old.unit(unit).into_owned();
@@ -419,6 +425,17 @@ impl Run {
         if self.taken.is_empty() {
             assert!((0..UNITS).all(|unit| !marked(&unit)), "nothing is held back for no snapshot");
         }
+        for (number, unit) in (0..UNITS).map(|number| (number, self.unit(number))) {
+            let mut entry = Vec::new();
+            unit_entry(number, &unit).put(&mut entry);
+            assert_eq!(entry.len(), unit.entry_bytes());
+            // These are few by bounds of their own, or settling cuts them in two.
+            let steps = (CONTENT_BYTES + STEP_BYTES) * (unit.owed.len() + unit.deltas.len());
+            let kept = unit.kept.iter().filter_map(|kept| kept.content.as_ref().ok());
+            let layers: usize = unit.settled.iter().chain(kept).map(|content| content.layers.len()).sum();
+            let others = entry.len() - steps - (CONTENT_BYTES + EXTENT_BYTES) * layers;
+            assert!(others <= self.index.bounds.unit_entry_bytes, "{others} bytes");
+        }
     }
 }
 
@@ -429,6 +446,29 @@ proptest! {
         let mut run = Run::new();
         for step in &steps {
             run.step(step);
+            run.check();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #[test]
+    fn no_unit_outgrows_its_page(steps in prop::collection::vec(step(), 1..100)) {
+        let mut run = Run::new();
+        run.index.bounds.unit_entry_bytes = 1500;
+        for mut step in steps {
+            if let Step::Delta { settled, .. } = &mut step {
+                *settled = true;
+            }
+            run.step(&step);
+            run.check();
+            // Everything is settled, so that a snapshot keeps what the next step replaces.
+            for unit in 0..UNITS {
+                run.step(&Step::SettleOwed { unit });
+                run.step(&Step::Verdict { unit, forward: true });
+            }
+            run.step(&Step::Snapshot);
             run.check();
         }
     }

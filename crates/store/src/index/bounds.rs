@@ -1,0 +1,150 @@
+//! How much one object may hold, so that a checkpoint of it can always be written: a unit's entry is in one page, and so are
+//! the entries of the object itself.
+//!
+//! This is asked before a record is made, and so never of what settles, folds, drops or retires. Replay takes in whatever was
+//! let through.
+
+use std::ops::Range;
+
+use braid_layout::{ObjectId, PartitionId};
+
+use super::unit::{Content, Unit};
+use super::{Extra, Index, Object};
+use crate::commit::COMMIT_LEN_MAX;
+use crate::error::Error;
+use crate::format::VERSION_BYTES;
+use crate::format::dedup::{DEDUP_BYTES, OPERATION_BYTES};
+use crate::format::entry::{HEAD_BYTES, OBJECT_BYTES};
+use crate::format::page::{FIXED_BYTES, PAGE_BYTES_MAX, TARGET_BYTES};
+use crate::format::ready::RUN_BYTES;
+use crate::format::snapshots::SNAPSHOTS_BYTES;
+use crate::format::unit::{CONTENT_BYTES, EXTENT_BYTES, KEEPING_BYTES, STEP_BYTES, UNIT_BYTES};
+use crate::mutation::{OPAQUE_BYTES_MAX, SNAPSHOTS_MAX};
+use crate::step::{DELTAS_MAX, OWED_MAX};
+
+/// The most bytes of a unit's entry in a checkpoint, with all versions and all that snapshots keep of them: about a million
+/// extents. A write that would pass it is [`Error::Pieces`].
+pub const UNIT_ENTRY_BYTES_MAX: usize = 16 << 20;
+/// The most operations that an object remembers of its clients, and clients, together; one more is [`Error::Operations`].
+pub const OPERATIONS_MAX: usize = 1 << 20;
+/// The most runs of units that a joining column has caught up with; one more is [`Error::Runs`].
+pub const READY_RUNS_MAX: usize = 1 << 20;
+
+/// What one more version adds to a unit's entry: a step with a full cover; when it is settled, it may cut an extent in two.
+const STEP_ROOM: usize = CONTENT_BYTES + STEP_BYTES + 64 * VERSION_BYTES + 2 * EXTENT_BYTES;
+
+/// Of a page, beside what begins in it.
+const ROOM: usize = PAGE_BYTES_MAX - FIXED_BYTES - TARGET_BYTES;
+
+// Settling may cut each layer in two; what rewrites all of a unit is let through beyond the bound.
+const _: () = assert!(2 * UNIT_ENTRY_BYTES_MAX + (OWED_MAX + DELTAS_MAX + 2) * STEP_ROOM <= ROOM);
+// All of one commit is decided on the same state. A client is less than an operation.
+const _: () = assert!(HEAD_BYTES + DEDUP_BYTES <= OPERATION_BYTES);
+const _: () = assert!(
+    HEAD_BYTES
+        + OBJECT_BYTES
+        + 2 * OPAQUE_BYTES_MAX
+        + (OPERATIONS_MAX + 2 * COMMIT_LEN_MAX) * OPERATION_BYTES
+        + HEAD_BYTES
+        + (READY_RUNS_MAX + COMMIT_LEN_MAX) * RUN_BYTES
+        + HEAD_BYTES
+        + SNAPSHOTS_BYTES
+        + 4 * SNAPSHOTS_MAX
+        <= ROOM
+);
+
+/// The bounds in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) unit_entry_bytes: usize,
+    pub(crate) operations: usize,
+    pub(crate) ready_runs: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            unit_entry_bytes: UNIT_ENTRY_BYTES_MAX,
+            operations: OPERATIONS_MAX,
+            ready_runs: READY_RUNS_MAX,
+        }
+    }
+}
+
+impl Bounds {
+    /// Whether a client's next operation can be remembered, once those below its watermark are forgotten.
+    pub(super) fn operation(&self, have: &Object, client: u64, watermark: u64) -> Result<(), Error> {
+        let Some(Extra { dedup, .. }) = have.extra.as_deref() else { return Ok(()) };
+        if dedup.len() < self.operations || dedup.len_after(client, watermark) < self.operations {
+            return Ok(());
+        }
+        Err(Error::Operations(dedup.len()))
+    }
+
+    /// Whether what a client retires can be remembered: that of one which is known takes no more room.
+    pub(super) fn retire(&self, have: &Object, client: u64, watermark: u64) -> Result<(), Error> {
+        let Some(Extra { dedup, .. }) = have.extra.as_deref() else { return Ok(()) };
+        if dedup.len() < self.operations || dedup.knows(client) || !dedup.is_news(client, watermark) {
+            return Ok(());
+        }
+        Err(Error::Operations(dedup.len()))
+    }
+
+    /// Whether a unit that a joining column has caught up with can be noted.
+    pub(super) fn ready(&self, have: &Object, unit: u64) -> Result<(), Error> {
+        let Some(extra) = &have.extra else { return Ok(()) };
+        if extra.ready.len() < self.ready_runs || extra.ready.touches(unit) {
+            return Ok(());
+        }
+        Err(Error::Runs(extra.ready.len()))
+    }
+}
+
+/// Whether one more version of `range` of a unit can be written. What rewrites the unit makes its entry shorter, unless
+/// snapshots keep what was there.
+pub(super) fn one_more(
+    index: &Index,
+    (partition, object): (PartitionId, ObjectId),
+    have: &Object,
+    (number, unit): (u64, &Unit),
+    range: &Range<u32>,
+) -> Result<(), Error> {
+    let keeps = have.keeps(unit);
+    if !keeps && *range == (0..have.attributes.unit_bytes) {
+        return Ok(());
+    }
+    let copy = unit.settled.as_ref().filter(|_| keeps).map_or(0, |content| KEEPING_BYTES + bytes_of(content));
+    if unit.entry_bytes() + copy + STEP_ROOM <= index.bounds.unit_entry_bytes {
+        return Ok(());
+    }
+    Err(Error::Pieces { partition, object, unit: number })
+}
+
+fn bytes_of(content: &Content) -> usize {
+    let Content { cover, extents, layers, .. } = content;
+    CONTENT_BYTES
+        + VERSION_BYTES * cover.len()
+        + EXTENT_BYTES * extents.len()
+        + (CONTENT_BYTES + EXTENT_BYTES) * layers.len()
+}
+
+impl Unit {
+    /// Bytes of its entry in a checkpoint, where it is not a plain one.
+    pub(crate) fn entry_bytes(&self) -> usize {
+        let pending = self.pending.iter().map(|pending| VERSION_BYTES * pending.cover.len());
+        let steps = pending.clone().count() + self.owed.len() + self.deltas.len();
+        let kept = self
+            .kept
+            .iter()
+            .map(|kept| KEEPING_BYTES + kept.content.as_ref().map_or(CONTENT_BYTES, bytes_of));
+        HEAD_BYTES
+            + UNIT_BYTES
+            + self.settled.as_ref().map_or(0, bytes_of)
+            + kept.sum::<usize>()
+            + pending.sum::<usize>()
+            + (CONTENT_BYTES + STEP_BYTES) * steps
+    }
+}
+
+#[cfg(test)]
+mod tests;
