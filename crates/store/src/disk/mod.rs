@@ -117,36 +117,34 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
 }
 
 /// How much is written before the medium is given it.
-const START_BYTES: usize = 256 << 10;
+const START_BYTES: usize = 512 << 10;
 
-/// Like [`write_full`], of what a sync follows: the medium writes the first part while the next is still being copied.
+/// Like [`write_full`], of what a sync follows: the medium writes the first part while the next is still being copied. The
+/// parts end at multiples of their length in the file, so that the page cache can hold each in one piece, whatever begins where.
 pub(crate) fn write_and_start(file: &dyn DiskFile, buffers: &[&[u8]], mut offset: u64) -> io::Result<()> {
     if !file.is_buffered() {
         return write_full(file, buffers, offset);
     }
-    let (mut piece, mut bytes) = (Vec::with_capacity(buffers.len()), 0);
-    let mut started = offset;
+    let left_in_part = |offset: u64| START_BYTES - usize::try_from(offset).unwrap_or(0) % START_BYTES;
+    let (mut part, mut bytes) = (Vec::with_capacity(buffers.len()), 0);
+    let mut room = left_in_part(offset);
     for &buffer in buffers {
         let mut rest = buffer;
-        while bytes + rest.len() > START_BYTES {
-            let (head, tail) = rest.split_at(START_BYTES - bytes);
-            piece.push(head);
-            write_full(file, &piece, offset)?;
-            offset += u64::try_from(START_BYTES).expect("small");
-            // The last page is not full yet: it would be written twice.
-            let full = offset / PAGE_BYTES * PAGE_BYTES;
-            file.start_writing(started..full);
-            (started, rest, bytes) = (full, tail, 0);
-            piece.clear();
+        while bytes + rest.len() > room {
+            let (head, tail) = rest.split_at(room - bytes);
+            part.push(head);
+            write_full(file, &part, offset)?;
+            let begin = offset;
+            offset += u64::try_from(room).expect("small");
+            file.start_writing(begin..offset);
+            (room, rest, bytes) = (START_BYTES, tail, 0);
+            part.clear();
         }
         bytes += rest.len();
-        piece.push(rest);
+        part.push(rest);
     }
-    write_full(file, &piece, offset)
+    write_full(file, &part, offset)
 }
-
-/// The page cache's unit.
-const PAGE_BYTES: u64 = 4096;
 
 /// All bytes of a file.
 pub(crate) const WHOLE: Range<u64> = 0..u64::MAX;

@@ -7,9 +7,12 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use super::DiskFile;
 use super::direct::{self, Buffers};
 use super::uring::Rings;
-use super::{DiskFile, PAGE_BYTES};
+
+/// The page cache's unit.
+const PAGE_BYTES: u64 = 4096;
 
 /// How the files of a directory are reached.
 #[derive(Debug)]
