@@ -8,6 +8,7 @@ use crate::files::Files;
 use crate::format::checkpoint::{CheckpointEnd, ROWS_MAX, SegmentRow, Totals};
 use crate::format::page::{FIXED_BYTES, Key, PAGE_BYTES_MAX, PageHead};
 use crate::format::superblock::Superblock;
+use crate::index::big;
 use crate::index::locked::Locked;
 
 /// About how many bytes are written at a time.
@@ -62,10 +63,11 @@ fn write_new(
     let (mut at, mut pages, mut durable_to) = (0, 0, end.replay.sequence - 1);
     let mut from = Key::FIRST;
     while from != Key::End {
-        let image = index.read().image(from);
+        let page = index.read().image(from);
+        // One that was removed meanwhile is looked for again.
+        let Some(image) = page.or_else(|| big::image(index, from)) else { continue };
         let parts = u32::try_from(image.parts.len()).expect("an object's pages are bounded");
-        for (part, range) in (0..).zip(&image.parts) {
-            let entries = &image.bytes[range.clone()];
+        for (part, entries) in (0..).zip(&image.parts) {
             if entries.len() > PAGE_BYTES_MAX - FIXED_BYTES {
                 let what = format!("what is known of {from} is longer than a page may be");
                 return Err(io::Error::other(what));

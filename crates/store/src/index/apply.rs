@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use braid_layout::{ObjectId, PartitionId, Version};
 
 use super::attributes::PackedAttributes;
+use super::big::{self, Watched};
 use super::dedup::Operation;
 use super::extent::Extent;
 use super::live::Segments;
@@ -196,7 +197,9 @@ impl Index {
         entry.lost = entry.lost.or(lost);
         let before = entry.outstanding();
         let (segments, foldable) = (&mut self.segments, &mut self.foldable);
-        act(&mut Access { owner: (partition, object), object: &mut *entry, used, segments, foldable });
+        let owner = (partition, object);
+        let watched = big::watched(&mut self.watched, owner);
+        act(&mut Access { owner, object: &mut *entry, used, segments, foldable, watched });
         let after = entry.outstanding();
         *reserved = *reserved - before + after;
         self.reserved = self.reserved - before + after;
@@ -205,6 +208,8 @@ impl Index {
     fn drop_object(&mut self, partition: PartitionId, object: ObjectId) {
         let Some(owner) = self.partitions.get_mut(&partition) else { return };
         let Some(gone) = owner.objects.remove(&object) else { return };
+        let watched = big::watched(&mut self.watched, (partition, object));
+        watched.into_iter().for_each(Watched::end);
         owner.used -= gone.bytes;
         owner.reserved -= gone.outstanding();
         self.reserved -= gone.outstanding();
@@ -225,6 +230,7 @@ struct Access<'a> {
     used: &'a mut u64,
     segments: &'a mut Segments,
     foldable: &'a mut BTreeSet<(PartitionId, ObjectId, u64)>,
+    watched: Option<&'a mut Watched>,
 }
 
 impl Access<'_> {
@@ -244,7 +250,10 @@ impl Access<'_> {
 
     /// Change one unit, keeping every account.
     fn account(&mut self, number: u64, change: impl FnOnce(&mut Unit)) {
-        let Access { owner, object, used, segments, foldable } = self;
+        let Access { owner, object, used, segments, foldable, watched } = self;
+        if let Some(watched) = watched {
+            watched.note(number);
+        }
         let Object { units, pending, bytes, extra, .. } = &mut **object;
         units.update(number, |slot| {
             let mut unit = std::mem::take(slot).into_unit();

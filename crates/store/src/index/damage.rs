@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{ObjectId, PartitionId};
 
+use super::big::watched;
 use super::extent::Extent;
 use super::slot::Slot;
 use super::unit::Place;
@@ -19,6 +20,9 @@ impl Index {
         unit: Option<u64>,
         place: Place,
     ) {
+        if let (Some(watched), Some(unit)) = (watched(&mut self.watched, (partition, object)), unit) {
+            watched.note(unit);
+        }
         let partition = self.partitions.entry(partition).or_default();
         let object = partition.objects.entry(object).or_insert_with(|| Box::new(Object::unknown(0)));
         match unit {

@@ -1,7 +1,5 @@
 //! The index as a checkpoint's pages, and back.
 
-use std::ops::Range;
-
 use braid_layout::{ColumnMask, ObjectId, PartitionId};
 
 use super::apply::{note_pending, note_unsettled};
@@ -34,25 +32,21 @@ pub(crate) struct Image {
     pub(crate) to: Key,
     /// The number of the last record that is counted in.
     pub(crate) as_of: u64,
-    /// Entries, of one page after the other.
-    pub(crate) bytes: Vec<u8>,
-    /// Each page's part of them.
-    pub(crate) parts: Vec<Range<usize>>,
+    /// The entries of each page.
+    pub(crate) parts: Vec<Vec<u8>>,
 }
 
 /// What is being encoded.
 #[derive(Debug, Default)]
-struct Sink {
-    bytes: Vec<u8>,
+pub(super) struct Sink {
+    pub(super) bytes: Vec<u8>,
     /// Where a run of plain units begins.
     run: Option<usize>,
-    /// Where a big object may be cut.
-    cuts: Vec<usize>,
 }
 
 impl Index {
-    /// What one page has that begins at `from`.
-    pub(crate) fn image(&self, from: Key) -> Image {
+    /// What one page has that begins at `from`. `None`: the object there has pages of its own ([`super::big::image`]).
+    pub(crate) fn image(&self, from: Key) -> Option<Image> {
         let mut sink = Sink::default();
         // Many small ranges fill pages of their own.
         let limit = self.lost.within(from, Key::End).nth(LOST_MAX).map_or(Key::End, |range| range.from);
@@ -67,23 +61,19 @@ impl Index {
                 sink.item(key, item);
                 continue;
             };
-            sink.cuts.clear();
-            let most = if from == key { usize::MAX } else { before + BIG_BYTES };
-            if !sink.object(key, object, most) {
+            if !sink.object(key, object, before + BIG_BYTES) {
+                if from == key {
+                    return None;
+                }
                 sink.bytes.truncate(before);
                 to = key;
                 break;
-            }
-            if sink.bytes.len() - before > BIG_BYTES {
-                let (as_of, parts) = (self.head.sequence - 1, sink.parts());
-                return Image { to: key.next(), as_of, bytes: sink.bytes, parts };
             }
         }
         for range in self.lost.within(from, to) {
             range.put(&mut sink.bytes);
         }
-        let parts = std::iter::once(0..sink.bytes.len()).collect();
-        Image { to, as_of: self.head.sequence - 1, bytes: sink.bytes, parts }
+        Some(Image { to, as_of: self.head.sequence - 1, parts: vec![sink.bytes] })
     }
 
     fn items(&self, from: Key) -> impl Iterator<Item = (Key, Item<'_>)> {
@@ -122,7 +112,19 @@ impl Sink {
 
     /// Whether that is all of the object: no more than about `most` bytes are made in all, which it may not fit into.
     fn object(&mut self, key: Key, object: &Object, most: usize) -> bool {
-        let Key::At(partition, Some(id)) = key else { return true };
+        self.own(key, object);
+        for (unit, slot) in object.units.iter() {
+            self.slot(unit, slot);
+            if self.bytes.len() > most {
+                return false;
+            }
+        }
+        self.bytes.len() <= most
+    }
+
+    /// The object's own entries, without its units.
+    pub(super) fn own(&mut self, key: Key, object: &Object) {
+        let Key::At(partition, Some(id)) = key else { return };
         let attributes = &object.attributes;
         let entry = ObjectEntry {
             partition,
@@ -143,7 +145,6 @@ impl Sink {
             map: attributes.map(),
             opaque: attributes.opaque(),
         };
-        let mut last_cut = self.bytes.len();
         entry.put(&mut self.bytes);
         self.run = None;
         for (client, watermark, done) in object.extra.iter().flat_map(|extra| extra.dedup.iter()) {
@@ -162,21 +163,10 @@ impl Sink {
             let live = found.live.iter().copied().collect();
             SnapshotsEntry { highest: found.highest, live }.put(&mut self.bytes);
         }
-        for (unit, slot) in object.units.iter() {
-            if self.bytes.len() - last_cut >= TARGET_BYTES {
-                last_cut = self.bytes.len();
-                self.cuts.push(last_cut);
-                self.run = None;
-            }
-            self.slot(unit, slot);
-            if self.bytes.len() > most {
-                return false;
-            }
-        }
-        self.bytes.len() <= most
     }
 
-    fn slot(&mut self, unit: u64, slot: &Slot) {
+    /// The next unit.
+    pub(super) fn slot(&mut self, unit: u64, slot: &Slot) {
         match slot.as_plain() {
             Some((extent, version, columns)) if !extent.is_hole() => {
                 let (columns, from, to) = (columns.0, extent.from, extent.to);
@@ -189,12 +179,6 @@ impl Sink {
                 unit_entry(unit, &slot.unit()).put(&mut self.bytes);
             }
         }
-    }
-
-    fn parts(&self) -> Vec<Range<usize>> {
-        let ends = self.cuts.iter().copied().chain([self.bytes.len()]);
-        let mut from = 0;
-        ends.map(|end| std::mem::replace(&mut from, end)..end).collect()
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod apply;
 pub(crate) mod attributes;
+pub(crate) mod big;
 pub(crate) mod bounds;
 pub(crate) mod check;
 mod check_step;
@@ -36,6 +37,7 @@ use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
 use crate::format::checkpoint::ReplayPoint;
 use crate::mutation::WriteKind;
 use attributes::PackedAttributes;
+use big::Watched;
 use bounds::Bounds;
 use dedup::Dedup;
 use live::Segments;
@@ -62,6 +64,8 @@ pub(crate) struct Index {
     /// Where the next record goes: all before it are in here.
     pub(crate) head: ReplayPoint,
     pub(crate) bounds: Bounds,
+    /// The big object whose pages are being made.
+    pub(crate) watched: Option<Box<Watched>>,
 }
 
 /// A partition.

@@ -93,6 +93,19 @@ impl<K: Key, V> PagedMap<K, V> {
         pages.flat_map(move |page| inside(page, &range)).map(|(key, value)| (*key, value))
     }
 
+    /// The entries with keys from `first` on, in order.
+    pub(crate) fn from(&self, first: K) -> impl Iterator<Item = (K, &V)> {
+        let (one, many) = match self {
+            PagedMap::One(page) => (Some(page), None),
+            PagedMap::Many(pages) => {
+                let page = pages.range(..=first).next_back().map_or(first, |(&page, _)| page);
+                (None, Some(pages.range(page..).map(|(_, page)| page)))
+            }
+        };
+        let pages = one.into_iter().chain(many.into_iter().flatten());
+        pages.flatten().map(|(key, value)| (*key, value)).skip_while(move |(key, _)| *key < first)
+    }
+
     /// All entries, in order.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &V)> {
         let (one, many) = match self {
@@ -270,6 +283,8 @@ mod tests {
         let mut back: Vec<_> = map.range(from..to).rev().map(|(k, &v)| (k, v)).collect();
         back.reverse();
         assert_eq!(back, expected);
+        let above: Vec<_> = model.range(from..).map(|(&k, &v)| (k, v)).collect();
+        assert_eq!(map.from(from).map(|(k, &v)| (k, v)).collect::<Vec<_>>(), above);
         assert_eq!(map.range(to..from).count(), 0, "a backward range is empty");
         if let PagedMap::Many(pages) = map {
             assert!(pages.len() > 1, "one page needs no tree");

@@ -366,9 +366,9 @@ impl Run {
 
     /// As a checkpoint keeps it. What was owed is in doubt then.
     fn reload(&mut self) {
-        let image = self.index.image(Key::FIRST);
+        let image = self.index.image(Key::FIRST).expect("it is not big");
         let mut loaded = Loaded::default();
-        loaded.page(Key::FIRST, image.to, &image.bytes).expect("a page");
+        loaded.page(Key::FIRST, image.to, &image.parts[0]).expect("a page");
         let mut index = loaded.into_index();
         index.head = self.index.head;
         (index.serving, index.bounds) = (true, self.index.bounds);
