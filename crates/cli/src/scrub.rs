@@ -36,6 +36,7 @@ struct Facts {
     #[serde(flatten)]
     state: StateFacts,
     damaged_units: Vec<Damaged>,
+    lost_keys: Vec<Lost>,
 }
 
 /// How a scrub stands, in `--json`.
@@ -53,6 +54,8 @@ pub(crate) struct StateFacts {
     of_bytes: u64,
     /// Damaged units that are known of.
     damaged: u64,
+    /// Lost ranges, and partitions whose values are lost.
+    lost: u64,
     /// Manager time in milliseconds.
     began_ms: Option<u64>,
     last_pass_ended_ms: Option<u64>,
@@ -67,6 +70,20 @@ struct Damaged {
     /// Absent: the object as a whole.
     unit: Option<u64>,
     file: u64,
+    what: String,
+}
+
+/// A range of which the drive knows nothing any more: values of partitions, and objects, each partition's after its values.
+#[derive(Debug, Serialize)]
+struct Lost {
+    volume: Option<String>,
+    partition: u64,
+    /// Absent: from the partition's values on.
+    object: Option<u64>,
+    /// Where it ends; absent: nowhere.
+    to_partition: Option<u64>,
+    /// Absent: before the partition's values.
+    to_object: Option<u64>,
     what: String,
 }
 
@@ -94,11 +111,14 @@ pub(crate) async fn run(scrub: args::Scrub, cluster: Option<&Path>, report: Repo
     let volumes = volumes(&client).await?;
     let facts: Vec<Facts> = said.iter().map(|reply| facts(reply, &volumes)).collect();
     report.facts(&facts, |facts| show(facts))?;
-    let damaged: Vec<&Facts> = facts.iter().filter(|facts| facts.state.damaged > 0).collect();
+    let bad = |facts: &&Facts| facts.state.damaged > 0 || facts.state.lost > 0;
+    let damaged: Vec<&Facts> = facts.iter().filter(bad).collect();
     if scrub.wait && !damaged.is_empty() {
         let units = damaged.iter().map(|facts| facts.state.damaged).sum();
+        let lost: u64 = damaged.iter().map(|facts| facts.state.lost).sum();
         let on: Vec<&str> = damaged.iter().map(|facts| facts.drive.as_str()).collect();
-        let why = format!("{} on {}", count(units, "damaged unit"), on.join(", "));
+        let ranges = if lost > 0 { format!(" and {}", count(lost, "lost range")) } else { String::new() };
+        let why = format!("{}{ranges} on {}", count(units, "damaged unit"), on.join(", "));
         return Err(Failure::new(Exit::Mismatch, "scrub", why).remedy(REMEDY));
     }
     if silent.is_empty() {
@@ -202,10 +222,19 @@ fn facts(reply: &ScrubDriveReply, volumes: &BTreeMap<u64, String>) -> Facts {
         file: unit.file.0,
         what: unit.what.clone(),
     });
+    let lost = reply.scrub.lost.iter().map(|keys| Lost {
+        volume: volumes.get(&keys.partition.0).cloned(),
+        partition: keys.partition.0,
+        object: keys.object.map(|object| object.0),
+        to_partition: keys.to_partition.map(|partition| partition.0),
+        to_object: keys.to_object.map(|object| object.0),
+        what: keys.what.clone(),
+    });
     Facts {
         drive: reply.name.clone(),
         state: state_facts(&reply.scrub.state),
         damaged_units: damaged.collect(),
+        lost_keys: lost.collect(),
     }
 }
 
@@ -224,6 +253,7 @@ pub(crate) fn state_facts(state: &ScrubState) -> StateFacts {
         verified_units: state.units,
         of_bytes: state.of_bytes,
         damaged: state.damaged,
+        lost: state.lost,
         began_ms: moment(state.began_ms),
         last_pass_ended_ms: moment(state.ended_ms),
         passes: state.passes,
@@ -233,7 +263,8 @@ pub(crate) fn state_facts(state: &ScrubState) -> StateFacts {
 impl StateFacts {
     /// In a few words, for a table.
     pub(crate) fn brief(&self) -> String {
-        let damaged = if self.damaged > 0 { format!(", {} damaged", self.damaged) } else { String::new() };
+        let some = |number: u64, what| if number > 0 { format!(", {number} {what}") } else { String::new() };
+        let damaged = some(self.damaged, "damaged") + &some(self.lost, "lost");
         let percent = (self.verified_bytes.saturating_mul(100)).checked_div(self.of_bytes).unwrap_or(0);
         match self.state {
             "idle" => format!("idle{damaged}"),
@@ -260,10 +291,7 @@ fn show(drives: &[Facts]) -> String {
     let mut text = table(&header, &[4, 5], rows);
     for facts in drives {
         for unit in &facts.damaged_units {
-            let volume = unit
-                .volume
-                .clone()
-                .map_or_else(|| format!("partition {}", unit.partition), |name| format!("volume {name}"));
+            let volume = volume_name(unit.volume.as_deref(), unit.partition);
             let place = unit.unit.map_or_else(|| "as a whole".to_owned(), |unit| format!("unit {unit}"));
             text += &format!("{}: {volume}, object {}, {place}: {}\n", facts.drive, unit.object, unit.what);
         }
@@ -271,6 +299,77 @@ fn show(drives: &[Facts]) -> String {
         if facts.state.damaged > listed {
             text += &format!("{}: and {} more\n", facts.drive, facts.state.damaged - listed);
         }
+        for keys in &facts.lost_keys {
+            text += &format!("{}: {}: {}\n", facts.drive, keys.place(), keys.what);
+        }
+        let listed = u64::try_from(facts.lost_keys.len()).unwrap_or(u64::MAX);
+        if facts.state.lost > listed {
+            text += &format!("{}: and {} more lost ranges\n", facts.drive, facts.state.lost - listed);
+        }
     }
     text
+}
+
+fn volume_name(volume: Option<&str>, partition: u64) -> String {
+    volume.map_or_else(|| format!("partition {partition}"), |name| format!("volume {name}"))
+}
+
+impl Lost {
+    /// What it is, in words.
+    fn place(&self) -> String {
+        let volume = volume_name(self.volume.as_deref(), self.partition);
+        let values =
+            (self.object, self.to_partition, self.to_object) == (None, Some(self.partition), Some(0));
+        if values {
+            return format!("{volume}, its values");
+        }
+        let key = |partition: u64, object: Option<u64>| match object {
+            Some(object) => format!("object {object} of partition {partition}"),
+            None => format!("partition {partition}"),
+        };
+        let to = self.to_partition.map_or_else(|| "the end".to_owned(), |to| key(to, self.to_object));
+        format!("everything from {} up to {to}", key(self.partition, self.object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{ObjectId, PartitionId};
+    use braid_wire::data::{LostKeys, ScrubReply};
+
+    use super::*;
+
+    #[test]
+    fn what_is_lost_is_named_and_counted() {
+        let keys = |partition, object: Option<u64>, to: Option<(u64, Option<u64>)>| LostKeys {
+            partition: PartitionId(partition),
+            object: object.map(ObjectId),
+            to_partition: to.map(|(partition, _)| PartitionId(partition)),
+            to_object: to.and_then(|(_, object)| object).map(ObjectId),
+            what: "gone".to_owned(),
+        };
+        let lost = vec![
+            keys(1, None, Some((1, Some(0)))),
+            keys(0, None, Some((2, None))),
+            keys(2, Some(7), Some((2, Some(9)))),
+            keys(2, Some(10), None),
+        ];
+        let state = ScrubState { lost: 6, ..ScrubState::default() };
+        let scrub = ScrubReply { state, damaged: Vec::new(), lost };
+        let reply = ScrubDriveReply { name: "d1".to_owned(), scrub };
+        let facts = facts(&reply, &BTreeMap::from([(1, "main".to_owned())]));
+        assert_eq!(facts.state.brief(), "idle, 6 lost");
+        let text = show(std::slice::from_ref(&facts));
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("d1:")).collect();
+        let expected = [
+            "d1: volume main, its values: gone",
+            "d1: everything from partition 0 up to partition 2: gone",
+            "d1: everything from object 7 of partition 2 up to object 9 of partition 2: gone",
+            "d1: everything from object 10 of partition 2 up to the end: gone",
+            "d1: and 2 more lost ranges",
+        ];
+        assert_eq!(lines, expected);
+        let json = serde_json::to_value(&facts).expect("JSON");
+        assert_eq!((json["lost"].as_u64(), json["lost_keys"][2]["to_object"].as_u64()), (Some(6), Some(9)));
+    }
 }

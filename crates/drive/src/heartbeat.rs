@@ -103,7 +103,7 @@ impl Pulse {
             live_bytes: stat.live,
             restarted: self.restarted,
             epoch: core.gate.epoch(),
-            scrub: core.scrub().state(stat.live),
+            scrub: core.scrub().state(&stat),
             io: core.means(),
         };
         let sent = core.clock().now();

@@ -19,6 +19,7 @@ use crate::convert;
 use crate::core::Core;
 use crate::reply::{Answer, refusal};
 use crate::requests::{Facts, Requests, done};
+use crate::scrub;
 
 impl Requests {
     /// Creates an object, or finds it there already. One that is there in another generation takes the manager's new one
@@ -177,12 +178,12 @@ fn snapshot(core: &Core, g: Generation, asked: &Snapshot) -> Result<Outcome, Err
 fn scrub(core: &Core, asked: &Scrub) -> Answer {
     // The request would not have come so far without a lease.
     let manager_ms = core.manager_ms().unwrap_or_default();
-    let stored_bytes = core.store.stat().map_or(0, |stat| stat.live);
+    let (stat, lost) = (core.store.stat().unwrap_or_default(), scrub::lost(&core.store));
     if asked.act == ScrubAct::Start {
         core.scrub().handle_start(asked.rate, manager_ms);
         core.scrub_wake.notify_one();
     }
-    Answer::new(Generation(0), core.scrub().report(stored_bytes))
+    Answer::new(Generation(0), core.scrub().report(&stat, lost))
 }
 
 fn set_partition(core: &Core, set: &PartitionSet) -> Answer {

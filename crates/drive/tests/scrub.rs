@@ -8,8 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use braid_drive::Settings;
+use braid_layout::{ObjectId, PartitionId};
+use braid_store::decode_record;
+use braid_store::format::record::{Kind, Record};
 use braid_wire::Reason;
-use braid_wire::data::{DriveReply, Scrub, ScrubAct, ScrubPhase, ScrubReply};
+use braid_wire::data::{DriveReply, LostKeys, Scrub, ScrubAct, ScrubPhase, ScrubReply};
 use support::manager::Manager;
 use support::requests::*;
 use support::{Drive, config, reason, settings, within};
@@ -101,6 +104,74 @@ async fn a_pass_verifies_everything_and_names_what_is_damaged() {
     }
     ask(&drive, ScrubAct::Start, u64::MAX).await;
     assert_eq!(until(&drive, 10, |reply| reply.state.passes == 3).await.state.damaged, 0);
+    drive.stop().await;
+}
+
+/// Damages the headers of a stopped drive's records for which this holds; its checkpoints are gone, so that the log is read.
+fn damage_records(dir: &Path, hit: impl Fn(&Record) -> bool) {
+    for entry in fs::read_dir(dir.join("store/checkpoint")).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let path = dir.join("store/log/00000001.seg");
+    let mut content = fs::read(&path).unwrap();
+    for at in (0..content.len()).step_by(512) {
+        if decode_record(&content[at..]).is_ok_and(|record| hit(&record)) {
+            content[at + 100] ^= 1;
+        }
+    }
+    fs::write(path, content).unwrap();
+}
+
+/// What of it is lost as a whole.
+fn lost(keys: &LostKeys) -> (PartitionId, Option<ObjectId>, Option<PartitionId>, Option<ObjectId>) {
+    (keys.partition, keys.object, keys.to_partition, keys.to_object)
+}
+
+const VALUES: (PartitionId, Option<ObjectId>, Option<PartitionId>, Option<ObjectId>) =
+    (PARTITION, None, Some(PARTITION), Some(ObjectId(0)));
+
+#[tokio::test]
+async fn a_partition_whose_values_are_lost_is_named_until_it_is_made_anew() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = start(dir.path(), &manager).await;
+    drive.prepare().await;
+    drive.write(0, &bytes(1, UNIT), 1).await;
+    assert_eq!((look(&drive).await.state.lost, look(&drive).await.lost), (0, Vec::new()));
+    drive.stop().await;
+    damage_records(dir.path(), |record| record.kind == Kind::PartitionCreate);
+    for _ in 0..2 {
+        // No pass has to find it, and the next opening knows it by the checkpoint.
+        let drive = start(dir.path(), &manager).await;
+        let found = look(&drive).await;
+        assert_eq!((found.state.lost, found.lost.iter().map(lost).collect()), (1, vec![VALUES]));
+        assert!(found.lost[0].what.contains("segment 1"), "{}", found.lost[0].what);
+        drive.stop().await;
+    }
+    let drive = start(dir.path(), &manager).await;
+    drive.prepare().await;
+    assert_eq!((look(&drive).await.state.lost, look(&drive).await.lost), (0, Vec::new()));
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn lost_ranges_are_named() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = start(dir.path(), &manager).await;
+    drive.prepare().await;
+    for unit in 0..4 {
+        drive.write(unit, &bytes(1, UNIT), unit + 1).await;
+    }
+    drive.stop().await;
+    // Two in a row: the record after them tells of the second only.
+    damage_records(dir.path(), |record| record.kind == Kind::Data && (1..3).contains(&record.unit));
+    let drive = start(dir.path(), &manager).await;
+    let found = look(&drive).await;
+    // All but the object that later records tell of.
+    let below = (PartitionId(0), None, Some(PARTITION), Some(OBJECT));
+    let above = (PARTITION, Some(ObjectId(OBJECT.0 + 1)), None, None);
+    assert_eq!((found.state.lost, found.lost.iter().map(lost).collect()), (3, vec![VALUES, below, above]));
+    assert!(found.lost[0].what.contains("values"), "{}", found.lost[0].what);
+    assert!(found.lost[1].what.contains("segment 1"), "{}", found.lost[1].what);
     drive.stop().await;
 }
 

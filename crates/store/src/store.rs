@@ -20,6 +20,7 @@ use crate::files::{self, Files};
 use crate::format::superblock::Superblock;
 use crate::headers::Headers;
 use crate::index::locked::{Locked, Reading};
+use crate::index::lost::LostKeys;
 use crate::index::{Chain, ObjectUsage, PartitionState};
 use crate::mutation::{Attributes, Mutation, Outcome};
 use crate::queue::{Hope, Queue, Rejected, Reply};
@@ -92,6 +93,8 @@ pub struct Stat {
     pub objects: u64,
     /// Partitions.
     pub partitions: u64,
+    /// What damage has made unknown as a whole: see [`Store::lost`].
+    pub lost: u64,
     /// Bytes of records written for mutations since the store was opened.
     pub written: u64,
     /// Bytes of records written by the cleaner since then.
@@ -221,6 +224,7 @@ impl Store {
             segments: count(index.segments.all.len()),
             objects: index.partitions.values().map(|partition| count(partition.objects.len())).sum(),
             partitions: count(index.partitions.len()),
+            lost: index.lost_count(),
             written: figures.written,
             moved: figures.moved,
             freed: figures.freed,
@@ -297,6 +301,12 @@ impl Store {
     /// One partition.
     pub fn partition(&self, partition: PartitionId) -> Result<PartitionState, Error> {
         self.index().partition_state(partition)
+    }
+
+    /// What damage has made unknown as a whole, at most `limit` of it: values of partitions, then ranges of keys. Lost objects that
+    /// are known to be there are not in it: they are in [`Store::objects`] and refused by [`Store::object`].
+    pub fn lost(&self, limit: usize) -> Vec<LostKeys> {
+        self.index().lost_keys().take(limit).collect()
     }
 
     /// The version chain of each unit of `units` that was ever written (PROTOCOL section 3, Versions), in order.

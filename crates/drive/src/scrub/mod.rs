@@ -7,6 +7,8 @@
 //! - A pass reads at most its rate ([`pace`]), and a quarter of it while clients read or write; it has one unit at a time under
 //!   way, beside a bounded number of small ones.
 //! - It rests while the drive holds no heartbeat lease: a drive that is cut off does nothing.
+//! - What the store has lost as a whole (a partition's values, ranges of keys) is not walked: the store tells of it when it is
+//!   asked how the scrub stands.
 //! - What is damaged is listed, at most [`SCRUB_DAMAGED_MAX`] units, until a whole later pass did not find it again.
 //!
 //! [`Scrub`] decides what is next and is pure: moments and manager time are parameters. [`walk`] finds and verifies units;
@@ -20,14 +22,15 @@ mod walk;
 use std::collections::BTreeMap;
 
 use braid_layout::{ObjectId, PartitionId};
-use braid_wire::data::{DamagedUnit, SCRUB_DAMAGED_MAX, ScrubPhase, ScrubReply, ScrubState};
+use braid_store::Stat;
+use braid_wire::data::{DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX, ScrubPhase, ScrubReply, ScrubState};
 
 use crate::clock::Moment;
 use pace::Pace;
 
 pub(crate) use record::load;
 pub(crate) use run::run;
-pub(crate) use walk::Step;
+pub(crate) use walk::{Step, lost};
 
 /// Between the end of a pass and the drive's own next one: a day.
 const REST_MS: u64 = 24 * 60 * 60 * 1000;
@@ -168,8 +171,8 @@ impl Scrub {
         found_any || step.next.is_none()
     }
 
-    /// How it stands; `stored_bytes` is about what a pass has to verify.
-    pub(crate) fn state(&self, stored_bytes: u64) -> ScrubState {
+    /// How it stands, over a store of which this is said: its live bytes are about what a pass has to verify.
+    pub(crate) fn state(&self, stat: &Stat) -> ScrubState {
         let pass = self.progress.pass.as_ref();
         let verified = pass.map_or(self.progress.last, |pass| pass.verified);
         ScrubState {
@@ -182,20 +185,21 @@ impl Scrub {
             rate: self.rate(),
             bytes: verified.bytes,
             units: verified.units,
-            of_bytes: if pass.is_some() { stored_bytes.max(verified.bytes) } else { verified.bytes },
+            of_bytes: if pass.is_some() { stat.live.max(verified.bytes) } else { verified.bytes },
             damaged: u64::try_from(self.progress.damaged.len())
                 .unwrap_or(u64::MAX)
                 .saturating_add(self.progress.more),
+            lost: stat.lost,
             began_ms: verified.began_ms,
             ended_ms: self.progress.ended_ms,
             passes: self.progress.passes,
         }
     }
 
-    /// How it stands, and what it found.
-    pub(crate) fn report(&self, stored_bytes: u64) -> ScrubReply {
+    /// How it stands, what it found, and what the store has `lost`, of which it lists as much as it may.
+    pub(crate) fn report(&self, stat: &Stat, lost: Vec<LostKeys>) -> ScrubReply {
         let damaged = self.progress.damaged.values().map(|(_, unit)| unit.clone()).collect();
-        ScrubReply { state: self.state(stored_bytes), damaged }
+        ScrubReply { state: self.state(stat), damaged, lost }
     }
 
     /// What is to be kept.

@@ -13,6 +13,11 @@ fn damaged(unit: u64) -> DamagedUnit {
     DamagedUnit { partition, object, unit: Some(unit), file: FileId(1), what: "wrong".to_owned() }
 }
 
+/// Of a store with so many live bytes.
+fn live(bytes: u64) -> Stat {
+    Stat { live: bytes, ..Stat::default() }
+}
+
 /// A drive with `units` units of `unit_bytes`, some of them wrong, and a clock that is set by hand.
 struct Drive {
     scrub: Scrub,
@@ -78,10 +83,10 @@ fn time_without_the_lease_is_neither_used_nor_saved_up() {
         assert_eq!(drive.scrub.poll(drive.now, None), Next::Wait(PAUSED_MS));
         drive.now.0 += 1;
     }
-    assert_eq!(drive.scrub.state(0).phase, ScrubPhase::Paused);
+    assert_eq!(drive.scrub.state(&live(0)).phase, ScrubPhase::Paused);
     drive.run(1000, false);
     assert!(drive.read - before <= MIB + 2 * 4096, "{}", drive.read - before);
-    assert_eq!(drive.scrub.state(0).phase, ScrubPhase::Running);
+    assert_eq!(drive.scrub.state(&live(0)).phase, ScrubPhase::Running);
 }
 
 #[test]
@@ -93,27 +98,27 @@ fn a_new_rate_counts_from_now() {
     let before = drive.read;
     drive.run(10_000, false);
     assert!((90 * MIB..=101 * MIB).contains(&(drive.read - before)), "{}", drive.read - before);
-    assert_eq!(drive.scrub.state(0).units, drive.read / MIB, "it goes on where it was");
+    assert_eq!(drive.scrub.state(&live(0)).units, drive.read / MIB, "it goes on where it was");
 }
 
 #[test]
 fn the_drives_own_passes_rest_in_between_and_an_asked_one_takes_their_place() {
     let mut drive = Drive::new(MIB, 4, MIB);
     drive.run(2_500, false);
-    let state = drive.scrub.state(4 * MIB);
+    let state = drive.scrub.state(&live(4 * MIB));
     assert_eq!((state.phase, state.asked, state.units), (ScrubPhase::Running, false, 3));
     drive.scrub.handle_start(4 * MIB, drive.now.0);
-    assert_eq!(drive.scrub.state(4 * MIB).units, 0, "from the beginning");
+    assert_eq!(drive.scrub.state(&live(4 * MIB)).units, 0, "from the beginning");
     drive.run(2_000, false);
-    let state = drive.scrub.state(4 * MIB);
+    let state = drive.scrub.state(&live(4 * MIB));
     assert_eq!((state.phase, state.passes, state.units), (ScrubPhase::Idle, 1, 4));
     assert!(matches!(drive.scrub.poll(drive.now, Some(drive.now.0)), Next::Wait(1..=REST_MS)));
     drive.now.0 += REST_MS;
     assert!(matches!(drive.scrub.poll(drive.now, Some(drive.now.0)), Next::Verify { .. }));
-    assert!(!drive.scrub.state(0).asked);
+    assert!(!drive.scrub.state(&live(0)).asked);
     let mut off = Drive::new(0, 4, MIB);
     off.run(100, false);
-    assert_eq!((off.read, off.scrub.state(0).phase), (0, ScrubPhase::Idle));
+    assert_eq!((off.read, off.scrub.state(&live(0)).phase), (0, ScrubPhase::Idle));
 }
 
 #[test]
@@ -124,7 +129,7 @@ fn a_step_of_an_earlier_pass_is_not_counted() {
     let mut late = drive.step(from);
     late.next = None;
     assert!(!drive.scrub.handle_step(turn, late, false, drive.now, 3));
-    let state = drive.scrub.state(0);
+    let state = drive.scrub.state(&live(0));
     assert_eq!((state.phase, state.units, state.passes), (ScrubPhase::Running, 0, 0));
 }
 
@@ -135,16 +140,16 @@ fn what_is_damaged_is_listed_until_a_whole_pass_does_not_find_it() {
     drive.scrub.handle_start(10_000, 1);
     drive.run(2_000, false);
     let found = |drive: &Drive| -> Vec<u64> {
-        drive.scrub.report(0).damaged.iter().filter_map(|unit| unit.unit).collect()
+        drive.scrub.report(&live(0), Vec::new()).damaged.iter().filter_map(|unit| unit.unit).collect()
     };
-    assert_eq!((found(&drive), drive.scrub.state(0).damaged), (vec![3, 7], 2));
+    assert_eq!((found(&drive), drive.scrub.state(&live(0)).damaged), (vec![3, 7], 2));
     drive.wrong = vec![7, 8];
     drive.scrub.handle_start(10_000, 2);
     drive.run(350, false);
     assert_eq!(found(&drive), [3, 7], "not verified again yet");
     drive.run(2_000, false);
     assert_eq!(found(&drive), [7, 8]);
-    assert_eq!(drive.scrub.state(0).passes, 2);
+    assert_eq!(drive.scrub.state(&live(0)).passes, 2);
 }
 
 #[test]
@@ -155,7 +160,7 @@ fn the_list_of_damage_is_bounded_and_the_rest_is_counted() {
     for _ in 0..2 {
         drive.scrub.handle_start(1 << 30, 1);
         drive.run(400, false);
-        let report = drive.scrub.report(0);
+        let report = drive.scrub.report(&live(0), Vec::new());
         assert_eq!((report.damaged.len(), report.state.damaged), (SCRUB_DAMAGED_MAX, most + 50));
     }
 }
@@ -165,9 +170,9 @@ fn a_restart_goes_on_where_it_was() {
     let mut drive = Drive::new(0, 100, MIB);
     drive.scrub.handle_start(MIB, 1);
     drive.run(10_000, false);
-    let before = drive.scrub.state(0);
+    let before = drive.scrub.state(&live(0));
     drive.scrub = Scrub::new(drive.scrub.progress().clone(), 0);
-    assert_eq!(drive.scrub.state(0).units, before.units);
+    assert_eq!(drive.scrub.state(&live(0)).units, before.units);
     let Next::Verify { from, .. } = drive.scrub.poll(drive.now, Some(9)) else { panic!() };
     assert_eq!(from, at(before.units));
 }

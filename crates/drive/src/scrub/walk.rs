@@ -1,9 +1,10 @@
 //! Finds the units of a pass in order and verifies them, a bounded number at a time.
 
 use braid_layout::{FileId, ObjectId, PartitionId};
+use braid_store::format::page::Key;
 use braid_store::{Error, Store};
 use braid_wire::Wire;
-use braid_wire::data::{ColumnMap, DamagedUnit};
+use braid_wire::data::{ColumnMap, DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX};
 
 use super::Position;
 
@@ -47,6 +48,29 @@ pub(super) fn step(store: &Store, from: Position) -> Result<Step, Error> {
     }
     step.next = Some(at);
     Ok(step)
+}
+
+/// What the store has lost as a whole, as much of it as is listed.
+pub(crate) fn lost(store: &Store) -> Vec<LostKeys> {
+    let told = |keys: braid_store::LostKeys| {
+        let (from, to) = (key(keys.from), key(keys.to));
+        LostKeys {
+            partition: from.0.unwrap_or(PartitionId(u64::MAX)),
+            object: from.1,
+            to_partition: to.0,
+            to_object: to.1,
+            what: keys.what,
+        }
+    };
+    store.lost(SCRUB_DAMAGED_MAX).into_iter().map(told).collect()
+}
+
+/// A key's partition, if it is not the end of all, and its object, if it is one.
+fn key(key: Key) -> (Option<PartitionId>, Option<ObjectId>) {
+    match key {
+        Key::At(partition, object) => (Some(partition), object),
+        Key::End => (None, None),
+    }
 }
 
 /// The first object at or after a position.

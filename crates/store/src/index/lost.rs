@@ -4,10 +4,64 @@
 
 use std::collections::BTreeMap;
 
+use braid_layout::PartitionId;
+
+use super::Index;
 use super::unit::Place;
 use crate::format::LOG_BLOCK_U64;
 use crate::format::entry::LostRange;
 use crate::format::page::Key;
+
+/// Keys of which nothing is known: records or a page of a checkpoint that told of them are damaged. What is asked for in
+/// the range and not there is [`Error::Damaged`](crate::Error::Damaged) until it is made anew or removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostKeys {
+    /// The first.
+    pub from: Key,
+    /// The first that is not lost.
+    pub to: Key,
+    /// What is damaged, and where.
+    pub what: String,
+}
+
+impl From<LostRange> for LostKeys {
+    fn from(range: LostRange) -> LostKeys {
+        let LostRange { from, to, checkpoint, segment, offset } = range;
+        let what = if segment > 0 {
+            format!("damaged: segment {segment}, offset {offset}: records that may be of them are lost")
+        } else {
+            format!("damaged: checkpoint {checkpoint}, offset {offset}: the page that told of them is lost")
+        };
+        LostKeys { from, to, what }
+    }
+}
+
+impl Index {
+    /// What is lost as a whole: first the values of partitions that are there, then ranges of keys.
+    pub(crate) fn lost_keys(&self) -> impl Iterator<Item = LostKeys> {
+        let values = self.without_values().map(|partition| LostKeys {
+            from: Key::At(partition, None),
+            to: Key::At(partition, None).next(),
+            what: "damaged: its values may be older ones, so nothing of it is served".to_owned(),
+        });
+        values.chain(self.lost.within(Key::FIRST, Key::End).map(LostKeys::from))
+    }
+
+    /// How many of these there are.
+    pub(crate) fn lost_count(&self) -> u64 {
+        u64::try_from(self.without_values().count() + self.lost.len()).unwrap_or(u64::MAX)
+    }
+
+    /// Partitions that are there and whose values are lost, save those of which a range tells just that.
+    fn without_values(&self) -> impl Iterator<Item = PartitionId> {
+        let told = |itself: Key| {
+            let range = self.lost.find(itself);
+            range.is_some_and(|range| (range.from, range.to) == (itself, itself.next()))
+        };
+        let unknown = self.partitions.iter().filter(|(_, partition)| !partition.known);
+        unknown.map(|(&number, _)| number).filter(move |&number| !told(Key::At(number, None)))
+    }
+}
 
 impl LostRange {
     /// Where the damage is, as an object tells it.
@@ -55,6 +109,11 @@ impl Lost {
         }
     }
 
+    /// How many ranges there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The range that `key` is in.
     pub(crate) fn find(&self, key: Key) -> Option<&LostRange> {
         self.0.range(..=key).next_back().map(|(_, range)| range).filter(|range| key < range.to)
@@ -72,7 +131,7 @@ impl Lost {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::{ObjectId, PartitionId};
+    use braid_layout::ObjectId;
 
     use super::*;
 

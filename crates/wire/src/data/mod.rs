@@ -32,7 +32,9 @@ pub use recovery::{
     VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
 };
 pub use refusals::{REFUSALS, REFUSALS_OF_ALL, may_refuse};
-pub use scrub::{DamagedUnit, SCRUB_DAMAGED_MAX, Scrub, ScrubAct, ScrubPhase, ScrubReply, ScrubState};
+pub use scrub::{
+    DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX, Scrub, ScrubAct, ScrubPhase, ScrubReply, ScrubState,
+};
 pub use snapshot::{SNAPSHOTS_MAX, Snapshot, SnapshotAct};
 
 use crate::refusal::Refusal;

@@ -2,7 +2,7 @@
 
 use braid_layout::{FileId, ObjectId, PartitionId};
 
-/// Most damaged units that one [`ScrubReply`] lists; it counts the others.
+/// Most damaged units, and most lost ranges, that one [`ScrubReply`] lists; it counts the others.
 pub const SCRUB_DAMAGED_MAX: usize = 256;
 
 choice! {
@@ -56,6 +56,8 @@ record! {
         of_bytes: u64,
         /// Damaged units that are known of: found in this pass, or in the last and not verified again since.
         damaged: u64,
+        /// Lost ranges of keys, and partitions whose values are lost, that the drive knows of now.
+        lost: u64,
         /// Manager time of the pass's beginning, in milliseconds; 0: there was none yet.
         began_ms: u64,
         /// Manager time of the last whole pass's end, in milliseconds; 0: there was none yet.
@@ -82,12 +84,31 @@ record! {
 }
 
 record! {
+    /// A range of keys of which the drive knows nothing any more, as what told of them is damaged. A partition's values come
+    /// before its objects.
+    pub struct LostKeys {
+        /// The first partition.
+        partition: PartitionId,
+        /// Its first object that is lost; absent: its values are too.
+        object: Option<ObjectId>,
+        /// The partition in which the range ends; absent: it has no end.
+        to_partition: Option<PartitionId>,
+        /// The first object there that is not lost; absent: not even its values are.
+        to_object: Option<ObjectId>,
+        /// What is damaged, for people.
+        what: String,
+    }
+}
+
+record! {
     /// How a drive's scrub stands, and what it found.
     pub struct ScrubReply {
         /// How it stands.
         state: ScrubState,
         /// The first damaged units, at most [`SCRUB_DAMAGED_MAX`], by partition, object and unit.
         damaged: Vec<DamagedUnit>,
+        /// The first that is lost as a whole, at most [`SCRUB_DAMAGED_MAX`]: partitions' values, then ranges.
+        lost: Vec<LostKeys>,
     }
 }
 
@@ -102,6 +123,7 @@ impl Default for ScrubState {
             units: 0,
             of_bytes: 0,
             damaged: 0,
+            lost: 0,
             began_ms: 0,
             ended_ms: 0,
             passes: 0,

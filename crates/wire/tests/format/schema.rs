@@ -53,6 +53,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         data::UnitVerdict,
         data::ScrubState,
         data::DamagedUnit,
+        data::LostKeys,
         control::ShapeSpec,
         control::VolumeRow,
         control::Entry,
