@@ -2,12 +2,15 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
 
 use crate::checkpoint;
 use crate::disk::{Disk, DiskFile, Space, read_full, twice, write_full};
 use crate::error::Error;
 use crate::format::superblock::{self, Superblock};
+use crate::seen::Seen;
 
 /// The most segments kept open for reading; views hold on to theirs beyond that.
 const OPEN_MAX: usize = 512;
@@ -23,14 +26,14 @@ const SUPERBLOCK: &str = "superblock";
 pub(crate) struct Files {
     disk: Arc<dyn Disk>,
     /// Each segment has the one slot that its number falls on, so that threads that read different ones do not meet.
-    open: Vec<Mutex<Option<Open>>>,
+    open: Vec<ArcSwapOption<Open>>,
 }
 
 /// An open segment.
 #[derive(Debug)]
-struct Open {
+pub(crate) struct Open {
     number: u32,
-    file: Arc<dyn DiskFile>,
+    pub(crate) file: Arc<dyn DiskFile>,
 }
 
 /// Make the files of an empty store.
@@ -71,7 +74,7 @@ impl Files {
     /// Read who the store is.
     pub(crate) fn open(disk: Arc<dyn Disk>) -> Result<(Files, Superblock), Error> {
         let superblock = read_superblock(&*disk)?;
-        let open = (0..OPEN_MAX).map(|_| Mutex::default()).collect();
+        let open = (0..OPEN_MAX).map(|_| ArcSwapOption::empty()).collect();
         Ok((Files { disk, open }, superblock))
     }
 
@@ -86,19 +89,34 @@ impl Files {
 
     /// A segment's file.
     pub(crate) fn get(&self, number: u32) -> Result<Arc<dyn DiskFile>, Error> {
-        let mut slot = self.slot(number);
-        if let Some(open) = slot.as_ref().filter(|open| open.number == number) {
+        if let Some(open) = self.look(number) {
             return Ok(Arc::clone(&open.file));
         }
         let file =
             self.disk.open(&segment_name(number)).map_err(|error| Error::io("open a segment", error))?;
-        *slot = Some(Open { number, file: Arc::clone(&file) });
+        self.keep(number, &file);
         Ok(file)
     }
 
-    fn slot(&self, number: u32) -> MutexGuard<'_, Option<Open>> {
-        let slot = &self.open[usize::try_from(number).expect("32 bits") % OPEN_MAX];
-        slot.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A segment's file, if it is open.
+    pub(crate) fn look(&self, number: u32) -> Option<Seen<Open>> {
+        Seen::of(self.slot(number), |open| open.number == number)
+    }
+
+    fn keep(&self, number: u32, file: &Arc<dyn DiskFile>) {
+        self.slot(number).store(Some(Arc::new(Open { number, file: Arc::clone(file) })));
+    }
+
+    fn let_go(&self, number: u32) {
+        let slot = self.slot(number);
+        if let Some(open) = self.look(number) {
+            // Another segment's that came meanwhile stays.
+            slot.compare_and_swap(&open.to_arc(), None);
+        }
+    }
+
+    fn slot(&self, number: u32) -> &ArcSwapOption<Open> {
+        &self.open[usize::try_from(number).expect("32 bits") % OPEN_MAX]
     }
 
     /// A new segment with its first block, durable before it is returned. What failed half-way is taken away again.
@@ -114,7 +132,7 @@ impl Files {
             Ok(file)
         })();
         if let Ok(file) = &made {
-            *self.slot(number) = Some(Open { number, file: Arc::clone(file) });
+            self.keep(number, file);
         } else {
             let _ = self.disk.remove(&name);
         }
@@ -124,13 +142,13 @@ impl Files {
     /// Take a segment away, durably; one that is missing is gone already. Views that hold it can still read it.
     pub(crate) fn remove(&self, number: u32, sync: bool) -> Result<(), Error> {
         let failed = |error| Error::io("remove a segment", error);
-        self.slot(number).take_if(|open| open.number == number);
+        self.let_go(number);
         match self.disk.remove(&segment_name(number)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
         // Whoever was looking at it may have put it back.
-        self.slot(number).take_if(|open| open.number == number);
+        self.let_go(number);
         if sync { self.disk.sync_dir(LOG).map_err(failed) } else { Ok(()) }
     }
 

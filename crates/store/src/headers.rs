@@ -3,17 +3,16 @@
 //!
 //! A place in the log holds one record for as long as anything refers to it, and a segment's number is never given
 //! again, so what is kept here cannot grow old. It can hide that the medium has lost a header since: whoever looks for
-//! damage reads past it. Each has its segment's file along: whoever frees the segment has its headers forgotten.
+//! damage reads past it.
 
-use std::fmt;
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
-use arc_swap::{ArcSwapOption, Guard};
+use arc_swap::ArcSwapOption;
 
 use crate::crc::BLOCK_BYTES;
-use crate::disk::DiskFile;
 use crate::index::extent::Extent;
+use crate::seen::Seen;
 
 /// Headers kept.
 const PLACES: usize = 4096;
@@ -27,8 +26,6 @@ pub(crate) struct Header {
     pub(crate) segment: u32,
     /// And at which of its blocks.
     pub(crate) block: u32,
-    /// The segment's file.
-    pub(crate) file: Arc<dyn DiskFile>,
     /// Where the payload begins in the file.
     pub(crate) payload_offset: u64,
     /// The unit range of the payload.
@@ -41,40 +38,6 @@ impl Header {
     /// Where the unit's byte `at` lies in the file.
     pub(crate) fn offset_of(&self, at: u32) -> u64 {
         self.payload_offset + u64::from(at - self.payload.start)
-    }
-}
-
-/// A header that is kept. To look at it counts no holder: all who read one record would write to that count.
-pub(crate) struct Kept(Guard<Option<Arc<Header>>>);
-
-impl Kept {
-    /// The header, whether or not it stays kept.
-    pub(crate) fn to_arc(&self) -> Arc<Header> {
-        Arc::clone(self.held())
-    }
-
-    fn held(&self) -> &Arc<Header> {
-        self.0.as_ref().expect("what is found is there")
-    }
-}
-
-impl Clone for Kept {
-    fn clone(&self) -> Kept {
-        Kept(Guard::from_inner(Some(self.to_arc())))
-    }
-}
-
-impl Deref for Kept {
-    type Target = Header;
-
-    fn deref(&self) -> &Header {
-        self.held()
-    }
-}
-
-impl fmt::Debug for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.held().fmt(f)
     }
 }
 
@@ -92,15 +55,13 @@ impl Default for Headers {
 
 impl Headers {
     /// The header of the record at this place, if it is kept.
-    pub(crate) fn find(&self, segment: u32, block: u32) -> Option<Kept> {
-        let kept = Kept(self.slot(segment, block).load());
-        let header = kept.0.as_ref()?;
-        ((header.segment, header.block) == (segment, block)).then_some(kept)
+    pub(crate) fn find(&self, segment: u32, block: u32) -> Option<Seen<Header>> {
+        Seen::of(self.slot(segment, block), |header| (header.segment, header.block) == (segment, block))
     }
 
     /// The header of the record that `extent` lies in, and which of its blocks the extent is, if the header is kept and each of
     /// the blocks is one that is stored: what most reads need.
-    pub(crate) fn locate(&self, extent: &Extent) -> Option<(Kept, Range<usize>)> {
+    pub(crate) fn locate(&self, extent: &Extent) -> Option<(Seen<Header>, Range<usize>)> {
         let header = self.find(extent.segment, extent.block)?;
         let Range { start, end } = header.payload;
         let begins = extent.from == start || (extent.from > start && extent.from.is_multiple_of(BLOCK_BYTES));
@@ -113,17 +74,7 @@ impl Headers {
         Some((header, blocks))
     }
 
-    /// Let go of the headers of a segment that is freed, and so of its file.
-    pub(crate) fn forget(&self, segment: u32) {
-        for slot in &self.slots {
-            let kept = slot.load();
-            if kept.as_ref().is_some_and(|header| header.segment == segment) {
-                slot.compare_and_swap(&kept, None);
-            }
-        }
-    }
-
-    /// Keep a header that was read and verified. Its segment must not be freed meanwhile.
+    /// Keep a header that was read and verified.
     pub(crate) fn keep(&self, header: &Arc<Header>) {
         if header.crcs.len() <= CRCS_MAX {
             let slot = self.slot(header.segment, header.block);
@@ -142,12 +93,9 @@ impl Headers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::Disk;
-    use crate::disk::memory::Memory;
 
     fn header(segment: u32, block: u32, crcs: usize) -> Arc<Header> {
-        let file = Memory::new(1).create("file").expect("made");
-        Arc::new(Header { segment, block, file, payload_offset: 0, payload: 0..1, crcs: vec![7; crcs] })
+        Arc::new(Header { segment, block, payload_offset: 0, payload: 0..1, crcs: vec![7; crcs] })
     }
 
     #[test]
@@ -162,17 +110,6 @@ mod tests {
         assert!(found.len() > PLACES / 2, "the places are not spread: {}", found.len());
         assert_eq!(found.last(), Some(&9999), "the newest stays");
         assert!(headers.find(4, 9999).is_none());
-    }
-
-    #[test]
-    fn a_freed_segments_headers_are_let_go() {
-        let headers = Headers::default();
-        let (gone, stays) = (header(3, 1, 1), header(4, 1, 1));
-        headers.keep(&gone);
-        headers.keep(&stays);
-        headers.forget(3);
-        assert!(headers.find(3, 1).is_none() && headers.find(4, 1).is_some());
-        assert_eq!(Arc::strong_count(&gone), 1);
     }
 
     #[test]

@@ -40,6 +40,7 @@ mod recover;
 mod residency;
 mod room;
 mod scan;
+mod seen;
 mod step;
 mod store;
 mod view;

@@ -79,6 +79,13 @@ pub(crate) enum AppendError {
 /// A record to append, and its payload.
 pub(crate) type Entry = (Record, Bytes);
 
+/// A commit is written in parts of a segment's length by this.
+const PARTS_PER_SEGMENT: u64 = 8;
+/// And at least of this length: the page cache's unit.
+const PART_BYTES_MIN: usize = 4096;
+/// And at most of this.
+const PART_BYTES_MAX: usize = 512 << 10;
+
 static ZEROS: [u8; LOG_BLOCK] = [0; LOG_BLOCK];
 
 impl Log {
@@ -167,8 +174,12 @@ impl Log {
                 buffers.push(&ZEROS[..padded(payload.len()) - payload.len()]);
             }
         }
-        let write = if self.sync { write_and_start } else { write_full };
-        if let Err(error) = write(&*file, &buffers, self.end) {
+        let written = if self.sync {
+            write_and_start(&*file, &buffers, self.end, self.part_bytes())
+        } else {
+            write_full(&*file, &buffers, self.end)
+        };
+        if let Err(error) = written {
             // Durably cut: a record that was refused must not come back after a power cut.
             let cut =
                 || file.set_length(self.end).and_then(|()| if self.sync { file.sync_data() } else { Ok(()) });
@@ -189,6 +200,12 @@ impl Log {
         }
         (self.end, self.prior) = (end, prior);
         Ok(())
+    }
+
+    /// How much of a commit is written before the medium is given it: less where segments are small.
+    fn part_bytes(&self) -> usize {
+        let share = usize::try_from(self.segment_bytes / PARTS_PER_SEGMENT).unwrap_or(PART_BYTES_MAX);
+        (share / PART_BYTES_MIN * PART_BYTES_MIN).clamp(PART_BYTES_MIN, PART_BYTES_MAX)
     }
 
     /// What lies behind the last durable commit is unknown: leave the segment as it is.
@@ -227,6 +244,7 @@ mod tests {
     use braid_layout::{ClusterId, DriveId};
 
     use super::*;
+    use crate::crc::block_crcs;
     use crate::disk::Disk;
     use crate::disk::memory::{Fault, Memory, On};
     use crate::files;
@@ -298,6 +316,36 @@ mod tests {
         assert_eq!(disk.content("log/00000001.seg").expect("there").len(), 1024, "it was cut off");
         append(&mut log, &files).expect("the next");
         assert_eq!((log.number, log.end), (1, 1536));
+    }
+
+    #[test]
+    fn a_long_commit_that_fails_in_any_of_its_parts_is_none() {
+        let payload = Bytes::from(vec![7; 500 << 10]);
+        let long = |log: &mut Log| {
+            let mut record = Record::new(Kind::Data);
+            (record.to, record.payload_bytes) = (500 << 10, 500 << 10);
+            record.crcs = block_crcs(0, &payload);
+            log.append(&mut [(record, payload.clone())])
+        };
+        // It begins in the first part of a segment and ends in the fourth: the last is started by the sync.
+        for (on, parts) in [(On::Write, 4), (On::Start, 3)] {
+            for (part, fault) in (0..parts).flat_map(|part| [(part, Fault::Io), (part, Fault::NoSpace)]) {
+                let (disk, files, mut log) = log();
+                append(&mut log, &files).expect("the first");
+                let which = disk.operations(on) + part;
+                disk.inject(on, which..which + 1, fault);
+                let refused = long(&mut log).expect_err("refused");
+                assert_eq!(matches!(refused, AppendError::NoSpace), fault == Fault::NoSpace, "{on:?} {part}");
+                assert_eq!((log.number, log.next, log.end), (1, 2, 1024), "nothing is taken for written");
+                assert_eq!(disk.content("log/00000001.seg").expect("there").len(), 1024, "it was cut off");
+                assert_eq!(log.sealed, fault == Fault::Io, "a segment that failed is left");
+                append(&mut log, &files).expect("a short one");
+                long(&mut log).expect("the same once more");
+                let segment = disk.content(&format!("log/{:08}.seg", log.number)).expect("there");
+                assert!(segment.ends_with(&payload), "{on:?} {part}");
+                assert_eq!(u64::try_from(segment.len()).expect("memory"), log.end);
+            }
+        }
     }
 
     #[test]

@@ -51,8 +51,7 @@ pub(crate) struct Part {
     from: u32,
     to: u32,
     header: Arc<Header>,
-    /// Whether the header was read now.
-    read_now: bool,
+    file: Arc<dyn DiskFile>,
     /// The record's whole payload, unverified, where it came with the header.
     near: Option<Vec<u8>>,
 }
@@ -77,7 +76,7 @@ impl Part {
             && header.payload.start <= from
             && header.payload.end >= to
         {
-            return Ok(Part { from, to, header: header.to_arc(), read_now: false, near: None });
+            return Ok(Part { from, to, header: header.to_arc(), file, near: None });
         }
         let offset = u64::from(block) * LOG_BLOCK_U64;
         let payload = if to - from <= NEAR_BYTES_MAX { to - from } else { 0 };
@@ -101,23 +100,19 @@ impl Part {
         let header = Arc::new(Header {
             segment,
             block,
-            file,
             payload_offset: offset + u64::try_from(begin).expect("bounded"),
             payload: record.from..record.to,
             crcs: record.crcs,
         });
-        Ok(Part { from, to, header, read_now: true, near })
+        if let Some(headers) = headers {
+            headers.keep(&header);
+        }
+        Ok(Part { from, to, header, file, near })
     }
 
-    /// The record's header, if it was read now.
-    pub(crate) fn new_header(&self) -> Option<&Arc<Header>> {
-        self.read_now.then_some(&self.header)
-    }
-
-    fn to_piece(&self) -> Piece {
+    fn into_piece(self) -> Piece {
         let offset = self.offset_of(self.from);
-        let Header { file, segment, .. } = &*self.header;
-        Piece { file: Arc::clone(file), offset, length: self.to - self.from, segment: *segment }
+        Piece { file: self.file, offset, length: self.to - self.from, segment: self.header.segment }
     }
 
     /// Where the unit's byte `at` lies in the file.
@@ -156,7 +151,7 @@ impl Part {
             return Ok(near[at(range.start)..at(range.end)].to_vec());
         }
         let mut bytes = vec![0; range.len()];
-        read_stored(&*self.header.file, &mut bytes, self.offset_of(range.start), self.header.segment)?;
+        read_stored(&*self.file, &mut bytes, self.offset_of(range.start), self.header.segment)?;
         Ok(bytes)
     }
 
@@ -202,10 +197,10 @@ pub(crate) fn extents(parts: &[Part], range: &Range<u32>) -> Few<ViewExtent> {
 }
 
 /// Where the parts lie.
-pub(crate) fn pieces(parts: &[Part]) -> Few<Piece> {
+pub(crate) fn pieces(parts: Few<Part>) -> Few<Piece> {
     let mut pieces = Few::new();
     for part in parts {
-        pieces.push(part.to_piece());
+        pieces.push(part.into_piece());
     }
     pieces
 }
@@ -265,7 +260,7 @@ pub(crate) fn read_parts(parts: &[Part], to: &mut Vec<u8>) -> Result<(), Error> 
     for part in parts {
         let begin = to.len();
         to.resize(begin + usize::try_from(part.to - part.from).expect("at most a unit"), 0);
-        read_stored(&*part.header.file, &mut to[begin..], part.offset_of(part.from), part.header.segment)?;
+        read_stored(&*part.file, &mut to[begin..], part.offset_of(part.from), part.header.segment)?;
     }
     Ok(())
 }
@@ -309,7 +304,7 @@ pub(crate) fn drop_records(stored: &[Stored]) {
 /// Have the parts' bytes read from the medium.
 pub(crate) fn drop_payloads(parts: &[Part]) {
     for part in parts.iter().filter(|part| part.near.is_none()) {
-        part.header.file.drop_cache(part.offset_of(part.from)..part.offset_of(part.to));
+        part.file.drop_cache(part.offset_of(part.from)..part.offset_of(part.to));
     }
 }
 

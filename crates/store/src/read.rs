@@ -1,7 +1,6 @@
 //! Reading units: what [`Store`] offers for their bytes.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
 use bytes::Bytes;
@@ -9,13 +8,12 @@ use bytes::Bytes;
 use crate::crc::block_crcs;
 use crate::error::Error;
 use crate::files::Files;
-use crate::headers::Header;
 use crate::index::Object;
 use crate::index::extent::{Extent, clip};
 use crate::index::query::Found;
 use crate::index::slot::Slot;
 use crate::mutation::WriteKind;
-use crate::part::{self, Few, Part, Stored, Whose};
+use crate::part::{self, Few, Stored, Whose};
 use crate::store::Store;
 use crate::view::{Held, View, ViewExtent, Want};
 
@@ -117,9 +115,10 @@ impl Store {
             if let ([extent], []) = (&found.extents[..], &found.layers[..])
                 && (extent.from, extent.to) == (range.start, range.end)
                 && let Some((header, blocks)) = self.headers().locate(extent)
+                && let Some(file) = self.files().look(extent.segment)
             {
                 view.extents.push(ViewExtent::Stored { from: range.start, to: range.end });
-                view.held = Held::Record { header, blocks };
+                view.held = Held::Record { header, file, blocks };
                 return Ok(view);
             }
             (parts, layers) = (stored(self.files(), &found.extents)?, stored(self.files(), &found.layers)?);
@@ -129,7 +128,6 @@ impl Store {
         let whose = self.whose(partition, object, number);
         let (parts, layers) =
             (part::load(parts, whose, Some(self.headers()))?, part::load(layers, whose, None)?);
-        self.keep_headers(&parts);
         if !layers.is_empty() {
             let bytes = part::bytes_of(&parts, &layers, range)?;
             view.extents.push(ViewExtent::Stored { from: range.start, to: range.end });
@@ -144,19 +142,9 @@ impl Store {
             view.held = Held::Memory { bytes: bytes.into(), blocks };
         } else {
             let blocks = part::block_crcs(&parts, &view.extents)?;
-            view.held = Held::Files { pieces: part::pieces(&parts), blocks };
+            view.held = Held::Files { pieces: part::pieces(parts), blocks };
         }
         Ok(view)
-    }
-
-    /// Keep the headers that were read just now, but for those of segments that were freed meanwhile.
-    fn keep_headers(&self, parts: &[Part]) {
-        let mut read_now = parts.iter().filter_map(Part::new_header).peekable();
-        if read_now.peek().is_some() {
-            let index = self.index();
-            let still = |header: &&Arc<Header>| index.segments.all.contains_key(&header.segment);
-            read_now.filter(still).for_each(|header| self.headers().keep(header));
-        }
     }
 
     /// What the owed version `version` of a data unit changes. [`Error::Chain`] if it is not owed (any more).

@@ -11,10 +11,9 @@ pub(crate) fn free_segments(shared: &Shared, floor: u32) {
     let idle: Vec<u32> = index.segments.idle_before(floor).collect();
     drop(index);
     for &number in &idle {
-        // Readers look up the file under the index's lock, and keep headers under it: after this, none finds it any more.
+        // Readers look up the file under the index's lock: after this, none finds it any more.
         let removed = shared.index.write().segments.remove(number);
         let Some(bytes) = removed else { continue };
-        shared.headers.forget(number);
         match shared.files.remove(number, false) {
             Ok(()) => shared.cleaning.on_freed(),
             Err(error) => {

@@ -14,10 +14,12 @@ use bytes::Bytes;
 use crate::crc::{blocks, crc32c};
 use crate::disk::DiskFile;
 use crate::error::Error;
-use crate::headers::{Header, Kept};
+use crate::files::Open;
+use crate::headers::Header;
 use crate::mutation::WriteKind;
 use crate::part::{Few, read_stored};
 use crate::residency::is_resident;
+use crate::seen::Seen;
 
 /// Which version of a unit is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +92,9 @@ pub(crate) enum Held {
     /// One extent, in one record, each block as it was stored: what most reads find, which then takes nothing but this.
     Record {
         /// The record's.
-        header: Kept,
+        header: Seen<Header>,
+        /// Its segment's.
+        file: Seen<Open>,
         /// Which of its blocks.
         blocks: Range<usize>,
     },
@@ -111,7 +115,7 @@ impl View {
     /// the reader at the far end verifies. Of any other the stored blocks were read and verified.
     pub fn blocks(&self) -> &[u32] {
         match &self.held {
-            Held::Record { header, blocks } => header.crcs.get(blocks.clone()).unwrap_or_default(),
+            Held::Record { header, blocks, .. } => header.crcs.get(blocks.clone()).unwrap_or_default(),
             Held::Files { blocks, .. } | Held::Memory { blocks, .. } => blocks,
         }
     }
@@ -143,8 +147,8 @@ impl View {
             return Err(Error::Malformed("the buffer is not as long as the view's stored bytes"));
         }
         match &self.held {
-            Held::Record { header, .. } => {
-                read_stored(&*header.file, to, self.record_offset(header), header.segment)
+            Held::Record { header, file, .. } => {
+                read_stored(&*file.file, to, self.record_offset(header), header.segment)
             }
             Held::Files { pieces, .. } => {
                 let mut rest = to;
@@ -185,8 +189,8 @@ impl View {
             file.as_file().is_some_and(|file| is_resident(file, offset, u64::from(length)))
         };
         match &self.held {
-            Held::Record { header, .. } => {
-                resident(&*header.file, self.record_offset(header), self.stored_bytes())
+            Held::Record { header, file, .. } => {
+                resident(&*file.file, self.record_offset(header), self.stored_bytes())
             }
             Held::Files { pieces, .. } => {
                 pieces.iter().all(|piece| resident(&*piece.file, piece.offset, piece.length))
@@ -199,8 +203,8 @@ impl View {
     /// checksums, and parity with deltas, which is made when it is looked up.
     pub fn pieces(&self) -> Vec<Piece> {
         match &self.held {
-            Held::Record { header, .. } => {
-                let (file, offset) = (Arc::clone(&header.file), self.record_offset(header));
+            Held::Record { header, file, .. } => {
+                let (file, offset) = (Arc::clone(&file.file), self.record_offset(header));
                 vec![Piece { file, offset, length: self.stored_bytes(), segment: header.segment }]
             }
             Held::Files { pieces, .. } => pieces.to_vec(),

@@ -213,7 +213,8 @@ mod tests {
             assert_eq!(read_full(&*file, &mut [0; 10], 280_000).expect("the end"), 0, "{what}");
             assert_eq!(read_full(&*file, &mut [0; 10], 1 << 40).expect("the end"), 0, "{what}");
             let (head, tail) = expected.split_at(100_001);
-            write_and_start(&*file, &[&expected, &[], head, tail, &expected], 512).expect("written");
+            write_and_start(&*file, &[&expected, &[], head, tail, &expected], 512, 64 << 10)
+                .expect("written");
             let mut bytes = vec![0; 3 * expected.len()];
             assert_eq!(read_full(&*file, &mut bytes, 512).expect("read"), bytes.len(), "{what}");
             assert!(bytes.chunks(expected.len()).all(|part| part == expected), "{what}: in pieces");

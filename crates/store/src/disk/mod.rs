@@ -108,26 +108,28 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Whether what is written waits in a cache for a sync.
     fn is_buffered(&self) -> bool;
 
-    /// Begin to write a range of bytes to the medium, and do not wait for it: a sync that follows finds less to do. Advice: it
-    /// cannot fail, and nothing is durable by it.
-    fn start_writing(&self, range: Range<u64>);
+    /// Begin to write a range of bytes to the medium, and do not wait for it: a sync that follows finds less to do. Nothing is
+    /// durable by it. An error is one of writing, and the only word of it there may be: where no space can be found for bytes
+    /// that waited in the cache, ext4 drops them, and a sync that follows knows nothing of them.
+    fn start_writing(&self, range: Range<u64>) -> io::Result<()>;
 
     /// The operating system's file, where bytes may be sent straight from its page cache.
     fn as_file(&self) -> Option<&File>;
 }
 
-/// How much is written before the medium is given it.
-const START_BYTES: usize = 512 << 10;
-
 /// Like [`write_full`], of what a sync follows: the medium writes the first part while the next is still being copied. The
 /// parts end at multiples of their length in the file, so that the page cache can hold each in one piece, whatever begins where.
-pub(crate) fn write_and_start(file: &dyn DiskFile, buffers: &[&[u8]], mut offset: u64) -> io::Result<()> {
+pub(crate) fn write_and_start(
+    file: &dyn DiskFile,
+    buffers: &[&[u8]],
+    mut offset: u64,
+    part_bytes: usize,
+) -> io::Result<()> {
     if !file.is_buffered() {
         return write_full(file, buffers, offset);
     }
-    let left_in_part = |offset: u64| START_BYTES - usize::try_from(offset).unwrap_or(0) % START_BYTES;
     let (mut part, mut bytes) = (Vec::with_capacity(buffers.len()), 0);
-    let mut room = left_in_part(offset);
+    let mut room = part_bytes - usize::try_from(offset).unwrap_or(0) % part_bytes;
     for &buffer in buffers {
         let mut rest = buffer;
         while bytes + rest.len() > room {
@@ -135,9 +137,9 @@ pub(crate) fn write_and_start(file: &dyn DiskFile, buffers: &[&[u8]], mut offset
             part.push(head);
             write_full(file, &part, offset)?;
             let begin = offset;
-            offset += u64::try_from(room).expect("small");
-            file.start_writing(begin..offset);
-            (room, rest, bytes) = (START_BYTES, tail, 0);
+            offset += u64::try_from(room).expect("memory");
+            file.start_writing(begin..offset)?;
+            (room, rest, bytes) = (part_bytes, tail, 0);
             part.clear();
         }
         bytes += rest.len();

@@ -13,6 +13,8 @@ use super::uring::Rings;
 
 /// The page cache's unit.
 const PAGE_BYTES: u64 = 4096;
+/// What a system call fails with that a kernel, a container's policy or a file system does not offer.
+const NOT_OFFERED: [i32; 4] = [libc::ENOSYS, libc::EPERM, libc::EINVAL, libc::ESPIPE];
 
 /// How the files of a directory are reached.
 #[derive(Debug)]
@@ -124,19 +126,23 @@ impl DiskFile for SystemFile {
         self.direct.is_none()
     }
 
-    fn start_writing(&self, range: Range<u64>) {
-        let (Ok(from), Ok(length)) =
-            (i64::try_from(range.start), i64::try_from(range.end.saturating_sub(range.start)))
-        else {
-            return;
-        };
+    fn start_writing(&self, range: Range<u64>) -> io::Result<()> {
+        let number = |bytes: u64| i64::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput);
+        let (from, length) = (number(range.start)?, number(range.end.saturating_sub(range.start))?);
         // A length of nothing would mean: up to the file's end.
-        if length > 0 {
-            #[expect(unsafe_code, reason = "no library wraps this system call")]
-            // SAFETY: the file is open, and there is no memory behind the arguments.
-            let _ = unsafe {
-                libc::sync_file_range(self.file.as_raw_fd(), from, length, libc::SYNC_FILE_RANGE_WRITE)
-            };
+        if length == 0 {
+            return Ok(());
+        }
+        #[expect(unsafe_code, reason = "no library wraps this system call")]
+        // SAFETY: the file is open, and there is no memory behind the arguments.
+        let result = unsafe {
+            libc::sync_file_range(self.file.as_raw_fd(), from, length, libc::SYNC_FILE_RANGE_WRITE)
+        };
+        match io::Error::last_os_error() {
+            _ if result == 0 => Ok(()),
+            // Not to be had on this system or for this file: the sync does all of it.
+            error if NOT_OFFERED.contains(&error.raw_os_error().unwrap_or_default()) => Ok(()),
+            error => Err(error),
         }
     }
 

@@ -94,7 +94,9 @@ impl DiskFile for FrozenFile {
         self.0.is_buffered()
     }
 
-    fn start_writing(&self, _: Range<u64>) {}
+    fn start_writing(&self, _: Range<u64>) -> io::Result<()> {
+        Ok(())
+    }
 
     fn as_file(&self) -> Option<&File> {
         self.0.as_file()

@@ -13,6 +13,7 @@ mod face;
 mod faults;
 mod fold;
 mod golden;
+mod handles;
 mod images;
 mod inspect;
 mod means;

@@ -12,6 +12,8 @@ pub enum On {
     Write,
     /// Syncs of files and directories.
     Sync,
+    /// Writing back that is begun ahead of a sync: it changes nothing by itself.
+    Start,
     /// Files and directories made, renamed, removed.
     Name,
     /// All but reads.
@@ -37,7 +39,7 @@ pub enum Fault {
 /// What is to fail, and how many operations there were.
 #[derive(Debug)]
 pub(crate) struct Faults {
-    counts: [u64; 5],
+    counts: [u64; 6],
     planned: Vec<(On, Range<u64>, Fault)>,
     /// The power is cut when so many changes were made.
     pub(crate) cut_after: u64,
@@ -45,7 +47,7 @@ pub(crate) struct Faults {
 
 impl Default for Faults {
     fn default() -> Faults {
-        Faults { counts: [0; 5], planned: Vec::new(), cut_after: u64::MAX }
+        Faults { counts: [0; 6], planned: Vec::new(), cut_after: u64::MAX }
     }
 }
 
@@ -67,7 +69,7 @@ impl Faults {
         if self.is_cut() {
             return Err(io::Error::other("the power is cut"));
         }
-        let change = (on != On::Read).then_some(On::Change);
+        let change = (!matches!(on, On::Read | On::Start)).then_some(On::Change);
         let mut fault = None;
         for on in [Some(on), change].into_iter().flatten() {
             let number = self.count(on);
@@ -87,6 +89,7 @@ impl On {
             On::Sync => 2,
             On::Name => 3,
             On::Change => 4,
+            On::Start => 5,
         }
     }
 }

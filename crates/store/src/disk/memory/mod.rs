@@ -380,8 +380,14 @@ impl DiskFile for MemoryFile {
         true
     }
 
-    /// Nothing: what is not synced may be durable or not, in any order, as it is.
-    fn start_writing(&self, _range: Range<u64>) {}
+    /// Nothing is started: what is not synced may be durable or not, in any order, as it is.
+    fn start_writing(&self, _range: Range<u64>) -> io::Result<()> {
+        self.with(|state, _| match state.faults.next(On::Start)? {
+            Some(Fault::Io) => Err(io_error()),
+            Some(Fault::NoSpace) => Err(no_space()),
+            _ => Ok(()),
+        })
+    }
 
     fn as_file(&self) -> Option<&File> {
         None
