@@ -177,8 +177,12 @@ impl Replay<'_> {
         let salt = self.superblock.salt;
         let (end, synced) = Tail { file, length, number, salt, from, first: self.expected, synced }.find()?;
         self.durable_to = self.durable_to.max(synced);
-        if end < length {
+        // A whole record may lack a part of its padding: the log goes on behind it, and there must be a file that far.
+        let end = end.next_multiple_of(LOG_BLOCK_U64);
+        if end != length {
             file.set_length(end).map_err(|error| Error::io("cut the torn tail", error))?;
+        }
+        if end < length {
             self.recovery.torn_bytes += length - end;
             tracing::warn!(segment = number, bytes = length - end, "cut a torn tail");
         }
