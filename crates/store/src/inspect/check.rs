@@ -106,12 +106,25 @@ pub fn check(dir: &Path) -> Result<Report, Error> {
 impl Report {
     /// By file and offset, each once: opening and the walk through the log meet the same damage.
     fn in_order(&mut self) {
-        let before = self.findings.len();
         let key = |finding: &Finding| (finding.file.clone(), finding.offset, finding.what.clone());
         self.findings.sort_by_cached_key(key);
-        self.findings.dedup();
-        let again = u64::try_from(before - self.findings.len()).unwrap_or(u64::MAX);
-        self.damaged = self.damaged.saturating_sub(again);
+        self.take_out(Vec::dedup);
+    }
+
+    /// What the checkpoint that would be loaded has wrong is told by opening already, but not in which file.
+    fn forget_loaded(&mut self) {
+        let told =
+            |finding: &Finding| finding.file == "checkpoint" && finding.what.starts_with("checkpoint ");
+        self.take_out(|findings| findings.retain(|finding| !told(finding)));
+    }
+
+    /// What `some` takes out of the findings counts no longer; more may count than are kept.
+    fn take_out(&mut self, some: impl FnOnce(&mut Vec<Finding>)) {
+        let count = |findings: &[Finding]| findings.iter().filter(|finding| !finding.harmless).count();
+        let before = count(&self.findings);
+        some(&mut self.findings);
+        let gone = u64::try_from(before - count(&self.findings)).unwrap_or(u64::MAX);
+        self.damaged = self.damaged.saturating_sub(gone);
     }
 
     fn find(&mut self, file: &str, offset: u64, what: String) {
@@ -156,12 +169,7 @@ fn strangers(disk: &dyn Disk, report: &mut Report) -> Result<(), Error> {
 
 fn check_checkpoints(disk: &dyn Disk, superblock: &Superblock, report: &mut Report) -> Result<(), Error> {
     let (numbers, _) = checkpoint::list(disk)?;
-    // What the one that would be loaded has wrong is told by opening already, but not in which file.
-    report
-        .findings
-        .retain(|finding| finding.file != "checkpoint" || !finding.what.starts_with("checkpoint "));
-    let told = report.findings.iter().filter(|finding| !finding.harmless).count();
-    report.damaged = u64::try_from(told).unwrap_or(u64::MAX);
+    report.forget_loaded();
     for number in numbers {
         report.checkpoints += 1;
         match checkpoint::load::Checkpoint::open(disk, superblock, number)? {
@@ -325,4 +333,39 @@ impl Segment<'_> {
 fn whose(reference: &Reference) -> String {
     let Reference { partition, object, unit, .. } = reference;
     format!("unit {unit} of object {object} in partition {partition}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(report: &Report) -> (u64, usize) {
+        (report.damaged, report.findings.len())
+    }
+
+    #[test]
+    fn what_is_told_twice_counts_once_and_what_is_harmless_not_at_all() {
+        let mut report = Report::default();
+        for _ in 0..3 {
+            report.note("a", 0, "a torn tail".to_owned());
+        }
+        for _ in 0..2 {
+            report.find("a", 512, "a record".to_owned());
+        }
+        report.find("b", 0, "a file".to_owned());
+        assert_eq!(counts(&report), (3, 6));
+        report.in_order();
+        assert_eq!(counts(&report), (2, 3));
+    }
+
+    #[test]
+    fn what_is_not_kept_counts_too() {
+        let mut report = Report::default();
+        report.find("checkpoint", 0, "checkpoint 3: a page".to_owned());
+        report.note("checkpoint", 0, "checkpoint 3: half".to_owned());
+        (0..20_000).for_each(|offset| report.find("a", offset, "a record".to_owned()));
+        assert_eq!(counts(&report), (20_001, FINDINGS_MAX));
+        report.forget_loaded();
+        assert_eq!(counts(&report), (20_000, FINDINGS_MAX - 2));
+    }
 }
