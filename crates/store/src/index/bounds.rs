@@ -1,5 +1,6 @@
-//! How much one object may hold, so that a checkpoint of it can always be written: a unit's entry is in one page, and so are
-//! the entries of the object itself.
+//! How much a unit may hold, and an object besides its units, so that a checkpoint can always be written: a unit's entry is in
+//! one page, and so are the entries of the object itself. An object as a whole has no bound here: its units go to as many
+//! pages as they need.
 //!
 //! This is asked before a record is made, and so never of what settles, folds, drops or retires. Replay takes in whatever was
 //! let through.
@@ -8,7 +9,7 @@ use std::ops::Range;
 
 use braid_layout::{ObjectId, PartitionId};
 
-use super::unit::{Content, Unit};
+use super::unit::{Content, Pending, Unit};
 use super::{Extra, Index, Object};
 use crate::commit::COMMIT_LEN_MAX;
 use crate::error::Error;
@@ -81,15 +82,6 @@ impl Bounds {
         Err(Error::Operations(dedup.len()))
     }
 
-    /// Whether what a client retires can be remembered: that of one which is known takes no more room.
-    pub(super) fn retire(&self, have: &Object, client: u64, watermark: u64) -> Result<(), Error> {
-        let Some(Extra { dedup, .. }) = have.extra.as_deref() else { return Ok(()) };
-        if dedup.len() < self.operations || dedup.knows(client) || !dedup.is_news(client, watermark) {
-            return Ok(());
-        }
-        Err(Error::Operations(dedup.len()))
-    }
-
     /// Whether a unit that a joining column has caught up with can be noted.
     pub(super) fn ready(&self, have: &Object, unit: u64) -> Result<(), Error> {
         let Some(extra) = &have.extra else { return Ok(()) };
@@ -100,8 +92,8 @@ impl Bounds {
     }
 }
 
-/// Whether one more version of `range` of a unit can be written. What rewrites the unit makes its entry shorter, unless
-/// snapshots keep what was there.
+/// Whether one more version of `range` of a unit can be written; a delta rewrites nothing, and has an empty one. What rewrites
+/// the unit makes its entry shorter, unless snapshots keep what was there.
 pub(super) fn one_more(
     index: &Index,
     (partition, object): (PartitionId, ObjectId),
@@ -109,13 +101,24 @@ pub(super) fn one_more(
     (number, unit): (u64, &Unit),
     range: &Range<u32>,
 ) -> Result<(), Error> {
-    let keeps = have.keeps(unit);
-    if !keeps && *range == (0..have.attributes.unit_bytes) {
+    let (keeps, whole) = (have.keeps(unit), 0..have.attributes.unit_bytes);
+    // Of a unit that was lost nothing is kept, but that it was.
+    if (!keeps || unit.lost.is_some()) && *range == whole {
         return Ok(());
     }
     let copy = unit.settled.as_ref().filter(|_| keeps).map_or(0, |content| KEEPING_BYTES + bytes_of(content));
-    if unit.entry_bytes() + copy + STEP_ROOM <= index.bounds.unit_entry_bytes {
+    let has_room = |unit: &Unit| unit.entry_bytes() + copy + STEP_ROOM <= index.bounds.unit_entry_bytes;
+    if has_room(unit) {
         return Ok(());
+    }
+    // What is pending is settled by the next write (C1): all of the unit takes the place of what was in pieces.
+    let rewrites = |pending: &Pending| (pending.own.from..pending.own.to) == whole;
+    if !keeps && !range.is_empty() && unit.pending.as_deref().is_some_and(rewrites) {
+        let mut settled = unit.clone();
+        settled.settle(whole.end);
+        if has_room(&settled) {
+            return Ok(());
+        }
     }
     Err(Error::Pieces { partition, object, unit: number })
 }

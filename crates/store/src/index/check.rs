@@ -83,7 +83,6 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         ),
         Mutation::Retire { partition, object, g, settled_below, client, watermark } => {
             let have = asked_in(index, (*partition, *object), *g)?;
-            index.bounds.retire(have, *client, *watermark)?;
             check_step::retire(have, (*partition, *object), *settled_below, (*client, *watermark))
         }
         Mutation::Fence { partition, object, g, set, joining } => {

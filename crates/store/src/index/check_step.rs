@@ -139,6 +139,9 @@ pub(super) fn retire(
     settled_below: Version,
     (client, watermark): (u64, u64),
 ) -> Result<Decision, Error> {
+    // Of a client of which nothing is known there is nothing to forget: nor is its watermark remembered.
+    let knows = have.extra.as_ref().is_some_and(|extra| extra.dedup.knows(client));
+    let watermark = if knows { watermark } else { 0 };
     let news = have.extra.as_ref().is_some_and(|extra| extra.dedup.is_news(client, watermark));
     if have.pending_below(settled_below).is_empty() && !news {
         return Ok(Decision::Answer(Outcome::Already));

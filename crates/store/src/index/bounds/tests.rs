@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::index::Index;
 use crate::index::check::{Decision, check};
 use crate::index::growth::Growth;
+use crate::index::unit::Place;
 use crate::mutation::{Attributes, Body, Mutation, Standing, Write, WriteKind};
 use crate::step::{Delta, UnitWrite};
 
@@ -152,14 +153,25 @@ fn a_unit_in_too_many_pieces_is_to_be_written_as_a_whole() {
         assert!(run.entry_bytes() <= 6000);
         let range = if standing == Standing::Pending { 0..UNIT } else { 5..6 };
         run.write(range, standing).expect("all of it");
+        run.write(1..2, Standing::Pending).expect("it settles what is pending");
         run.settle();
-        assert!(run.entry_bytes() < 200);
+        assert!(run.entry_bytes() < 300, "{}", run.entry_bytes());
         assert!(run.fill() > 100, "each cuts what is there");
     }
 }
 
 #[test]
 fn snapshots_that_keep_too_many_pieces_are_to_be_dropped() {
+    let (mut run, number) = kept_too_much();
+    assert!(is_refused(&run.write(0..UNIT, Standing::Pending)), "what is there would be kept");
+    for dropped in 1..number {
+        run.ask(Mutation::SnapshotDrop { partition: P, object: O, g: G, number: dropped }).expect("drop");
+    }
+    run.write(0..10, Standing::Pending).expect("there is room");
+}
+
+/// A unit of which snapshots keep so much that no version is taken, and how many they are.
+fn kept_too_much() -> (Run, u32) {
     let mut run = Run::new(ColumnMask::EMPTY);
     run.index.bounds.unit_entry_bytes = 6000;
     let mut number = 0;
@@ -175,10 +187,17 @@ fn snapshots_that_keep_too_many_pieces_are_to_be_dropped() {
     };
     assert!((5..100).contains(&number), "{number}");
     assert!(is_refused(&Err(refused)));
-    assert!(is_refused(&run.write(0..UNIT, Standing::Pending)), "what is there would be kept");
-    for dropped in 1..number {
-        run.ask(Mutation::SnapshotDrop { partition: P, object: O, g: G, number: dropped }).expect("drop");
-    }
+    (run, number)
+}
+
+#[test]
+fn a_lost_unit_is_mended_however_much_snapshots_keep() {
+    let (mut run, _) = kept_too_much();
+    assert!(is_refused(&run.write(0..UNIT, Standing::Settled)), "what is there would be kept");
+    run.index.mark_lost(P, O, Some(0), Place { segment: 1, block: 1 });
+    assert!(matches!(run.write(0..UNIT, Standing::Pending), Err(Error::Damaged { .. })));
+    run.write(0..UNIT, Standing::Settled).expect("it is mended");
+    assert!(run.entry_bytes() < 300, "{}", run.entry_bytes());
     run.write(0..10, Standing::Pending).expect("there is room");
 }
 
@@ -193,8 +212,15 @@ fn clients_that_retire_nothing_are_refused_and_others_help() {
     assert_eq!(run.known(), 20, "with the clients");
     assert!(matches!(run.unit_write(1, 9, 0), Err(Error::Operations(20))));
     assert!(matches!(run.delta(2, 9), Err(Error::Operations(20))));
-    assert!(matches!(run.retire(3, 1), Err(Error::Operations(20))), "one of whom nothing is known");
-    run.retire(3, u64::MAX).expect("there is nothing to remember");
+    run.write(0..10, Standing::Pending).expect("a stripe write");
+    let settled_below = version(run.n + 1);
+    let of_another =
+        Mutation::Retire { partition: P, object: O, g: G, settled_below, client: 3, watermark: 1 };
+    run.ask(of_another).expect("nothing is known of it");
+    run.retire(3, u64::MAX).expect("nor is there anything to remember");
+    let unit = run.index.find_object(P, O).expect("the object").unit(0);
+    assert!(unit.pending.is_none() && unit.settled.is_some(), "settled all the same");
+    assert_eq!(run.known(), 20);
     run.unit_write(1, 4, 0).expect("it is known");
     run.unit_write(1, 9, 3).expect("its own watermark makes room");
     assert_eq!(run.known(), 18);
