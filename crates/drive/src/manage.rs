@@ -17,7 +17,7 @@ use braid_wire::{Capability, Reason, Refusal, Wire};
 use crate::connection::Coming;
 use crate::convert;
 use crate::core::Core;
-use crate::reply::{Answer, refusal};
+use crate::reply::Answer;
 use crate::requests::{Facts, Requests, done};
 use crate::scrub;
 
@@ -98,7 +98,7 @@ impl Requests {
             R::Remove(_) if facts.is_none() => Answer::done(g),
             R::Remove(remove) => {
                 let (partition, object) = (remove.at.partition, remove.at.object);
-                done(g, core.store.commit(Mutation::Remove { partition, object }))
+                done(g, core.store.commit(Mutation::Remove { partition, object, g: capability.g }))
             }
             R::Fence(asked) => fence_and_list(core, &capability, &asked),
             R::Verdict(verdict) => done(g, give_verdict(core, capability.g, verdict)),
@@ -191,14 +191,7 @@ fn set_partition(core: &Core, set: &PartitionSet) -> Answer {
     let quota_bytes = convert::quota(set.quota_bytes);
     let mutation = match set.expect {
         Expect::Absent => Mutation::PartitionCreate { partition, quota_bytes, key_epoch },
-        Expect::Present => match core.store.partition(partition) {
-            Err(error) => return Answer::refused(g, refusal(&error)),
-            Ok(state) if key_epoch < state.key_epoch => {
-                let detail = format!("the key epoch never falls: it is {}", state.key_epoch);
-                return Answer::refused(g, Refusal::new(Reason::Malformed, detail));
-            }
-            Ok(_) => Mutation::PartitionSet { partition, quota_bytes, key_epoch },
-        },
+        Expect::Present => Mutation::PartitionSet { partition, quota_bytes, key_epoch },
     };
     done(g, core.store.commit(mutation))
 }

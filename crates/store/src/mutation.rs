@@ -13,7 +13,6 @@ use crate::step::{Delta, UnitWrite};
 pub const OPAQUE_BYTES_MAX: usize = 4096;
 /// The most stamps and cut-offs together of one verdict; a longer one is sent as several.
 pub const VERDICT_STAMPS_MAX: usize = 4096;
-
 /// The most bytes that an object can reserve.
 pub const RESERVE_BYTES_MAX: u64 = 1 << 48;
 /// The most live snapshots of an object; the next is [`Error::Snapshots`].
@@ -31,7 +30,7 @@ pub enum Mutation {
         /// The working keys' epoch.
         key_epoch: u32,
     },
-    /// Change a partition's quota and key epoch. A quota below what is used only refuses further writes.
+    /// Change a partition's quota and key epoch, which never falls. A quota below what is used only refuses further writes.
     PartitionSet {
         /// Which.
         partition: PartitionId,
@@ -61,6 +60,8 @@ pub enum Mutation {
         partition: PartitionId,
         /// Which.
         object: ObjectId,
+        /// The request's generation: must not be below the object's.
+        g: Generation,
     },
     /// Change some attributes.
     SetAttributes {
@@ -87,7 +88,8 @@ pub enum Mutation {
         settled_below: Version,
         /// Whose `watermark` it is.
         client: u64,
-        /// The client repeats none of its operations below this number; zero says nothing.
+        /// The client repeats none of its operations below this number; zero says nothing. Of a client of which nothing is
+        /// known it is not remembered.
         watermark: u64,
     },
     /// Write inside a unit through its data column. Answered [`Outcome::Owed`].

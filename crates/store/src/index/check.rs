@@ -48,6 +48,9 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         }
         Mutation::PartitionSet { partition, quota_bytes, key_epoch } => {
             let have = index.find_partition(*partition)?;
+            if *key_epoch < have.key_epoch {
+                return Err(Error::Malformed("the key epoch never falls"));
+            }
             if have.quota_bytes == *quota_bytes && have.key_epoch == *key_epoch {
                 return Ok(Decision::Answer(Outcome::Already));
             }
@@ -68,7 +71,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
             }
             Err(Error::Exists(*partition, *object))
         }
-        Mutation::Remove { partition, object } => check_remove(index, *partition, *object),
+        Mutation::Remove { partition, object, g } => check_remove(index, (*partition, *object), *g),
         Mutation::SetAttributes { partition, object, g, change } => {
             check_attributes(index, growth, (*partition, *object), *g, change)
         }
@@ -168,9 +171,17 @@ fn check_partition_remove(index: &Index, partition: PartitionId) -> Result<Decis
     append(record)
 }
 
-fn check_remove(index: &Index, partition: PartitionId, object: ObjectId) -> Result<Decision, Error> {
+fn check_remove(
+    index: &Index,
+    (partition, object): (PartitionId, ObjectId),
+    g: Generation,
+) -> Result<Decision, Error> {
     let found = index.partitions.get(&partition).and_then(|owner| owner.objects.get(&object));
     if let Some(have) = found {
+        // As with attributes, its manager may be ahead.
+        if have.attributes.g > g {
+            return Err(Error::StaleGeneration { have: have.attributes.g, asked: g });
+        }
         return append(object_record(Kind::ObjectRemove, partition, object, have));
     }
     if index.lost.find(Key::At(partition, Some(object))).is_none() {
@@ -346,7 +357,7 @@ impl Touched {
                 !self.within_partitions.contains(partition) && self.partitions.insert(*partition)
             }
             Mutation::Create { partition, object, .. }
-            | Mutation::Remove { partition, object }
+            | Mutation::Remove { partition, object, .. }
             | Mutation::SetAttributes { partition, object, .. }
             | Mutation::Retire { partition, object, .. }
             | Mutation::Fence { partition, object, .. }
@@ -450,7 +461,7 @@ mod tests {
         check_pair(&install, &ready, false);
         check_pair(&install, &write(1, 4, Standing::Settled, 0), true);
         // A whole object, and a whole partition.
-        let remove = Mutation::Remove { partition: P, object };
+        let remove = Mutation::Remove { partition: P, object, g: Generation(1) };
         check_pair(&remove, &install, false);
         check_pair(&remove, &write(2, 3, Standing::Settled, 0), true);
         check_pair(&Mutation::PartitionRemove { partition: P }, &remove, false);

@@ -190,7 +190,7 @@ fn thousands_of_lost_ranges_are_kept() {
         .commit(Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 })
         .expect("the partition");
     for object in 0..PIECES {
-        let removed = Mutation::Remove { partition: P, object: ObjectId(2 * object) };
+        let removed = remove(2 * object);
         assert_eq!(store.commit(removed).expect("remove"), Outcome::Applied);
     }
     store.close().expect("close");
@@ -253,10 +253,7 @@ fn check_lost(store: &Store, lost: &std::ops::Range<u64>) {
 fn check_made_anew(store: Store, dir: &Path, first: u64) {
     let (made, removed) = (ObjectId(first), ObjectId(first + 1));
     assert_eq!(store.commit(large(first)).expect("create"), Outcome::Applied);
-    assert_eq!(
-        store.commit(Mutation::Remove { partition: P, object: removed }).expect("remove"),
-        Outcome::Applied
-    );
+    assert_eq!(store.commit(remove(first + 1)).expect("remove"), Outcome::Applied);
     let copied = tempfile::tempdir().expect("a directory");
     store.commit(Mutation::Flush).expect("flush");
     copy(dir, copied.path());

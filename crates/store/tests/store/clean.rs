@@ -110,7 +110,7 @@ fn half_dead(store: &Store) {
             Write { standing: Standing::Settled, ..write(object, unit, 0, 20_000, version(1, unit + 1)) };
         store.commit(Mutation::Write(written)).expect("write");
     }
-    store.commit(Mutation::Remove { partition: P, object: ObjectId(2) }).expect("remove");
+    store.commit(remove(2)).expect("remove");
 }
 
 fn read_unit(store: &Store, unit: u64) -> Result<Vec<u8>, Error> {
@@ -162,7 +162,7 @@ fn pieces_grow_together() {
         store.commit(Mutation::Write(write(1, 0, from, from + 4000, version(1, n + 1)))).expect("write");
         store.commit(Mutation::Write(write(2, n, 0, UNIT / 2, version(1, n + 1)))).expect("write");
     }
-    store.commit(Mutation::Remove { partition: P, object: ObjectId(2) }).expect("remove");
+    store.commit(remove(2)).expect("remove");
     let pieces = || store.read(P, ObjectId(1), 0, 0..64_000, Want::Newest).expect("view").pieces().len();
     let expected = content(&store, 1, 0, 0, 64_000, Want::Newest).expect("read");
     assert_eq!(pieces(), 16);

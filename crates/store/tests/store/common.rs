@@ -59,6 +59,11 @@ pub(crate) fn create(object: u64) -> Mutation {
     Mutation::Create { partition: P, object: ObjectId(object), attributes: attributes() }
 }
 
+/// As it is asked for in the generation that [`create`] gives.
+pub(crate) fn remove(object: u64) -> Mutation {
+    Mutation::Remove { partition: P, object: ObjectId(object), g: Generation(1) }
+}
+
 pub(crate) fn version(lease: u32, n: u64) -> Version {
     Version { g: Generation(1), lease: Lease(lease), n }
 }

@@ -136,7 +136,7 @@ fn several_lost_records_make_everything_before_them_doubtful() {
         assert!(matches!(read, Err(Error::Damaged { .. })), "unit {unit}: {read:?}");
     }
     assert!(matches!(store.partition(P), Err(Error::Damaged { .. })), "its values may be older ones");
-    store.commit(Mutation::Remove { partition: P, object: O }).expect("a doubtful object can be removed");
+    store.commit(remove(1)).expect("a doubtful object can be removed");
     let make = Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 };
     store.commit(make).expect("and the partition made anew");
     store.commit(create(1)).expect("and the object");
@@ -229,7 +229,7 @@ fn an_object_made_in_lost_records_has_no_units_that_were_never_written() {
             assert!(matches!(wrote, Err(Error::Damaged { .. })), "lost {lost:?}: {wrote:?}");
         }
         let (store, _) = open(dir.path());
-        store.commit(Mutation::Remove { partition: P, object: ObjectId(2) }).expect("remove");
+        store.commit(remove(2)).expect("remove");
         store.commit(create(2)).expect("made anew");
         assert_eq!(store.versions(P, ObjectId(2), 0..9).expect("versions"), []);
     }

@@ -256,6 +256,7 @@ fn what_was_asked_before_a_fence_is_refused_after_it() {
     };
     let take = |g, number| Mutation::Snapshot { partition: P, object: O, g: Generation(g), number };
     let release = |g, number| Mutation::SnapshotDrop { partition: P, object: O, g: Generation(g), number };
+    let remove = |g| Mutation::Remove { partition: P, object: O, g: Generation(g) };
     let retire = |g| Mutation::Retire {
         partition: P,
         object: O,
@@ -273,7 +274,8 @@ fn what_was_asked_before_a_fence_is_refused_after_it() {
     fixture.write(0, 0, 10, version(1, 1)).expect("write");
     fixture.store.commit(fence(3)).expect("fence");
     let check = |store: &Store| {
-        for stale in [set(1, 5), set(2, 5), take(1, 1), take(2, 7), release(1, 1), retire(1), verdict(2)] {
+        let older = [take(1, 1), take(2, 7), release(1, 1), retire(1), verdict(2), remove(1), remove(2)];
+        for stale in [set(1, 5), set(2, 5)].into_iter().chain(older) {
             let refused = store.commit(stale.clone());
             let have = Generation(3);
             assert!(matches!(refused, Err(Error::StaleGeneration { have: h, .. }) if h == have), "{stale:?}");
@@ -298,7 +300,9 @@ fn what_was_asked_before_a_fence_is_refused_after_it() {
         assert_eq!(fixture.store.commit(current).expect("of this generation"), expected);
     }
     assert!(matches!(fixture.store.commit(set(3, 4)), Err(Error::Malformed(_))), "the version never falls");
-    fixture.check(|store| assert_eq!(store.snapshots(P, O).expect("list"), [7]));
+    let fixture = fixture.check(|store| assert_eq!(store.snapshots(P, O).expect("list"), [7]));
+    assert_eq!(fixture.store.commit(remove(4)).expect("its manager is ahead"), Outcome::Applied);
+    assert_eq!(fixture.store.commit(remove(1)).expect("it is gone"), Outcome::Already);
 }
 
 #[test]
@@ -317,16 +321,15 @@ fn attributes_change_and_objects_go() {
     });
     let remove_partition = Mutation::PartitionRemove { partition: P };
     assert!(matches!(fixture.store.commit(remove_partition.clone()), Err(Error::PartitionNotEmpty(P, 1))));
-    let remove = Mutation::Remove { partition: P, object: O };
-    assert_eq!(fixture.store.commit(remove.clone()).expect("remove"), Outcome::Applied);
-    assert_eq!(fixture.store.commit(remove).expect("again"), Outcome::Already);
+    assert_eq!(fixture.store.commit(remove(1)).expect("remove"), Outcome::Applied);
+    assert_eq!(fixture.store.commit(remove(1)).expect("again"), Outcome::Already);
     let fixture = fixture.check(|store| {
         assert!(matches!(store.object(P, O), Err(Error::NoObject(P, O))));
         assert_eq!(store.stat().expect("stat").live, 0);
     });
     fixture.store.commit(create(1)).expect("the number can be used again");
     let fixture = fixture.check(|store| assert_eq!(chain(store, 0), [], "without the old bytes"));
-    fixture.store.commit(Mutation::Remove { partition: P, object: O }).expect("remove");
+    fixture.store.commit(remove(1)).expect("remove");
     assert_eq!(fixture.store.commit(remove_partition.clone()).expect("remove"), Outcome::Applied);
     assert_eq!(fixture.store.commit(remove_partition).expect("again"), Outcome::Already);
     fixture.check(|store| assert_eq!(store.partitions(), []));
@@ -351,6 +354,9 @@ fn partitions_have_a_soft_quota() {
     let create = |key_epoch| Mutation::PartitionCreate { partition: P, quota_bytes: Some(5000), key_epoch };
     assert_eq!(fixture.store.commit(create(2)).expect("same"), Outcome::Already);
     assert!(matches!(fixture.store.commit(create(3)), Err(Error::PartitionExists(P))));
+    let back = Mutation::PartitionSet { partition: P, quota_bytes: Some(5000), key_epoch: 1 };
+    assert!(matches!(fixture.store.commit(back), Err(Error::Malformed(_))), "the key epoch never falls");
+    fixture.check(|store| assert_eq!(store.partition(P).expect("partition").key_epoch, 2));
 }
 
 #[test]

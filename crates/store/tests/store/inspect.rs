@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use braid_layout::ObjectId;
 use braid_store::inspect::{Finding, check, dump, stat};
 use braid_store::*;
 
@@ -22,7 +21,7 @@ fn image(dir: &Path) {
     for n in 17..=24 {
         store.commit(Mutation::Write(write(1 + n % 3, n, 0, 5000, version(1, n)))).expect("write");
     }
-    store.commit(Mutation::Remove { partition: P, object: ObjectId(3) }).expect("remove");
+    store.commit(remove(3)).expect("remove");
     store.close().expect("close");
 }
 

@@ -109,7 +109,8 @@ impl Run {
                 self.model.entry(object).or_insert_with(new);
             }
             Step::Remove { object } => {
-                let remove = Mutation::Remove { partition: P, object: ObjectId(object) };
+                let g = self.model.get(&object).map_or(Generation(0), |model| model.attributes.g);
+                let remove = Mutation::Remove { partition: P, object: ObjectId(object), g };
                 let answer = self.store.commit(remove).expect("remove");
                 assert_eq!(answer == Outcome::Applied, self.model.remove(&object).is_some());
             }
@@ -145,9 +146,10 @@ impl Run {
                 self.store.commit(set).expect("set attributes");
             }
             Step::Partition { key_epoch } => {
-                self.key_epoch = key_epoch;
                 let set = Mutation::PartitionSet { partition: P, quota_bytes: None, key_epoch };
-                self.store.commit(set).expect("set the partition");
+                let falls = key_epoch < self.key_epoch;
+                assert_eq!(self.store.commit(set).is_err(), falls, "set the partition");
+                self.key_epoch = self.key_epoch.max(key_epoch);
             }
             Step::Reopen { killed } => self.reopen(killed),
             Step::Clean => {

@@ -57,7 +57,7 @@ fn a_reservation_counts_against_the_quota_until_it_is_written() {
     (3..6).for_each(|n| assert_eq!(store.commit(unit(1, n)).expect("reserved"), Outcome::Applied));
     assert!(matches!(store.commit(unit(1, 6)), Err(Error::Quota { .. })), "that is not reserved");
     assert_eq!(held(&store), (10, 0));
-    store.commit(Mutation::Remove { partition: P, object: ObjectId(2) }).expect("remove");
+    store.commit(remove(2)).expect("remove");
     store.commit(reserve(1, 10)).expect("there is room now");
     assert_eq!(held(&store), (6, 4));
     assert!(matches!(store.commit(create(2)), Ok(Outcome::Applied)));
@@ -65,7 +65,7 @@ fn a_reservation_counts_against_the_quota_until_it_is_written() {
     store.commit(reserve(1, 0)).expect("given up");
     store.commit(unit(2, 9)).expect("free again");
     store.commit(reserve(1, 8)).expect("again");
-    store.commit(Mutation::Remove { partition: P, object: ObjectId(1) }).expect("remove");
+    store.commit(remove(1)).expect("remove");
     assert_eq!(held(&store), (1, 0), "a reservation goes with its object");
 }
 

@@ -81,7 +81,7 @@ fn a_snapshot_costs_one_record_and_then_what_is_overwritten() {
     store.commit(take(2)).expect_err("something is pending");
     store.commit(retire(61)).expect("settle");
     store.commit(take(2)).expect("taken");
-    store.commit(Mutation::Remove { partition: P, object: O }).expect("remove");
+    store.commit(remove(1)).expect("remove");
     assert_eq!(used(&store), 0, "an object goes with its snapshots");
     store.commit(create(1)).expect("create");
     assert_eq!(store.commit(take(1)).expect("another object"), Outcome::Applied);

@@ -8,10 +8,6 @@ use braid_store::*;
 
 use crate::common::*;
 
-fn remove(object: u64) -> Mutation {
-    Mutation::Remove { partition: P, object: ObjectId(object) }
-}
-
 fn fill(store: &Store, object: u64) -> u64 {
     store.commit(create(object)).expect("create");
     for n in 1.. {
@@ -44,7 +40,8 @@ fn a_full_store_still_removes_and_then_takes_writes_again() {
         let fence =
             Mutation::Fence { partition: P, object: ObjectId(round), g, set, joining: ColumnMask::EMPTY };
         store.commit(fence).expect("a fence works on a full store");
-        store.commit(remove(round)).expect("a remove works on a full store");
+        let remove = Mutation::Remove { partition: P, object: ObjectId(round), g };
+        store.commit(remove).expect("a remove works on a full store");
         store.commit(Mutation::Flush).expect("flush");
     }
     store.close().expect("close");

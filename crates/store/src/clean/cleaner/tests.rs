@@ -118,7 +118,7 @@ fn a_victim_that_is_gone_when_it_is_looked_at_is_set_aside_and_the_next_one_empt
     for n in 0..9 {
         write(&store, 1 + n % 2, n / 2, 0..20_000, 1 + n, Standing::Settled);
     }
-    commit(&store, Mutation::Remove { partition: P, object: ObjectId(2) });
+    commit(&store, Mutation::Remove { partition: P, object: ObjectId(2), g: Generation(1) });
     let mut cleaner = Cleaner::new(Arc::clone(store.shared()));
     let first = cleaner.victim(&BTreeSet::new()).expect("a victim").number;
     store.files().remove(first, true).expect("remove");

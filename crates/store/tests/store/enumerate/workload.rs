@@ -257,9 +257,9 @@ fn half_dead(steps: &mut Vec<Step>) {
 }
 
 fn removals(steps: &mut Vec<Step>) {
-    one(steps, Mutation::Remove { partition: P, object: ObjectId(3) });
+    one(steps, remove(3));
     one(steps, create(3));
-    one(steps, Mutation::Remove { partition: P, object: ObjectId(2) });
+    one(steps, Mutation::Remove { partition: P, object: ObjectId(2), g: Generation(3) });
     let install = |n: u64| {
         let written = write(1, n % 2, 0, 40_000, version(5, 80 + n));
         Mutation::Write(Write { standing: Standing::Settled, ..written })

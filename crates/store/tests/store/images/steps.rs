@@ -79,10 +79,6 @@ fn install(object: u64, unit: u64, range: (u32, u32), version: Version) -> Mutat
     Mutation::Write(Write { standing: Standing::Settled, ..data_write(object, unit, range, version) })
 }
 
-fn remove(object: u64) -> Mutation {
-    Mutation::Remove { partition: P, object: ObjectId(object) }
-}
-
 fn retire(object: u64, settled_below: Version, client: u64, watermark: u64) -> Mutation {
     Mutation::Retire {
         partition: P,

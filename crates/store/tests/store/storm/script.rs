@@ -17,7 +17,7 @@ pub(super) fn mutation(random: &mut Random, n: u64, store: &Store) -> Mutation {
     let g = generation(store, object);
     match random.below(32) {
         0 | 1 => create(object.0),
-        2 => Mutation::Remove { partition: P, object },
+        2 => Mutation::Remove { partition: P, object, g },
         3 => {
             let settled_below = version(1 + u32::try_from(random.below(2)).expect("small"), n);
             Mutation::Retire { partition: P, object, g, settled_below, client: 0, watermark: 0 }
@@ -34,7 +34,7 @@ pub(super) fn mutation(random: &mut Random, n: u64, store: &Store) -> Mutation {
             Mutation::SetAttributes { partition: P, object, g, change }
         }
         8 => {
-            let key_epoch = u32::try_from(random.below(100)).expect("small");
+            let key_epoch = u32::try_from(n.saturating_sub(random.below(20))).expect("small");
             Mutation::PartitionSet { partition: P, quota_bytes: None, key_epoch }
         }
         9 | 10 => verdict_on_all(object, store),
