@@ -232,7 +232,8 @@ impl Requests {
         }
         let settled_below = Version { n: settled_to.n.saturating_add(1), ..settled_to };
         let (partition, object) = (retire.at.partition, retire.at.object);
-        let (client, watermark) = (0, 0);
+        let client = retire.client;
+        let watermark = if client == 0 { 0 } else { retire.watermark };
         let mutation = Mutation::Retire { partition, object, g, settled_below, client, watermark };
         let coming = self.submit(mutation, move |result| done(g, result)).await;
         if retire.durable { coming } else { Coming::now(Answer::done(g)) }

@@ -5,9 +5,10 @@ mod support;
 use std::time::Duration;
 
 use braid_drive::{DriveError, run_all};
-use braid_layout::{ClusterId, Generation};
+use braid_layout::{ClusterId, Generation, Version};
+use braid_store::{Body, Mutation, Outcome, Store, UnitWrite};
 use braid_transport::{DriveSession, Limits, TransportError};
-use braid_wire::data::{DriveReply, Fence, Snapshot, SnapshotAct};
+use braid_wire::data::{DriveReply, Fence, Retire, Snapshot, SnapshotAct};
 use braid_wire::token::{Standing, Token};
 use braid_wire::{Capability, Reason, Rights};
 use support::manager::Manager;
@@ -305,4 +306,55 @@ async fn a_process_may_run_several() {
     assert_eq!(ids.len(), 3);
     drop(shutdown);
     within(running).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_a_client_retires_is_forgotten() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = Drive::start(dir.path(), &manager).await;
+    drive.prepare().await;
+    drive.stop().await;
+    // This release's drives serve no unit writes: the store is told of some.
+    let store = || {
+        let options = braid_store::Options { sync: false, ..Default::default() };
+        Store::open(&dir.path().join("store"), None, options).unwrap().0
+    };
+    let unit_write = |operation| {
+        Mutation::UnitWrite(UnitWrite {
+            partition: PARTITION,
+            object: OBJECT,
+            unit: 0,
+            from: 0,
+            to: 100,
+            client: 11,
+            operation,
+            watermark: 0,
+            g: G,
+            lease: LEASE,
+            stamp: None,
+            settled_below: Version::ZERO,
+            body: Body::Hole,
+        })
+    };
+    let before = store();
+    for operation in 1..=4 {
+        before.commit(unit_write(operation)).unwrap();
+    }
+    before.close().unwrap();
+    drop(before);
+    let drive = Drive::start(dir.path(), &manager).await;
+    let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
+    for (client, watermark) in [(11, 3), (0, u64::MAX), (12, 5)] {
+        let retire = Retire { at: AT, settled_to: stamp(1), durable: true, client, watermark };
+        session.call(&grant, &retire.into(), &[]).await.unwrap();
+    }
+    drive.stop().await;
+    let after = store();
+    let again = |operation| after.commit(unit_write(operation)).unwrap();
+    for retired in 1..3 {
+        assert_eq!(again(retired), Outcome::Already, "{retired}: the client has its answer");
+    }
+    for known in 3..5 {
+        assert!(matches!(again(known), Outcome::Known { .. }), "{known}");
+    }
 }
