@@ -155,8 +155,10 @@ pub mod flags {
     pub const OWED: u8 = 4;
     /// A parity base made here, of the base before it and settled deltas.
     pub const FOLDED: u8 = 8;
+    /// Something newer stayed above the installed content, on a unit that was not damaged.
+    pub const BELOW: u8 = 16;
     /// All that are defined.
-    pub const ALL: u8 = SETTLED | HOLE | OWED | FOLDED;
+    pub const ALL: u8 = SETTLED | HOLE | OWED | FOLDED | BELOW;
 }
 
 /// What a record is about: who was hit when it is damaged.

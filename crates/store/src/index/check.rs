@@ -257,7 +257,10 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     let overwritten = overwritten(object, &unit, &write.range());
     let asked = write.payload_bytes().saturating_sub(overwritten);
     growth.write((write.partition, owner), (write.object, object), asked)?;
-    let (record, payload) = write_record(write, object, tip);
+    let (mut record, payload) = write_record(write, object, tip);
+    if record.is(flags::SETTLED) && lost.is_none() && unit.has_newer(write.version, &write.cover) {
+        record.flags |= flags::BELOW;
+    }
     Ok(Decision::Append(Box::new(record), payload))
 }
 

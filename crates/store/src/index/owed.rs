@@ -51,11 +51,10 @@ impl Unit {
         let Some(last) = self.owed.iter().position(|owed| owed.version == up_to) else { return };
         let columns = self.settled.as_ref().map_or(Default::default(), |content| content.columns);
         let mut extents = self.settled_extents().to_vec();
-        for owed in self.owed.drain(..=last) {
-            if owed.own.from == 0 && owed.own.to == unit_bytes {
-                self.lost = None;
-            }
-            extents = overlay(&extents, owed.own);
+        let settled: Vec<Extent> = self.owed.drain(..=last).map(|owed| owed.own).collect();
+        for own in settled {
+            self.heal(own, unit_bytes);
+            extents = overlay(&extents, own);
         }
         let (kind, cover, layers) = (WriteKind::Data, Box::default(), Vec::new());
         self.settled = Some(Content { version: up_to, kind, columns, cover, extents, layers });

@@ -316,14 +316,20 @@ impl Unit {
 impl Unit {
     /// Deltas up to a new base's cover go: it counts them in.
     pub(crate) fn keep_above(&mut self, cover: &[Version]) {
+        self.deltas = self.kept_above(cover);
+    }
+
+    /// The deltas that a new base's cover does not count in.
+    pub(crate) fn kept_above(&self, cover: &[Version]) -> Vec<Delta> {
         let mut above = BTreeSet::new();
-        self.deltas.retain(|delta| {
+        let stays = |delta: &&Delta| {
             // A chain is in order: what comes before the one that leads from the cover is counted in.
             if delta.from == at(cover, delta.data) {
                 above.insert(delta.data);
             }
             above.contains(&delta.data)
-        });
+        };
+        self.deltas.iter().filter(stays).cloned().collect()
     }
 }
 

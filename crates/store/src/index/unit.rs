@@ -124,6 +124,12 @@ impl Unit {
     /// The cleaner has moved what lies at the `old` places to the record at `new`.
     pub(crate) fn moved(&mut self, old: &[Extent], new: Place) {
         let Place { segment, block } = new;
+        if let Some(lost) = &mut self.lost
+            && (lost.segment, lost.block) < (segment, block)
+        {
+            // What was written before the damage must not look as if it came after it.
+            *lost = new;
+        }
         if let Some(content) = &mut self.settled {
             content.extents = moved(&content.extents, old, segment, block);
             content.layers = moved(&content.layers, old, segment, block);
@@ -140,16 +146,32 @@ impl Unit {
         self.moved_kept(old, new);
     }
 
-    /// The pending version is settled. A write of the whole unit heals it.
+    /// The pending version is settled.
     pub(crate) fn settle(&mut self, unit_bytes: u32) {
         let Some(pending) = self.pending.take() else { return };
-        if pending.own.from == 0 && pending.own.to == unit_bytes {
-            self.lost = None;
+        if pending.kind == WriteKind::Data {
+            self.heal(pending.own, unit_bytes);
         }
         let extents = overlay(self.settled_extents(), pending.own);
         let layers = self.absorb(&pending);
         let Pending { version, kind, columns, cover, .. } = *pending;
         self.settled = Some(Content { version, kind, columns, cover, extents, layers });
+    }
+
+    /// A settled write of the whole unit makes it whole again if it came after the damage: what is lost may else be what
+    /// stood above it. Of parity no such write is enough: deltas that it does not count in may be lost.
+    pub(crate) fn heal(&mut self, own: Extent, unit_bytes: u32) {
+        let after = |lost: Place| (own.segment, own.block) > (lost.segment, lost.block);
+        if own.from == 0 && own.to == unit_bytes && self.lost.is_some_and(after) {
+            self.lost = None;
+        }
+    }
+
+    /// Whether anything stays above settled content of this version and cover when it is installed.
+    pub(crate) fn has_newer(&self, version: Version, cover: &[Version]) -> bool {
+        let pending = self.pending.as_ref().is_some_and(|pending| pending.version > version);
+        let owed = self.owed.iter().any(|owed| owed.version > version);
+        pending || owed || !self.kept_above(cover).is_empty()
     }
 
     /// The pending version is taken back.
@@ -192,7 +214,10 @@ impl Unit {
         }
         let hole = Extent { from: 0, to: unit_bytes, segment: 0, block: 0 };
         let installed = overlay(&[hole], own_extent(record, place));
-        self.lost = None;
+        // Where something stayed above it that the damage may have hit, the unit stays lost.
+        if !record.is(flags::BELOW) {
+            self.lost = None;
+        }
         if self.pending.as_ref().is_some_and(|pending| pending.version <= record.version) {
             self.pending = None;
         }

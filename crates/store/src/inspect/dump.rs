@@ -136,6 +136,7 @@ fn record_text(record: &Record) -> String {
         for (flag, name) in [
             (flags::HOLE, " hole"),
             (flags::SETTLED, " installed"),
+            (flags::BELOW, " below"),
             (flags::OWED, " owed"),
             (flags::FOLDED, " folded"),
         ] {

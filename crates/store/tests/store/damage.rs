@@ -363,3 +363,56 @@ fn a_log_cut_short_under_a_checkpoint_is_damage_and_takes_no_later_write_along()
         }
     }
 }
+
+/// Unit 0 read by the log alone, after `steps` of which the record of the one numbered `lost` is damaged; then something else.
+fn read_without(steps: &[Mutation], lost: usize) -> Result<Vec<u8>, Error> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), options());
+    store.commit(create(1)).expect("create");
+    let path = segments(dir.path()).remove(0);
+    let mut at = 0;
+    for (i, step) in steps.iter().enumerate() {
+        if i == lost {
+            at = usize::try_from(std::fs::metadata(&path).expect("stat").len()).expect("small");
+        }
+        store.commit(step.clone()).expect("a step");
+    }
+    store.commit(Mutation::Write(write(1, 1, 0, 10, version(2, 99)))).expect("write");
+    store.close().expect("close");
+    drop(store);
+    let mut bytes = std::fs::read(&path).expect("read");
+    bytes[at + 40] ^= 4;
+    std::fs::write(&path, &bytes).expect("write");
+    let (store, recovery) = open_log(dir.path());
+    assert!(recovery.damaged_count > 0);
+    content(&store, 1, 0, 0, UNIT, Want::Newest)
+}
+
+#[test]
+fn what_is_settled_later_does_not_stand_in_for_a_newer_write_that_is_lost() {
+    let whole = |n| write(1, 0, 0, UNIT, version(1, n));
+    let settled = |below| Mutation::Retire {
+        partition: P,
+        object: O,
+        g: Generation(1),
+        settled_below: version(1, below),
+        client: 0,
+        watermark: 0,
+    };
+    let installed = |n| Mutation::Write(Write { standing: Standing::Settled, ..whole(n) });
+    let written = |n| Mutation::Write(whole(n));
+    for (what, steps, lost) in [
+        ("written before it, settled after it", vec![written(1), written(2), settled(9)], 1),
+        ("installed below it", vec![written(1), written(3), installed(2)], 1),
+    ] {
+        let read = read_without(&steps, lost);
+        assert!(matches!(read, Err(Error::Damaged { .. })), "{what}: {:?}", read.map(|bytes| bytes[0]));
+    }
+    let expected = pattern(3, usize::try_from(UNIT).expect("small"));
+    for (what, steps, lost) in [
+        ("written after it", vec![written(1), written(2), written(3), settled(9)], 1),
+        ("installed in its place", vec![written(1), written(2), installed(3)], 1),
+    ] {
+        assert!(read_without(&steps, lost).expect(what) == expected, "{what}");
+    }
+}

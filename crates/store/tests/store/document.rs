@@ -98,6 +98,7 @@ fn tables() {
         (record::flags::HOLE, "hole"),
         (record::flags::OWED, "owed"),
         (record::flags::FOLDED, "folded"),
+        (record::flags::BELOW, "below"),
     ];
     assert_eq!(flags, named.map(|(bit, name)| (bit.to_string(), name.to_owned())));
 }

@@ -203,6 +203,11 @@ fn flags_are_of_their_kinds_only() {
             assert_eq!(decoded.is_ok(), kind == of, "{name} with flag {flag}");
         }
     }
+    let mut below = record_example(Kind::Data);
+    below.flags = flags::BELOW;
+    assert!(decode_record(&below.encode()).is_err(), "only what is installed is below something");
+    below.flags |= flags::SETTLED;
+    assert!(decode_record(&below.encode()).is_ok());
     let mut back = record_example(Kind::Delta);
     back.previous = back.version;
     assert!(decode_record(&back.encode()).is_err(), "a delta leads to a newer version");
