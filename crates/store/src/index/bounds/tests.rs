@@ -217,10 +217,10 @@ fn clients_that_retire_nothing_are_refused_and_others_help() {
     let of_another =
         Mutation::Retire { partition: P, object: O, g: G, settled_below, client: 3, watermark: 1 };
     run.ask(of_another).expect("nothing is known of it");
+    assert_eq!(run.known(), 20, "nor remembered");
     run.retire(3, u64::MAX).expect("nor is there anything to remember");
     let unit = run.index.find_object(P, O).expect("the object").unit(0);
     assert!(unit.pending.is_none() && unit.settled.is_some(), "settled all the same");
-    assert_eq!(run.known(), 20);
     run.unit_write(1, 4, 0).expect("it is known");
     run.unit_write(1, 9, 3).expect("its own watermark makes room");
     assert_eq!(run.known(), 18);
