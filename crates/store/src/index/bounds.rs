@@ -82,6 +82,12 @@ impl Bounds {
         Err(Error::Operations(dedup.len()))
     }
 
+    /// Whether the watermark of `client` can be remembered: that of one which is known takes no more room.
+    pub(super) fn remembers(&self, have: &Object, client: u64) -> bool {
+        let dedup = have.extra.as_deref().map(|extra| &extra.dedup);
+        dedup.is_some_and(|dedup| dedup.knows(client) || dedup.len() < self.operations)
+    }
+
     /// Whether a unit that a joining column has caught up with can be noted.
     pub(super) fn ready(&self, have: &Object, unit: u64) -> Result<(), Error> {
         let Some(extra) = &have.extra else { return Ok(()) };

@@ -86,7 +86,8 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         ),
         Mutation::Retire { partition, object, g, settled_below, client, watermark } => {
             let have = asked_in(index, (*partition, *object), *g)?;
-            check_step::retire(have, (*partition, *object), *settled_below, (*client, *watermark))
+            let of_client = (*client, *watermark);
+            check_step::retire(have, &index.bounds, (*partition, *object), *settled_below, of_client)
         }
         Mutation::Fence { partition, object, g, set, joining } => {
             check_fence(index, (*partition, *object), *g, (*set, *joining))

@@ -135,13 +135,14 @@ pub(super) fn ready(
 /// Decide on what a client or a lease no longer needs.
 pub(super) fn retire(
     have: &Object,
+    bounds: &Bounds,
     (partition, object): (PartitionId, ObjectId),
     settled_below: Version,
     (client, watermark): (u64, u64),
 ) -> Result<Decision, Error> {
-    // Of a client of which nothing is known there is nothing to forget: nor is its watermark remembered.
-    let knows = have.extra.as_ref().is_some_and(|extra| extra.dedup.knows(client));
-    let watermark = if knows { watermark } else { 0 };
+    // What a lease no longer needs is settled in any case: where there is no room for one more client, its watermark is not
+    // remembered.
+    let watermark = if bounds.remembers(have, client) { watermark } else { 0 };
     let news = have.extra.as_ref().is_some_and(|extra| extra.dedup.is_news(client, watermark));
     if have.pending_below(settled_below).is_empty() && !news {
         return Ok(Decision::Answer(Outcome::Already));
