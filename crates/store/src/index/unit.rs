@@ -241,3 +241,71 @@ pub(crate) fn own_extent(record: &Record, place: Place) -> Extent {
     let (segment, block) = if record.is(flags::HOLE) { (0, 0) } else { (place.segment, place.block) };
     Extent { from: record.from, to: record.to, segment, block }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIT_BYTES: u32 = 8192;
+
+    fn stamp(n: u64) -> Version {
+        Version { n, ..Version::ZERO }
+    }
+
+    /// A write of the whole unit that lies in this segment.
+    fn write(unit: &mut Unit, n: u64, segment: u32, flags: u8) {
+        let mut record = Record::new(Kind::Data);
+        (record.to, record.version, record.previous, record.flags) =
+            (UNIT_BYTES, stamp(n), unit.tip_version(), flags);
+        unit.write(&record, Place { segment, block: 1 }, UNIT_BYTES);
+    }
+
+    fn damaged_in(segment: u32) -> Option<Place> {
+        Some(Place { segment, block: 1 })
+    }
+
+    #[test]
+    fn only_what_came_after_the_damage_heals() {
+        for (written, damaged, heals) in [(3, 2, true), (2, 3, false), (3, 3, false)] {
+            let mut unit = Unit::default();
+            write(&mut unit, 1, written, 0);
+            unit.lost = damaged_in(damaged);
+            unit.settle(UNIT_BYTES);
+            assert_eq!(unit.lost.is_none(), heals, "written in {written}, damaged in {damaged}");
+        }
+    }
+
+    #[test]
+    fn what_the_cleaner_moves_is_not_newer_for_that() {
+        let mut unit = Unit::default();
+        write(&mut unit, 1, 2, 0);
+        unit.lost = damaged_in(3);
+        let old: Vec<Extent> = unit.pending.iter().map(|pending| pending.own).collect();
+        unit.moved(&old, Place { segment: 4, block: 1 });
+        assert_eq!(unit.pending.as_ref().map(|pending| pending.own.segment), Some(4), "it was moved");
+        unit.settle(UNIT_BYTES);
+        assert!(unit.lost.is_some());
+    }
+
+    #[test]
+    fn what_is_installed_below_something_does_not_heal() {
+        for (flags, heals) in [(flags::SETTLED, true), (flags::SETTLED | flags::BELOW, false)] {
+            let mut unit = Unit { lost: damaged_in(2), ..Unit::default() };
+            write(&mut unit, 1, 3, flags);
+            assert_eq!(unit.lost.is_none(), heals);
+        }
+        let mut unit = Unit::default();
+        write(&mut unit, 5, 2, 0);
+        assert!(unit.has_newer(stamp(4), &[]) && !unit.has_newer(stamp(5), &[]));
+    }
+
+    #[test]
+    fn a_parity_write_does_not_heal() {
+        let mut unit = Unit::default();
+        write(&mut unit, 1, 3, 0);
+        unit.pending.as_mut().expect("pending").kind = WriteKind::StripeParity;
+        unit.lost = damaged_in(2);
+        unit.settle(UNIT_BYTES);
+        assert!(unit.lost.is_some(), "deltas that it does not count in may be lost");
+    }
+}

@@ -1,6 +1,6 @@
 //! Cleaning: space comes back from segments that still hold live bytes, and nothing is lost on the way.
 
-use braid_layout::{Generation, ObjectId};
+use braid_layout::ObjectId;
 use braid_store::*;
 
 use crate::common::*;
@@ -56,15 +56,7 @@ impl Parts {
     }
 
     fn check(&self, store: &Store) {
-        let retire = Mutation::Retire {
-            partition: P,
-            object: ObjectId(1),
-            g: Generation(1),
-            settled_below: version(1, self.n + 1),
-            client: 0,
-            watermark: 0,
-        };
-        store.commit(retire).expect("retire");
+        store.commit(settled(1, version(1, self.n + 1))).expect("settle");
         for (part, &n) in (0_u64..).zip(&self.versions) {
             let (unit, at) =
                 (part / PARTS_PER_UNIT, u32::try_from(part % PARTS_PER_UNIT).expect("small") * PART);

@@ -64,6 +64,12 @@ pub(crate) fn remove(object: u64) -> Mutation {
     Mutation::Remove { partition: P, object: ObjectId(object), g: Generation(1) }
 }
 
+/// What was written below is settled; nothing is said of a client's operations.
+pub(crate) fn settled(object: u64, below: Version) -> Mutation {
+    let (partition, object, g) = (P, ObjectId(object), Generation(1));
+    Mutation::Retire { partition, object, g, settled_below: below, client: 0, watermark: 0 }
+}
+
 pub(crate) fn version(lease: u32, n: u64) -> Version {
     Version { g: Generation(1), lease: Lease(lease), n }
 }

@@ -391,14 +391,7 @@ fn read_without(steps: &[Mutation], lost: usize) -> Result<Vec<u8>, Error> {
 #[test]
 fn what_is_settled_later_does_not_stand_in_for_a_newer_write_that_is_lost() {
     let whole = |n| write(1, 0, 0, UNIT, version(1, n));
-    let settled = |below| Mutation::Retire {
-        partition: P,
-        object: O,
-        g: Generation(1),
-        settled_below: version(1, below),
-        client: 0,
-        watermark: 0,
-    };
+    let settled = |below| settled(1, version(1, below));
     let installed = |n| Mutation::Write(Write { standing: Standing::Settled, ..whole(n) });
     let written = |n| Mutation::Write(whole(n));
     for (what, steps, lost) in [

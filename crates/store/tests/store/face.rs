@@ -107,14 +107,7 @@ fn retire_settles_its_own_lease_only() {
     for (unit, stamp) in [(0, version(1, 1)), (1, version(1, 2)), (2, version(2, 1))] {
         fixture.write(unit, 0, 10, stamp).expect("write");
     }
-    let retire = Mutation::Retire {
-        partition: P,
-        object: O,
-        g: Generation(1),
-        settled_below: version(1, 2),
-        client: 0,
-        watermark: 0,
-    };
+    let retire = settled(1, version(1, 2));
     assert_eq!(fixture.store.commit(retire.clone()).expect("retire"), Outcome::Applied);
     assert_eq!(fixture.store.commit(retire).expect("again"), Outcome::Already);
     let fixture = fixture.check(|store| assert_eq!(store.unsettled(P, O).expect("list"), [1, 2]));

@@ -21,14 +21,7 @@ fn release(number: u32) -> Mutation {
 }
 
 fn retire(n: u64) -> Mutation {
-    Mutation::Retire {
-        partition: P,
-        object: O,
-        g: Generation(1),
-        settled_below: version(1, n),
-        client: 0,
-        watermark: 0,
-    }
+    settled(1, version(1, n))
 }
 
 /// What a snapshot shows of a whole unit, every block checked.

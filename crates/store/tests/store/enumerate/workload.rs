@@ -165,18 +165,7 @@ fn rules(steps: &mut Vec<Step>) {
     let forward =
         vec![UnitVerdict { unit: 3, forward: vec![version(3, 3)], back: Vec::new(), cut_offs: Vec::new() }];
     one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units: forward });
-    let settled_below = version(1, 100);
-    one(
-        steps,
-        Mutation::Retire {
-            partition: P,
-            object: ObjectId(1),
-            g: Generation(1),
-            settled_below,
-            client: 0,
-            watermark: 0,
-        },
-    );
+    one(steps, settled(1, version(1, 100)));
     let (g, set, joining) = (Generation(2), ColumnMask::all(4), ColumnMask(4));
     one(steps, Mutation::Fence { partition: P, object: ObjectId(2), g, set, joining });
 }
@@ -241,18 +230,7 @@ fn half_dead(steps: &mut Vec<Step>) {
     for n in 0..4 {
         one(steps, Mutation::Write(write(1, 40 + n, 2000, 9000, version(6, 120 + n))));
     }
-    let settled_below = version(6, 122);
-    one(
-        steps,
-        Mutation::Retire {
-            partition: P,
-            object: ObjectId(1),
-            g: Generation(1),
-            settled_below,
-            client: 0,
-            watermark: 0,
-        },
-    );
+    one(steps, settled(1, version(6, 122)));
     one(steps, Mutation::Write(write(1, 50, 0, 20_000, version(7, 130))));
 }
 
