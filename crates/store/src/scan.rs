@@ -2,15 +2,19 @@
 //!
 //! Bounded memory: one window of the file and one header. Never panics, whatever the bytes are.
 
-use crate::disk::{DiskFile, WHOLE, read_full};
+use crate::disk::{DiskFile, read_full};
 use crate::error::Error;
-use crate::format::record::{HEADER_BYTES_MAX, MAGIC, PAGE_BYTES, Record, decode_record};
+use crate::format::record::{HEADER_BYTES_MAX, PAGE_BYTES, Record, decode_record, is_placed};
 use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64};
 
-/// Bytes read ahead where records follow each other.
-const WINDOW_BYTES: usize = 16 << 10;
+/// Bytes read for one header: nearly all are shorter.
+const HEADER_BYTES: usize = 4 << 10;
+/// Bytes read at a time where short records follow each other: a call for each would cost more than copying payloads.
+const WINDOW_BYTES: usize = 128 << 10;
+/// Records of as many bytes are long: only their headers are read.
+const LONG_BYTES: u64 = 32 << 10;
 /// Bytes read at a time while looking for the next record.
-const SEARCH_BYTES: usize = 1 << 20;
+const SEARCH_BYTES: usize = 256 << 10;
 
 /// What stands at a place in a segment.
 #[derive(Debug)]
@@ -33,6 +37,16 @@ pub(crate) enum Found {
     },
 }
 
+impl Found {
+    /// The record, if it is one.
+    pub(crate) fn record(&self) -> Option<&Record> {
+        match self {
+            Found::Record { record, .. } => Some(record),
+            Found::Bad { .. } => None,
+        }
+    }
+}
+
 /// Walks a segment.
 pub(crate) struct Scanner<'a> {
     file: &'a dyn DiskFile,
@@ -43,12 +57,15 @@ pub(crate) struct Scanner<'a> {
     pub(crate) offset: u64,
     window: Vec<u8>,
     window_at: u64,
+    /// Bytes to read at the next record.
+    ahead: usize,
 }
 
 impl<'a> Scanner<'a> {
     /// Begins after the segment's header.
     pub(crate) fn new(file: &'a dyn DiskFile, length: u64, number: u32, salt: u64) -> Scanner<'a> {
-        Scanner { file, length, number, salt, offset: LOG_BLOCK_U64, window: Vec::new(), window_at: 0 }
+        let (offset, window, window_at) = (LOG_BLOCK_U64, Vec::new(), 0);
+        Scanner { file, length, number, salt, offset, window, window_at, ahead: HEADER_BYTES }
     }
 
     /// What comes next; `None` at the end.
@@ -59,17 +76,20 @@ impl<'a> Scanner<'a> {
         let from = self.offset;
         let mut found = self.record_at(from)?;
         if found.is_err() {
-            // One bad read proves nothing: ask the medium.
-            self.file.drop_cache(WHOLE);
+            // One bad read proves nothing: ask the medium, also for what is looked for behind it.
+            self.file.drop_cache(from..u64::MAX);
             self.window.clear();
+            self.ahead = HEADER_BYTES;
             found = self.record_at(from)?;
         }
         match found {
             Ok(record) => {
-                let end = from.saturating_add(record.disk_bytes());
+                let bytes = record.disk_bytes();
+                self.ahead =
+                    if bytes < LONG_BYTES { (2 * self.ahead).min(WINDOW_BYTES) } else { HEADER_BYTES };
+                let end = from.saturating_add(bytes);
                 // The last payload's padding may be missing: it says nothing.
-                let payload_end =
-                    end - record.disk_bytes() + header_length(&record) + u64::from(record.payload_bytes);
+                let payload_end = end - bytes + header_length(&record) + u64::from(record.payload_bytes);
                 let whole = payload_end <= self.length;
                 self.offset = end.min(self.length.max(from + LOG_BLOCK_U64));
                 Ok(Some(Found::Record { record: Box::new(record), whole }))
@@ -113,7 +133,7 @@ impl<'a> Scanner<'a> {
     fn bytes(&mut self, offset: u64, need: usize) -> Result<&[u8], Error> {
         let within = usize::try_from(offset.wrapping_sub(self.window_at)).unwrap_or(usize::MAX);
         if offset < self.window_at || within.saturating_add(need) > self.window.len() {
-            self.fill(offset, need.max(WINDOW_BYTES))?;
+            self.fill(offset, need.max(self.ahead))?;
         }
         let within = usize::try_from(offset - self.window_at).unwrap_or(usize::MAX);
         let rest = self.window.get(within..).unwrap_or_default();
@@ -129,21 +149,23 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// The next place from `offset` on where a whole header stands; else the file's end.
+    /// The next place from `offset` on where a whole header stands; else the file's end. There may be a whole segment of
+    /// records that lie behind the end and are another segment's: they cost no more than other bytes.
     fn search(&mut self, mut offset: u64) -> Result<u64, Error> {
+        let mut bytes = vec![0; SEARCH_BYTES];
         while offset < self.length {
-            self.fill(offset, SEARCH_BYTES)?;
-            let window = std::mem::take(&mut self.window);
-            for (block, bytes) in (0_u64..).zip(window.chunks(LOG_BLOCK)) {
-                let at = offset + block * LOG_BLOCK_U64;
-                if bytes.starts_with(&MAGIC) && self.record_at(at)?.is_ok() {
+            let left = usize::try_from(self.length - offset).unwrap_or(usize::MAX);
+            let part = &mut bytes[..left.min(SEARCH_BYTES)];
+            let got = read_full(self.file, part, offset).map_err(|error| Error::io("read the log", error))?;
+            for (at, block) in (offset..).step_by(LOG_BLOCK).zip(part[..got].chunks(LOG_BLOCK)) {
+                if is_placed(block, self.salt, self.number, at) && self.record_at(at)?.is_ok() {
                     return Ok(at);
                 }
             }
-            if window.is_empty() {
+            if got < part.len() {
                 break;
             }
-            offset += u64::try_from(window.len().next_multiple_of(LOG_BLOCK)).expect("a length");
+            offset += u64::try_from(got).expect("a length");
         }
         Ok(self.length)
     }
@@ -152,4 +174,124 @@ impl<'a> Scanner<'a> {
 /// Bytes of a record's padded header.
 pub(crate) fn header_length(record: &Record) -> u64 {
     u64::try_from(record.header_padded()).expect("bounded")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use braid_layout::Version;
+
+    use super::*;
+    use crate::disk::memory::Memory;
+    use crate::disk::{Disk, write_full};
+    use crate::format::put;
+    use crate::format::record::{F_CRC, F_VERSION, Kind};
+
+    const SALT: u64 = 3;
+    const SEGMENT: u32 = 7;
+
+    /// Where a record is, and its number.
+    type Here = (u64, u64);
+    /// Where there is no record, up to where, and why.
+    type Nothing = (u64, u64, DecodeError);
+
+    /// A segment's bytes, as they grow.
+    struct Bytes(Vec<u8>);
+
+    impl Bytes {
+        fn new() -> Bytes {
+            Bytes(vec![0; LOG_BLOCK])
+        }
+
+        /// Append a write of so many bytes; where it begins.
+        fn push(&mut self, segment: u32, sequence: u64, payload_bytes: u32) -> u64 {
+            let at = self.0.len();
+            let mut record = Record::new(Kind::Data);
+            (record.segment, record.salt, record.sequence) = (segment, SALT, sequence);
+            record.block = u32::try_from(at / LOG_BLOCK).expect("small");
+            (record.units, record.to, record.payload_bytes) = (1, payload_bytes, payload_bytes);
+            record.version = Version { n: sequence, ..Version::ZERO };
+            record.crcs = vec![0; usize::try_from(payload_bytes.div_ceil(4096)).expect("small")];
+            self.0.extend(record.encode());
+            self.0.resize(at + usize::try_from(record.disk_bytes()).expect("small"), 0x5a);
+            u64::try_from(at).expect("small")
+        }
+
+        fn noise(&mut self, bytes: usize) {
+            self.0.resize(self.0.len() + bytes, 0x5a);
+        }
+
+        fn length(&self) -> u64 {
+            u64::try_from(self.0.len()).expect("small")
+        }
+
+        /// What a scanner finds.
+        fn found(&self) -> Vec<Result<Here, Nothing>> {
+            let disk = Memory::new(1);
+            let file: Arc<dyn DiskFile> = disk.create("a").expect("made");
+            write_full(&*file, &[&self.0], 0).expect("written");
+            let mut scanner = Scanner::new(&*file, self.length(), SEGMENT, SALT);
+            std::iter::from_fn(|| scanner.next().expect("readable"))
+                .map(|found| match found {
+                    Found::Record { record, .. } => {
+                        Ok((u64::from(record.block) * LOG_BLOCK_U64, record.sequence))
+                    }
+                    Found::Bad { from, to, why } => Err((from, to, why)),
+                })
+                .collect()
+        }
+    }
+
+    #[test]
+    fn short_and_long_records_are_found_in_any_order() {
+        let mut bytes = Bytes::new();
+        // The last one's header alone is longer than what is read for a header.
+        let sizes = [512, 4096, 60_000, 4096, 512, 512, 512, 512, 512, 300_000, 512, 600_000, 8 << 20];
+        let sizes = sizes.iter().cycle().take(3 * sizes.len()).chain([&4096; 200]);
+        let expected: Vec<_> = (1..)
+            .zip(sizes)
+            .map(|(sequence, &size)| Ok((bytes.push(SEGMENT, sequence, size), sequence)))
+            .collect();
+        assert_eq!(bytes.found(), expected);
+    }
+
+    #[test]
+    fn the_next_record_is_found_behind_those_of_another_segment() {
+        let mut bytes = Bytes::new();
+        let first = bytes.push(SEGMENT, 1, 4096);
+        let stale = bytes.length();
+        for sequence in 1..500 {
+            bytes.push(SEGMENT - 1, sequence, 4096);
+        }
+        // Its place is right, and it is not whole.
+        let torn = usize::try_from(bytes.push(SEGMENT, 2, 4096)).expect("small");
+        bytes.0[torn + 300] ^= 1;
+        let second = bytes.push(SEGMENT, 3, 4096);
+        let behind = bytes.length();
+        bytes.noise(1 << 20);
+        let end = bytes.length();
+        let other_place = DecodeError::Malformed("a record of another place");
+        assert_eq!(
+            bytes.found(),
+            [
+                Ok((first, 1)),
+                Err((stale, second, other_place)),
+                Ok((second, 3)),
+                Err((behind, end, DecodeError::Magic))
+            ]
+        );
+    }
+
+    #[test]
+    fn a_newer_release_is_told_from_stale_bytes() {
+        let mut bytes = Bytes::new();
+        let first = usize::try_from(bytes.push(SEGMENT, 1, 512)).expect("small");
+        let header = &mut bytes.0[first..first + LOG_BLOCK];
+        put(header, F_VERSION, 2_u16.to_le_bytes());
+        let crc = crate::crc::crc32c_of(&[&header[..F_CRC.start], &header[F_CRC.end..]]);
+        put(header, F_CRC, crc.to_le_bytes());
+        let from = LOG_BLOCK_U64;
+        assert_eq!(bytes.found(), [Err((from, bytes.length(), DecodeError::Version(2)))]);
+    }
 }

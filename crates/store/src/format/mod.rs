@@ -104,7 +104,8 @@ impl View<'_> {
         version_at(&self.0[field])
     }
     pub(crate) fn is_zero(&self, field: Range<usize>) -> bool {
-        self.0[field].iter().all(|&byte| byte == 0)
+        // Not up to the first that is not: all at once is several times as fast.
+        self.0[field].iter().fold(0, |all, byte| all | byte) == 0
     }
 }
 
