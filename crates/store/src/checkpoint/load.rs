@@ -22,6 +22,8 @@ use crate::index::image::Loaded;
 const READ_BYTES: usize = 1 << 20;
 /// Batches that wait for a decoder.
 const WAITING_MAX: usize = 4;
+/// What the index takes for a page, about: less than GNU's allocator takes from the system by itself.
+const ROOM_BYTES: usize = 120 << 10;
 /// The most threads that decode.
 const DECODERS_MAX: usize = 4;
 
@@ -116,11 +118,13 @@ impl Checkpoint {
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(DECODERS_MAX));
         let (sender, receiver) = sync_channel::<Batch>(WAITING_MAX);
         let receiver = Mutex::new(receiver);
+        let (spent_sender, spent) = sync_channel(WAITING_MAX);
         let mut reader = Reader::new(self);
         let mut decoded: Vec<(u64, Decoded)> = Vec::new();
         std::thread::scope(|scope| {
-            let decoders: Vec<_> = (0..threads).map(|_| scope.spawn(|| decode_all(&receiver))).collect();
-            let read = reader.read(&sender);
+            let decode = || scope.spawn(|| decode_all(&receiver, &spent_sender));
+            let decoders: Vec<_> = (0..threads).map(|_| decode()).collect();
+            let read = reader.read(&sender, &spent);
             drop(sender);
             for decoder in decoders {
                 decoded.extend(decoder.join().expect("decoding does not panic"));
@@ -211,18 +215,29 @@ struct Decoded {
     bad: Vec<(Key, Key, u64, String)>,
 }
 
-fn decode_all(batches: &Mutex<Receiver<Batch>>) -> Vec<(u64, Decoded)> {
+/// What the batches say; their bytes are given back.
+fn decode_all(batches: &Mutex<Receiver<Batch>>, spent: &SyncSender<Vec<u8>>) -> Vec<(u64, Decoded)> {
     let next = || batches.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
     let decode = |batch: Batch| {
         let mut decoded = Decoded::default();
         for (from, to, offset, entries) in batch.pages {
+            make_room();
             if let Err(why) = decoded.loaded.page(from, to, &batch.bytes[entries]) {
                 decoded.bad.push((from, to, offset, why.to_string()));
             }
         }
+        // No room, or nobody there: then they are freed here.
+        let _ = spent.try_send(batch.bytes);
         (batch.number, decoded)
     };
     std::iter::from_fn(next).map(decode).collect()
+}
+
+/// Before many small allocations. GNU's allocator lets the heap of a thread other than the first grow by one page at a time,
+/// with a system call each that all threads' page faults wait for: a seventh of all that opening cost. What one large
+/// piece needed stays in the heap.
+fn make_room() {
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(ROOM_BYTES)));
 }
 
 /// What stands at a place among the pages.
@@ -247,22 +262,27 @@ struct Walker<'a> {
     again: Option<u64>,
     /// The number that the next page has at least.
     index: u64,
+    /// To read the next bytes to.
+    buffer: Vec<u8>,
 }
 
 impl<'a> Walker<'a> {
     fn new(checkpoint: &'a Checkpoint) -> Walker<'a> {
-        Walker { checkpoint, at: checkpoint.pages.start, searching: false, again: None, index: 0 }
+        let (at, buffer) = (checkpoint.pages.start, Vec::new());
+        Walker { checkpoint, at, searching: false, again: None, index: 0, buffer }
     }
 
     /// What comes next; `None` at the end.
     fn next(&mut self) -> Result<Option<Pages>, Error> {
         let mut need = READ_BYTES;
+        let mut bytes = std::mem::take(&mut self.buffer);
         while self.at < self.checkpoint.pages.end {
             let left = usize::try_from(self.checkpoint.pages.end - self.at).unwrap_or(usize::MAX);
-            let mut bytes = vec![0; need.min(left)];
-            // A file that shrank meanwhile ends in zeros, which are no page.
-            read_full(&*self.checkpoint.file, &mut bytes, self.at)
+            bytes.resize(need.min(left), 0);
+            let got = read_full(&*self.checkpoint.file, &mut bytes, self.at)
                 .map_err(|error| Error::io("read a checkpoint", error))?;
+            // A file that shrank meanwhile ends in zeros, which are no page.
+            bytes[got..].fill(0);
             let mut pages = Vec::new();
             let (mut done, mut more) = (0, None);
             while done < bytes.len() {
@@ -354,9 +374,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Read all pages and hand them to the decoders.
-    fn read(&mut self, decoders: &SyncSender<Batch>) -> Result<(), Error> {
+    fn read(&mut self, decoders: &SyncSender<Batch>, spent: &Receiver<Vec<u8>>) -> Result<(), Error> {
         let mut walker = Walker::new(self.checkpoint);
         while let Some((bytes, found)) = walker.next()? {
+            walker.buffer = spent.try_recv().unwrap_or_default();
             let mut pages = Vec::new();
             for page in found {
                 match page {

@@ -200,6 +200,9 @@ impl Index {
         let owner = (partition, object);
         let watched = big::watched(&mut self.watched, owner);
         act(&mut Access { owner, object: &mut *entry, used, segments, foldable, watched });
+        if !entry.known && !self.serving {
+            self.unknown.insert((partition, object));
+        }
         let after = entry.outstanding();
         *reserved = *reserved - before + after;
         self.reserved = self.reserved - before + after;

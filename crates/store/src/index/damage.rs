@@ -1,5 +1,6 @@
 //! What damage found at opening does to the index: what it may have hit reads as damaged, never as an older version.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{ObjectId, PartitionId};
@@ -23,8 +24,12 @@ impl Index {
         if let (Some(watched), Some(unit)) = (watched(&mut self.watched, (partition, object)), unit) {
             watched.note(unit);
         }
-        let partition = self.partitions.entry(partition).or_default();
-        let object = partition.objects.entry(object).or_insert_with(|| Box::new(Object::unknown(0)));
+        let owner = self.partitions.entry(partition).or_default();
+        let found = owner.objects.entry(object);
+        if matches!(found, Entry::Vacant(_)) {
+            self.unknown.insert((partition, object));
+        }
+        let object = found.or_insert_with(|| Box::new(Object::unknown(0)));
         match unit {
             Some(unit) => object.units.update(unit, |slot| {
                 let mut unit = std::mem::take(slot).into_unit();
@@ -78,12 +83,13 @@ impl Index {
         counts.into_iter().collect()
     }
 
-    /// Objects of which damage hid the attributes.
-    pub(crate) fn without_attributes(&self) -> Vec<(PartitionId, ObjectId)> {
-        let objects = self.partitions.iter().flat_map(|(&partition, owner)| {
-            owner.objects.iter().map(move |(&id, object)| (partition, id, object))
+    /// Objects of which damage hid the attributes: asked for once, when all is loaded and replayed.
+    pub(crate) fn without_attributes(&mut self) -> Vec<(PartitionId, ObjectId)> {
+        let mut unknown: Vec<_> = std::mem::take(&mut self.unknown).into_iter().collect();
+        unknown.retain(|&(partition, id)| {
+            let found = self.partitions.get(&partition).and_then(|owner| owner.objects.get(&id));
+            found.is_some_and(|object| !object.known)
         });
-        let unknown = objects.filter(|(_, _, object)| !object.known);
-        unknown.map(|(partition, id, _)| (partition, id)).collect()
+        unknown
     }
 }

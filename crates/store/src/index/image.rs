@@ -22,6 +22,9 @@ use crate::format::unit::UnitEntry;
 /// An object of more entry bytes than this has pages of its own.
 const BIG_BYTES: usize = 4 * TARGET_BYTES;
 
+/// Objects that are expected to follow each other on a page.
+const RUN_LEN: usize = 256;
+
 /// The most lost ranges of a page.
 const LOST_MAX: usize = TARGET_BYTES / (HEAD_BYTES + LOST_BYTES);
 
@@ -182,35 +185,39 @@ impl Sink {
     }
 }
 
-/// What a page's entries say, or those of all parts of a big object.
+/// What pages' entries say. A big object's are those of all its parts.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     partitions: Vec<(PartitionId, Partition)>,
-    objects: Vec<(PartitionId, ObjectId, Box<Object>)>,
+    objects: Vec<Run>,
     lost: Vec<LostRange>,
     /// Payload bytes per segment, as runs of objects that follow each other use them.
     charges: Vec<(u32, u64)>,
     /// Units in which something waits to be folded.
     foldable: Vec<(PartitionId, ObjectId, u64)>,
+    /// Objects without attributes.
+    unknown: Vec<(PartitionId, ObjectId)>,
+}
+
+/// Objects of one partition that follow each other, and what they add up to.
+#[derive(Debug)]
+struct Run {
+    partition: PartitionId,
+    objects: Vec<(ObjectId, Box<Object>)>,
+    used: u64,
+    reserved: u64,
 }
 
 impl Loaded {
     /// Take in the entries of one page with the keys from `from` up to `to`. On an error nothing of the page counts.
     pub(crate) fn page(&mut self, from: Key, to: Key, entries: &[u8]) -> Result<(), DecodeError> {
-        let lengths = (self.partitions.len(), self.objects.len(), self.lost.len(), self.charges.len());
-        let read = self.entries(from, to, entries);
-        if read.is_err() {
-            self.partitions.truncate(lengths.0);
-            self.objects.truncate(lengths.1);
-            self.lost.truncate(lengths.2);
-            self.charges.truncate(lengths.3);
-        }
-        read
+        let mut page = Loaded::default();
+        page.entries(from, to, entries)?;
+        self.append(page);
+        Ok(())
     }
 
     fn entries(&mut self, from: Key, to: Key, entries: &[u8]) -> Result<(), DecodeError> {
-        // A charge of the page before is not added to: it must stay if this page is bad.
-        let (mut charges, mut foldable) = (Vec::new(), Vec::new());
         let mut current: Option<Box<Object>> = None;
         let mut owner = (PartitionId(0), ObjectId(0));
         let mut at_least = from;
@@ -237,7 +244,7 @@ impl Loaded {
                 Entry::Object(entry) => {
                     follows(Key::At(entry.partition, Some(entry.object)))?;
                     if let Some(object) = current.take() {
-                        self.objects.push((owner.0, owner.1, object));
+                        self.object(owner, object);
                     }
                     owner = (entry.partition, entry.object);
                     current = Some(Box::new(object(&entry)));
@@ -251,7 +258,7 @@ impl Loaded {
                     for unit in units.iter() {
                         let bytes = u64::from(unit.to - unit.from);
                         object.bytes += bytes;
-                        charge(&mut charges, unit.place.segment, bytes);
+                        self.charge(unit.place.segment, bytes);
                     }
                 }
                 Entry::Unit(body) => {
@@ -259,12 +266,12 @@ impl Loaded {
                     let (number, unit) = unit(&UnitEntry::decode(body)?)?;
                     for extent in unit.pins() {
                         object.bytes += extent.stored_bytes();
-                        charge(&mut charges, extent.segment, extent.stored_bytes());
+                        self.charge(extent.segment, extent.stored_bytes());
                     }
                     note_unsettled(&mut object.extra, number, &unit);
                     snapshots::note(&mut object.extra, number, &unit);
                     if unit.is_foldable() {
-                        foldable.push((owner.0, owner.1, number));
+                        self.foldable.push((owner.0, owner.1, number));
                     }
                     if let Some(pending) = &unit.pending {
                         note_pending(&mut object.pending, (pending.version, number), true);
@@ -281,41 +288,73 @@ impl Loaded {
             }
         }
         if let Some(object) = current {
-            self.objects.push((owner.0, owner.1, object));
+            self.object(owner, object);
         }
-        self.charges.append(&mut charges);
-        self.foldable.append(&mut foldable);
         Ok(())
+    }
+
+    /// The next object, with all of its units.
+    fn object(&mut self, (partition, id): (PartitionId, ObjectId), object: Box<Object>) {
+        if !object.known {
+            self.unknown.push((partition, id));
+        }
+        let run = self.run(partition);
+        run.used += object.bytes;
+        run.reserved += object.outstanding();
+        run.objects.push((id, object));
+    }
+
+    /// The run that the next objects of `partition` are part of.
+    fn run(&mut self, partition: PartitionId) -> &mut Run {
+        if self.objects.last().is_none_or(|run| run.partition != partition) {
+            // Most pages are of one partition.
+            let objects = Vec::with_capacity(if self.objects.is_empty() { RUN_LEN } else { 0 });
+            self.objects.push(Run { partition, objects, used: 0, reserved: 0 });
+        }
+        self.objects.last_mut().expect("there is one")
+    }
+
+    fn charge(&mut self, segment: u32, bytes: u64) {
+        match self.charges.last_mut() {
+            Some((last, sum)) if *last == segment => *sum += bytes,
+            _ => self.charges.push((segment, bytes)),
+        }
     }
 
     /// Take in what comes after this.
     pub(crate) fn append(&mut self, mut after: Loaded) {
         self.partitions.append(&mut after.partitions);
-        self.objects.append(&mut after.objects);
+        for mut next in after.objects {
+            match self.objects.last_mut() {
+                Some(run) if run.partition == next.partition => {
+                    run.used += next.used;
+                    run.reserved += next.reserved;
+                    run.objects.append(&mut next.objects);
+                }
+                _ => self.objects.push(next),
+            }
+        }
         self.lost.append(&mut after.lost);
-        self.charges.append(&mut after.charges);
+        after.charges.into_iter().for_each(|(segment, bytes)| self.charge(segment, bytes));
         self.foldable.append(&mut after.foldable);
+        self.unknown.append(&mut after.unknown);
     }
 
     /// The index that all pages together are.
     pub(crate) fn into_index(self) -> Index {
         let mut index = Index { partitions: self.partitions.into_iter().collect(), ..Index::default() };
         index.foldable = self.foldable.into_iter().collect();
+        index.unknown = self.unknown.into_iter().collect();
         for (segment, bytes) in self.charges {
             index.segments.charge_bytes(segment, bytes);
         }
-        let mut objects = self.objects.into_iter().peekable();
-        while let Some(&(partition, _, _)) = objects.peek() {
-            let next = || objects.next_if(|&(other, _, _)| other == partition);
-            let of_partition: Vec<(ObjectId, Box<Object>)> =
-                std::iter::from_fn(next).map(|(_, id, object)| (id, object)).collect();
+        for Run { partition, objects, used, reserved } in self.objects {
             let owner = index.partitions.entry(partition).or_default();
-            owner.used += of_partition.iter().map(|(_, object)| object.bytes).sum::<u64>();
-            let outstanding: u64 = of_partition.iter().map(|(_, object)| object.outstanding()).sum();
-            owner.reserved += outstanding;
-            index.reserved += outstanding;
+            owner.used += used;
+            owner.reserved += reserved;
+            index.reserved += reserved;
             // Sorted already: the tree is built from below, which is faster than one insert after the other.
-            owner.objects = of_partition.into_iter().collect();
+            owner.objects = objects.into_iter().collect();
         }
         let mut lost = Lost::default();
         self.lost.into_iter().for_each(|range| lost.add(range));
@@ -346,13 +385,6 @@ fn take_dedup(object: &mut Object, entry: DedupEntry) {
         dedup.add(entry.client, (operation, unit, data), version);
     }
     dedup.retire(entry.client, entry.watermark);
-}
-
-fn charge(charges: &mut Vec<(u32, u64)>, segment: u32, bytes: u64) {
-    match charges.last_mut() {
-        Some((last, sum)) if *last == segment => *sum += bytes,
-        _ => charges.push((segment, bytes)),
-    }
 }
 
 fn object(entry: &ObjectEntry<'_>) -> Object {

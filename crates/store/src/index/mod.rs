@@ -57,6 +57,8 @@ pub(crate) struct Index {
     pub(crate) lost: Lost,
     /// Units in which something waits to be folded.
     pub(crate) foldable: BTreeSet<(PartitionId, ObjectId, u64)>,
+    /// Objects that were without attributes when they were loaded, or at some time of replay.
+    pub(crate) unknown: BTreeSet<(PartitionId, ObjectId)>,
     /// Bytes that objects have reserved and do not hold yet.
     pub(crate) reserved: u64,
     /// Whether the store serves: what was owed before is in doubt.
