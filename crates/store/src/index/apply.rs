@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use braid_layout::{ObjectId, PartitionId, Version};
+use smallvec::SmallVec;
 
 use super::attributes::PackedAttributes;
 use super::big::{self, Watched};
@@ -236,6 +237,9 @@ struct Access<'a> {
     watched: Option<&'a mut Watched>,
 }
 
+/// What a unit refers to. Most refer to few places.
+type Pins = SmallVec<[Extent; 8]>;
+
 impl Access<'_> {
     /// Change one unit, keeping every account, and what it replaces if a snapshot sees that. The road of all changes but
     /// those that change no content.
@@ -260,17 +264,20 @@ impl Access<'_> {
         let Object { units, pending, bytes, extra, .. } = &mut **object;
         units.update(number, |slot| {
             let mut unit = std::mem::take(slot).into_unit();
-            let before = stored(unit.pins());
-            unit.pins().for_each(|extent| segments.release(&extent));
+            let before: Pins = unit.pins().collect();
             if let Some(old) = &unit.pending {
                 note_pending(pending, (old.version, number), false);
             }
             change(&mut unit);
-            let after = stored(unit.pins());
-            unit.pins().for_each(|extent| segments.charge(&extent));
+            let after: Pins = unit.pins().collect();
+            // Most changes only add to what is there.
+            let same = before.iter().zip(&after).take_while(|(old, new)| old == new).count();
+            before[same..].iter().for_each(|extent| segments.release(extent));
+            after[same..].iter().for_each(|extent| segments.charge(extent));
             if let Some(new) = &unit.pending {
                 note_pending(pending, (new.version, number), true);
             }
+            let (before, after) = (stored(&before[same..]), stored(&after[same..]));
             *bytes = *bytes - before + after;
             **used = **used - before + after;
             note_unsettled(extra, number, &unit);
@@ -425,6 +432,6 @@ pub(crate) fn note_pending(
     }
 }
 
-fn stored(extents: impl Iterator<Item = Extent>) -> u64 {
-    extents.map(|extent| extent.stored_bytes()).sum()
+fn stored(extents: &[Extent]) -> u64 {
+    extents.iter().map(Extent::stored_bytes).sum()
 }

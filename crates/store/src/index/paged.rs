@@ -63,6 +63,14 @@ impl<K: Key, V> PagedMap<K, V> {
         matches!(self, PagedMap::One(page) if page.is_empty())
     }
 
+    /// The first entry's key.
+    pub(crate) fn first_key(&self) -> Option<K> {
+        match self {
+            PagedMap::One(page) => page.first().map(|(key, _)| *key),
+            PagedMap::Many(pages) => pages.first_key_value().map(|(key, _)| *key),
+        }
+    }
+
     /// Keep no room for more entries, where one page is all.
     pub(crate) fn trim(&mut self) {
         if let PagedMap::One(page) = self {

@@ -4,7 +4,7 @@
 //! record is missing, any object may have been hit whose page does not count them in, and all of these read as lost:
 //! stale bytes are never returned, and what may have been made meanwhile is damaged, not absent.
 
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::begin::Begin;
 use super::tail::{Tail, newer_record};
@@ -30,11 +30,16 @@ const DAMAGED_MAX: usize = 1000;
 const BATCH_LEN: usize = 128;
 const BATCHES_MAX: usize = 8;
 
+/// Records, and what is none, as they follow each other.
+type Batch = Vec<Found>;
+
 pub(crate) struct Replay<'a> {
     files: &'a Files,
     superblock: Superblock,
     index: Index,
     ranges: Vec<PageRange>,
+    /// No page counts in a record after this one; `None`: not known, as pages are lost.
+    counted_to: Option<u64>,
     /// The table of segments of the checkpoint.
     rows: Vec<SegmentRow>,
     /// Records up to this one were durable, be they there or not.
@@ -54,10 +59,12 @@ pub(crate) struct Replay<'a> {
 
 impl Replay<'_> {
     pub(crate) fn new(files: &Files, superblock: Superblock, begin: Begin) -> Replay<'_> {
+        let mut as_of = begin.ranges.iter().map(|range| range.as_of);
         let mut replay = Replay {
             files,
             superblock,
             index: begin.index,
+            counted_to: as_of.try_fold(0, |newest, as_of| as_of.map(|as_of| newest.max(as_of))),
             ranges: begin.ranges,
             rows: begin.segments,
             durable_to: begin.durable_to,
@@ -201,20 +208,36 @@ impl Replay<'_> {
         if length < scanner.offset {
             self.damage(number, length, "the segment ends before the place where replay begins".to_owned());
         }
-        // One thread reads and decodes what this one takes in.
-        let (sender, batches) = sync_channel::<Vec<Found>>(BATCHES_MAX);
+        // One thread reads and decodes what this one takes in, and frees it, for that is cheap only where it was made.
+        let (sender, batches) = sync_channel(BATCHES_MAX);
+        let (taken_sender, taken) = sync_channel(BATCHES_MAX);
         std::thread::scope(|scope| {
-            let reading = scope.spawn(move || read_ahead(&mut scanner, &sender));
-            let taken = batches.iter().flatten().try_for_each(|found| self.take(number, found));
-            // Should this have ended early, so does the other.
-            drop(batches);
-            taken.and(reading.join().expect("reading does not panic"))
+            let reading = scope.spawn(move || read_ahead(&mut scanner, &sender, &taken));
+            let result = self.take_all(number, batches, &taken_sender);
+            result.and(reading.join().expect("reading does not panic"))
         })
     }
 
-    fn take(&mut self, number: u32, found: Found) -> Result<(), Error> {
-        match found {
-            Found::Record { record, whole } => self.record(&record, whole),
+    /// Take in what is read. Should this end early, so does the reader.
+    fn take_all(
+        &mut self,
+        number: u32,
+        batches: Receiver<Batch>,
+        taken: &SyncSender<Batch>,
+    ) -> Result<(), Error> {
+        for batch in batches {
+            let records = batch.iter().filter_map(Found::record);
+            self.index.warm(records.map(|record| (record.partition, record.object)));
+            batch.iter().try_for_each(|found| self.take(number, found))?;
+            // No room, or nobody there: then it is freed here.
+            let _ = taken.try_send(batch);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, number: u32, found: &Found) -> Result<(), Error> {
+        match *found {
+            Found::Record { ref record, whole } => self.record(record, whole),
             Found::Bad { why: DecodeError::Version(_), .. } => return Err(newer_record(number)),
             Found::Bad { from, to, why } => {
                 self.damage(number, from, format!("{} bytes without a record: {why}", to - from));
@@ -261,6 +284,9 @@ impl Replay<'_> {
     /// Whether a record is not counted in by the page of its key. Where that page is lost, everything is known of what was
     /// made since replay began, and nothing else.
     fn takes(&self, record: &Record) -> bool {
+        if self.counted_to.is_some_and(|counted_to| record.sequence > counted_to) {
+            return true;
+        }
         let Some(range) = self.range(subject_key(&record.subject())) else { return true };
         match range.as_of {
             Some(as_of) => record.sequence > as_of,
@@ -389,14 +415,24 @@ impl Replay<'_> {
 }
 
 /// Hand on what the scanner finds, some at a time, until nobody takes it.
-fn read_ahead(scanner: &mut Scanner<'_>, to: &SyncSender<Vec<Found>>) -> Result<(), Error> {
-    let mut batch = Vec::with_capacity(BATCH_LEN);
-    while let Some(found) = scanner.next()? {
+fn read_ahead(
+    scanner: &mut Scanner<'_>,
+    to: &SyncSender<Batch>,
+    taken: &Receiver<Batch>,
+) -> Result<(), Error> {
+    let mut batch = Batch::with_capacity(BATCH_LEN);
+    while let Some(mut found) = scanner.next()? {
+        if let Found::Record { record, .. } = &mut found {
+            // Replay needs no checksum of a payload.
+            record.crcs = Vec::new();
+        }
         batch.push(found);
-        if batch.len() == BATCH_LEN
-            && to.send(std::mem::replace(&mut batch, Vec::with_capacity(BATCH_LEN))).is_err()
-        {
-            return Ok(());
+        if batch.len() == BATCH_LEN {
+            let mut next = taken.try_recv().unwrap_or_else(|_| Batch::with_capacity(BATCH_LEN));
+            next.clear();
+            if to.send(std::mem::replace(&mut batch, next)).is_err() {
+                return Ok(());
+            }
         }
     }
     // An error: the other end has its own.
