@@ -4,8 +4,10 @@
 
 use crate::disk::{DiskFile, read_full};
 use crate::error::Error;
-use crate::format::record::{HEADER_BYTES_MAX, PAGE_BYTES, Record, decode_record, is_placed};
-use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64};
+use crate::format::record::{
+    F_BLOCK, F_SALT, F_SEGMENT, FIXED_BYTES, HEADER_BYTES_MAX, MAGIC, PAGE_BYTES, Record, decode_record,
+};
+use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64, View};
 
 /// Bytes read for one header: nearly all are shorter.
 const HEADER_BYTES: usize = 4 << 10;
@@ -169,6 +171,16 @@ impl<'a> Scanner<'a> {
         }
         Ok(self.length)
     }
+}
+
+/// Whether a record can begin with these bytes that is in its place at `offset` of this store's segment. Nothing is
+/// verified.
+fn is_placed(bytes: &[u8], salt: u64, segment: u32, offset: u64) -> bool {
+    let Some(fixed) = bytes.get(..FIXED_BYTES).filter(|fixed| fixed.starts_with(&MAGIC)).map(View) else {
+        return false;
+    };
+    let block = u64::from(fixed.u32(F_BLOCK));
+    fixed.u32(F_SEGMENT) == segment && fixed.u64(F_SALT) == salt && block * LOG_BLOCK_U64 == offset
 }
 
 /// Bytes of a record's padded header.

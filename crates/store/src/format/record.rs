@@ -7,8 +7,8 @@
 use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
 
 use super::{
-    DecodeError, FORMAT_VERSION, LOG_BLOCK, LOG_BLOCK_U64, VERSION_BYTES, View, fields, padded, put, rules,
-    version_at, version_bytes,
+    DecodeError, FORMAT_VERSION, LOG_BLOCK, VERSION_BYTES, View, fields, padded, put, rules, version_at,
+    version_bytes,
 };
 use crate::crc::crc32c_of;
 
@@ -482,16 +482,6 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
     };
     rules::check(&record)?;
     Ok(record)
-}
-
-/// Whether a record can begin with these bytes that is in its place at `offset` of this store's segment. To look for one
-/// among many blocks: nothing is verified.
-pub(crate) fn is_placed(bytes: &[u8], salt: u64, segment: u32, offset: u64) -> bool {
-    let Some(fixed) = bytes.get(..FIXED_BYTES).filter(|fixed| fixed.starts_with(&MAGIC)).map(View) else {
-        return false;
-    };
-    let block = u64::from(fixed.u32(F_BLOCK));
-    fixed.u32(F_SEGMENT) == segment && fixed.u64(F_SALT) == salt && block * LOG_BLOCK_U64 == offset
 }
 
 /// The CRC of a padded header, over all of it but the CRC itself.
