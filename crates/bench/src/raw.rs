@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -39,11 +40,11 @@ impl Scratch {
         forget(&self.path).doing("drop a file's cached pages")
     }
 
-    /// Fill it with `bytes` of `payloads`, durably.
-    pub(crate) fn fill(&self, payloads: &[Bytes], bytes: u64, stop: &AtomicBool) -> Result<(), Error> {
-        let mut at = 0;
+    /// Fill `range` of it with `payloads`.
+    pub(crate) fn fill(&self, payloads: &[Bytes], range: Range<u64>, stop: &AtomicBool) -> Result<(), Error> {
+        let mut at = range.start;
         for payload in payloads.iter().cycle() {
-            if at >= bytes {
+            if at >= range.end {
                 break;
             }
             if stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -52,6 +53,11 @@ impl Scratch {
             self.file.write_all_at(payload, at).doing("fill a file")?;
             at += u64::try_from(payload.len()).expect("memory");
         }
+        Ok(())
+    }
+
+    /// Make it durable.
+    pub(crate) fn sync(&self) -> Result<(), Error> {
         self.file.sync_all().doing("sync a file")
     }
 }

@@ -38,7 +38,8 @@ pub(crate) fn writes(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
         let limit = bench.scale.limit(SAMPLE_BYTES, size);
         // Made anew for each size, so that no size finds what another one left.
         let file = Scratch::make(directory, "file")?;
-        file.fill(&unit_plain, bytes, stop)?;
+        file.fill(&unit_plain, 0..bytes, stop)?;
+        file.sync()?;
         let mut subject = Subject::make(directory, "store")?;
         let object = subject.filled(&unit_payloads, units, 16, stop)?;
         let slots = u64::from(UNIT / size);

@@ -106,12 +106,22 @@ impl Subject {
         let unit_bytes =
             payloads.first().map_or(0, |payload| u32::try_from(payload.bytes.len()).unwrap_or(0));
         let object = self.object(unit_bytes)?;
-        let mut unit = 0..units;
-        self.writes(object, payloads, depth, Limit::operations(units), stop, || At {
-            unit: unit.next().unwrap_or(0),
-            from: 0,
-        })?;
+        self.fill(object, payloads, 0..units, depth, stop)?;
         Ok(object)
+    }
+
+    /// Write so many whole units of an object.
+    pub(crate) fn fill(
+        &mut self,
+        object: Object,
+        payloads: &[Payload],
+        mut units: Range<u64>,
+        depth: u32,
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
+        let limit = Limit::operations(units.end - units.start);
+        let place = || At { unit: units.next().unwrap_or(0), from: 0 };
+        self.writes(object, payloads, depth, limit, stop, place).map(drop)
     }
 
     /// Writes with `depth` in flight, each durable when it is answered; `place` says where each goes.
