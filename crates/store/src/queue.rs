@@ -1,6 +1,7 @@
 //! The bounded queue between submitters and the committer.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,12 +35,18 @@ pub(crate) struct Hope {
     pub(crate) patience: Duration,
 }
 
+/// About what it takes to go to sleep and be woken: so long the committer looks again and again for those that it hopes for, and
+/// lets others have the processor in between.
+const WAKING: Duration = Duration::from_micros(50);
+
 /// A mutation and where its answer goes.
 pub(crate) type Request = (Mutation, Reply);
 
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
+    /// How many requests wait, to be looked at without the lock.
+    length: AtomicUsize,
     filled: Condvar,
     drained: Condvar,
 }
@@ -48,8 +55,12 @@ pub(crate) struct Queue {
 struct State {
     waiting: VecDeque<Request>,
     bytes: u64,
-    /// The committer is to be woken when as many wait.
+    /// The committer sleeps until there is something for it,
+    sleeping: bool,
+    /// and as many requests at least.
     hoped: usize,
+    /// How many submitters wait for room.
+    blocked: usize,
     closed: bool,
     /// Nobody takes anything any more.
     abandoned: bool,
@@ -79,7 +90,9 @@ impl Queue {
         let bytes = request.0.payload_bytes();
         let mut state = self.lock();
         while !state.closed && !state.fits(bytes) {
+            state.blocked += 1;
             state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.blocked -= 1;
         }
         self.put(state, request, bytes);
     }
@@ -103,9 +116,11 @@ impl Queue {
         }
         state.bytes += bytes;
         state.waiting.push_back(request);
-        let enough = state.waiting.len() >= state.hoped;
+        self.length.store(state.waiting.len(), Ordering::Relaxed);
+        let wake = state.sleeping && state.waiting.len() >= state.hoped;
+        state.sleeping &= !wake;
         drop(state);
-        if enough {
+        if wake {
             self.filled.notify_one();
         }
     }
@@ -113,23 +128,31 @@ impl Queue {
     /// Fill `to` up to `count` requests of about `bytes` payload bytes. If it is empty, waits for one, or for a burst; then a
     /// little for as many as `hope` says. Returns false when the queue is closed and nothing is left anywhere.
     pub(crate) fn take(&self, to: &mut VecDeque<Request>, count: usize, bytes: u64, hope: Hope) -> bool {
-        let mut state = self.lock();
-        while to.is_empty() && state.waiting.is_empty() && state.burst.is_none() && !state.closed {
-            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        let until = Instant::now() + hope.patience;
         let hopes = |state: &State| {
             state.waiting.len() < hope.count && state.burst.is_none() && !state.closed && state.bytes < bytes
         };
+        if to.is_empty() && hope.count > 1 {
+            let until = Instant::now() + hope.patience.min(WAKING);
+            // Without the lock: those that it looks for would wait for it.
+            while self.length.load(Ordering::Relaxed) < hope.count && Instant::now() < until {
+                std::thread::yield_now();
+            }
+        }
+        let mut state = self.lock();
+        while to.is_empty() && state.waiting.is_empty() && state.burst.is_none() && !state.closed {
+            state.sleeping = true;
+            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let until = Instant::now() + hope.patience;
         while to.is_empty() && hopes(&state) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            state.hoped = hope.count;
+            (state.sleeping, state.hoped) = (true, hope.count);
             state = self.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.hoped = 0;
+        (state.sleeping, state.hoped) = (false, 0);
         let mut taken: u64 = to.iter().map(|(mutation, _)| mutation.payload_bytes()).sum();
         while to.len() < count && taken < bytes {
             let Some(request) = state.waiting.pop_front() else { break };
@@ -138,9 +161,13 @@ impl Queue {
             taken += size;
             to.push_back(request);
         }
+        self.length.store(state.waiting.len(), Ordering::Relaxed);
         let more = !to.is_empty() || state.burst.is_some() || !state.closed;
+        let blocked = state.blocked > 0;
         drop(state);
-        self.drained.notify_all();
+        if blocked {
+            self.drained.notify_all();
+        }
         more
     }
 
