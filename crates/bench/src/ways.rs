@@ -139,7 +139,7 @@ impl Wire {
     ) -> Result<(), Error> {
         let view = subject.view(object, unit, from..from + bytes)?;
         for piece in view.pieces() {
-            let file = piece.file.as_file().ok_or(std::io::ErrorKind::Unsupported);
+            let file = piece.lend().ok_or(std::io::ErrorKind::Unsupported);
             let file = file.map_err(std::io::Error::from).doing("send from a file")?;
             let (mut at, end) = (piece.offset, piece.offset + u64::from(piece.length));
             while at < end {

@@ -183,7 +183,7 @@ async fn send(
         Payload::Files { pieces, .. } => pieces
             .iter()
             .map(|piece| {
-                let file = piece.file.as_file().expect("resident bytes are in a file");
+                let file = piece.lend().expect("resident bytes are in a file");
                 FilePiece { file, offset: piece.offset, length: piece.length }
             })
             .collect(),

@@ -63,6 +63,7 @@ pub fn generate(
         file: None,
         number: 0,
         end: 0,
+        earlier: 0,
         segment_bytes: SEGMENT_BYTES,
         next: 1,
         synced_to: 0,

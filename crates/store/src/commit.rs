@@ -76,6 +76,8 @@ struct Gathered {
     barriers: Vec<Reply>,
     /// The next mutation did not fit, and was left where it was.
     stalled: bool,
+    /// What writes may still take with it.
+    free: u64,
 }
 
 /// Closes the queue when the committer ends, however it ends: nobody waits for an answer that cannot come.
@@ -105,6 +107,7 @@ impl Committer {
         }
         self.mark_closed();
         self.last_checkpoint();
+        self.shared.files.give_up_all();
         drop(ending);
     }
 
@@ -169,7 +172,10 @@ impl Committer {
         self.hope = Hope::default();
         if !gathered.entries.is_empty() {
             let bytes = gathered.entries.iter().map(|(record, _)| record.disk_bytes()).sum();
-            self.shared.cleaning.on_written(bytes, self.room().free());
+            self.shared.cleaning.on_written(bytes, gathered.free);
+            while let Some(spare) = self.shared.files.spares().surplus(gathered.free) {
+                self.shared.files.give_up(&spare);
+            }
             if self.shared.sync && bytes <= HOPE_BYTES_MAX {
                 let patience = (began.elapsed() / PATIENCE_PART).min(PATIENCE_MAX);
                 self.hope = Hope { count: gathered.entries.len(), patience };
@@ -250,6 +256,7 @@ impl Committer {
             }
         }
         drop(index);
+        gathered.free = room.free();
         // What an answer tells is durable already, or nothing: it need not wait for this commit.
         for (reply, answer) in answers {
             reply(answer);
@@ -296,6 +303,17 @@ impl Committer {
 
     /// The same; moved bytes (`cold`) and others share a segment only as long as it is short.
     fn append_apart(&mut self, entries: &mut [Entry], cold: bool) -> Result<(), AppendError> {
+        match self.append_to(entries, cold) {
+            // Not all that bounds space can be asked: a quota, another user of the file system.
+            Err(AppendError::NoSpace) if self.shared.files.spares().bytes() > 0 => {
+                self.shared.files.give_up_all();
+                self.append_to(entries, cold)
+            }
+            done => done,
+        }
+    }
+
+    fn append_to(&mut self, entries: &mut [Entry], cold: bool) -> Result<(), AppendError> {
         let begun = self.log.end >= self.log.segment_bytes / SHARED_PART;
         if self.log.wants_segment() || (begun && self.cold != cold) {
             self.roll()?;

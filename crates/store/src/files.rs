@@ -1,16 +1,23 @@
 //! The store's files on its disk: `superblock`, `log/00000001.seg` and so on.
 
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
+use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
 
 use crate::checkpoint;
 use crate::disk::{Disk, DiskFile, Space, read_full, twice, write_full};
 use crate::error::Error;
+use crate::format::record::PAGE_BYTES;
+use crate::format::segment;
 use crate::format::superblock::{self, Superblock};
 use crate::seen::Seen;
+use crate::spares::{Spare, Spares};
 
 /// The most segments kept open for reading; views hold on to theirs beyond that.
 const OPEN_MAX: usize = 512;
@@ -18,6 +25,8 @@ const OPEN_MAX: usize = 512;
 const LOG: &str = "log";
 /// All directories.
 const DIRS: [&str; 2] = [LOG, checkpoint::DIR];
+/// How the names of files end that are set aside.
+pub(crate) const SPARE: &str = ".spare";
 /// The superblock's file.
 const SUPERBLOCK: &str = "superblock";
 
@@ -27,13 +36,43 @@ pub(crate) struct Files {
     disk: Arc<dyn Disk>,
     /// Each segment has the one slot that its number falls on, so that threads that read different ones do not meet.
     open: Vec<ArcSwapOption<Open>>,
+    /// Who has which segment open: of all that were opened since the store was. Names of segments change under this lock, and
+    /// none is opened meanwhile.
+    users: Mutex<BTreeMap<u32, Arc<Users>>>,
+    spares: Spares,
+    /// Segments from this one on were made since the store was opened.
+    own_from: AtomicU32,
 }
 
 /// An open segment.
 #[derive(Debug)]
 pub(crate) struct Open {
-    number: u32,
-    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) number: u32,
+    file: Arc<dyn DiskFile>,
+    users: Arc<Users>,
+}
+
+/// Who has a segment open: each [`Open`] of it counts this.
+#[derive(Debug, Default)]
+struct Users {
+    /// Bytes of it may have been sent from its pages in the page cache.
+    lent: AtomicBool,
+}
+
+impl Open {
+    /// The operating system's file, to send bytes from the page cache.
+    pub(crate) fn lend(&self) -> Option<&File> {
+        self.users.lent.store(true, Ordering::Relaxed);
+        self.file.as_file()
+    }
+}
+
+impl Deref for Open {
+    type Target = dyn DiskFile;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.file
+    }
 }
 
 /// Make the files of an empty store.
@@ -75,7 +114,16 @@ impl Files {
     pub(crate) fn open(disk: Arc<dyn Disk>) -> Result<(Files, Superblock), Error> {
         let superblock = read_superblock(&*disk)?;
         let open = (0..OPEN_MAX).map(|_| ArcSwapOption::empty()).collect();
-        Ok((Files { disk, open }, superblock))
+        Ok((
+            Files {
+                disk,
+                open,
+                users: Mutex::default(),
+                spares: Spares::default(),
+                own_from: AtomicU32::new(u32::MAX),
+            },
+            superblock,
+        ))
     }
 
     /// The numbers of all segments, in order. Other names are none of the log's.
@@ -88,14 +136,18 @@ impl Files {
     }
 
     /// A segment's file.
-    pub(crate) fn get(&self, number: u32) -> Result<Arc<dyn DiskFile>, Error> {
+    pub(crate) fn get(&self, number: u32) -> Result<Arc<Open>, Error> {
         if let Some(open) = self.look(number) {
-            return Ok(Arc::clone(&open.file));
+            return Ok(open.to_arc());
         }
+        let mut users = self.lock_users();
         let file =
             self.disk.open(&segment_name(number)).map_err(|error| Error::io("open a segment", error))?;
-        self.keep(number, &file);
-        Ok(file)
+        Ok(self.keep(&mut users, number, file))
+    }
+
+    fn lock_users(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Users>>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A segment's file, if it is open.
@@ -103,60 +155,150 @@ impl Files {
         Seen::of(self.slot(number), |open| open.number == number)
     }
 
-    fn keep(&self, number: u32, file: &Arc<dyn DiskFile>) {
-        self.slot(number).store(Some(Arc::new(Open { number, file: Arc::clone(file) })));
+    fn keep(&self, users: &mut BTreeMap<u32, Arc<Users>>, number: u32, file: Arc<dyn DiskFile>) -> Arc<Open> {
+        let users = Arc::clone(users.entry(number).or_default());
+        let open = Arc::new(Open { number, file, users });
+        self.slot(number).store(Some(Arc::clone(&open)));
+        open
     }
 
-    fn let_go(&self, number: u32) {
-        let slot = self.slot(number);
+    /// Forget a segment; who had it open.
+    fn let_go(&self, users: &mut BTreeMap<u32, Arc<Users>>, number: u32) -> Option<Arc<Users>> {
         if let Some(open) = self.look(number) {
             // Another segment's that came meanwhile stays.
-            slot.compare_and_swap(&open.to_arc(), None);
+            self.slot(number).compare_and_swap(&open.to_arc(), None);
         }
+        users.remove(&number)
     }
 
     fn slot(&self, number: u32) -> &ArcSwapOption<Open> {
         &self.open[usize::try_from(number).expect("32 bits") % OPEN_MAX]
     }
 
-    /// A new segment with its first block, durable before it is returned. What failed half-way is taken away again.
-    pub(crate) fn create(&self, number: u32, header: &[u8], sync: bool) -> io::Result<Arc<dyn DiskFile>> {
-        let name = segment_name(number);
-        let made = (|| {
-            let file = self.disk.create(&name)?;
-            write_full(&*file, &[header], 0)?;
-            if sync {
-                file.sync_all()?;
-                self.disk.sync_dir(LOG)?;
+    /// A new segment with the first block that `header` makes of how many bytes its file had before: of a file that was set
+    /// aside, or of a new one. Durable before it is returned, with these bytes. What failed half-way is taken away again.
+    pub(crate) fn begin(
+        &self,
+        number: u32,
+        header: impl Fn(u64) -> [u8; segment::BYTES],
+        sync: bool,
+    ) -> io::Result<(Arc<Open>, u64)> {
+        if let Some(spare) = self.spares.take() {
+            match self.reuse(&spare, number, &header(spare.bytes)) {
+                Ok(()) => {
+                    let open = self.keep(&mut self.lock_users(), number, spare.file);
+                    return Ok((open, spare.bytes));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, segment = number, "a freed segment's file could not be used again");
+                    self.remove_file(&spare.name);
+                    self.remove_file(&segment_name(number));
+                }
             }
-            Ok(file)
-        })();
-        if let Ok(file) = &made {
-            self.keep(number, file);
-        } else {
-            let _ = self.disk.remove(&name);
         }
-        made
+        match self.create(number, &header(0), sync) {
+            Ok(file) => Ok((self.keep(&mut self.lock_users(), number, file), 0)),
+            Err(error) => {
+                self.remove_file(&segment_name(number));
+                Err(error)
+            }
+        }
+    }
+
+    fn create(&self, number: u32, header: &[u8], sync: bool) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.disk.create(&segment_name(number))?;
+        write_full(&*file, &[header], 0)?;
+        if sync {
+            file.sync_all()?;
+            self.disk.sync_dir(LOG)?;
+        }
+        Ok(file)
+    }
+
+    fn reuse(&self, spare: &Spare, number: u32, header: &[u8]) -> io::Result<()> {
+        // A whole page, so that none has to be read first.
+        let page = &[0; PAGE_BYTES][header.len()..];
+        write_full(&*spare.file, &[header, page], 0)?;
+        spare.file.sync_data()?;
+        self.disk.rename(&spare.name, &segment_name(number))?;
+        self.disk.sync_dir(LOG)
+    }
+
+    /// What fails here leaves a file that the next opening deals with.
+    fn remove_file(&self, name: &str) {
+        let _ = self.disk.remove(name);
     }
 
     /// Take a segment away, durably; one that is missing is gone already. Views that hold it can still read it.
     pub(crate) fn remove(&self, number: u32, sync: bool) -> Result<(), Error> {
         let failed = |error| Error::io("remove a segment", error);
-        self.let_go(number);
+        let mut users = self.lock_users();
+        self.let_go(&mut users, number);
         match self.disk.remove(&segment_name(number)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
-        // Whoever was looking at it may have put it back.
-        self.let_go(number);
+        drop(users);
         if sync { self.disk.sync_dir(LOG).map_err(failed) } else { Ok(()) }
     }
 
-    /// Make durable which segments there are. A failure means that some may come back, which opening deals with.
-    pub(crate) fn sync_log(&self) {
-        if let Err(error) = self.disk.sync_dir(LOG) {
+    /// Make durable which segments there are; whether it is. If not, some may come back, which opening deals with.
+    pub(crate) fn sync_log(&self) -> bool {
+        let synced = self.disk.sync_dir(LOG);
+        if let Err(error) = &synced {
             tracing::warn!(%error, "the log's directory could not be synced after segments were freed");
         }
+        synced.is_ok()
+    }
+
+    /// The files that are set aside.
+    pub(crate) fn spares(&self) -> &Spares {
+        &self.spares
+    }
+
+    /// Segments from `number` on will be made by this process. Of those before, nobody knows what was sent from them.
+    pub(crate) fn begin_own(&self, number: u32) {
+        self.own_from.store(number, Ordering::Relaxed);
+    }
+
+    /// Give a segment's file another name, if nobody has it open and nothing was sent from it: once that is durable, others can
+    /// be made of it. `None`: it cannot be had, and is still there.
+    pub(crate) fn set_aside(&self, number: u32) -> Option<Spare> {
+        if number < self.own_from.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut all = self.lock_users();
+        let users = self.let_go(&mut all, number);
+        let is_ours = |users| Arc::try_unwrap(users).is_ok_and(|users: Users| !users.lent.into_inner());
+        if !users.is_none_or(is_ours) {
+            return None;
+        }
+        let (from, name) = (segment_name(number), format!("{LOG}/{number:08}{SPARE}"));
+        let file = self.disk.open(&from).ok()?;
+        let bytes = file.length().ok().filter(|&bytes| bytes >= u64::try_from(PAGE_BYTES).expect("small"))?;
+        self.disk.rename(&from, &name).ok()?;
+        Some(Spare { name, file, bytes })
+    }
+
+    /// Take away a file that was set aside.
+    pub(crate) fn give_up(&self, spare: &Spare) {
+        self.remove_file(&spare.name);
+    }
+
+    /// Take away all that is set aside.
+    pub(crate) fn give_up_all(&self) {
+        while let Some(spare) = self.spares.take() {
+            self.give_up(&spare);
+        }
+    }
+
+    /// Take away what a process set aside that then was killed.
+    pub(crate) fn remove_spares(&self) -> Result<(), Error> {
+        let names = self.disk.list(LOG).map_err(|error| Error::io("list the log", error))?;
+        for name in names.iter().filter(|name| name.ends_with(SPARE)) {
+            self.remove_file(&format!("{LOG}/{name}"));
+        }
+        Ok(())
     }
 
     /// Make durable which files there are.

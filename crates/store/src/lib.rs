@@ -41,6 +41,7 @@ mod residency;
 mod room;
 mod scan;
 mod seen;
+mod spares;
 mod step;
 mod store;
 mod view;

@@ -16,23 +16,25 @@ use bytes::Bytes;
 
 use crate::disk::{DiskFile, WHOLE, write_and_start, write_full};
 use crate::error::Error;
-use crate::files::Files;
+use crate::files::{Files, Open};
 use crate::format::checkpoint::{ROWS_MAX, ReplayPoint};
-use crate::format::record::{Kind, Record, Subject};
+use crate::format::record::{Kind, PAGE_BYTES, Record, Subject};
 use crate::format::segment::SegmentHeader;
 use crate::format::superblock::Superblock;
-use crate::format::{LOG_BLOCK, LOG_BLOCK_U64, padded};
+use crate::format::{LOG_BLOCK_U64, padded};
 
 /// The head of the log.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) superblock: Superblock,
     /// The segment being written; `None` before the first.
-    pub(crate) file: Option<Arc<dyn DiskFile>>,
+    pub(crate) file: Option<Arc<Open>>,
     /// Its number; 0 before the first.
     pub(crate) number: u32,
     /// Where its next record goes.
     pub(crate) end: u64,
+    /// Up to here its file was written before it was this segment's.
+    pub(crate) earlier: u64,
     /// A segment that has passed this is sealed.
     pub(crate) segment_bytes: u64,
     /// The next record's sequence number.
@@ -86,7 +88,7 @@ const PART_BYTES_MIN: usize = 4096;
 /// And at most of this.
 const PART_BYTES_MAX: usize = 512 << 10;
 
-static ZEROS: [u8; LOG_BLOCK] = [0; LOG_BLOCK];
+static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 
 impl Log {
     /// Whether the next commit begins a new segment.
@@ -123,19 +125,30 @@ impl Log {
         self.certify()?;
         let number = self.number + 1;
         let (drive, salt) = (self.superblock.drive, self.superblock.salt);
-        let header = SegmentHeader { number, drive, salt, first_sequence: self.next, previous_end: self.end };
-        match files.create(number, &header.encode(), self.sync) {
-            Ok(file) => {
-                if let Some(sealed) = &self.file {
-                    // XFS sets space aside behind a file that grows; advice, like all that a failure does no harm to.
-                    let _ = sealed.set_length(self.end);
-                }
-                (self.file, self.number, self.end) = (Some(file), number, LOG_BLOCK_U64);
+        let (first_sequence, previous_end) = (self.next, self.end);
+        let header = |earlier_bytes| {
+            SegmentHeader { number, drive, salt, first_sequence, previous_end, earlier_bytes }.encode()
+        };
+        match files.begin(number, header, self.sync) {
+            Ok((file, earlier)) => {
+                self.trim();
+                (self.file, self.number, self.end, self.earlier) =
+                    (Some(file), number, LOG_BLOCK_U64, earlier);
                 self.sealed = false;
                 Ok(())
             }
             Err(error) if Error::is_no_space(&error) => Err(AppendError::NoSpace),
             Err(error) => Err(self.count_failure("make a segment", error)),
+        }
+    }
+
+    /// Give back what the segment's file has behind its end: XFS sets space aside behind a file that grows, and one that was
+    /// used before may be longer. Advice, like all that a failure does no harm to.
+    fn trim(&self) {
+        let Some(file) = &self.file else { return };
+        let cut = file.set_length(self.end);
+        if self.sync && self.earlier > self.end && cut.is_ok() {
+            let _ = file.sync_data();
         }
     }
 
@@ -174,24 +187,26 @@ impl Log {
                 buffers.push(&ZEROS[..padded(payload.len()) - payload.len()]);
             }
         }
+        buffers.push(&ZEROS[..self.page_rest(end)]);
         let written = if self.sync {
-            write_and_start(&*file, &buffers, self.end, self.part_bytes())
+            write_and_start(&**file, &buffers, self.end, self.part_bytes())
         } else {
-            write_full(&*file, &buffers, self.end)
+            write_full(&**file, &buffers, self.end)
         };
         if let Err(error) = written {
             // Durably cut: a record that was refused must not come back after a power cut.
             let cut =
                 || file.set_length(self.end).and_then(|()| if self.sync { file.sync_data() } else { Ok(()) });
             if Error::is_no_space(&error) && cut().is_ok() {
+                self.earlier = 0;
                 return Err(AppendError::NoSpace);
             }
-            return Err(self.fail_segment(&*file, "write a commit", error));
+            return Err(self.fail_segment(&**file, "write a commit", error));
         }
         if self.sync
             && let Err(error) = file.sync_data()
         {
-            return Err(self.fail_segment(&*file, "sync a commit", error));
+            return Err(self.fail_segment(&**file, "sync a commit", error));
         }
         self.failed_segments = 0;
         self.next += u64::try_from(count).expect("a count");
@@ -200,6 +215,14 @@ impl Log {
         }
         (self.end, self.prior) = (end, prior);
         Ok(())
+    }
+
+    /// How many zeros to write behind a commit that ends at `end`, where the file was written before: with a part of a page
+    /// its rest would have to be read first.
+    fn page_rest(&self, end: u64) -> usize {
+        let page_end = end.next_multiple_of(u64::try_from(PAGE_BYTES).expect("small"));
+        let rest = page_end.min(self.earlier).saturating_sub(end);
+        usize::try_from(rest).expect("below a page")
     }
 
     /// How much of a commit is written before the medium is given it: less where segments are small.
@@ -259,6 +282,7 @@ mod tests {
             file: None,
             number: 0,
             end: 0,
+            earlier: 0,
             segment_bytes: 1 << 20,
             next: 1,
             synced_to: 0,
@@ -346,6 +370,32 @@ mod tests {
                 assert_eq!(u64::try_from(segment.len()).expect("memory"), log.end);
             }
         }
+    }
+
+    #[test]
+    fn a_file_that_was_used_before_is_written_page_by_page_and_cut_where_there_is_no_space() {
+        let (disk, files, mut log) = log();
+        files.begin_own(1);
+        let payload = Bytes::from(vec![7; 20_000]);
+        let mut record = Record::new(Kind::Data);
+        (record.to, record.payload_bytes, record.crcs) = (20_000, 20_000, block_crcs(0, &payload));
+        log.roll(&files).expect("made");
+        log.append(&mut [(record, payload)]).expect("the first");
+        let before = disk.content("log/00000001.seg").expect("there");
+        log.sealed = true;
+        append(&mut log, &files).expect("the second");
+        files.spares().put(files.set_aside(1).expect("nobody has it"));
+        log.sealed = true;
+        append(&mut log, &files).expect("the third");
+        assert_eq!((log.number, log.end, usize::try_from(log.earlier)), (3, 1024, Ok(before.len())));
+        let third = disk.content("log/00000003.seg").expect("there");
+        assert!(third[1024..4096].iter().all(|&byte| byte == 0) && third[4096..] == before[4096..]);
+        assert!(disk.content("log/00000001.seg").is_none());
+        fail_now(&disk, On::Write, 1, Fault::NoSpace);
+        assert!(matches!(append(&mut log, &files), Err(AppendError::NoSpace)));
+        assert_eq!(disk.content("log/00000003.seg").expect("there").len(), 1024, "all of the rest went");
+        append(&mut log, &files).expect("again");
+        assert_eq!((log.end, disk.content("log/00000003.seg").expect("there").len()), (1536, 1536));
     }
 
     #[test]

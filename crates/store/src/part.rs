@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::crc::{BLOCK_BYTES, blocks, crc32c};
 use crate::disk::{DiskFile, read_full};
 use crate::error::Error;
+use crate::files::Open;
 use crate::format::record::{HEADER_BYTES_MAX, PAGE_BYTES, Record, decode_record};
 use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64, padded};
 use crate::headers::{Header, Headers};
@@ -43,7 +44,7 @@ pub(crate) struct Whose {
 #[derive(Clone)]
 pub(crate) struct Stored {
     pub(crate) extent: Extent,
-    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) file: Arc<Open>,
 }
 
 /// A stored extent of which the record's header was read: where its payload and its checksums are.
@@ -51,7 +52,7 @@ pub(crate) struct Part {
     from: u32,
     to: u32,
     header: Arc<Header>,
-    file: Arc<dyn DiskFile>,
+    file: Arc<Open>,
     /// The record's whole payload, unverified, where it came with the header.
     near: Option<Vec<u8>>,
 }
@@ -81,7 +82,7 @@ impl Part {
         let offset = u64::from(block) * LOG_BLOCK_U64;
         let payload = if to - from <= NEAR_BYTES_MAX { to - from } else { 0 };
         let payload = padded(usize::try_from(payload).expect("it is short"));
-        let (record, mut read) = read_header(&*file, offset, LOG_BLOCK + payload)?;
+        let (record, mut read) = read_header(&**file, offset, LOG_BLOCK + payload)?;
         let damaged = |what| Error::Damaged { segment: u64::from(segment), offset, what };
         let record = record.map_err(|_| damaged("a record's header is damaged"))?;
         let here = (record.segment, record.block, record.salt) == (segment, block, whose.salt);
@@ -112,7 +113,7 @@ impl Part {
 
     fn into_piece(self) -> Piece {
         let offset = self.offset_of(self.from);
-        Piece { file: self.file, offset, length: self.to - self.from, segment: self.header.segment }
+        Piece { file: self.file, offset, length: self.to - self.from }
     }
 
     /// Where the unit's byte `at` lies in the file.
@@ -151,7 +152,7 @@ impl Part {
             return Ok(near[at(range.start)..at(range.end)].to_vec());
         }
         let mut bytes = vec![0; range.len()];
-        read_stored(&*self.file, &mut bytes, self.offset_of(range.start), self.header.segment)?;
+        read_stored(&self.file, &mut bytes, self.offset_of(range.start))?;
         Ok(bytes)
     }
 
@@ -260,7 +261,7 @@ pub(crate) fn read_parts(parts: &[Part], to: &mut Vec<u8>) -> Result<(), Error> 
     for part in parts {
         let begin = to.len();
         to.resize(begin + usize::try_from(part.to - part.from).expect("at most a unit"), 0);
-        read_stored(&*part.file, &mut to[begin..], part.offset_of(part.from), part.header.segment)?;
+        read_stored(&part.file, &mut to[begin..], part.offset_of(part.from))?;
     }
     Ok(())
 }
@@ -348,15 +349,11 @@ fn read_header(
 }
 
 /// Read bytes that the log must have; a file that ends before is damaged.
-pub(crate) fn read_stored(
-    file: &dyn DiskFile,
-    to: &mut [u8],
-    offset: u64,
-    segment: u32,
-) -> Result<(), Error> {
-    let got = read_full(file, to, offset).map_err(|error| Error::io("read stored bytes", error))?;
+pub(crate) fn read_stored(file: &Open, to: &mut [u8], offset: u64) -> Result<(), Error> {
+    let got = read_full(&**file, to, offset).map_err(|error| Error::io("read stored bytes", error))?;
     if got == to.len() {
         return Ok(());
     }
-    Err(Error::Damaged { segment: u64::from(segment), offset, what: "a segment ends before its bytes" })
+    let segment = u64::from(file.number);
+    Err(Error::Damaged { segment, offset, what: "a segment ends before its bytes" })
 }

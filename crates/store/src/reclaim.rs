@@ -1,6 +1,7 @@
 //! Freeing segments that no unit refers to and no checkpoint's replay needs.
 
 use crate::commit::{Committer, Shared};
+use crate::spares::Spare;
 
 /// The current segment is sealed early when nothing in it is live, space is short, and it has at least this many bytes.
 const EARLY_SEAL_BYTES: u64 = 1 << 20;
@@ -10,10 +11,22 @@ pub(crate) fn free_segments(shared: &Shared, floor: u32) {
     let index = shared.index.read();
     let idle: Vec<u32> = index.segments.idle_before(floor).collect();
     drop(index);
+    let free = if shared.sync && !idle.is_empty() { shared.room().free() } else { 0 };
+    let mut aside: Vec<Spare> = Vec::new();
     for &number in &idle {
         // Readers look up the file under the index's lock: after this, none finds it any more.
         let removed = shared.index.write().segments.remove(number);
         let Some(bytes) = removed else { continue };
+        let coming = aside.iter().map(|spare| spare.bytes).sum();
+        // A file that soon ends again is not worth its place.
+        if bytes >= shared.segment_bytes / 2
+            && shared.files.spares().wants(bytes, coming, free)
+            && let Some(spare) = shared.files.set_aside(number)
+        {
+            aside.push(spare);
+            shared.cleaning.on_freed();
+            continue;
+        }
         match shared.files.remove(number, false) {
             Ok(()) => shared.cleaning.on_freed(),
             Err(error) => {
@@ -23,8 +36,17 @@ pub(crate) fn free_segments(shared: &Shared, floor: u32) {
             }
         }
     }
-    if shared.sync && !idle.is_empty() {
-        shared.files.sync_log();
+    if !shared.sync || idle.is_empty() {
+        return;
+    }
+    // Before their old names are gone for good, nothing else may be written to them.
+    let synced = shared.files.sync_log();
+    for spare in aside {
+        if synced {
+            shared.files.spares().put(spare);
+        } else {
+            shared.files.give_up(&spare);
+        }
     }
 }
 
@@ -52,6 +74,7 @@ impl Committer {
         if self.log.failed {
             return;
         }
+        self.shared.files.give_up_all();
         let early = self.log.end >= EARLY_SEAL_BYTES.min(self.log.segment_bytes) && active_is_idle();
         if early && self.roll().is_err() {
             return;

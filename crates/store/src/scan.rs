@@ -105,7 +105,7 @@ impl<'a> Scanner<'a> {
 
     /// The record at `offset`, if it is one and belongs there.
     pub(crate) fn record_at(&mut self, offset: u64) -> Result<Result<Record, DecodeError>, Error> {
-        let mut need = LOG_BLOCK;
+        let (mut need, salt, number) = (LOG_BLOCK, self.salt, self.number);
         loop {
             let bytes = self.bytes(offset, need)?;
             match decode_record(bytes) {
@@ -114,6 +114,10 @@ impl<'a> Scanner<'a> {
                         return Ok(Err(DecodeError::Short(more)));
                     }
                     need = more;
+                }
+                // What somebody stored may look like a newer release's: it does not know this store's salt.
+                Err(DecodeError::Version(_)) if !is_placed(bytes, salt, number, offset) => {
+                    return Ok(Err(DecodeError::Malformed("a record of another place")));
                 }
                 Err(error) => return Ok(Err(error)),
                 Ok(record) => {

@@ -101,6 +101,8 @@ pub struct Stat {
     pub moved: u64,
     /// Segments freed since then.
     pub freed: u64,
+    /// Bytes of freed segments' files that are kept for new segments. They are not in `used`: writes may have them.
+    pub spare: u64,
 }
 
 impl Stat {
@@ -228,6 +230,7 @@ impl Store {
             written: figures.written,
             moved: figures.moved,
             freed: figures.freed,
+            spare: self.handle.shared.files.spares().bytes(),
         })
     }
 
@@ -428,6 +431,8 @@ impl Handle {
             }
             thread.join().map_err(|_| Error::Failed)?;
         }
+        // A checkpoint that was under way may have freed some more.
+        self.shared.files.give_up_all();
         Ok(())
     }
 }

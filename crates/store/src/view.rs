@@ -5,6 +5,7 @@
 //! end. A block of which only a part is asked, or which several records share, is read whole, verified, and its part
 //! gets a checksum of its own.
 
+use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,7 +13,6 @@ use braid_layout::{ColumnMask, Generation, Version};
 use bytes::Bytes;
 
 use crate::crc::{blocks, crc32c};
-use crate::disk::DiskFile;
 use crate::error::Error;
 use crate::files::Open;
 use crate::headers::Header;
@@ -54,13 +54,20 @@ pub enum ViewExtent {
 /// Bytes of a stored extent as they lie in a file, for the kernel's zero-copy.
 #[derive(Debug, Clone)]
 pub struct Piece {
-    /// The file: it stays readable as long as this is held.
-    pub file: Arc<dyn DiskFile>,
+    /// The file: it stays as it is as long as this is held.
+    pub(crate) file: Arc<Open>,
     /// Offset in it.
     pub offset: u64,
     /// Bytes.
     pub length: u32,
-    pub(crate) segment: u32,
+}
+
+impl Piece {
+    /// The operating system's file, to send the bytes from: what was sent stays as it is in the page cache for good, also once
+    /// the piece is gone. `None`: it is not reached through the page cache.
+    pub fn lend(&self) -> Option<&File> {
+        self.file.lend()
+    }
 }
 
 /// What a read found. It stays valid whatever is written or removed after.
@@ -147,15 +154,13 @@ impl View {
             return Err(Error::Malformed("the buffer is not as long as the view's stored bytes"));
         }
         match &self.held {
-            Held::Record { header, file, .. } => {
-                read_stored(&*file.file, to, self.record_offset(header), header.segment)
-            }
+            Held::Record { header, file, .. } => read_stored(file, to, self.record_offset(header)),
             Held::Files { pieces, .. } => {
                 let mut rest = to;
                 for piece in pieces {
                     let length = usize::try_from(piece.length).expect("at most a unit");
                     let (head, tail) = rest.split_at_mut(length);
-                    read_stored(&*piece.file, head, piece.offset, piece.segment)?;
+                    read_stored(&piece.file, head, piece.offset)?;
                     rest = tail;
                 }
                 Ok(())
@@ -185,15 +190,15 @@ impl View {
     /// Whether all stored bytes are in the page cache now, so that sending them from their files waits for no disk. Where the
     /// kernel does not tell, or the view holds the bytes, or they are in no file of its: no.
     pub fn is_resident(&self) -> bool {
-        let resident = |file: &dyn DiskFile, offset, length: u32| {
+        let resident = |file: &Open, offset, length: u32| {
             file.as_file().is_some_and(|file| is_resident(file, offset, u64::from(length)))
         };
         match &self.held {
             Held::Record { header, file, .. } => {
-                resident(&*file.file, self.record_offset(header), self.stored_bytes())
+                resident(file, self.record_offset(header), self.stored_bytes())
             }
             Held::Files { pieces, .. } => {
-                pieces.iter().all(|piece| resident(&*piece.file, piece.offset, piece.length))
+                pieces.iter().all(|piece| resident(&piece.file, piece.offset, piece.length))
             }
             Held::Memory { .. } => false,
         }
@@ -204,8 +209,8 @@ impl View {
     pub fn pieces(&self) -> Vec<Piece> {
         match &self.held {
             Held::Record { header, file, .. } => {
-                let (file, offset) = (Arc::clone(&file.file), self.record_offset(header));
-                vec![Piece { file, offset, length: self.stored_bytes(), segment: header.segment }]
+                let (file, offset) = (file.to_arc(), self.record_offset(header));
+                vec![Piece { file, offset, length: self.stored_bytes() }]
             }
             Held::Files { pieces, .. } => pieces.to_vec(),
             Held::Memory { .. } => Vec::new(),

@@ -188,11 +188,14 @@ fn one(shared: &Shared) -> Result<(), Error> {
     let keeper = &shared.keeper;
     let once = || write(&shared.files, &shared.index, &shared.superblock, keeper.number(), shared.sync);
     let kept = once().or_else(|error| {
-        if Error::is_no_space(&error) && keeper.lock().kept.len() == KEPT {
-            keeper.forget_older(shared);
-            return once();
+        if !Error::is_no_space(&error) {
+            return Err(error);
         }
-        Err(error)
+        shared.files.give_up_all();
+        if keeper.lock().kept.len() == KEPT {
+            keeper.forget_older(shared);
+        }
+        once()
     });
     let kept = kept.map_err(|error| Error::io("write a checkpoint", error))?;
     let mut state = keeper.lock();

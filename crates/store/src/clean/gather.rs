@@ -55,7 +55,7 @@ pub(crate) struct Contents {
 pub(crate) fn scan(files: &Files, segment: &Candidate, salt: u64) -> Result<Contents, Error> {
     let file = files.get(segment.number)?;
     let length = file.length().map_err(|error| Error::io("look at a segment", error))?;
-    let mut scanner = Scanner::new(&*file, length.min(segment.bytes), segment.number, salt);
+    let mut scanner = Scanner::new(&**file, length.min(segment.bytes), segment.number, salt);
     let mut contents = Contents::default();
     while let Some(found) = scanner.next()? {
         match found {

@@ -21,7 +21,8 @@ fields! {
     F_SALT "salt" 32..40,
     F_FIRST "first sequence" 40..48,
     F_PREVIOUS_END "previous end" 48..56,
-    F_RESERVED_2 "reserved" 56..508,
+    F_EARLIER "earlier bytes" 56..64,
+    F_RESERVED_2 "reserved" 64..508,
     F_CRC "crc" 508..512,
 }
 
@@ -38,6 +39,9 @@ pub struct SegmentHeader {
     pub first_sequence: u64,
     /// Where the valid records of the segment before it end, as a byte offset; 0 for the first segment.
     pub previous_end: u64,
+    /// Bytes that the file had when it was made of a freed segment's: up to there, what lies behind the records may be that
+    /// segment's. 0: the file was new.
+    pub earlier_bytes: u64,
 }
 
 impl SegmentHeader {
@@ -51,6 +55,7 @@ impl SegmentHeader {
         put(&mut bytes, F_SALT, self.salt.to_le_bytes());
         put(&mut bytes, F_FIRST, self.first_sequence.to_le_bytes());
         put(&mut bytes, F_PREVIOUS_END, self.previous_end.to_le_bytes());
+        put(&mut bytes, F_EARLIER, self.earlier_bytes.to_le_bytes());
         let crc = crc32c(&bytes[..F_CRC.start]);
         put(&mut bytes, F_CRC, crc.to_le_bytes());
         bytes
@@ -77,6 +82,7 @@ impl SegmentHeader {
             salt: view.u64(F_SALT),
             first_sequence: view.u64(F_FIRST),
             previous_end: view.u64(F_PREVIOUS_END),
+            earlier_bytes: view.u64(F_EARLIER),
         })
     }
 }

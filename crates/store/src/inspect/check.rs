@@ -9,7 +9,7 @@ use super::{disk, recovered};
 use crate::checkpoint::{self, file_name};
 use crate::disk::Disk;
 use crate::error::Error;
-use crate::files::Files;
+use crate::files::{Files, SPARE};
 use crate::format::record::{Kind, Record};
 use crate::format::superblock::Superblock;
 use crate::index::Index;
@@ -157,7 +157,9 @@ fn strangers(disk: &dyn Disk, report: &mut Report) -> Result<(), Error> {
             if number.is_some_and(|number| found == format!("{number:08}{ending}")) {
                 continue;
             }
-            if dir == checkpoint::DIR && found.ends_with(".new") {
+            if dir == "log" && found.ends_with(SPARE) {
+                report.note(&file, 0, "a freed segment's file that was to be used again".to_owned());
+            } else if dir == checkpoint::DIR && found.ends_with(".new") {
                 report.note(&file, 0, "a checkpoint that was never finished".to_owned());
             } else {
                 report.find(&file, 0, "a file that belongs to nobody".to_owned());
@@ -269,9 +271,9 @@ impl Segment<'_> {
                 }
             }
             Item::Header(Err(why)) => self.find(0, format!("segment header: {why}")),
+            Item::Behind(from, _) if *from >= self.end => {}
             Item::Behind(from, to) => {
-                let what =
-                    format!("{} bytes behind the segment's end, as a failed write leaves them", to - from);
+                let what = format!("{} bytes behind the segment's end, which nothing reads", to - from);
                 self.report.note(&name(self.number), *from, what);
             }
             Item::Bad(from, ..) if *from >= self.end => {}

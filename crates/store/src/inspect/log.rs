@@ -50,10 +50,15 @@ pub(crate) fn walk(
         Ok(header)
     });
     act(Item::Header(&header));
-    let end = next_header(disk, superblock, number).map_or(length, |next| length.min(next.previous_end));
+    let earlier = header.map_or(0, |header| header.earlier_bytes);
+    let next = next_header(disk, superblock, number);
+    let (is_last, end) = (next.is_none(), next.map_or(length, |next| length.min(next.previous_end)));
     let mut scanner = Scanner::new(&*file, end, number, superblock.salt);
     while let Some(found) = scanner.next()? {
         match found {
+            Found::Bad { from, to, .. } if is_last && to == length && length <= earlier => {
+                act(Item::Behind(from, to));
+            }
             Found::Bad { from, to, why } => act(Item::Bad(from, to, why)),
             Found::Record { record, whole } => {
                 let offset = u64::from(record.block) * LOG_BLOCK_U64;

@@ -75,7 +75,9 @@ pub(crate) fn recover(
     sync: bool,
 ) -> Result<Recovered, Error> {
     let began = Instant::now();
+    files.remove_spares()?;
     let mut numbers = files.list()?;
+    files.begin_own(numbers.last().map_or(1, |last| last.saturating_add(1)));
     let mut begin = Begin::find(files, &superblock, &numbers)?;
     let (kept, doubtful) = (std::mem::take(&mut begin.kept), std::mem::take(&mut begin.doubtful));
     let from = begin.replay;
@@ -98,6 +100,7 @@ pub(crate) fn recover(
         file: None,
         number: from.segment,
         end: from.offset(),
+        earlier: 0,
         segment_bytes,
         next: 1,
         synced_to: 0,
@@ -111,10 +114,10 @@ pub(crate) fn recover(
         replay.begin_segment(number)?;
         let file = files.get(number)?;
         let end = match tail.get(i + 1) {
-            Some(&next) => replay.sealed_end(number, &*file, next)?,
-            None => replay.cut_tail(number, &*file)?,
+            Some(&next) => replay.sealed_end(number, &**file, next)?,
+            None => replay.cut_tail(number, &**file)?,
         };
-        replay.segment(number, &*file, end)?;
+        replay.segment(number, &**file, end)?;
         // Nothing is written below the place that replay would begin at again.
         let least = if number == from.segment { from.offset() } else { LOG_BLOCK_U64 };
         (log.file, log.number, log.end) = (Some(file), number, padded_u64(end).max(least));

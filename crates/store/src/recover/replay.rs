@@ -7,7 +7,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::begin::Begin;
-use super::tail::{Tail, newer_record};
+use super::tail::{Ends, Tail, newer_record};
 use super::{Damage, Recovery, length};
 use crate::checkpoint::load::PageRange;
 use crate::disk::{DiskFile, read_full, twice};
@@ -55,6 +55,8 @@ pub(crate) struct Replay<'a> {
     gap: Option<Place>,
     /// The segment before.
     previous: Option<u32>,
+    /// Up to here the newest segment's file was written before it was this segment's.
+    earlier: u64,
 }
 
 impl Replay<'_> {
@@ -74,6 +76,7 @@ impl Replay<'_> {
             prior: begin.replay.prior,
             gap: None,
             previous: None,
+            earlier: 0,
         };
         begin.damaged.into_iter().for_each(|damage| replay.report(damage));
         replay
@@ -82,14 +85,14 @@ impl Replay<'_> {
     /// A crash while a segment was being made leaves a file without a whole header and without records.
     pub(crate) fn is_torn_creation(&mut self, number: u32) -> Result<bool, Error> {
         let file = self.files.get(number)?;
-        let length = length(&*file)?;
-        match self.header(&*file, number)? {
+        let length = length(&**file)?;
+        match self.header(&**file, number)? {
             Ok(_) => return Ok(false),
             Err(DecodeError::Version(_)) => return Err(newer_segment(number)),
             Err(_) => {}
         }
         if length > LOG_BLOCK_U64 {
-            let mut scanner = Scanner::new(&*file, length, number, self.superblock.salt);
+            let mut scanner = Scanner::new(&**file, length, number, self.superblock.salt);
             while let Some(found) = scanner.next()? {
                 match found {
                     Found::Record { .. } => return Ok(false),
@@ -130,8 +133,8 @@ impl Replay<'_> {
                 self.index.segments.entry(number).damaged = row.damaged;
             } else {
                 let file = self.files.get(number)?;
-                let first = self.header(&*file, number)?.map_or(0, |header| header.first_sequence);
-                self.index.segments.add(number, first, length(&*file)?);
+                let first = self.header(&**file, number)?.map_or(0, |header| header.first_sequence);
+                self.index.segments.add(number, first, length(&**file)?);
             }
         }
         Ok(())
@@ -140,11 +143,12 @@ impl Replay<'_> {
     /// The next segment of the tail. Where one is missing before it, its records are.
     pub(crate) fn begin_segment(&mut self, number: u32) -> Result<(), Error> {
         let file = self.files.get(number)?;
-        let header = self.header(&*file, number)?;
+        let header = self.header(&**file, number)?;
         let first = header.map_or(self.expected, |header| header.first_sequence);
+        self.earlier = header.map_or(0, |header| header.earlier_bytes);
         // A segment is made when all before it is durable.
         self.durable_to = self.durable_to.max(first.saturating_sub(1));
-        self.index.segments.add(number, first, length(&*file)?);
+        self.index.segments.add(number, first, length(&**file)?);
         self.recovery.segments += 1;
         if let Err(why) = header {
             if let DecodeError::Version(_) = why {
@@ -164,13 +168,19 @@ impl Replay<'_> {
     }
 
     /// Where a segment's valid records end. After a failed write that is not the file's end: the next segment tells.
-    pub(crate) fn sealed_end(&self, number: u32, file: &dyn DiskFile, next: u32) -> Result<u64, Error> {
+    pub(crate) fn sealed_end(&mut self, number: u32, file: &dyn DiskFile, next: u32) -> Result<u64, Error> {
         let length = length(file)?;
         if number.checked_add(1) != Some(next) {
             return Ok(length);
         }
-        let header = self.header(&*self.files.get(next)?, next)?;
-        Ok(header.map_or(length, |header| length.min(header.previous_end)))
+        let header = self.header(&**self.files.get(next)?, next)?;
+        let end = header.map_or(length, |header| length.min(header.previous_end));
+        self.index.segments.set_bytes(number, end);
+        if end < length && end < self.earlier {
+            // The crash came before what an earlier segment had left was cut off. Advice, as where it is sealed.
+            let _ = file.set_length(end);
+        }
+        Ok(end)
     }
 
     /// Find where the last segment's whole commits end, cut there, and return that length.
@@ -182,16 +192,19 @@ impl Replay<'_> {
         }
         let synced = self.durable_to.max(self.expected.saturating_sub(1));
         let salt = self.superblock.salt;
-        let (end, synced) = Tail { file, length, number, salt, from, first: self.expected, synced }.find()?;
+        let tail = Tail { file, length, number, salt, from, first: self.expected, synced };
+        let Ends { commits: end, records, synced } = tail.find()?;
         self.durable_to = self.durable_to.max(synced);
         // A whole record may lack a part of its padding: the log goes on behind it, and there must be a file that far.
         let end = end.next_multiple_of(LOG_BLOCK_U64);
         if end != length {
             file.set_length(end).map_err(|error| Error::io("cut the torn tail", error))?;
         }
-        if end < length {
-            self.recovery.torn_bytes += length - end;
-            tracing::warn!(segment = number, bytes = length - end, "cut a torn tail");
+        // Where the file was another segment's before, only records tell what was written since.
+        let torn_to = if length > self.earlier { length } else { records };
+        if end < torn_to {
+            self.recovery.torn_bytes += torn_to - end;
+            tracing::warn!(segment = number, bytes = torn_to - end, "cut a torn tail");
         }
         self.index.segments.set_bytes(number, end);
         Ok(end)

@@ -20,19 +20,35 @@ pub(crate) struct Tail<'a> {
     pub(crate) synced: u64,
 }
 
+/// What the last segment holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ends {
+    /// Where the whole commits end.
+    pub(crate) commits: u64,
+    /// Where the last record ends, be it of a whole commit or not.
+    pub(crate) records: u64,
+    /// Up to which record all are known to be durable, be they there or not.
+    pub(crate) synced: u64,
+}
+
 impl Tail<'_> {
-    fn scan(&self) -> Scanner<'_> {
-        let mut scanner = Scanner::new(self.file, self.length, self.number, self.salt);
+    fn scan(&self, length: u64) -> Scanner<'_> {
+        let mut scanner = Scanner::new(self.file, length, self.number, self.salt);
         scanner.offset = self.from;
         scanner
     }
 
-    /// Where the whole commits end, and up to which record all are known to be durable, be they there or not.
-    pub(crate) fn find(&self) -> Result<(u64, u64), Error> {
-        let synced = self.synced()?;
+    /// What there is.
+    pub(crate) fn find(&self) -> Result<Ends, Error> {
+        let (synced, records) = self.synced()?;
+        Ok(Ends { commits: self.commits_end(records, synced)?, records, synced })
+    }
+
+    /// Where the whole commits end; the last record ends at `records`, and nothing behind it is looked at again.
+    fn commits_end(&self, records: u64, synced: u64) -> Result<u64, Error> {
         // Where the newest commit began, how many of its records are missing, and the next record's number.
         let (mut commit_offset, mut commit_left, mut expected) = (self.from, 0, self.first);
-        let mut scanner = self.scan();
+        let mut scanner = self.scan(records);
         let mut end = self.from.min(self.length);
         loop {
             let offset = scanner.offset;
@@ -46,7 +62,7 @@ impl Tail<'_> {
                     let follows = record.sequence == expected;
                     let good = durable || (whole && follows && verify(self.file, &record)?);
                     if !good {
-                        return Ok((commit_offset, synced));
+                        return Ok(commit_offset);
                     }
                     (commit_left, expected) = (record.commit_left, record.sequence.saturating_add(1));
                 }
@@ -58,23 +74,29 @@ impl Tail<'_> {
             }
             end = scanner.offset;
         }
+        // What was durable behind the last record is damaged, and no torn tail.
+        if expected <= synced {
+            end = self.length;
+        }
         // Not in the middle of a commit, unless the rest of it was durable: then that is damage, and no torn tail.
         let torn = commit_left > 0 && expected > synced;
-        Ok((if torn { commit_offset } else { end }, synced))
+        Ok(if torn { commit_offset } else { end })
     }
 
-    /// What is known to be durable: what was known before, and what a record says.
-    fn synced(&self) -> Result<u64, Error> {
-        let mut synced = self.synced;
-        let mut scanner = self.scan();
+    /// What is known to be durable: what was known before, and what a record says. And where the last record ends.
+    fn synced(&self) -> Result<(u64, u64), Error> {
+        let (mut synced, mut end) = (self.synced, self.from);
+        let mut scanner = self.scan(self.length);
         while let Some(found) = scanner.next()? {
             match found {
-                Found::Record { record, .. } => synced = synced.max(record.synced_to),
+                Found::Record { record, .. } => {
+                    (synced, end) = (synced.max(record.synced_to), scanner.offset)
+                }
                 Found::Bad { why: DecodeError::Version(_), .. } => return Err(newer_record(self.number)),
                 Found::Bad { .. } => {}
             }
         }
-        Ok(synced)
+        Ok((synced, end))
     }
 }
 
@@ -120,6 +142,7 @@ mod tests {
             file: None,
             number: 0,
             end: 0,
+            earlier: 0,
             segment_bytes: 1 << 20,
             next: 1,
             synced_to: 0,
@@ -134,7 +157,7 @@ mod tests {
         assert!(log.append(&mut entries).is_ok());
         let file = files.get(1).expect("there");
         let noise = [0x5a; 1024];
-        crate::disk::write_full(&*file, &[&noise], 2 * LOG_BLOCK_U64).expect("written");
+        crate::disk::write_full(&**file, &[&noise], 2 * LOG_BLOCK_U64).expect("written");
         (files, log.end)
     }
 
@@ -142,9 +165,22 @@ mod tests {
     fn a_commit_that_was_durable_is_not_cut_because_its_end_is_damaged() {
         let (files, length) = spoilt_commit();
         let file = files.get(1).expect("there");
-        let tail =
-            |synced| Tail { file: &*file, length, number: 1, salt: 3, from: LOG_BLOCK_U64, first: 1, synced };
-        assert_eq!(tail(3).find().expect("readable"), (length, 3));
-        assert_eq!(tail(0).find().expect("readable"), (LOG_BLOCK_U64, 0), "torn: back to the commit before");
+        let tail = |synced| Tail {
+            file: &**file,
+            length,
+            number: 1,
+            salt: 3,
+            from: LOG_BLOCK_U64,
+            first: 1,
+            synced,
+        };
+        let ends = |synced| tail(synced).find().expect("readable");
+        let records = 2 * LOG_BLOCK_U64;
+        assert_eq!(ends(3), Ends { commits: length, records, synced: 3 });
+        assert_eq!(
+            ends(0),
+            Ends { commits: LOG_BLOCK_U64, records, synced: 0 },
+            "torn: back to the commit before"
+        );
     }
 }

@@ -19,7 +19,14 @@ pub(crate) fn superblock_example() -> Superblock {
 }
 
 fn segment_example() -> SegmentHeader {
-    SegmentHeader { number: 3, drive: DriveId(0xd1), salt: 0x5a17, first_sequence: 41, previous_end: 9216 }
+    SegmentHeader {
+        number: 3,
+        drive: DriveId(0xd1),
+        salt: 0x5a17,
+        first_sequence: 41,
+        previous_end: 9216,
+        earlier_bytes: 0,
+    }
 }
 
 /// A record of `kind` in which every field that the kind uses is set.

@@ -24,6 +24,7 @@ mod ready;
 mod reserve;
 mod snapshots;
 mod space;
+mod spares;
 mod storm;
 mod threads;
 mod together;

@@ -33,7 +33,7 @@ fn every_way_keeps_the_same_bytes() {
                 let view = store.read(P, ObjectId(1), n, 3..to, Want::Newest).expect("view");
                 let past_the_cache = what.ends_with(", direct");
                 assert!(!(past_the_cache && view.is_resident()), "{what}");
-                assert_eq!(view.pieces()[0].file.as_file().is_none(), past_the_cache, "{what}");
+                assert_eq!(view.pieces()[0].lend().is_none(), past_the_cache, "{what}");
             }
         };
         check(&store);

@@ -15,6 +15,7 @@ use std::sync::{Arc, mpsc};
 use braid_layout::PartitionId;
 use braid_store::disk::memory::{Fault, Memory, On};
 use braid_store::format::record::Kind;
+use braid_store::format::segment::SegmentHeader;
 use braid_store::*;
 
 use crate::common::*;
@@ -161,6 +162,7 @@ impl Reference {
             seen.push(run.observed());
         }
         judge_kinds(&kinds);
+        assert!(reused(&run.disk) > 0, "no segment was made of a freed one's file");
         // What is seen is counted as reads too: those of the workload alone are wanted.
         let mut run = Run::begin(formatted());
         for step in &steps {
@@ -180,6 +182,15 @@ impl Reference {
         let more = may_be_more && self.seen.get(done + 1) == Some(&found);
         assert!(differences.is_empty() || more, "{what}, after {done} steps:\n{differences}");
     }
+}
+
+/// How many segments there are in files that were freed ones' before.
+pub(crate) fn reused(disk: &Memory) -> usize {
+    let headers = disk.files().into_iter().filter(|name| name.ends_with(".seg")).map(|name| {
+        let bytes = disk.content(&name).expect("there");
+        SegmentHeader::decode(&bytes).expect("a header")
+    });
+    headers.filter(|header| header.earlier_bytes > 0).count()
 }
 
 /// Take note of the records that are in the log now.

@@ -1,0 +1,99 @@
+//! Files of freed segments, to be used again.
+//!
+//! A commit to blocks that have been written before is durable when the disk has its bytes. One to new blocks waits for the file
+//! system's journal too, which has to say that the blocks are the file's: a sync then takes about twice as long. So some files
+//! of freed segments are set aside, and new segments are made of them. What they hold is worth nothing; records know their
+//! segment, so theirs are never taken for the new one's.
+//!
+//! A file is set aside only if nobody else has it open, and if no bytes of it were sent from the page cache: the network may
+//! hold these pages long after the call.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::disk::DiskFile;
+
+/// The most files that are set aside.
+const SPARES_MAX: usize = 16;
+/// And the most bytes: of what writes may take, this part.
+const SPARE_PART: u64 = 16;
+
+/// A file that was set aside.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    pub(crate) name: String,
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) bytes: u64,
+}
+
+/// All that are, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Spares(Mutex<VecDeque<Spare>>);
+
+impl Spares {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Spare>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there may be one more of `bytes`, besides `coming` bytes that are none yet, where writes may take `free`.
+    pub(crate) fn wants(&self, bytes: u64, coming: u64, free: u64) -> bool {
+        let spares = self.lock();
+        let all = total(&spares).saturating_add(coming).saturating_add(bytes);
+        spares.len() < SPARES_MAX && all <= free / SPARE_PART
+    }
+
+    /// Bytes of all of them.
+    pub(crate) fn bytes(&self) -> u64 {
+        total(&self.lock())
+    }
+
+    /// One more, whose name is durable.
+    pub(crate) fn put(&self, spare: Spare) {
+        self.lock().push_back(spare);
+    }
+
+    /// The oldest.
+    pub(crate) fn take(&self) -> Option<Spare> {
+        self.lock().pop_front()
+    }
+
+    /// One that there should not be any more, where writes may take `free`.
+    pub(crate) fn surplus(&self, free: u64) -> Option<Spare> {
+        let mut spares = self.lock();
+        if total(&spares) <= free / SPARE_PART { None } else { spares.pop_back() }
+    }
+}
+
+fn total(spares: &VecDeque<Spare>) -> u64 {
+    spares.iter().map(|spare| spare.bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Disk;
+    use crate::disk::memory::Memory;
+
+    fn spare(bytes: u64) -> Spare {
+        let name = bytes.to_string();
+        let file = Memory::new(1).create(&name).expect("made");
+        Spare { name, file, bytes }
+    }
+
+    #[test]
+    fn there_are_few_and_they_are_a_small_part_of_what_is_free() {
+        let spares = Spares::default();
+        assert!(spares.wants(100, 0, 1600) && !spares.wants(100, 0, 1599));
+        assert!(spares.wants(100, 100, 3200) && !spares.wants(100, 100, 3199), "others are coming");
+        spares.put(spare(100));
+        spares.put(spare(200));
+        assert!(spares.wants(300, 0, 9600) && !spares.wants(300, 0, 9599));
+        assert_eq!(spares.bytes(), 300);
+        assert!(spares.surplus(4800).is_none(), "as many as there may be");
+        assert_eq!(spares.surplus(4799).map(|spare| spare.bytes), Some(200), "the last is the first to go");
+        assert_eq!(spares.take().map(|spare| spare.bytes), Some(100), "the first is the first to be used");
+        assert!(spares.take().is_none() && spares.surplus(0).is_none());
+        (0..SPARES_MAX).for_each(|_| spares.put(spare(1)));
+        assert!(!spares.wants(1, 0, u64::MAX));
+    }
+}
