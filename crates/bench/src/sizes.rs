@@ -40,7 +40,7 @@ pub(crate) fn writes(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
         let file = Scratch::make(directory, "file")?;
         file.fill(&unit_plain, 0..bytes, stop)?;
         file.sync()?;
-        let mut subject = Subject::make(directory, "store")?;
+        let mut subject = Subject::used(directory, bench.scale.used_bytes, stop)?;
         let object = subject.filled(&unit_payloads, units, 16, stop)?;
         let slots = u64::from(UNIT / size);
         let braid = |round| {

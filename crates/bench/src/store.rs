@@ -101,12 +101,20 @@ pub(crate) struct Scale {
     pub(crate) set_bytes: u64,
     /// And those of them that are kept in the page cache, if reads are to hit.
     pub(crate) hit_bytes: u64,
+    /// What was written and removed before durable writes are measured.
+    pub(crate) used_bytes: u64,
 }
 
 impl Scale {
     fn quick() -> Scale {
         let bytes = 4 << 20;
-        Scale { time: Duration::from_millis(5), stream_bytes: bytes, set_bytes: bytes, hit_bytes: bytes }
+        Scale {
+            time: Duration::from_millis(5),
+            stream_bytes: bytes,
+            set_bytes: bytes,
+            hit_bytes: bytes,
+            used_bytes: bytes,
+        }
     }
 
     fn full(memory: bool) -> Scale {
@@ -115,6 +123,7 @@ impl Scale {
             stream_bytes: 256 << 20,
             set_bytes: if memory { 256 << 20 } else { 1 << 30 },
             hit_bytes: 256 << 20,
+            used_bytes: 1 << 30,
         }
     }
 
@@ -335,9 +344,9 @@ impl Bench<'_, '_> {
                 target,
             };
             let (directory, stop) = (&self.place.directory, self.pairs.watch.stop);
+            let mut subject = Subject::used(directory, self.scale.used_bytes, stop)?;
+            let object = subject.object(64 << 10)?;
             let braid = |round| {
-                let mut subject = Subject::make(directory, "store")?;
-                let object = subject.object(64 << 10)?;
                 let mut random = Random::new(round);
                 let place = || At { unit: random.below(1 << 16), from: 0 };
                 subject.writes(object, &payloads, depth, limit, stop, place)

@@ -21,6 +21,8 @@ use crate::measure::{Limit, Meter, Sample};
 use crate::raw::{forget, settle};
 
 const PARTITION: PartitionId = PartitionId(1);
+/// Of the object that a used store had.
+const USED_UNIT_BYTES: u32 = 1 << 20;
 const G: Generation = Generation(1);
 const IDENTITY: Identity = Identity { cluster: ClusterId(0xb), drive: DriveId(0xd) };
 
@@ -76,6 +78,19 @@ impl Subject {
         let subject = Subject { dir, store, stamps: 0, objects: 0 };
         let partition = Mutation::PartitionCreate { partition: PARTITION, quota_bytes: None, key_epoch: 1 };
         subject.store.commit(partition).doing("make a partition")?;
+        Ok(subject)
+    }
+
+    /// A store that has been in use: `bytes` were written to it and removed, and it can use their segments again.
+    pub(crate) fn used(dir: &Path, bytes: u64, stop: &AtomicBool) -> Result<Subject, Error> {
+        let mut subject = Subject::make(dir, "store")?;
+        let payload = Payload::new(Bytes::from(Random::new(bytes).bytes(USED_UNIT_BYTES)));
+        let object = subject.filled(&[payload], bytes / u64::from(USED_UNIT_BYTES), 16, stop)?;
+        let remove = Mutation::Remove { partition: PARTITION, object: object.id, g: G };
+        subject.store.commit(remove).doing("remove an object")?;
+        // Two checkpoints are kept, and segments with them.
+        subject.checkpoint()?;
+        subject.checkpoint()?;
         Ok(subject)
     }
 
