@@ -72,8 +72,14 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "store_record" => records(),
         "superblock" => {
             let superblock = Superblock { cluster: ClusterId(0xc), drive: DRIVE, salt: 9 };
-            let segment =
-                SegmentHeader { number: 1, drive: DRIVE, salt: 9, first_sequence: 1, previous_end: 0 };
+            let segment = SegmentHeader {
+                number: 1,
+                drive: DRIVE,
+                salt: 9,
+                first_sequence: 1,
+                previous_end: 0,
+                earlier_bytes: 8192,
+            };
             vec![superblock.encode().to_vec(), segment.encode().to_vec()]
         }
         "checkpoint" => checkpoints(),
