@@ -7,6 +7,7 @@ use std::sync::Arc;
 use braid_store::disk::memory::{Fault, Memory, On};
 use braid_store::format::DecodeError;
 use braid_store::format::record::{Kind, Record};
+use braid_store::format::segment::SegmentHeader;
 use braid_store::*;
 
 use crate::common::*;
@@ -18,9 +19,28 @@ fn synced() -> Options {
     Options { segment_bytes: SEGMENT, ..Options::default() }
 }
 
-fn overwrite(store: &Store, n: u64) {
-    let settled = Write { standing: Standing::Settled, ..write(1, n % 2, 0, 40_000, version(1, n)) };
+fn open_disk(disk: &Memory) -> Result<(Store, Recovery), Error> {
+    Store::open_on(Arc::new(disk.clone()), None, synced())
+}
+
+/// A store in memory with object 1.
+fn fresh_disk() -> (Memory, Store) {
+    let disk = Memory::new(1);
+    Store::format_on(&disk, identity(), &synced()).expect("format");
+    let (store, _) = open_disk(&disk).expect("open");
+    let make = Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 };
+    store.commit(make).expect("make the partition");
+    store.commit(create(1)).expect("create");
+    (disk, store)
+}
+
+fn overwrite_to(store: &Store, n: u64, to: u32) {
+    let settled = Write { standing: Standing::Settled, ..write(1, n % 2, 0, to, version(1, n)) };
     store.commit(Mutation::Write(settled)).expect("write");
+}
+
+fn overwrite(store: &Store, n: u64) {
+    overwrite_to(store, n, 40_000);
 }
 
 /// Overwrite two units with versions from `n` on, so often that many segments are freed and their files used again.
@@ -40,20 +60,14 @@ fn spares(dir: &Path) -> usize {
 
 #[test]
 fn segments_are_made_of_freed_ones_and_what_those_held_is_gone() {
-    let disk = Memory::new(1);
-    Store::format_on(&disk, identity(), &synced()).expect("format");
-    let open = |disk: &Memory| Store::open_on(Arc::new(disk.clone()), None, synced()).expect("open");
-    let (store, _) = open(&disk);
-    let make = Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 };
-    store.commit(make).expect("make the partition");
-    store.commit(create(1)).expect("create");
+    let (disk, store) = fresh_disk();
     churn(&store, 1);
     assert!(reused(&disk) > 0 && store.stat().expect("stat").spare > 0);
     // Wherever in a file that was used before the log ends: what is behind is nobody's, and no torn tail.
     for n in 61..70 {
         overwrite(&store, n);
         let killed = disk.after_kill(n);
-        let (found, recovery) = open(&killed);
+        let (found, recovery) = open_disk(&killed).expect("open");
         assert_eq!(
             (recovery.damaged_count, recovery.torn_bytes),
             (0, 0),
@@ -101,6 +115,8 @@ fn what_a_killed_process_set_aside_is_harmless_and_goes() {
     let store = fresh(dir.path(), synced());
     store.commit(create(1)).expect("create");
     churn(&store, 1);
+    // The first of two that fit into a segment.
+    overwrite(&store, 61);
     assert!(spares(dir.path()) > 0);
     let left = tempfile::tempdir().expect("a directory");
     let copied = std::process::Command::new("cp").arg("-rT").arg(dir.path()).arg(left.path()).status();
@@ -111,6 +127,13 @@ fn what_a_killed_process_set_aside_is_harmless_and_goes() {
     let found: Vec<_> = report.findings.iter().filter(|finding| finding.file.ends_with(".spare")).collect();
     assert!(report.damaged == 0 && !found.is_empty(), "{:?}", report.findings);
     assert!(report.findings.iter().all(|finding| finding.harmless && finding.file.ends_with(".spare")));
+    let mut kinds = Vec::new();
+    inspect::dump(left.path(), |line| {
+        kinds.push(line.kind);
+        true
+    })
+    .expect("printed");
+    assert!(kinds.contains(&"behind") && !kinds.contains(&"bad"), "what is behind the end is nobody's");
     let (_store, recovery) = open_with(left.path(), synced());
     assert_eq!((recovery.damaged_count, recovery.torn_bytes), (0, 0), "{:?}", recovery.damaged);
     assert_eq!(spares(left.path()), 0);
@@ -118,12 +141,7 @@ fn what_a_killed_process_set_aside_is_harmless_and_goes() {
 
 /// A store with many spares on a disk that is exactly full.
 fn full_disk() -> (Memory, Store) {
-    let disk = Memory::new(1);
-    Store::format_on(&disk, identity(), &synced()).expect("format");
-    let (store, _) = Store::open_on(Arc::new(disk.clone()), None, synced()).expect("open");
-    let make = Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 };
-    store.commit(make).expect("make the partition");
-    store.commit(create(1)).expect("create");
+    let (disk, store) = fresh_disk();
     churn(&store, 1);
     (0..40).for_each(|unit| {
         store.commit(Mutation::Write(write(1, 10 + unit, 0, 40_000, version(1, 100 + unit)))).expect("write");
@@ -172,13 +190,7 @@ fn newer_record() -> Vec<u8> {
 
 #[test]
 fn what_somebody_stored_is_not_taken_for_a_record() {
-    let disk = Memory::new(1);
-    Store::format_on(&disk, identity(), &synced()).expect("format");
-    let open = |disk: &Memory| Store::open_on(Arc::new(disk.clone()), None, synced());
-    let (store, _) = open(&disk).expect("open");
-    let make = Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 };
-    store.commit(make).expect("make the partition");
-    store.commit(create(1)).expect("create");
+    let (disk, store) = fresh_disk();
     let bytes = newer_record().repeat(80);
     let mut n = 0;
     let mut put = |length: usize| {
@@ -196,8 +208,69 @@ fn what_somebody_stored_is_not_taken_for_a_record() {
     for n in 0..32 {
         put(1024);
         assert!(reused(&disk) > 0, "no segment was made of a freed one's file");
-        if let Err(error) = open(&disk.after_kill(1)) {
+        if let Err(error) = open_disk(&disk.after_kill(1)) {
             panic!("{n}: {error}");
         }
     }
+}
+
+#[test]
+fn what_was_there_at_opening_is_not_used_again() {
+    let (disk, store) = fresh_disk();
+    (1..20).for_each(|n| overwrite(&store, n));
+    let disk = disk.after_kill(1);
+    let last = disk.files().into_iter().rfind(|name| name.ends_with(".seg")).expect("a segment");
+    let (store, _) = open_disk(&disk).expect("open");
+    let mut spares = 0;
+    for n in 20..80 {
+        overwrite(&store, n);
+        if n % 6 == 0 {
+            store.checkpoint().expect("checkpoint");
+        }
+        for name in disk.files().iter().filter(|name| name.ends_with(".spare")) {
+            assert!(name[..12] > last[..12], "{name}: an earlier process may have sent bytes of it");
+            spares += 1;
+        }
+    }
+    assert!(spares > 0);
+}
+
+#[test]
+fn what_a_crash_kept_from_being_cut_off_a_sealed_segment_is_cut_at_opening() {
+    let (disk, store) = fresh_disk();
+    churn(&store, 1);
+    // Sealed before the end of what their files held.
+    (61..69).for_each(|n| overwrite_to(&store, n, if n % 2 == 0 { 25_000 } else { 40_000 }));
+    let disk = disk.after_kill(1);
+    let used = |disk: &Memory| open_disk(disk).expect("open").0.stat().expect("stat").used;
+    let expected = used(&disk.after_kill(1));
+    let mut longer = Vec::new();
+    let segments: Vec<_> = disk.files().into_iter().filter(|name| name.ends_with(".seg")).collect();
+    for name in &segments[..segments.len() - 1] {
+        let mut bytes = disk.content(name).expect("there");
+        let length = bytes.len();
+        let earlier = SegmentHeader::decode(&bytes).expect("a header").earlier_bytes;
+        let earlier = usize::try_from(earlier).expect("small");
+        if length < earlier {
+            bytes.resize(earlier, 0x5a);
+            disk.plant(name, &bytes);
+            longer.push((name, length));
+        }
+    }
+    assert!(!longer.is_empty());
+    let (store, recovery) = open_disk(&disk).expect("open");
+    assert_eq!((recovery.damaged_count, recovery.torn_bytes), (0, 0), "{:?}", recovery.damaged);
+    assert_eq!(store.stat().expect("stat").used, expected);
+    for (name, length) in longer {
+        assert_eq!(disk.content(name).map(|bytes| bytes.len()), Some(length), "{name}");
+    }
+}
+
+#[test]
+fn they_go_when_a_checkpoint_finds_no_space() {
+    let (disk, store) = full_disk();
+    let now = disk.operations(On::Write);
+    disk.inject(On::Write, now..now + 1, Fault::NoSpace);
+    store.checkpoint().expect("it fits where they were");
+    assert_eq!(store.stat().expect("stat").spare, 0);
 }
