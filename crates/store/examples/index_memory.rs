@@ -138,8 +138,9 @@ fn version(n: u64) -> Version {
     Version { g: Generation(1), lease: Lease(1), n }
 }
 
+/// The process's own: mapped pages of files are the page cache's.
 fn resident_kib() -> std::io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or_default();
     Ok(line.trim().trim_end_matches(" kB").parse().unwrap_or_default())
 }

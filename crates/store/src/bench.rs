@@ -1,4 +1,4 @@
-//! A big store made up in seconds, to measure how fast one is opened.
+//! For measuring: a big store made up in seconds, to see how fast one is opened, and a store's cache dropped.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::index::check::{object_record, partition_record};
 use crate::index::locked::Locked;
 use crate::log::{AppendError, Entry, Log};
 use crate::mutation::Attributes;
-use crate::store::Identity;
+use crate::store::{Identity, Store};
 
 /// The partition with the objects.
 pub const PARTITION: PartitionId = PartitionId(1);
@@ -83,6 +83,11 @@ pub fn generate(
     let mut index = index.into_inner();
     tail(&files, &mut log, &mut index, objects, tail_bytes)?;
     Ok(Generated { checkpoint_bytes: kept.bytes, tail_bytes })
+}
+
+/// Forget what the page cache has of the store's log. Others cannot: pages that the store has mapped stay.
+pub fn drop_cache(store: &Store) {
+    store.files().drop_cache();
 }
 
 /// Objects, each with as many whole units as the log has room for, or a part of one, in a log of holes.
@@ -201,7 +206,7 @@ mod tests {
     use braid_layout::{ClusterId, DriveId};
 
     use super::*;
-    use crate::{Options, Store, Want};
+    use crate::{Options, Want};
 
     #[test]
     fn what_is_made_up_opens() {

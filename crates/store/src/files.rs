@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwapOption;
 
 use crate::checkpoint;
-use crate::disk::{Disk, DiskFile, Space, read_full, twice, write_full};
+use crate::disk::{Disk, DiskFile, Space, WHOLE, read_full, twice, write_full};
 use crate::error::Error;
 use crate::format::record::PAGE_BYTES;
 use crate::format::segment;
@@ -144,6 +144,13 @@ impl Files {
         let file =
             self.disk.open(&segment_name(number)).map_err(|error| Error::io("open a segment", error))?;
         Ok(self.keep(&mut users, number, file))
+    }
+
+    /// Forget what the page cache has of the segments that are open.
+    pub(crate) fn drop_cache(&self) {
+        for open in self.open.iter().filter_map(ArcSwapOption::load_full) {
+            open.drop_cache(WHOLE);
+        }
     }
 
     fn lock_users(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Users>>> {

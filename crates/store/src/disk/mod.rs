@@ -10,9 +10,11 @@
 
 mod direct;
 mod directory;
+mod mapped;
 pub mod memory;
 mod system;
 mod uring;
+mod window;
 
 use std::fmt;
 use std::fs::File;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::DiskFile;
 use super::direct::{self, Buffers};
+use super::mapped::Mapped;
 use super::uring::Rings;
 
 /// The page cache's unit.
@@ -30,6 +31,8 @@ pub(crate) struct SystemFile {
     file: File,
     /// The same file past the page cache.
     direct: Option<File>,
+    /// For small reads, where they go through the page cache.
+    mapped: Option<Mapped>,
     means: Arc<Means>,
 }
 
@@ -55,13 +58,33 @@ impl Means {
 
 impl SystemFile {
     pub(crate) fn new(file: File, direct: Option<File>, means: Arc<Means>) -> SystemFile {
-        SystemFile { file, direct, means }
+        let mapped = if direct.is_none() { Mapped::of(&file) } else { None };
+        SystemFile { file, direct, mapped, means }
+    }
+
+    fn read_buffered(&self, to: &mut [u8], offset: u64) -> io::Result<usize> {
+        if self.mapped.as_ref().is_some_and(|mapped| mapped.copy(&self.file, to, offset)) {
+            return Ok(to.len());
+        }
+        let got = self.means.read(&self.file, to, offset)?;
+        if let Some(mapped) = &self.mapped {
+            mapped.note(offset, got);
+        }
+        Ok(got)
+    }
+
+    fn write_buffered(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        let written = self.means.write(&self.file, buffers, offset)?;
+        if let Some(mapped) = &self.mapped {
+            mapped.note(offset, written);
+        }
+        Ok(written)
     }
 }
 
 impl DiskFile for SystemFile {
     fn read_at(&self, to: &mut [u8], offset: u64) -> io::Result<usize> {
-        let Some(direct) = &self.direct else { return self.means.read(&self.file, to, offset) };
+        let Some(direct) = &self.direct else { return self.read_buffered(to, offset) };
         if direct::fits(to, offset) {
             return self.means.read(direct, to, offset);
         }
@@ -75,7 +98,7 @@ impl DiskFile for SystemFile {
     }
 
     fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
-        let Some(direct) = &self.direct else { return self.means.write(&self.file, buffers, offset) };
+        let Some(direct) = &self.direct else { return self.write_buffered(buffers, offset) };
         if let [one] = buffers
             && direct::fits(one, offset)
         {
@@ -111,6 +134,9 @@ impl DiskFile for SystemFile {
     }
 
     fn set_length(&self, length: u64) -> io::Result<()> {
+        if let Some(mapped) = &self.mapped {
+            mapped.cut(length);
+        }
         self.file.set_len(length)
     }
 
@@ -118,6 +144,9 @@ impl DiskFile for SystemFile {
         // Only whole pages go; up to the file's end where no length is given.
         let from = range.start / PAGE_BYTES * PAGE_BYTES;
         let to = range.end.checked_next_multiple_of(PAGE_BYTES).filter(|&to| i64::try_from(to).is_ok());
+        if let Some(mapped) = &self.mapped {
+            mapped.release(from..to.unwrap_or(u64::MAX));
+        }
         let length = to.and_then(|to| NonZeroU64::new(to.saturating_sub(from)));
         let _ = rustix::fs::fadvise(&self.file, from, length, rustix::fs::Advice::DontNeed);
     }

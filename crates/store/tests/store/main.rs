@@ -16,6 +16,7 @@ mod golden;
 mod handles;
 mod images;
 mod inspect;
+mod mapped;
 mod means;
 mod model;
 mod paged;
