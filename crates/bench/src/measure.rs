@@ -121,6 +121,8 @@ pub(crate) struct Question {
     pub(crate) depth: u32,
     pub(crate) cache: Option<Cache>,
     pub(crate) target: Option<f64>,
+    /// Pairs are so many times as many.
+    pub(crate) times: u32,
 }
 
 /// Takes pairs of samples and counts them.
@@ -162,7 +164,7 @@ impl Pairs<'_> {
             target: question.target,
         };
         let title = format!("{place}: {}", row.title());
-        for round in 0..u64::from(self.rounds) + u64::from(self.warm) {
+        for round in 0..u64::from(self.rounds * question.times) + u64::from(self.warm) {
             // Turned round each time: whoever comes second finds the disk as the other left it.
             let (our, their) = if round % 2 == 0 {
                 let our = self.sample(&title, || braid(round))?;
@@ -225,6 +227,7 @@ mod tests {
             depth: 1,
             cache: None,
             target: Some(0.5),
+            times: 1,
         }
     }
 

@@ -19,7 +19,8 @@ const SAMPLE_BYTES: u64 = 32 << 20;
 
 fn question(name: &'static str, against: &'static str, request_bytes: u32) -> Question {
     let target = Some(TARGET);
-    Question { experiment: Experiment::E8, name, against, request_bytes, depth: 1, cache: None, target }
+    let (experiment, depth, cache, times) = (Experiment::E8, 1, None, 1);
+    Question { experiment, name, against, request_bytes, depth, cache, target, times }
 }
 
 /// Reads at random places.

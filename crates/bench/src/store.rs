@@ -42,10 +42,13 @@ pub fn run(settings: &Settings, watch: &Watch<'_>) -> Result<Report, Error> {
     let began = Instant::now();
     let mut machine = Machine::here();
     let places = Place::all(&settings.directories)?;
-    let rows_in_all: u64 =
-        places.iter().map(|place| if place.memory { 13 } else { 34 } + ways::rows(place)).sum();
+    let rows = |place: &Place| if place.memory { 13 } else { 34 } + ways::rows(place);
+    let rows_in_all: u64 = places.iter().map(rows).sum();
+    let more = |place: &Place| if place.memory { 0 } else { MISS_TIMES - 1 };
+    let more: u64 = RANDOM_DEPTHS.iter().flat_map(|_| places.iter().map(more)).map(u64::from).sum();
     let (rounds, warm) = if settings.quick { (2, false) } else { (9, true) };
-    let total = rows_in_all * Pairs::samples(rounds, warm) + open::STEPS + amplification::STEPS;
+    let samples = rows_in_all * Pairs::samples(rounds, warm) + more * Pairs::samples(rounds, false);
+    let total = samples + open::STEPS + amplification::STEPS;
     let mut pairs = Pairs { watch, rounds, warm, done: 0, total };
     let mut rows = Vec::new();
     for place in &places {
@@ -89,6 +92,12 @@ const UNITS: [u32; 2] = [1 << 20, 512 << 10];
 const SEQUENTIAL_TARGET: f64 = 0.97;
 const RANDOM_TARGET: f64 = 0.95;
 const GROUP_TARGET: f64 = 10.0;
+/// Random reads at a time.
+const RANDOM_DEPTHS: [u32; 3] = [1, 8, 32];
+/// A disk's rate changes by the second, and by more than what is asked: misses are measured by so many times as many pairs, each a
+/// quarter as long.
+const MISS_TIMES: u32 = 8;
+const MISS_PART: u32 = 4;
 
 /// How much is done.
 #[derive(Debug, Clone, Copy)]
@@ -165,6 +174,7 @@ impl Bench<'_, '_> {
                 depth: STREAM_DEPTH,
                 cache: None,
                 target: Some(SEQUENTIAL_TARGET),
+                times: 1,
             };
             let (directory, stop) = (&self.place.directory, self.pairs.watch.stop);
             let braid = |_| {
@@ -191,7 +201,7 @@ impl Bench<'_, '_> {
         drop(small);
         let set = self.read_set(UNITS[0], self.scale.set_bytes)?;
         self.sequential_reads(&set)?;
-        for depth in [1, 8, 32] {
+        for depth in RANDOM_DEPTHS {
             let question = Question {
                 experiment: Experiment::E7,
                 name: "random read",
@@ -200,6 +210,7 @@ impl Bench<'_, '_> {
                 depth,
                 cache: None,
                 target: Some(RANDOM_TARGET),
+                times: MISS_TIMES,
             };
             self.random_reads(&set, &question)?;
         }
@@ -240,6 +251,7 @@ impl Bench<'_, '_> {
                 depth: 1,
                 cache: Some(cache),
                 target: Some(SEQUENTIAL_TARGET),
+                times: 1,
             };
             let stop = self.pairs.watch.stop;
             self.prepare(set, cache)?;
@@ -261,10 +273,12 @@ impl Bench<'_, '_> {
     pub(crate) fn random_reads(&mut self, set: &ReadSet, question: &Question) -> Result<(), Error> {
         for &cache in self.caches() {
             let bytes = if cache == Cache::Hit { self.scale.hit_bytes.min(set.bytes) } else { set.bytes };
-            let limit = Limit { time: self.scale.time, operations: self.operations(question.request_bytes) };
+            let times = if cache == Cache::Miss { question.times } else { 1 };
+            let time = if times > 1 { self.scale.time / MISS_PART } else { self.scale.time };
+            let limit = Limit { time, operations: self.operations(question.request_bytes) };
             let turn = u64::from((64 << 10) / question.request_bytes.max(4096)).max(1);
             let plan = Work { depth: question.depth, limit, turn, request_bytes: question.request_bytes };
-            let question = Question { cache: Some(cache), ..question.clone() };
+            let question = Question { cache: Some(cache), times, ..question.clone() };
             let stop = self.pairs.watch.stop;
             let units = bytes / u64::from(set.object.unit_bytes);
             self.prepare(set, cache)?;
@@ -342,6 +356,7 @@ impl Bench<'_, '_> {
                 depth,
                 cache: None,
                 target,
+                times: 1,
             };
             let (directory, stop) = (&self.place.directory, self.pairs.watch.stop);
             let mut subject = Subject::used(directory, self.scale.used_bytes, stop)?;

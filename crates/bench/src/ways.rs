@@ -20,7 +20,7 @@ use crate::subject::{At, Object, Subject};
 
 const UNIT: u32 = 1 << 20;
 /// What is sent at a time.
-const SENT: [u32; 2] = [UNIT, 64 << 10];
+const SENT: [u32; 4] = [UNIT, 64 << 10, 16 << 10, 4096];
 /// Reads past the page cache: name, bytes, at a time, where the other way finds them.
 const READS: [(&str, u32, u32, Cache); 4] = [
     ("O_DIRECT, read whole units", UNIT, 1, Cache::Miss),
@@ -31,9 +31,9 @@ const READS: [(&str, u32, u32, Cache); 4] = [
 
 /// How many rows there are for a place.
 pub(crate) fn rows(place: &Place) -> u64 {
-    if compares_direct(place) { 7 } else { 2 }
+    if compares_direct(place) { 9 } else { 4 }
 }
-const _: () = assert!(SENT.len() == 2 && READS.len() == 4, "the rows");
+const _: () = assert!(SENT.len() == 4 && READS.len() == 4, "the rows");
 
 fn compares_direct(place: &Place) -> bool {
     place.direct && !place.memory
@@ -50,8 +50,8 @@ pub(crate) fn measure(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
 }
 
 fn question(name: &'static str, against: &'static str, request_bytes: u32, depth: u32) -> Question {
-    let (experiment, cache, target) = (Experiment::Ways, None, None);
-    Question { experiment, name, against, request_bytes, depth, cache, target }
+    let (experiment, cache, target, times) = (Experiment::Ways, None, None, 1);
+    Question { experiment, name, against, request_bytes, depth, cache, target, times }
 }
 
 /// A store of an object with some units.
