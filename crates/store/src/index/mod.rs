@@ -22,6 +22,7 @@ pub(crate) mod locked;
 pub(crate) mod lost;
 pub(crate) mod owed;
 pub(crate) mod paged;
+mod pages;
 pub(crate) mod parity;
 pub(crate) mod query;
 pub(crate) mod runs;

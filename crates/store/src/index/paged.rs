@@ -1,26 +1,20 @@
 //! A sorted map in pages: dense where keys are appended, small where there are few.
 //!
 //! A B-tree of single entries is half empty after appends, and a node for one entry has room for eleven. Here up to
-//! [`PAGE_LEN`] entries are one sorted list, which a map of one page owns without a tree. A full page at the end stays
-//! full; one in the middle is split in half, and a page that shrank to a quarter joins its neighbour.
+//! [`PAGE_LEN`] entries are one sorted list, which a map of one page owns without anything else. A full page at the end stays
+//! full; one in the middle is split in half, and a page that shrank to a quarter joins its neighbour ([`super::pages`]).
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The most entries of a page.
-const PAGE_LEN: usize = 128;
+use super::pages::{Key, PAGE_LEN, Page, Pages, find, grow};
 
 /// The map.
 #[derive(Debug, PartialEq)]
 pub(crate) enum PagedMap<K, V> {
     /// At most one page.
-    One(Vec<(K, V)>),
-    /// Pages, each under a key that is at most its first one's and above the page before. None is empty.
-    #[expect(
-        clippy::box_collection,
-        reason = "it would make every map a third bigger, and few are of this kind"
-    )]
-    Many(Box<BTreeMap<K, Vec<(K, V)>>>),
+    One(Page<K, V>),
+    /// More.
+    Many(Box<Pages<K, V>>),
 }
 
 /// Keys to append are not in order.
@@ -33,29 +27,11 @@ impl<K, V> Default for PagedMap<K, V> {
     }
 }
 
-/// What the entries are sorted by.
-pub(crate) trait Key: Ord + Copy {
-    /// At what place of a page that begins with `first` the key is, if no key between is missing.
-    fn place_after(self, first: Self) -> usize;
-}
-
-impl Key for u64 {
-    fn place_after(self, first: u64) -> usize {
-        usize::try_from(self.wrapping_sub(first)).unwrap_or(usize::MAX)
-    }
-}
-
-impl Key for (u32, u32, u64, u64) {
-    fn place_after(self, _: (u32, u32, u64, u64)) -> usize {
-        0
-    }
-}
-
 impl<K: Key, V> PagedMap<K, V> {
     pub(crate) fn len(&self) -> usize {
         match self {
             PagedMap::One(page) => page.len(),
-            PagedMap::Many(pages) => pages.values().map(Vec::len).sum(),
+            PagedMap::Many(pages) => pages.len(),
         }
     }
 
@@ -67,7 +43,7 @@ impl<K: Key, V> PagedMap<K, V> {
     pub(crate) fn first_key(&self) -> Option<K> {
         match self {
             PagedMap::One(page) => page.first().map(|(key, _)| *key),
-            PagedMap::Many(pages) => pages.first_key_value().map(|(key, _)| *key),
+            PagedMap::Many(pages) => pages.iter().next()?.first().map(|(key, _)| *key),
         }
     }
 
@@ -79,12 +55,10 @@ impl<K: Key, V> PagedMap<K, V> {
     }
 
     pub(crate) fn get(&self, key: K) -> Option<&V> {
-        let page = match self {
-            PagedMap::One(page) => page,
-            PagedMap::Many(pages) => pages.range(..=key).next_back()?.1,
-        };
-        let at = find(page, key).ok()?;
-        Some(&page[at].1)
+        match self {
+            PagedMap::One(page) => find(page, key).ok().map(|at| &page[at].1),
+            PagedMap::Many(pages) => pages.get(key),
+        }
     }
 
     /// The entries with keys in `range`, in order.
@@ -92,10 +66,7 @@ impl<K: Key, V> PagedMap<K, V> {
         let range = if range.start < range.end { range } else { range.end..range.end };
         let (one, many) = match self {
             PagedMap::One(page) => (Some(page), None),
-            PagedMap::Many(pages) => {
-                let first = pages.range(..=range.start).next_back().map_or(range.start, |(&first, _)| first);
-                (None, Some(pages.range(first..range.end).map(|(_, page)| page)))
-            }
+            PagedMap::Many(pages) => (None, Some(pages.between(range.start, Some(range.end)))),
         };
         let pages = one.into_iter().chain(many.into_iter().flatten());
         pages.flat_map(move |page| inside(page, &range)).map(|(key, value)| (*key, value))
@@ -105,10 +76,7 @@ impl<K: Key, V> PagedMap<K, V> {
     pub(crate) fn from(&self, first: K) -> impl Iterator<Item = (K, &V)> {
         let (one, many) = match self {
             PagedMap::One(page) => (Some(page), None),
-            PagedMap::Many(pages) => {
-                let page = pages.range(..=first).next_back().map_or(first, |(&page, _)| page);
-                (None, Some(pages.range(page..).map(|(_, page)| page)))
-            }
+            PagedMap::Many(pages) => (None, Some(pages.between(first, None))),
         };
         let pages = one.into_iter().chain(many.into_iter().flatten());
         pages.flatten().map(|(key, value)| (*key, value)).skip_while(move |(key, _)| *key < first)
@@ -118,7 +86,7 @@ impl<K: Key, V> PagedMap<K, V> {
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &V)> {
         let (one, many) = match self {
             PagedMap::One(page) => (Some(page), None),
-            PagedMap::Many(pages) => (None, Some(pages.values())),
+            PagedMap::Many(pages) => (None, Some(pages.iter())),
         };
         let pages = one.into_iter().chain(many.into_iter().flatten());
         pages.flatten().map(|(key, value)| (*key, value))
@@ -133,18 +101,20 @@ impl<K: Key, V> PagedMap<K, V> {
             page.reserve_exact(entries.len().min(PAGE_LEN - page.len()));
         }
         for (key, value) in entries {
-            let (page_key, page) = match self {
-                PagedMap::One(page) => (key, &*page),
-                PagedMap::Many(pages) => {
-                    let (&first, page) = pages.last_key_value().expect("none is empty");
-                    (first, page)
-                }
+            let page = match self {
+                PagedMap::One(page) => Some(&*page),
+                PagedMap::Many(pages) => pages.last(),
             };
-            if page.last().is_some_and(|(last, _)| *last >= key) {
+            if page.and_then(|page| page.last()).is_some_and(|(last, _)| *last >= key) {
                 return Err(OutOfOrder);
             }
-            let at = page.len();
-            self.insert(page_key, at, (key, value));
+            match self {
+                PagedMap::One(page) => {
+                    let at = page.len();
+                    self.insert(at, (key, value));
+                }
+                PagedMap::Many(pages) => pages.push((key, value)),
+            }
         }
         Ok(())
     }
@@ -154,111 +124,44 @@ impl<K: Key, V> PagedMap<K, V> {
     where
         V: Default,
     {
-        let page_key = self.page_for(key);
         let page = match self {
             PagedMap::One(page) => page,
-            PagedMap::Many(pages) => pages.get_mut(&page_key).expect("the page of the key"),
+            PagedMap::Many(pages) => {
+                pages.update(key, change);
+                if let Some(page) = pages.only() {
+                    *self = PagedMap::One(std::mem::take(page));
+                }
+                return;
+            }
         };
         match find(page, key) {
             Ok(at) => {
                 if !change(&mut page[at].1) {
                     page.remove(at);
-                    self.shrink(page_key);
+                    if page.capacity() > 2 * page.len() + 8 {
+                        page.shrink_to_fit();
+                    }
                 }
             }
             Err(at) => {
                 let mut value = V::default();
                 if change(&mut value) {
-                    self.insert(page_key, at, (key, value));
+                    self.insert(at, (key, value));
                 }
             }
         }
     }
 
-    /// The page that `key` is in or belongs to. A key below all others lowers the first page's.
-    fn page_for(&mut self, key: K) -> K {
-        let PagedMap::Many(pages) = self else { return key };
-        if let Some((&page, _)) = pages.range(..=key).next_back() {
-            return page;
-        }
-        if let Some((_, first)) = pages.pop_first() {
-            pages.insert(key, first);
-        }
-        key
-    }
-
-    fn insert(&mut self, page_key: K, at: usize, entry: (K, V)) {
-        let page = match self {
-            PagedMap::One(page) => page,
-            PagedMap::Many(pages) => pages.get_mut(&page_key).expect("the page of the key"),
-        };
+    /// Put an entry in its place, where there is one page only.
+    fn insert(&mut self, at: usize, entry: (K, V)) {
+        let PagedMap::One(page) = self else { return };
         if page.len() < PAGE_LEN {
-            grow(page);
+            grow(page, PAGE_LEN);
             page.insert(at, entry);
             return;
         }
-        // Where keys are appended the page stays full; else it is split in half.
-        let middle = if at == PAGE_LEN { PAGE_LEN } else { PAGE_LEN / 2 };
-        let mut tail = Vec::with_capacity(2);
-        tail.extend(page.drain(middle..));
-        if at >= middle {
-            grow(&mut tail);
-            tail.insert(at - middle, entry);
-        } else {
-            page.insert(at, entry);
-        }
-        let second = tail[0].0;
-        if let PagedMap::One(page) = self {
-            let page = std::mem::take(page);
-            let first = page[0].0;
-            *self = PagedMap::Many(Box::new(BTreeMap::from([(first, page)])));
-        }
-        if let PagedMap::Many(pages) = self {
-            pages.insert(second, tail);
-        }
+        *self = PagedMap::Many(Box::new(Pages::new(std::mem::take(page), at, entry)));
     }
-
-    /// An entry left the page: an empty one goes, a small one joins the next.
-    fn shrink(&mut self, page_key: K) {
-        let PagedMap::Many(pages) = self else {
-            if let PagedMap::One(page) = self
-                && page.capacity() > 2 * page.len() + 8
-            {
-                page.shrink_to_fit();
-            }
-            return;
-        };
-        let length = pages[&page_key].len();
-        if length == 0 {
-            pages.remove(&page_key);
-        } else if length <= PAGE_LEN / 4 {
-            let next = pages.range((std::ops::Bound::Excluded(page_key), std::ops::Bound::Unbounded)).next();
-            if let Some((&next, page)) = next
-                && page.len() + length <= PAGE_LEN / 2
-                && let (Some(tail), Some(page)) = (pages.remove(&next), pages.get_mut(&page_key))
-            {
-                page.extend(tail);
-            }
-        }
-        if pages.len() == 1
-            && let Some((_, page)) = pages.pop_first()
-        {
-            *self = PagedMap::One(page);
-        } else if pages.is_empty() {
-            *self = PagedMap::default();
-        }
-    }
-}
-
-/// Where `key` is in the page or belongs. Keys without gaps are found at once.
-fn find<K: Key, V>(page: &[(K, V)], key: K) -> Result<usize, usize> {
-    if let Some(first) = page.first() {
-        let place = key.place_after(first.0);
-        if page.get(place).is_some_and(|entry| entry.0 == key) {
-            return Ok(place);
-        }
-    }
-    page.binary_search_by_key(&key, |entry| entry.0)
 }
 
 fn inside<'a, K: Key, V>(page: &'a [(K, V)], range: &Range<K>) -> &'a [(K, V)] {
@@ -267,16 +170,10 @@ fn inside<'a, K: Key, V>(page: &'a [(K, V)], range: &Range<K>) -> &'a [(K, V)] {
     &page[from..to]
 }
 
-/// Room for one more. Doubling would leave up to half of a page empty for good.
-fn grow<K, V>(page: &mut Vec<(K, V)>) {
-    if page.len() == page.capacity() {
-        let more = (page.len() / 8).max(if page.is_empty() { 1 } else { 2 });
-        page.reserve_exact(more.min(PAGE_LEN - page.len()).max(1));
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -295,13 +192,7 @@ mod tests {
         assert_eq!(map.from(from).map(|(k, &v)| (k, v)).collect::<Vec<_>>(), above);
         assert_eq!(map.range(to..from).count(), 0, "a backward range is empty");
         if let PagedMap::Many(pages) = map {
-            assert!(pages.len() > 1, "one page needs no tree");
-            let mut last = None;
-            for (&first, page) in pages.iter() {
-                assert!((1..=PAGE_LEN).contains(&page.len()));
-                assert!(first <= page[0].0 && last < Some(first), "a page's key bounds it");
-                last = page.last().map(|entry| entry.0);
-            }
+            assert!(pages.check().0.len() > 1, "one page is enough");
         }
     }
 
@@ -373,8 +264,8 @@ mod tests {
             });
         }
         let PagedMap::Many(pages) = &map else { panic!("many pages") };
-        assert_eq!(pages.len(), 10_000_usize.div_ceil(PAGE_LEN));
-        let room: usize = pages.values().map(Vec::capacity).sum();
+        let (lengths, room) = pages.check();
+        assert_eq!(lengths.len(), 10_000_usize.div_ceil(PAGE_LEN));
         assert!(room <= 10_000 + PAGE_LEN, "room for {room} entries");
     }
 
