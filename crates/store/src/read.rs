@@ -189,7 +189,7 @@ impl Store {
         let index = self.index();
         let found = index.whole_object(partition, object)?.unit(unit);
         found.wanted(Want::Exactly(found.tip_version()), &(0..0))?;
-        let pins: Vec<Extent> = found.pins().collect();
+        let pins = found.pins();
         let parts = stored(self.files(), &pins)?;
         drop(found);
         drop(index);

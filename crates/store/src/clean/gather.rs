@@ -109,7 +109,7 @@ pub(crate) fn runs(index: &Locked, owner: Owner, segments: &BTreeSet<u32>, along
 
 /// The stored bytes that a unit refers to, each once, in the order of the unit.
 pub(crate) fn places(unit: &Unit) -> Vec<Extent> {
-    union(unit.pins().collect())
+    union(unit.pins().into_vec())
 }
 
 /// Put the `places` in `segments` and their small neighbours together.
@@ -180,7 +180,7 @@ impl Run {
             .and_then(|object| object.units.get(self.owner.unit));
         let Some(slot) = slot else { return false };
         let unit = slot.unit();
-        unit.pins().any(|pin| self.pieces.iter().any(|piece| same_bytes(&pin, piece)))
+        unit.pins().iter().any(|pin| self.pieces.iter().any(|piece| same_bytes(pin, piece)))
     }
 }
 
@@ -199,7 +199,7 @@ pub(crate) fn referring(index: &Index, segment: u32, range: &std::ops::Range<u64
                         && !pin.is_hole()
                         && range.contains(&(u64::from(pin.block) * LOG_BLOCK_U64))
                 };
-                if let Some(pin) = slot.unit().pins().find(inside) {
+                if let Some(pin) = slot.unit().pins().into_iter().find(inside) {
                     let owner = Owner { partition, object, birth: found.birth, unit };
                     out.push((owner, Place { segment, block: pin.block }));
                 }

@@ -219,7 +219,7 @@ impl Index {
         self.reserved -= gone.outstanding();
         for (number, slot) in gone.units.iter() {
             let unit = slot.unit();
-            unit.pins().for_each(|extent| self.segments.release(&extent));
+            unit.pins().iter().for_each(|extent| self.segments.release(extent));
             if unit.is_foldable() {
                 self.foldable.remove(&(partition, object, number));
             }
@@ -236,9 +236,6 @@ struct Access<'a> {
     foldable: &'a mut BTreeSet<(PartitionId, ObjectId, u64)>,
     watched: Option<&'a mut Watched>,
 }
-
-/// What a unit refers to. Most refer to few places.
-type Pins = SmallVec<[Extent; 8]>;
 
 impl Access<'_> {
     /// Change one unit, keeping every account, and what it replaces if a snapshot sees that. The road of all changes but
@@ -264,12 +261,12 @@ impl Access<'_> {
         let Object { units, pending, bytes, extra, .. } = &mut **object;
         units.update(number, |slot| {
             let mut unit = std::mem::take(slot).into_unit();
-            let before: Pins = unit.pins().collect();
+            let before = unit.pins();
             if let Some(old) = &unit.pending {
                 note_pending(pending, (old.version, number), false);
             }
             change(&mut unit);
-            let after: Pins = unit.pins().collect();
+            let after = unit.pins();
             // Most changes only add to what is there.
             let same = before.iter().zip(&after).take_while(|(old, new)| old == new).count();
             before[same..].iter().for_each(|extent| segments.release(extent));
@@ -392,12 +389,12 @@ impl Object {
     }
 
     /// The units whose pending version is of the stamp's lease and below the stamp.
-    pub(crate) fn pending_below(&self, stamp: Version) -> Vec<u64> {
+    pub(crate) fn pending_below(&self, stamp: Version) -> SmallVec<[u64; 8]> {
         if stamp.is_zero() {
-            return Vec::new();
+            return SmallVec::new();
         }
         let lease = stamp.lease.0;
-        let Some(pending) = &self.pending else { return Vec::new() };
+        let Some(pending) = &self.pending else { return SmallVec::new() };
         pending
             .range((lease, 0, 0, 0)..(lease, stamp.g.0, stamp.n, 0))
             .map(|((_, _, _, unit), ())| unit)

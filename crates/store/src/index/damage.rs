@@ -68,7 +68,7 @@ impl Index {
                 for (number, slot) in object.units.iter() {
                     let unit = slot.unit();
                     let gone = |extent: &Extent| missing.contains(&extent.segment);
-                    if let Some(extent) = unit.pins().find(gone) {
+                    if let Some(extent) = unit.pins().into_iter().find(gone) {
                         let place = Place { segment: extent.segment, block: extent.block };
                         hit.insert((partition, id, number), place);
                     }

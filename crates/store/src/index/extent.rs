@@ -71,6 +71,17 @@ pub(crate) fn overlay(under: &[Extent], top: Extent) -> Vec<Extent> {
     out
 }
 
+/// The same in place.
+pub(crate) fn lay_over(under: &mut Vec<Extent>, top: Extent) {
+    let begins = under.first().is_none_or(|first| top.from <= first.from);
+    if begins && under.last().is_none_or(|last| last.to <= top.to) {
+        under.clear();
+        under.push(top);
+    } else {
+        *under = overlay(under, top);
+    }
+}
+
 /// Put `extent` behind the others; it joins the last one if that is its neighbour of the same record.
 fn push(extents: &mut Vec<Extent>, extent: Extent) {
     match extents.last_mut() {

@@ -88,9 +88,12 @@ impl Segments {
     /// Units refer to `bytes` more of a segment.
     pub(crate) fn charge_bytes(&mut self, number: u32, bytes: u64) {
         if bytes > 0 {
-            self.all.entry(number).or_default().payload += bytes;
+            let segment = self.all.entry(number).or_default();
+            if segment.payload == 0 {
+                self.idle.remove(&number);
+            }
+            segment.payload += bytes;
             self.live += bytes;
-            self.idle.remove(&number);
         }
     }
 

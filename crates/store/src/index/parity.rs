@@ -155,6 +155,9 @@ impl Unit {
     pub(crate) fn absorb(&mut self, pending: &Pending) -> Vec<Extent> {
         let mut layers =
             self.settled.as_mut().map_or_else(Vec::new, |content| std::mem::take(&mut content.layers));
+        if layers.is_empty() && self.deltas.is_empty() {
+            return layers;
+        }
         let stays = self.above(pending);
         for (delta, stays) in std::mem::take(&mut self.deltas).into_iter().zip(stays) {
             if stays {

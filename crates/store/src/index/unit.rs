@@ -4,8 +4,9 @@
 use std::borrow::Cow;
 
 use braid_layout::{ColumnMask, Version};
+use smallvec::SmallVec;
 
-use super::extent::{Extent, moved, overlay, union};
+use super::extent::{Extent, lay_over, moved, overlay, union};
 use super::owed::Owed;
 use super::parity::Delta;
 use super::snapshots::Kept;
@@ -72,11 +73,8 @@ pub(crate) struct Unit {
     pub(crate) kept: Vec<Kept>,
 }
 
-impl Content {
-    fn stored(&self) -> impl Iterator<Item = &Extent> {
-        self.extents.iter().chain(&self.layers)
-    }
-}
+/// What a unit refers to. Most refer to few places.
+pub(crate) type Pins = SmallVec<[Extent; 8]>;
 
 impl Unit {
     /// The newest version's name.
@@ -106,19 +104,23 @@ impl Unit {
 
     /// Everything the unit refers to, each stored byte once: what is settled, what each step on top of it brought, and what
     /// is kept, which mostly shares records with the others.
-    pub(crate) fn pins(&self) -> impl Iterator<Item = Extent> + '_ {
-        let alone = self.kept.is_empty();
-        let kept = self.kept.iter().filter_map(|kept| kept.content.as_ref().ok()).flat_map(Content::stored);
-        let all = if alone { Vec::new() } else { union(self.current().chain(kept).copied().collect()) };
-        self.current().filter(move |_| alone).copied().chain(all)
-    }
-
-    /// What the unit refers to besides what is kept.
-    fn current(&self) -> impl Iterator<Item = &Extent> {
-        let settled = self.settled.iter().flat_map(Content::stored);
-        let pending = self.pending.iter().map(|pending| &pending.own);
-        let steps = self.owed.iter().map(|owed| &owed.own).chain(self.deltas.iter().map(|delta| &delta.own));
-        settled.chain(pending).chain(steps)
+    pub(crate) fn pins(&self) -> Pins {
+        let mut pins = Pins::new();
+        if let Some(content) = &self.settled {
+            pins.extend_from_slice(&content.extents);
+            pins.extend_from_slice(&content.layers);
+        }
+        pins.extend(self.pending.iter().map(|pending| pending.own));
+        pins.extend(self.owed.iter().map(|owed| owed.own));
+        pins.extend(self.deltas.iter().map(|delta| delta.own));
+        if self.kept.is_empty() {
+            return pins;
+        }
+        for content in self.kept.iter().filter_map(|kept| kept.content.as_ref().ok()) {
+            pins.extend_from_slice(&content.extents);
+            pins.extend_from_slice(&content.layers);
+        }
+        union(pins.into_vec()).into()
     }
 
     /// The cleaner has moved what lies at the `old` places to the record at `new`.
@@ -152,7 +154,9 @@ impl Unit {
         if pending.kind == WriteKind::Data {
             self.heal(pending.own, unit_bytes);
         }
-        let extents = overlay(self.settled_extents(), pending.own);
+        let mut extents =
+            self.settled.as_mut().map_or_else(Vec::new, |content| std::mem::take(&mut content.extents));
+        lay_over(&mut extents, pending.own);
         let layers = self.absorb(&pending);
         let Pending { version, kind, columns, cover, .. } = *pending;
         self.settled = Some(Content { version, kind, columns, cover, extents, layers });

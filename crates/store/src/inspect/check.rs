@@ -192,7 +192,7 @@ fn collect(index: &Index, report: &mut Report) -> BTreeMap<u32, Vec<Reference>> 
     for (&partition, owner) in &index.partitions {
         for (&object, found) in &owner.objects {
             for (unit, slot) in found.units.iter() {
-                for extent in slot.unit().pins().filter(|extent| !extent.is_hole()) {
+                for extent in slot.unit().pins().into_iter().filter(|extent| !extent.is_hole()) {
                     report.extents += 1;
                     references.entry(extent.segment).or_default().push(Reference {
                         block: extent.block,

@@ -115,9 +115,9 @@ pub fn stat(dir: &Path) -> Result<StoreFacts, Error> {
         partitions: count(index.partitions.len()),
         objects: count(objects().count()),
         units: count(units().count()),
-        extents: units().map(|(_, slot)| count(slot.unit().pins().count())).sum(),
+        extents: units().map(|(_, slot)| count(slot.unit().pins().len())).sum(),
         whole_units: count(whole().count()),
-        whole_extents: whole().map(|unit| count(unit.pins().count())).sum(),
+        whole_extents: whole().map(|unit| count(unit.pins().len())).sum(),
         opaque_bytes: objects().map(|object| count(object.attributes.heap_bytes())).sum(),
         recovery: found.recovery,
     })

@@ -349,7 +349,7 @@ impl Run {
 
     /// What the cleaner does: pieces of a unit that follow each other become one record.
     fn relocate(&mut self, unit: u64, from: usize, count: usize) {
-        let all = union(self.unit(unit).pins().collect());
+        let all = union(self.unit(unit).pins().into_vec());
         let mut pieces: Vec<Extent> = Vec::new();
         for place in all.iter().skip(from) {
             if pieces.len() < count && pieces.last().is_none_or(|last| last.to == place.from) {
