@@ -17,6 +17,7 @@ use crate::format::LOG_BLOCK_U64;
 use crate::format::record::{Kind, Record, flags};
 use crate::format::superblock::Superblock;
 use crate::headers::Headers;
+use crate::index::Index;
 use crate::index::check::{Decision, Touched, check};
 use crate::index::growth::Growth;
 use crate::index::locked::Locked;
@@ -68,7 +69,7 @@ pub(crate) struct Committer {
     pub(crate) hope: Hope,
 }
 
-/// A commit being gathered.
+/// A commit that was gathered.
 #[derive(Default)]
 struct Gathered {
     entries: Vec<Entry>,
@@ -78,6 +79,64 @@ struct Gathered {
     stalled: bool,
     /// What writes may still take with it.
     free: u64,
+}
+
+/// A commit being gathered.
+struct Gathering {
+    gathered: Gathered,
+    /// What the next mutation's decision could depend on, and what it may take.
+    touched: Touched,
+    growth: Growth,
+    room: Room,
+    /// What does not fit waits until space was gained.
+    patient: bool,
+    /// Mutations looked at, and their payload bytes.
+    count: usize,
+    bytes: u64,
+    /// To those that need no record.
+    answers: Vec<(Reply, Result<Outcome, Error>)>,
+}
+
+impl Gathering {
+    fn new(room: Room, patient: bool) -> Gathering {
+        let (gathered, touched, growth) = Default::default();
+        Gathering { gathered, touched, growth, room, patient, count: 0, bytes: 0, answers: Vec::new() }
+    }
+
+    /// Decide on the first of `waiting`, as many as can go together with what there is already.
+    fn admit(&mut self, index: &Index, waiting: &mut VecDeque<Request>, most: u64) {
+        while let Some((mutation, _)) = waiting.front() {
+            if self.gathered.stalled || self.bytes >= most || !self.touched.admit(mutation) {
+                break;
+            }
+            self.bytes += mutation.payload_bytes();
+            self.count += 1;
+            let Some((mutation, reply)) = waiting.pop_front() else { break };
+            match check(index, &mut self.growth, &mutation) {
+                Ok(Decision::Append(record, payload)) => {
+                    match if self.patient {
+                        self.room.take(&record, self.growth.change)
+                    } else {
+                        self.room.take_at_last(&record, self.growth.change)
+                    } {
+                        Ok(()) => {
+                            self.gathered.entries.push((*record, payload));
+                            self.gathered.replies.push(reply);
+                        }
+                        Err(_) if self.patient => {
+                            waiting.push_front((mutation, reply));
+                            self.gathered.stalled = true;
+                            break;
+                        }
+                        Err(error) => self.answers.push((reply, Err(error))),
+                    }
+                }
+                Ok(Decision::Barrier) => self.gathered.barriers.push(reply),
+                Ok(Decision::Answer(outcome)) => self.answers.push((reply, Ok(outcome))),
+                Err(error) => self.answers.push((reply, Err(error))),
+            }
+        }
+    }
 }
 
 /// Closes the queue when the committer ends, however it ends: nobody waits for an answer that cannot come.
@@ -97,11 +156,15 @@ impl Committer {
         let ending = Ending(Arc::clone(&self.shared));
         let mut waiting: VecDeque<Request> = VecDeque::new();
         let bytes = COMMIT_BYTES_MAX.min(self.log.segment_bytes);
-        while self.shared.queue.take(&mut waiting, COMMIT_LEN_MAX, bytes, self.hope) {
+        while self.shared.queue.take(&mut waiting, COMMIT_LEN_MAX, bytes, &self.hope) {
             if let Some(burst) = self.shared.queue.take_burst() {
                 self.commit_burst(burst);
             }
             self.serve(&mut waiting);
+            if !waiting.is_empty() {
+                // They have waited already.
+                self.hope = Hope::none();
+            }
             self.fold();
             self.reclaim();
         }
@@ -169,17 +232,15 @@ impl Committer {
             return fits;
         }
         self.publish(&gathered.entries);
-        self.hope = Hope::default();
+        let mut patience = None;
         if !gathered.entries.is_empty() {
             let bytes = gathered.entries.iter().map(|(record, _)| record.disk_bytes()).sum();
             self.shared.cleaning.on_written(bytes, gathered.free);
             while let Some(spare) = self.shared.files.spares().surplus(gathered.free) {
                 self.shared.files.give_up(&spare);
             }
-            if self.shared.sync && bytes <= HOPE_BYTES_MAX {
-                let patience = (began.elapsed() / PATIENCE_PART).min(PATIENCE_MAX);
-                self.hope = Hope { count: gathered.entries.len(), patience };
-            }
+            let is_small = self.shared.sync && bytes <= HOPE_BYTES_MAX;
+            patience = is_small.then(|| (began.elapsed() / PATIENCE_PART).min(PATIENCE_MAX));
         }
         for ((record, _), reply) in gathered.entries.iter().zip(gathered.replies) {
             reply(Ok(outcome(record)));
@@ -187,6 +248,7 @@ impl Committer {
         for reply in gathered.barriers {
             reply(Ok(Outcome::Applied));
         }
+        self.hope = patience.map_or_else(Hope::none, |patience| Hope::new(gathered.entries.len(), patience));
         fits
     }
 
@@ -217,50 +279,26 @@ impl Committer {
         });
     }
 
+    /// Gather a commit of what waits, and of what is hoped for: one is looked at while the next is still on its way.
     fn gather(&mut self, waiting: &mut VecDeque<Request>, patient: bool) -> Gathered {
-        let mut gathered = Gathered::default();
-        let mut room = self.room();
-        let (mut touched, mut growth) = (Touched::default(), Growth::default());
-        let mut answers: Vec<(Reply, Result<Outcome, Error>)> = Vec::new();
-        let index = self.shared.index.read();
+        let mut hope = std::mem::replace(&mut self.hope, Hope::none());
+        let mut gathering = Gathering::new(self.room(), patient);
         let most = COMMIT_BYTES_MAX.min(self.log.segment_bytes);
-        let mut bytes = 0;
-        while let Some((mutation, _)) = waiting.front() {
-            if bytes >= most || !touched.admit(mutation) {
+        loop {
+            hope.count = hope.count.saturating_sub(waiting.len());
+            gathering.admit(&self.shared.index.read(), waiting, most);
+            // What an answer tells is durable already, or nothing: it need not wait for this commit.
+            for (reply, answer) in gathering.answers.drain(..) {
+                reply(answer);
+            }
+            let (count, bytes) =
+                (COMMIT_LEN_MAX.saturating_sub(gathering.count), most.saturating_sub(gathering.bytes));
+            if !waiting.is_empty() || !self.shared.queue.take_hoped(waiting, count, bytes, &hope) {
                 break;
             }
-            bytes += mutation.payload_bytes();
-            let Some((mutation, reply)) = waiting.pop_front() else { break };
-            match check(&index, &mut growth, &mutation) {
-                Ok(Decision::Append(record, payload)) => {
-                    match if patient {
-                        room.take(&record, growth.change)
-                    } else {
-                        room.take_at_last(&record, growth.change)
-                    } {
-                        Ok(()) => {
-                            gathered.entries.push((*record, payload));
-                            gathered.replies.push(reply);
-                        }
-                        Err(_) if patient => {
-                            waiting.push_front((mutation, reply));
-                            gathered.stalled = true;
-                            break;
-                        }
-                        Err(error) => answers.push((reply, Err(error))),
-                    }
-                }
-                Ok(Decision::Barrier) => gathered.barriers.push(reply),
-                Ok(Decision::Answer(outcome)) => answers.push((reply, Ok(outcome))),
-                Err(error) => answers.push((reply, Err(error))),
-            }
         }
-        drop(index);
-        gathered.free = room.free();
-        // What an answer tells is durable already, or nothing: it need not wait for this commit.
-        for (reply, answer) in answers {
-            reply(answer);
-        }
+        let mut gathered = gathering.gathered;
+        gathered.free = gathering.room.free();
         gathered
     }
 

@@ -179,15 +179,12 @@ impl Log {
             headers.push(record.encode());
             end += record.disk_bytes();
         }
-        let mut buffers: Vec<&[u8]> = Vec::with_capacity(3 * count);
+        let mut buffers: Vec<&[u8]> = Vec::with_capacity(3 * count + 1);
         for (header, (_, payload)) in headers.iter().zip(entries.iter()) {
-            buffers.push(header);
-            if !payload.is_empty() {
-                buffers.push(payload);
-                buffers.push(&ZEROS[..padded(payload.len()) - payload.len()]);
-            }
+            buffers.extend([&header[..], payload, &ZEROS[..padded(payload.len()) - payload.len()]]);
         }
         buffers.push(&ZEROS[..self.page_rest(end)]);
+        buffers.retain(|buffer| !buffer.is_empty());
         let written = if self.sync {
             write_and_start(&**file, &buffers, self.end, self.part_bytes())
         } else {

@@ -25,19 +25,33 @@ pub struct Rejected {
     pub reply: Reply,
 }
 
-/// How many requests the committer expects to come soon: from the writers that it has just answered. A commit costs a sync,
-/// however many it is for.
-#[derive(Debug, Clone, Copy, Default)]
+/// Requests that the committer expects to come soon: from the writers that it has just answered. A commit costs a sync, however
+/// many it is for.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Hope {
-    /// As many as were answered together last.
+    /// How many are still to come.
     pub(crate) count: usize,
-    /// How long to wait for all of them: less than a sync of its own for the late ones would take.
-    pub(crate) patience: Duration,
+    /// So long it looks for them again and again, and lets others have the processor in between,
+    looks_until: Instant,
+    /// and so long it waits for them.
+    until: Instant,
 }
 
-/// About what it takes to go to sleep and be woken: so long the committer looks again and again for those that it hopes for, and
-/// lets others have the processor in between.
+/// About what it takes to go to sleep and be woken: longer the committer does not look for requests.
 const WAKING: Duration = Duration::from_micros(50);
+
+impl Hope {
+    /// For as many as were answered together, with less patience than a sync of its own for the late ones would take.
+    pub(crate) fn new(count: usize, patience: Duration) -> Hope {
+        let now = Instant::now();
+        Hope { count, looks_until: now + patience.min(WAKING), until: now + patience }
+    }
+
+    /// For none.
+    pub(crate) fn none() -> Hope {
+        Hope::new(0, Duration::ZERO)
+    }
+}
 
 /// A mutation and where its answer goes.
 pub(crate) type Request = (Mutation, Reply);
@@ -125,33 +139,65 @@ impl Queue {
         }
     }
 
-    /// Fill `to` up to `count` requests of about `bytes` payload bytes. If it is empty, waits for one, or for a burst; then a
-    /// little for as many as `hope` says. Returns false when the queue is closed and nothing is left anywhere.
-    pub(crate) fn take(&self, to: &mut VecDeque<Request>, count: usize, bytes: u64, hope: Hope) -> bool {
-        let hopes = |state: &State| {
-            state.waiting.len() < hope.count && state.burst.is_none() && !state.closed && state.bytes < bytes
-        };
-        if to.is_empty() && hope.count > 1 {
-            let until = Instant::now() + hope.patience.min(WAKING);
-            // Without the lock: those that it looks for would wait for it.
-            while self.length.load(Ordering::Relaxed) < hope.count && Instant::now() < until {
-                std::thread::yield_now();
-            }
+    /// Fill `to` up to `count` requests of about `bytes` payload bytes. If it is empty, waits for one, or for a burst. Returns
+    /// false when the queue is closed and nothing is left anywhere.
+    pub(crate) fn take(&self, to: &mut VecDeque<Request>, count: usize, bytes: u64, hope: &Hope) -> bool {
+        if to.is_empty() {
+            self.look(hope);
         }
         let mut state = self.lock();
         while to.is_empty() && state.waiting.is_empty() && state.burst.is_none() && !state.closed {
             state.sleeping = true;
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        let until = Instant::now() + hope.patience;
-        while to.is_empty() && hopes(&state) {
-            let left = until.saturating_duration_since(Instant::now());
+        self.fill(state, to, count, bytes)
+    }
+
+    /// Fill `to`, which is empty, with some of those that are hoped for, up to `count` of about `bytes` payload bytes: at first with
+    /// whatever is there as they come, after a while with all together. Returns false if none come in time.
+    pub(crate) fn take_hoped(
+        &self,
+        to: &mut VecDeque<Request>,
+        count: usize,
+        bytes: u64,
+        hope: &Hope,
+    ) -> bool {
+        if hope.count == 0 || count == 0 || bytes == 0 {
+            return false;
+        }
+        self.look(hope);
+        let mut state = self.lock();
+        let sleeps = state.waiting.is_empty();
+        let hopes = |state: &State| {
+            state.waiting.len() < hope.count && state.burst.is_none() && !state.closed && state.bytes < bytes
+        };
+        while sleeps && hopes(&state) {
+            let left = hope.until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
             (state.sleeping, state.hoped) = (true, hope.count);
             state = self.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+        self.fill(state, to, count, bytes);
+        !to.is_empty()
+    }
+
+    /// Look for requests for a while, without the lock: those who bring them would wait for it.
+    fn look(&self, hope: &Hope) {
+        while hope.count > 0 && self.length.load(Ordering::Relaxed) == 0 && Instant::now() < hope.looks_until
+        {
+            std::thread::yield_now();
+        }
+    }
+
+    fn fill(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        to: &mut VecDeque<Request>,
+        count: usize,
+        bytes: u64,
+    ) -> bool {
         (state.sleeping, state.hoped) = (false, 0);
         let mut taken: u64 = to.iter().map(|(mutation, _)| mutation.payload_bytes()).sum();
         while to.len() < count && taken < bytes {
@@ -250,37 +296,45 @@ mod tests {
         queue.push((Mutation::Flush, Box::new(|_| {})));
     }
 
-    fn take(queue: &Queue, hope: Hope) -> (bool, usize) {
+    fn take(queue: &Queue) -> (bool, usize) {
         let mut taken = VecDeque::new();
-        let more = queue.take(&mut taken, 100, 1 << 20, hope);
+        let more = queue.take(&mut taken, 100, 1 << 20, &Hope::none());
         (more, taken.len())
+    }
+
+    fn take_hoped(queue: &Queue, count: usize, patience: Duration) -> usize {
+        let mut taken = VecDeque::new();
+        let some = queue.take_hoped(&mut taken, 100, 1 << 20, &Hope::new(count, patience));
+        assert_eq!(some, !taken.is_empty());
+        taken.len()
+    }
+
+    /// What is taken by one who sleeps meanwhile.
+    fn while_asleep(queue: &Queue, count: usize, act: impl FnOnce()) -> usize {
+        std::thread::scope(|scope| {
+            let taking = scope.spawn(|| take_hoped(queue, count, LONG));
+            while queue.lock().hoped == 0 {
+                std::thread::yield_now();
+            }
+            act();
+            taking.join().expect("taken")
+        })
     }
 
     #[test]
     fn what_is_hoped_for_is_waited_for_as_long_as_there_is_patience() {
         let queue = Queue::default();
+        assert_eq!(take_hoped(&queue, 2, Duration::from_millis(1)), 0, "it ends");
         put(&queue);
-        assert_eq!(take(&queue, Hope { count: 2, patience: Duration::from_millis(1) }), (true, 1), "it ends");
-        put(&queue);
-        let both = std::thread::scope(|scope| {
-            let taking = scope.spawn(|| take(&queue, Hope { count: 2, patience: LONG }));
-            while queue.lock().hoped == 0 {
-                std::thread::yield_now();
-            }
+        assert_eq!(take_hoped(&queue, 0, LONG), 0, "nothing is hoped for");
+        assert_eq!(take_hoped(&queue, 2, LONG), 1, "what is there is taken at once");
+        let both = while_asleep(&queue, 2, || {
             put(&queue);
-            taking.join().expect("taken")
+            std::thread::sleep(Duration::from_millis(1));
+            put(&queue);
         });
-        assert_eq!(both, (true, 2));
-        put(&queue);
-        let closed = std::thread::scope(|scope| {
-            let taking = scope.spawn(|| take(&queue, Hope { count: 2, patience: LONG }));
-            while queue.lock().hoped == 0 {
-                std::thread::yield_now();
-            }
-            queue.close();
-            taking.join().expect("taken")
-        });
-        assert_eq!(closed, (true, 1), "closing ends it too");
-        assert_eq!(take(&queue, Hope { count: 2, patience: LONG }), (false, 0));
+        assert_eq!(both, 2, "who sleeps is woken once");
+        assert_eq!(while_asleep(&queue, 2, || queue.close()), 0, "closing ends it too");
+        assert_eq!(take(&queue), (false, 0));
     }
 }

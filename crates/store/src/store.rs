@@ -191,7 +191,7 @@ impl Store {
         let keeper = spawn("store-checkpoint", move || keeper::run(&keeping))?;
         let cleaner = Cleaner::new(Arc::clone(&shared));
         let cleaner = spawn("store-clean", move || cleaner.run());
-        let committer = Committer { shared: Arc::clone(&shared), log, cold: false, hope: Hope::default() };
+        let committer = Committer { shared: Arc::clone(&shared), log, cold: false, hope: Hope::none() };
         let committing = spawn("store-commit", move || committer.run());
         if committing.is_err() || cleaner.is_err() {
             // The others end with it.
