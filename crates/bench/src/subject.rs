@@ -4,7 +4,8 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, Thread};
 
 use braid_layout::{
     ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
@@ -149,7 +150,7 @@ impl Subject {
         stop: &AtomicBool,
         mut place: impl FnMut() -> At,
     ) -> Result<Sample, Error> {
-        let (sender, answers) = mpsc::channel::<Result<Outcome, StoreError>>();
+        let answers = Arc::new(Answers { came: Mutex::default(), asker: thread::current() });
         let request = payloads.first().map_or(0, |payload| u32::try_from(payload.bytes.len()).unwrap_or(0));
         let mut payloads = payloads.iter().cycle();
         let mut running = limit.begin(stop);
@@ -159,18 +160,18 @@ impl Subject {
             while flying < depth && running.next(1)? == 1 {
                 let payload = payloads.next().expect("some payloads");
                 let write = self.write(object, place(), payload, u64::from(flying));
-                let sender = sender.clone();
-                let reply = Box::new(move |answer| {
-                    let _ = sender.send(answer);
-                });
+                let answers = Arc::clone(&answers);
+                let reply = Box::new(move |answer| answers.put(answer));
                 self.store.submit(Mutation::Write(write), reply);
                 flying += 1;
             }
             if flying == 0 {
                 return Ok(meter.end(done, request));
             }
-            answers.recv().unwrap_or(Err(StoreError::Closed)).doing("write")?;
-            (flying, done) = (flying - 1, done + 1);
+            for answer in answers.take() {
+                answer.doing("write")?;
+                (flying, done) = (flying - 1, done + 1);
+            }
         }
     }
 
@@ -264,8 +265,40 @@ impl Subject {
 
     /// Forget all cached pages of the store's files.
     pub(crate) fn forget(&self) -> Result<(), Error> {
-        braid_store::bench::drop_cache(&self.store);
         forget(&self.dir).doing("drop a file's cached pages")
+    }
+}
+
+/// A write's answer.
+type Answer = Result<Outcome, StoreError>;
+
+/// Answers on their way to the one who asked. Who brings the first wakes it, and it takes all there are: as with tasks of one
+/// thread, of which many are woken by one call.
+struct Answers {
+    came: Mutex<Vec<Answer>>,
+    asker: Thread,
+}
+
+impl Answers {
+    fn put(&self, answer: Answer) {
+        let mut came = self.came.lock().unwrap_or_else(PoisonError::into_inner);
+        came.push(answer);
+        let is_first = came.len() == 1;
+        drop(came);
+        if is_first {
+            self.asker.unpark();
+        }
+    }
+
+    /// Wait for some.
+    fn take(&self) -> Vec<Answer> {
+        loop {
+            let came = std::mem::take(&mut *self.came.lock().unwrap_or_else(PoisonError::into_inner));
+            if !came.is_empty() {
+                return came;
+            }
+            thread::park();
+        }
     }
 }
 
