@@ -72,6 +72,7 @@ pub fn generate(
         sealed: false,
         failed_segments: 0,
         failed: false,
+        headers: Vec::new(),
     };
     let mut index = Index::default();
     fill(&files, &mut log, &mut index, objects, log_bytes)?;

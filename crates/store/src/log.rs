@@ -51,7 +51,12 @@ pub(crate) struct Log {
     pub(crate) failed_segments: u32,
     /// No segment can be trusted: nothing more is written.
     pub(crate) failed: bool,
+    /// Memory for the headers of the next commit.
+    pub(crate) headers: Vec<u8>,
 }
+
+/// As much memory is kept for the next commit's headers: enough for the largest commit of small records.
+const HEADERS_KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// A log in which so many segments failed without a commit between them is not written to any more.
 const FAILED_SEGMENTS_MAX: u32 = 3;
@@ -161,7 +166,8 @@ impl Log {
         let file = Arc::clone(self.file.as_ref().expect("a segment was made"));
         let mut end = self.end;
         let mut prior = self.prior;
-        let mut headers = Vec::with_capacity(entries.len());
+        let mut headers = std::mem::take(&mut self.headers);
+        headers.clear();
         let count = entries.len();
         for (i, (record, _)) in entries.iter_mut().enumerate() {
             record.sequence = self.next + u64::try_from(i).expect("a count");
@@ -176,12 +182,15 @@ impl Log {
             record.commit_left = u32::try_from(count - 1 - i).expect("a commit is bounded");
             record.prior = prior;
             prior = record.subject();
-            headers.push(record.encode());
+            record.encode_behind(&mut headers);
             end += record.disk_bytes();
         }
         let mut buffers: Vec<&[u8]> = Vec::with_capacity(3 * count + 1);
-        for (header, (_, payload)) in headers.iter().zip(entries.iter()) {
-            buffers.extend([&header[..], payload, &ZEROS[..padded(payload.len()) - payload.len()]]);
+        let mut rest = &headers[..];
+        for (record, payload) in entries.iter() {
+            let (header, others) = rest.split_at(record.header_padded());
+            buffers.extend([header, payload, &ZEROS[..padded(payload.len()) - payload.len()]]);
+            rest = others;
         }
         buffers.push(&ZEROS[..self.page_rest(end)]);
         buffers.retain(|buffer| !buffer.is_empty());
@@ -190,6 +199,9 @@ impl Log {
         } else {
             write_full(&**file, &buffers, self.end)
         };
+        if headers.capacity() <= HEADERS_KEPT_BYTES_MAX {
+            self.headers = headers;
+        }
         if let Err(error) = written {
             // Durably cut: a record that was refused must not come back after a power cut.
             let cut =
@@ -288,6 +300,7 @@ mod tests {
             sealed: false,
             failed_segments: 0,
             failed: false,
+            headers: Vec::new(),
         };
         (disk, files, log)
     }

@@ -1,8 +1,8 @@
 //! A record's header: what the log says happened, with every field that PROTOCOL section 9 asks for.
 //!
-//! A record is the header (fixed part, cover, checksums, inline body, zeros up to the log block, or up to a page where a
-//! long payload follows), then the payload and zeros up to the log block. The header's own CRC covers the whole header with its zeros; the payload has one CRC per
-//! 4 KiB block. A field that a kind does not use is zero.
+//! A record is the header (fixed part, cover, checksums, inline body, zeros up to the log block, or up to a page where a long
+//! payload follows), then the payload and zeros up to the log block. The header's own CRC covers all of it with its zeros; the
+//! payload has one CRC per 4 KiB block. A field that a kind does not use is zero.
 
 use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
 
@@ -330,10 +330,17 @@ impl Record {
 
     /// The header's bytes, padded. The caller keeps the bounds; they are asserted.
     pub fn encode(&self) -> Vec<u8> {
-        assert!(self.cover.len() <= 64, "a cover names at most 64 columns");
-        assert!(self.inline.len() <= INLINE_BYTES_MAX, "inline bodies are bounded");
-        let mut bytes = vec![0; self.header_padded()];
-        let to = &mut bytes[..];
+        let mut bytes = Vec::new();
+        self.encode_behind(&mut bytes);
+        bytes
+    }
+
+    /// The same, behind what is in `bytes`.
+    pub(crate) fn encode_behind(&self, bytes: &mut Vec<u8>) {
+        assert!(self.cover.len() <= 64 && self.inline.len() <= INLINE_BYTES_MAX, "lists are bounded");
+        let begin = bytes.len();
+        bytes.resize(begin + self.header_padded(), 0);
+        let to = &mut bytes[begin..];
         put(to, F_MAGIC, MAGIC);
         put(to, F_VERSION, FORMAT_VERSION.to_le_bytes());
         put(to, F_KIND, [self.kind.number()]);
@@ -373,18 +380,15 @@ impl Record {
         put(to, F_PRIOR_KIND, [self.prior.kind.map_or(0, Kind::number)]);
         put(to, F_CRC_COUNT, length(self.crcs.len()));
         put(to, F_INLINE_BYTES, length(self.inline.len()));
-        let lists = &mut to[FIXED_BYTES..];
-        for (slot, version) in lists.chunks_exact_mut(VERSION_BYTES).zip(&self.cover) {
+        for (slot, version) in to[FIXED_BYTES..].chunks_exact_mut(VERSION_BYTES).zip(&self.cover) {
             slot.copy_from_slice(&version_bytes(*version));
         }
         for (slot, crc) in to[crc_offset(self.cover.len())..].chunks_exact_mut(4).zip(&self.crcs) {
             slot.copy_from_slice(&crc.to_le_bytes());
         }
-        let inline = self.inline_offset();
-        to[inline..inline + self.inline.len()].copy_from_slice(&self.inline);
+        to[self.inline_offset()..][..self.inline.len()].copy_from_slice(&self.inline);
         let crc = header_crc(to);
         put(to, F_CRC, crc.to_le_bytes());
-        bytes
     }
 }
 
@@ -467,9 +471,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
         prior: Subject {
             kind: match fixed.u8(F_PRIOR_KIND) {
                 0 => None,
-                number => {
-                    Some(Kind::from_number(number).ok_or(DecodeError::Malformed("unknown prior kind"))?)
-                }
+                prior => Some(Kind::from_number(prior).ok_or(DecodeError::Malformed("unknown prior kind"))?),
             },
             partition: PartitionId(fixed.u64(F_PRIOR_PARTITION)),
             object: ObjectId(fixed.u64(F_PRIOR_OBJECT)),

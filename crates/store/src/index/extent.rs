@@ -9,6 +9,7 @@
 use std::ops::Range;
 
 use crate::format::body::MovedPiece;
+use crate::part::Few;
 
 /// A range of a unit and the record that brought it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,13 +73,13 @@ pub(crate) fn overlay(under: &[Extent], top: Extent) -> Vec<Extent> {
 }
 
 /// The same in place.
-pub(crate) fn lay_over(under: &mut Vec<Extent>, top: Extent) {
+pub(crate) fn lay_over(under: &mut Few<Extent>, top: Extent) {
     let begins = under.first().is_none_or(|first| top.from <= first.from);
     if begins && under.last().is_none_or(|last| last.to <= top.to) {
         under.clear();
         under.push(top);
     } else {
-        *under = overlay(under, top);
+        *under = overlay(under, top).into();
     }
 }
 

@@ -4,10 +4,11 @@
 
 use braid_layout::Version;
 
-use super::extent::{Extent, overlay};
+use super::extent::{Extent, lay_over, overlay};
 use super::unit::{Content, Place, Unit, own_extent};
 use crate::format::record::Record;
 use crate::mutation::WriteKind;
+use crate::part::Few;
 
 /// An owed version, on top of the settled one or of the owed one before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,11 +51,11 @@ impl Unit {
     pub(crate) fn settle_owed(&mut self, up_to: Version, unit_bytes: u32) {
         let Some(last) = self.owed.iter().position(|owed| owed.version == up_to) else { return };
         let columns = self.settled.as_ref().map_or(Default::default(), |content| content.columns);
-        let mut extents = self.settled_extents().to_vec();
+        let mut extents = Few::from_slice(self.settled_extents());
         let settled: Vec<Extent> = self.owed.drain(..=last).map(|owed| owed.own).collect();
         for own in settled {
             self.heal(own, unit_bytes);
-            extents = overlay(&extents, own);
+            lay_over(&mut extents, own);
         }
         let (kind, cover, layers) = (WriteKind::Data, Box::default(), Vec::new());
         self.settled = Some(Content { version: up_to, kind, columns, cover, extents, layers });

@@ -307,7 +307,7 @@ impl Unit {
         if self.settled_version() != record.previous && self.lost.is_none() {
             self.lost = Some(place);
         }
-        let extents = overlay(self.settled_extents(), own_extent(record, place));
+        let extents = overlay(self.settled_extents(), own_extent(record, place)).into();
         let cover = record.cover.clone().into_boxed_slice();
         self.keep_above(&cover);
         let (version, columns) = (record.version, record.columns);

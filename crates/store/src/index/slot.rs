@@ -10,6 +10,7 @@ use braid_layout::{ColumnMask, Version};
 use super::extent::Extent;
 use super::unit::{Content, Unit};
 use crate::mutation::WriteKind;
+use crate::part::Few;
 
 /// A unit as the index keeps it.
 #[derive(Debug)]
@@ -114,7 +115,7 @@ impl From<Box<Unit>> for Slot {
 }
 
 fn plain((extent, version, columns): (Extent, Version, ColumnMask)) -> Unit {
-    let (kind, cover, extents) = (WriteKind::Data, Box::default(), vec![extent]);
+    let (kind, cover, extents) = (WriteKind::Data, Box::default(), Few::from_elem(extent, 1));
     let settled = Some(Content { version, kind, columns, cover, extents, layers: Vec::new() });
     Unit { settled, ..Unit::default() }
 }

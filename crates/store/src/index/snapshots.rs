@@ -99,7 +99,7 @@ impl Unit {
     /// The cleaner has moved what lies at the `old` places: kept contents refer to the new one too.
     pub(super) fn moved_kept(&mut self, old: &[super::extent::Extent], new: Place) {
         for content in self.kept.iter_mut().filter_map(|kept| kept.content.as_mut().ok()) {
-            content.extents = moved(&content.extents, old, new.segment, new.block);
+            content.extents = moved(&content.extents, old, new.segment, new.block).into();
             content.layers = moved(&content.layers, old, new.segment, new.block);
         }
     }
@@ -132,7 +132,7 @@ impl Unit {
             kind: WriteKind::ParityBase,
             columns: found.columns,
             cover: found.cover.into_boxed_slice(),
-            extents: found.extents.into_vec(),
+            extents: found.extents,
             layers: found.layers.into_vec(),
         });
     }

@@ -12,6 +12,7 @@ use super::parity::Delta;
 use super::snapshots::Kept;
 use crate::format::record::{Kind, Record, flags};
 use crate::mutation::WriteKind;
+use crate::part::Few;
 
 /// One version of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub(crate) struct Content {
     /// Parity kinds: per data column the version counted in.
     pub(crate) cover: Box<[Version]>,
     /// All its bytes, not only those its own write brought.
-    pub(crate) extents: Vec<Extent>,
+    pub(crate) extents: Few<Extent>,
     /// Parity: deltas that are counted in, and to be xored to the bytes (`parity`).
     pub(crate) layers: Vec<Extent>,
 }
@@ -106,13 +107,18 @@ impl Unit {
     /// is kept, which mostly shares records with the others.
     pub(crate) fn pins(&self) -> Pins {
         let mut pins = Pins::new();
-        if let Some(content) = &self.settled {
-            pins.extend_from_slice(&content.extents);
-            pins.extend_from_slice(&content.layers);
+        // One by one: most are a few, which is all that what copies many is slower at.
+        let settled = self
+            .settled
+            .as_ref()
+            .map_or((&[][..], &[][..]), |content| (&content.extents[..], &content.layers[..]));
+        settled.0.iter().for_each(|extent| pins.push(*extent));
+        settled.1.iter().for_each(|extent| pins.push(*extent));
+        if let Some(pending) = &self.pending {
+            pins.push(pending.own);
         }
-        pins.extend(self.pending.iter().map(|pending| pending.own));
-        pins.extend(self.owed.iter().map(|owed| owed.own));
-        pins.extend(self.deltas.iter().map(|delta| delta.own));
+        self.owed.iter().for_each(|owed| pins.push(owed.own));
+        self.deltas.iter().for_each(|delta| pins.push(delta.own));
         if self.kept.is_empty() {
             return pins;
         }
@@ -133,7 +139,7 @@ impl Unit {
             *lost = new;
         }
         if let Some(content) = &mut self.settled {
-            content.extents = moved(&content.extents, old, segment, block);
+            content.extents = moved(&content.extents, old, segment, block).into();
             content.layers = moved(&content.layers, old, segment, block);
         }
         let pending = self.pending.iter_mut().map(|pending| &mut pending.own);
@@ -155,7 +161,7 @@ impl Unit {
             self.heal(pending.own, unit_bytes);
         }
         let mut extents =
-            self.settled.as_mut().map_or_else(Vec::new, |content| std::mem::take(&mut content.extents));
+            self.settled.as_mut().map_or_else(Few::new, |content| std::mem::take(&mut content.extents));
         lay_over(&mut extents, pending.own);
         let layers = self.absorb(&pending);
         let Pending { version, kind, columns, cover, .. } = *pending;
@@ -202,7 +208,7 @@ impl Unit {
             Some(pending) if pending != record.previous && known => self.back(),
             _ => self.settle(unit_bytes),
         }
-        let Content { version, kind, columns, cover, .. } = content(record, Vec::new());
+        let Content { version, kind, columns, cover, .. } = content(record, Few::new());
         let own = own_extent(record, place);
         self.pending = Some(Box::new(Pending { version, kind, columns, cover, own }));
         if !known && self.lost.is_none() {
@@ -227,11 +233,11 @@ impl Unit {
         }
         self.owed.retain(|owed| owed.version > record.version);
         self.keep_above(&record.cover);
-        self.settled = Some(content(record, installed));
+        self.settled = Some(content(record, installed.into()));
     }
 }
 
-fn content(record: &Record, extents: Vec<Extent>) -> Content {
+fn content(record: &Record, extents: Few<Extent>) -> Content {
     let kind = match record.kind {
         Kind::ParityBase => WriteKind::ParityBase,
         Kind::StripeParity => WriteKind::StripeParity,

@@ -62,7 +62,7 @@ impl StoreFacts {
     /// Bytes of memory for a unit, its number included; that is all for a settled version of data in one extent.
     pub const UNIT_BYTES: u64 = 48;
     /// Bytes of memory besides for a unit that is kept whole.
-    pub const WHOLE_UNIT_BYTES: u64 = 192;
+    pub const WHOLE_UNIT_BYTES: u64 = 200;
     /// Bytes of memory per extent of a unit that is kept whole.
     pub const EXTENT_BYTES: u64 = 16;
 
@@ -88,7 +88,7 @@ impl StoreFacts {
 }
 
 const _: () = assert!(size_of::<(u64, Slot)>() == 48 && size_of::<Extent>() == 16, "the stated costs");
-const _: () = assert!(size_of::<Object>() == 144 && size_of::<Unit>() == 192, "the stated costs");
+const _: () = assert!(size_of::<Object>() == 144 && size_of::<Unit>() == 200, "the stated costs");
 
 /// The figures of the store in `dir` (or in its `store/`), as the next opening would find it.
 pub fn stat(dir: &Path) -> Result<StoreFacts, Error> {

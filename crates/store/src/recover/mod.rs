@@ -109,6 +109,7 @@ pub(crate) fn recover(
         sealed: false,
         failed_segments: 0,
         failed: false,
+        headers: Vec::new(),
     };
     for (i, &number) in tail.iter().enumerate() {
         replay.begin_segment(number)?;

@@ -151,6 +151,7 @@ mod tests {
             sealed: false,
             failed_segments: 0,
             failed: false,
+            headers: Vec::new(),
         };
         assert!(log.roll(&files).is_ok());
         let mut entries: Vec<_> = (0..3).map(|_| (Record::new(Kind::SettledTo), Bytes::new())).collect();
