@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
 
@@ -38,7 +38,7 @@ pub(crate) struct Files {
     open: Vec<ArcSwapOption<Open>>,
     /// Who has which segment open: of all that were opened since the store was. Names of segments change under this lock, and
     /// none is opened meanwhile.
-    users: Mutex<BTreeMap<u32, Arc<Users>>>,
+    users: Mutex<BTreeMap<u32, Known>>,
     spares: Spares,
     /// Segments from this one on were made since the store was opened.
     own_from: AtomicU32,
@@ -50,6 +50,14 @@ pub(crate) struct Open {
     pub(crate) number: u32,
     file: Arc<dyn DiskFile>,
     users: Arc<Users>,
+}
+
+/// A segment that was opened.
+#[derive(Debug)]
+struct Known {
+    users: Arc<Users>,
+    /// There is one for all, so that what one has cached or mapped is all there is.
+    open: Weak<Open>,
 }
 
 /// Who has a segment open: each [`Open`] of it counts this.
@@ -141,19 +149,36 @@ impl Files {
             return Ok(open.to_arc());
         }
         let mut users = self.lock_users();
-        let file =
-            self.disk.open(&segment_name(number)).map_err(|error| Error::io("open a segment", error))?;
-        Ok(self.keep(&mut users, number, file))
+        let known = users.get(&number).and_then(|known| known.open.upgrade());
+        let (open, displaced) = if let Some(open) = known {
+            let displaced = self.slot(number).swap(Some(Arc::clone(&open)));
+            (open, displaced)
+        } else {
+            let file =
+                self.disk.open(&segment_name(number)).map_err(|error| Error::io("open a segment", error))?;
+            self.keep(&mut users, number, file)
+        };
+        drop(users);
+        // To unmap what was read of a file takes a while, and nobody is to wait for it.
+        drop(displaced);
+        Ok(open)
     }
 
     /// Forget what the page cache has of the segments that are open.
     pub(crate) fn drop_cache(&self) {
-        for open in self.open.iter().filter_map(ArcSwapOption::load_full) {
-            open.drop_cache(WHOLE);
-        }
+        self.all_open().iter().for_each(|open| open.drop_cache(WHOLE));
     }
 
-    fn lock_users(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Users>>> {
+    /// The store ends: views may live on, and nothing that they hold is to keep pages of the log in memory.
+    pub(crate) fn unmap(&self) {
+        self.all_open().iter().for_each(|open| open.unmap());
+    }
+
+    fn all_open(&self) -> Vec<Arc<Open>> {
+        self.lock_users().values().filter_map(|known| known.open.upgrade()).collect()
+    }
+
+    fn lock_users(&self) -> MutexGuard<'_, BTreeMap<u32, Known>> {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -162,20 +187,27 @@ impl Files {
         Seen::of(self.slot(number), |open| open.number == number)
     }
 
-    fn keep(&self, users: &mut BTreeMap<u32, Arc<Users>>, number: u32, file: Arc<dyn DiskFile>) -> Arc<Open> {
-        let users = Arc::clone(users.entry(number).or_default());
-        let open = Arc::new(Open { number, file, users });
-        self.slot(number).store(Some(Arc::clone(&open)));
-        open
+    /// Keep an open segment; what was in its slot comes back.
+    fn keep(
+        &self,
+        users: &mut BTreeMap<u32, Known>,
+        number: u32,
+        file: Arc<dyn DiskFile>,
+    ) -> (Arc<Open>, Option<Arc<Open>>) {
+        let known = users.entry(number).or_insert_with(|| Known { users: Arc::default(), open: Weak::new() });
+        let open = Arc::new(Open { number, file, users: Arc::clone(&known.users) });
+        known.open = Arc::downgrade(&open);
+        let displaced = self.slot(number).swap(Some(Arc::clone(&open)));
+        (open, displaced)
     }
 
     /// Forget a segment; who had it open.
-    fn let_go(&self, users: &mut BTreeMap<u32, Arc<Users>>, number: u32) -> Option<Arc<Users>> {
+    fn let_go(&self, users: &mut BTreeMap<u32, Known>, number: u32) -> Option<Arc<Users>> {
         if let Some(open) = self.look(number) {
             // Another segment's that came meanwhile stays.
             self.slot(number).compare_and_swap(&open.to_arc(), None);
         }
-        users.remove(&number)
+        users.remove(&number).map(|known| known.users)
     }
 
     fn slot(&self, number: u32) -> &ArcSwapOption<Open> {
@@ -193,7 +225,7 @@ impl Files {
         if let Some(spare) = self.spares.take() {
             match self.reuse(&spare, number, &header(spare.bytes)) {
                 Ok(()) => {
-                    let open = self.keep(&mut self.lock_users(), number, spare.file);
+                    let (open, _displaced) = self.keep(&mut self.lock_users(), number, spare.file);
                     return Ok((open, spare.bytes));
                 }
                 Err(error) => {
@@ -204,7 +236,10 @@ impl Files {
             }
         }
         match self.create(number, &header(0), sync) {
-            Ok(file) => Ok((self.keep(&mut self.lock_users(), number, file), 0)),
+            Ok(file) => {
+                let (open, _displaced) = self.keep(&mut self.lock_users(), number, file);
+                Ok((open, 0))
+            }
             Err(error) => {
                 self.remove_file(&segment_name(number));
                 Err(error)

@@ -37,7 +37,6 @@ mod queue;
 mod read;
 mod reclaim;
 mod recover;
-mod residency;
 mod room;
 mod scan;
 mod seen;

@@ -433,6 +433,7 @@ impl Handle {
         }
         // A checkpoint that was under way may have freed some more.
         self.shared.files.give_up_all();
+        self.shared.files.unmap();
         Ok(())
     }
 }

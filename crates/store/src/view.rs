@@ -18,7 +18,6 @@ use crate::files::Open;
 use crate::headers::Header;
 use crate::mutation::WriteKind;
 use crate::part::{Few, read_stored};
-use crate::residency::is_resident;
 use crate::seen::Seen;
 
 /// Which version of a unit is wanted.
@@ -190,9 +189,7 @@ impl View {
     /// Whether all stored bytes are in the page cache now, so that sending them from their files waits for no disk. Where the
     /// kernel does not tell, or the view holds the bytes, or they are in no file of its: no.
     pub fn is_resident(&self) -> bool {
-        let resident = |file: &Open, offset, length: u32| {
-            file.as_file().is_some_and(|file| is_resident(file, offset, u64::from(length)))
-        };
+        let resident = |file: &Open, offset, length: u32| file.is_cached(offset..offset + u64::from(length));
         match &self.held {
             Held::Record { header, file, .. } => {
                 resident(file, self.record_offset(header), self.stored_bytes())

@@ -12,6 +12,7 @@ mod direct;
 mod directory;
 mod mapped;
 pub mod memory;
+mod residency;
 mod system;
 mod uring;
 mod window;
@@ -106,6 +107,12 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Forget what is cached and durable of a range of bytes, so that reads of it come from the medium. Advice: it cannot
     /// fail.
     fn drop_cache(&self, range: Range<u64>);
+
+    /// Whether all of a range of bytes can be read without waiting for the medium, as far as the system tells.
+    fn is_cached(&self, range: Range<u64>) -> bool;
+
+    /// Keep nothing in memory that keeps the system from dropping what it has cached.
+    fn unmap(&self);
 
     /// Whether what is written waits in a cache for a sync.
     fn is_buffered(&self) -> bool;

@@ -31,8 +31,8 @@ pub(crate) struct SystemFile {
     file: File,
     /// The same file past the page cache.
     direct: Option<File>,
-    /// For small reads, where they go through the page cache.
-    mapped: Option<Mapped>,
+    /// For what is in the page cache.
+    mapped: Mapped,
     means: Arc<Means>,
 }
 
@@ -58,26 +58,21 @@ impl Means {
 
 impl SystemFile {
     pub(crate) fn new(file: File, direct: Option<File>, means: Arc<Means>) -> SystemFile {
-        let mapped = if direct.is_none() { Mapped::of(&file) } else { None };
-        SystemFile { file, direct, mapped, means }
+        SystemFile { file, direct, mapped: Mapped::default(), means }
     }
 
     fn read_buffered(&self, to: &mut [u8], offset: u64) -> io::Result<usize> {
-        if self.mapped.as_ref().is_some_and(|mapped| mapped.copy(&self.file, to, offset)) {
+        if self.mapped.copy(&self.file, to, offset) {
             return Ok(to.len());
         }
         let got = self.means.read(&self.file, to, offset)?;
-        if let Some(mapped) = &self.mapped {
-            mapped.note(offset, got);
-        }
+        self.mapped.note_read(&self.file, offset, got);
         Ok(got)
     }
 
     fn write_buffered(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         let written = self.means.write(&self.file, buffers, offset)?;
-        if let Some(mapped) = &self.mapped {
-            mapped.note(offset, written);
-        }
+        self.mapped.note_written(offset, written);
         Ok(written)
     }
 }
@@ -134,21 +129,26 @@ impl DiskFile for SystemFile {
     }
 
     fn set_length(&self, length: u64) -> io::Result<()> {
-        if let Some(mapped) = &self.mapped {
-            mapped.cut(length);
-        }
-        self.file.set_len(length)
+        self.mapped.cut(length, || self.file.set_len(length))
     }
 
     fn drop_cache(&self, range: Range<u64>) {
         // Only whole pages go; up to the file's end where no length is given.
         let from = range.start / PAGE_BYTES * PAGE_BYTES;
         let to = range.end.checked_next_multiple_of(PAGE_BYTES).filter(|&to| i64::try_from(to).is_ok());
-        if let Some(mapped) = &self.mapped {
-            mapped.release(from..to.unwrap_or(u64::MAX));
-        }
         let length = to.and_then(|to| NonZeroU64::new(to.saturating_sub(from)));
-        let _ = rustix::fs::fadvise(&self.file, from, length, rustix::fs::Advice::DontNeed);
+        self.mapped.let_go(&self.file, from..to.unwrap_or(u64::MAX), || {
+            let _ = rustix::fs::fadvise(&self.file, from, length, rustix::fs::Advice::DontNeed);
+        });
+    }
+
+    fn is_cached(&self, range: Range<u64>) -> bool {
+        let length = range.end.saturating_sub(range.start);
+        self.direct.is_none() && self.mapped.are_cached(&self.file, range.start, length)
+    }
+
+    fn unmap(&self) {
+        self.mapped.end();
     }
 
     fn is_buffered(&self) -> bool {

@@ -98,6 +98,14 @@ impl DiskFile for FrozenFile {
         Ok(())
     }
 
+    fn is_cached(&self, range: Range<u64>) -> bool {
+        self.0.is_cached(range)
+    }
+
+    fn unmap(&self) {
+        self.0.unmap();
+    }
+
     fn as_file(&self) -> Option<&File> {
         self.0.as_file()
     }

@@ -389,6 +389,12 @@ impl DiskFile for MemoryFile {
         })
     }
 
+    fn is_cached(&self, _range: Range<u64>) -> bool {
+        false
+    }
+
+    fn unmap(&self) {}
+
     fn as_file(&self) -> Option<&File> {
         None
     }

@@ -1,0 +1,94 @@
+//! Which bytes of a file are in the page cache: to send or to copy those waits for no disk.
+//!
+//! `cachestat(2)`, Linux 6.5. Where the kernel does not have it or a container forbids it, nothing is told.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The same on every architecture, as for all system calls of its time.
+const CACHESTAT: libc::c_long = 451;
+
+/// `struct cachestat_range`.
+#[repr(C)]
+struct Span {
+    offset: u64,
+    length: u64,
+}
+
+/// `struct cachestat`: pages.
+#[repr(C)]
+#[derive(Default)]
+struct Pages {
+    cached: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// Whether every page of `length` bytes from `offset` on is in the page cache now; `None`: the system does not tell.
+pub(crate) fn are_resident(file: &File, offset: u64, length: u64) -> Option<bool> {
+    let page = page_bytes();
+    let expected = if length == 0 { 0 } else { (offset + length).div_ceil(page) - offset / page };
+    Some(resident_pages(file, offset, length)? >= expected)
+}
+
+/// How many bytes of the pages of `length` bytes from `offset` on are in the page cache now; `None`: the system does not tell.
+pub(crate) fn resident_bytes(file: &File, offset: u64, length: u64) -> Option<u64> {
+    Some(resident_pages(file, offset, length)? * page_bytes())
+}
+
+fn page_bytes() -> u64 {
+    u64::try_from(rustix::param::page_size()).unwrap_or(4096)
+}
+
+fn resident_pages(file: &File, offset: u64, length: u64) -> Option<u64> {
+    static NOT_OFFERED: AtomicBool = AtomicBool::new(false);
+    if length == 0 {
+        return Some(0);
+    }
+    if NOT_OFFERED.load(Ordering::Relaxed) {
+        return None;
+    }
+    let (span, mut pages) = (Span { offset, length }, Pages::default());
+    #[expect(unsafe_code, reason = "no library wraps this system call")]
+    // SAFETY: both structures have the kernel's layout, and outlive the call, which keeps neither.
+    let result = unsafe {
+        libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const span, &raw mut pages, 0 as libc::c_uint)
+    };
+    if result == 0 {
+        return Some(pages.cached);
+    }
+    // Of any file: not to be asked again.
+    let error = io::Error::last_os_error().raw_os_error();
+    if matches!(error, Some(libc::ENOSYS | libc::EPERM)) {
+        NOT_OFFERED.store(true, Ordering::Relaxed);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn what_was_just_written_is_resident_and_what_never_was_is_not() {
+        let mut file = tempfile::tempfile().expect("a temporary file");
+        file.write_all(&[7; 20_000]).expect("written");
+        assert_eq!(are_resident(&file, 0, 0), Some(true));
+        // A kernel without the call tells nothing of anything.
+        if are_resident(&file, 0, 20_000).is_some() {
+            assert_eq!(are_resident(&file, 0, 20_000), Some(true));
+            assert_eq!(are_resident(&file, 5000, 100), Some(true));
+            file.set_len(1 << 20).expect("longer");
+            assert_eq!(are_resident(&file, 0, 1 << 20), Some(false), "holes have no pages");
+            assert_eq!(are_resident(&file, 512 << 10, 4096), Some(false));
+            assert_eq!(resident_bytes(&file, 512 << 10, 4096), Some(0));
+            assert!(resident_bytes(&file, 0, 1 << 20).is_some_and(|bytes| bytes >= 20_000));
+        }
+    }
+}
