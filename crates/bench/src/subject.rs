@@ -265,6 +265,7 @@ impl Subject {
 
     /// Forget all cached pages of the store's files.
     pub(crate) fn forget(&self) -> Result<(), Error> {
+        braid_store::bench::drop_cache(&self.store);
         forget(&self.dir).doing("drop a file's cached pages")
     }
 }
