@@ -93,6 +93,9 @@ const PART_BYTES_MIN: usize = 4096;
 /// And at most of this.
 const PART_BYTES_MAX: usize = 512 << 10;
 
+/// A commit of so many bytes is not begun before its sync, though two parts meet in it: one request is done before two.
+const STARTED_BYTES_MIN: u64 = 128 << 10;
+
 static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 
 impl Log {
@@ -194,7 +197,7 @@ impl Log {
         }
         buffers.push(&ZEROS[..self.page_rest(end)]);
         buffers.retain(|buffer| !buffer.is_empty());
-        let written = if self.sync {
+        let written = if self.sync && end - self.end > STARTED_BYTES_MIN {
             write_and_start(&**file, &buffers, self.end, self.part_bytes())
         } else {
             write_full(&**file, &buffers, self.end)
