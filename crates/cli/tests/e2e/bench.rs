@@ -20,7 +20,7 @@ fn every_row_of_the_store_has_its_ratio() {
     let memory = document["places"][0]["memory"] == true;
     let direct = document["places"][0]["direct"] == true;
     let ways = rows.iter().filter(|row| row["experiment"] == "Ways").count();
-    assert_eq!(ways, if direct && !memory { 7 } else { 2 });
+    assert_eq!(ways, if direct && !memory { 9 } else { 4 });
     assert_eq!(rows.len() - ways, if memory { 13 } else { 34 });
     for row in rows {
         for (group, key) in [("ratio", "median"), ("braid", "bytes_per_second"), ("raw", "bytes_per_second")]
