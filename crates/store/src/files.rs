@@ -395,3 +395,26 @@ fn read_superblock(disk: &dyn Disk) -> Result<Superblock, Error> {
 fn path(disk: &dyn Disk, name: &str) -> PathBuf {
     disk.place().join(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{ClusterId, DriveId};
+
+    use super::*;
+    use crate::disk::memory::Memory;
+
+    #[test]
+    fn a_segment_has_one_open_file_though_another_took_its_slot() {
+        let disk = Memory::new(1);
+        let superblock = Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 };
+        super::format(&disk, &superblock).expect("format");
+        let (files, _) = Files::open(Arc::new(disk)).expect("open");
+        let begin = |number| files.begin(number, |_| [0; segment::BYTES], false).expect("a segment").0;
+        let held = begin(1);
+        let other = begin(1 + u32::try_from(OPEN_MAX).expect("small"));
+        assert!(files.look(1).is_none(), "its slot was taken");
+        assert!(Arc::ptr_eq(&files.get(1).expect("open"), &held));
+        drop((held, other));
+        assert_eq!(files.all_open().len(), 1, "what nobody holds is closed");
+    }
+}
