@@ -407,7 +407,7 @@ mod tests {
     fn a_segment_has_one_open_file_though_another_took_its_slot() {
         let disk = Memory::new(1);
         let superblock = Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 };
-        super::format(&disk, &superblock).expect("format");
+        format(&disk, &superblock).expect("format");
         let (files, _) = Files::open(Arc::new(disk)).expect("open");
         let begin = |number| files.begin(number, |_| [0; segment::BYTES], false).expect("a segment").0;
         let held = begin(1);
