@@ -197,11 +197,12 @@ impl Cleaner {
     fn empty(&mut self, victims: &Victims, urgent: bool) -> Result<u64, Error> {
         let along = !urgent && self.shared.room().fits_moves(victims.cost.saturating_mul(2));
         let runs = |owner| runs(&self.shared.index, owner, &victims.numbers, along);
-        self.carry(in_order(&self.shared.index, &victims.owners).into_iter().flat_map(runs).collect())
+        let runs = in_order(&self.shared.index, &victims.owners).into_iter().flat_map(runs).collect();
+        self.carry(runs, urgent)
     }
 
     /// Move the runs, burst by burst. One that cannot be read stays where it is. An error: a burst could not be written.
-    fn carry(&mut self, runs: Vec<Run>) -> Result<u64, Error> {
+    fn carry(&mut self, runs: Vec<Run>, urgent: bool) -> Result<u64, Error> {
         let mut moved = 0;
         let mut moves = Vec::new();
         let mut bytes = 0;
@@ -210,12 +211,12 @@ impl Cleaner {
             bytes += run.disk_bytes();
             moves.push(read);
             if bytes >= self.burst {
-                moved += self.commit(std::mem::take(&mut moves))?;
+                moved += self.commit(std::mem::take(&mut moves), urgent)?;
                 bytes = 0;
             }
         }
         if !moves.is_empty() {
-            moved += self.commit(moves)?;
+            moved += self.commit(moves, urgent)?;
         }
         Ok(moved)
     }
@@ -294,11 +295,11 @@ impl Cleaner {
     }
 
     /// Hand moves to the committer; the bytes of their records.
-    fn commit(&self, moves: Vec<Move>) -> Result<u64, Error> {
+    fn commit(&self, moves: Vec<Move>, urgent: bool) -> Result<u64, Error> {
         let (reply, answer) = sync_channel(1);
         self.shared.queue.push_burst(Burst { moves, reply });
         let bytes = answer.recv().unwrap_or(Err(Error::Closed))?;
-        self.shared.cleaning.on_moved(bytes);
+        self.shared.cleaning.on_moved(bytes, urgent);
         Ok(bytes)
     }
 

@@ -1,9 +1,10 @@
 //! How fast the cleaner goes beside the foreground.
 //!
-//! It earns *credit* with every foreground byte and spends it on the bytes it moves. With *ample* space free (an eighth
-//! of the capacity) there is nothing to earn: what is left alone dies by itself, and cleaning it would be waste. Below,
-//! each foreground byte earns `share * ample / free`: the set share at first, twice as much when half is left, without
-//! bound towards zero. So a foreground that makes the cleaner move `w` bytes for each of its own settles where
+//! It earns *credit* with every foreground byte and spends it on the bytes it moves. A victim is emptied in one go, so that what
+//! it held stays together: what that takes beyond the credit is a debt, to be paid before anything more is moved. With *ample*
+//! space free (an eighth of the capacity) there is nothing to earn: what is left alone dies by itself, and cleaning it would be
+//! waste. Below, each foreground byte earns `share * ample / free`: the set share at first, twice as much when half is left,
+//! without bound towards zero. So a foreground that makes the cleaner move `w` bytes for each of its own settles where
 //! `free = ample * share / w`, and needs no measuring of `w`. With nothing free the foreground waits.
 
 /// The part of the capacity that is ample.
@@ -17,7 +18,8 @@ pub struct Pacer {
     share_percent: u64,
     ample: u64,
     burst: u64,
-    credit: u64,
+    /// Below zero: a debt.
+    credit: i64,
 }
 
 impl Pacer {
@@ -36,24 +38,29 @@ impl Pacer {
         }
         let earned = u128::from(bytes) * u128::from(self.share_percent) * u128::from(self.ample)
             / (100 * u128::from(free.max(1)));
-        let most = self.burst.saturating_mul(CREDIT_BURSTS_MAX);
-        self.credit = u64::try_from(earned).unwrap_or(most).saturating_add(self.credit).min(most);
+        let most = signed(self.burst.saturating_mul(CREDIT_BURSTS_MAX));
+        let earned = i64::try_from(earned).unwrap_or(i64::MAX);
+        self.credit = self.credit.saturating_add(earned).min(most);
     }
 
     /// Whether a burst may be moved now.
     pub fn may_move(&self) -> bool {
-        self.credit >= self.burst
+        self.credit >= signed(self.burst)
     }
 
     /// Nothing is worth a move: the credit is spent on having looked.
     pub fn rest(&mut self) {
-        self.credit = 0;
+        self.credit = self.credit.min(0);
     }
 
-    /// The cleaner moved `bytes`.
+    /// The cleaner moved `bytes` as it may beside the foreground.
     pub fn on_moved(&mut self, bytes: u64) {
-        self.credit = self.credit.saturating_sub(bytes);
+        self.credit = self.credit.saturating_sub(signed(bytes));
     }
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -84,5 +91,17 @@ mod tests {
         pacer.on_foreground(400, 500);
         pacer.on_foreground(1, 1000);
         assert!(!pacer.may_move(), "with ample space nothing is moved");
+    }
+
+    #[test]
+    fn what_a_victim_took_beyond_the_credit_is_paid_first() {
+        let mut pacer = Pacer::new(25, 8000, 100);
+        pacer.on_foreground(200, 500);
+        pacer.on_moved(1100);
+        pacer.rest();
+        pacer.on_foreground(2000, 500);
+        assert!(!pacer.may_move(), "1000 were owed, and 1000 were earned");
+        pacer.on_foreground(200, 500);
+        assert!(pacer.may_move());
     }
 }

@@ -155,7 +155,7 @@ impl CountedLog {
     /// Write a block anew; whether there was room.
     fn write(&mut self, block: u64) -> bool {
         while self.reserve.free_for_writes(self.used) == 0 {
-            if !self.clean() {
+            if !self.clean(true) {
                 return false;
             }
         }
@@ -163,7 +163,7 @@ impl CountedLog {
         self.figures.written += 1;
         self.pacer.on_foreground(1, self.reserve.free_for_writes(self.used));
         while self.pacer.may_move() {
-            if !self.clean() {
+            if !self.clean(false) {
                 self.pacer.rest();
             }
         }
@@ -205,8 +205,8 @@ impl CountedLog {
         choose(candidates, self.policy)
     }
 
-    /// One round: move about a burst, make a checkpoint, free. Whether anything was freed.
-    fn clean(&mut self) -> bool {
+    /// One round: move about a burst, make a checkpoint, free. Whether anything was freed. What is `urgent` is not paid for.
+    fn clean(&mut self, urgent: bool) -> bool {
         let mut victims = Vec::new();
         let (mut moved, mut given) = (0, 0);
         while moved < self.segment_blocks / BURSTS {
@@ -233,7 +233,7 @@ impl CountedLog {
             let head = Candidate { number: self.head, bytes, live: head.live, age: 0 };
             return head.is_worth_it() && {
                 self.seal(false);
-                self.clean()
+                self.clean(urgent)
             };
         }
         assert!(self.used + self.checkpoint <= self.capacity, "no room for the checkpoint");
@@ -242,7 +242,9 @@ impl CountedLog {
             assert_eq!(gone.live, 0);
         }
         self.used -= given;
-        self.pacer.on_moved(moved);
+        if !urgent {
+            self.pacer.on_moved(moved);
+        }
         self.figures.moved += moved;
         self.figures.freed += u64::try_from(victims.len()).expect("a count");
         self.figures.checkpoints += 1;
@@ -288,7 +290,7 @@ mod tests {
         /// Remove a block, by a record; whether there was room.
         fn remove(&mut self, block: u64) -> bool {
             while self.reserve.free_for_removes(self.used) == 0 {
-                if !self.clean() {
+                if !self.clean(true) {
                     return false;
                 }
             }
@@ -354,7 +356,7 @@ mod tests {
             for block in model {
                 prop_assert!(log.remove(block), "a remove is stuck");
             }
-            while log.clean() {}
+            while log.clean(true) {}
             prop_assert_eq!(log.used, log.checkpoint, "all comes back");
         }
     }

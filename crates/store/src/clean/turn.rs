@@ -77,10 +77,12 @@ impl Cleaning {
         }
     }
 
-    /// The cleaner wrote `bytes`.
-    pub(crate) fn on_moved(&self, bytes: u64) {
+    /// The cleaner wrote `bytes`. What is `urgent` is not paid for: somebody waits for it.
+    pub(crate) fn on_moved(&self, bytes: u64, urgent: bool) {
         self.figures.moved.fetch_add(bytes, Ordering::Relaxed);
-        self.lock().pacer.on_moved(bytes);
+        if !urgent {
+            self.lock().pacer.on_moved(bytes);
+        }
     }
 
     /// A segment was freed.
