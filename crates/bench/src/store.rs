@@ -44,8 +44,7 @@ pub fn run(settings: &Settings, watch: &Watch<'_>) -> Result<Report, Error> {
     let places = Place::all(&settings.directories)?;
     let rows = |place: &Place| if place.memory { 13 } else { 34 } + ways::rows(place);
     let rows_in_all: u64 = places.iter().map(rows).sum();
-    let more = |place: &Place| if place.memory { 0 } else { MISS_TIMES - 1 };
-    let more: u64 = RANDOM_DEPTHS.iter().flat_map(|_| places.iter().map(more)).map(u64::from).sum();
+    let more: u64 = places.iter().map(|place| if place.memory { 0 } else { more_pairs() }).sum();
     let (rounds, warm) = if settings.quick { (2, false) } else { (9, true) };
     let samples = rows_in_all * Pairs::samples(rounds, warm) + more * Pairs::samples(rounds, false);
     let total = samples + open::STEPS + amplification::STEPS;
@@ -98,6 +97,16 @@ const RANDOM_DEPTHS: [u32; 3] = [1, 8, 32];
 /// quarter as long.
 const MISS_TIMES: u32 = 8;
 const MISS_PART: u32 = 4;
+
+/// The same of misses one after the other, which are as long as others: they end with their bytes.
+const STREAM_MISS_TIMES: u32 = 3;
+
+/// How many times more pairs there are of a disk's misses than of other rows.
+fn more_pairs() -> u64 {
+    let random = RANDOM_DEPTHS.map(|_| MISS_TIMES - 1);
+    let streams = UNITS.map(|_| STREAM_MISS_TIMES - 1);
+    random.into_iter().chain(streams).map(u64::from).sum()
+}
 
 /// How much is done.
 #[derive(Debug, Clone, Copy)]
@@ -251,7 +260,7 @@ impl Bench<'_, '_> {
                 depth: 1,
                 cache: Some(cache),
                 target: Some(SEQUENTIAL_TARGET),
-                times: 1,
+                times: if cache == Cache::Miss { STREAM_MISS_TIMES } else { 1 },
             };
             let stop = self.pairs.watch.stop;
             self.prepare(set, cache)?;

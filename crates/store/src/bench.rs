@@ -25,7 +25,7 @@ use crate::store::{Identity, Store};
 /// The partition with the objects.
 pub const PARTITION: PartitionId = PartitionId(1);
 /// Bytes of a segment.
-const SEGMENT_BYTES: u64 = 128 << 20;
+const SEGMENT_BYTES: u64 = 512 << 20;
 /// Bytes of a unit.
 const UNIT_BYTES: u32 = 512 << 10;
 /// Bytes of a write in the tail.

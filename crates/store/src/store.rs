@@ -45,8 +45,8 @@ pub struct Identity {
 /// How a store is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// A segment is sealed when it has passed this many bytes. Default 128 MiB, at most a 64th of the capacity and of
-    /// the file system.
+    /// A segment is sealed when it has passed this many bytes. Default 512 MiB, at most a 64th of the capacity and of
+    /// the file system: a stream of reads loses some milliseconds where it goes from one to the next.
     pub segment_bytes: u64,
     /// Bytes the store may use on its disk; `None`: what the file system has.
     pub capacity: Option<u64>,
@@ -66,7 +66,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            segment_bytes: 128 << 20,
+            segment_bytes: 512 << 20,
             capacity: None,
             clean_share_percent: 25,
             sync: true,
