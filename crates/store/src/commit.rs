@@ -17,13 +17,14 @@ use crate::format::LOG_BLOCK_U64;
 use crate::format::record::{Kind, Record, flags};
 use crate::format::superblock::Superblock;
 use crate::headers::Headers;
+use crate::hope::{Hope, Trust};
 use crate::index::Index;
 use crate::index::check::{Decision, Touched, check};
 use crate::index::growth::Growth;
 use crate::index::locked::Locked;
 use crate::log::{AppendError, Entry, Log, sealed_at};
 use crate::mutation::Outcome;
-use crate::queue::{Help, Hope, Queue, Reply, Request};
+use crate::queue::{Help, Queue, Reply, Request};
 use crate::room::Room;
 
 /// The most mutations of one commit.
@@ -67,6 +68,8 @@ pub(crate) struct Committer {
     pub(crate) cold: bool,
     /// What is to come soon.
     pub(crate) hope: Hope,
+    /// Whether anything is.
+    pub(crate) trust: Trust,
 }
 
 /// A commit that was gathered.
@@ -242,13 +245,16 @@ impl Committer {
             let is_small = self.shared.sync && bytes <= HOPE_BYTES_MAX;
             patience = is_small.then(|| (began.elapsed() / PATIENCE_PART).min(PATIENCE_MAX));
         }
+        let waits = waiting.len() + self.shared.queue.len();
         for ((record, _), reply) in gathered.entries.iter().zip(gathered.replies) {
             reply(Ok(outcome(record)));
         }
         for reply in gathered.barriers {
             reply(Ok(Outcome::Applied));
         }
-        self.hope = patience.map_or_else(Hope::none, |patience| Hope::new(gathered.entries.len(), patience));
+        let patience = patience.filter(|_| self.trust.may_hope());
+        let count = waits + gathered.entries.len();
+        self.hope = patience.map_or_else(Hope::none, |patience| Hope::new(count, patience, Instant::now()));
         fits
     }
 
@@ -282,10 +288,11 @@ impl Committer {
     /// Gather a commit of what waits, and of what is hoped for: one is looked at while the next is still on its way.
     fn gather(&mut self, waiting: &mut VecDeque<Request>, patient: bool) -> Gathered {
         let mut hope = std::mem::replace(&mut self.hope, Hope::none());
+        hope.begin(waiting.len(), Instant::now());
+        let hoped = hope.count;
         let mut gathering = Gathering::new(self.room(), patient);
         let most = COMMIT_BYTES_MAX.min(self.log.segment_bytes);
         loop {
-            hope.count = hope.count.saturating_sub(waiting.len());
             gathering.admit(&self.shared.index.read(), waiting, most);
             // What an answer tells is durable already, or nothing: it need not wait for this commit.
             for (reply, answer) in gathering.answers.drain(..) {
@@ -293,9 +300,16 @@ impl Committer {
             }
             let (count, bytes) =
                 (COMMIT_LEN_MAX.saturating_sub(gathering.count), most.saturating_sub(gathering.bytes));
-            if !waiting.is_empty() || !self.shared.queue.take_hoped(waiting, count, bytes, &hope) {
+            if !waiting.is_empty() {
                 break;
             }
+            if !self.shared.queue.take_hoped(waiting, count, bytes, &hope) {
+                if hoped > 0 {
+                    self.trust.learn(hoped, hope.count);
+                }
+                break;
+            }
+            hope.come(waiting.len());
         }
         let mut gathered = gathering.gathered;
         gathered.free = gathering.room.free();

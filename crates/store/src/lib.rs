@@ -28,6 +28,7 @@ mod files;
 mod fold;
 pub mod format;
 mod headers;
+mod hope;
 mod index;
 pub mod inspect;
 mod log;

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::clean::burst::Burst;
 use crate::error::Error;
+use crate::hope::Hope;
 use crate::mutation::{Mutation, Outcome};
 
 /// The most mutations that wait in the queue.
@@ -23,34 +24,6 @@ pub struct Rejected {
     pub mutation: Mutation,
     /// Where its answer was to go.
     pub reply: Reply,
-}
-
-/// Requests that the committer expects to come soon: from the writers that it has just answered. A commit costs a sync, however
-/// many it is for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Hope {
-    /// How many are still to come.
-    pub(crate) count: usize,
-    /// So long it looks for them again and again, and lets others have the processor in between,
-    looks_until: Instant,
-    /// and so long it waits for them.
-    until: Instant,
-}
-
-/// About what it takes to go to sleep and be woken: longer the committer does not look for requests.
-const WAKING: Duration = Duration::from_micros(50);
-
-impl Hope {
-    /// For as many as were answered together, with less patience than a sync of its own for the late ones would take.
-    pub(crate) fn new(count: usize, patience: Duration) -> Hope {
-        let now = Instant::now();
-        Hope { count, looks_until: now + patience.min(WAKING), until: now + patience }
-    }
-
-    /// For none.
-    pub(crate) fn none() -> Hope {
-        Hope::new(0, Duration::ZERO)
-    }
 }
 
 /// A mutation and where its answer goes.
@@ -95,6 +68,11 @@ pub(crate) enum Help {
 }
 
 impl Queue {
+    /// How many requests wait.
+    pub(crate) fn len(&self) -> usize {
+        self.length.load(Ordering::Relaxed)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -185,8 +163,7 @@ impl Queue {
 
     /// Look for requests for a while, without the lock: those who bring them would wait for it.
     fn look(&self, hope: &Hope) {
-        while hope.count > 0 && self.length.load(Ordering::Relaxed) == 0 && Instant::now() < hope.looks_until
-        {
+        while hope.count > 0 && self.len() == 0 && Instant::now() < hope.looks_until {
             std::thread::yield_now();
         }
     }
@@ -288,6 +265,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(600);
@@ -304,7 +283,7 @@ mod tests {
 
     fn take_hoped(queue: &Queue, count: usize, patience: Duration) -> usize {
         let mut taken = VecDeque::new();
-        let some = queue.take_hoped(&mut taken, 100, 1 << 20, &Hope::new(count, patience));
+        let some = queue.take_hoped(&mut taken, 100, 1 << 20, &Hope::new(count, patience, Instant::now()));
         assert_eq!(some, !taken.is_empty());
         taken.len()
     }

@@ -19,11 +19,12 @@ use crate::error::Error;
 use crate::files::{self, Files};
 use crate::format::superblock::Superblock;
 use crate::headers::Headers;
+use crate::hope::{Hope, Trust};
 use crate::index::locked::{Locked, Reading};
 use crate::index::lost::LostKeys;
 use crate::index::{Chain, ObjectUsage, PartitionState};
 use crate::mutation::{Attributes, Mutation, Outcome};
-use crate::queue::{Hope, Queue, Rejected, Reply};
+use crate::queue::{Queue, Rejected, Reply};
 use crate::reclaim;
 use crate::recover::{Recovered, Recovery, recover};
 
@@ -191,7 +192,13 @@ impl Store {
         let keeper = spawn("store-checkpoint", move || keeper::run(&keeping))?;
         let cleaner = Cleaner::new(Arc::clone(&shared));
         let cleaner = spawn("store-clean", move || cleaner.run());
-        let committer = Committer { shared: Arc::clone(&shared), log, cold: false, hope: Hope::none() };
+        let committer = Committer {
+            shared: Arc::clone(&shared),
+            log,
+            cold: false,
+            hope: Hope::none(),
+            trust: Trust::default(),
+        };
         let committing = spawn("store-commit", move || committer.run());
         if committing.is_err() || cleaner.is_err() {
             // The others end with it.
