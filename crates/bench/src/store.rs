@@ -138,7 +138,7 @@ impl Scale {
     fn full(memory: bool) -> Scale {
         Scale {
             time: Duration::from_millis(400),
-            stream_bytes: 256 << 20,
+            stream_bytes: 1 << 30,
             set_bytes: if memory { 256 << 20 } else { 1 << 30 },
             hit_bytes: 256 << 20,
             used_bytes: 1 << 30,
@@ -205,7 +205,7 @@ impl Bench<'_, '_> {
 
     /// Whole units and random parts of them, read.
     fn reads(&mut self) -> Result<(), Error> {
-        let small = self.read_set(UNITS[1], self.scale.hit_bytes)?;
+        let small = self.read_set(UNITS[1], self.scale.set_bytes)?;
         self.sequential_reads(&small)?;
         drop(small);
         let set = self.read_set(UNITS[0], self.scale.set_bytes)?;

@@ -24,7 +24,7 @@ use crate::index::growth::Growth;
 use crate::index::locked::Locked;
 use crate::log::{AppendError, Entry, Log, sealed_at};
 use crate::mutation::Outcome;
-use crate::queue::{Help, Queue, Reply, Request};
+use crate::queue::{Came, Help, Queue, Reply, Request};
 use crate::room::Room;
 
 /// The most mutations of one commit.
@@ -39,6 +39,9 @@ const PATIENCE_PART: u32 = 4;
 const PATIENCE_MAX: Duration = Duration::from_millis(2);
 /// A small commit.
 const HOPE_BYTES_MAX: u64 = 512 << 10;
+
+/// The most times in a row that the cleaner is called for help with one request.
+const HELPS_MAX: u32 = 16;
 
 /// Moved bytes and others share a segment up to this part of it: that many tiny ones would not be worth their files.
 const SHARED_PART: u64 = 4;
@@ -180,19 +183,27 @@ impl Committer {
     /// Commit what waits first. What does not fit waits until space was gained, and is refused when there is none to gain.
     fn serve(&mut self, waiting: &mut VecDeque<Request>) {
         while !self.commit_some(waiting, true) {
-            // Checkpoints aside: one that was under way and is there now is no sign that nothing was gained.
-            let before = self.log_bytes();
-            self.make_space();
-            if self.log_bytes() >= before {
-                self.make_room();
-                self.make_space();
-            }
-            if self.log_bytes() >= before {
+            if !self.gain() {
                 self.shared.keeper.forget_older(&self.shared);
                 self.commit_some(waiting, false);
                 return;
             }
         }
+    }
+
+    /// Gain space; false if there is none to gain.
+    fn gain(&mut self) -> bool {
+        // Checkpoints aside: one that was under way and is there now is no sign that nothing was gained.
+        let before = self.log_bytes();
+        self.make_space();
+        // What the cleaner was busy with may have taken more than the first help gives back.
+        for _ in 0..HELPS_MAX {
+            if self.log_bytes() < before || !self.make_room() {
+                break;
+            }
+            self.make_space();
+        }
+        self.log_bytes() < before
     }
 
     fn log_bytes(&self) -> u64 {
@@ -239,9 +250,6 @@ impl Committer {
         if !gathered.entries.is_empty() {
             let bytes = gathered.entries.iter().map(|(record, _)| record.disk_bytes()).sum();
             self.shared.cleaning.on_written(bytes, gathered.free);
-            while let Some(spare) = self.shared.files.spares().surplus(gathered.free) {
-                self.shared.files.give_up(&spare);
-            }
             let is_small = self.shared.sync && bytes <= HOPE_BYTES_MAX;
             patience = is_small.then(|| (began.elapsed() / PATIENCE_PART).min(PATIENCE_MAX));
         }
@@ -254,15 +262,23 @@ impl Committer {
         }
         let patience = patience.filter(|_| self.trust.may_hope());
         let count = waits + gathered.entries.len();
+        if count > waits {
+            while let Some(spare) = self.shared.files.spares().surplus(gathered.free) {
+                self.shared.files.give_up(&spare);
+            }
+        }
         self.hope = patience.map_or_else(Hope::none, |patience| Hope::new(count, patience, Instant::now()));
         fits
     }
 
-    /// Let the cleaner work alone until it has emptied something, or found nothing to empty.
-    fn make_room(&mut self) {
+    /// Let the cleaner work alone until it has emptied something, or found nothing to empty: then false.
+    fn make_room(&mut self) -> bool {
         self.shared.cleaning.stall();
-        while let Help::Burst(burst) = self.shared.queue.wait_for_help() {
-            self.commit_burst(burst);
+        loop {
+            match self.shared.queue.wait_for_help() {
+                Help::Burst(burst) => self.commit_burst(burst),
+                Help::Over(emptied) => return emptied,
+            }
         }
     }
 
@@ -303,13 +319,17 @@ impl Committer {
             if !waiting.is_empty() {
                 break;
             }
-            if !self.shared.queue.take_hoped(waiting, count, bytes, &hope) {
-                if hoped > 0 {
+            match self.shared.queue.take_hoped(waiting, count, bytes, &hope) {
+                Came::Some => hope.come(waiting.len()),
+                Came::None => {
                     self.trust.learn(hoped, hope.count);
+                    break;
                 }
-                break;
+                Came::Enough => break,
             }
-            hope.come(waiting.len());
+            if hope.count == 0 {
+                self.trust.learn(hoped, 0);
+            }
         }
         let mut gathered = gathering.gathered;
         gathered.free = gathering.room.free();

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 const WAKING: Duration = Duration::from_micros(50);
 /// Who comes within so many times the patience after its end is late, and who comes later is somebody else.
 const LATE: u32 = 4;
-/// Of two to this power commits one is made with hope at least.
+/// Two to this power is the most commits without hope between two with it.
 const SKIPS_BITS_MAX: u32 = 5;
+/// A wait was in vain if more than this part of those who were hoped for did not come.
+const MISSING_PART: usize = 4;
 
 /// For how many, and how long.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +39,7 @@ impl Hope {
     /// The first have come. If that took their writer longer than there was patience, but not much longer, the others are right
     /// behind: what took so long was to wake it.
     pub(crate) fn begin(&mut self, came: usize, now: Instant) {
-        if now < self.until + LATE * self.patience {
+        if came > 0 && now < self.until + LATE * self.patience {
             *self = Hope::new(self.count, self.patience, now);
         }
         self.come(came);
@@ -62,7 +64,7 @@ pub(crate) struct Trust {
 impl Trust {
     /// Of `hoped` requests `missing` did not come.
     pub(crate) fn learn(&mut self, hoped: usize, missing: usize) {
-        if missing <= hoped / 2 {
+        if missing <= hoped / MISSING_PART {
             self.disappointed = 0;
         } else {
             self.skips = 1 << self.disappointed;
@@ -105,13 +107,13 @@ mod tests {
         let mut all = Vec::new();
         for _ in 0..8 {
             all.push(skipped(&mut trust));
-            trust.learn(3, 2);
+            trust.learn(7, 2);
         }
         assert_eq!(all, [0, 1, 2, 4, 8, 16, 32, 32]);
         assert_eq!(skipped(&mut trust), 32);
-        trust.learn(3, 1);
+        trust.learn(7, 1);
         assert_eq!(skipped(&mut trust), 0);
-        trust.learn(3, 3);
+        trust.learn(7, 7);
         assert_eq!(skipped(&mut trust), 1, "one that was not in vain makes up for all before");
     }
 }

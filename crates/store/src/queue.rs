@@ -53,18 +53,29 @@ struct State {
     abandoned: bool,
     /// From the cleaner, which waits for it: served before all others.
     burst: Option<Burst>,
-    /// The cleaner has helped a committer that waits for space, as far as it could.
-    helped: bool,
+    /// The cleaner has helped a committer that waits for space, as far as it could: whether it has emptied something.
+    helped: Option<bool>,
     /// The cleaner has ended, and says no more.
     no_help: bool,
+}
+
+/// What a committer that hopes for requests gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// Some of them.
+    Some,
+    /// Nothing, after a wait.
+    None,
+    /// Nothing, for there is something else to do than to wait.
+    Enough,
 }
 
 /// What a committer that waits for space gets from the cleaner.
 pub(crate) enum Help {
     /// Moves to commit; more will come.
     Burst(Burst),
-    /// The end: it has gained something, or there is nothing to gain.
-    Over,
+    /// The end: whether it has emptied something.
+    Over(bool),
 }
 
 impl Queue {
@@ -132,40 +143,49 @@ impl Queue {
     }
 
     /// Fill `to`, which is empty, with some of those that are hoped for, up to `count` of about `bytes` payload bytes: at first with
-    /// whatever is there as they come, after a while with all together. Returns false if none come in time.
+    /// whatever is there as they come, after a while with all together.
     pub(crate) fn take_hoped(
         &self,
         to: &mut VecDeque<Request>,
         count: usize,
         bytes: u64,
         hope: &Hope,
-    ) -> bool {
-        if hope.count == 0 || count == 0 || bytes == 0 {
-            return false;
+    ) -> Came {
+        let most = hope.count.min(count);
+        if most == 0 || bytes == 0 {
+            return Came::Enough;
         }
-        self.look(hope);
+        let mut waited = self.look(hope);
         let mut state = self.lock();
-        let sleeps = state.waiting.is_empty();
-        let hopes = |state: &State| {
-            state.waiting.len() < hope.count && state.burst.is_none() && !state.closed && state.bytes < bytes
-        };
-        while sleeps && hopes(&state) {
-            let left = hope.until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
+        let hopes = |state: &State| state.waiting.len() < most && state.bytes < bytes;
+        let is_other = |state: &State| state.burst.is_some() || state.closed;
+        if state.waiting.is_empty() {
+            while hopes(&state) && !is_other(&state) {
+                let left = hope.until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                (state.sleeping, state.hoped, waited) = (true, most, true);
+                state = self.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             }
-            (state.sleeping, state.hoped) = (true, hope.count);
-            state = self.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+        let in_vain = waited && !is_other(&state);
         self.fill(state, to, count, bytes);
-        !to.is_empty()
+        match to.is_empty() {
+            false => Came::Some,
+            true if in_vain => Came::None,
+            true => Came::Enough,
+        }
     }
 
-    /// Look for requests for a while, without the lock: those who bring them would wait for it.
-    fn look(&self, hope: &Hope) {
+    /// Look for requests for a while, without the lock: those who bring them would wait for it. Whether there were none at first.
+    fn look(&self, hope: &Hope) -> bool {
+        let mut looked = false;
         while hope.count > 0 && self.len() == 0 && Instant::now() < hope.looks_until {
+            looked = true;
             std::thread::yield_now();
         }
+        looked
     }
 
     fn fill(
@@ -209,9 +229,9 @@ impl Queue {
         self.lock().burst.take()
     }
 
-    /// Tell the committer, which waits for space, that the cleaner is done.
-    pub(crate) fn end_stall(&self) {
-        self.lock().helped = true;
+    /// Tell the committer, which waits for space, that the cleaner is done, and whether it has `emptied` something.
+    pub(crate) fn end_stall(&self, emptied: bool) {
+        self.lock().helped = Some(emptied);
         self.filled.notify_one();
     }
 
@@ -228,8 +248,11 @@ impl Queue {
             if let Some(burst) = state.burst.take() {
                 return Help::Burst(burst);
             }
-            if std::mem::take(&mut state.helped) || state.no_help {
-                return Help::Over;
+            if let Some(emptied) = state.helped.take() {
+                return Help::Over(emptied);
+            }
+            if state.no_help {
+                return Help::Over(false);
             }
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -281,15 +304,14 @@ mod tests {
         (more, taken.len())
     }
 
-    fn take_hoped(queue: &Queue, count: usize, patience: Duration) -> usize {
+    fn take_hoped(queue: &Queue, count: usize, patience: Duration) -> (Came, usize) {
         let mut taken = VecDeque::new();
-        let some = queue.take_hoped(&mut taken, 100, 1 << 20, &Hope::new(count, patience, Instant::now()));
-        assert_eq!(some, !taken.is_empty());
-        taken.len()
+        let hope = Hope::new(count, patience, Instant::now());
+        (queue.take_hoped(&mut taken, 100, 1 << 20, &hope), taken.len())
     }
 
     /// What is taken by one who sleeps meanwhile.
-    fn while_asleep(queue: &Queue, count: usize, act: impl FnOnce()) -> usize {
+    fn while_asleep(queue: &Queue, count: usize, act: impl FnOnce()) -> (Came, usize) {
         std::thread::scope(|scope| {
             let taking = scope.spawn(|| take_hoped(queue, count, LONG));
             while queue.lock().hoped == 0 {
@@ -303,17 +325,23 @@ mod tests {
     #[test]
     fn what_is_hoped_for_is_waited_for_as_long_as_there_is_patience() {
         let queue = Queue::default();
-        assert_eq!(take_hoped(&queue, 2, Duration::from_millis(1)), 0, "it ends");
+        for patience in [Duration::from_millis(1), Duration::from_micros(1)] {
+            assert_eq!(take_hoped(&queue, 2, patience), (Came::None, 0), "it ends");
+        }
+        assert_eq!(take_hoped(&queue, 2, Duration::ZERO), (Came::Enough, 0), "nobody waited");
         put(&queue);
-        assert_eq!(take_hoped(&queue, 0, LONG), 0, "nothing is hoped for");
-        assert_eq!(take_hoped(&queue, 2, LONG), 1, "what is there is taken at once");
+        assert_eq!(take_hoped(&queue, 0, LONG), (Came::Enough, 0), "nothing is hoped for");
+        assert_eq!(take_hoped(&queue, 2, LONG), (Came::Some, 1), "what is there is taken at once");
         let both = while_asleep(&queue, 2, || {
             put(&queue);
             std::thread::sleep(Duration::from_millis(1));
             put(&queue);
         });
-        assert_eq!(both, 2, "who sleeps is woken once");
-        assert_eq!(while_asleep(&queue, 2, || queue.close()), 0, "closing ends it too");
+        assert_eq!(both, (Came::Some, 2), "who sleeps is woken once");
+        let most = 100;
+        let all = while_asleep(&queue, most + 1, || (0..most).for_each(|_| put(&queue)));
+        assert_eq!(all, (Came::Some, most), "and when there are as many as can be taken");
+        assert_eq!(while_asleep(&queue, 2, || queue.close()), (Came::Enough, 0), "closing ends it too");
         assert_eq!(take(&queue), (false, 0));
     }
 }

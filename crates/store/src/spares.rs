@@ -15,8 +15,10 @@ use crate::disk::DiskFile;
 
 /// The most files that are set aside.
 const SPARES_MAX: usize = 16;
-/// And the most bytes: of what writes may take, this part.
+/// And the most bytes: of what writes may take, this part,
 const SPARE_PART: u64 = 16;
+/// or one of this part.
+const ONE_PART: u64 = 4;
 
 /// A file that was set aside.
 #[derive(Debug)]
@@ -38,8 +40,9 @@ impl Spares {
     /// Whether there may be one more of `bytes`, besides `coming` bytes that are none yet, where writes may take `free`.
     pub(crate) fn wants(&self, bytes: u64, coming: u64, free: u64) -> bool {
         let spares = self.lock();
-        let all = total(&spares).saturating_add(coming).saturating_add(bytes);
-        spares.len() < SPARES_MAX && all <= free / SPARE_PART
+        let others = total(&spares).saturating_add(coming);
+        let is_one = others == 0 && bytes <= free / ONE_PART;
+        is_one || (spares.len() < SPARES_MAX && others.saturating_add(bytes) <= free / SPARE_PART)
     }
 
     /// Bytes of all of them.
@@ -60,7 +63,8 @@ impl Spares {
     /// One that there should not be any more, where writes may take `free`.
     pub(crate) fn surplus(&self, free: u64) -> Option<Spare> {
         let mut spares = self.lock();
-        if total(&spares) <= free / SPARE_PART { None } else { spares.pop_back() }
+        let part = if spares.len() == 1 { ONE_PART } else { SPARE_PART };
+        if total(&spares) <= free / part { None } else { spares.pop_back() }
     }
 }
 
@@ -83,7 +87,7 @@ mod tests {
     #[test]
     fn there_are_few_and_they_are_a_small_part_of_what_is_free() {
         let spares = Spares::default();
-        assert!(spares.wants(100, 0, 1600) && !spares.wants(100, 0, 1599));
+        assert!(spares.wants(100, 0, 400) && !spares.wants(100, 0, 399), "one");
         assert!(spares.wants(100, 100, 3200) && !spares.wants(100, 100, 3199), "others are coming");
         spares.put(spare(100));
         spares.put(spare(200));
@@ -91,7 +95,12 @@ mod tests {
         assert_eq!(spares.bytes(), 300);
         assert!(spares.surplus(4800).is_none(), "as many as there may be");
         assert_eq!(spares.surplus(4799).map(|spare| spare.bytes), Some(200), "the last is the first to go");
+        assert!(spares.surplus(400).is_none());
+        assert_eq!(spares.surplus(399).map(|spare| spare.bytes), Some(100), "not even one");
+        spares.put(spare(100));
+        spares.put(spare(50));
         assert_eq!(spares.take().map(|spare| spare.bytes), Some(100), "the first is the first to be used");
+        assert_eq!(spares.take().map(|spare| spare.bytes), Some(50));
         assert!(spares.take().is_none() && spares.surplus(0).is_none());
         (0..SPARES_MAX).for_each(|_| spares.put(spare(1)));
         assert!(!spares.wants(1, 0, u64::MAX));

@@ -23,6 +23,7 @@ use crate::hope::{Hope, Trust};
 use crate::index::locked::{Locked, Reading};
 use crate::index::lost::LostKeys;
 use crate::index::{Chain, ObjectUsage, PartitionState};
+use crate::log::sealed_at;
 use crate::mutation::{Attributes, Mutation, Outcome};
 use crate::queue::{Queue, Rejected, Reply};
 use crate::reclaim;
@@ -33,6 +34,9 @@ const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 30);
 
 /// How many segments a full store has at least: space is given back by whole ones.
 const SEGMENTS_MIN: u64 = 64;
+/// And how many if they are longer than this: a stalled write may wait until one was emptied.
+const SEGMENTS_MANY: u64 = 256;
+const SHORT_SEGMENT_BYTES: u64 = 128 << 20;
 
 /// Who a store is: written when it is formatted, never changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +50,8 @@ pub struct Identity {
 /// How a store is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// A segment is sealed when it has passed this many bytes. Default 512 MiB, at most a 64th of the capacity and of
-    /// the file system: a stream of reads loses some milliseconds where it goes from one to the next.
+    /// A segment is sealed when it has passed this many bytes: a stream of reads loses some milliseconds where it goes from one to the
+    /// next. Default 512 MiB; at most a 64th of what the store may use, and above 128 MiB a 256th.
     pub segment_bytes: u64,
     /// Bytes the store may use on its disk; `None`: what the file system has.
     pub capacity: Option<u64>,
@@ -157,25 +161,26 @@ impl Store {
         expect: Option<Identity>,
         options: Options,
     ) -> Result<(Store, Recovery), Error> {
-        let segment_bytes = options.validate()?;
+        options.validate()?;
         let (files, superblock) = Files::open(disk)?;
-        // Only whole segments are freed: on a small file system they must be small, whether or not there is a capacity.
-        let share = files.space().map_or(u64::MAX, |space| space.size / SEGMENTS_MIN);
-        let segment_bytes = segment_bytes.min(share.max(*SEGMENT_BYTES.start()));
         let identity = Identity { cluster: superblock.cluster, drive: superblock.drive };
         if expect.is_some_and(|expected| expected != identity) {
             return Err(Error::Foreign { cluster: identity.cluster, drive: identity.drive });
         }
-        let Recovered { index, log, recovery, kept, doubtful } =
-            recover(&files, superblock, segment_bytes, options.sync)?;
+        let Recovered { index, mut log, recovery, kept, doubtful } =
+            recover(&files, superblock, options.sync)?;
+        let of_disk =
+            files.space().map_or(u64::MAX, |space| space.free.saturating_add(index.segments.used()));
+        let capacity = options.capacity.unwrap_or(u64::MAX).min(of_disk);
+        let segment_bytes = segment_bytes(options.segment_bytes, capacity);
+        log.segment_bytes = sealed_at(segment_bytes, index.segments.all.len());
         let keeper = Keeper::new(kept, doubtful);
         if recovery.damaged_count > 0 {
             // What was lost is to be known without the damage being met again.
             keeper.ask();
         }
-        let capacity = options.capacity.into_iter().chain(files.space().map(|space| space.size)).min();
         let pacer =
-            Pacer::new(options.clean_share_percent, capacity.unwrap_or(u64::MAX), burst_bytes(segment_bytes));
+            Pacer::new(options.clean_share_percent, capacity, segment_bytes, burst_bytes(segment_bytes));
         let shared = Arc::new(Shared {
             files,
             index: Locked::new(index),
@@ -458,16 +463,21 @@ impl Drop for Handle {
 
 impl Options {
     /// The bytes after which a segment is sealed.
-    fn validate(&self) -> Result<u64, Error> {
+    fn validate(&self) -> Result<(), Error> {
         if self.capacity.is_some_and(|capacity| capacity < 1 << 20) {
             return Err(Error::Malformed("a store's capacity is at least 1 MiB"));
         }
         if self.segment_bytes == 0 {
             return Err(Error::Malformed("a segment has at least one byte"));
         }
-        let share = self.capacity.map_or(u64::MAX, |capacity| capacity / SEGMENTS_MIN);
-        Ok(self.segment_bytes.min(share).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end()))
+        Ok(())
     }
+}
+
+/// The bytes after which a segment is sealed, if `asked` were asked for and the store may use `capacity`.
+fn segment_bytes(asked: u64, capacity: u64) -> u64 {
+    let most = (capacity / SEGMENTS_MIN).min(SHORT_SEGMENT_BYTES).max(capacity / SEGMENTS_MANY);
+    asked.min(most).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
 }
 
 impl fmt::Debug for Store {

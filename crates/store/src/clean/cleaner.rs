@@ -86,7 +86,7 @@ impl Cleaner {
                 // Whoever waits frees what is empty, by a checkpoint.
                 Turn::Stalled => {
                     self.shared.cleaning.end_stall();
-                    self.shared.queue.end_stall();
+                    self.shared.queue.end_stall(given > 0);
                 }
                 Turn::Asked(number) => self.shared.cleaning.answer(number),
                 Turn::Paced if given == 0 => self.shared.cleaning.rest(),

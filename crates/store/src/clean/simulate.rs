@@ -142,7 +142,7 @@ impl CountedLog {
             checkpoint,
             policy: setup.policy,
             reserve: Reserve::new(capacity, segment_blocks, checkpoint),
-            pacer: Pacer::new(setup.share_percent, capacity, segment_blocks / BURSTS),
+            pacer: Pacer::new(setup.share_percent, capacity, segment_blocks, segment_blocks / BURSTS),
             places: BTreeMap::new(),
             segments: BTreeMap::from([(1, Segment::default())]),
             head: 1,
@@ -331,6 +331,8 @@ mod tests {
             checkpoint_blocks in 0..12_u32,
             steps in steps(500),
         ) {
+            // Where there is not even room for a segment and two checkpoints nothing can be written at all.
+            prop_assume!(segments * segment_blocks > segment_blocks + 2 * checkpoint_blocks);
             let mut log = CountedLog::new(&Setup { segments, segment_blocks, checkpoint_blocks, ..SMALL });
             let mut model = std::collections::BTreeSet::new();
             for step in steps {

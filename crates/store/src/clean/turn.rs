@@ -77,11 +77,12 @@ impl Cleaning {
         }
     }
 
-    /// The cleaner wrote `bytes`. What is `urgent` is not paid for: somebody waits for it.
+    /// The cleaner wrote `bytes`. What is `urgent` is not paid for, nor what a write waits for by now.
     pub(crate) fn on_moved(&self, bytes: u64, urgent: bool) {
         self.figures.moved.fetch_add(bytes, Ordering::Relaxed);
-        if !urgent {
-            self.lock().pacer.on_moved(bytes);
+        let mut state = self.lock();
+        if !urgent && !state.stalled {
+            state.pacer.on_moved(bytes);
         }
     }
 

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 
-/// Address space of a window, from the file's beginning: a segment and its last commit. It may reach past the file's end.
-pub(crate) const WINDOW_BYTES: usize = 576 << 20;
+/// Address space of a window, from the file's beginning: a segment and its last commit, however long. It may reach past the file's end.
+pub(crate) const WINDOW_BYTES: usize = 640 << 20;
 /// Windows at a time, in all stores of the process.
 const WINDOWS_MAX: usize = 2048;
 

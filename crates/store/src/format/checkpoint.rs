@@ -15,7 +15,7 @@ pub const MAGIC: [u8; 8] = *b"BRAIDCKP";
 pub const BYTES: usize = LOG_BLOCK;
 /// Bytes of a row of the table.
 pub const ROW_BYTES: usize = 24;
-/// The most rows of a table: 2^20 segments of 128 MiB are 128 TiB.
+/// The most rows of a table: 2^20 segments of 512 MiB are 512 TiB.
 pub const ROWS_MAX: usize = 1 << 20;
 
 fields! {

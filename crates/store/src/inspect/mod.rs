@@ -34,5 +34,5 @@ fn disk(dir: &Path) -> Result<Arc<Frozen>, Error> {
 
 /// What opening would find.
 fn recovered(files: &Files, superblock: Superblock) -> Result<Recovered, Error> {
-    recover(files, superblock, u64::MAX, false)
+    recover(files, superblock, false)
 }

@@ -68,12 +68,7 @@ pub(crate) struct Recovered {
 }
 
 /// Bring back what `files` hold.
-pub(crate) fn recover(
-    files: &Files,
-    superblock: Superblock,
-    segment_bytes: u64,
-    sync: bool,
-) -> Result<Recovered, Error> {
+pub(crate) fn recover(files: &Files, superblock: Superblock, sync: bool) -> Result<Recovered, Error> {
     let began = Instant::now();
     files.remove_spares()?;
     let mut numbers = files.list()?;
@@ -101,7 +96,8 @@ pub(crate) fn recover(
         number: from.segment,
         end: from.offset(),
         earlier: 0,
-        segment_bytes,
+        // For who opens to say.
+        segment_bytes: 0,
         next: 1,
         synced_to: 0,
         prior: from.prior,

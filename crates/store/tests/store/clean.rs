@@ -92,6 +92,39 @@ fn a_store_at_ninety_percent_takes_writes_for_ever() {
     println!("write amplification {:.2}, {stat:?}", stat.write_amplification());
 }
 
+/// The cleaner may be in the midst of something when the space ends: that it has taken more than it gave back at once is no reason to
+/// refuse what there is room for.
+#[test]
+fn writes_in_flight_are_not_refused_while_there_are_dead_bytes() {
+    const QUARTER: u32 = UNIT / 4;
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), Options { capacity: Some(4 * CAPACITY), ..options() });
+    store.commit(create(1)).expect("create");
+    // About 80 % of what is not reserved.
+    let (quarters, flying) = (1450, 16);
+    let (answer, answers) = std::sync::mpsc::channel::<(u64, Result<Outcome, Error>)>();
+    let mut random = Random(11);
+    let last = 12_000;
+    for n in 1..=last + flying {
+        if n > flying {
+            let (n, answered) =
+                answers.recv_timeout(std::time::Duration::from_secs(60)).expect("an answer in time");
+            assert!(answered.is_ok(), "write {n}: {answered:?}; {:?}", store.stat());
+        }
+        if n > last {
+            continue;
+        }
+        let at = if n <= quarters { n - 1 } else { random.below(quarters) };
+        let from = u32::try_from(at % 4).expect("small") * QUARTER;
+        let mut write = write(1, at / 4, from, from + QUARTER, version(1, n));
+        write.settled_below = version(1, n.saturating_sub(flying));
+        let answer = answer.clone();
+        // Nobody waits any more when one was refused.
+        let reply = move |answered| drop(answer.send((n, answered)));
+        store.submit(Mutation::Write(write), Box::new(reply));
+    }
+}
+
 /// Units of one piece each, of which every other one is then removed.
 fn half_dead(store: &Store) {
     store.commit(create(1)).expect("create");
