@@ -74,10 +74,13 @@ pub(crate) fn settle(dir: Option<&Path>) {
     let _ = dir.map(|dir| File::open(dir).and_then(|dir| dir.sync_all()));
 }
 
-/// Forget all cached pages of `path`, or of the files below it.
+/// Forget all cached pages of `path`, or of the files below it, of which a store may remove some meanwhile.
 pub(crate) fn forget(path: &Path) -> io::Result<()> {
     if path.is_dir() {
-        return fs::read_dir(path)?.try_for_each(|entry| forget(&entry?.path()));
+        return fs::read_dir(path)?.try_for_each(|entry| match forget(&entry?.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        });
     }
     let file = File::open(path)?;
     // Only clean pages can go.
@@ -269,6 +272,7 @@ mod tests {
         sequential_reads(&scratch.file, alone, &stop).expect("read to the end");
         let beyond = Work { limit: Limit::operations(9), ..alone };
         assert!(sequential_reads(&scratch.file, beyond, &stop).is_err(), "past the end");
-        forget(dir.path()).expect("forgotten");
+        std::os::unix::fs::symlink("nowhere", dir.path().join("gone")).expect("linked");
+        forget(dir.path()).expect("forgotten, but for what is not there any more");
     }
 }
