@@ -260,13 +260,13 @@ impl Committer {
         for reply in gathered.barriers {
             reply(Ok(Outcome::Applied));
         }
-        let patience = patience.filter(|_| self.trust.may_hope());
-        let count = waits + gathered.entries.len();
-        if count > waits {
+        if !gathered.entries.is_empty() {
             while let Some(spare) = self.shared.files.spares().surplus(gathered.free) {
                 self.shared.files.give_up(&spare);
             }
         }
+        let patience = patience.filter(|_| self.trust.may_hope());
+        let count = waits + gathered.entries.len();
         self.hope = patience.map_or_else(Hope::none, |patience| Hope::new(count, patience, Instant::now()));
         fits
     }

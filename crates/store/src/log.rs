@@ -10,6 +10,7 @@
 //! made, the log fails, and is trusted again only after a recovery has read it back from the disk.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -60,6 +61,20 @@ const HEADERS_KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// A log in which so many segments failed without a commit between them is not written to any more.
 const FAILED_SEGMENTS_MAX: u32 = 3;
+
+/// The least and the most bytes after which a segment may be sealed.
+const SEGMENT_BYTES: RangeInclusive<u64> = (64 << 10)..=(1 << 30);
+/// How many segments a full store has at least: space is given back by whole ones.
+const SEGMENTS_MIN: u64 = 64;
+/// And how many if they are longer than this: a stalled write may wait until one was emptied.
+const SEGMENTS_MANY: u64 = 256;
+const SHORT_SEGMENT_BYTES: u64 = 128 << 20;
+
+/// The bytes after which a segment is sealed, if `asked` were asked for and the store may use `capacity`.
+pub(crate) fn segment_bytes(asked: u64, capacity: u64) -> u64 {
+    let most = (capacity / SEGMENTS_MIN).min(SHORT_SEGMENT_BYTES).max(capacity / SEGMENTS_MANY);
+    asked.min(most).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
+}
 
 /// From so many segments on they become longer: a checkpoint names them all, at most [`ROWS_MAX`].
 const MANY_SEGMENTS: usize = ROWS_MAX / 4;
@@ -318,6 +333,17 @@ mod tests {
     fn fail_now(disk: &Memory, on: On, times: u64, fault: Fault) {
         let now = disk.operations(on);
         disk.inject(on, now..now + times, fault);
+    }
+
+    #[test]
+    fn a_store_has_many_segments_and_more_of_long_ones() {
+        let asked = 512 << 20;
+        for (capacity_gib, mib) in [(1, 16), (8, 128), (32, 128), (64, 256), (128, 512), (4096, 512)] {
+            assert_eq!(segment_bytes(asked, capacity_gib << 30), mib << 20, "{capacity_gib} GiB");
+        }
+        assert_eq!(segment_bytes(asked, 0), 64 << 10);
+        assert_eq!(segment_bytes(1, u64::MAX), 64 << 10);
+        assert_eq!(segment_bytes(u64::MAX, u64::MAX), 1 << 30);
     }
 
     #[test]

@@ -23,20 +23,11 @@ use crate::hope::{Hope, Trust};
 use crate::index::locked::{Locked, Reading};
 use crate::index::lost::LostKeys;
 use crate::index::{Chain, ObjectUsage, PartitionState};
-use crate::log::sealed_at;
+use crate::log::segment_bytes;
 use crate::mutation::{Attributes, Mutation, Outcome};
 use crate::queue::{Queue, Rejected, Reply};
 use crate::reclaim;
 use crate::recover::{Recovered, Recovery, recover};
-
-/// The least and the most bytes after which a segment may be sealed.
-const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 30);
-
-/// How many segments a full store has at least: space is given back by whole ones.
-const SEGMENTS_MIN: u64 = 64;
-/// And how many if they are longer than this: a stalled write may wait until one was emptied.
-const SEGMENTS_MANY: u64 = 256;
-const SHORT_SEGMENT_BYTES: u64 = 128 << 20;
 
 /// Who a store is: written when it is formatted, never changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,7 +164,7 @@ impl Store {
             files.space().map_or(u64::MAX, |space| space.free.saturating_add(index.segments.used()));
         let capacity = options.capacity.unwrap_or(u64::MAX).min(of_disk);
         let segment_bytes = segment_bytes(options.segment_bytes, capacity);
-        log.segment_bytes = sealed_at(segment_bytes, index.segments.all.len());
+        log.segment_bytes = segment_bytes;
         let keeper = Keeper::new(kept, doubtful);
         if recovery.damaged_count > 0 {
             // What was lost is to be known without the damage being met again.
@@ -462,7 +453,7 @@ impl Drop for Handle {
 }
 
 impl Options {
-    /// The bytes after which a segment is sealed.
+    /// Refuse what makes no sense.
     fn validate(&self) -> Result<(), Error> {
         if self.capacity.is_some_and(|capacity| capacity < 1 << 20) {
             return Err(Error::Malformed("a store's capacity is at least 1 MiB"));
@@ -472,12 +463,6 @@ impl Options {
         }
         Ok(())
     }
-}
-
-/// The bytes after which a segment is sealed, if `asked` were asked for and the store may use `capacity`.
-fn segment_bytes(asked: u64, capacity: u64) -> u64 {
-    let most = (capacity / SEGMENTS_MIN).min(SHORT_SEGMENT_BYTES).max(capacity / SEGMENTS_MANY);
-    asked.min(most).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
 }
 
 impl fmt::Debug for Store {

@@ -45,7 +45,7 @@ pub struct Figures {
 
 /// How often the capacity is overwritten: before counting begins, and while counting.
 const ROUNDS: u64 = 6;
-/// Bursts that make a full segment.
+/// Bursts that make a full segment, as in a small store.
 const BURSTS: u64 = 4;
 
 impl Figures {

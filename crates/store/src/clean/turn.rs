@@ -165,3 +165,26 @@ impl Cleaning {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_waits_for_is_paid_for() {
+        let left = |urgent, stalled| {
+            let cleaning = Cleaning::new(Pacer::new(25, 8000, 0, 100));
+            // 200 are earned, all that is kept.
+            cleaning.on_written(400, 100);
+            if stalled {
+                cleaning.stall();
+            }
+            cleaning.on_moved(150, urgent);
+            assert_eq!(cleaning.figures().moved, 150);
+            cleaning.end_stall();
+            cleaning.lock().pacer.may_move()
+        };
+        assert!(!left(false, false));
+        assert!(left(true, false) && left(false, true), "somebody waits");
+    }
+}
