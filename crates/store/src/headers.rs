@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-use crate::crc::BLOCK_BYTES;
+use crate::crc::{BLOCK_BYTES, crc32c};
+use crate::error::Error;
 use crate::index::extent::Extent;
 use crate::seen::Seen;
 
@@ -20,7 +21,7 @@ const PLACES: usize = 4096;
 const CRCS_MAX: usize = 512;
 
 /// What a read needs of a record's header.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Header {
     /// Where the record is.
     pub(crate) segment: u32,
@@ -39,6 +40,40 @@ impl Header {
     pub(crate) fn offset_of(&self, at: u32) -> u64 {
         self.payload_offset + u64::from(at - self.payload.start)
     }
+
+    /// The stored block that holds the unit's byte `at`: shorter than 4 KiB at its record's ends.
+    pub(crate) fn stored_block(&self, at: u32) -> Range<u32> {
+        let from = at / BLOCK_BYTES * BLOCK_BYTES;
+        from.max(self.payload.start)..from.saturating_add(BLOCK_BYTES).min(self.payload.end)
+    }
+
+    /// The stored blocks that hold the unit's `range`.
+    pub(crate) fn stored_blocks(&self, range: &Range<u32>) -> Range<u32> {
+        self.stored_block(range.start).start..self.stored_block(range.end - 1).end
+    }
+
+    /// Whether `bytes` are the stored block that begins at the unit's byte `at`.
+    pub(crate) fn verify(&self, at: u32, bytes: &[u8]) -> Result<(), Error> {
+        if crc32c(bytes) == self.crcs[self.index_of(at)] {
+            return Ok(());
+        }
+        Err(Error::Damaged {
+            segment: u64::from(self.segment),
+            offset: self.offset_of(at),
+            what: "a stored block does not match its checksum",
+        })
+    }
+
+    /// Which blocks the unit's `range` is, if each of them is one that is stored: what most reads need.
+    pub(crate) fn whole_blocks(&self, range: &Range<u32>) -> Option<Range<usize>> {
+        let is_whole = self.stored_blocks(range) == *range;
+        is_whole.then(|| self.index_of(range.start)..self.index_of(range.end - 1) + 1)
+    }
+
+    /// Which block holds the unit's byte `at`.
+    fn index_of(&self, at: u32) -> usize {
+        usize::try_from(at / BLOCK_BYTES - self.payload.start / BLOCK_BYTES).expect("at most 16385")
+    }
 }
 
 /// The headers kept, each in the one slot that its place falls on: the newer takes the older's.
@@ -54,24 +89,13 @@ impl Default for Headers {
 }
 
 impl Headers {
-    /// The header of the record at this place, if it is kept.
-    pub(crate) fn find(&self, segment: u32, block: u32) -> Option<Seen<Header>> {
-        Seen::of(self.slot(segment, block), |header| (header.segment, header.block) == (segment, block))
-    }
-
-    /// The header of the record that `extent` lies in, and which of its blocks the extent is, if the header is kept and each of
-    /// the blocks is one that is stored: what most reads need.
-    pub(crate) fn locate(&self, extent: &Extent) -> Option<(Seen<Header>, Range<usize>)> {
-        let header = self.find(extent.segment, extent.block)?;
-        let Range { start, end } = header.payload;
-        let begins = extent.from == start || (extent.from > start && extent.from.is_multiple_of(BLOCK_BYTES));
-        let ends = extent.to == end || (extent.to < end && extent.to.is_multiple_of(BLOCK_BYTES));
-        if !begins || !ends {
-            return None;
-        }
-        let block = |at: u32| usize::try_from(at / BLOCK_BYTES - start / BLOCK_BYTES).expect("at most 16385");
-        let blocks = block(extent.from)..block(extent.to - 1) + 1;
-        Some((header, blocks))
+    /// The header of the record that `extent` lies in, if it is kept.
+    pub(crate) fn find(&self, extent: &Extent) -> Option<Seen<Header>> {
+        let &Extent { from, to, segment, block } = extent;
+        Seen::of(self.slot(segment, block), |header| {
+            let Range { start, end } = header.payload;
+            (header.segment, header.block) == (segment, block) && start <= from && to <= end
+        })
     }
 
     /// Keep a header that was read and verified.
@@ -95,7 +119,11 @@ mod tests {
     use super::*;
 
     fn header(segment: u32, block: u32, crcs: usize) -> Arc<Header> {
-        Arc::new(Header { segment, block, payload_offset: 0, payload: 0..1, crcs: vec![7; crcs] })
+        Arc::new(Header { segment, block, payload_offset: 0, payload: 100..200, crcs: vec![7; crcs] })
+    }
+
+    fn extent(segment: u32, block: u32) -> Extent {
+        Extent { from: 100, to: 200, segment, block }
     }
 
     #[test]
@@ -104,18 +132,39 @@ mod tests {
         for block in 0..10_000 {
             headers.keep(&header(3, block, 1));
         }
-        let found: Vec<u32> =
-            (0..10_000).filter_map(|block| headers.find(3, block)).map(|header| header.block).collect();
+        let find = |block| headers.find(&extent(3, block));
+        let found: Vec<u32> = (0..10_000).filter_map(find).map(|header| header.block).collect();
         assert!(found.is_sorted() && found.len() <= PLACES, "{}", found.len());
         assert!(found.len() > PLACES / 2, "the places are not spread: {}", found.len());
         assert_eq!(found.last(), Some(&9999), "the newest stays");
-        assert!(headers.find(4, 9999).is_none());
+        assert!(headers.find(&extent(4, 9999)).is_none());
+        for (from, to) in [(99, 200), (100, 201)] {
+            assert!(headers.find(&Extent { from, to, ..extent(3, 9999) }).is_none(), "it is not all there");
+        }
     }
 
     #[test]
     fn the_largest_are_not_kept() {
         let headers = Headers::default();
         headers.keep(&header(1, 1, CRCS_MAX + 1));
-        assert!(headers.find(1, 1).is_none());
+        assert!(headers.find(&extent(1, 1)).is_none());
+    }
+
+    #[test]
+    fn blocks_are_those_that_are_stored() {
+        let header = Header { payload: 1000..9000, ..Arc::unwrap_or_clone(header(1, 1, 3)) };
+        for (at, block) in [(1000, 1000..4096), (4096, 4096..8192), (8191, 4096..8192), (8999, 8192..9000)] {
+            assert_eq!(header.stored_block(at), block);
+        }
+        for (range, blocks) in [
+            (1000..9000, Some(0..3)),
+            (1000..4096, Some(0..1)),
+            (4096..9000, Some(1..3)),
+            (1001..4096, None),
+            (4096..8999, None),
+            (4097..8192, None),
+        ] {
+            assert_eq!(header.whole_blocks(&range), blocks, "{range:?}");
+        }
     }
 }

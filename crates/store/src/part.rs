@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use braid_layout::{ObjectId, PartitionId};
+use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::crc::{BLOCK_BYTES, blocks, crc32c};
@@ -72,13 +73,11 @@ pub(crate) fn load(
 
 impl Part {
     fn load(stored: Stored, whose: Whose, headers: Option<&Headers>) -> Result<Part, Error> {
-        let Stored { extent: Extent { from, to, segment, block }, file } = stored;
-        if let Some(header) = headers.and_then(|headers| headers.find(segment, block))
-            && header.payload.start <= from
-            && header.payload.end >= to
-        {
-            return Ok(Part { from, to, header: header.to_arc(), file, near: None });
+        let Extent { from, to, segment, block } = stored.extent;
+        if let Some(header) = headers.and_then(|headers| headers.find(&stored.extent)) {
+            return Ok(Part { from, to, header: header.to_arc(), file: stored.file, near: None });
         }
+        let file = stored.file;
         let offset = u64::from(block) * LOG_BLOCK_U64;
         let payload = if to - from <= NEAR_BYTES_MAX { to - from } else { 0 };
         let payload = padded(usize::try_from(payload).expect("it is short"));
@@ -121,18 +120,6 @@ impl Part {
         self.header.offset_of(at)
     }
 
-    /// The stored block that holds the unit's byte `at`: shorter than 4 KiB at its record's ends.
-    fn stored_block(&self, at: u32) -> Range<u32> {
-        let from = at / BLOCK_BYTES * BLOCK_BYTES;
-        from.max(self.header.payload.start)..from.saturating_add(BLOCK_BYTES).min(self.header.payload.end)
-    }
-
-    /// The stored checksum of the block that holds the unit's byte `at`.
-    fn stored_crc(&self, at: u32) -> u32 {
-        let block = at / BLOCK_BYTES - self.header.payload.start / BLOCK_BYTES;
-        self.header.crcs[usize::try_from(block).expect("at most 16385")]
-    }
-
     /// The stored checksums of the blocks of `at..to`, as far as each is one that is stored and that the part has all of.
     fn whole_crcs(&self, at: u32, to: u32) -> &[u32] {
         let payload = &self.header.payload;
@@ -158,23 +145,28 @@ impl Part {
 
     /// The bytes of `range`, of which every stored block was verified.
     fn read_verified(&self, range: &Range<u32>) -> Result<Vec<u8>, Error> {
-        let stored = self.stored_block(range.start).start..self.stored_block(range.end - 1).end;
+        let stored = self.header.stored_blocks(range);
         let first = stored.start;
         let mut bytes = self.read(stored.clone())?;
         let at = |at: u32| usize::try_from(at - first).expect("at most a unit");
         for block in blocks(stored) {
-            if crc32c(&bytes[at(block.start)..at(block.end)]) != self.stored_crc(block.start) {
-                return Err(Error::Damaged {
-                    segment: u64::from(self.header.segment),
-                    offset: self.offset_of(block.start),
-                    what: "a stored block does not match its checksum",
-                });
-            }
+            self.header.verify(block.start, &bytes[at(block.start)..at(block.end)])?;
         }
         bytes.truncate(at(range.end));
         bytes.drain(..at(range.start));
         Ok(bytes)
     }
+}
+
+/// The bytes of `range`, which lies in one stored block, of which all was verified.
+pub(crate) fn read_in_block(file: &Open, header: &Header, range: &Range<u32>) -> Result<Bytes, Error> {
+    let stored = header.stored_block(range.start);
+    let index = |at: u32| usize::try_from(at - stored.start).expect("at most a block");
+    let mut bytes = [0; BLOCK_BYTES as usize];
+    let bytes = &mut bytes[..index(stored.end)];
+    read_stored(file, bytes, header.offset_of(stored.start))?;
+    header.verify(stored.start, bytes)?;
+    Ok(Bytes::copy_from_slice(&bytes[index(range.start)..index(range.end)]))
 }
 
 /// `range` cut into holes and runs of stored bytes.
@@ -209,9 +201,7 @@ pub(crate) fn pieces(parts: Few<Part>) -> Few<Piece> {
 /// Whether to take the parts' bytes at once: they are few, and in memory already or to be read for their checksums.
 pub(crate) fn is_at_hand(parts: &[Part]) -> bool {
     let bytes: u32 = parts.iter().map(|part| part.to - part.from).sum();
-    let ragged = |part: &Part| {
-        part.stored_block(part.from).start != part.from || part.stored_block(part.to - 1).end != part.to
-    };
+    let ragged = |part: &Part| part.header.whole_blocks(&(part.from..part.to)).is_none();
     bytes <= NEAR_BYTES_MAX && parts.iter().any(|part| part.near.is_some() || ragged(part))
 }
 
@@ -313,7 +303,7 @@ pub(crate) fn drop_payloads(parts: &[Part]) {
 pub(crate) fn verify(parts: &[Part]) -> Result<u64, Error> {
     let mut bytes = 0;
     for part in parts {
-        let (mut at, end) = (part.stored_block(part.from).start, part.stored_block(part.to - 1).end);
+        let Range { start: mut at, end } = part.header.stored_blocks(&(part.from..part.to));
         while at < end {
             let piece = at..(at / VERIFIED_BYTES_MAX + 1).saturating_mul(VERIFIED_BYTES_MAX).min(end);
             at = piece.end;

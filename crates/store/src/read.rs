@@ -5,7 +5,7 @@ use std::ops::Range;
 use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
 use bytes::Bytes;
 
-use crate::crc::block_crcs;
+use crate::crc::{block_crcs, crc32c};
 use crate::error::Error;
 use crate::files::Files;
 use crate::index::Object;
@@ -114,12 +114,22 @@ impl Store {
             (view.columns, view.cover) = (found.columns, found.cover);
             if let ([extent], []) = (&found.extents[..], &found.layers[..])
                 && (extent.from, extent.to) == (range.start, range.end)
-                && let Some((header, blocks)) = self.headers().locate(extent)
+                && let Some(header) = self.headers().find(extent)
                 && let Some(file) = self.files().look(extent.segment)
             {
                 view.extents.push(ViewExtent::Stored { from: range.start, to: range.end });
-                view.held = Held::Record { header, file, blocks };
-                return Ok(view);
+                if let Some(blocks) = header.whole_blocks(range) {
+                    view.held = Held::Record { header, file, blocks };
+                    return Ok(view);
+                }
+                if range.end <= header.stored_block(range.start).end {
+                    drop(index);
+                    let bytes = part::read_in_block(&file, &header, range)?;
+                    let blocks = Few::from_elem(crc32c(&bytes), 1);
+                    view.held = Held::Memory { bytes, blocks };
+                    return Ok(view);
+                }
+                view.extents.clear();
             }
             (parts, layers) = (stored(self.files(), &found.extents)?, stored(self.files(), &found.layers)?);
         }
