@@ -64,16 +64,13 @@ const FAILED_SEGMENTS_MAX: u32 = 3;
 
 /// The least and the most bytes after which a segment may be sealed.
 const SEGMENT_BYTES: RangeInclusive<u64> = (64 << 10)..=(1 << 30);
-/// How many segments a full store has at least: space is given back by whole ones.
+/// How many segments a full store has at least: space is given back by whole ones, and a write that waits for space may wait until
+/// one was emptied.
 const SEGMENTS_MIN: u64 = 64;
-/// And how many if they are longer than this: a stalled write may wait until one was emptied.
-const SEGMENTS_MANY: u64 = 256;
-const SHORT_SEGMENT_BYTES: u64 = 128 << 20;
 
 /// The bytes after which a segment is sealed, if `asked` were asked for and the store may use `capacity`.
 pub(crate) fn segment_bytes(asked: u64, capacity: u64) -> u64 {
-    let most = (capacity / SEGMENTS_MIN).min(SHORT_SEGMENT_BYTES).max(capacity / SEGMENTS_MANY);
-    asked.min(most).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
+    asked.min(capacity / SEGMENTS_MIN).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
 }
 
 /// From so many segments on they become longer: a checkpoint names them all, at most [`ROWS_MAX`].
@@ -336,9 +333,9 @@ mod tests {
     }
 
     #[test]
-    fn a_store_has_many_segments_and_more_of_long_ones() {
+    fn a_store_has_many_segments() {
         let asked = 512 << 20;
-        for (capacity_gib, mib) in [(1, 16), (8, 128), (32, 128), (64, 256), (128, 512), (4096, 512)] {
+        for (capacity_gib, mib) in [(1, 16), (8, 128), (32, 512), (4096, 512)] {
             assert_eq!(segment_bytes(asked, capacity_gib << 30), mib << 20, "{capacity_gib} GiB");
         }
         assert_eq!(segment_bytes(asked, 0), 64 << 10);

@@ -42,7 +42,7 @@ pub struct Identity {
 #[derive(Debug, Clone)]
 pub struct Options {
     /// A segment is sealed when it has passed this many bytes: a stream of reads loses some milliseconds where it goes from one to the
-    /// next. Default 512 MiB; at most a 64th of what the store may use, and above 128 MiB a 256th.
+    /// next. Default 512 MiB; at most a 64th of what the store may use.
     pub segment_bytes: u64,
     /// Bytes the store may use on its disk; `None`: what the file system has.
     pub capacity: Option<u64>,
