@@ -108,11 +108,16 @@ pub(crate) fn random_reads(
     crate::crew::work(plan, stop, hire)
 }
 
-/// One pass of reads from the file's beginning.
-pub(crate) fn sequential_reads(file: &File, plan: Work, stop: &AtomicBool) -> Result<Sample, Error> {
+/// One pass of reads from the request `first` on.
+pub(crate) fn sequential_reads(
+    file: &File,
+    first: u64,
+    plan: Work,
+    stop: &AtomicBool,
+) -> Result<Sample, Error> {
     let hire = |_| {
         let mut buffer = vec![0; usize::try_from(plan.request_bytes).expect("memory")];
-        let mut at = 0;
+        let mut at = first * u64::from(plan.request_bytes);
         move || {
             file.read_exact_at(&mut buffer, at).doing("read a file")?;
             at += u64::from(plan.request_bytes);
@@ -269,9 +274,9 @@ mod tests {
         let reads = random_reads(&scratch.file, 4096, plan, 1, &stop).expect("read");
         assert_eq!(reads.bytes, 4096);
         let alone = Work { depth: 1, ..plan };
-        sequential_reads(&scratch.file, alone, &stop).expect("read to the end");
+        sequential_reads(&scratch.file, 0, alone, &stop).expect("read to the end");
         let beyond = Work { limit: Limit::operations(9), ..alone };
-        assert!(sequential_reads(&scratch.file, beyond, &stop).is_err(), "past the end");
+        assert!(sequential_reads(&scratch.file, 0, beyond, &stop).is_err(), "past the end");
         std::os::unix::fs::symlink("nowhere", dir.path().join("gone")).expect("linked");
         forget(dir.path()).expect("forgotten, but for what is not there any more");
     }

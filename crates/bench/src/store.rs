@@ -96,10 +96,9 @@ const RANDOM_DEPTHS: [u32; 3] = [1, 8, 32];
 /// A disk's rate changes by the second, and by more than what is asked: misses are measured by so many times as many pairs, each a
 /// quarter as long.
 const MISS_TIMES: u32 = 8;
+/// The same of misses one after the other, each of another quarter of the bytes.
+const STREAM_MISS_TIMES: u32 = 12;
 const MISS_PART: u32 = 4;
-
-/// The same of misses one after the other, which are as long as others: they end with their bytes.
-const STREAM_MISS_TIMES: u32 = 3;
 
 /// How many times more pairs there are of a disk's misses than of other rows.
 fn more_pairs() -> u64 {
@@ -250,27 +249,32 @@ impl Bench<'_, '_> {
         let unit_bytes = set.object.unit_bytes;
         for &cache in self.caches() {
             let bytes = if cache == Cache::Hit { self.scale.hit_bytes.min(set.bytes) } else { set.bytes };
-            let limit = Limit { time: self.scale.time * 10, operations: bytes / u64::from(unit_bytes) };
+            let (times, parts) =
+                if cache == Cache::Miss { (STREAM_MISS_TIMES, u64::from(MISS_PART)) } else { (1, 1) };
+            let units = bytes / u64::from(unit_bytes) / parts;
+            let limit = Limit { time: self.scale.time * 10, operations: units };
             let plan = Work { depth: 1, limit, turn: 1, request_bytes: unit_bytes };
+            // Each part is read first by the one and then by the other.
+            let first = |round| round / 2 % parts * units;
             let question = Question {
                 experiment: Experiment::E7,
                 name: "read whole units",
-                against: "pread from a file's beginning",
+                against: "pread of a file",
                 request_bytes: unit_bytes,
                 depth: 1,
                 cache: Some(cache),
                 target: Some(SEQUENTIAL_TARGET),
-                times: if cache == Cache::Miss { STREAM_MISS_TIMES } else { 1 },
+                times,
             };
             let stop = self.pairs.watch.stop;
             self.prepare(set, cache)?;
-            let braid = |_| {
+            let braid = |round| {
                 before(cache, || set.subject.forget())?;
-                set.subject.sequential_reads(set.object, plan, stop)
+                set.subject.sequential_reads(set.object, first(round), plan, stop)
             };
-            let raw = |_| {
+            let raw = |round| {
                 before(cache, || set.file.forget())?;
-                raw::sequential_reads(&set.file.file, plan, stop)
+                raw::sequential_reads(&set.file.file, first(round), plan, stop)
             };
             let row = self.pairs.row(&self.place.label, question, braid, raw)?;
             self.rows.push(row);

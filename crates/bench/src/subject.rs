@@ -224,16 +224,17 @@ impl Subject {
         crate::crew::work(plan, stop, hire)
     }
 
-    /// One pass over whole units from the first on.
+    /// One pass over whole units from `first` on.
     pub(crate) fn sequential_reads(
         &self,
         object: Object,
+        first: u64,
         plan: Work,
         stop: &AtomicBool,
     ) -> Result<Sample, Error> {
         let hire = |_| {
             let mut buffer = vec![0; usize::try_from(plan.request_bytes).expect("memory")];
-            let mut unit = 0;
+            let mut unit = first;
             move || {
                 self.read(object, unit, 0, &mut buffer)?;
                 unit += 1;

@@ -192,14 +192,14 @@ fn reading(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
         let plan = Work { depth, limit: Limit { time, operations }, turn: 1, request_bytes };
         let read = |subject: &Subject, object, round| {
             if whole {
-                subject.sequential_reads(object, plan, stop)
+                subject.sequential_reads(object, 0, plan, stop)
             } else {
                 subject.random_reads(object, units, plan, round, stop)
             }
         };
         if cache == Cache::Hit {
             let all = Work { depth: 1, limit: Limit::operations(units), turn: 1, request_bytes: UNIT };
-            buffered.sequential_reads(buffered_object, all, stop)?;
+            buffered.sequential_reads(buffered_object, 0, all, stop)?;
         }
         let asked = question(name, "through the page cache", request_bytes, depth);
         let asked = Question { cache: Some(cache), ..asked };
