@@ -17,7 +17,7 @@ pub(crate) enum Bench {
         sendfile            from the page cache to a loopback socket; against reading into a buffer and sending that\n  \
         O_DIRECT            past the page cache; against the same through it\n\n\
         Opening: seconds to open a store of a million objects and 100 GiB of (made up) log as after kill -9, with a tail of 64 MiB to replay and with the longest that there can be; on the first directory that is no memory. Write amplification: bytes written for each byte of the foreground by how much of the store is live, for overwrites of all units alike and of a tenth of them by nine tenths of the writes, beside a simulation; counted, not timed, in memory if a directory is.\n\n\
-        It needs 4 GiB free in each directory (96 MiB with --quick) and about four minutes a directory, and two for the last two, and removes its files, also on Ctrl-C. In memory (tmpfs) nothing misses a cache and nothing need be synced: those rows are left out.\n\nExamples:\n  \
+        It needs 4 GiB free in each directory (96 MiB with --quick) and about a quarter of an hour for a directory on a disk and one in memory, and removes its files, also on Ctrl-C. In memory (tmpfs) nothing misses a cache and nothing need be synced: those rows are left out.\n\nExamples:\n  \
         braid bench store\n  braid bench store --dir /disk1 --dir /dev/shm\n  braid bench store --quick --json\n  \
         braid bench store --dir /disk1 --out docs/results"
     )]
