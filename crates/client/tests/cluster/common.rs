@@ -212,7 +212,7 @@ impl Cluster {
 
 async fn manager(dir: PathBuf, listen: &str) -> (Node, Ready) {
     let mut config = braid_manager::Config::new(dir, listen);
-    config.lease_ms = 800;
+    config.lease_ms = 2400;
     config.client_lease_ms = 3000;
     let (tell, told) = oneshot::channel();
     let node = Node::start(move |stop| async move {
