@@ -117,19 +117,20 @@ impl Store {
                 && let Some(header) = self.headers().find(extent)
                 && let Some(file) = self.files().look(extent.segment)
             {
-                view.extents.push(ViewExtent::Stored { from: range.start, to: range.end });
+                let all = ViewExtent::Stored { from: range.start, to: range.end };
                 if let Some(blocks) = header.whole_blocks(range) {
+                    view.extents.push(all);
                     view.held = Held::Record { header, file, blocks };
                     return Ok(view);
                 }
                 if range.end <= header.stored_block(range.start).end {
                     drop(index);
+                    view.extents.push(all);
                     let bytes = part::read_in_block(&file, &header, range)?;
                     let blocks = Few::from_elem(crc32c(&bytes), 1);
                     view.held = Held::Memory { bytes, blocks };
                     return Ok(view);
                 }
-                view.extents.clear();
             }
             (parts, layers) = (stored(self.files(), &found.extents)?, stored(self.files(), &found.layers)?);
         }
