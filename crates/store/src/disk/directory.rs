@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
+use super::ahead::window_bytes;
 use super::direct;
 use super::system::{Means, SystemFile};
 use super::uring::Rings;
@@ -55,7 +56,7 @@ impl Directory {
             None => if direct { "direct" } else { "buffered" }.to_owned(),
         };
         self.direct = direct && refused.is_none();
-        self.means = Arc::new(Means::new(rings));
+        self.means = Arc::new(Means::new(rings, window_bytes(&self.lock)));
         self.described = format!("{how}, {cache}");
         self
     }
@@ -72,7 +73,7 @@ impl Directory {
                 Error::io("lock the store's directory", error.into())
             }
         })?;
-        let means = Arc::new(Means::new(None));
+        let means = Arc::new(Means::new(None, window_bytes(&lock)));
         let described = "plain, buffered".to_owned();
         Ok(Directory { dir: dir.to_owned(), lock, writable, direct: false, means, described })
     }

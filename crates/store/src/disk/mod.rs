@@ -8,6 +8,7 @@
 //! What a disk owes the store is in `docs/format-store.md` ("What the medium is assumed to guarantee"): bytes written are
 //! durable after a sync of their file, names after a sync of their directory, and nothing before.
 
+mod ahead;
 mod direct;
 mod directory;
 mod mapped;

@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use super::DiskFile;
+use super::ahead::Stream;
 use super::direct::{self, Buffers};
 use super::mapped::Mapped;
 use super::uring::Rings;
@@ -23,6 +24,8 @@ pub(crate) struct Means {
     /// `None`: by ordinary calls.
     rings: Option<Rings>,
     buffers: Buffers,
+    /// So much the system reads ahead.
+    window: u64,
 }
 
 /// An open file.
@@ -33,12 +36,13 @@ pub(crate) struct SystemFile {
     direct: Option<File>,
     /// For what is in the page cache.
     mapped: Mapped,
+    stream: Stream,
     means: Arc<Means>,
 }
 
 impl Means {
-    pub(crate) fn new(rings: Option<Rings>) -> Means {
-        Means { rings, buffers: Buffers::default() }
+    pub(crate) fn new(rings: Option<Rings>, window: u64) -> Means {
+        Means { rings, buffers: Buffers::default(), window }
     }
 
     fn read(&self, file: &File, to: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -58,13 +62,14 @@ impl Means {
 
 impl SystemFile {
     pub(crate) fn new(file: File, direct: Option<File>, means: Arc<Means>) -> SystemFile {
-        SystemFile { file, direct, mapped: Mapped::default(), means }
+        SystemFile { file, direct, mapped: Mapped::default(), stream: Stream::default(), means }
     }
 
     fn read_buffered(&self, to: &mut [u8], offset: u64) -> io::Result<usize> {
         if self.mapped.copy(&self.file, to, offset) {
             return Ok(to.len());
         }
+        self.stream.next(&self.file, offset, to.len(), self.means.window);
         let got = self.means.read(&self.file, to, offset)?;
         self.mapped.note_read(&self.file, offset, got);
         Ok(got)
