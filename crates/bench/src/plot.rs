@@ -21,7 +21,7 @@ struct Frame {
 }
 
 /// The single ratios.
-const SINGLES: Frame = Frame { labels_end: 250.0, axis: (265.0, 570.0) };
+const SINGLES: Frame = Frame { labels_end: 265.0, axis: (280.0, 570.0) };
 /// The own ways: longer names, and at `AGAINST` what they are compared with.
 const WAYS: Frame = Frame { labels_end: 320.0, axis: (335.0, 640.0) };
 const AGAINST: f64 = 710.0;
