@@ -99,6 +99,8 @@ const MISS_TIMES: u32 = 8;
 /// The same of misses one after the other, each of another quarter of the bytes.
 const STREAM_MISS_TIMES: u32 = 12;
 const MISS_PART: u32 = 4;
+/// None of these parts lies behind the one that is read before.
+const MISS_ORDER: [u64; MISS_PART as usize] = [0, 2, 1, 3];
 
 /// How many times more pairs there are of a disk's misses than of other rows.
 fn more_pairs() -> u64 {
@@ -254,9 +256,9 @@ impl Bench<'_, '_> {
             let units = bytes / u64::from(unit_bytes) / parts;
             let limit = Limit { time: self.scale.time * 10, operations: units };
             let plan = Work { depth: 1, limit, turn: 1, request_bytes: unit_bytes };
-            // Each part is read first by the one and then by the other, and none after the one that lies before it: of that the
-            // beginning may be on its way into the cache and cannot be dropped.
-            let first = |round| [0, 2, 1, 3][usize::try_from(round / 2 % parts).expect("small")] * units;
+            // Each part is read first by the one and then by the other. What the one before it read ahead may be on its way into
+            // the cache and cannot be dropped: it is of no part that comes next.
+            let first = |round| MISS_ORDER[usize::try_from(round / 2 % parts).expect("small")] * units;
             let question = Question {
                 experiment: Experiment::E7,
                 name: "read whole units",

@@ -93,16 +93,18 @@ pub(crate) fn window_bytes(file: &File) -> u64 {
 mod tests {
     use std::os::unix::fs::FileExt;
     use std::path::Path;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use rustix::fs::{Advice, fadvise};
 
-    use super::super::residency::resident_bytes;
+    use super::super::DiskFile;
+    use super::super::system::{Means, SystemFile};
     use super::*;
 
-    /// Read the file at `path`, of which nothing is cached, in long reads `gap` bytes apart, and call `before` each; how many KiB
-    /// were cached ahead of each, in all.
-    fn cached_ahead(path: &Path, gap: u64, window: u64, before: impl Fn(&File, u64)) -> u64 {
+    /// Read the file at `path`, of which nothing is cached, in long reads `gap` bytes apart, as where the system is known to
+    /// read `told` bytes ahead; how many KiB were cached ahead of each, in all.
+    fn cached_ahead(path: &Path, gap: u64, window: u64, told: u64) -> u64 {
         // The system keeps with an open file what was read through it.
         let file = File::open(path).expect("opened");
         let length = file.metadata().expect("there").len();
@@ -114,11 +116,12 @@ mod tests {
             cached(0) == 0
         });
         assert!(dropped, "the cache keeps the file");
+        let system = File::open(path).expect("opened");
+        let system = SystemFile::new(system, None, Arc::new(Means::new(None, told)));
         let mut to = vec![0; usize::try_from(LONG_BYTES).expect("memory")];
         let (mut at, mut sum) = (gap, 0);
         while at + 4 * window < length {
-            before(&file, at);
-            file.read_exact_at(&mut to, at).expect("read");
+            assert_eq!(system.read_at(&mut to, at).expect("read"), to.len());
             at += LONG_BYTES;
             sum += cached(at) >> 10;
             at += gap;
@@ -141,15 +144,12 @@ mod tests {
         (0..10).for_each(|part| file.as_file().write_all_at(&some, part * window).expect("written"));
         file.as_file().sync_all().expect("synced");
         for gap in [0, GAP_BYTES] {
-            let plain = cached_ahead(file.path(), gap, window, |_, _| {});
+            let plain = cached_ahead(file.path(), gap, window, 0);
             if plain == 0 {
                 println!("here it cannot be seen what is read ahead");
                 return;
             }
-            let stream = Stream::default();
-            let next =
-                |file: &File, at| stream.next(file, at, usize::try_from(LONG_BYTES).expect("memory"), window);
-            let early = cached_ahead(file.path(), gap, window, next);
+            let early = cached_ahead(file.path(), gap, window, window);
             println!("gap {gap}: {plain} {early}");
             assert!(early > plain + plain / 4, "gap {gap}: {early} KiB after {plain} KiB");
         }
