@@ -6,22 +6,23 @@
 //! damage reads past it.
 
 use std::ops::Range;
-use std::sync::Arc;
-
-use arc_swap::ArcSwapOption;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::crc::{BLOCK_BYTES, crc32c};
 use crate::error::Error;
 use crate::index::extent::Extent;
-use crate::seen::Seen;
+use crate::part::Few;
 
 /// Headers kept.
 const PLACES: usize = 4096;
-/// Longer lists of checksums (units above 2 MiB) are not kept, so that all of them are 8 MiB at most.
+/// They take memory by so many, with the first of them.
+const CHUNK_LEN: usize = 64;
+/// Longer lists of checksums (units above 2 MiB) are not kept, so that all of them are 9 MiB at most.
 const CRCS_MAX: usize = 512;
 
-/// What a read needs of a record's header.
-#[derive(Debug, Clone)]
+/// What a read needs of a record's header, beside the checksums.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Where the record is.
     pub(crate) segment: u32,
@@ -31,8 +32,6 @@ pub(crate) struct Header {
     pub(crate) payload_offset: u64,
     /// The unit range of the payload.
     pub(crate) payload: Range<u32>,
-    /// The checksums of the payload's blocks.
-    pub(crate) crcs: Vec<u32>,
 }
 
 impl Header {
@@ -52,9 +51,16 @@ impl Header {
         self.stored_block(range.start).start..self.stored_block(range.end - 1).end
     }
 
-    /// Whether `bytes` are the stored block that begins at the unit's byte `at`.
-    pub(crate) fn verify(&self, at: u32, bytes: &[u8]) -> Result<(), Error> {
-        if crc32c(bytes) == self.crcs[self.index_of(at)] {
+    /// Which of the record's checksums are those of the stored blocks that hold the unit's `range`.
+    pub(crate) fn crcs_of(&self, range: &Range<u32>) -> Range<usize> {
+        let first = self.payload.start / BLOCK_BYTES;
+        let index = |at: u32| usize::try_from(at / BLOCK_BYTES - first).expect("at most 16385");
+        index(range.start)..index(range.end - 1) + 1
+    }
+
+    /// Whether `bytes` are the stored block that begins at the unit's byte `at` and has the checksum `crc`.
+    pub(crate) fn verify(&self, at: u32, bytes: &[u8], crc: u32) -> Result<(), Error> {
+        if crc32c(bytes) == crc {
             return Ok(());
         }
         Err(Error::Damaged {
@@ -63,63 +69,136 @@ impl Header {
             what: "a stored block does not match its checksum",
         })
     }
-
-    /// Which blocks the unit's `range` is, if each of them is one that is stored: what most reads need.
-    pub(crate) fn whole_blocks(&self, range: &Range<u32>) -> Option<Range<usize>> {
-        let is_whole = self.stored_blocks(range) == *range;
-        is_whole.then(|| self.index_of(range.start)..self.index_of(range.end - 1) + 1)
-    }
-
-    /// Which block holds the unit's byte `at`.
-    fn index_of(&self, at: u32) -> usize {
-        usize::try_from(at / BLOCK_BYTES - self.payload.start / BLOCK_BYTES).expect("at most 16385")
-    }
 }
 
 /// The headers kept, each in the one slot that its place falls on: the newer takes the older's.
+///
+/// Who looks writes nothing, for all cores would write to it, and waits for nobody: a slot that is written meanwhile counts as
+/// empty. After a wait for the disk the processor's caches hold other things. So where a checksum lies does not depend on
+/// what the slot says: both are fetched from memory at once.
 #[derive(Debug)]
 pub(crate) struct Headers {
-    slots: Vec<ArcSwapOption<Header>>,
+    chunks: Vec<OnceLock<Box<[Slot]>>>,
+}
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Slot {
+    /// How many times a write to it began or ended.
+    writes: AtomicU32,
+    segment: AtomicU32,
+    block: AtomicU32,
+    payload_offset: AtomicU64,
+    from: AtomicU32,
+    to: AtomicU32,
+    /// By the number of the block in the unit, modulo their number.
+    crcs: [AtomicU32; CRCS_MAX],
 }
 
 impl Default for Headers {
     fn default() -> Self {
-        Headers { slots: (0..PLACES).map(|_| ArcSwapOption::empty()).collect() }
+        Headers { chunks: (0..PLACES / CHUNK_LEN).map(|_| OnceLock::new()).collect() }
     }
 }
 
 impl Headers {
-    /// The header of the record that `extent` lies in, if it is kept.
-    pub(crate) fn find(&self, extent: &Extent) -> Option<Seen<Header>> {
-        let &Extent { from, to, segment, block } = extent;
-        Seen::of(self.slot(segment, block), |header| {
-            let Range { start, end } = header.payload;
-            (header.segment, header.block) == (segment, block) && start <= from && to <= end
-        })
+    /// The header of the record that `extent` lies in, and the checksums of the stored blocks that hold the unit's `range`, a
+    /// part of the extent; if they are kept.
+    pub(crate) fn find(&self, extent: &Extent, range: &Range<u32>) -> Option<(Header, Few<u32>)> {
+        let (chunk, index) = place(extent.segment, extent.block);
+        self.chunks[chunk].get()?[index].find(extent, range)
     }
 
-    /// Keep a header that was read and verified.
-    pub(crate) fn keep(&self, header: &Arc<Header>) {
-        if header.crcs.len() <= CRCS_MAX {
-            let slot = self.slot(header.segment, header.block);
-            slot.store(Some(Arc::clone(header)));
+    /// Keep a header that was read and verified, and all of its checksums.
+    pub(crate) fn keep(&self, header: &Header, crcs: &[u32]) {
+        if crcs.len() <= CRCS_MAX {
+            let (chunk, index) = place(header.segment, header.block);
+            let chunk = self.chunks[chunk].get_or_init(|| (0..CHUNK_LEN).map(|_| Slot::empty()).collect());
+            chunk[index].keep(header, crcs);
+        }
+    }
+}
+
+/// Places of records of one size follow each other at one distance: the upper bits of a product spread them.
+fn place(segment: u32, block: u32) -> (usize, usize) {
+    let place = u64::from(segment) << 32 | u64::from(block);
+    let spread = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let place = usize::try_from(spread).expect("32 bits") % PLACES;
+    (place / CHUNK_LEN, place % CHUNK_LEN)
+}
+
+impl Slot {
+    fn empty() -> Slot {
+        let zero = || AtomicU32::new(0);
+        Slot {
+            writes: zero(),
+            segment: zero(),
+            block: zero(),
+            payload_offset: AtomicU64::new(0),
+            from: zero(),
+            to: zero(),
+            crcs: [const { AtomicU32::new(0) }; CRCS_MAX],
         }
     }
 
-    /// Places of records of one size follow each other at one distance: the upper bits of a product spread them.
-    fn slot(&self, segment: u32, block: u32) -> &ArcSwapOption<Header> {
-        let place = u64::from(segment) << 32 | u64::from(block);
-        let spread = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        &self.slots[usize::try_from(spread).expect("32 bits") % PLACES]
+    /// As of one moment: nothing is taken that was written to meanwhile.
+    fn find(&self, extent: &Extent, range: &Range<u32>) -> Option<(Header, Few<u32>)> {
+        let writes = self.writes.load(Ordering::Acquire);
+        let get = |field: &AtomicU32| field.load(Ordering::Relaxed);
+        let header = Header {
+            segment: get(&self.segment),
+            block: get(&self.block),
+            payload_offset: self.payload_offset.load(Ordering::Relaxed),
+            payload: get(&self.from)..get(&self.to),
+        };
+        let is_it = (header.segment, header.block) == (extent.segment, extent.block)
+            && header.payload.start <= extent.from
+            && extent.to <= header.payload.end;
+        if !is_it || !writes.is_multiple_of(2) {
+            return None;
+        }
+        let crcs = self.crcs_of(range).map(get).collect();
+        fence(Ordering::Acquire);
+        (get(&self.writes) == writes).then_some((header, crcs))
+    }
+
+    /// What somebody else writes meanwhile is as good.
+    fn keep(&self, header: &Header, crcs: &[u32]) {
+        let writes = self.writes.load(Ordering::Relaxed);
+        let begun = writes.wrapping_add(1);
+        let (ours, none) = (Ordering::Acquire, Ordering::Relaxed);
+        if !writes.is_multiple_of(2) || self.writes.compare_exchange(writes, begun, ours, none).is_err() {
+            return;
+        }
+        fence(Ordering::Release);
+        let set = |field: &AtomicU32, value| field.store(value, Ordering::Relaxed);
+        set(&self.segment, header.segment);
+        set(&self.block, header.block);
+        self.payload_offset.store(header.payload_offset, Ordering::Relaxed);
+        set(&self.from, header.payload.start);
+        set(&self.to, header.payload.end);
+        self.crcs_of(&header.payload).zip(crcs).for_each(|(field, &crc)| set(field, crc));
+        self.writes.store(begun.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Where the checksums of the blocks are that hold the unit's `range`.
+    fn crcs_of(&self, range: &Range<u32>) -> impl Iterator<Item = &AtomicU32> {
+        let blocks = range.start / BLOCK_BYTES..(range.end - 1) / BLOCK_BYTES + 1;
+        blocks.map(|block| &self.crcs[usize::try_from(block).expect("at most 16385") % CRCS_MAX])
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
+
     use super::*;
 
-    fn header(segment: u32, block: u32, crcs: usize) -> Arc<Header> {
-        Arc::new(Header { segment, block, payload_offset: 0, payload: 100..200, crcs: vec![7; crcs] })
+    const RANGE: Range<u32> = 100..200;
+
+    fn header(segment: u32, block: u32) -> Header {
+        Header { segment, block, payload_offset: 5000, payload: RANGE }
     }
 
     fn extent(segment: u32, block: u32) -> Extent {
@@ -130,41 +209,95 @@ mod tests {
     fn what_is_kept_is_found_under_its_own_place_only() {
         let headers = Headers::default();
         for block in 0..10_000 {
-            headers.keep(&header(3, block, 1));
+            headers.keep(&header(3, block), &[block + 7]);
         }
-        let find = |block| headers.find(&extent(3, block));
-        let found: Vec<u32> = (0..10_000).filter_map(find).map(|header| header.block).collect();
-        assert!(found.is_sorted() && found.len() <= PLACES, "{}", found.len());
+        let find = |block| headers.find(&extent(3, block), &RANGE);
+        let found: Vec<u32> = (0..10_000).filter(|&block| find(block).is_some()).collect();
+        assert!(found.len() <= PLACES, "{}", found.len());
         assert!(found.len() > PLACES / 2, "the places are not spread: {}", found.len());
-        assert_eq!(found.last(), Some(&9999), "the newest stays");
-        assert!(headers.find(&extent(4, 9999)).is_none());
+        assert_eq!(find(9999), Some((header(3, 9999), Few::from_slice(&[10_006]))), "the newest stays");
+        assert!(headers.find(&extent(4, 9999), &RANGE).is_none());
         for (from, to) in [(99, 200), (100, 201)] {
-            assert!(headers.find(&Extent { from, to, ..extent(3, 9999) }).is_none(), "it is not all there");
+            let other = Extent { from, to, ..extent(3, 9999) };
+            assert!(headers.find(&other, &RANGE).is_none(), "it is not all there");
         }
     }
 
     #[test]
-    fn the_largest_are_not_kept() {
+    fn checksums_are_those_of_the_blocks_asked_for() {
         let headers = Headers::default();
-        headers.keep(&header(1, 1, CRCS_MAX + 1));
-        assert!(headers.find(&extent(1, 1)).is_none());
+        let crcs: Vec<u32> = (1..=u32::try_from(CRCS_MAX).expect("small")).collect();
+        // Blocks 500 to 1011 of a unit.
+        let payload = 500 * BLOCK_BYTES + 9..1012 * BLOCK_BYTES - 9;
+        let long = Header { payload: payload.clone(), ..header(1, 1) };
+        let extent = Extent { from: payload.start, to: payload.end, ..extent(1, 1) };
+        headers.keep(&long, &crcs);
+        for (from, to) in [(0, 512), (0, 1), (11, 12), (12, 13), (511, 512), (5, 400)] {
+            let at = |block: u32| (500 + block) * BLOCK_BYTES;
+            for range in [at(from)..at(to), at(from) + 10..at(to) - 10] {
+                let range = range.start.max(payload.start)..range.end.min(payload.end);
+                let (found, some) = headers.find(&extent, &range).expect("kept");
+                let all = long.crcs_of(&range);
+                assert_eq!((&found, &some[..]), (&long, &crcs[all.clone()]), "{range:?}");
+                assert_eq!((all.start, all.end), (from as usize, to as usize));
+            }
+        }
+        headers.keep(&header(1, 2), &[crcs, vec![0]].concat());
+        assert!(headers.find(&Extent { block: 2, ..extent }, &RANGE).is_none(), "the longest are not kept");
+    }
+
+    /// All that is written tells who wrote it: nobody finds a part of one and a part of another.
+    #[test]
+    fn what_is_found_was_written_as_one() {
+        let headers = Headers::default();
+        // As many as fit, so that to look takes long.
+        let (payload, blocks) = (0..512 * BLOCK_BYTES, CRCS_MAX);
+        let one = |n: u32| Header { payload_offset: n.into(), payload: payload.clone(), ..header(n, 0) };
+        // Some that share a slot.
+        let same: Vec<u32> = (1..200_000).filter(|&n| place(n, 0) == place(1, 0)).take(4).collect();
+        let stop = AtomicBool::new(false);
+        let found: Vec<u32> = std::thread::scope(|scope| {
+            for &n in &same {
+                let (headers, one, stop) = (&headers, &one, &stop);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        headers.keep(&one(n), &vec![n; blocks]);
+                    }
+                });
+            }
+            let end = Instant::now() + Duration::from_secs(60);
+            let (mut found, mut torn) = (vec![0; same.len()], None);
+            while torn.is_none() && found.iter().any(|&times| times < 200) && Instant::now() < end {
+                for (times, &n) in found.iter_mut().zip(&same) {
+                    let extent = Extent { from: 0, to: payload.end, segment: n, block: 0 };
+                    match headers.find(&extent, &payload) {
+                        Some(it) if it == (one(n), Few::from_elem(n, blocks)) => *times += 1,
+                        other => torn = torn.or(other),
+                    }
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(torn, None);
+            found
+        });
+        assert!(same.len() == 4 && found.iter().all(|&times| times >= 200), "{same:?} {found:?}");
     }
 
     #[test]
     fn blocks_are_those_that_are_stored() {
-        let header = Header { payload: 1000..9000, ..Arc::unwrap_or_clone(header(1, 1, 3)) };
+        let header = Header { payload: 1000..9000, ..header(1, 1) };
         for (at, block) in [(1000, 1000..4096), (4096, 4096..8192), (8191, 4096..8192), (8999, 8192..9000)] {
             assert_eq!(header.stored_block(at), block);
         }
-        for (range, blocks) in [
-            (1000..9000, Some(0..3)),
-            (1000..4096, Some(0..1)),
-            (4096..9000, Some(1..3)),
-            (1001..4096, None),
-            (4096..8999, None),
-            (4097..8192, None),
+        for (range, blocks, crcs) in [
+            (1000..9000, 1000..9000, 0..3),
+            (1000..4096, 1000..4096, 0..1),
+            (4096..9000, 4096..9000, 1..3),
+            (1001..4096, 1000..4096, 0..1),
+            (4095..4097, 1000..8192, 0..2),
+            (4097..8192, 4096..8192, 1..2),
         ] {
-            assert_eq!(header.whole_blocks(&range), blocks, "{range:?}");
+            assert_eq!((header.stored_blocks(&range), header.crcs_of(&range)), (blocks, crcs), "{range:?}");
         }
     }
 }

@@ -52,7 +52,9 @@ pub(crate) struct Stored {
 pub(crate) struct Part {
     from: u32,
     to: u32,
-    header: Arc<Header>,
+    header: Header,
+    /// Of the stored blocks that hold the part.
+    crcs: Few<u32>,
     file: Arc<Open>,
     /// The record's whole payload, unverified, where it came with the header.
     near: Option<Vec<u8>>,
@@ -74,8 +76,9 @@ pub(crate) fn load(
 impl Part {
     fn load(stored: Stored, whose: Whose, headers: Option<&Headers>) -> Result<Part, Error> {
         let Extent { from, to, segment, block } = stored.extent;
-        if let Some(header) = headers.and_then(|headers| headers.find(&stored.extent)) {
-            return Ok(Part { from, to, header: header.to_arc(), file: stored.file, near: None });
+        let kept = headers.and_then(|headers| headers.find(&stored.extent, &(from..to)));
+        if let Some((header, crcs)) = kept {
+            return Ok(Part { from, to, header, crcs, file: stored.file, near: None });
         }
         let file = stored.file;
         let offset = u64::from(block) * LOG_BLOCK_U64;
@@ -97,17 +100,18 @@ impl Part {
             read.drain(..near.start);
             read
         });
-        let header = Arc::new(Header {
+        let header = Header {
             segment,
             block,
             payload_offset: offset + u64::try_from(begin).expect("bounded"),
             payload: record.from..record.to,
-            crcs: record.crcs,
-        });
+        };
         if let Some(headers) = headers {
-            headers.keep(&header);
+            headers.keep(&header, &record.crcs);
         }
-        Ok(Part { from, to, header, file, near })
+        let crcs = record.crcs.get(header.crcs_of(&(from..to))).map(Few::from_slice);
+        let crcs = crcs.ok_or(damaged("a record has fewer checksums than blocks"))?;
+        Ok(Part { from, to, header, crcs, file, near })
     }
 
     fn into_piece(self) -> Piece {
@@ -125,11 +129,11 @@ impl Part {
         let payload = &self.header.payload;
         let begins = at.is_multiple_of(BLOCK_BYTES) || at == payload.start;
         let ends = self.to.is_multiple_of(BLOCK_BYTES) || (self.to == payload.end && self.to == to);
-        let block = |at: u32| at / BLOCK_BYTES - payload.start / BLOCK_BYTES;
+        let block = |at: u32| at / BLOCK_BYTES - self.from / BLOCK_BYTES;
         let end = if ends { block(self.to - 1) + 1 } else { block(self.to) };
         let range = block(at)..if begins { end } else { 0 };
         let index = |block| usize::try_from(block).expect("at most 16385");
-        self.header.crcs.get(index(range.start)..index(range.end)).unwrap_or_default()
+        self.crcs.get(index(range.start)..index(range.end)).unwrap_or_default()
     }
 
     /// The stored bytes of `range`, unverified.
@@ -149,8 +153,10 @@ impl Part {
         let first = stored.start;
         let mut bytes = self.read(stored.clone())?;
         let at = |at: u32| usize::try_from(at - first).expect("at most a unit");
-        for block in blocks(stored) {
-            self.header.verify(block.start, &bytes[at(block.start)..at(block.end)])?;
+        let crcs = self.header.crcs_of(range);
+        let skipped = self.header.crcs_of(&(self.from..self.to)).start;
+        for (block, &crc) in blocks(stored).zip(&self.crcs[crcs.start - skipped..crcs.end - skipped]) {
+            self.header.verify(block.start, &bytes[at(block.start)..at(block.end)], crc)?;
         }
         bytes.truncate(at(range.end));
         bytes.drain(..at(range.start));
@@ -158,14 +164,19 @@ impl Part {
     }
 }
 
-/// The bytes of `range`, which lies in one stored block, of which all was verified.
-pub(crate) fn read_in_block(file: &Open, header: &Header, range: &Range<u32>) -> Result<Bytes, Error> {
+/// The bytes of `range`, which lies in one stored block, of which all was verified against `crc`.
+pub(crate) fn read_in_block(
+    file: &Open,
+    header: &Header,
+    crc: u32,
+    range: &Range<u32>,
+) -> Result<Bytes, Error> {
     let stored = header.stored_block(range.start);
     let index = |at: u32| usize::try_from(at - stored.start).expect("at most a block");
     let mut bytes = [0; BLOCK_BYTES as usize];
     let bytes = &mut bytes[..index(stored.end)];
     read_stored(file, bytes, header.offset_of(stored.start))?;
-    header.verify(stored.start, bytes)?;
+    header.verify(stored.start, bytes, crc)?;
     Ok(Bytes::copy_from_slice(&bytes[index(range.start)..index(range.end)]))
 }
 
@@ -201,7 +212,7 @@ pub(crate) fn pieces(parts: Few<Part>) -> Few<Piece> {
 /// Whether to take the parts' bytes at once: they are few, and in memory already or to be read for their checksums.
 pub(crate) fn is_at_hand(parts: &[Part]) -> bool {
     let bytes: u32 = parts.iter().map(|part| part.to - part.from).sum();
-    let ragged = |part: &Part| part.header.whole_blocks(&(part.from..part.to)).is_none();
+    let ragged = |part: &Part| part.header.stored_blocks(&(part.from..part.to)) != (part.from..part.to);
     bytes <= NEAR_BYTES_MAX && parts.iter().any(|part| part.near.is_some() || ragged(part))
 }
 

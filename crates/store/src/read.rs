@@ -114,19 +114,19 @@ impl Store {
             (view.columns, view.cover) = (found.columns, found.cover);
             if let ([extent], []) = (&found.extents[..], &found.layers[..])
                 && (extent.from, extent.to) == (range.start, range.end)
-                && let Some(header) = self.headers().find(extent)
                 && let Some(file) = self.files().look(extent.segment)
+                && let Some((header, blocks)) = self.headers().find(extent, range)
             {
                 let all = ViewExtent::Stored { from: range.start, to: range.end };
-                if let Some(blocks) = header.whole_blocks(range) {
+                if header.stored_blocks(range) == *range {
                     view.extents.push(all);
-                    view.held = Held::Record { header, file, blocks };
+                    view.held = Held::Record { file, offset: header.offset_of(range.start), blocks };
                     return Ok(view);
                 }
-                if range.end <= header.stored_block(range.start).end {
+                if let [crc] = blocks[..] {
                     drop(index);
                     view.extents.push(all);
-                    let bytes = part::read_in_block(&file, &header, range)?;
+                    let bytes = part::read_in_block(&file, &header, crc, range)?;
                     let blocks = Few::from_elem(crc32c(&bytes), 1);
                     view.held = Held::Memory { bytes, blocks };
                     return Ok(view);

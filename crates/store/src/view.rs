@@ -15,7 +15,6 @@ use bytes::Bytes;
 use crate::crc::{blocks, crc32c};
 use crate::error::Error;
 use crate::files::Open;
-use crate::headers::Header;
 use crate::mutation::WriteKind;
 use crate::part::{Few, read_stored};
 use crate::seen::Seen;
@@ -97,12 +96,11 @@ pub struct View {
 pub(crate) enum Held {
     /// One extent, in one record, each block as it was stored: what most reads find, which then takes nothing but this.
     Record {
-        /// The record's.
-        header: Seen<Header>,
-        /// Its segment's.
+        /// The segment's.
         file: Seen<Open>,
-        /// Which of its blocks.
-        blocks: Range<usize>,
+        /// Where it begins in it.
+        offset: u64,
+        blocks: Few<u32>,
     },
     /// In files.
     Files { pieces: Few<Piece>, blocks: Few<u32> },
@@ -121,8 +119,7 @@ impl View {
     /// the reader at the far end verifies. Of any other the stored blocks were read and verified.
     pub fn blocks(&self) -> &[u32] {
         match &self.held {
-            Held::Record { header, blocks, .. } => header.crcs.get(blocks.clone()).unwrap_or_default(),
-            Held::Files { blocks, .. } | Held::Memory { blocks, .. } => blocks,
+            Held::Record { blocks, .. } | Held::Files { blocks, .. } | Held::Memory { blocks, .. } => blocks,
         }
     }
 
@@ -153,7 +150,7 @@ impl View {
             return Err(Error::Malformed("the buffer is not as long as the view's stored bytes"));
         }
         match &self.held {
-            Held::Record { header, file, .. } => read_stored(file, to, self.record_offset(header)),
+            Held::Record { file, offset, .. } => read_stored(file, to, *offset),
             Held::Files { pieces, .. } => {
                 let mut rest = to;
                 for piece in pieces {
@@ -191,9 +188,7 @@ impl View {
     pub fn is_resident(&self) -> bool {
         let resident = |file: &Open, offset, length: u32| file.is_cached(offset..offset + u64::from(length));
         match &self.held {
-            Held::Record { header, file, .. } => {
-                resident(file, self.record_offset(header), self.stored_bytes())
-            }
+            Held::Record { file, offset, .. } => resident(file, *offset, self.stored_bytes()),
             Held::Files { pieces, .. } => {
                 pieces.iter().all(|piece| resident(&piece.file, piece.offset, piece.length))
             }
@@ -205,21 +200,11 @@ impl View {
     /// checksums, and parity with deltas, which is made when it is looked up.
     pub fn pieces(&self) -> Vec<Piece> {
         match &self.held {
-            Held::Record { header, file, .. } => {
-                let (file, offset) = (file.to_arc(), self.record_offset(header));
-                vec![Piece { file, offset, length: self.stored_bytes() }]
+            Held::Record { file, offset, .. } => {
+                vec![Piece { file: file.to_arc(), offset: *offset, length: self.stored_bytes() }]
             }
             Held::Files { pieces, .. } => pieces.to_vec(),
             Held::Memory { .. } => Vec::new(),
         }
-    }
-
-    /// Where the one extent of a view of one record begins in its file.
-    fn record_offset(&self, header: &Header) -> u64 {
-        let from = match self.extents.first() {
-            Some(&(ViewExtent::Stored { from, .. } | ViewExtent::Hole { from, .. })) => from,
-            None => header.payload.start,
-        };
-        header.offset_of(from)
     }
 }

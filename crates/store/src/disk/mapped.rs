@@ -52,14 +52,21 @@ pub(crate) struct Mapped {
 #[derive(Debug)]
 struct Known {
     window: Window,
-    /// By page, a bit: it was read or written, and was not known to be dropped since.
-    once: Box<[AtomicU64]>,
-    /// The same: and then once more.
-    twice: Box<[AtomicU64]>,
+    /// By page, a bit of each word.
+    uses: Box<[Uses]>,
     /// So much of the window is file at least: a copy would find zeros in the rest of the last page.
     end: AtomicU64,
     /// The end of the last read that found pages missing, or of the last that followed it.
     stream: AtomicU64,
+}
+
+/// Side by side: a read looks at both.
+#[derive(Debug, Default)]
+struct Uses {
+    /// The page was read or written, and was not known to be dropped since,
+    once: AtomicU64,
+    /// and then once more.
+    twice: AtomicU64,
 }
 
 impl Mapped {
@@ -142,11 +149,9 @@ impl Known {
     fn of(file: &File) -> Option<Known> {
         let window = Window::of(file)?;
         let words = page_of(WINDOW_BYTES_U64)? / WORD_PAGES;
-        let none = || (0..words).map(|_| AtomicU64::new(0)).collect();
         Some(Known {
             window,
-            once: none(),
-            twice: none(),
+            uses: (0..words).map(|_| Uses::default()).collect(),
             end: AtomicU64::new(0),
             stream: AtomicU64::new(NOWHERE),
         })
@@ -161,7 +166,8 @@ impl Known {
             self.stream.store(offset + bytes, Ordering::Relaxed);
             return false;
         }
-        let is_known = |(word, mask): (usize, u64)| self.twice[word].load(Ordering::Relaxed) & mask == mask;
+        let is_known =
+            |(word, mask): (usize, u64)| self.uses[word].twice.load(Ordering::Relaxed) & mask == mask;
         if offset + bytes > self.end.load(Ordering::Relaxed) || !words(pages.clone()).all(is_known) {
             return false;
         }
@@ -193,12 +199,13 @@ impl Known {
         if self.end.load(Ordering::Relaxed) < end {
             self.end.fetch_max(end, Ordering::Relaxed);
         }
-        for (word, mask) in words(pages).take_while(|&(word, _)| word < self.once.len()) {
-            let once = self.once[word].load(Ordering::Relaxed) & mask;
+        for (word, mask) in words(pages).take_while(|&(word, _)| word < self.uses.len()) {
+            let Uses { once, twice } = &self.uses[word];
+            let before = once.load(Ordering::Relaxed) & mask;
             // All that look are kept from a word that is written; most are what they are to be already.
-            for (bits, more) in [(&self.once, mask), (&self.twice, once)] {
-                if bits[word].load(Ordering::Relaxed) & more != more {
-                    bits[word].fetch_or(more, Ordering::Relaxed);
+            for (bits, more) in [(once, mask), (twice, before)] {
+                if bits.load(Ordering::Relaxed) & more != more {
+                    bits.fetch_or(more, Ordering::Relaxed);
                 }
             }
         }
@@ -216,9 +223,9 @@ impl Known {
     fn forget(&self, range: Range<u64>) {
         let Ok(bytes) = usize::try_from(range.end.saturating_sub(range.start)) else { return };
         let Some(pages) = pages(range.start, bytes) else { return };
-        for (word, mask) in words(pages).take_while(|&(word, _)| word < self.once.len()) {
-            self.once[word].fetch_and(!mask, Ordering::Relaxed);
-            self.twice[word].fetch_and(!mask, Ordering::Relaxed);
+        for (word, mask) in words(pages).take_while(|&(word, _)| word < self.uses.len()) {
+            self.uses[word].once.fetch_and(!mask, Ordering::Relaxed);
+            self.uses[word].twice.fetch_and(!mask, Ordering::Relaxed);
         }
     }
 }
