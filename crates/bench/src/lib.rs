@@ -16,6 +16,7 @@ mod error;
 mod machine;
 pub mod markdown;
 mod measure;
+mod memory;
 mod open;
 pub mod plot;
 mod raw;

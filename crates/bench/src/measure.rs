@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::Error;
+use crate::memory;
 use crate::report::{Cache, Experiment, Row, Side};
 use crate::stats;
 
@@ -123,6 +124,8 @@ pub(crate) struct Question {
     pub(crate) target: Option<f64>,
     /// Pairs are so many times as many.
     pub(crate) times: u32,
+    /// Memory that the system gives a sample, about: it is there before.
+    pub(crate) memory_bytes: u64,
 }
 
 /// Takes pairs of samples and counts them.
@@ -163,15 +166,15 @@ impl Pairs<'_> {
             ratio: stats::spread(&[]),
             target: question.target,
         };
-        let title = format!("{place}: {}", row.title());
+        let (title, memory) = (format!("{place}: {}", row.title()), question.memory_bytes);
         for round in 0..u64::from(self.rounds * question.times) + u64::from(self.warm) {
             // Turned round each time: whoever comes second finds the disk as the other left it.
             let (our, their) = if round % 2 == 0 {
-                let our = self.sample(&title, || braid(round))?;
-                (our, self.sample(&title, || raw(round))?)
+                let our = self.sample(&title, memory, || braid(round))?;
+                (our, self.sample(&title, memory, || raw(round))?)
             } else {
-                let their = self.sample(&title, || raw(round))?;
-                (self.sample(&title, || braid(round))?, their)
+                let their = self.sample(&title, memory, || raw(round))?;
+                (self.sample(&title, memory, || braid(round))?, their)
             };
             if round > 0 || !self.warm {
                 ours.push(our.side());
@@ -187,8 +190,14 @@ impl Pairs<'_> {
         Ok(row)
     }
 
-    fn sample(&mut self, title: &str, take: impl FnOnce() -> Result<Sample, Error>) -> Result<Sample, Error> {
+    fn sample(
+        &mut self,
+        title: &str,
+        memory_bytes: u64,
+        take: impl FnOnce() -> Result<Sample, Error>,
+    ) -> Result<Sample, Error> {
         self.step(title)?;
+        memory::touch(memory_bytes);
         take()
     }
 
@@ -228,6 +237,7 @@ mod tests {
             cache: None,
             target: Some(0.5),
             times: 1,
+            memory_bytes: 1 << 20,
         }
     }
 

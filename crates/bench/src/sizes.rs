@@ -20,7 +20,7 @@ const SAMPLE_BYTES: u64 = 32 << 20;
 fn question(name: &'static str, against: &'static str, request_bytes: u32) -> Question {
     let target = Some(TARGET);
     let (experiment, depth, cache, times) = (Experiment::E8, 1, None, 1);
-    Question { experiment, name, against, request_bytes, depth, cache, target, times }
+    Question { experiment, name, against, request_bytes, depth, cache, target, times, memory_bytes: 0 }
 }
 
 /// Reads at random places.

@@ -44,7 +44,7 @@ pub fn run(settings: &Settings, watch: &Watch<'_>) -> Result<Report, Error> {
     let places = Place::all(&settings.directories)?;
     let rows = |place: &Place| if place.memory { 13 } else { 34 } + ways::rows(place);
     let rows_in_all: u64 = places.iter().map(rows).sum();
-    let more: u64 = places.iter().map(|place| if place.memory { 0 } else { more_pairs() }).sum();
+    let more: u64 = places.iter().map(|place| more_pairs(place.memory)).sum();
     let (rounds, warm) = if settings.quick { (2, false) } else { (9, true) };
     let samples = rows_in_all * Pairs::samples(rounds, warm) + more * Pairs::samples(rounds, false);
     let total = samples + open::STEPS + amplification::STEPS;
@@ -95,18 +95,24 @@ const GROUP_TARGET: f64 = 10.0;
 const RANDOM_DEPTHS: [u32; 3] = [1, 8, 32];
 /// A disk's rate changes by the second, and by more than what is asked: misses are measured by so many times as many pairs, each a
 /// quarter as long.
-const MISS_TIMES: u32 = 8;
+const MISS_TIMES: u32 = 16;
 /// The same of misses one after the other, each of another quarter of the bytes.
 const STREAM_MISS_TIMES: u32 = 12;
 const MISS_PART: u32 = 4;
 /// None of these parts lies behind the one that is read before.
 const MISS_ORDER: [u64; MISS_PART as usize] = [0, 2, 1, 3];
 
-/// How many times more pairs there are of a disk's misses than of other rows.
-fn more_pairs() -> u64 {
-    let random = RANDOM_DEPTHS.map(|_| MISS_TIMES - 1);
-    let streams = UNITS.map(|_| STREAM_MISS_TIMES - 1);
-    random.into_iter().chain(streams).map(u64::from).sum()
+/// What is written to memory ends before much of it was taken: by so many times as many pairs, each as much shorter.
+const MEMORY_TIMES: u32 = 4;
+
+/// How many times more pairs there are, in all, than if each row had the same.
+fn more_pairs(memory: bool) -> u64 {
+    let more: u32 = if memory {
+        UNITS.map(|_| MEMORY_TIMES - 1).iter().sum()
+    } else {
+        RANDOM_DEPTHS.map(|_| MISS_TIMES - 1).into_iter().chain(UNITS.map(|_| STREAM_MISS_TIMES - 1)).sum()
+    };
+    more.into()
 }
 
 /// How much is done.
@@ -175,7 +181,9 @@ impl Bench<'_, '_> {
             let (payloads, plain) = payloads(unit_bytes);
             // Long enough for any disk that is worth it: bytes end the sample, not time.
             let time = self.scale.time * 10;
-            let limit = Limit { time, operations: self.scale.stream_bytes / u64::from(unit_bytes) };
+            let times = if self.place.memory { MEMORY_TIMES } else { 1 };
+            let bytes = self.scale.stream_bytes / u64::from(times);
+            let limit = Limit { time, operations: bytes / u64::from(unit_bytes) };
             let question = Question {
                 experiment: Experiment::E7,
                 name: "write whole units",
@@ -184,7 +192,8 @@ impl Bench<'_, '_> {
                 depth: STREAM_DEPTH,
                 cache: None,
                 target: Some(SEQUENTIAL_TARGET),
-                times: 1,
+                times,
+                memory_bytes: bytes,
             };
             let (directory, stop) = (&self.place.directory, self.pairs.watch.stop);
             let braid = |_| {
@@ -221,6 +230,7 @@ impl Bench<'_, '_> {
                 cache: None,
                 target: Some(RANDOM_TARGET),
                 times: MISS_TIMES,
+                memory_bytes: 0,
             };
             self.random_reads(&set, &question)?;
         }
@@ -268,6 +278,7 @@ impl Bench<'_, '_> {
                 cache: Some(cache),
                 target: Some(SEQUENTIAL_TARGET),
                 times,
+                memory_bytes: if cache == Cache::Miss { units * u64::from(unit_bytes) } else { 0 },
             };
             let stop = self.pairs.watch.stop;
             self.prepare(set, cache)?;
@@ -292,11 +303,13 @@ impl Bench<'_, '_> {
         for &cache in self.caches() {
             let bytes = if cache == Cache::Hit { self.scale.hit_bytes.min(set.bytes) } else { set.bytes };
             let times = if cache == Cache::Miss { question.times } else { 1 };
-            let time = if times > 1 { self.scale.time / MISS_PART } else { self.scale.time };
+            let parts = if times > 1 { MISS_PART } else { 1 };
+            let time = self.scale.time / parts;
+            let memory_bytes = if cache == Cache::Miss { set.bytes / 4 / u64::from(parts) } else { 0 };
             let limit = Limit { time, operations: self.operations(question.request_bytes) };
             let turn = u64::from((64 << 10) / question.request_bytes.max(4096)).max(1);
             let plan = Work { depth: question.depth, limit, turn, request_bytes: question.request_bytes };
-            let question = Question { cache: Some(cache), times, ..question.clone() };
+            let question = Question { cache: Some(cache), times, memory_bytes, ..question.clone() };
             let stop = self.pairs.watch.stop;
             let units = bytes / u64::from(set.object.unit_bytes);
             self.prepare(set, cache)?;
@@ -375,6 +388,7 @@ impl Bench<'_, '_> {
                 cache: None,
                 target,
                 times: 1,
+                memory_bytes: 0,
             };
             let (directory, stop) = (&self.place.directory, self.pairs.watch.stop);
             let mut subject = Subject::used(directory, self.scale.used_bytes, stop)?;

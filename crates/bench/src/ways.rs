@@ -51,7 +51,7 @@ pub(crate) fn measure(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
 
 fn question(name: &'static str, against: &'static str, request_bytes: u32, depth: u32) -> Question {
     let (experiment, cache, target, times) = (Experiment::Ways, None, None, 1);
-    Question { experiment, name, against, request_bytes, depth, cache, target, times }
+    Question { experiment, name, against, request_bytes, depth, cache, target, times, memory_bytes: 0 }
 }
 
 /// A store of an object with some units.
