@@ -34,13 +34,10 @@ impl Machine {
         let name = uname();
         let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let kib: u64 = field(&memory, "MemTotal")
-            .and_then(|value| value.strip_suffix("kB")?.trim().parse().ok())
-            .unwrap_or_default();
         Machine {
             cpu: field(&cpus, "model name").unwrap_or("unknown").to_owned(),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: kib << 10,
+            memory_bytes: bytes(&memory, "MemTotal").unwrap_or_default(),
             kernel: name.release().to_string_lossy().into_owned(),
             architecture: name.machine().to_string_lossy().into_owned(),
             load_before: load(),
@@ -53,6 +50,20 @@ impl Machine {
 pub(crate) fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').take(3).collect::<Vec<&str>>().join(" ")
+}
+
+/// Bytes of memory that can be had without harm to others: what the system has available, and a container's limit.
+pub(crate) fn available_bytes() -> u64 {
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
+    let limit = limit.trim().parse().unwrap_or(u64::MAX);
+    bytes(&memory, "MemAvailable").unwrap_or_default().min(limit)
+}
+
+/// The value of `name: value kB`.
+fn bytes(table: &str, name: &str) -> Option<u64> {
+    let kib: u64 = field(table, name)?.strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
 }
 
 /// The value of `name: value` in one of the kernel's tables.

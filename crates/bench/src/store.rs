@@ -305,6 +305,7 @@ impl Bench<'_, '_> {
             let times = if cache == Cache::Miss { question.times } else { 1 };
             let parts = if times > 1 { MISS_PART } else { 1 };
             let time = self.scale.time / parts;
+            // About what a fast disk gives in that time.
             let memory_bytes = if cache == Cache::Miss { set.bytes / 4 / u64::from(parts) } else { 0 };
             let limit = Limit { time, operations: self.operations(question.request_bytes) };
             let turn = u64::from((64 << 10) / question.request_bytes.max(4096)).max(1);
