@@ -323,7 +323,7 @@ pub enum Outcome {
     Applied,
     /// It was so already, and durably so.
     Already,
-    /// A write older than the unit's settled tip: ignored (PROTOCOL R1).
+    /// A write older than the unit's settled tip, or settled parity older in some column: ignored (PROTOCOL R1, section 7).
     Older {
         /// The newest version of the unit.
         tip: Version,

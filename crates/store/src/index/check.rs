@@ -3,6 +3,7 @@
 //! Decided against what is durable. The committer never puts two mutations into one commit of which the second's
 //! decision could depend on the first ([`Touched`]); so no state between "written" and "durable" exists.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -243,14 +244,11 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
                 return Ok(Decision::Answer(Outcome::Older { tip }));
             }
         }
-        Standing::Settled => {
-            if write.version == settled && lost.is_none() {
-                return Ok(Decision::Answer(Outcome::Already));
-            }
-            if write.version < settled {
-                return Ok(Decision::Answer(Outcome::Older { tip }));
-            }
-        }
+        Standing::Settled => match unit.installs(write.kind, write.version, &write.cover) {
+            Ordering::Equal if lost.is_none() => return Ok(Decision::Answer(Outcome::Already)),
+            Ordering::Less => return Ok(Decision::Answer(Outcome::Older { tip })),
+            _ => {}
+        },
     }
     let whole = 0..object.attributes.unit_bytes;
     let replaced = if write.standing == Standing::Settled { whole } else { write.range() };

@@ -2,6 +2,7 @@
 //! (`owed`), or, of parity, deltas and at most one pending one (`parity`).
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use braid_layout::{ColumnMask, Version};
 use smallvec::SmallVec;
@@ -177,6 +178,23 @@ impl Unit {
         }
     }
 
+    /// How settled content that is to be installed stands to what is settled. Parity is compared column by column, for a base is
+    /// named by the newest version it counts in: greater, where no column is older and one is newer; less, where any is older
+    /// (PROTOCOL, section 7).
+    pub(crate) fn installs(&self, kind: WriteKind, version: Version, cover: &[Version]) -> Ordering {
+        if kind == WriteKind::Data {
+            return version.cmp(&self.settled_version());
+        }
+        let have = self.settled.as_ref().map_or(&[][..], |content| &content.cover);
+        let at = |cover: &[Version], data: usize| cover.get(data).copied().unwrap_or(Version::ZERO);
+        let by_column = (0..have.len().max(cover.len())).map(|data| at(cover, data).cmp(&at(have, data)));
+        by_column.fold(Ordering::Equal, |all, column| match (all, column) {
+            (Ordering::Less, _) | (_, Ordering::Less) => Ordering::Less,
+            (all, Ordering::Equal) => all,
+            _ => Ordering::Greater,
+        })
+    }
+
     /// Whether anything stays above settled content of this version and cover when it is installed.
     pub(crate) fn has_newer(&self, version: Version, cover: &[Version]) -> bool {
         let pending = self.pending.as_ref().is_some_and(|pending| pending.version > version);
@@ -219,7 +237,8 @@ impl Unit {
     /// Install settled content below a newer pending write; an older or equal pending one is thereby decided. What the
     /// record does not bring is a hole.
     fn install(&mut self, record: &Record, place: Place, unit_bytes: u32) {
-        if record.version < self.settled_version() {
+        let Content { version, kind, cover, .. } = content(record, Few::new());
+        if self.installs(kind, version, &cover) == Ordering::Less {
             return;
         }
         let hole = Extent { from: 0, to: unit_bytes, segment: 0, block: 0 };

@@ -268,14 +268,18 @@ impl Run {
         if self.pending.is_some() {
             return;
         }
-        let stamp = self.next();
         let cover: Vec<Version> =
             self.chains.iter().map(|chain| chain.versions[chain.settled - 1].0).collect();
+        let stamp = cover.iter().copied().max().unwrap_or(Version::ZERO);
+        if stamp.is_zero() {
+            return;
+        }
         let bytes = self.xor(&cover);
         let mut write = write(1, 0, 0, BYTES, stamp);
         (write.kind, write.standing) = (WriteKind::ParityBase, Standing::Settled);
         (write.cover, write.body) = (cover, body(0, &bytes));
-        assert_eq!(self.store.commit(Mutation::Write(write)).expect("install"), Outcome::Applied);
+        let answer = self.store.commit(Mutation::Write(write)).expect("install");
+        assert!(matches!(answer, Outcome::Applied | Outcome::Already), "{answer:?}");
         for chain in &mut self.chains {
             chain.versions.drain(..chain.settled - 1);
             chain.settled = 1;
@@ -378,6 +382,32 @@ proptest! {
         run.reopen(false);
         run.check();
     }
+}
+
+#[test]
+fn an_installed_base_is_compared_column_by_column() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), options());
+    store.commit(create(1)).expect("create");
+    let install = |cover: [u64; 2], byte: u8| {
+        // As a cut names it: by the newest version that it counts in.
+        let mut write = write(1, 0, 0, BYTES, version(1, cover[0].max(cover[1])));
+        (write.kind, write.standing) = (WriteKind::ParityBase, Standing::Settled);
+        (write.cover, write.body) =
+            (cover.map(|n| version(1, n)).to_vec(), body(0, &vec![byte; size(BYTES)]));
+        store.commit(Mutation::Write(write)).expect("answered")
+    };
+    let is = |byte| content(&store, 1, 0, 0, BYTES, Want::Settled).expect("read") == vec![byte; size(BYTES)];
+    assert_eq!(install([3, 1], 1), Outcome::Applied);
+    assert_eq!(install([3, 1], 2), Outcome::Already);
+    assert_eq!(install([3, 3], 3), Outcome::Applied, "another cover under the same name");
+    assert!(is(3));
+    let tip = version(1, 3);
+    assert_eq!(install([3, 1], 4), Outcome::Older { tip });
+    assert_eq!(install([2, 9], 5), Outcome::Older { tip }, "newer in one column and older in another");
+    assert!(is(3));
+    assert_eq!(install([4, 3], 6), Outcome::Applied);
+    assert!(is(6));
 }
 
 #[test]

@@ -167,7 +167,11 @@ impl Life {
             // How many deltas there are depends on when they were folded in.
             Err(Error::Backlog(DELTAS_MAX)) => {}
             answer => {
-                let (expected, is_record) = self.expected(&mutation);
+                let (mut expected, mut is_record) = self.expected(&mutation);
+                // Whether a base is there already depends on that too.
+                if is_install(&mutation) && matches!(answer, Ok(Outcome::Already)) {
+                    (expected, is_record) = (Ok(Outcome::Already), false);
+                }
                 // What was refused before is not there: something was acknowledged since.
                 if is_record {
                     self.unknown.clear();
@@ -355,4 +359,8 @@ impl Life {
         assert!(listed.iter().all(|object| *object < ObjectId(OBJECTS)));
         damaged
     }
+}
+
+fn is_install(mutation: &Mutation) -> bool {
+    matches!(mutation, Mutation::Write(write) if write.kind == WriteKind::ParityBase)
 }

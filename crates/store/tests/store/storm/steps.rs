@@ -50,7 +50,9 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
         17 | 18 => Mutation::Write(stripe(random, n, unit, (object, of))),
         19 | 20 => verdict(random, object, unit, of),
         21 => match of.units.get(&unit) {
-            Some(parity) if object == PARITY && parity.pending.is_none() => install(n, unit, (of.g, parity)),
+            Some(parity) if object == PARITY && parity.pending.is_none() && !parity.tip().is_zero() => {
+                install(unit, (of.g, parity))
+            }
             _ => Mutation::Delta(delta(random, n, unit, &model.objects[&PARITY])),
         },
         22 => Mutation::Ready { partition: Q, object, g: of.g, unit },
@@ -159,12 +161,13 @@ fn stripe(random: &mut Random, n: u64, unit: u64, (id, object): (ObjectId, &Obje
     write
 }
 
-/// The base that a rebuild would bring.
-fn install(n: u64, unit: u64, (g, parity): (Generation, &Unit)) -> Mutation {
+/// The base that a rebuild would bring, named as a cut is.
+fn install(unit: u64, (g, parity): (Generation, &Unit)) -> Mutation {
     let (kind, standing) = (WriteKind::ParityBase, Standing::Settled);
-    let cover = parity.cut(false).0.to_vec();
-    let written = write(PARITY.0, unit, 0, UNIT, stamp(g, n));
-    Mutation::Write(Write { partition: Q, kind, standing, cover, g, ..written })
+    let (cover, bytes) = parity.cut(false);
+    let version = cover.into_iter().fold(parity.version, Version::max);
+    let written = Write { body: body(0, &bytes), ..write(PARITY.0, unit, 0, UNIT, version) };
+    Mutation::Write(Write { partition: Q, kind, standing, cover: cover.to_vec(), g, ..written })
 }
 
 fn verdict(random: &mut Random, id: ObjectId, number: u64, object: &Object) -> Mutation {
