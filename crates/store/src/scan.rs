@@ -2,11 +2,16 @@
 //!
 //! Bounded memory: one window of the file and one header. Never panics, whatever the bytes are.
 
-use crate::disk::{DiskFile, read_full};
+use std::io;
+
+use crate::disk::DiskFile;
+use crate::disk::around::{hits, read_around};
 use crate::error::Error;
 use crate::format::record::{
     F_BLOCK, F_SALT, F_SEGMENT, FIXED_BYTES, HEADER_BYTES_MAX, MAGIC, PAGE_BYTES, Record, decode_record,
 };
+use braid_layout::scheme::UNIT_BYTES_MAX;
+
 use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64, View};
 
 /// Bytes read for one header: nearly all are shorter.
@@ -17,6 +22,14 @@ const WINDOW_BYTES: usize = 128 << 10;
 const LONG_BYTES: u64 = 32 << 10;
 /// Bytes read at a time while looking for the next record.
 const SEARCH_BYTES: usize = 256 << 10;
+
+/// Behind the end of a segment whose file was another's before there are that one's records. The next of its own is looked for in as
+/// many bytes: more than the longest record has, and the longest commit.
+pub(crate) const STALE_BYTES_MAX: u64 = 96 << 20;
+const _: () = assert!(
+    STALE_BYTES_MAX
+        > (UNIT_BYTES_MAX as u64 + HEADER_BYTES_MAX as u64 + PAGE_BYTES as u64).next_multiple_of(1 << 20)
+);
 
 /// What stands at a place in a segment.
 #[derive(Debug)]
@@ -59,6 +72,10 @@ pub(crate) struct Scanner<'a> {
     pub(crate) offset: u64,
     window: Vec<u8>,
     window_at: u64,
+    /// How far the next record may be from where one should begin.
+    pub(crate) search_bytes_max: u64,
+    /// Pages that the disk could not read, as far as it went: they were taken for zeros.
+    pub(crate) unreadable: Vec<u64>,
     /// Bytes to read at the next record.
     ahead: usize,
 }
@@ -67,7 +84,8 @@ impl<'a> Scanner<'a> {
     /// Begins after the segment's header.
     pub(crate) fn new(file: &'a dyn DiskFile, length: u64, number: u32, salt: u64) -> Scanner<'a> {
         let (offset, window, window_at) = (LOG_BLOCK_U64, Vec::new(), 0);
-        Scanner { file, length, number, salt, offset, window, window_at, ahead: HEADER_BYTES }
+        let (unreadable, search_bytes_max, ahead) = (Vec::new(), u64::MAX, HEADER_BYTES);
+        Scanner { file, length, number, salt, offset, window, window_at, search_bytes_max, unreadable, ahead }
     }
 
     /// What comes next; `None` at the end.
@@ -97,6 +115,8 @@ impl<'a> Scanner<'a> {
                 Ok(Some(Found::Record { record: Box::new(record), whole }))
             }
             Err(why) => {
+                let why =
+                    if hits(&self.unreadable, from, LOG_BLOCK_U64) { DecodeError::Unreadable } else { why };
                 self.offset = self.search(from + LOG_BLOCK_U64)?;
                 Ok(Some(Found::Bad { from, to: self.offset, why }))
             }
@@ -148,21 +168,34 @@ impl<'a> Scanner<'a> {
 
     fn fill(&mut self, offset: u64, bytes: usize) -> Result<(), Error> {
         self.window.resize(bytes, 0);
-        let got = read_full(self.file, &mut self.window, offset)
-            .map_err(|error| Error::io("read the log", error))?;
-        self.window.truncate(got);
-        self.window_at = offset;
+        let mut window = std::mem::take(&mut self.window);
+        let got = self.read(&mut window, offset)?;
+        window.truncate(got);
+        (self.window, self.window_at) = (window, offset);
         Ok(())
+    }
+
+    /// Read to `to`; what cannot be read is noted, and zeros.
+    fn read(&mut self, to: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let around = read_around(self.file, to, offset).map_err(|error| failed(self.number, &error))?;
+        for page in around.unreadable {
+            // The same page is read more than once.
+            if !self.unreadable.contains(&page) {
+                self.unreadable.push(page);
+            }
+        }
+        Ok(around.bytes)
     }
 
     /// The next place from `offset` on where a whole header stands; else the file's end. There may be a whole segment of
     /// records that lie behind the end and are another segment's: they cost no more than other bytes.
     fn search(&mut self, mut offset: u64) -> Result<u64, Error> {
         let mut bytes = vec![0; SEARCH_BYTES];
-        while offset < self.length {
-            let left = usize::try_from(self.length - offset).unwrap_or(usize::MAX);
+        let end = self.length.min(offset.saturating_add(self.search_bytes_max));
+        while offset < end {
+            let left = usize::try_from(end - offset).unwrap_or(usize::MAX);
             let part = &mut bytes[..left.min(SEARCH_BYTES)];
-            let got = read_full(self.file, part, offset).map_err(|error| Error::io("read the log", error))?;
+            let got = self.read(part, offset)?;
             for (at, block) in (offset..).step_by(LOG_BLOCK).zip(part[..got].chunks(LOG_BLOCK)) {
                 if is_placed(block, self.salt, self.number, at) && self.record_at(at)?.is_ok() {
                     return Ok(at);
@@ -175,6 +208,12 @@ impl<'a> Scanner<'a> {
         }
         Ok(self.length)
     }
+}
+
+/// The error where segment `number` cannot be read at all.
+pub(crate) fn failed(number: u32, error: &io::Error) -> Error {
+    let named = io::Error::new(error.kind(), format!("segment {number}: {error}"));
+    Error::io("read the log", named)
 }
 
 /// Whether a record can begin with these bytes that is in its place at `offset` of this store's segment. Nothing is
@@ -297,6 +336,32 @@ mod tests {
                 Err((behind, end, DecodeError::Magic))
             ]
         );
+    }
+
+    #[test]
+    fn the_next_record_is_looked_for_so_far_and_no_further() {
+        let mut bytes = Bytes::new();
+        let first = bytes.push(SEGMENT, 1, 512);
+        let stale = bytes.length();
+        bytes.noise(1 << 20);
+        let second = bytes.push(SEGMENT, 2, 512);
+        let disk = Memory::new(1);
+        let file: Arc<dyn DiskFile> = disk.create("a").expect("made");
+        write_full(&*file, &[&bytes.0], 0).expect("written");
+        let found = |search_bytes_max| {
+            let mut scanner = Scanner::new(&*file, bytes.length(), SEGMENT, SALT);
+            scanner.search_bytes_max = search_bytes_max;
+            assert!(
+                scanner.next().expect("readable").is_some_and(|found| found.record().is_some()),
+                "{first}"
+            );
+            match scanner.next().expect("readable") {
+                Some(Found::Bad { from, to, .. }) => (from, to),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(found(1 << 20), (stale, second));
+        assert_eq!(found((1 << 20) - LOG_BLOCK_U64), (stale, bytes.length()));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Kept, file_name};
-use crate::disk::{Disk, DiskFile, WHOLE, read_full, twice};
+use crate::disk::around::{hits, read_around};
+use crate::disk::{Disk, DiskFile, WHOLE, twice};
 use crate::error::Error;
 use crate::format::checkpoint::{BYTES, Block, CheckpointEnd, Totals};
 use crate::format::entry::LostRange;
@@ -181,8 +182,11 @@ fn read_end(
 ) -> std::io::Result<Result<CheckpointEnd, DecodeError>> {
     let at = if header { 0 } else { length.saturating_sub(LOG_BLOCK_U64) };
     let mut block = [0; BYTES];
-    let got = read_full(file, &mut block, at)?;
-    let block = match Block::decode(&block[..got]) {
+    let got = read_around(file, &mut block, at)?;
+    if !got.unreadable.is_empty() {
+        return Ok(Err(DecodeError::Unreadable));
+    }
+    let block = match Block::decode(&block[..got.bytes]) {
         Ok(block) => block,
         Err(error) => return Ok(Err(error)),
     };
@@ -194,8 +198,11 @@ fn read_end(
         return Ok(Err(DecodeError::Malformed("a table longer than the file")));
     };
     let mut table = vec![0; block.table_bytes()];
-    let got = read_full(file, &mut table, at)?;
-    Ok(block.with_table(&table[..got]))
+    let got = read_around(file, &mut table, at)?;
+    if !got.unreadable.is_empty() {
+        return Ok(Err(DecodeError::Unreadable));
+    }
+    Ok(block.with_table(&table[..got.bytes]))
 }
 
 /// Some pages' entries, as they were read.
@@ -279,10 +286,10 @@ impl<'a> Walker<'a> {
         while self.at < self.checkpoint.pages.end {
             let left = usize::try_from(self.checkpoint.pages.end - self.at).unwrap_or(usize::MAX);
             bytes.resize(need.min(left), 0);
-            let got = read_full(&*self.checkpoint.file, &mut bytes, self.at)
+            let around = read_around(&*self.checkpoint.file, &mut bytes, self.at)
                 .map_err(|error| Error::io("read a checkpoint", error))?;
             // A file that shrank meanwhile ends in zeros, which are no page.
-            bytes[got..].fill(0);
+            bytes[around.bytes..].fill(0);
             let mut pages = Vec::new();
             let (mut done, mut more) = (0, None);
             while done < bytes.len() {
@@ -304,6 +311,8 @@ impl<'a> Walker<'a> {
                         break;
                     }
                     Err(why) => {
+                        let is_unreadable = hits(&around.unreadable, offset, LOG_BLOCK_U64);
+                        let why = if is_unreadable { DecodeError::Unreadable } else { why };
                         if !self.searching {
                             pages.push(Page::Bad(offset, format!("no page: {why}")));
                         }

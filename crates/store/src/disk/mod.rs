@@ -9,6 +9,7 @@
 //! durable after a sync of their file, names after a sync of their directory, and nothing before.
 
 mod ahead;
+pub(crate) mod around;
 mod direct;
 mod directory;
 mod mapped;

@@ -44,6 +44,9 @@ pub enum DecodeError {
     /// Not all there: this many bytes are needed.
     #[error("{0} bytes are needed")]
     Short(usize),
+    /// The disk cannot read it.
+    #[error("the disk cannot read it")]
+    Unreadable,
     /// Another magic number: not this structure at all.
     #[error("no magic number")]
     Magic,

@@ -87,9 +87,15 @@ pub fn check(dir: &Path) -> Result<Report, Error> {
                 report.note(&name(found.log.number), found.log.end, what);
             }
             references = collect(&found.index, &mut report);
-            check_log(&*disk, &files, &superblock, &mut references, &found, &mut report)?;
+            let end = Some((found.log.number, found.log.end));
+            check_log(&*disk, &files, &superblock, &mut references, end, &mut report)?;
         }
-        Err(Error::Damaged { what, .. }) => report.find("checkpoint", 0, format!("it does not open: {what}")),
+        Err(error @ (Error::Damaged { .. } | Error::Io { .. })) => {
+            let what =
+                if let Error::Damaged { what, .. } = error { what.to_owned() } else { error.to_string() };
+            report.find("checkpoint", 0, format!("it does not open: {what}"));
+            check_log(&*disk, &files, &superblock, &mut references, None, &mut report)?;
+        }
         Err(error) => return Err(error),
     }
     check_checkpoints(&*disk, &superblock, &mut report)?;
@@ -226,7 +232,7 @@ fn check_log(
     files: &Files,
     superblock: &Superblock,
     references: &mut BTreeMap<u32, Vec<Reference>>,
-    found: &crate::recover::Recovered,
+    log_end: Option<(u32, u64)>,
     report: &mut Report,
 ) -> Result<(), Error> {
     let mut before: Option<(u32, u64)> = None;
@@ -234,7 +240,7 @@ fn check_log(
         report.segments += 1;
         let refer = references.remove(&number).unwrap_or_default();
         // What opening cuts off is no damage: it was never acknowledged.
-        let end = if number == found.log.number { found.log.end } else { u64::MAX };
+        let end = log_end.filter(|(last, _)| *last == number).map_or(u64::MAX, |(_, end)| end);
         let mut segment = Segment { number, end, expected: None, refer, next: 0, report };
         walk(disk, superblock, number, true, |item| segment.item(&item, before))?;
         segment.refer_until(u32::MAX);

@@ -1,12 +1,14 @@
 //! Reading one segment from end to end, believing nothing.
 
-use crate::disk::{Disk, read_full};
+use crate::disk::Disk;
+use crate::disk::around::read_around;
 use crate::error::Error;
 use crate::format::record::Record;
 use crate::format::segment::{self, SegmentHeader};
 use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK_U64};
-use crate::recover::tail::verify;
+use crate::recover::tail::{Payload, verify};
+use crate::scan;
 use crate::scan::{Found, Scanner, header_length};
 
 /// What stands in a segment.
@@ -39,8 +41,9 @@ pub(crate) fn walk(
     let file = disk.open(&name(number)).map_err(failed)?;
     let length = file.length().map_err(failed)?;
     let mut bytes = [0; segment::BYTES];
-    let got = read_full(&*file, &mut bytes, 0).map_err(failed)?;
-    let header = SegmentHeader::decode(&bytes[..got]).and_then(|header| {
+    let got = read_around(&*file, &mut bytes, 0).map_err(|error| scan::failed(number, &error))?;
+    let readable = if got.unreadable.is_empty() { Ok(()) } else { Err(DecodeError::Unreadable) };
+    let header = readable.and_then(|()| SegmentHeader::decode(&bytes[..got.bytes])).and_then(|header| {
         if header.drive != superblock.drive || header.salt != superblock.salt {
             return Err(DecodeError::Malformed("the header is of another store's segment"));
         }
@@ -64,8 +67,12 @@ pub(crate) fn walk(
                 let offset = u64::from(record.block) * LOG_BLOCK_U64;
                 let wrong = if !whole {
                     Some("its payload is cut short")
-                } else if payloads && !verify(&*file, &record)? {
-                    Some("its payload does not match its checksums")
+                } else if payloads {
+                    match verify(&*file, &record)? {
+                        Payload::Good => None,
+                        Payload::Wrong => Some("its payload does not match its checksums"),
+                        Payload::Unreadable => Some("the disk cannot read its payload"),
+                    }
                 } else {
                     None
                 };
@@ -83,8 +90,8 @@ pub(crate) fn walk(
 fn next_header(disk: &dyn Disk, superblock: &Superblock, number: u32) -> Option<SegmentHeader> {
     let next = number.checked_add(1)?;
     let mut bytes = [0; segment::BYTES];
-    let got = read_full(&*disk.open(&name(next)).ok()?, &mut bytes, 0).ok()?;
-    let header = SegmentHeader::decode(&bytes[..got]).ok()?;
+    let got = read_around(&*disk.open(&name(next)).ok()?, &mut bytes, 0).ok()?;
+    let header = SegmentHeader::decode(&bytes[..got.bytes]).ok()?;
     (header.salt == superblock.salt && header.number == next).then_some(header)
 }
 

@@ -10,7 +10,8 @@ use super::begin::Begin;
 use super::tail::{Ends, Tail, newer_record};
 use super::{Damage, Recovery, length};
 use crate::checkpoint::load::PageRange;
-use crate::disk::{DiskFile, read_full, twice};
+use crate::disk::around::read_around;
+use crate::disk::{DiskFile, twice};
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::checkpoint::{ReplayPoint, SegmentRow};
@@ -22,7 +23,7 @@ use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK_U64};
 use crate::index::Index;
 use crate::index::unit::Place;
-use crate::scan::{Found, Scanner};
+use crate::scan::{Found, Scanner, failed};
 
 /// The most places of damage that are kept in [`Recovery::damaged`].
 const DAMAGED_MAX: usize = 1000;
@@ -87,7 +88,7 @@ impl Replay<'_> {
         let file = self.files.get(number)?;
         let length = length(&**file)?;
         match self.header(&**file, number)? {
-            Ok(_) => return Ok(false),
+            Ok(_) | Err(DecodeError::Unreadable) => return Ok(false),
             Err(DecodeError::Version(_)) => return Err(newer_segment(number)),
             Err(_) => {}
         }
@@ -109,9 +110,11 @@ impl Replay<'_> {
     fn header(&self, file: &dyn DiskFile, number: u32) -> Result<Result<SegmentHeader, DecodeError>, Error> {
         twice(file, || {
             let mut bytes = [0; segment::BYTES];
-            let got = read_full(file, &mut bytes, 0)
-                .map_err(|error| Error::io("read a segment's header", error))?;
-            Ok(SegmentHeader::decode(&bytes[..got]).and_then(|header| {
+            let got = read_around(file, &mut bytes, 0).map_err(|error| failed(number, &error))?;
+            if !got.unreadable.is_empty() {
+                return Ok(Err(DecodeError::Unreadable));
+            }
+            Ok(SegmentHeader::decode(&bytes[..got.bytes]).and_then(|header| {
                 if header.number != number
                     || header.salt != self.superblock.salt
                     || header.drive != self.superblock.drive
@@ -192,8 +195,13 @@ impl Replay<'_> {
         }
         let synced = self.durable_to.max(self.expected.saturating_sub(1));
         let salt = self.superblock.salt;
-        let tail = Tail { file, length, number, salt, from, first: self.expected, synced };
-        let Ends { commits: end, records, synced } = tail.find()?;
+        let (first, earlier) = (self.expected, self.earlier);
+        let tail = Tail { file, length, number, salt, from, first, synced, earlier };
+        let Ends { commits: end, records, synced, unreadable } = tail.find()?;
+        if let Some(offset) = unreadable.filter(|&offset| offset >= end) {
+            let what = "the disk cannot read what comes after the last whole commit: what was written last may be lost";
+            self.damage(number, offset, what.to_owned());
+        }
         self.durable_to = self.durable_to.max(synced);
         // A whole record may lack a part of its padding: the log goes on behind it, and there must be a file that far.
         let end = end.next_multiple_of(LOG_BLOCK_U64);

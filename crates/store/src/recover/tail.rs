@@ -1,11 +1,12 @@
 //! The search for the end of the last segment's whole commits.
 
 use crate::crc::verify_blocks;
-use crate::disk::{DiskFile, read_full, twice};
+use crate::disk::around::read_around;
+use crate::disk::{DiskFile, twice};
 use crate::error::Error;
 use crate::format::record::{Record, flags};
 use crate::format::{DecodeError, LOG_BLOCK_U64};
-use crate::scan::{Found, Scanner, header_length};
+use crate::scan::{Found, STALE_BYTES_MAX, Scanner, failed, header_length};
 
 /// The last segment, from where its records are not known yet.
 pub(crate) struct Tail<'a> {
@@ -18,6 +19,8 @@ pub(crate) struct Tail<'a> {
     pub(crate) first: u64,
     /// Records up to this one are known to be durable.
     pub(crate) synced: u64,
+    /// Up to here the file was another segment's before.
+    pub(crate) earlier: u64,
 }
 
 /// What the last segment holds.
@@ -29,26 +32,36 @@ pub(crate) struct Ends {
     pub(crate) records: u64,
     /// Up to which record all are known to be durable, be they there or not.
     pub(crate) synced: u64,
+    /// Where the whole commits end because the disk cannot read what comes next. The write that a crash tore can look like that,
+    /// and so can one that was acknowledged.
+    pub(crate) unreadable: Option<u64>,
 }
 
 impl Tail<'_> {
     fn scan(&self, length: u64) -> Scanner<'_> {
         let mut scanner = Scanner::new(self.file, length, self.number, self.salt);
         scanner.offset = self.from;
+        if self.earlier > 0 {
+            // All of what it was before is not to be read for nothing.
+            scanner.search_bytes_max = STALE_BYTES_MAX;
+        }
         scanner
     }
 
     /// What there is.
     pub(crate) fn find(&self) -> Result<Ends, Error> {
-        let (synced, records) = self.synced()?;
-        Ok(Ends { commits: self.commits_end(records, synced)?, records, synced })
+        let (synced, records, behind) = self.synced()?;
+        let (commits, within) = self.commits_end(records, synced)?;
+        Ok(Ends { commits, records, synced, unreadable: within.or(behind) })
     }
 
-    /// Where the whole commits end; the last record ends at `records`, and nothing behind it is looked at again.
-    fn commits_end(&self, records: u64, synced: u64) -> Result<u64, Error> {
+    /// Where the whole commits end, and where before `records` the disk cannot read a header, if that is why. The last record ends
+    /// at `records`, and nothing behind it is looked at again.
+    fn commits_end(&self, records: u64, synced: u64) -> Result<(u64, Option<u64>), Error> {
         // Where the newest commit began, how many of its records are missing, and the next record's number.
         let (mut commit_offset, mut commit_left, mut expected) = (self.from, 0, self.first);
         let mut scanner = self.scan(records);
+        let mut unreadable = None;
         let mut end = self.from.min(self.length);
         loop {
             let offset = scanner.offset;
@@ -60,15 +73,17 @@ impl Tail<'_> {
                         commit_offset = offset;
                     }
                     let follows = record.sequence == expected;
-                    let good = durable || (whole && follows && verify(self.file, &record)?);
+                    // What cannot be read of a payload is its readers' business: it hits nothing else.
+                    let good = durable || (whole && follows && verify(self.file, &record)? != Payload::Wrong);
                     if !good {
-                        return Ok(commit_offset);
+                        return Ok((commit_offset, None));
                     }
                     (commit_left, expected) = (record.commit_left, record.sequence.saturating_add(1));
                 }
                 Found::Bad { .. } if durable => {}
-                Found::Bad { .. } => {
+                Found::Bad { why, .. } => {
                     end = offset;
+                    unreadable = (why == DecodeError::Unreadable).then_some(offset);
                     break;
                 }
             }
@@ -80,12 +95,14 @@ impl Tail<'_> {
         }
         // Not in the middle of a commit, unless the rest of it was durable: then that is damage, and no torn tail.
         let torn = commit_left > 0 && expected > synced;
-        Ok(if torn { commit_offset } else { end })
+        Ok((if torn { commit_offset } else { end }, unreadable))
     }
 
-    /// What is known to be durable: what was known before, and what a record says. And where the last record ends.
-    fn synced(&self) -> Result<(u64, u64), Error> {
+    /// What is known to be durable: what was known before, and what a record says. Where the last record ends. And the same once
+    /// more, if the disk cannot read what comes next.
+    fn synced(&self) -> Result<(u64, u64, Option<u64>), Error> {
         let (mut synced, mut end) = (self.synced, self.from);
+        let mut unreadable = None;
         let mut scanner = self.scan(self.length);
         while let Some(found) = scanner.next()? {
             match found {
@@ -93,10 +110,12 @@ impl Tail<'_> {
                     (synced, end) = (synced.max(record.synced_to), scanner.offset)
                 }
                 Found::Bad { why: DecodeError::Version(_), .. } => return Err(newer_record(self.number)),
-                Found::Bad { .. } => {}
+                Found::Bad { from, why, .. } => {
+                    unreadable = (from == end && why == DecodeError::Unreadable).then_some(from);
+                }
             }
         }
-        Ok((synced, end))
+        Ok((synced, end, unreadable.filter(|&from| from == end)))
     }
 }
 
@@ -105,18 +124,32 @@ pub(crate) fn newer_record(number: u32) -> Error {
     Error::UnknownFormat(format!("segment {number}").into(), "a newer release's record")
 }
 
+/// What a record's payload is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Payload {
+    Good,
+    /// It does not match its checksums.
+    Wrong,
+    /// The same, and the disk cannot read some of it.
+    Unreadable,
+}
+
 /// Whether a record's payload matches its checksums.
-pub(crate) fn verify(file: &dyn DiskFile, record: &Record) -> Result<bool, Error> {
+pub(crate) fn verify(file: &dyn DiskFile, record: &Record) -> Result<Payload, Error> {
     if !record.kind.has_range() || record.is(flags::HOLE) {
-        return Ok(true);
+        return Ok(Payload::Good);
     }
     let offset = u64::from(record.block) * LOG_BLOCK_U64 + header_length(record);
     let verified = twice(file, || {
         let mut payload = vec![0; usize::try_from(record.payload_bytes).expect("at least 32 bits")];
-        let got = read_full(file, &mut payload, offset).map_err(|error| Error::io("read the log", error))?;
-        Ok(if got == payload.len() { verify_blocks(record.from, &payload, &record.crcs) } else { Err(0) })
+        let around =
+            read_around(file, &mut payload, offset).map_err(|error| failed(record.segment, &error))?;
+        let whole = around.bytes == payload.len();
+        let good = whole && verify_blocks(record.from, &payload, &record.crcs).is_ok();
+        let wrong = if around.unreadable.is_empty() { Payload::Wrong } else { Payload::Unreadable };
+        Ok(if good { Ok(Payload::Good) } else { Err(wrong) })
     })?;
-    Ok(verified.is_ok())
+    Ok(verified.unwrap_or_else(|wrong| wrong))
 }
 
 #[cfg(test)]
@@ -174,13 +207,14 @@ mod tests {
             from: LOG_BLOCK_U64,
             first: 1,
             synced,
+            earlier: 0,
         };
         let ends = |synced| tail(synced).find().expect("readable");
         let records = 2 * LOG_BLOCK_U64;
-        assert_eq!(ends(3), Ends { commits: length, records, synced: 3 });
+        assert_eq!(ends(3), Ends { commits: length, records, synced: 3, unreadable: None });
         assert_eq!(
             ends(0),
-            Ends { commits: LOG_BLOCK_U64, records, synced: 0 },
+            Ends { commits: LOG_BLOCK_U64, records, synced: 0, unreadable: None },
             "torn: back to the commit before"
         );
     }

@@ -30,4 +30,5 @@ mod storm;
 mod threads;
 mod together;
 mod unit_writes;
+mod unreadable;
 mod verify;

@@ -1,5 +1,8 @@
 //! One file's bytes: as readers see them, as they are on the medium, and what lies between.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use super::SECTOR;
 use super::random::{Random, Survival};
 
@@ -10,7 +13,12 @@ pub(crate) struct Bytes {
     durable: Vec<u8>,
     /// What happened since the last sync, in order.
     unsynced: Vec<Event>,
+    /// Pages that cannot be read, by their number.
+    spoilt: BTreeSet<usize>,
 }
+
+/// Bytes that cannot be read if one of them cannot.
+const PAGE_BYTES: usize = 4096;
 
 #[derive(Debug, Clone)]
 enum Event {
@@ -22,7 +30,7 @@ enum Event {
 
 impl Bytes {
     pub(crate) fn durable(bytes: Vec<u8>) -> Bytes {
-        Bytes { cached: bytes.clone(), durable: bytes, unsynced: Vec::new() }
+        Bytes { cached: bytes.clone(), durable: bytes, ..Bytes::default() }
     }
 
     pub(crate) fn cached(&self) -> &[u8] {
@@ -43,7 +51,18 @@ impl Bytes {
             self.unsynced.push(Event::Length(end));
         }
         self.cached[at..end].copy_from_slice(bytes);
+        self.spoilt.retain(|page| !(at / PAGE_BYTES..end.div_ceil(PAGE_BYTES)).contains(page));
         self.changed(at.min(old), end);
+    }
+
+    pub(crate) fn spoil(&mut self, range: Range<u64>) {
+        let page = |byte: u64| usize::try_from(byte).expect("memory") / PAGE_BYTES;
+        self.spoilt.extend(page(range.start)..=page(range.end.saturating_sub(1)));
+    }
+
+    pub(crate) fn is_spoilt(&self, range: Range<usize>) -> bool {
+        let pages = range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES);
+        !range.is_empty() && self.spoilt.range(pages).next().is_some()
     }
 
     pub(crate) fn set_length(&mut self, length: usize) {

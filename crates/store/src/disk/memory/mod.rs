@@ -145,6 +145,15 @@ impl Memory {
         id.and_then(|id| state.files.get_mut(&id)).is_some_and(|bytes| bytes.rot(bit))
     }
 
+    /// Let the medium be unable to read some bytes of a file, until something else is written there or the file is planted anew.
+    pub fn spoil(&self, name: &str, range: Range<u64>) {
+        let mut state = self.lock();
+        let id = state.names.file(name);
+        if let Some(bytes) = id.and_then(|id| state.files.get_mut(&id)) {
+            bytes.spoil(range);
+        }
+    }
+
     /// Flip one bit of a file, durably; whether there is such a bit.
     pub fn flip(&self, name: &str, bit: u64) -> bool {
         let Some(mut bytes) = self.content(name) else { return false };
@@ -296,6 +305,9 @@ impl DiskFile for MemoryFile {
                 return Err(io_error());
             }
             let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.cached().len());
+            if bytes.is_spoilt(begin..(begin + to.len()).min(bytes.cached().len())) {
+                return Err(io_error());
+            }
             let rest = &bytes.cached()[begin..];
             let mut count = rest.len().min(to.len());
             if fault == Some(Fault::Short) && count > 1 {

@@ -1,0 +1,103 @@
+//! Reading what a disk can no longer read everywhere.
+//!
+//! A sector that cannot be read is damage like any other: it hits what lies on it. While a store is opened or checked such bytes
+//! read as zeros, of which no structure of the format is made, and no payload but one of zeros, and where they are is told.
+
+use std::io;
+
+use super::{DiskFile, read_full};
+
+/// What a system reads at least: where one sector is bad, no byte around it can be had.
+const PAGE_BYTES: usize = 4096;
+/// The most pages of one read that may be unreadable. A disk with more has failed, or its cable has: nothing is to be concluded
+/// from what it does not say.
+const UNREADABLE_MAX: usize = 16;
+/// What a read of a bad sector fails with: page caches say EIO, devices may say more.
+const UNREADABLE: [i32; 4] = [libc::EIO, libc::ENODATA, libc::EILSEQ, libc::EBADMSG];
+
+/// What was read.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Around {
+    /// Bytes, fewer than asked for only at the file's end.
+    pub(crate) bytes: usize,
+    /// Where the pages begin that could not be read: in the buffer, they are zeros.
+    pub(crate) unreadable: Vec<u64>,
+}
+
+/// Whether some of the `bytes` from `offset` on are on one of the pages.
+pub(crate) fn hits(unreadable: &[u64], offset: u64, bytes: u64) -> bool {
+    unreadable.iter().any(|page| *page < offset.saturating_add(bytes) && offset < page + PAGE_BYTES as u64)
+}
+
+/// Fill `to` from `offset`, as far as the file goes, around some pages that cannot be read.
+pub(crate) fn read_around(file: &dyn DiskFile, to: &mut [u8], offset: u64) -> io::Result<Around> {
+    match read_full(file, to, offset) {
+        Ok(bytes) => return Ok(Around { bytes, unreadable: Vec::new() }),
+        Err(error) if !is_unreadable(&error) => return Err(error),
+        Err(_) => {}
+    }
+    let length = file.length()?;
+    let mut around = Around::default();
+    while around.bytes < to.len() {
+        let at = offset + u64::try_from(around.bytes).expect("a length");
+        let within = usize::try_from(at % PAGE_BYTES as u64).expect("small");
+        let left = usize::try_from(length.saturating_sub(at)).unwrap_or(usize::MAX);
+        let count = (PAGE_BYTES - within).min(to.len() - around.bytes).min(left);
+        let part = &mut to[around.bytes..around.bytes + count];
+        match read_full(file, part, at) {
+            Ok(0) => break,
+            Ok(bytes) => around.bytes += bytes,
+            Err(error) if is_unreadable(&error) => {
+                around.unreadable.push(at - at % PAGE_BYTES as u64);
+                if around.unreadable.len() > UNREADABLE_MAX {
+                    return Err(io::Error::new(
+                        error.kind(),
+                        format!("{error}, from byte {at} on and elsewhere"),
+                    ));
+                }
+                part.fill(0);
+                around.bytes += count;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(around)
+}
+
+fn is_unreadable(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|number| UNREADABLE.contains(&number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::Memory;
+    use super::super::{Disk, write_full};
+    use super::*;
+
+    #[test]
+    fn bad_pages_are_zeros_and_told_and_too_many_are_an_error() {
+        let disk = Memory::new(1);
+        let file = disk.create("f").expect("made");
+        let bytes: Vec<u8> = (0..40_u8).flat_map(|page| [page + 1; PAGE_BYTES]).collect();
+        write_full(&*file, &[&bytes[..39 * PAGE_BYTES + 100]], 0).expect("written");
+        disk.spoil("f", 2 * 4096 + 1000..2 * 4096 + 1001);
+        disk.spoil("f", 39 * 4096..40 * 4096);
+        let mut to = vec![9; 3 * PAGE_BYTES];
+        assert!(read_full(&*file, &mut to, 4096 + 10).is_err());
+        let around = read_around(&*file, &mut to, 4096 + 10).expect("the rest");
+        assert_eq!(around, Around { bytes: to.len(), unreadable: vec![2 * 4096] });
+        let mut expected = bytes[4096 + 10..][..to.len()].to_vec();
+        expected[4086..4086 + PAGE_BYTES].fill(0);
+        assert!(to == expected);
+        let end = read_around(&*file, &mut to, 38 * 4096).expect("the end");
+        assert_eq!(end, Around { bytes: PAGE_BYTES + 100, unreadable: vec![39 * 4096] });
+        assert!(hits(&end.unreadable, 39 * 4096 - 1, 2) && hits(&end.unreadable, 39 * 4096 + 4095, 1));
+        assert!(!hits(&end.unreadable, 39 * 4096 - 1, 1) && !hits(&end.unreadable, 40 * 4096, 1));
+        disk.spoil("f", 4 * 4096..20 * 4096);
+        let mut all = vec![0; bytes.len()];
+        let failed = read_around(&*file, &mut all, 0).expect_err("too many");
+        assert!(failed.to_string().contains("from byte 77824 on"), "{failed}");
+        let some = read_around(&*file, &mut all[..19 * PAGE_BYTES], 3 * 4096).expect("just not too many");
+        assert_eq!(some.unreadable.len(), UNREADABLE_MAX);
+    }
+}
