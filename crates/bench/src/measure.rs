@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::Error;
 use crate::memory;
-use crate::report::{Cache, Experiment, Row, Side};
+use crate::report::{Cache, Experiment, Row, Side, title};
 use crate::stats;
 
 /// Where a run is, for people who wait.
@@ -95,6 +95,11 @@ impl Limit {
         Limit { time: Duration::from_secs(24 * 3600), operations }
     }
 
+    /// One `times`th of it.
+    pub(crate) fn part(self, times: u32) -> Limit {
+        Limit { time: self.time / times, operations: (self.operations / u64::from(times)).max(1) }
+    }
+
     pub(crate) fn begin(self, stop: &AtomicBool) -> Running<'_> {
         Running { stop, end: Instant::now() + self.time, left: self.operations }
     }
@@ -131,6 +136,8 @@ pub(crate) struct Question {
 /// Takes pairs of samples and counts them.
 pub(crate) struct Pairs<'a> {
     pub(crate) watch: &'a Watch<'a>,
+    /// Only what has this in its title is measured.
+    pub(crate) only: Option<&'a str>,
     /// Pairs that count; one more is taken before and thrown away, if `warm`.
     pub(crate) rounds: u32,
     pub(crate) warm: bool,
@@ -142,6 +149,21 @@ impl Pairs<'_> {
     /// Samples that one row takes.
     pub(crate) fn samples(rounds: u32, warm: bool) -> u64 {
         2 * (u64::from(rounds) + u64::from(warm))
+    }
+
+    /// Whether what has this title is to be measured.
+    pub(crate) fn wants(&self, title: &str) -> bool {
+        self.only.is_none_or(|only| title.contains(only))
+    }
+
+    /// Whether `question` is left out; then its samples count as taken.
+    pub(crate) fn leaves_out(&mut self, question: &Question) -> bool {
+        let is_wanted =
+            self.wants(&title(question.name, question.request_bytes, question.depth, question.cache));
+        if !is_wanted {
+            self.done += Pairs::samples(self.rounds * question.times, self.warm);
+        }
+        !is_wanted
     }
 
     /// Answer `question` for `place`: `braid` and `raw` each take a sample of the round they are given.
@@ -250,7 +272,7 @@ mod tests {
     fn pairs_alternate_and_the_warm_one_does_not_count() {
         let stop = AtomicBool::new(false);
         let watch = Watch { stop: &stop, tell: &|_| {} };
-        let mut pairs = Pairs { watch: &watch, rounds: 3, warm: true, done: 0, total: 8 };
+        let mut pairs = Pairs { watch: &watch, only: None, rounds: 3, warm: true, done: 0, total: 8 };
         let order = RefCell::new(String::new());
         let braid = |round| {
             order.borrow_mut().push('b');
@@ -269,10 +291,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_out_counts_as_taken() {
+        let stop = AtomicBool::new(false);
+        let watch = Watch { stop: &stop, tell: &|_| {} };
+        let mut pairs =
+            Pairs { watch: &watch, only: Some("4 KiB"), rounds: 3, warm: true, done: 0, total: 0 };
+        assert!(!pairs.leaves_out(&question()) && pairs.wants("write 4 KiB, depth 8") && pairs.done == 0);
+        pairs.only = Some("read");
+        assert!(pairs.leaves_out(&Question { times: 4, ..question() }) && !pairs.wants("write 4 KiB"));
+        assert_eq!(pairs.done, 2 * (3 * 4 + 1));
+    }
+
+    #[test]
     fn a_stop_is_heard_before_a_sample_and_within_one() {
         let stop = AtomicBool::new(true);
         let watch = Watch { stop: &stop, tell: &|_| {} };
-        let mut pairs = Pairs { watch: &watch, rounds: 3, warm: false, done: 0, total: 6 };
+        let mut pairs = Pairs { watch: &watch, only: None, rounds: 3, warm: false, done: 0, total: 6 };
         let never = |_| -> Result<Sample, Error> { panic!("taken") };
         assert!(matches!(pairs.row("ext4", question(), never, never), Err(Error::Stopped)));
         let limit = Limit::operations(9);

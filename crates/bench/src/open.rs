@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use braid_layout::{ClusterId, DriveId};
@@ -20,10 +21,12 @@ use crate::report::Timing;
 use crate::stats;
 
 const IDENTITY: Identity = Identity { cluster: ClusterId(0xb), drive: DriveId(0xd) };
+/// What is measured.
+const NAME: &str = "open after kill -9";
 /// "Open after kill -9 with 1 M objects and 100 GB of log < 1 s."
 const TARGET_SECONDS: f64 = 1.0;
 /// Openings of one store.
-const OPENINGS: u64 = 3;
+const OPENINGS: u64 = 9;
 /// Samples in all: making each store counts as one.
 pub(crate) const STEPS: u64 = 2 * (1 + OPENINGS);
 
@@ -33,14 +36,30 @@ struct Scale {
     log_bytes: u64,
     /// The tails: that of a store whose checkpoints are small, and the longest that this one can have.
     tails: [Option<u64>; 2],
+    /// Bytes of the files that the tail's segments are made of.
+    earlier_bytes: u64,
 }
 
 /// The times for one place.
 pub(crate) fn measure(pairs: &mut Pairs<'_>, place: &Place, quick: bool) -> Result<Vec<Timing>, Error> {
+    if !pairs.wants(NAME) {
+        pairs.done += STEPS;
+        return Ok(Vec::new());
+    }
     let scale = if quick {
-        Scale { objects: 1000, log_bytes: 1 << 30, tails: [Some(1 << 20), Some(2 << 20)] }
+        Scale {
+            objects: 1000,
+            log_bytes: 1 << 30,
+            tails: [Some(1 << 20), Some(2 << 20)],
+            earlier_bytes: 8 << 20,
+        }
     } else {
-        Scale { objects: 1_000_000, log_bytes: 100 << 30, tails: [Some(64 << 20), None] }
+        Scale {
+            objects: 1_000_000,
+            log_bytes: 100 << 30,
+            tails: [Some(64 << 20), None],
+            earlier_bytes: 512 << 20,
+        }
     };
     let all = scale.tails.iter().map(|&tail| one(pairs, place, &scale, tail));
     all.collect()
@@ -54,12 +73,13 @@ fn one(
 ) -> Result<Timing, Error> {
     pairs.step(&format!("{}: make up a big store", place.label))?;
     let big = Big { dir: place.directory.join("big") };
-    let made = bench::generate(&big.dir, IDENTITY, scale.objects, scale.log_bytes, tail_bytes)
-        .doing("make up a big store")?;
-    let image = Image::of(&big.dir).doing("look at a store's files")?;
+    let made =
+        bench::generate(&big.dir, IDENTITY, scale.objects, scale.log_bytes, tail_bytes, scale.earlier_bytes)
+            .doing("make up a big store")?;
+    let image = Image::of(&big.dir, made.stale_bytes).doing("look at a store's files")?;
     let (mut seconds, mut cpu, mut records) = (Vec::new(), Vec::new(), 0);
     for _ in 0..OPENINGS {
-        pairs.step(&format!("{}: open after kill -9", place.label))?;
+        pairs.step(&format!("{}: {NAME}", place.label))?;
         let meter = Meter::begin();
         let (store, recovery) = Store::open(&big.dir, Some(IDENTITY), Options::default()).doing("open")?;
         let sample = meter.end(1, 0);
@@ -72,7 +92,7 @@ fn one(
     }
     Ok(Timing {
         place: place.label.clone(),
-        name: "open after kill -9",
+        name: NAME,
         objects: scale.objects,
         log_bytes: scale.log_bytes,
         checkpoint_bytes: made.checkpoint_bytes,
@@ -100,17 +120,20 @@ impl Drop for Big {
 struct Image {
     dir: PathBuf,
     lengths: BTreeMap<PathBuf, u64>,
+    /// Bytes behind the log's end, of which opening takes away what there is.
+    stale_bytes: u64,
 }
 
 impl Image {
     /// The files as they are, on the disk: what a killed process acknowledged was synced.
-    fn of(dir: &Path) -> io::Result<Image> {
+    fn of(dir: &Path, stale_bytes: u64) -> io::Result<Image> {
         let lengths = files(dir)?;
         lengths.keys().try_for_each(|path| File::open(path)?.sync_all())?;
-        Ok(Image { dir: dir.to_owned(), lengths })
+        Ok(Image { dir: dir.to_owned(), lengths, stale_bytes })
     }
 
-    /// Take away what was made or appended since. A log is only appended to, so that is all.
+    /// Take away what was made or appended since, and put back what was behind the log's end. A log is only appended to, so that
+    /// is all.
     fn restore(&self) -> io::Result<()> {
         for (path, now) in files(&self.dir)? {
             match self.lengths.get(&path) {
@@ -118,6 +141,16 @@ impl Image {
                 Some(&length) if length < now => {
                     let file = OpenOptions::new().write(true).open(path)?;
                     file.set_len(length)?;
+                    file.sync_all()?;
+                }
+                Some(&length) if now < length && length - now <= self.stale_bytes => {
+                    let file = OpenOptions::new().write(true).open(path)?;
+                    let part = vec![bench::STALE; 1 << 20];
+                    for at in (now..length).step_by(part.len()) {
+                        let rest =
+                            usize::try_from(length - at).map_or(part.len(), |left| left.min(part.len()));
+                        file.write_all_at(&part[..rest], at)?;
+                    }
                     file.sync_all()?;
                 }
                 Some(_) => {}
@@ -150,8 +183,9 @@ mod tests {
     fn a_closed_store_is_made_as_it_was_when_it_was_killed() {
         let dir = tempfile::tempdir().expect("a directory");
         let dir = dir.path().join("big");
-        bench::generate(&dir, IDENTITY, 100, 1 << 24, Some(1 << 18)).expect("made");
-        let image = Image::of(&dir).expect("there");
+        let made = bench::generate(&dir, IDENTITY, 100, 1 << 24, Some(1 << 18), 1 << 20).expect("made");
+        assert!(made.stale_bytes > 1 << 19);
+        let image = Image::of(&dir, made.stale_bytes).expect("there");
         let records = |_| {
             let (store, recovery) = Store::open(&dir, Some(IDENTITY), Options::default()).expect("opened");
             store.close().expect("closed");

@@ -93,9 +93,7 @@ impl Row {
 
     /// The row's name with what tells it from its neighbours.
     pub fn title(&self) -> String {
-        let size = show_size(self.request_bytes);
-        let cache = self.cache.map_or(String::new(), |cache| format!(", {}", cache.name()));
-        format!("{} {size}, depth {}{cache}", self.name, self.depth)
+        title(self.name, self.request_bytes, self.depth, self.cache)
     }
 }
 
@@ -173,6 +171,12 @@ pub struct Amplification {
     pub written_bytes: u64,
     /// Bytes of records that the cleaner wrote meanwhile.
     pub moved_bytes: u64,
+}
+
+/// A row's title.
+pub(crate) fn title(name: &str, request_bytes: u32, depth: u32, cache: Option<Cache>) -> String {
+    let cache = cache.map_or(String::new(), |cache| format!(", {}", cache.name()));
+    format!("{name} {}, depth {depth}{cache}", show_size(request_bytes))
 }
 
 /// A request's size as people write it.

@@ -30,6 +30,8 @@ pub struct Settings {
     pub directories: Vec<PathBuf>,
     /// Only enough work to see that it runs.
     pub quick: bool,
+    /// Measure only what has this in its title.
+    pub only: Option<String>,
 }
 
 /// Free bytes that each directory must have.
@@ -48,7 +50,7 @@ pub fn run(settings: &Settings, watch: &Watch<'_>) -> Result<Report, Error> {
     let (rounds, warm) = if settings.quick { (2, false) } else { (9, true) };
     let samples = rows_in_all * Pairs::samples(rounds, warm) + more * Pairs::samples(rounds, false);
     let total = samples + open::STEPS + amplification::STEPS;
-    let mut pairs = Pairs { watch, rounds, warm, done: 0, total };
+    let mut pairs = Pairs { watch, only: settings.only.as_deref(), rounds, warm, done: 0, total };
     let mut rows = Vec::new();
     for place in &places {
         let scale = if settings.quick { Scale::quick() } else { Scale::full(place.memory) };
@@ -112,7 +114,7 @@ fn more_pairs(memory: bool) -> u64 {
     } else {
         RANDOM_DEPTHS.map(|_| MISS_TIMES - 1).into_iter().chain(UNITS.map(|_| STREAM_MISS_TIMES - 1)).sum()
     };
-    more.into()
+    u64::from(more) + if memory { 0 } else { sizes::MORE_WRITE_PAIRS }
 }
 
 /// How much is done.
@@ -195,6 +197,9 @@ impl Bench<'_, '_> {
                 times,
                 memory_bytes: bytes,
             };
+            if self.pairs.leaves_out(&question) {
+                continue;
+            }
             let (directory, stop) = (&self.place.directory, self.pairs.watch.stop);
             let braid = |_| {
                 let mut subject = Subject::make(directory, "store")?;
@@ -280,6 +285,9 @@ impl Bench<'_, '_> {
                 times,
                 memory_bytes: if cache == Cache::Miss { units * u64::from(unit_bytes) } else { 0 },
             };
+            if self.pairs.leaves_out(&question) {
+                continue;
+            }
             let stop = self.pairs.watch.stop;
             self.prepare(set, cache)?;
             let braid = |round| {
@@ -311,6 +319,9 @@ impl Bench<'_, '_> {
             let turn = u64::from((64 << 10) / question.request_bytes.max(4096)).max(1);
             let plan = Work { depth: question.depth, limit, turn, request_bytes: question.request_bytes };
             let question = Question { cache: Some(cache), times, memory_bytes, ..question.clone() };
+            if self.pairs.leaves_out(&question) {
+                continue;
+            }
             let stop = self.pairs.watch.stop;
             let units = bytes / u64::from(set.object.unit_bytes);
             self.prepare(set, cache)?;
@@ -391,6 +402,9 @@ impl Bench<'_, '_> {
                 times: 1,
                 memory_bytes: 0,
             };
+            if self.pairs.leaves_out(&question) {
+                continue;
+            }
             let (directory, stop) = (&self.place.directory, self.pairs.watch.stop);
             let mut subject = Subject::used(directory, self.scale.used_bytes, stop)?;
             let object = subject.object(64 << 10)?;

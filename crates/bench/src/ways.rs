@@ -67,6 +67,11 @@ fn sending(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
     let (subject, object, units) = filled(bench, "store", false)?;
     let stop = bench.pairs.watch.stop;
     for request_bytes in SENT {
+        let asked = question("sendfile", "read into a buffer, and sent", request_bytes, 1);
+        let asked = Question { cache: Some(Cache::Hit), ..asked };
+        if bench.pairs.leaves_out(&asked) {
+            continue;
+        }
         let limit = Limit { time: bench.scale.time, operations: bench.operations(request_bytes) };
         let plan = Work { depth: 1, limit, turn: 1, request_bytes };
         let send = |way: Way, round: u64| -> Result<Sample, Error> {
@@ -90,8 +95,6 @@ fn sending(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
             };
             crate::crew::work(plan, stop, hire)
         };
-        let asked = question("sendfile", "read into a buffer, and sent", request_bytes, 1);
-        let asked = Question { cache: Some(Cache::Hit), ..asked };
         let label = &bench.place.label;
         let row = bench.pairs.row(
             label,
@@ -164,6 +167,10 @@ impl Drop for Wire {
 
 /// Whole units appended, durably.
 fn writing(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
+    let asked = question("O_DIRECT, write whole units", "through the page cache", UNIT, STREAM_DEPTH);
+    if bench.pairs.leaves_out(&asked) {
+        return Ok(());
+    }
     let (payloads, _) = payloads(UNIT);
     let limit = Limit { time: bench.scale.time * 10, operations: bench.scale.stream_bytes / u64::from(UNIT) };
     let (directory, stop) = (&bench.place.directory, bench.pairs.watch.stop);
@@ -174,7 +181,6 @@ fn writing(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
         let place = || At { unit: units.next().unwrap_or(0), from: 0 };
         subject.writes(object, &payloads, STREAM_DEPTH, limit, stop, place)
     };
-    let asked = question("O_DIRECT, write whole units", "through the page cache", UNIT, STREAM_DEPTH);
     let row = bench.pairs.row(&bench.place.label, asked, |_| write(true), |_| write(false))?;
     bench.rows.push(row);
     Ok(())
@@ -186,6 +192,11 @@ fn reading(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
     let (buffered, buffered_object, _) = filled(bench, "buffered", false)?;
     let stop = bench.pairs.watch.stop;
     for (name, request_bytes, depth, cache) in READS {
+        let asked = question(name, "through the page cache", request_bytes, depth);
+        let asked = Question { cache: Some(cache), ..asked };
+        if bench.pairs.leaves_out(&asked) {
+            continue;
+        }
         let whole = request_bytes == UNIT;
         let (time, operations) =
             if whole { (bench.scale.time * 10, units) } else { (bench.scale.time, bench.operations(4096)) };
@@ -201,8 +212,6 @@ fn reading(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
             let all = Work { depth: 1, limit: Limit::operations(units), turn: 1, request_bytes: UNIT };
             buffered.sequential_reads(buffered_object, 0, all, stop)?;
         }
-        let asked = question(name, "through the page cache", request_bytes, depth);
-        let asked = Question { cache: Some(cache), ..asked };
         let row = bench.pairs.row(
             &bench.place.label,
             asked,

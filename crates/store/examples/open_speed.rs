@@ -18,7 +18,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let [_, objects, log_gib, tail @ ..] = &arguments[..] {
         let log_gib = log_gib.parse::<u64>()?;
         let tail_mib = tail.first().map(|mib| mib.parse::<u64>()).transpose()?;
-        bench::generate(dir, identity, objects.parse()?, log_gib << 30, tail_mib.map(|mib| mib << 20))?;
+        bench::generate(
+            dir,
+            identity,
+            objects.parse()?,
+            log_gib << 30,
+            tail_mib.map(|mib| mib << 20),
+            512 << 20,
+        )?;
     }
     let began = Instant::now();
     let (store, recovery) = Store::open(dir, Some(identity), Options::default())?;

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use crate::checkpoint::keeper::Keeper;
 use crate::checkpoint::write::write;
 use crate::crc::block_crcs;
-use crate::disk::Directory;
+use crate::disk::{Directory, write_full};
 use crate::error::Error;
-use crate::files::{self, Files};
+use crate::files::{self, Files, SPARE};
 use crate::format::record::{Kind, Record, Subject};
 use crate::format::superblock::Superblock;
 use crate::format::{LOG_BLOCK_U64, body};
@@ -20,6 +20,7 @@ use crate::index::check::{object_record, partition_record};
 use crate::index::locked::Locked;
 use crate::log::{AppendError, Entry, Log};
 use crate::mutation::Attributes;
+use crate::spares::Spare;
 use crate::store::{Identity, Store};
 
 /// The partition with the objects.
@@ -40,11 +41,17 @@ pub struct Generated {
     pub checkpoint_bytes: u64,
     /// Bytes of the log after it.
     pub tail_bytes: u64,
+    /// Bytes behind the log's end that its last file had before.
+    pub stale_bytes: u64,
 }
+
+/// What a file had before that a segment is made of: no record's bytes, which cost no more to tell from one.
+pub const STALE: u8 = 0x5a;
 
 /// Make a store in `dir`, which must be absent or empty, with `objects` objects that are spread over about `log_bytes` of
 /// log, a checkpoint, and `tail_bytes` of 4 KiB writes after it (`None`: the most there can be before the next checkpoint
-/// is due); as a process leaves it that was killed. The log before the tail is holes in files: it takes no space and has
+/// is due); as a process leaves it that was killed. The tail's segments are made of files that had `earlier_bytes` before, as they are
+/// in a store that is overwritten. The log before the tail is holes in files: it takes no space and has
 /// no records, so that only the tail's units can be read. Nothing is synced.
 pub fn generate(
     dir: &Path,
@@ -52,6 +59,7 @@ pub fn generate(
     objects: u64,
     log_bytes: u64,
     tail_bytes: Option<u64>,
+    earlier_bytes: u64,
 ) -> Result<Generated, Error> {
     std::fs::create_dir_all(dir).map_err(|error| Error::io("make the store's directory", error))?;
     let disk = Directory::lock(dir)?;
@@ -82,8 +90,29 @@ pub fn generate(
     let kept = kept.map_err(|error| Error::io("write a checkpoint", error))?;
     let tail_bytes = tail_bytes.unwrap_or_else(|| Keeper::new(vec![kept], Vec::new()).tail_bytes_max(None));
     let mut index = index.into_inner();
+    for number in 0..=tail_bytes / SEGMENT_BYTES {
+        set_aside(&files, number, earlier_bytes)?;
+    }
     tail(&files, &mut log, &mut index, objects, tail_bytes)?;
-    Ok(Generated { checkpoint_bytes: kept.bytes, tail_bytes })
+    files.give_up_all();
+    let stale_bytes = log.earlier.saturating_sub(log.end);
+    Ok(Generated { checkpoint_bytes: kept.bytes, tail_bytes, stale_bytes })
+}
+
+/// A file that had so many bytes, for a segment to be made of.
+fn set_aside(files: &Files, number: u64, bytes: u64) -> Result<(), Error> {
+    let failed = |error| Error::io("make a file to be used again", error);
+    let name = format!("log/{number:08}{SPARE}");
+    let file = files.disk().create(&name).map_err(failed)?;
+    let part = vec![STALE; 1 << 20];
+    let mut at = 0;
+    while at < bytes {
+        let length = usize::try_from(bytes - at).map_or(part.len(), |left| left.min(part.len()));
+        write_full(&*file, &[&part[..length]], at).map_err(failed)?;
+        at += u64::try_from(length).expect("small");
+    }
+    files.spares().put(Spare { name, file, bytes });
+    Ok(())
 }
 
 /// Forget what the page cache has of the store's log. Others cannot: pages that the store has mapped stay.
@@ -213,8 +242,9 @@ mod tests {
     fn what_is_made_up_opens() {
         let dir = tempfile::tempdir().expect("a directory");
         let identity = Identity { cluster: ClusterId(1), drive: DriveId(2) };
-        let made = generate(dir.path(), identity, 3000, 1 << 30, Some(1 << 20)).expect("made");
+        let made = generate(dir.path(), identity, 3000, 1 << 30, Some(1 << 20), 3 << 20).expect("made");
         assert_eq!(made.tail_bytes, 1 << 20);
+        assert!((1 << 20..2 << 20).contains(&made.stale_bytes), "{made:?}");
         let (store, recovery) = Store::open(dir.path(), Some(identity), Options::default()).expect("open");
         assert_eq!((recovery.checkpoint, recovery.damaged_count), (1, 0), "{:?}", recovery.damaged);
         assert!(recovery.records > 200, "{} records in the tail", recovery.records);

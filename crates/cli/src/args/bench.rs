@@ -19,7 +19,8 @@ pub(crate) enum Bench {
         Opening: seconds to open a store of a million objects and 100 GiB of (made up) log as after kill -9, with a tail of 64 MiB to replay and with the longest that there can be; on the first directory that is no memory. Write amplification: bytes written for each byte of the foreground by how much of the store is live, for overwrites of all units alike and of a tenth of them by nine tenths of the writes, beside a simulation; counted, not timed, in memory if a directory is.\n\n\
         It needs 4 GiB free in each directory (96 MiB with --quick) and about a quarter of an hour for a directory on a disk and one in memory, and removes its files, also on Ctrl-C. In memory (tmpfs) nothing misses a cache and nothing need be synced: those rows are left out.\n\nExamples:\n  \
         braid bench store\n  braid bench store --dir /disk1 --dir /dev/shm\n  braid bench store --quick --json\n  \
-        braid bench store --dir /disk1 --out docs/results"
+        braid bench store --dir /disk1 --out docs/results\n  \
+        braid bench store --dir /disk1 --only 'durable write'"
     )]
     Store(BenchStore),
 }
@@ -32,6 +33,9 @@ pub(crate) struct BenchStore {
     /// Do only enough to see that it runs: a few MiB; the figures mean nothing
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Measure only what has TEXT in its first column, or "write amplification"
+    #[arg(long, value_name = "TEXT", conflicts_with = "out")]
+    pub(crate) only: Option<String>,
     /// Write store.md, store.json and store.svg to this directory too
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,

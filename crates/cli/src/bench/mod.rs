@@ -34,8 +34,14 @@ pub(crate) async fn store(asked: BenchStore, report: Report) -> Result<(), Failu
         .map(|parent| Place::make(parent, "bench", needed, false))
         .collect::<Result<Vec<Place>, Failure>>()?;
     let directories = places.iter().map(|place| place.path().to_owned()).collect();
-    let settings = Settings { directories, quick: asked.quick };
+    let settings = Settings { directories, quick: asked.quick, only: asked.only.clone() };
     let mut found = Run::begin(settings, places)?.end().await?;
+    if found.rows.is_empty() && found.times.is_empty() && found.amplification.is_empty() {
+        let only = asked.only.unwrap_or_default();
+        let why =
+            format!("none of them has {only:?} in its title (braid bench store --quick shows the titles)");
+        return Err(Failure::new(Exit::Usage, "find what to measure", why));
+    }
     // The directories asked for, not those made in them.
     for (place, parent) in found.places.iter_mut().zip(parents) {
         place.directory = parent;
@@ -159,26 +165,45 @@ fn text(found: &Found) -> String {
             place.directory.display(),
             size::show(place.free_bytes)
         ));
-        let header = ["", "RATIO", "MIN", "MAX", "TARGET", "BRAID", "RAW", "CPU s/GiB", "RAW", "AGAINST"];
         let (ways, rows): (Vec<&Row>, Vec<&Row>) = found
             .rows
             .iter()
             .filter(|row| row.place == place.label)
             .partition(|row| row.experiment == Experiment::Ways);
-        text.push_str(&table(&header, &[1, 2, 3, 4, 5, 6, 7, 8], rows.into_iter().map(cells)));
-        let header =
-            ["", "RATIO", "MIN", "MAX", "TARGET", "FIRST", "SECOND", "CPU s/GiB", "SECOND", "AGAINST"];
-        text.push_str("\none way of Braid's against another\n");
-        text.push_str(&table(&header, &[1, 2, 3, 4, 5, 6, 7, 8], ways.into_iter().map(cells)));
+        if !rows.is_empty() {
+            let header = ["", "RATIO", "MIN", "MAX", "TARGET", "BRAID", "RAW", "CPU s/GiB", "RAW", "AGAINST"];
+            text.push_str(&table(&header, &[1, 2, 3, 4, 5, 6, 7, 8], rows.into_iter().map(cells)));
+        }
+        if !ways.is_empty() {
+            let header =
+                ["", "RATIO", "MIN", "MAX", "TARGET", "FIRST", "SECOND", "CPU s/GiB", "SECOND", "AGAINST"];
+            text.push_str("\none way of Braid's against another\n");
+            text.push_str(&table(&header, &[1, 2, 3, 4, 5, 6, 7, 8], ways.into_iter().map(cells)));
+        }
     }
-    text.push_str("\nopening as after kill -9\n");
-    let header =
-        ["", "PLACE", "OBJECTS", "LOG", "CHECKPOINT", "RECORDS", "SECONDS", "MIN", "MAX", "TARGET", "CPU s"];
-    text.push_str(&table(&header, &[2, 3, 4, 5, 6, 7, 8, 9, 10], found.times.iter().map(time_cells)));
-    text.push_str("\nbytes written for one of the foreground, by how much is live\n");
-    let header = ["OVERWRITES", "PLACE", "LIVE", "MEASURED", "SIMULATED", "WRITTEN", "MOVED"];
-    let points = found.amplification.iter().map(amplification_cells);
-    text.push_str(&table(&header, &[2, 3, 4, 5, 6], points));
+    if !found.times.is_empty() {
+        text.push_str("\nopening as after kill -9\n");
+        let header = [
+            "",
+            "PLACE",
+            "OBJECTS",
+            "LOG",
+            "CHECKPOINT",
+            "RECORDS",
+            "SECONDS",
+            "MIN",
+            "MAX",
+            "TARGET",
+            "CPU s",
+        ];
+        text.push_str(&table(&header, &[2, 3, 4, 5, 6, 7, 8, 9, 10], found.times.iter().map(time_cells)));
+    }
+    if !found.amplification.is_empty() {
+        text.push_str("\nbytes written for one of the foreground, by how much is live\n");
+        let header = ["OVERWRITES", "PLACE", "LIVE", "MEASURED", "SIMULATED", "WRITTEN", "MOVED"];
+        let points = found.amplification.iter().map(amplification_cells);
+        text.push_str(&table(&header, &[2, 3, 4, 5, 6], points));
+    }
     if found.quick {
         text.push_str("\na quick run: the figures mean nothing\n");
     }

@@ -59,6 +59,28 @@ fn every_row_of_the_store_has_its_ratio() {
 }
 
 #[test]
+fn rows_can_be_measured_alone() {
+    let place = Cluster::nowhere();
+    let bench = |only: &str| {
+        let mut command = braid();
+        command.args(["bench", "store", "--quick", "--json", "--only", only, "--dir"]).arg(place.file(""));
+        run(command)
+    };
+    let document = bench("read 512 B").ok().json();
+    let rows = document["rows"].as_array().expect("a list");
+    assert!(!rows.is_empty());
+    for row in rows {
+        assert_eq!((&row["name"], &row["request_bytes"]), (&"read".into(), &512.into()));
+    }
+    let count = |document: &serde_json::Value, key: &str| document[key].as_array().map(Vec::len);
+    assert_eq!((count(&document, "times"), count(&document, "amplification")), (Some(0), Some(0)));
+    let document = bench("write amplification").ok().json();
+    assert_eq!((count(&document, "rows"), count(&document, "amplification")), (Some(0), Some(12)));
+    bench("read 513 B").failed(2, "none of them has \"read 513 B\" in its title");
+    assert_eq!(fs::read_dir(place.file("")).expect("read").count(), 0, "something is left");
+}
+
+#[test]
 fn an_interrupted_bench_removes_its_files() {
     let place = Cluster::nowhere();
     let mut command = braid();
