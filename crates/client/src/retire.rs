@@ -74,7 +74,7 @@ pub(crate) async fn reach(handle: &Handle, segment: usize) -> Result<u64> {
         for (_, column, outcome) in ask_all(handle, &view, &questions, &request).await {
             match outcome {
                 Ok(DriveReply::Attributes(attributes)) => {
-                    bytes = attributes.size.max(bytes);
+                    bytes = attributes.reach.max(bytes);
                     answers += 1;
                 }
                 Ok(other) => {

@@ -128,6 +128,7 @@ impl View {
                 objects: components.iter().map(|component| component.object).collect(),
             },
             size: 0,
+            reach: 0,
             stored_bytes: 0,
             created_ms: self.stat.created_ms,
             modified_ms: self.stat.created_ms,

@@ -40,14 +40,17 @@ pub(crate) fn attributes(
     usage: &braid_store::ObjectUsage,
     snapshots: Vec<u32>,
 ) -> data::Attributes {
-    let size = usage.end.map_or(0, |(unit, end)| unit * u64::from(stored.unit_bytes) + u64::from(end));
+    let offset = |at: Option<(u64, u32)>| {
+        at.map_or(0, |(unit, end)| unit * u64::from(stored.unit_bytes) + u64::from(end))
+    };
     data::Attributes {
         object_version: stored.object_version,
         g: stored.g,
         set: stored.set,
         joining: stored.joining,
         map,
-        size,
+        size: offset(usage.size),
+        reach: offset(usage.end),
         stored_bytes: usage.bytes,
         created_ms: stored.created_ms,
         modified_ms: stored.modified_ms,

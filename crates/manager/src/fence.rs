@@ -250,6 +250,7 @@ impl Target {
                 joining: segment.joining,
                 map,
                 size: 0,
+                reach: 0,
                 stored_bytes: 0,
                 created_ms: inode.created_ms,
                 modified_ms: inode.created_ms,

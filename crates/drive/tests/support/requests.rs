@@ -76,6 +76,7 @@ pub fn create() -> DriveRequest {
         joining: ColumnMask::EMPTY,
         map: map(),
         size: 0,
+        reach: 0,
         stored_bytes: 0,
         created_ms: 11,
         modified_ms: 12,

@@ -150,6 +150,8 @@ pub struct ObjectUsage {
     /// One past the last byte that was ever written, as bytes or as a hole, in the newest versions: unit and offset in it.
     /// Holes count, as they have versions too. `None`: never written.
     pub end: Option<(u64, u32)>,
+    /// The same without holes: what a truncation, which writes holes, lowers.
+    pub size: Option<(u64, u32)>,
 }
 
 /// The versions of one unit, oldest first.

@@ -112,18 +112,29 @@ impl Object {
     }
 
     pub(crate) fn usage(&self) -> ObjectUsage {
-        let end = self.units.iter().rev().find_map(|(number, slot)| {
-            let unit = slot.unit();
-            let written = !unit.tip_version().is_zero() || !unit.deltas.is_empty();
-            let layers = unit.settled.iter().flat_map(|base| &base.layers).map(|layer| layer.to);
-            let deltas = unit.deltas.iter().map(|delta| delta.own.to).chain(layers).max();
-            written.then(|| (number, unit.tip_extents().last().map(|last| last.to).max(deltas).unwrap_or(1)))
-        });
-        ObjectUsage { bytes: self.bytes, units: u64::try_from(self.units.len()).unwrap_or(u64::MAX), end }
+        let units = u64::try_from(self.units.len()).unwrap_or(u64::MAX);
+        let last = |holes: bool| {
+            self.units.iter().rev().find_map(|(number, slot)| Some((number, slot.unit().end(holes)?)))
+        };
+        ObjectUsage { bytes: self.bytes, units, end: last(true), size: last(false) }
     }
 
     pub(crate) fn chains(&self, units: Range<u64>) -> Vec<Chain> {
         self.units.range(units).map(|(number, slot)| chain(number, &slot.unit())).collect()
+    }
+}
+
+impl Unit {
+    /// One past its last byte in the newest version; `holes` count, or do not. `None`: it has none.
+    fn end(&self, holes: bool) -> Option<u32> {
+        let counts = |extent: &&Extent| holes || !extent.is_hole();
+        let layers = self.settled.iter().flat_map(|base| &base.layers);
+        let deltas = self.deltas.iter().map(|delta| &delta.own).chain(layers).filter(counts);
+        let end = self.tip_extents().iter().filter(counts).next_back().map(|last| last.to);
+        let end = end.max(deltas.map(|own| own.to).max());
+        let is_written = !self.tip_version().is_zero() || !self.deltas.is_empty();
+        // What was written and has no extents is a hole.
+        end.or((holes && is_written).then_some(1))
     }
 }
 

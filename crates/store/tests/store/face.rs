@@ -205,6 +205,42 @@ fn parity_keeps_its_cover_and_holes_take_no_space() {
 }
 
 #[test]
+fn a_truncation_is_holes_which_free_what_was_there_and_lower_the_size() {
+    let fixture = Fixture::new();
+    for unit in 0..5 {
+        fixture.write(unit, 0, UNIT, version(1, 1 + unit)).expect("write");
+    }
+    let usage = |store: &Store| store.usage(P, O).expect("usage");
+    assert_eq!((usage(&fixture.store).size, usage(&fixture.store).end), (Some((4, UNIT)), Some((4, UNIT))));
+    for (n, unit, from) in [(6, 1, 1000), (7, 2, 0), (8, 3, 0), (9, 4, 0)] {
+        let hole = Write { body: Body::Hole, ..write(1, unit, from, UNIT, version(1, n)) };
+        assert_eq!(fixture.store.commit(Mutation::Write(hole)).expect("a hole"), Outcome::Applied);
+    }
+    let (g, settled_below) = (Generation(1), version(1, 10));
+    let retire = Mutation::Retire { partition: P, object: O, g, settled_below, client: 0, watermark: 0 };
+    fixture.store.commit(retire).expect("settled");
+    let fixture = fixture.check(|store| {
+        assert_eq!((usage(store).size, usage(store).end), (Some((1, 1000)), Some((4, UNIT))));
+        assert_eq!(usage(store).bytes, u64::from(UNIT) + 1000, "the rest was freed");
+        assert_eq!(bytes(store, 1, 0, 1000), pattern(2, size(UNIT))[..1000]);
+        assert_eq!(bytes(store, 1, 1000, UNIT), vec![0; size(UNIT) - 1000]);
+        assert_eq!(bytes(store, 3, 0, UNIT), vec![0; size(UNIT)]);
+    });
+    // What was cut off does not come back with a message that was late.
+    let late = fixture.write(4, 0, UNIT, version(1, 5)).expect("answered");
+    assert_eq!(late, Outcome::Older { tip: version(1, 9) });
+    assert_eq!(fixture.write(2, 0, 700, version(1, 11)).expect("longer again"), Outcome::Applied);
+    fixture.check(|store| {
+        assert_eq!(usage(store).size, Some((2, 700)));
+        assert_eq!(bytes(store, 4, 0, UNIT), vec![0; size(UNIT)]);
+    });
+}
+
+fn size(bytes: u32) -> usize {
+    usize::try_from(bytes).expect("small")
+}
+
+#[test]
 fn a_fence_refuses_other_generations() {
     let fixture = Fixture::new();
     let fence = |g| Mutation::Fence {

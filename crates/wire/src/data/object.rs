@@ -81,8 +81,10 @@ record! {
         joining: ColumnMask,
         /// Where the object belongs.
         map: ColumnMap,
-        /// One past the highest byte ever written, in bytes of the object.
+        /// One past the last byte that is no hole, in bytes of the object: a truncation is holes, and lowers it.
         size: u64,
+        /// One past the highest byte ever written, as bytes or as a hole: up to here units have versions. Never lowered.
+        reach: u64,
         /// Log bytes held by the object.
         stored_bytes: u64,
         /// Manager time of creation, in milliseconds.

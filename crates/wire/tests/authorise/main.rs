@@ -100,6 +100,7 @@ fn attributes() -> Attributes {
         joining: ColumnMask(0),
         map: map(),
         size: 0,
+        reach: 0,
         stored_bytes: 0,
         created_ms: 0,
         modified_ms: 0,
