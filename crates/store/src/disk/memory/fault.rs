@@ -12,7 +12,7 @@ pub enum On {
     Write,
     /// Syncs of files and directories.
     Sync,
-    /// Writing back that is begun ahead of a sync: it changes nothing by itself.
+    /// Writing back that is begun ahead of a sync: it changes nothing by itself, unless it fails.
     Start,
     /// Files and directories made, renamed, removed.
     Name,
@@ -23,8 +23,8 @@ pub enum On {
 /// How an operation fails. Where a fault has no meaning the operation succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// EIO. Of a write any part may have been done. Of what a sync was to make durable any part is; none of it is tried
-    /// again by a later sync.
+    /// EIO. Of a write any part may have been done. Of what a sync or a start was to make durable any part is; none of it is
+    /// tried again by a later sync.
     Io,
     /// ENOSPC. Of a write any part may have been done.
     NoSpace,

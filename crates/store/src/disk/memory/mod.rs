@@ -392,11 +392,14 @@ impl DiskFile for MemoryFile {
         true
     }
 
-    /// Nothing is started: what is not synced may be durable or not, in any order, as it is.
+    /// Nothing is started: what is not synced may be durable or not, in any order, as it is. What fails is lost as in a sync
+    /// that fails, and this is the only word of it.
     fn start_writing(&self, _range: Range<u64>) -> io::Result<()> {
-        self.with(|state, _| match state.faults.next(On::Start)? {
-            Some(Fault::Io) => Err(io_error()),
-            Some(Fault::NoSpace) => Err(no_space()),
+        self.with(|state, bytes| match state.faults.next(On::Start)? {
+            Some(fault @ (Fault::Io | Fault::NoSpace)) => {
+                bytes.fail_sync(&mut state.random);
+                Err(if fault == Fault::Io { io_error() } else { no_space() })
+            }
             _ => Ok(()),
         })
     }

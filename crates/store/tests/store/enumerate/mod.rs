@@ -1,11 +1,14 @@
 //! Every crash and every failing operation of a workload, one after another, on a disk in memory.
 //!
-//! The workload (`workload`) has every kind of record. It runs once on a disk without faults: that tells what is to be seen
-//! (`observe`) after each step, and how many disk operations there are. What a step means is the business of the other
+//! One workload (`workload`) has every kind of record, another (`long`) commits that are begun before their sync, and payloads
+//! that begin at pages. Each runs once on a disk without faults: that tells what is to be seen (`observe`) after each step, and
+//! how many disk operations there are. What a step means is the business of the other
 //! tests; here it matters that nothing acknowledged is lost, that what was not is there whole or not at all, and that
 //! there is nothing else.
 
+mod big;
 mod fold;
+mod long;
 pub(crate) mod observe;
 mod workload;
 
@@ -22,14 +25,18 @@ use crate::common::*;
 use observe::{differences, observe};
 use workload::{Step, judge_kinds, workload};
 
-/// How unsynced sectors and names survive a power cut: tried with each of these.
-const SEEDS: std::ops::Range<u64> = 0..12;
+/// How unsynced sectors and names survive a power cut: tried with so many seeds, ...
+const SEEDS: u64 = 12;
+/// ... and with so many of long commits, whose many sectors take long to judge.
+const LONG_SEEDS: u64 = 3;
 /// A disk that fails this often in a row is too bad for the tests.
 const TRIES: u32 = 20;
 
-/// The workload on a disk without faults.
+/// A workload on a disk without faults.
 struct Reference {
     steps: Vec<Step>,
+    options: Options,
+    seeds: u64,
     /// What is to be seen before the first step and after each.
     seen: Vec<Vec<String>>,
     /// Changes, reads and so on that it took.
@@ -39,14 +46,16 @@ struct Reference {
 /// A store on a disk in memory, some way into the workload.
 struct Run {
     disk: Memory,
+    options: Options,
     /// `None` once the disk failed so that the store could not be opened again.
     store: Option<Store>,
 }
 
-const COUNTED: [(&str, On); 5] = [
+const COUNTED: [(&str, On); 6] = [
     ("read", On::Read),
     ("write", On::Write),
     ("sync", On::Sync),
+    ("start", On::Start),
     ("name", On::Name),
     ("change", On::Change),
 ];
@@ -62,14 +71,14 @@ fn formatted() -> Memory {
     disk.after_kill(1)
 }
 
-fn open_disk(disk: &Memory) -> Result<(Store, Recovery), Error> {
-    Store::open_on(Arc::new(disk.clone()), Some(identity()), options())
+fn open_disk(disk: &Memory, options: &Options) -> Result<(Store, Recovery), Error> {
+    Store::open_on(Arc::new(disk.clone()), Some(identity()), options.clone())
 }
 
 impl Run {
-    fn begin(disk: Memory) -> Run {
-        let store = open_disk(&disk).ok().map(|(store, _)| store);
-        Run { disk, store }
+    fn begin(disk: Memory, options: &Options) -> Run {
+        let store = open_disk(&disk, options).ok().map(|(store, _)| store);
+        Run { disk, options: options.clone(), store }
     }
 
     /// Whether the step was done: all of it was acknowledged.
@@ -116,7 +125,7 @@ impl Run {
 
     fn reopen(&mut self) -> bool {
         self.store = None;
-        self.store = open_disk(&self.disk).ok().map(|(store, _)| store);
+        self.store = open_disk(&self.disk, &self.options).ok().map(|(store, _)| store);
         self.store.is_some()
     }
 }
@@ -151,9 +160,24 @@ pub(crate) fn commit_together(store: &Store, mutations: &[Mutation]) -> Vec<Resu
 }
 
 impl Reference {
-    fn new() -> Reference {
-        let steps = workload();
-        let mut run = Run::begin(formatted());
+    /// Of a workload with records of every kind.
+    fn of_every_kind() -> Reference {
+        let (reference, kinds) = Reference::new(workload(), options(), SEEDS);
+        judge_kinds(&kinds);
+        reference
+    }
+
+    /// Of a workload with long commits.
+    fn of_long_commits() -> Reference {
+        let (reference, _) = Reference::new(long::workload(), long::options(), LONG_SEEDS);
+        let started = reference.operations["start"];
+        assert!(started > 20, "only {started} parts of commits are begun before their sync");
+        reference
+    }
+
+    /// And the kinds of the records that were met.
+    fn new(steps: Vec<Step>, options: Options, seeds: u64) -> (Reference, BTreeSet<&'static str>) {
+        let mut run = Run::begin(formatted(), &options);
         let mut kinds = BTreeSet::new();
         let mut seen = vec![run.observed()];
         for step in &steps {
@@ -161,16 +185,19 @@ impl Reference {
             note_kinds(&run.disk, &mut kinds);
             seen.push(run.observed());
         }
-        judge_kinds(&kinds);
         assert!(reused(&run.disk) > 0, "no segment was made of a freed one's file");
         // What is seen is counted as reads too: those of the workload alone are wanted.
-        let mut run = Run::begin(formatted());
+        let mut run = Run::begin(formatted(), &options);
         for step in &steps {
             assert!(run.step(step));
         }
         let operations = COUNTED.iter().map(|&(name, on)| (name, run.disk.operations(on))).collect();
         assert_eq!(differences(seen.last().expect("some"), &run.observed()), "");
-        Reference { steps, seen, operations }
+        (Reference { steps, options, seeds, seen, operations }, kinds)
+    }
+
+    fn open(&self, disk: &Memory) -> Result<(Store, Recovery), Error> {
+        open_disk(disk, &self.options)
     }
 
     /// `found` is what is to be seen after `done` steps or, if that `may_be_more`, after one more.
@@ -206,18 +233,18 @@ fn note_kinds(disk: &Memory, met: &mut BTreeSet<&'static str>) {
 }
 
 /// The different disks that a power cut now may leave.
-fn left_by_power_cut(disk: &Memory) -> Vec<(u64, Memory)> {
+fn left_by_power_cut(disk: &Memory, seeds: u64) -> Vec<(u64, Memory)> {
     let mut met = BTreeSet::new();
     let content = |disk: &Memory| -> Vec<_> {
         disk.files().into_iter().map(|name| (disk.content(&name), name)).collect()
     };
-    let left = SEEDS.map(|seed| (seed, disk.after_power_cut(seed)));
+    let left = (0..seeds).map(|seed| (seed, disk.after_power_cut(seed)));
     left.filter(|(_, left)| met.insert(content(left))).collect()
 }
 
 /// Open what a power cut left and compare it; write to it and open it again.
 fn check_after_cut(reference: &Reference, left: &Memory, done: usize, deep: bool, what: &str) {
-    let (store, recovery) = open_disk(left).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let (store, recovery) = reference.open(left).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!(recovery.damaged_count, 0, "{what}: {:?}", recovery.damaged);
     reference.judge(&store, done, true, what);
     if !deep {
@@ -226,7 +253,7 @@ fn check_after_cut(reference: &Reference, left: &Memory, done: usize, deep: bool
     let found = observe(&store).expect("read");
     assert!(scratch(&store), "{what}: a write after recovery");
     drop(store);
-    let (store, recovery) = open_disk(left).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let (store, recovery) = reference.open(left).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!((recovery.torn_bytes, recovery.damaged_count), (0, 0), "{what}: {:?}", recovery.damaged);
     assert_eq!(differences(&found, &observe(&store).expect("read")), "", "{what}: opened once more");
 }
@@ -241,24 +268,32 @@ fn scratch(store: &Store) -> bool {
 
 #[test]
 fn the_power_is_cut_after_each_operation() {
-    let reference = Reference::new();
+    cut_after_each(&Reference::of_every_kind());
+}
+
+#[test]
+fn the_power_is_cut_after_each_operation_of_long_commits() {
+    cut_after_each(&Reference::of_long_commits());
+}
+
+fn cut_after_each(reference: &Reference) {
     let changes = reference.operations["change"];
     for n in 0..=changes {
         let disk = formatted();
         disk.cut_after(n);
-        let mut run = Run::begin(disk);
+        let mut run = Run::begin(disk, &reference.options);
         let done = reference.steps.iter().take_while(|step| run.step(step)).count();
         drop(run.store);
-        for (i, (seed, left)) in left_by_power_cut(&run.disk).into_iter().enumerate() {
+        for (i, (seed, left)) in left_by_power_cut(&run.disk, reference.seeds).into_iter().enumerate() {
             let what = format!("power cut after {n} of {changes} changes, seed {seed}");
-            check_after_cut(&reference, &left, done, i == 0, &what);
+            check_after_cut(reference, &left, done, i == 0, &what);
         }
         // A killed process leaves what it wrote in the cache: what the next one shows from there must last.
         let killed = run.disk.after_kill(n);
-        let (store, _) = open_disk(&killed).unwrap_or_else(|error| panic!("killed after {n}: {error}"));
+        let (store, _) = reference.open(&killed).unwrap_or_else(|error| panic!("killed after {n}: {error}"));
         reference.judge(&store, done, true, &format!("killed after {n} changes"));
         let found = observe(&store).expect("read");
-        let (cut, _) = open_disk(&killed.after_power_cut(n)).expect("open");
+        let (cut, _) = reference.open(&killed.after_power_cut(n)).expect("open");
         let differ = differences(&found, &observe(&cut).expect("read"));
         assert_eq!(differ, "", "killed after {n} changes, opened, then a power cut");
         // And so must what is built on it.
@@ -267,7 +302,7 @@ fn the_power_is_cut_after_each_operation() {
         let found = observe(&store).expect("read");
         for seed in n..n + 4 {
             let what = format!("killed after {n} changes, opened, written to, then a power cut, seed {seed}");
-            let (cut, recovery) = open_disk(&killed.after_power_cut(seed)).expect("open");
+            let (cut, recovery) = reference.open(&killed.after_power_cut(seed)).expect("open");
             assert_eq!(recovery.damaged_count, 0, "{what}: {:?}", recovery.damaged);
             let differences = differences(&found, &observe(&cut).expect("read"));
             assert_eq!(differences, "", "{what}");
@@ -276,10 +311,10 @@ fn the_power_is_cut_after_each_operation() {
         for m in 0.. {
             let left = run.disk.after_power_cut(n);
             left.cut_after(m);
-            let opened = open_disk(&left).is_ok();
+            let opened = reference.open(&left).is_ok();
             let again = left.after_power_cut(n + m);
             let what = format!("power cut after {n}, then {m}, changes");
-            check_after_cut(&reference, &again, done, false, &what);
+            check_after_cut(reference, &again, done, false, &what);
             if opened {
                 break;
             }
@@ -290,7 +325,6 @@ fn the_power_is_cut_after_each_operation() {
 
 #[test]
 fn each_operation_fails() {
-    let reference = Reference::new();
     // Once, or several times in a row: what is tried instead fails too.
     let faults = [
         ("write", On::Write, Fault::Io, 1),
@@ -306,13 +340,32 @@ fn each_operation_fails() {
         ("read", On::Read, Fault::Io, 1),
         ("read", On::Read, Fault::Short, 1),
     ];
-    for (name, on, fault, times) in faults {
+    fail_each(&Reference::of_every_kind(), &faults);
+}
+
+#[test]
+fn each_operation_of_long_commits_fails() {
+    // What fails in a part of a commit, and what comes after parts that did not.
+    let faults = [
+        ("write", On::Write, Fault::Io, 1),
+        ("write", On::Write, Fault::NoSpace, 1),
+        ("write", On::Write, Fault::Short, 1),
+        ("sync", On::Sync, Fault::Io, 1),
+        ("start", On::Start, Fault::Io, 1),
+        ("start", On::Start, Fault::Io, 3),
+        ("start", On::Start, Fault::NoSpace, 1),
+    ];
+    fail_each(&Reference::of_long_commits(), &faults);
+}
+
+fn fail_each(reference: &Reference, faults: &[(&str, On, Fault, u64)]) {
+    for (name, on, fault, times) in faults.iter().copied() {
         let mut went_on = 0;
         for n in 0..reference.operations[name] {
             let disk = formatted();
             disk.inject(on, n..n + times, fault);
             let what = format!("{on:?} {n}, {times} times: {fault:?}");
-            went_on += u64::from(!run_to_the_end(&reference, disk, &what));
+            went_on += u64::from(!run_to_the_end(reference, disk, &what));
         }
         // One failed operation fails a segment, not the store. Some are of opening itself.
         if times == 1 && on != On::Read {
@@ -328,7 +381,7 @@ fn each_operation_fails() {
 /// The workload on a disk that fails now and then. What was refused is asked for again, by opening anew if need be;
 /// whether that was so.
 fn run_to_the_end(reference: &Reference, disk: Memory, what: &str) -> bool {
-    let mut run = Run::begin(disk);
+    let mut run = Run::begin(disk, &reference.options);
     let mut ever_reopened = run.work(what, |_| true);
     for (done, step) in reference.steps.iter().enumerate() {
         if run.step(step) {
@@ -339,16 +392,16 @@ fn run_to_the_end(reference: &Reference, disk: Memory, what: &str) -> bool {
         {
             reference.judge(store, done, false, &format!("{what}: refused"));
         }
-        for (seed, left) in left_by_power_cut(&run.disk) {
+        for (seed, left) in left_by_power_cut(&run.disk, reference.seeds) {
             let what = format!("{what}: refused, then a power cut, seed {seed}");
             check_after_cut(reference, &left, done, false, &what);
         }
         // Something else first, so that what is tried again does not lie where it lay. Whether what was refused comes
         // back is open only as long as nothing was acknowledged after it.
         let reopened = run.work(what, |run| run.store.as_ref().is_some_and(scratch));
-        for (seed, left) in left_by_power_cut(&run.disk) {
+        for (seed, left) in left_by_power_cut(&run.disk, reference.seeds) {
             let what = format!("{what}: refused, then other writes, then a power cut, seed {seed}");
-            let (store, recovery) = open_disk(&left).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let (store, recovery) = reference.open(&left).unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!(recovery.damaged_count, 0, "{what}: {:?}", recovery.damaged);
             let batch = matches!(step, Step::Commit(mutations) if mutations.len() > 1);
             reference.judge(&store, done, reopened || batch, &what);
@@ -357,9 +410,9 @@ fn run_to_the_end(reference: &Reference, disk: Memory, what: &str) -> bool {
     }
     let steps = reference.steps.len();
     reference.judge(run.store.as_ref().expect("open"), steps, false, what);
-    for (seed, left) in left_by_power_cut(&run.disk) {
+    for (seed, left) in left_by_power_cut(&run.disk, reference.seeds) {
         let what = format!("{what}: in the end, seed {seed}");
-        let (store, recovery) = open_disk(&left).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let (store, recovery) = reference.open(&left).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(recovery.damaged_count, 0, "{what}: {:?}", recovery.damaged);
         reference.judge(&store, steps, false, &what);
     }
@@ -379,7 +432,7 @@ fn formatting_is_cut_short_after_each_operation() {
                 Err(Error::NotEmpty(_)) => {}
                 Err(error) => panic!("cut after {n}, seed {seed}: {error}"),
             }
-            let (store, recovery) = open_disk(&left).expect("open");
+            let (store, recovery) = open_disk(&left, &options()).expect("open");
             assert_eq!((recovery.records, recovery.damaged_count), (0, 0));
             assert_eq!(store.partitions(), []);
         }

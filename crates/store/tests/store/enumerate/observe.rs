@@ -3,8 +3,6 @@
 use braid_layout::{ObjectId, PartitionId};
 use braid_store::*;
 
-use crate::common::*;
-
 /// Units looked at.
 const UNITS: u64 = 64;
 
@@ -48,7 +46,7 @@ fn observe_object(
     lines.push(format!("object {object}: snapshots {snapshots:?}"));
     for number in snapshots {
         for unit in store.units(partition, object, 0, 1000)? {
-            let view = store.read_snapshot(partition, object, unit, 0..UNIT, number)?;
+            let view = store.read_snapshot(partition, object, unit, 0..attributes.unit_bytes, number)?;
             let mut bytes = Vec::new();
             view.read_into(&mut bytes)?;
             let (version, extents, crc) = (view.version, view.extents(), crc32c(&bytes));
@@ -70,7 +68,7 @@ fn observe_object(
         lines.push(format!("object {object}: {chain:?}"));
         store.verify_unit(partition, object, unit)?;
         for want in wants {
-            let view = store.read(partition, object, unit, 0..UNIT, want)?;
+            let view = store.read(partition, object, unit, 0..attributes.unit_bytes, want)?;
             let mut bytes = Vec::new();
             view.read_into(&mut bytes)?;
             let (extents, cover, crc) = (view.extents(), &view.cover, crc32c(&bytes));
