@@ -2,7 +2,7 @@
 //!
 //! A commit is some records with their payloads, written with vectored writes and made durable by one `fdatasync`. It
 //! lies whole in one segment. A commit that finds no space is cut off again, so that the log stays whole and later
-//! commits can succeed.
+//! commits can succeed. If its sync finds none, its segment is sealed, unless it is empty: the log never fails for that.
 //!
 //! After any other failed write, or a failed sync, nobody knows what the disk holds behind the last durable commit: the
 //! *segment* has failed. It is sealed there and never appended to again; the commit is refused, and the next one begins a
@@ -48,7 +48,7 @@ pub(crate) struct Log {
     pub(crate) sync: bool,
     /// Nothing more is appended to the segment, however short it is.
     pub(crate) sealed: bool,
-    /// Segments that failed, or could not be made, since the last commit.
+    /// Segments that failed, or could not be made, since the last commit, for other reasons than want of space.
     pub(crate) failed_segments: u32,
     /// No segment can be trusted: nothing more is written.
     pub(crate) failed: bool,
@@ -89,7 +89,7 @@ pub(crate) fn sealed_at(asked: u64, count: usize) -> u64 {
 /// Why a commit is not in the log.
 #[derive(Debug)]
 pub(crate) enum AppendError {
-    /// No space; the log is as it was.
+    /// No space. Nothing was appended, and later commits can succeed.
     NoSpace,
     /// The commit is refused: its segment has failed, or the log has.
     Failed(Error),
@@ -218,11 +218,7 @@ impl Log {
             self.headers = headers;
         }
         if let Err(error) = written {
-            // Durably cut: a record that was refused must not come back after a power cut.
-            let cut =
-                || file.set_length(self.end).and_then(|()| if self.sync { file.sync_data() } else { Ok(()) });
-            if Error::is_no_space(&error) && cut().is_ok() {
-                self.earlier = 0;
+            if Error::is_no_space(&error) && self.cut(&**file) {
                 return Err(AppendError::NoSpace);
             }
             return Err(self.fail_segment(&**file, "write a commit", error));
@@ -230,6 +226,11 @@ impl Log {
         if self.sync
             && let Err(error) = file.sync_data()
         {
+            // A quota, or a thin volume. One that is empty is used again: else each refusal would leave one more.
+            if Error::is_no_space(&error) && self.end == LOG_BLOCK_U64 && self.cut(&**file) {
+                file.drop_cache(WHOLE);
+                return Err(AppendError::NoSpace);
+            }
             return Err(self.fail_segment(&**file, "sync a commit", error));
         }
         self.failed_segments = 0;
@@ -239,6 +240,13 @@ impl Log {
         }
         (self.end, self.prior) = (end, prior);
         Ok(())
+    }
+
+    /// Cut off a commit that found no space, durably: what was refused must not come back after a power cut. Whether it is.
+    fn cut(&mut self, file: &dyn DiskFile) -> bool {
+        let cut = file.set_length(self.end).and_then(|()| if self.sync { file.sync_data() } else { Ok(()) });
+        self.earlier = if cut.is_ok() { 0 } else { self.earlier };
+        cut.is_ok()
     }
 
     /// How many zeros to write behind a commit that ends at `end`, where the file was written before: with a part of a page
@@ -262,9 +270,11 @@ impl Log {
         // the rest should be what the medium has.
         let _ = file.set_length(self.end);
         file.drop_cache(WHOLE);
-        let no_space = Error::is_no_space(&error);
-        let failed = self.count_failure(doing, error);
-        if no_space && !self.failed { AppendError::NoSpace } else { failed }
+        if Error::is_no_space(&error) {
+            tracing::warn!(doing, %error, segment = self.number, end = self.end, "no space; the segment is sealed");
+            return AppendError::NoSpace;
+        }
+        self.count_failure(doing, error)
     }
 
     /// The next commit tries with another segment, but not for ever.
@@ -376,6 +386,25 @@ mod tests {
         assert_eq!(disk.content("log/00000001.seg").expect("there").len(), 1024, "it was cut off");
         append(&mut log, &files).expect("the next");
         assert_eq!((log.number, log.end), (1, 1536));
+    }
+
+    #[test]
+    fn no_space_at_the_sync_never_fails_the_log() {
+        let (disk, files, mut log) = log();
+        append(&mut log, &files).expect("the first");
+        for _ in 0..4 * FAILED_SEGMENTS_MAX {
+            if log.wants_segment() {
+                log.roll(&files).expect("made");
+            }
+            fail_now(&disk, On::Sync, 1, Fault::NoSpace);
+            assert!(matches!(append(&mut log, &files), Err(AppendError::NoSpace)));
+            assert!(!log.failed && log.failed_segments == 0);
+        }
+        assert_eq!((log.number, log.end), (2, 512), "the second is used again and again");
+        fail_now(&disk, On::Sync, 2, Fault::NoSpace);
+        assert!(matches!(append(&mut log, &files), Err(AppendError::NoSpace)));
+        assert!(log.sealed && !log.failed, "where it cannot be cut it is left");
+        append(&mut log, &files).expect("there is space");
     }
 
     #[test]

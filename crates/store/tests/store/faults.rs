@@ -7,6 +7,7 @@ use braid_store::disk::memory::{Fault, Memory, On};
 use braid_store::*;
 
 use crate::common::*;
+use crate::enumerate::commit_together;
 use crate::enumerate::observe::{differences, observe};
 
 fn small() -> Options {
@@ -79,6 +80,59 @@ fn no_single_bad_read_of_opening_is_believed() {
         }
     }
     assert!(bad > 10, "opening has more reads than {bad}");
+}
+
+/// A quota, or a thin volume: that there is no space is found by the sync, and not by the write.
+#[test]
+fn a_log_whose_syncs_find_no_space_goes_on_when_there_is_some() {
+    let (disk, store) = fresh_disk();
+    let fits = |n| match store.commit(Mutation::Write(write(1, n, 0, 500, version(1, n)))) {
+        Ok(_) => true,
+        Err(Error::Full { .. }) => false,
+        Err(error) => panic!("{error}"),
+    };
+    assert!(fits(1));
+    let mut there = vec![1];
+    for n in 2..80 {
+        // Of the commit, then of the first in one new segment after the other; then any, several in a row.
+        let (after, times) = match n {
+            2 => (0, 1),
+            3..8 => (2, 1),
+            _ => (n % 4, 1 + n % 3),
+        };
+        let begin = disk.operations(On::Sync) + after;
+        disk.inject(On::Sync, begin..begin + times, Fault::NoSpace);
+        there.extend(fits(n).then_some(n));
+    }
+    assert!(there.len() < 60, "{} of 79 found space", there.len());
+    let create = (0..20).find_map(|_| store.commit(create(2)).ok());
+    assert_eq!(create, Some(Outcome::Applied));
+    // And of several commits, which are tried one by one, among them a remove.
+    let before = disk.files().len();
+    let end = disk.operations(On::Sync) + 200;
+    disk.inject(On::Sync, end - 200..end, Fault::NoSpace);
+    let many = (0..50).map(|n| Mutation::Write(write(1, 200 + n, 0, 500, version(1, 200 + n))));
+    let answers = commit_together(&store, &many.chain([remove(2)]).collect::<Vec<_>>());
+    let full = |answer: &Result<Outcome, Error>| matches!(answer, Err(Error::Full { .. }));
+    assert!(answers.iter().all(full), "{answers:?}");
+    let last = (300..).find(|&n| fits(n)).expect("there is space again");
+    assert!(disk.operations(On::Sync) >= end, "not before");
+    there.push(last);
+    assert!(disk.files().len() <= before + 1, "a file for each: {:?}", disk.files());
+    store.commit(remove(2)).expect("a remove too");
+    let check = |store: &Store| {
+        for &n in &there {
+            let bytes = content(store, 1, n, 0, 500, Want::Newest).expect("acknowledged");
+            assert_eq!(bytes, pattern(n, 500), "unit {n}");
+        }
+        assert_eq!(store.units(P, ObjectId(1), 0, 1000).expect("units"), there, "and nothing else");
+    };
+    check(&store);
+    for seed in 0..8 {
+        let (store, recovery) = open_disk(&disk.after_power_cut(seed));
+        assert_eq!(recovery.damaged_count, 0, "seed {seed}: {:?}", recovery.damaged);
+        check(&store);
+    }
 }
 
 #[test]
