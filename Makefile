@@ -48,7 +48,8 @@ setup-full: setup
 	@{ command -v mkfs.ext4 && command -v mkfs.xfs; } >/dev/null || \
 	{ apt-get update && apt-get install -y --no-install-recommends e2fsprogs xfsprogs; }
 
-## By hand, as root: a store on small ext4 and xfs file systems, filled to the last byte, emptied, filled again.
+## By hand, as root: a store on small ext4 and xfs file systems: filled until it refuses, emptied, filled again, and then without
+## space because somebody else took it.
 store-full: setup-full
 	$(CARGO) build --release --locked -p braid-store --example fill_disk
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \

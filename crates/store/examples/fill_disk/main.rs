@@ -1,23 +1,29 @@
-//! A file system filled to the last byte, emptied and filled again, by several threads, with every acknowledged byte
-//! compared: `tests/store-full.sh` runs it on small ext4 and xfs file systems.
+//! A file system filled until the store refuses, emptied and filled again, by several threads; then shared with somebody else
+//! who takes the rest of it under load, so that it is the file system that refuses. Every acknowledged byte is compared:
+//! `tests/store-full.sh` runs it on small ext4 and xfs file systems.
 //!
 //!     cargo run --release -p braid-store --example fill_disk -- DIR
 //!
 //! `DIR` is on a file system of its own, of a few hundred megabytes. Exit 0 only if nothing was lost, nothing hung and
 //! the space came back.
 
+mod shared;
+
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use braid_layout::{
     ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
 };
+use braid_store::disk::Directory;
 use braid_store::{
     Attributes, Body, Error, Identity, Mutation, Options, Standing, Store, Want, Write, WriteKind, block_crcs,
 };
+use shared::{ALL, At, Other, Shared};
 
 const PARTITION: PartitionId = PartitionId(1);
 const THREADS: u64 = 4;
@@ -28,6 +34,12 @@ const PART: u32 = 16 << 10;
 const UNITS: u64 = 16;
 /// A thread has filled the disk when it was refused so often.
 const REFUSALS: u64 = 20;
+/// So often somebody else takes the space before each kind of work: at times there is room in what the file has.
+const TAKEN: u64 = 20;
+/// And while the space is gone each thread is refused so often.
+const SQUEEZED: u64 = 5;
+/// As much is live when the space is taken, at most.
+const LIVE_MAX: u64 = 100 << 20;
 /// Longer than this nothing takes.
 const PATIENCE: Duration = Duration::from_secs(900);
 
@@ -51,9 +63,11 @@ fn main() -> Outcome<()> {
         eprintln!("nothing has come of it in {PATIENCE:?}: it hangs");
         std::process::exit(3);
     });
+    let other = Arc::new(Other::new(Path::new(&dir).join("other")));
     let dir = Path::new(&dir).join("store");
     Store::format(&dir, Identity { cluster: ClusterId(1), drive: DriveId(1) }, &Options::default())?;
-    let store = open(&dir)?;
+    let open = || open(&dir, &other);
+    let store = open()?;
     let create = Mutation::PartitionCreate { partition: PARTITION, quota_bytes: None, key_epoch: 1 };
     store.commit(create)?;
     let empty = free(&store)?;
@@ -62,32 +76,37 @@ fn main() -> Outcome<()> {
 
     let first = fill(&store, &mut workers, "filled")?;
     overwrite_full(&store, &mut workers)?;
-    let store = reopen(store, &dir)?;
+    let store = reopen(store, open)?;
     check(&store, &workers)?;
     empty_out(&store, &mut workers, empty)?;
     let second = fill(&store, &mut workers, "filled again")?;
     if second < first / 10 * 9 {
         return Err(format!("only {second} bytes fit the second time, {first} did the first time").into());
     }
-    let store = reopen(store, &dir)?;
+    let store = reopen(store, open)?;
+    check(&store, &workers)?;
+    empty_out(&store, &mut workers, empty)?;
+    squeeze(&store, &mut workers, &other)?;
+    let store = reopen(store, open)?;
     check(&store, &workers)?;
     empty_out(&store, &mut workers, empty)?;
     store.close()?;
     Ok(())
 }
 
-fn open(dir: &Path) -> Outcome<Store> {
-    let (store, recovery) = Store::open(dir, None, Options::default())?;
+fn open(dir: &Path, other: &Arc<Other>) -> Outcome<Store> {
+    let disk = Shared { inner: Directory::lock(dir)?, other: Arc::clone(other) };
+    let (store, recovery) = Store::open_on(Arc::new(disk), None, Options::default())?;
     if recovery.damaged_count > 0 {
         return Err(format!("damage: {:?}", recovery.damaged).into());
     }
     Ok(store)
 }
 
-fn reopen(store: Store, dir: &Path) -> Outcome<Store> {
+fn reopen(store: Store, open: impl Fn() -> Outcome<Store>) -> Outcome<Store> {
     store.close()?;
     drop(store);
-    open(dir)
+    open()
 }
 
 fn free(store: &Store) -> Outcome<u64> {
@@ -150,6 +169,48 @@ fn overwrite_full(store: &Store, workers: &mut [Worker]) -> Outcome<()> {
         Ok(written.fetch_add(u64::from(PART), Ordering::Relaxed) > full)
     })?;
     report(store, "overwritten at 95 %", began)?;
+    check(store, workers)
+}
+
+/// Somebody else takes all space just before the store writes a commit, makes a segment, writes a checkpoint or syncs, and later
+/// gives it back. Nothing but refusals may come of it, and the store must go on when there is space.
+fn squeeze(store: &Store, workers: &mut [Worker], other: &Other) -> Outcome<()> {
+    let began = Instant::now();
+    let mut refused = 0;
+    for (at, _) in (0..TAKEN).flat_map(|_| ALL) {
+        other.take_before(at);
+        let asked = AtomicU64::new(0);
+        together(store, workers, |worker, store| {
+            worker.write_unit(store)?;
+            if at == At::Checkpoint && asked.fetch_add(1, Ordering::Relaxed) == 0 {
+                // It cannot be written; the next can.
+                let _ = store.checkpoint();
+            }
+            Ok(worker.refused >= SQUEEZED || asked.load(Ordering::Relaxed) > 0)
+        })?;
+        check(store, workers)?;
+        other.give_back()?;
+        refused += workers.iter_mut().map(|worker| std::mem::take(&mut worker.refused)).sum::<u64>();
+        store.checkpoint()?;
+        // Some more for the next round, and room for it.
+        together(store, workers, |worker, store| {
+            if store.stat()?.live > LIVE_MAX {
+                worker.remove_unit_object(store)?;
+            }
+            (0..4).try_for_each(|_| worker.write_unit(store))?;
+            Ok(true)
+        })?;
+        if workers.iter().any(|worker| worker.refused > 0) {
+            return Err("a write was refused although there is space again".into());
+        }
+    }
+    report(store, "squeezed", began)?;
+    let met: Vec<(&str, u64)> = ALL.iter().map(|&(at, name)| (name, other.refused(at))).collect();
+    let said: Vec<String> = met.iter().map(|(name, count)| format!("{name} {count} times")).collect();
+    println!("the file system had no space when {}; {refused} writes were refused", said.join(", "));
+    if [At::Write, At::Segment, At::Checkpoint].into_iter().any(|at| other.refused(at) == 0) || refused == 0 {
+        return Err("the file system's end was not met in each kind of work".into());
+    }
     check(store, workers)
 }
 
