@@ -1,5 +1,7 @@
 //! One store, its troubles, and what must be true of it.
 
+mod misled;
+
 use std::sync::Arc;
 
 use braid_layout::ObjectId;
@@ -7,7 +9,7 @@ use braid_store::disk::memory::{Fault, Memory, On};
 use braid_store::*;
 
 use super::chains::Model;
-use super::script::{OBJECTS, UNITS, mutation};
+use super::script::{OBJECTS, UNITS, mutation, unit_bytes};
 use super::{Random, steps};
 use crate::common::*;
 use crate::enumerate::observe::{differences, observe_partition};
@@ -28,6 +30,11 @@ pub(super) struct Counts {
     faults: u64,
     flips: u64,
     damaged_units: u64,
+    starts: u64,
+    flipped_writes: u64,
+    misdirected_writes: u64,
+    misled_units: u64,
+    misled_reported: u64,
     moved_bytes: u64,
     freed_segments: u64,
 }
@@ -115,7 +122,7 @@ impl Life {
         }
         self.recover(counts);
         self.count_cleaning(counts);
-        self.damage(counts);
+        if self.random.once_in(2) { self.mislead(counts) } else { self.damage(counts) }
     }
 
     fn step(&mut self, counts: &mut Counts) {
@@ -195,11 +202,13 @@ impl Life {
     /// Operations that fail, soon.
     fn trouble(&mut self, counts: &mut Counts) {
         counts.faults += 1;
-        let on = [On::Write, On::Write, On::Sync, On::Name, On::Read];
-        let on = on[usize::try_from(self.random.below(5)).expect("small")];
+        let on = [On::Write, On::Write, On::Sync, On::Name, On::Read, On::Start];
+        let on = on[usize::try_from(self.random.below(6)).expect("small")];
         let fault = [Fault::Io, Fault::NoSpace, Fault::Short];
         let fault = fault[usize::try_from(self.random.below(3)).expect("small")];
-        let begin = self.disk.operations(on) + self.random.below(20);
+        // Few commits are long enough to be begun before their sync.
+        let soon = if on == On::Start { 3 } else { 20 };
+        let begin = self.disk.operations(on) + self.random.below(soon);
         self.disk.inject(on, begin..begin + 1 + self.random.below(3), fault);
     }
 
@@ -283,6 +292,7 @@ impl Life {
     }
 
     fn count_cleaning(&self, counts: &mut Counts) {
+        counts.starts += self.disk.operations(On::Start);
         if let Ok(stat) = self.store.stat() {
             counts.moved_bytes += stat.moved;
             counts.freed_segments += stat.freed;
@@ -318,8 +328,8 @@ impl Life {
     /// A snapshot shows of a unit what it should, or damage (1).
     fn compare_snapshot(&self, store: &Store, object: ObjectId, unit: u64, number: u32) -> u64 {
         let shown = |store: &Store| {
-            let view = store.read_snapshot(P, object, unit, 0..UNIT, number)?;
-            Ok((view.version, bytes_of(&view, UNIT)?))
+            let view = store.read_snapshot(P, object, unit, 0..unit_bytes(object), number)?;
+            Ok((view.version, bytes_of(&view, unit_bytes(object))?))
         };
         let expected = shown(&self.reference).expect("without trouble");
         match shown(store) {
@@ -336,7 +346,8 @@ impl Life {
     fn compare_damaged(&self, store: &Store) -> u64 {
         let mut damaged = steps::compare_damaged(store, &self.model);
         for (object, unit) in (0..OBJECTS).flat_map(|object| (0..UNITS).map(move |unit| (object, unit))) {
-            let read = |store: &Store| content(store, object, unit, 0, UNIT, Want::Newest);
+            let bytes = unit_bytes(ObjectId(object));
+            let read = |store: &Store| content(store, object, unit, 0, bytes, Want::Newest);
             match (read(store), read(&self.reference)) {
                 (Err(Error::Damaged { .. } | Error::Checksum { .. }), _) => damaged += 1,
                 (Ok(found), Ok(expected)) => {

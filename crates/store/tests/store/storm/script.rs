@@ -8,15 +8,25 @@ use crate::common::*;
 
 /// Objects of a life.
 pub(super) const OBJECTS: u64 = 3;
+/// The one of them whose units are long: commits of some writes of it are begun before their sync.
+const LONG: ObjectId = ObjectId(2);
 /// Units of an object.
 pub(super) const UNITS: u64 = 6;
+
+/// Bytes of a unit of an object.
+pub(super) fn unit_bytes(object: ObjectId) -> u32 {
+    if object == LONG { 4 * UNIT } else { UNIT }
+}
 
 /// The next mutation. `n` rises with each; `store` is asked for what is pending, and for generations.
 pub(super) fn mutation(random: &mut Random, n: u64, store: &Store) -> Mutation {
     let object = ObjectId(random.below(OBJECTS));
     let g = generation(store, object);
     match random.below(32) {
-        0 | 1 => create(object.0),
+        0 | 1 => {
+            let attributes = Attributes { unit_bytes: unit_bytes(object), ..attributes() };
+            Mutation::Create { partition: P, object, attributes }
+        }
         2 => Mutation::Remove { partition: P, object, g },
         3 => {
             let settled_below = version(1 + u32::try_from(random.below(2)).expect("small"), n);
@@ -61,6 +71,10 @@ fn a_write(random: &mut Random, n: u64, object: ObjectId, store: &Store) -> Writ
     let (from, to) = match random.below(8) {
         0 => (0, UNIT),
         1 => (0, u32::try_from(to).expect("small")),
+        2 | 3 if object == LONG => {
+            let length = 2 * UNIT + u32::try_from(random.below(u64::from(UNIT))).expect("small");
+            (u32::try_from(from).expect("small"), u32::try_from(from).expect("small") + length)
+        }
         _ => (u32::try_from(from).expect("small"), u32::try_from(to).expect("small")),
     };
     // Units below 4 hold data, the others parity.

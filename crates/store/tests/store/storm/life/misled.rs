@@ -1,0 +1,93 @@
+//! A write that goes wrong without a word while the store runs: one bit of it is another, or it goes to another place of its file.
+//!
+//! What the document promises of that (`docs/format-store.md`, "What the medium is assumed to guarantee") is asked for: it is found
+//! by a checksum, or as a record knows where it lies. What is read is right or said to be damaged, in the running store and after
+//! any end. Only the very last commit may go for one that was torn: so there is another after the bad one.
+
+use braid_store::disk::memory::{Fault, Memory, On};
+use braid_store::*;
+
+use super::{Counts, Life, open_at, steps};
+use crate::storm::script;
+
+/// So soon the bad write comes.
+const SOON: u64 = 12;
+/// After so many mutations the bad write should have come, and another commit after it.
+const MUTATIONS_MAX: u64 = 60;
+
+impl Life {
+    /// One of the next writes goes wrong; some mutations more, then the store ends and is opened again.
+    pub(super) fn mislead(&mut self, counts: &mut Counts) {
+        self.disk.set_budget(None);
+        let fault = if self.random.once_in(2) { Fault::Flip } else { Fault::Misdirect };
+        let bad = self.disk.operations(On::Write) + self.random.below(SOON);
+        self.disk.inject(On::Write, bad..bad + 1, fault);
+        let mut vouched = false;
+        for _ in 0..MUTATIONS_MAX {
+            if self.random.once_in(16) {
+                let _ = self.store.checkpoint();
+            }
+            let came = self.disk.operations(On::Write) > bad;
+            vouched |= self.mutate_misled(counts) && came;
+            if vouched && self.random.once_in(4) {
+                break;
+            }
+        }
+        // It did not come, or nothing vouches yet for what it was to write.
+        if !vouched {
+            return;
+        }
+        *if fault == Fault::Flip { &mut counts.flipped_writes } else { &mut counts.misdirected_writes } += 1;
+        self.compare_damaged(&self.store);
+        self.end_misled(counts);
+    }
+
+    /// Whether a record was acknowledged.
+    fn mutate_misled(&mut self, counts: &mut Counts) -> bool {
+        self.n += 1;
+        let mutation = if self.random.once_in(3) {
+            steps::mutation(&mut self.random, self.n, &self.model)
+        } else {
+            script::mutation(&mut self.random, self.n, &self.reference)
+        };
+        counts.mutations += 1;
+        match self.store.commit(mutation.clone()) {
+            // Refused, and nothing done: what it is about is damaged; there is no space.
+            Err(Error::Damaged { .. } | Error::Full { .. } | Error::Backlog(DELTAS_MAX)) => false,
+            answer => {
+                let (expected, is_record) = self.expected(&mutation);
+                let same = format!("{answer:?}") == format!("{expected:?}");
+                assert!(same, "seed {}: {answer:?}, not {expected:?} to {mutation:?}", self.seed);
+                is_record
+            }
+        }
+    }
+
+    /// Close, kill or cut the power; open, twice, and compare.
+    fn end_misled(&mut self, counts: &mut Counts) {
+        self.count_cleaning(counts);
+        let (how, seed) = (self.random.below(3), self.random.below(1 << 30));
+        if how == 2 {
+            let _ = self.store.close();
+        }
+        let mut disk = if how == 0 { self.disk.after_power_cut(seed) } else { self.disk.after_kill(seed) };
+        for _ in 0..2 {
+            let (store, recovery) = match open_at(&disk, &self.options) {
+                Ok(opened) => opened,
+                Err(Error::Damaged { .. }) if checkpoints(&disk) < 2 => return,
+                Err(error) => panic!("seed {}: {error}", self.seed),
+            };
+            self.model.doubt();
+            let damaged = self.compare_damaged(&store);
+            counts.misled_units += damaged;
+            counts.misled_reported += u64::from(recovery.damaged_count > 0);
+            store.clean().unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
+            self.compare_damaged(&store);
+            disk = disk.after_kill(seed);
+        }
+    }
+}
+
+fn checkpoints(disk: &Memory) -> usize {
+    disk.files().iter().filter(|name| name.ends_with(".ckp")).count()
+}
