@@ -186,7 +186,15 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 /// Write one, and take away what is no longer kept.
 fn one(shared: &Shared) -> Result<(), Error> {
     let keeper = &shared.keeper;
-    let once = || write(&shared.files, &shared.index, &shared.superblock, keeper.number(), shared.sync);
+    let once = || {
+        let number = keeper.number();
+        write(&shared.files, &shared.index, &shared.superblock, number, shared.sync).inspect_err(|_| {
+            // It may have its name already.
+            if remove(shared, &[number]).is_err() {
+                keeper.lock().doubtful.push(number);
+            }
+        })
+    };
     let kept = once().or_else(|error| {
         if !Error::is_no_space(&error) {
             return Err(error);

@@ -14,7 +14,8 @@ use crate::index::locked::Locked;
 /// About how many bytes are written at a time.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Write checkpoint `number` of `index` and give it its name. What failed half-way is taken away again.
+/// Write checkpoint `number` of `index` and give it its name. What failed half-way is taken away again, but for a file that got
+/// its name.
 pub(crate) fn write(
     files: &Files,
     index: &Locked,

@@ -160,6 +160,36 @@ fn a_segment_that_cannot_be_removed_takes_its_space() {
     assert!(kept > 0, "some segment was left");
 }
 
+/// It has its name, and the directory's sync fails: it is no checkpoint of the store's, and does not stay. If it cannot be taken
+/// away, that is done when the next one is there.
+#[test]
+fn a_checkpoint_whose_name_may_not_last_is_taken_away() {
+    let (disk, store) = fresh_disk();
+    let there =
+        || disk.files().into_iter().filter(|name| name.starts_with("checkpoint/")).collect::<Vec<_>>();
+    for n in 0..3 {
+        store.commit(Mutation::Write(write(1, n, 0, 500, version(1, 1 + n)))).expect("write");
+        store.checkpoint().expect("checkpoint");
+    }
+    assert_eq!(there().len(), 2, "{:?}", there());
+    for stays in [false, true] {
+        // Of its file, then of its directory.
+        let (sync, name) = (disk.operations(On::Sync), disk.operations(On::Name));
+        disk.inject(On::Sync, sync + 1..sync + 2, Fault::Io);
+        if stays {
+            // Its directory and its file are made, what is in their way removed; then it is renamed, and twice removed.
+            disk.inject(On::Name, name + 4..name + 6, Fault::Io);
+        }
+        assert!(matches!(store.checkpoint(), Err(Error::Io { .. })));
+        assert_eq!(there().len(), 2 + usize::from(stays), "{:?}", there());
+        store.checkpoint().expect("the next");
+        assert_eq!(there().len(), 2, "{:?}", there());
+    }
+    drop(store);
+    let (_, recovery) = open_disk(&disk.after_power_cut(1));
+    assert_eq!(recovery.damaged_count, 0, "{:?}", recovery.damaged);
+}
+
 #[test]
 fn verifying_looks_at_the_medium() {
     let (disk, store) = fresh_disk();
