@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use braid_layout::{
     ClusterId, ColumnMask, DriveId, FileId, Generation, Lease, ObjectId, PartitionId, Version, VolumeId,
 };
-use braid_store::format::checkpoint::{CheckpointEnd, ReplayPoint, SegmentRow, Totals};
+use braid_store::format::checkpoint::{Appended, CheckpointEnd, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
 use braid_store::format::entry::{LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
 use braid_store::format::page::{Key as PageKey, PageHead};
@@ -152,6 +152,7 @@ fn checkpoints() -> Vec<Vec<u8>> {
         drive: DRIVE,
         salt: 9,
         replay: ReplayPoint::default(),
+        appended: Appended { written: 3 << 20, moved: 1 << 20 },
         segments: vec![row],
         totals,
     };

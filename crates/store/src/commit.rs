@@ -412,6 +412,7 @@ impl Committer {
         let mut index = self.shared.index.write();
         for (record, _) in entries {
             index.apply(record);
+            index.appended.count(record.kind, record.disk_bytes());
         }
         index.segments.set_bytes(self.log.number, self.log.end);
         index.head = self.log.head();

@@ -38,6 +38,8 @@ pub(crate) enum Found {
     Record {
         /// The record.
         record: Box<Record>,
+        /// Bytes of it, with its padding.
+        bytes: u64,
         /// Whether all of its payload is inside the file.
         whole: bool,
     },
@@ -112,7 +114,7 @@ impl<'a> Scanner<'a> {
                 let payload_end = end - bytes + header_length(&record) + u64::from(record.payload_bytes);
                 let whole = payload_end <= self.length;
                 self.offset = end.min(self.length.max(from + LOG_BLOCK_U64));
-                Ok(Some(Found::Record { record: Box::new(record), whole }))
+                Ok(Some(Found::Record { record: Box::new(record), bytes, whole }))
             }
             Err(why) => {
                 let why =

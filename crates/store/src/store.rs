@@ -17,6 +17,7 @@ use crate::commit::{Committer, Shared};
 use crate::disk::{Directory, Disk, Method};
 use crate::error::Error;
 use crate::files::{self, Files};
+use crate::format::checkpoint::Appended;
 use crate::format::superblock::Superblock;
 use crate::headers::Headers;
 use crate::hope::{Hope, Trust};
@@ -91,21 +92,21 @@ pub struct Stat {
     pub partitions: u64,
     /// What damage has made unknown as a whole: see [`Store::lost`].
     pub lost: u64,
-    /// Bytes of records written for mutations since the store was opened.
+    /// Bytes of all records that were ever written, but for the cleaner's.
     pub written: u64,
-    /// Bytes of records written by the cleaner since then.
+    /// Bytes of the cleaner's.
     pub moved: u64,
-    /// Segments freed since then.
+    /// Segments freed since the store was opened.
     pub freed: u64,
     /// Bytes of freed segments' files that are kept for new segments. They are not in `used`: writes may have them.
     pub spare: u64,
 }
 
 impl Stat {
-    /// Bytes written in all for each byte of a mutation's record, since the store was opened.
-    pub fn write_amplification(&self) -> f64 {
-        let pages = |bytes: u64| f64::from(u32::try_from(bytes >> 12).unwrap_or(u32::MAX));
-        1.0 + pages(self.moved) / pages(self.written).max(1.0)
+    /// Bytes written in all for each byte of a record that is not the cleaner's, over the store's life. `None`: there is no
+    /// such record.
+    pub fn write_amplification(&self) -> Option<f64> {
+        Appended { written: self.written, moved: self.moved }.amplification()
     }
 }
 
@@ -215,7 +216,6 @@ impl Store {
     /// The store's figures.
     pub fn stat(&self) -> Result<Stat, Error> {
         let space = self.handle.shared.files.space();
-        let figures = self.handle.shared.cleaning.figures();
         let index = self.index();
         let used = index.segments.used().saturating_add(self.handle.shared.keeper.bytes());
         let live = index.segments.live();
@@ -230,9 +230,9 @@ impl Store {
             objects: index.partitions.values().map(|partition| count(partition.objects.len())).sum(),
             partitions: count(index.partitions.len()),
             lost: index.lost_count(),
-            written: figures.written,
-            moved: figures.moved,
-            freed: figures.freed,
+            written: index.appended.written,
+            moved: index.appended.moved,
+            freed: self.handle.shared.cleaning.freed(),
             spare: self.handle.shared.files.spares().bytes(),
         })
     }

@@ -2,6 +2,11 @@
 
 use std::fs;
 
+use braid_layout::{ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version};
+use braid_store::{
+    Attributes, Body, Identity, Mutation, Options, Standing, Store, Write, WriteKind, block_crcs,
+};
+
 use crate::support::{Cluster, braid, noise, run};
 
 #[test]
@@ -54,4 +59,61 @@ fn a_stopped_drives_store_is_checked_shown_and_printed() {
     let mut nothing = braid();
     nothing.args(["store", "check"]).arg(cluster.dir());
     run(nothing).failed(3, "holds no store; name a drive's directory");
+}
+
+/// Half of what was written is overwritten, and cleaning moves the rest: more was written than was asked for.
+#[test]
+fn a_cleaned_stores_amplification_is_shown() {
+    let place = Cluster::nowhere();
+    let dir = place.file("store");
+    let stat = |json: bool| {
+        let mut command = braid();
+        command.args(["store", "stat"]).arg(&dir).args(json.then_some("--json"));
+        run(command).ok()
+    };
+    let identity = Identity { cluster: ClusterId(1), drive: DriveId(2) };
+    let options = Options { segment_bytes: 256 << 10, sync: false, ..Options::default() };
+    Store::format(&dir, identity, &options).expect("made");
+    assert!(stat(true).json()["amplification"].is_null(), "nothing was written");
+    let (store, _) = Store::open(&dir, None, options).expect("open");
+    let (partition, object, g) = (PartitionId(1), ObjectId(1), Generation(1));
+    let attributes = Attributes { unit_bytes: 64 << 10, g, set: ColumnMask::all(1), ..Attributes::default() };
+    let make = Mutation::PartitionCreate { partition, quota_bytes: None, key_epoch: 1 };
+    store.commit(make).expect("a partition");
+    store.commit(Mutation::Create { partition, object, attributes }).expect("an object");
+    let payload = noise(64 << 10, 5);
+    let write = |unit, n| {
+        let version = Version { g, lease: Lease(1), n };
+        let body = Body::Bytes { payload: payload.clone().into(), crcs: block_crcs(0, &payload) };
+        let done = store.commit(Mutation::Write(Write {
+            partition,
+            object,
+            unit,
+            from: 0,
+            to: 64 << 10,
+            kind: WriteKind::Data,
+            standing: Standing::Settled,
+            version,
+            columns: ColumnMask::all(1),
+            cover: Vec::new(),
+            client: 1,
+            operation: n,
+            g,
+            settled_below: Version::ZERO,
+            body,
+        }));
+        assert!(done.is_ok(), "{done:?}");
+    };
+    (0..16).for_each(|unit| write(unit, 1 + unit));
+    (0..8).for_each(|half| write(2 * half, 17 + half));
+    store.clean().expect("cleaned");
+    store.close().expect("closed");
+    drop(store);
+    let figures = stat(true).json();
+    let figure = |name: &str| figures[name].as_f64().expect("a number");
+    let (written, moved) = (figure("written_bytes"), figure("moved_bytes"));
+    assert!(written > 24.0 * 65_536.0 && moved > 0.0, "{figures}");
+    assert!(figure("amplification") > 1.0, "{figures}");
+    assert!((figure("amplification") - (written + moved) / written).abs() < 1e-9, "{figures}");
+    assert!(stat(false).text().contains("amplification"));
 }

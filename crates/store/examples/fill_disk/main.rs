@@ -238,7 +238,7 @@ fn report(store: &Store, what: &str, began: Instant) -> Outcome<()> {
         stat.capacity >> 20,
         stat.live >> 20,
         stat.segments,
-        stat.write_amplification(),
+        stat.write_amplification().unwrap_or(1.0),
         began.elapsed().as_secs_f64(),
     );
     Ok(())

@@ -118,6 +118,7 @@ fn begin(index: &Locked, superblock: &Superblock, number: u32) -> CheckpointEnd 
         drive: superblock.drive,
         salt: superblock.salt,
         replay: index.head,
+        appended: index.appended,
         segments: rows.collect(),
         totals: None,
     }

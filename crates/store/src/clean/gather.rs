@@ -59,7 +59,7 @@ pub(crate) fn scan(files: &Files, segment: &Candidate, salt: u64) -> Result<Cont
     let mut contents = Contents::default();
     while let Some(found) = scanner.next()? {
         match found {
-            Found::Record { record, whole } => {
+            Found::Record { record, whole, .. } => {
                 if record.kind.has_range() && !record.is(flags::HOLE) {
                     contents.owners.insert(owner(&record));
                 }

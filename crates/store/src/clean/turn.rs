@@ -14,7 +14,7 @@ use super::pace::Pacer;
 pub(crate) struct Cleaning {
     state: Mutex<State>,
     called: Condvar,
-    figures: Counters,
+    freed: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -39,28 +39,10 @@ pub(crate) enum Turn {
     Asked(u64),
 }
 
-#[derive(Debug, Default)]
-struct Counters {
-    written: AtomicU64,
-    moved: AtomicU64,
-    freed: AtomicU64,
-}
-
-/// What was counted since the store was opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Figures {
-    /// Bytes of the foreground's records.
-    pub(crate) written: u64,
-    /// Bytes of the cleaner's.
-    pub(crate) moved: u64,
-    /// Segments freed.
-    pub(crate) freed: u64,
-}
-
 impl Cleaning {
     pub(crate) fn new(pacer: Pacer) -> Cleaning {
         let state = State { pacer, stalled: false, asked: 0, done: 0, closing: false };
-        Cleaning { state: Mutex::new(state), called: Condvar::new(), figures: Counters::default() }
+        Cleaning { state: Mutex::new(state), called: Condvar::new(), freed: AtomicU64::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -69,7 +51,6 @@ impl Cleaning {
 
     /// The foreground wrote `bytes`; writes may take `free` more.
     pub(crate) fn on_written(&self, bytes: u64, free: u64) {
-        self.figures.written.fetch_add(bytes, Ordering::Relaxed);
         let mut state = self.lock();
         state.pacer.on_foreground(bytes, free);
         if state.pacer.may_move() {
@@ -79,7 +60,6 @@ impl Cleaning {
 
     /// The cleaner wrote `bytes`. What is `urgent` is not paid for, nor what a write waits for by now.
     pub(crate) fn on_moved(&self, bytes: u64, urgent: bool) {
-        self.figures.moved.fetch_add(bytes, Ordering::Relaxed);
         let mut state = self.lock();
         if !urgent && !state.stalled {
             state.pacer.on_moved(bytes);
@@ -88,7 +68,7 @@ impl Cleaning {
 
     /// A segment was freed.
     pub(crate) fn on_freed(&self) {
-        self.figures.freed.fetch_add(1, Ordering::Relaxed);
+        self.freed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A write waits for space.
@@ -157,12 +137,9 @@ impl Cleaning {
         self.lock().pacer.rest();
     }
 
-    pub(crate) fn figures(&self) -> Figures {
-        Figures {
-            written: self.figures.written.load(Ordering::Relaxed),
-            moved: self.figures.moved.load(Ordering::Relaxed),
-            freed: self.figures.freed.load(Ordering::Relaxed),
-        }
+    /// Segments freed since the store was opened.
+    pub(crate) fn freed(&self) -> u64 {
+        self.freed.load(Ordering::Relaxed)
     }
 }
 
@@ -180,7 +157,6 @@ mod tests {
                 cleaning.stall();
             }
             cleaning.on_moved(150, urgent);
-            assert_eq!(cleaning.figures().moved, 150);
             cleaning.end_stall();
             cleaning.lock().pacer.may_move()
         };

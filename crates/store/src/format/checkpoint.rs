@@ -38,7 +38,9 @@ fields! {
     F_ROWS_CRC "table crc" 84..88,
     F_PAGES "pages" 88..96,
     F_DURABLE "durable to" 96..104,
-    F_RESERVED "reserved" 104..508,
+    F_WRITTEN "written bytes" 104..112,
+    F_MOVED "moved bytes" 112..120,
+    F_RESERVED "reserved" 120..508,
     F_CRC "crc" 508..512,
 }
 
@@ -84,6 +86,30 @@ pub struct SegmentRow {
     pub first_sequence: u64,
 }
 
+/// Bytes of the records that were ever appended to the log, be they there still or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Appended {
+    /// All but the cleaner's.
+    pub written: u64,
+    /// The cleaner's: moves.
+    pub moved: u64,
+}
+
+impl Appended {
+    /// One more record, of `bytes` with its padding.
+    pub(crate) fn count(&mut self, kind: Kind, bytes: u64) {
+        let total = if kind == Kind::Move { &mut self.moved } else { &mut self.written };
+        // What a checkpoint said it was is not known to be possible.
+        *total = total.saturating_add(bytes);
+    }
+
+    /// Bytes written in all for each byte of a record that is not the cleaner's. `None`: there was no such record.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio needs no sixteen digits")]
+    pub fn amplification(&self) -> Option<f64> {
+        (self.written > 0).then(|| 1.0 + self.moved as f64 / self.written as f64)
+    }
+}
+
 /// What the trailer adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
@@ -104,6 +130,8 @@ pub struct CheckpointEnd {
     pub salt: u64,
     /// Where replay begins.
     pub replay: ReplayPoint,
+    /// Of all records before that place.
+    pub appended: Appended,
     /// The log's segments, in order.
     pub segments: Vec<SegmentRow>,
     /// `None`: this is the header.
@@ -157,6 +185,8 @@ impl CheckpointEnd {
         put(to, F_PRIOR_UNIT, prior.unit.to_le_bytes());
         put(to, F_ROWS, u32::try_from(self.segments.len()).expect("bounded").to_le_bytes());
         put(to, F_ROWS_CRC, rows_crc.to_le_bytes());
+        put(to, F_WRITTEN, self.appended.written.to_le_bytes());
+        put(to, F_MOVED, self.appended.moved.to_le_bytes());
         if let Some(totals) = self.totals {
             put(to, F_PAGES, totals.pages.to_le_bytes());
             put(to, F_DURABLE, totals.durable_to.to_le_bytes());
@@ -225,6 +255,7 @@ impl Block {
             drive: DriveId(view.u128(F_DRIVE)),
             salt: view.u64(F_SALT),
             replay,
+            appended: Appended { written: view.u64(F_WRITTEN), moved: view.u64(F_MOVED) },
             segments: Vec::new(),
             totals,
         };

@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
 
-use crate::format::checkpoint::ReplayPoint;
+use crate::format::checkpoint::{Appended, ReplayPoint};
 use crate::mutation::WriteKind;
 use attributes::PackedAttributes;
 use big::Watched;
@@ -66,6 +66,8 @@ pub(crate) struct Index {
     pub(crate) serving: bool,
     /// Where the next record goes: all before it are in here.
     pub(crate) head: ReplayPoint,
+    /// What all these were in bytes.
+    pub(crate) appended: Appended,
     pub(crate) bounds: Bounds,
     /// The big object whose pages are being made.
     pub(crate) watched: Option<Box<Watched>>,

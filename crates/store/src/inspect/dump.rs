@@ -101,13 +101,16 @@ pub fn dump(dir: &Path, mut act: impl FnMut(Line) -> bool) -> Result<(), Error> 
 fn checkpoint_text(found: &Checkpoint) -> String {
     let replay = found.end.replay;
     let durable = found.totals.map_or(0, |totals| totals.durable_to);
+    let appended = found.end.appended;
     format!(
-        "number={} replay-segment={} replay-offset={} replay-sequence={} segments={} durable-to={durable}",
+        "number={} replay-segment={} replay-offset={} replay-sequence={} segments={} durable-to={durable} written={} moved={}",
         found.end.number,
         replay.segment,
         replay.offset(),
         replay.sequence,
-        found.end.segments.len()
+        found.end.segments.len(),
+        appended.written,
+        appended.moved
     )
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn walk(
                 act(Item::Behind(from, to));
             }
             Found::Bad { from, to, why } => act(Item::Bad(from, to, why)),
-            Found::Record { record, whole } => {
+            Found::Record { record, whole, .. } => {
                 let offset = u64::from(record.block) * LOG_BLOCK_U64;
                 let wrong = if !whole {
                     Some("its payload is cut short")

@@ -7,6 +7,7 @@ use super::{disk, recovered};
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::files::Files;
+use crate::format::checkpoint::Appended;
 use crate::index::Object;
 use crate::index::extent::Extent;
 use crate::index::slot::Slot;
@@ -52,6 +53,8 @@ pub struct StoreFacts {
     pub whole_extents: u64,
     /// Bytes of the objects' maps and opaque bytes.
     pub opaque_bytes: u64,
+    /// Bytes of all records that were ever written.
+    pub appended: Appended,
     /// What opening found.
     pub recovery: Recovery,
 }
@@ -119,6 +122,7 @@ pub fn stat(dir: &Path) -> Result<StoreFacts, Error> {
         whole_units: count(whole().count()),
         whole_extents: whole().map(|unit| count(unit.pins().len())).sum(),
         opaque_bytes: objects().map(|object| count(object.attributes.heap_bytes())).sum(),
+        appended: index.appended,
         recovery: found.recovery,
     })
 }

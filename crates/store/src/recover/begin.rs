@@ -83,6 +83,7 @@ impl Begin {
         self.replay = found.end.replay;
         self.segments.clone_from(&found.end.segments);
         (self.index, self.ranges) = (content.index, content.ranges);
+        self.index.appended = found.end.appended;
         Ok(())
     }
 }

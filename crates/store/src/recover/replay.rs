@@ -258,7 +258,7 @@ impl Replay<'_> {
 
     fn take(&mut self, number: u32, found: &Found) -> Result<(), Error> {
         match *found {
-            Found::Record { ref record, whole } => self.record(record, whole),
+            Found::Record { ref record, bytes, whole } => self.record(record, bytes, whole),
             Found::Bad { why: DecodeError::Version(_), .. } => return Err(newer_record(number)),
             Found::Bad { from, to, why } => {
                 self.damage(number, from, format!("{} bytes without a record: {why}", to - from));
@@ -269,7 +269,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn record(&mut self, record: &Record, whole: bool) {
+    fn record(&mut self, record: &Record, bytes: u64, whole: bool) {
         let place = Place { segment: record.segment, block: record.block };
         let offset = u64::from(record.block) * LOG_BLOCK_U64;
         if record.sequence < self.expected {
@@ -299,6 +299,8 @@ impl Replay<'_> {
         }
         self.expected = record.sequence.saturating_add(1);
         self.prior = record.subject();
+        // Also what a page counts in: the checkpoint's totals end where replay begins.
+        self.index.appended.count(record.kind, bytes);
         self.recovery.records += 1;
     }
 

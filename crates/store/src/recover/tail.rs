@@ -68,7 +68,7 @@ impl Tail<'_> {
             let Some(found) = scanner.next()? else { break };
             let durable = expected <= synced;
             match found {
-                Found::Record { record, whole } => {
+                Found::Record { record, whole, .. } => {
                     if record.commit_first == record.sequence {
                         commit_offset = offset;
                     }

@@ -1,7 +1,7 @@
 //! A checkpoint's bytes: exactly, there and back, and never wrong without being noticed.
 
 use braid_layout::{DriveId, ObjectId, PartitionId, Version};
-use braid_store::format::checkpoint::{CheckpointEnd, FIELDS, ReplayPoint, SegmentRow, Totals};
+use braid_store::format::checkpoint::{Appended, CheckpointEnd, FIELDS, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
 use braid_store::format::entry::{
     Entries, Entry, LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
@@ -23,6 +23,7 @@ fn end_example(totals: Option<Totals>) -> CheckpointEnd {
         drive: DriveId(0xd1),
         salt: 0x5a17,
         replay: ReplayPoint { segment: 3, block: 19, sequence: 42, prior },
+        appended: Appended { written: 250_880, moved: 20_480 },
         segments: vec![
             SegmentRow { number: 1, damaged: false, bytes: 262_656, first_sequence: 1 },
             SegmentRow { number: 3, damaged: true, bytes: 9728, first_sequence: 41 },
@@ -331,11 +332,13 @@ proptest! {
     fn ends_come_back_as_they_went(
         rows in prop::collection::btree_map(1..u32::MAX, (any::<bool>(), any::<u64>(), any::<u64>()), 0..60),
         totals in prop::option::of((any::<u64>(), any::<u64>())),
+        (written, moved) in (any::<u64>(), any::<u64>()),
     ) {
         let row = |(number, (damaged, bytes, first_sequence))| SegmentRow { number, damaged, bytes, first_sequence };
         let segments = rows.into_iter().map(row).collect();
         let totals = totals.map(|(pages, durable_to)| Totals { pages, durable_to });
-        let end = CheckpointEnd { segments, ..end_example(totals) };
+        let appended = Appended { written, moved };
+        let end = CheckpointEnd { segments, appended, ..end_example(totals) };
         prop_assert_eq!(CheckpointEnd::decode(&end.encode()), Ok(end));
     }
 

@@ -1,6 +1,7 @@
 //! The store from outside: its face, its behaviour against a plain model, through crashes, damage and full disks, and
 //! its bytes on disk against the golden files and the document.
 
+mod amplification;
 mod checkpoint_damage;
 mod checkpoint_format;
 mod clean;

@@ -122,6 +122,8 @@ impl Life {
         }
         self.recover(counts);
         self.count_cleaning(counts);
+        // Unlike what was freed, this is counted over the store's life.
+        counts.moved_bytes += self.store.stat().map_or(0, |stat| stat.moved);
         if self.random.once_in(2) { self.mislead(counts) } else { self.damage(counts) }
     }
 
@@ -294,7 +296,6 @@ impl Life {
     fn count_cleaning(&self, counts: &mut Counts) {
         counts.starts += self.disk.operations(On::Start);
         if let Ok(stat) = self.store.stat() {
-            counts.moved_bytes += stat.moved;
             counts.freed_segments += stat.freed;
         }
     }
