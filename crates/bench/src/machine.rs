@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use braid_store::disk::{Method, offered};
 use rustix::system::uname;
 use serde::Serialize;
 
@@ -108,9 +108,7 @@ impl Place {
     fn at(directory: &Path) -> Result<Place, Error> {
         let stat = rustix::fs::statfs(directory).doing("look at a file system")?;
         let block = u64::try_from(stat.f_frsize).unwrap_or_default();
-        // A file without a name: it is gone when it is closed.
-        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::DIRECT;
-        let direct = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR).is_ok();
+        let direct = offered(directory, Method::Plain, true).is_ok();
         let file_system = file_system(u64::try_from(stat.f_type).unwrap_or_default());
         Ok(Place {
             label: file_system.clone(),

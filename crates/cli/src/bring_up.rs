@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use braid_client::Client;
 use braid_wire::control::DriveState;
 
+use crate::args::DiskMeans;
 use crate::cluster_dir::{ClusterDir, ClusterFile};
 use crate::connect::connect;
 use crate::exit::{Doing, Exit, Failure};
@@ -28,10 +29,17 @@ pub(crate) struct Running {
     pub(crate) dir: ClusterDir,
     pub(crate) cluster: ClusterFile,
     pub(crate) servers: Vec<Server>,
+    /// How drives that are started reach their disks.
+    pub(crate) means: DiskMeans,
 }
 
 /// Starts what does not run, and waits until all of it serves.
-pub(crate) async fn bring_up(dir: ClusterDir, drives: Option<u16>, mode: Mode) -> Result<Running, Failure> {
+pub(crate) async fn bring_up(
+    dir: ClusterDir,
+    drives: Option<u16>,
+    mode: Mode,
+    means: DiskMeans,
+) -> Result<Running, Failure> {
     let before = dir.read()?;
     let names = drive_names(before.as_ref(), drives);
     let mut servers = Vec::with_capacity(names.len() + 1);
@@ -55,13 +63,13 @@ pub(crate) async fn bring_up(dir: ClusterDir, drives: Option<u16>, mode: Mode) -
     };
     dir.write(&cluster)?;
     servers.insert(0, manager);
-    servers.extend(start_drives(&dir, &cluster.manager, missing, mode).await?);
+    servers.extend(start_drives(&dir, &cluster.manager, missing, mode, means).await?);
     let client = connect(&cluster).await?;
     all_joined(&client, &cluster.drives).await?;
     if client.volumes().await?.is_empty() {
         volume::create_default(&client, VOLUME, cluster.drives.len()).await?;
     }
-    Ok(Running { dir, cluster, servers })
+    Ok(Running { dir, cluster, servers, means })
 }
 
 /// The drives a cluster has, and those asked for beyond.
@@ -102,13 +110,14 @@ async fn start_drives(
     manager: &str,
     names: Vec<String>,
     mode: Mode,
+    means: DiskMeans,
 ) -> Result<Vec<Server>, Failure> {
     let mut starting = JoinSet::new();
     for name in names {
         let (dir, manager) = (dir.clone(), manager.to_owned());
         starting.spawn(async move {
             let directory = dir.drive(&name);
-            let start = DriveStart { name: &name, directory: &directory, manager: &manager };
+            let start = DriveStart { name: &name, directory: &directory, manager: &manager, means };
             Server::start_drive(&dir, start, mode).await
         });
     }

@@ -49,7 +49,16 @@ impl From<DriveError> for Cause {
             DriveError::Transport(source) => server_exit(source),
             _ => Exit::Failed,
         };
-        Cause::new(exit, error.to_string(), "")
+        let remedy = match &error {
+            DriveError::Store { source: braid_store::Error::NoDirect(_), .. } => {
+                "put the drive on another file system, or leave --direct out"
+            }
+            DriveError::Store { source: braid_store::Error::NoUring(_), .. } => {
+                "have it allowed (sysctl kernel.io_uring_disabled, the container's policy), or use --io auto"
+            }
+            _ => "",
+        };
+        Cause::new(exit, error.to_string(), remedy)
     }
 }
 

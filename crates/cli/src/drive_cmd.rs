@@ -28,14 +28,19 @@ struct Added {
 pub(crate) async fn run(command: args::Drive, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     match command {
         args::Drive::Serve(serve) => serve::drive(*serve).await,
-        args::Drive::Add { name } => add(name, cluster, report).await,
+        args::Drive::Add { name, means } => add(name, means, cluster, report).await,
         args::Drive::Ls => status::drives(cluster, report).await,
         args::Drive::Replace { old, new } => replace::run(&old, &new, cluster, report).await,
     }
 }
 
 /// Starts one more drive of a detached local cluster.
-async fn add(name: Option<String>, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+async fn add(
+    name: Option<String>,
+    means: args::DiskMeans,
+    cluster: Option<&Path>,
+    report: Report,
+) -> Result<(), Failure> {
     let dir = ClusterDir::choose(None, cluster)?;
     let what = || format!("add a drive to {}", dir.root().display());
     let Some(mut file) = dir.read()?.filter(|_| dir.manager().exists()) else {
@@ -59,7 +64,7 @@ async fn add(name: Option<String>, cluster: Option<&Path>, report: Report) -> Re
         return Err(Failure::new(Exit::Conflict, what(), format!("the name {name:?} is taken")));
     }
     let directory = dir.drive(&name);
-    let start = DriveStart { name: &name, directory: &directory, manager: &file.manager };
+    let start = DriveStart { name: &name, directory: &directory, manager: &file.manager, means };
     let server = Server::start_drive(&dir, start, Mode::Detached).await?;
     let client = connect::connect(&file).await?;
     all_joined(&client, std::slice::from_ref(&name)).await?;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use crate::args::DiskMeans;
 use crate::cluster_dir::ClusterDir;
 use crate::exit::{Doing, Exit, Failure};
 use crate::process::{Handle, PidRecord};
@@ -74,6 +75,8 @@ pub(crate) struct DriveStart<'a> {
     pub(crate) directory: &'a Path,
     /// The manager's address.
     pub(crate) manager: &'a str,
+    /// How it reaches its disk.
+    pub(crate) means: DiskMeans,
 }
 
 impl Server {
@@ -125,6 +128,7 @@ impl Server {
             listen,
         ]);
         command.arg("--dir").arg(drive.directory);
+        command.args(drive.means.typed());
         command.arg("--token-file").arg(dir.manager().join("join.token"));
         start(dir, drive.name, command, mode).await
     }

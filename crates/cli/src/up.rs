@@ -47,7 +47,7 @@ pub(crate) async fn run(up: args::Up, cluster: Option<&Path>, report: Report) ->
     }
     let mode = if up.detach { Mode::Detached } else { Mode::Attached };
     let running = tokio::select! {
-        running = bring_up(dir, up.drives, mode) => running?,
+        running = bring_up(dir, up.drives, mode, up.means) => running?,
         () = interrupts.next() => return Err(Interrupts::failure()),
     };
     // A cluster that serves goes on serving, whoever reads this.
@@ -162,6 +162,7 @@ async fn restart(running: &Running, name: &str) -> Result<Server, Failure> {
         return Server::start_manager(&running.dir, &running.cluster.manager, Mode::Attached).await;
     }
     let directory = running.dir.drive(name);
-    let start = DriveStart { name, directory: &directory, manager: &running.cluster.manager };
+    let (manager, means) = (&running.cluster.manager, running.means);
+    let start = DriveStart { name, directory: &directory, manager, means };
     Server::start_drive(&running.dir, start, Mode::Attached).await
 }

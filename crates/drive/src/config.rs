@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use braid_store::disk::Method;
 use braid_transport::Limits;
 use braid_wire::token::Token;
 
@@ -62,6 +63,11 @@ pub struct Settings {
     pub sync: bool,
     /// A segment of the log is sealed past this many bytes; `None`: the store's default.
     pub segment_bytes: Option<u64>,
+    /// How the operating system is asked to read and write the disk. Default: what measured better. What is named and cannot be had is
+    /// refused.
+    pub method: Method,
+    /// Past the page cache (`O_DIRECT`), or not at all. Default: through it.
+    pub direct: bool,
     /// Bytes a second that the drive's own scrub reads; 0: it makes none. Default 8 MiB: about 700 GB a day, and lost in the
     /// noise of any disk. While clients read or write it takes a quarter of that.
     pub scrub_rate: u64,
@@ -81,6 +87,8 @@ impl Default for Settings {
             shutdown_wait: Duration::from_secs(2),
             sync: true,
             segment_bytes: None,
+            method: Method::Auto,
+            direct: false,
             scrub_rate: SCRUB_RATE,
             clock: Clock::Boottime,
         }

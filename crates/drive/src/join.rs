@@ -81,8 +81,14 @@ fn who(identity: &Identity) -> braid_store::Identity {
 
 fn options(config: &Config) -> Options {
     let (settings, default) = (&config.settings, Options::default());
-    let segment_bytes = settings.segment_bytes.unwrap_or(default.segment_bytes);
-    Options { capacity: config.capacity_bytes, sync: settings.sync, segment_bytes, ..Options::default() }
+    Options {
+        capacity: config.capacity_bytes,
+        sync: settings.sync,
+        segment_bytes: settings.segment_bytes.unwrap_or(default.segment_bytes),
+        method: settings.method,
+        direct: settings.direct,
+        ..default
+    }
 }
 
 /// Has the manager at `manager` know the drive, if none does yet. Tries for `config.settings.join_wait`, and at most

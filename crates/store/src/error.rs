@@ -165,6 +165,12 @@ pub enum Error {
         /// What the system said.
         source: Arc<io::Error>,
     },
+    /// The kernel has no io_uring, or a policy forbids it: have it allowed, or ask for another [`Method`](crate::disk::Method).
+    #[error("io_uring cannot be had: {0}")]
+    NoUring(String),
+    /// The file system does not offer `O_DIRECT` in whole log blocks: use another, or the page cache.
+    #[error("O_DIRECT cannot be had: {0}")]
+    NoDirect(String),
     /// The file system is mounted read-only.
     #[error("the file system is read-only")]
     ReadOnly,

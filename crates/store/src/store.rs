@@ -14,7 +14,7 @@ use crate::clean::cleaner::{Cleaner, burst_bytes};
 use crate::clean::pace::Pacer;
 use crate::clean::turn::Cleaning;
 use crate::commit::{Committer, Shared};
-use crate::disk::{Directory, Disk, Method};
+use crate::disk::{Directory, Disk, Method, offered};
 use crate::error::Error;
 use crate::files::{self, Files};
 use crate::format::checkpoint::Appended;
@@ -54,7 +54,7 @@ pub struct Options {
     pub sync: bool,
     /// How the operating system is asked to read and write.
     pub method: Method,
-    /// Past the page cache (`O_DIRECT`), where the file system offers it. Default: through it. For a drive whose clients
+    /// Past the page cache (`O_DIRECT`); not opened where the file system does not offer it. Default: through it. For a drive whose clients
     /// rarely read the same bytes twice, on a host whose memory is wanted for other things; bytes are then copied when
     /// they are sent.
     pub direct: bool,
@@ -141,10 +141,12 @@ impl Store {
         files::format(disk, &superblock)
     }
 
-    /// Open the store in `dir`, replaying its log. `expect` guards against a drive directory of another cluster.
+    /// Open the store in `dir`, replaying its log. `expect` guards against a drive directory of another cluster. Means that
+    /// cannot be had are refused: [`Error::NoUring`], [`Error::NoDirect`].
     pub fn open(dir: &Path, expect: Option<Identity>, options: Options) -> Result<(Store, Recovery), Error> {
-        let disk = Directory::lock(dir)?.with(options.method, options.direct);
-        Store::open_on(Arc::new(disk), expect, options)
+        let disk = Directory::lock(dir)?;
+        offered(dir, options.method, options.direct)?;
+        Store::open_on(Arc::new(disk.with(options.method, options.direct)), expect, options)
     }
 
     /// Open the store on `disk`, as [`Store::open`]; its own means are used, whatever the options say of that. The disk is the store's alone while it is open.

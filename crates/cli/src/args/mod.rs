@@ -16,7 +16,7 @@ use crate::{exit, size};
 
 pub(crate) use bench::{Bench, BenchStore};
 pub(crate) use files::{Cat, Cp, Ls, Mkdir, Mv, Rm, Stat};
-pub(crate) use servers::{Drive, DriveServe, Manager, ManagerServe, Supervised};
+pub(crate) use servers::{DiskMeans, Drive, DriveServe, Manager, ManagerServe, Supervised};
 pub(crate) use store::Store;
 
 /// Striped, redundant storage over ordinary machines.
@@ -147,6 +147,8 @@ pub(crate) struct Up {
     /// Leave it running and return once all of it serves
     #[arg(long)]
     pub(crate) detach: bool,
+    #[command(flatten)]
+    pub(crate) means: DiskMeans,
 }
 
 #[derive(Debug, Args)]

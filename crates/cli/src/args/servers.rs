@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use braid_store::disk::Method;
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::size;
 
@@ -20,6 +21,8 @@ pub(crate) enum Drive {
         /// Its name [default: the next drive-N]
         #[arg(long)]
         name: Option<String>,
+        #[command(flatten)]
+        means: DiskMeans,
     },
     /// List the drives
     Ls,
@@ -74,7 +77,54 @@ pub(crate) struct DriveServe {
     #[arg(long, default_value = "8M", value_parser = size::parse, value_name = "SIZE")]
     pub(crate) scrub_rate: u64,
     #[command(flatten)]
+    pub(crate) means: DiskMeans,
+    #[command(flatten)]
     pub(crate) supervised: Supervised,
+}
+
+/// How a drive reaches its disk. Not remembered: the next start is told anew.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct DiskMeans {
+    /// How a drive calls the system to read and write its disk: auto takes what measured better; what is asked for by name is used
+    /// or refused
+    #[arg(long, value_enum, default_value_t, value_name = "MEANS")]
+    pub(crate) io: Io,
+    /// Reach the disk past the page cache (O_DIRECT); for drives whose clients rarely read the same bytes twice
+    #[arg(long)]
+    pub(crate) direct: bool,
+}
+
+/// A value of `--io`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Io {
+    /// What measured better: ordinary calls
+    #[default]
+    Auto,
+    /// Ordinary calls: pread, pwritev, fdatasync
+    Plain,
+    /// io_uring
+    Uring,
+}
+
+impl DiskMeans {
+    /// The method, as the store names it.
+    pub(crate) fn method(self) -> Method {
+        match self.io {
+            Io::Auto => Method::Auto,
+            Io::Plain => Method::Plain,
+            Io::Uring => Method::Uring,
+        }
+    }
+
+    /// The same, to be typed.
+    pub(crate) fn typed(self) -> Vec<&'static str> {
+        let io: &[&str] = match self.io {
+            Io::Auto => &[],
+            Io::Plain => &["--io", "plain"],
+            Io::Uring => &["--io", "uring"],
+        };
+        io.iter().copied().chain(self.direct.then_some("--direct")).collect()
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -14,7 +14,7 @@ use braid_client::{Client, Name};
 use braid_layout::Shape;
 use braid_wire::control::StatRow;
 
-use crate::args;
+use crate::args::{self, DiskMeans};
 use crate::bring_up::{Running, all_joined, bring_up};
 use crate::cluster_dir::ClusterDir;
 use crate::connect::connect;
@@ -119,7 +119,7 @@ impl<'a> Demo<'a> {
         let began = Instant::now();
         let dir = ClusterDir::at(place.path().to_owned());
         dir.prepare()?;
-        let running = bring_up(dir, Some(DRIVES), Mode::Attached).await?;
+        let running = bring_up(dir, Some(DRIVES), Mode::Attached, DiskMeans::default()).await?;
         let client = connect(&running.cluster).await?;
         let shape = Shape::parse(SCHEME, Some(WIDTH), UNIT_BYTES).doing(|| "make the volume".into())?;
         client.volume_create(VOLUME, Some(shape), 0).await?;
@@ -199,7 +199,8 @@ impl<'a> Demo<'a> {
         let (dir, new) = (&self.running.dir, format!("{old}-new"));
         let directory = dir.drive(old);
         std::fs::remove_dir_all(&directory).doing(|| format!("empty {}", directory.display()))?;
-        let start = DriveStart { name: &new, directory: &directory, manager: &self.running.cluster.manager };
+        let (manager, means) = (&self.running.cluster.manager, self.running.means);
+        let start = DriveStart { name: &new, directory: &directory, manager, means };
         let server = Server::start_drive(dir, start, Mode::Attached).await?;
         self.running.servers.push(server);
         all_joined(&self.client, std::slice::from_ref(&new)).await?;

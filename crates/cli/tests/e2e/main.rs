@@ -6,6 +6,7 @@ mod cluster;
 mod demo;
 mod failures;
 mod kill_loop;
+mod means;
 mod media;
 mod scrub;
 mod sources;

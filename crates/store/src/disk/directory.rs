@@ -27,6 +27,18 @@ pub struct Directory {
     described: String,
 }
 
+/// Whether the files of `dir` can be reached as asked: [`Error::NoUring`] or [`Error::NoDirect`] where not.
+pub fn offered(dir: &Path, method: Method, direct: bool) -> Result<(), Error> {
+    if method == Method::Uring {
+        Rings::new().map_err(|error| Error::NoUring(error.to_string()))?;
+    }
+    if direct {
+        let dir = File::open(dir).map_err(|error| Error::io("open the store's directory", error))?;
+        direct::refusal(&dir).map_or(Ok(()), |why| Err(Error::NoDirect(why)))?;
+    }
+    Ok(())
+}
+
 impl Directory {
     /// The directory `dir`, for this process alone: [`Error::InUse`] if another has it open. Its files are reached by
     /// ordinary calls through the page cache.

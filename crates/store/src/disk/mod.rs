@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use directory::Directory;
+pub use directory::{Directory, offered};
 
 /// The most buffers of one vectored write (Linux allows 1024).
 const VECTORS_MAX: usize = 1024;
@@ -73,7 +73,7 @@ pub enum Method {
     Auto,
     /// One call for each: `pread`, `pwritev`, `fdatasync`.
     Plain,
-    /// By io_uring; where the kernel has none or a policy forbids it, as [`Method::Plain`].
+    /// By io_uring. A store that is told to is not opened where the kernel has none or a policy forbids it.
     Uring,
 }
 

@@ -1,10 +1,11 @@
-//! The ways to the disk: each does the same, and what the system does not offer is done without.
+//! The ways to the disk: each does the same, and what the system does not offer is refused by a store, and done without by a
+//! directory.
 
 use std::path::Path;
 use std::process::Command;
 
 use braid_layout::ObjectId;
-use braid_store::disk::{Directory, Disk, Method};
+use braid_store::disk::{Directory, Disk, Method, offered};
 use braid_store::*;
 
 use crate::common::*;
@@ -17,6 +18,14 @@ fn every_way_keeps_the_same_bytes() {
         [(Method::Auto, false), (Method::Uring, false), (Method::Plain, true), (Method::Uring, true)]
     {
         let dir = tempfile::tempdir().expect("a directory");
+        if let Err(why) = offered(dir.path(), method, direct) {
+            // What the system does not have cannot be tested; that it is refused can.
+            Store::format(dir.path(), identity(), &options()).expect("format");
+            let refused = Store::open(dir.path(), None, Options { method, direct, ..options() });
+            let refused = refused.map(drop).expect_err("refused").to_string();
+            assert_eq!(refused, why.to_string());
+            continue;
+        }
         let way = Options { method, direct, sync: true, ..options() };
         let store = fresh(dir.path(), way.clone());
         let what = store.means();
@@ -54,6 +63,8 @@ fn without_ring() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..limit }).expect("a limit");
     let disk = disk.with(Method::Uring, false);
+    assert!(matches!(offered(Path::new(&dir), Method::Uring, false), Err(Error::NoUring(_))));
+    assert!(matches!(offered(Path::new(&dir), Method::Auto, false), Ok(())));
     setrlimit(Resource::Nofile, limit).expect("as before");
     let means = disk.describe();
     assert!(means.starts_with("plain (io_uring: ") && means.ends_with("), buffered"), "{means}");
