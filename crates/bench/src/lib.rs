@@ -21,6 +21,7 @@ mod open;
 pub mod plot;
 mod raw;
 mod report;
+mod rings;
 mod sizes;
 mod stats;
 pub mod store;

@@ -89,6 +89,8 @@ pub struct Place {
     pub memory: bool,
     /// Whether its files can be reached past the page cache.
     pub direct: bool,
+    /// Whether they can be reached by io_uring.
+    pub uring: bool,
 }
 
 impl Place {
@@ -115,6 +117,7 @@ impl Place {
             directory: directory.to_owned(),
             memory: matches!(file_system.as_str(), "tmpfs" | "ramfs"),
             direct,
+            uring: offered(directory, Method::Uring, false).is_ok(),
             file_system,
             bytes: stat.f_blocks.saturating_mul(block),
             free_bytes: stat.f_bavail.saturating_mul(block),

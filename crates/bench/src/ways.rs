@@ -2,7 +2,7 @@
 //!
 //! Sending: a unit's bytes go from the file to a socket by `sendfile`, or are read into a buffer and sent. Both are what a
 //! drive does between looking up and the wire, without frames; the far end reads and forgets.
-//! Reaching the disk: past the page cache (`Options::direct`), or through it.
+//! Reaching the disk: past the page cache (`Options::direct`), or through it; by io_uring, or by ordinary calls ([`rings`]).
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,10 +15,11 @@ use crate::error::{Doing, Error};
 use crate::machine::Place;
 use crate::measure::{Limit, Question, Sample};
 use crate::report::{Cache, Experiment};
+use crate::rings;
 use crate::store::{Bench, STREAM_DEPTH, before, payloads};
 use crate::subject::{At, Object, Subject};
 
-const UNIT: u32 = 1 << 20;
+pub(crate) const UNIT: u32 = 1 << 20;
 /// What is sent at a time.
 const SENT: [u32; 4] = [UNIT, 64 << 10, 16 << 10, 4096];
 /// Reads past the page cache: name, bytes, at a time, where the other way finds them.
@@ -31,7 +32,8 @@ const READS: [(&str, u32, u32, Cache); 4] = [
 
 /// How many rows there are for a place.
 pub(crate) fn rows(place: &Place) -> u64 {
-    if compares_direct(place) { 9 } else { 4 }
+    let direct = if compares_direct(place) { 9 } else { 4 };
+    direct + rings::rows(place)
 }
 const _: () = assert!(SENT.len() == 4 && READS.len() == 4, "the rows");
 
@@ -46,10 +48,15 @@ pub(crate) fn measure(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
         writing(bench)?;
         reading(bench)?;
     }
-    Ok(())
+    rings::measure(bench)
 }
 
-fn question(name: &'static str, against: &'static str, request_bytes: u32, depth: u32) -> Question {
+pub(crate) fn question(
+    name: &'static str,
+    against: &'static str,
+    request_bytes: u32,
+    depth: u32,
+) -> Question {
     let (experiment, cache, target, times) = (Experiment::Ways, None, None, 1);
     Question { experiment, name, against, request_bytes, depth, cache, target, times, memory_bytes: 0 }
 }

@@ -20,7 +20,12 @@ fn every_row_of_the_store_has_its_ratio() {
     let memory = document["places"][0]["memory"] == true;
     let direct = document["places"][0]["direct"] == true;
     let ways = rows.iter().filter(|row| row["experiment"] == "Ways").count();
-    assert_eq!(ways, if direct && !memory { 9 } else { 4 });
+    let uring = document["places"][0]["uring"] == true;
+    let expected = [(true, 4), (direct && !memory, 5), (uring && !memory, 4)];
+    assert_eq!(ways, expected.iter().filter(|(there, _)| *there).map(|(_, rows)| rows).sum::<usize>());
+    let ring =
+        |row: &&serde_json::Value| row["name"].as_str().is_some_and(|name| name.starts_with("io_uring, "));
+    assert_eq!(rows.iter().filter(ring).count(), expected[2].1 * usize::from(expected[2].0));
     assert_eq!(rows.len() - ways, if memory { 13 } else { 34 });
     for row in rows {
         for (group, key) in [("ratio", "median"), ("braid", "bytes_per_second"), ("raw", "bytes_per_second")]
