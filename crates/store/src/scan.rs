@@ -24,8 +24,8 @@ const LONG_BYTES: u64 = 32 << 10;
 const SEARCH_BYTES: usize = 256 << 10;
 
 /// Behind the end of a segment whose file was another's before there are that one's records. The next of its own is looked for in as
-/// many bytes: more than the longest record has, and the longest commit.
-pub(crate) const STALE_BYTES_MAX: u64 = 96 << 20;
+/// many bytes: more than the longest record has. The headers of one commit are nearer to each other: only its last record can be long.
+pub(crate) const STALE_BYTES_MAX: u64 = 66 << 20;
 const _: () = assert!(
     STALE_BYTES_MAX
         > (UNIT_BYTES_MAX as u64 + HEADER_BYTES_MAX as u64 + PAGE_BYTES as u64).next_multiple_of(1 << 20)

@@ -130,7 +130,7 @@ impl Unit {
         let counts = |extent: &&Extent| holes || !extent.is_hole();
         let layers = self.settled.iter().flat_map(|base| &base.layers);
         let deltas = self.deltas.iter().map(|delta| &delta.own).chain(layers).filter(counts);
-        let end = self.tip_extents().iter().filter(counts).next_back().map(|last| last.to);
+        let end = self.tip_extents().iter().rfind(counts).map(|last| last.to);
         let end = end.max(deltas.map(|own| own.to).max());
         let is_written = !self.tip_version().is_zero() || !self.deltas.is_empty();
         // What was written and has no extents is a hole.

@@ -114,6 +114,7 @@ pub(crate) fn recover(files: &Files, superblock: Superblock, sync: bool) -> Resu
             Some(&next) => replay.sealed_end(number, &**file, next)?,
             None => replay.cut_tail(number, &**file)?,
         };
+        log.earlier = replay.earlier;
         replay.segment(number, &**file, end)?;
         // Nothing is written below the place that replay would begin at again.
         let least = if number == from.segment { from.offset() } else { LOG_BLOCK_U64 };

@@ -57,7 +57,7 @@ pub(crate) struct Replay<'a> {
     /// The segment before.
     previous: Option<u32>,
     /// Up to here the newest segment's file was written before it was this segment's.
-    earlier: u64,
+    pub(crate) earlier: u64,
 }
 
 impl Replay<'_> {
@@ -205,11 +205,14 @@ impl Replay<'_> {
         self.durable_to = self.durable_to.max(synced);
         // A whole record may lack a part of its padding: the log goes on behind it, and there must be a file that far.
         let end = end.next_multiple_of(LOG_BLOCK_U64);
-        if end != length {
-            file.set_length(end).map_err(|error| Error::io("cut the torn tail", error))?;
-        }
-        // Where the file was another segment's before, only records tell what was written since.
+        // Where the file was another segment's before, only records tell what was written since, and the rest can stay: the log
+        // goes on over it.
         let torn_to = if length > self.earlier { length } else { records };
+        self.earlier = self.earlier.min(length);
+        if end < torn_to || end > length {
+            file.set_length(end).map_err(|error| Error::io("cut the torn tail", error))?;
+            self.earlier = 0;
+        }
         if end < torn_to {
             self.recovery.torn_bytes += torn_to - end;
             tracing::warn!(segment = number, bytes = torn_to - end, "cut a torn tail");
