@@ -44,6 +44,10 @@ fn by(method: Method) -> Options {
 
 /// Whole units appended, durably.
 fn writing(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
+    let asked = question("io_uring, write whole units", AGAINST, UNIT, STREAM_DEPTH);
+    if bench.pairs.leaves_out(&asked) {
+        return Ok(());
+    }
     let (payloads, _) = payloads(UNIT);
     let limit = Limit { time: bench.scale.time * 10, operations: bench.scale.stream_bytes / u64::from(UNIT) };
     let (directory, stop) = (&bench.place.directory, bench.pairs.watch.stop);
@@ -54,7 +58,6 @@ fn writing(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
         let place = || At { unit: units.next().unwrap_or(0), from: 0 };
         subject.writes(object, &payloads, STREAM_DEPTH, limit, stop, place)
     };
-    let asked = question("io_uring, write whole units", AGAINST, UNIT, STREAM_DEPTH);
     let (ring, plain) = (|_| write(Method::Uring), |_| write(Method::Plain));
     let row = bench.pairs.row(&bench.place.label, asked, ring, plain)?;
     bench.rows.push(row);
@@ -72,6 +75,11 @@ fn reading(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
     };
     let (ring, plain) = (filled("ring", Method::Uring)?, filled("plain", Method::Plain)?);
     for (depth, cache) in READS {
+        let asked = question("io_uring, random read", AGAINST, READ_BYTES, depth);
+        let asked = Question { cache: Some(cache), ..asked };
+        if bench.pairs.leaves_out(&asked) {
+            continue;
+        }
         let limit = Limit { time: bench.scale.time, operations: bench.operations(READ_BYTES) };
         let plan = Work { depth, limit, turn: 1, request_bytes: READ_BYTES };
         if cache == Cache::Hit {
@@ -84,8 +92,6 @@ fn reading(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
             before(cache, || subject.forget())?;
             subject.random_reads(*object, units, plan, round, stop)
         };
-        let asked = question("io_uring, random read", AGAINST, READ_BYTES, depth);
-        let asked = Question { cache: Some(cache), ..asked };
         let label = &bench.place.label;
         let row = bench.pairs.row(label, asked, |round| read(&ring, round), |round| read(&plain, round))?;
         bench.rows.push(row);

@@ -82,12 +82,13 @@ impl Subject {
         Ok(subject)
     }
 
-    /// A store that has been in use: `bytes` were written to it and removed, and five eighths of that again, and it can use their
-    /// segments once more. The second time it comes from the segment that is new to one that is not.
+    /// A store that has been in use: five quarters of `bytes` were written to it and removed, and three eighths again, and it can
+    /// use their segments once more. The second time it comes from the segment that is new to one that is not. Segments are a bit
+    /// longer or shorter than they should be: where there are two for `bytes`, it does not end near the end of one.
     pub(crate) fn used(dir: &Path, bytes: u64, stop: &AtomicBool) -> Result<Subject, Error> {
         let mut subject = Subject::make(dir, "store")?;
         let payload = [Payload::new(Bytes::from(Random::new(bytes).bytes(USED_UNIT_BYTES)))];
-        for bytes in [bytes, bytes / 8 * 5] {
+        for bytes in [bytes / 4 * 5, bytes / 8 * 3] {
             let object = subject.filled(&payload, bytes / u64::from(USED_UNIT_BYTES), 16, stop)?;
             let remove = Mutation::Remove { partition: PARTITION, object: object.id, g: G };
             subject.store.commit(remove).doing("remove an object")?;
