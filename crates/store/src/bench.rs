@@ -50,7 +50,7 @@ pub const STALE: u8 = 0x5a;
 
 /// Make a store in `dir`, which must be absent or empty, with `objects` objects that are spread over about `log_bytes` of
 /// log, a checkpoint, and `tail_bytes` of 4 KiB writes after it (`None`: the most there can be before the next checkpoint
-/// is due); as a process leaves it that was killed. The tail's segments are made of files that had `earlier_bytes` before, as they are
+/// is due); as a process leaves it that was killed. The tail's segments are made of files that had `earlier_bytes` before (0: of new ones), as they are
 /// in a store that is overwritten. The log before the tail is holes in files: it takes no space and has
 /// no records, so that only the tail's units can be read. Nothing is synced.
 pub fn generate(
@@ -90,8 +90,8 @@ pub fn generate(
     let kept = kept.map_err(|error| Error::io("write a checkpoint", error))?;
     let tail_bytes = tail_bytes.unwrap_or_else(|| Keeper::new(vec![kept], Vec::new()).tail_bytes_max(None));
     let mut index = index.into_inner();
-    for number in 0..=tail_bytes / SEGMENT_BYTES {
-        set_aside(&files, number, earlier_bytes)?;
+    if earlier_bytes > 0 {
+        (0..=tail_bytes / SEGMENT_BYTES).try_for_each(|number| set_aside(&files, number, earlier_bytes))?;
     }
     tail(&files, &mut log, &mut index, objects, tail_bytes)?;
     files.give_up_all();

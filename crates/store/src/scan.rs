@@ -10,8 +10,6 @@ use crate::error::Error;
 use crate::format::record::{
     F_BLOCK, F_SALT, F_SEGMENT, FIXED_BYTES, HEADER_BYTES_MAX, MAGIC, PAGE_BYTES, Record, decode_record,
 };
-use braid_layout::scheme::UNIT_BYTES_MAX;
-
 use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64, View};
 
 /// Bytes read for one header: nearly all are shorter.
@@ -23,13 +21,8 @@ const LONG_BYTES: u64 = 32 << 10;
 /// Bytes read at a time while looking for the next record.
 const SEARCH_BYTES: usize = 256 << 10;
 
-/// Behind the end of a segment whose file was another's before there are that one's records. The next of its own is looked for in as
-/// many bytes: more than the longest record has. The headers of one commit are nearer to each other: only its last record can be long.
-pub(crate) const STALE_BYTES_MAX: u64 = 66 << 20;
-const _: () = assert!(
-    STALE_BYTES_MAX
-        > (UNIT_BYTES_MAX as u64 + HEADER_BYTES_MAX as u64 + PAGE_BYTES as u64).next_multiple_of(1 << 20)
-);
+/// More than a system reads ahead of a read.
+const ALONG_BYTES: u64 = 16 << 20;
 
 /// What stands at a place in a segment.
 #[derive(Debug)]
@@ -74,8 +67,8 @@ pub(crate) struct Scanner<'a> {
     pub(crate) offset: u64,
     window: Vec<u8>,
     window_at: u64,
-    /// How far the next record may be from where one should begin.
-    pub(crate) search_bytes_max: u64,
+    /// Bytes that were asked for to decode the last header.
+    needed: u64,
     /// Pages that the disk could not read, as far as it went: they were taken for zeros.
     pub(crate) unreadable: Vec<u64>,
     /// Bytes to read at the next record.
@@ -86,8 +79,8 @@ impl<'a> Scanner<'a> {
     /// Begins after the segment's header.
     pub(crate) fn new(file: &'a dyn DiskFile, length: u64, number: u32, salt: u64) -> Scanner<'a> {
         let (offset, window, window_at) = (LOG_BLOCK_U64, Vec::new(), 0);
-        let (unreadable, search_bytes_max, ahead) = (Vec::new(), u64::MAX, HEADER_BYTES);
-        Scanner { file, length, number, salt, offset, window, window_at, search_bytes_max, unreadable, ahead }
+        let (needed, unreadable, ahead) = (LOG_BLOCK_U64, Vec::new(), HEADER_BYTES);
+        Scanner { file, length, number, salt, offset, window, window_at, needed, unreadable, ahead }
     }
 
     /// What comes next; `None` at the end.
@@ -98,8 +91,8 @@ impl<'a> Scanner<'a> {
         let from = self.offset;
         let mut found = self.record_at(from)?;
         if found.is_err() {
-            // One bad read proves nothing: ask the medium, also for what is looked for behind it.
-            self.file.drop_cache(from..u64::MAX);
+            // One bad read proves nothing: ask the medium, also for what was read along with it.
+            self.file.drop_cache(from..from.saturating_add(ALONG_BYTES));
             self.window.clear();
             self.ahead = HEADER_BYTES;
             found = self.record_at(from)?;
@@ -129,6 +122,7 @@ impl<'a> Scanner<'a> {
     pub(crate) fn record_at(&mut self, offset: u64) -> Result<Result<Record, DecodeError>, Error> {
         let (mut need, salt, number) = (LOG_BLOCK, self.salt, self.number);
         loop {
+            self.needed = u64::try_from(need).expect("bounded");
             let bytes = self.bytes(offset, need)?;
             match decode_record(bytes) {
                 Err(DecodeError::Short(more)) if more > need && more <= HEADER_BYTES_MAX + PAGE_BYTES => {
@@ -193,9 +187,8 @@ impl<'a> Scanner<'a> {
     /// records that lie behind the end and are another segment's: they cost no more than other bytes.
     fn search(&mut self, mut offset: u64) -> Result<u64, Error> {
         let mut bytes = vec![0; SEARCH_BYTES];
-        let end = self.length.min(offset.saturating_add(self.search_bytes_max));
-        while offset < end {
-            let left = usize::try_from(end - offset).unwrap_or(usize::MAX);
+        while offset < self.length {
+            let left = usize::try_from(self.length - offset).unwrap_or(usize::MAX);
             let part = &mut bytes[..left.min(SEARCH_BYTES)];
             let got = self.read(part, offset)?;
             for (at, block) in (offset..).step_by(LOG_BLOCK).zip(part[..got].chunks(LOG_BLOCK)) {
@@ -338,32 +331,6 @@ mod tests {
                 Err((behind, end, DecodeError::Magic))
             ]
         );
-    }
-
-    #[test]
-    fn the_next_record_is_looked_for_so_far_and_no_further() {
-        let mut bytes = Bytes::new();
-        let first = bytes.push(SEGMENT, 1, 512);
-        let stale = bytes.length();
-        bytes.noise(1 << 20);
-        let second = bytes.push(SEGMENT, 2, 512);
-        let disk = Memory::new(1);
-        let file: Arc<dyn DiskFile> = disk.create("a").expect("made");
-        write_full(&*file, &[&bytes.0], 0).expect("written");
-        let found = |search_bytes_max| {
-            let mut scanner = Scanner::new(&*file, bytes.length(), SEGMENT, SALT);
-            scanner.search_bytes_max = search_bytes_max;
-            assert!(
-                scanner.next().expect("readable").is_some_and(|found| found.record().is_some()),
-                "{first}"
-            );
-            match scanner.next().expect("readable") {
-                Some(Found::Bad { from, to, .. }) => (from, to),
-                other => panic!("{other:?}"),
-            }
-        };
-        assert_eq!(found(1 << 20), (stale, second));
-        assert_eq!(found((1 << 20) - LOG_BLOCK_U64), (stale, bytes.length()));
     }
 
     #[test]

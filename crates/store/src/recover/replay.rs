@@ -195,8 +195,7 @@ impl Replay<'_> {
         }
         let synced = self.durable_to.max(self.expected.saturating_sub(1));
         let salt = self.superblock.salt;
-        let (first, earlier) = (self.expected, self.earlier);
-        let tail = Tail { file, length, number, salt, from, first, synced, earlier };
+        let tail = Tail { file, length, number, salt, from, first: self.expected, synced };
         let Ends { commits: end, records, synced, unreadable } = tail.find()?;
         if let Some(offset) = unreadable.filter(|&offset| offset >= end) {
             let what = "the disk cannot read what comes after the last whole commit: what was written last may be lost";
@@ -209,7 +208,7 @@ impl Replay<'_> {
         // goes on over it.
         let torn_to = if length > self.earlier { length } else { records };
         self.earlier = self.earlier.min(length);
-        if end < torn_to || end > length {
+        if end < torn_to || end > length || unreadable.is_some() {
             file.set_length(end).map_err(|error| Error::io("cut the torn tail", error))?;
             self.earlier = 0;
         }

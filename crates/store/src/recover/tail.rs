@@ -1,12 +1,14 @@
 //! The search for the end of the last segment's whole commits.
 
-use crate::crc::verify_blocks;
-use crate::disk::around::read_around;
+use std::ops::Range;
+
+use crate::crc::{blocks, crc32c, verify_blocks};
+use crate::disk::around::{hits, read_around};
 use crate::disk::{DiskFile, twice};
 use crate::error::Error;
-use crate::format::record::{Record, flags};
+use crate::format::record::{Kind, Record, flags};
 use crate::format::{DecodeError, LOG_BLOCK_U64};
-use crate::scan::{Found, STALE_BYTES_MAX, Scanner, failed, header_length};
+use crate::scan::{Found, Scanner, failed, header_length};
 
 /// The last segment, from where its records are not known yet.
 pub(crate) struct Tail<'a> {
@@ -19,8 +21,6 @@ pub(crate) struct Tail<'a> {
     pub(crate) first: u64,
     /// Records up to this one are known to be durable.
     pub(crate) synced: u64,
-    /// Up to here the file was another segment's before.
-    pub(crate) earlier: u64,
 }
 
 /// What the last segment holds.
@@ -41,10 +41,6 @@ impl Tail<'_> {
     fn scan(&self, length: u64) -> Scanner<'_> {
         let mut scanner = Scanner::new(self.file, length, self.number, self.salt);
         scanner.offset = self.from;
-        if self.earlier > 0 {
-            // All of what it was before is not to be read for nothing.
-            scanner.search_bytes_max = STALE_BYTES_MAX;
-        }
         scanner
     }
 
@@ -58,8 +54,9 @@ impl Tail<'_> {
     /// Where the whole commits end, and where before `records` the disk cannot read a header, if that is why. The last record ends
     /// at `records`, and nothing behind it is looked at again.
     fn commits_end(&self, records: u64, synced: u64) -> Result<(u64, Option<u64>), Error> {
-        // Where the newest commit began, how many of its records are missing, and the next record's number.
-        let (mut commit_offset, mut commit_left, mut expected) = (self.from, 0, self.first);
+        // Where the newest commit began and with which record, how many of its records are missing, and the next record's number.
+        let (mut commit_offset, mut commit_first, mut commit_left) = (self.from, 0, 0);
+        let mut expected = self.first;
         let mut scanner = self.scan(records);
         let mut unreadable = None;
         let mut end = self.from.min(self.length);
@@ -69,14 +66,19 @@ impl Tail<'_> {
             let durable = expected <= synced;
             match found {
                 Found::Record { record, whole, .. } => {
-                    if record.commit_first == record.sequence {
-                        commit_offset = offset;
-                    }
-                    let follows = record.sequence == expected;
+                    // A commit is durable as a whole, or none of it is known to be.
+                    let left = if expected <= synced.saturating_add(1) { 0 } else { commit_left };
+                    let begins = record.commit_first == record.sequence;
+                    let goes_on = record.commit_first == commit_first && left == record.commit_left + 1;
+                    // What an earlier commit that was torn has left behind a new one may have the right number.
+                    let follows = record.sequence == expected && if begins { left == 0 } else { goes_on };
                     // What cannot be read of a payload is its readers' business: it hits nothing else.
                     let good = durable || (whole && follows && verify(self.file, &record)? != Payload::Wrong);
                     if !good {
-                        return Ok((commit_offset, None));
+                        return Ok((if left == 0 { offset } else { commit_offset }, None));
+                    }
+                    if begins {
+                        (commit_offset, commit_first) = (offset, record.sequence);
                     }
                     (commit_left, expected) = (record.commit_left, record.sequence.saturating_add(1));
                 }
@@ -130,7 +132,7 @@ pub(crate) enum Payload {
     Good,
     /// It does not match its checksums.
     Wrong,
-    /// The same, and the disk cannot read some of it.
+    /// The disk cannot read some of it, and the rest is right.
     Unreadable,
 }
 
@@ -146,7 +148,19 @@ pub(crate) fn verify(file: &dyn DiskFile, record: &Record) -> Result<Payload, Er
             read_around(file, &mut payload, offset).map_err(|error| failed(record.segment, &error))?;
         let whole = around.bytes == payload.len();
         let good = whole && verify_blocks(record.from, &payload, &record.crcs).is_ok();
-        let wrong = if around.unreadable.is_empty() { Payload::Wrong } else { Payload::Unreadable };
+        let is_hit = |block: &Range<u32>| {
+            let at = offset + u64::from(block.start - record.from);
+            hits(&around.unreadable, at, u64::from(block.end - block.start))
+        };
+        let is_right = |(block, &crc): (Range<u32>, &u32)| {
+            let at = |at: u32| usize::try_from(at - record.from).expect("at least 32 bits");
+            is_hit(&block) || crc32c(&payload[at(block.start)..at(block.end)]) == crc
+        };
+        // What was moved is still where it was as long as the move is not vouched for.
+        let rest_is_right = whole
+            && record.kind != Kind::Move
+            && blocks(record.from..record.to).zip(&record.crcs).all(is_right);
+        let wrong = if rest_is_right { Payload::Unreadable } else { Payload::Wrong };
         Ok(if good { Ok(Payload::Good) } else { Err(wrong) })
     })?;
     Ok(verified.unwrap_or_else(|wrong| wrong))
@@ -207,7 +221,6 @@ mod tests {
             from: LOG_BLOCK_U64,
             first: 1,
             synced,
-            earlier: 0,
         };
         let ends = |synced| tail(synced).find().expect("readable");
         let records = 2 * LOG_BLOCK_U64;
