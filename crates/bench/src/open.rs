@@ -28,16 +28,15 @@ const TARGET_SECONDS: f64 = 1.0;
 /// Openings of one store.
 const OPENINGS: u64 = 9;
 /// Samples in all: making each store counts as one.
-pub(crate) const STEPS: u64 = 2 * (1 + OPENINGS);
+pub(crate) const STEPS: u64 = 3 * (1 + OPENINGS);
 
 /// How big the store is.
 struct Scale {
     objects: u64,
     log_bytes: u64,
-    /// The tails: that of a store whose checkpoints are small, and the longest that this one can have.
-    tails: [Option<u64>; 2],
-    /// Bytes of the files that the tail's segments are made of.
-    earlier_bytes: u64,
+    /// The tails: that of a store whose checkpoints are small, and the longest that this one can have. And how long the files were
+    /// that the tail's segments are made of.
+    tails: [(Option<u64>, u64); 3],
 }
 
 /// The times for one place.
@@ -50,15 +49,13 @@ pub(crate) fn measure(pairs: &mut Pairs<'_>, place: &Place, quick: bool) -> Resu
         Scale {
             objects: 1000,
             log_bytes: 1 << 30,
-            tails: [Some(1 << 20), Some(2 << 20)],
-            earlier_bytes: 8 << 20,
+            tails: [(Some(1 << 20), 0), (Some(2 << 20), 0), (Some(1 << 20), 8 << 20)],
         }
     } else {
         Scale {
             objects: 1_000_000,
             log_bytes: 100 << 30,
-            tails: [Some(64 << 20), None],
-            earlier_bytes: 512 << 20,
+            tails: [(Some(64 << 20), 0), (None, 0), (Some(64 << 20), 512 << 20)],
         }
     };
     let all = scale.tails.iter().map(|&tail| one(pairs, place, &scale, tail));
@@ -69,13 +66,12 @@ fn one(
     pairs: &mut Pairs<'_>,
     place: &Place,
     scale: &Scale,
-    tail_bytes: Option<u64>,
+    (tail_bytes, earlier_bytes): (Option<u64>, u64),
 ) -> Result<Timing, Error> {
     pairs.step(&format!("{}: make up a big store", place.label))?;
     let big = Big { dir: place.directory.join("big") };
-    let made =
-        bench::generate(&big.dir, IDENTITY, scale.objects, scale.log_bytes, tail_bytes, scale.earlier_bytes)
-            .doing("make up a big store")?;
+    let made = bench::generate(&big.dir, IDENTITY, scale.objects, scale.log_bytes, tail_bytes, earlier_bytes)
+        .doing("make up a big store")?;
     let image = Image::of(&big.dir, made.stale_bytes).doing("look at a store's files")?;
     let (mut seconds, mut cpu, mut records) = (Vec::new(), Vec::new(), 0);
     for _ in 0..OPENINGS {
@@ -97,6 +93,7 @@ fn one(
         log_bytes: scale.log_bytes,
         checkpoint_bytes: made.checkpoint_bytes,
         tail_bytes: made.tail_bytes,
+        stale_bytes: made.stale_bytes,
         records,
         seconds: stats::spread(&seconds),
         cpu_seconds: stats::median(&cpu),

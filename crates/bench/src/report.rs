@@ -112,6 +112,8 @@ pub struct Timing {
     pub checkpoint_bytes: u64,
     /// Bytes of the log after the checkpoint.
     pub tail_bytes: u64,
+    /// Bytes behind the log's end that its file had before.
+    pub stale_bytes: u64,
     /// Records replayed.
     pub records: u64,
     /// How long it took.
@@ -130,7 +132,8 @@ impl Timing {
 
     /// The name with what tells it from its neighbours.
     pub fn title(&self) -> String {
-        format!("{}, tail {} MiB", self.name, self.tail_bytes >> 20)
+        let file = if self.stale_bytes > 0 { " in a used file" } else { "" };
+        format!("{}, tail {} MiB{file}", self.name, self.tail_bytes >> 20)
     }
 }
 

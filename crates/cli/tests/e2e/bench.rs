@@ -40,7 +40,7 @@ fn every_row_of_the_store_has_its_ratio() {
         assert!(rows.iter().any(|row| row["name"] == name), "no row {name}");
     }
     let times = document["times"].as_array().expect("a list");
-    assert_eq!(times.len(), 2);
+    assert_eq!(times.len(), 3);
     for time in times {
         assert!(time["records"].as_u64().is_some_and(|records| records > 0), "{time}");
         assert!(time["seconds"]["median"].as_f64().is_some_and(|seconds| seconds > 0.0), "{time}");
