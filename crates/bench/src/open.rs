@@ -140,20 +140,26 @@ impl Image {
                     file.set_len(length)?;
                     file.sync_all()?;
                 }
-                Some(&length) if now < length && length - now <= self.stale_bytes => {
-                    let file = OpenOptions::new().write(true).open(path)?;
-                    let part = vec![bench::STALE; 1 << 20];
-                    for at in (now..length).step_by(part.len()) {
-                        let rest =
-                            usize::try_from(length - at).map_or(part.len(), |left| left.min(part.len()));
-                        file.write_all_at(&part[..rest], at)?;
-                    }
-                    file.sync_all()?;
-                }
                 Some(_) => {}
             }
         }
+        self.restore_stale()?;
         if files(&self.dir)? == self.lengths { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+}
+
+impl Image {
+    /// The log went on over what was behind its end, or it was cut off.
+    fn restore_stale(&self) -> io::Result<()> {
+        let is_segment = |path: &&PathBuf| path.extension().is_some_and(|ending| ending == "seg");
+        let Some(last) = self.lengths.keys().rfind(is_segment) else { return Ok(()) };
+        let (part, length) = (vec![bench::STALE; 1 << 20], self.lengths[last]);
+        let file = OpenOptions::new().write(true).open(last)?;
+        for at in (length - self.stale_bytes.min(length)..length).step_by(part.len()) {
+            let rest = usize::try_from(length - at).map_or(part.len(), |left| left.min(part.len()));
+            file.write_all_at(&part[..rest], at)?;
+        }
+        file.sync_all()
     }
 }
 

@@ -67,9 +67,10 @@ impl Tail<'_> {
             match found {
                 Found::Record { record, whole, .. } => {
                     // A commit is durable as a whole, or none of it is known to be.
-                    let left = if expected <= synced.saturating_add(1) { 0 } else { commit_left };
+                    let left: u32 = if expected <= synced.saturating_add(1) { 0 } else { commit_left };
                     let begins = record.commit_first == record.sequence;
-                    let goes_on = record.commit_first == commit_first && left == record.commit_left + 1;
+                    let goes_on = record.commit_first == commit_first
+                        && left.checked_sub(1) == Some(record.commit_left);
                     // What an earlier commit that was torn has left behind a new one may have the right number.
                     let follows = record.sequence == expected && if begins { left == 0 } else { goes_on };
                     // What cannot be read of a payload is its readers' business: it hits nothing else.
@@ -178,8 +179,8 @@ mod tests {
     use crate::format::superblock::Superblock;
     use crate::log::Log;
 
-    /// A commit of three records of 512 bytes each, of which only the first can be read.
-    fn spoilt_commit() -> (Files, u64) {
+    /// A commit of three records of 512 bytes each.
+    fn commit() -> (Files, Log) {
         let disk = Memory::new(1);
         let superblock = Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 };
         files::format(&disk, &superblock).expect("formatted");
@@ -203,10 +204,29 @@ mod tests {
         assert!(log.roll(&files).is_ok());
         let mut entries: Vec<_> = (0..3).map(|_| (Record::new(Kind::SettledTo), Bytes::new())).collect();
         assert!(log.append(&mut entries).is_ok());
+        (files, log)
+    }
+
+    /// The same, of which only the first record can be read.
+    fn spoilt_commit() -> (Files, u64) {
+        let (files, log) = commit();
         let file = files.get(1).expect("there");
         let noise = [0x5a; 1024];
         crate::disk::write_full(&**file, &[&noise], 2 * LOG_BLOCK_U64).expect("written");
         (files, log.end)
+    }
+
+    #[test]
+    fn what_a_torn_commit_left_behind_a_new_one_is_not_the_next() {
+        let (files, mut log) = commit();
+        let length = log.end;
+        (log.end, log.next, log.synced_to, log.prior) = (LOG_BLOCK_U64, 1, 0, Subject::NONE);
+        assert!(log.append(&mut [(Record::new(Kind::SettledTo), Bytes::new())]).is_ok());
+        let file = files.get(1).expect("there");
+        let (number, salt, from, first, synced) = (1, 3, LOG_BLOCK_U64, 1, 0);
+        let ends =
+            Tail { file: &**file, length, number, salt, from, first, synced }.find().expect("readable");
+        assert_eq!((ends.commits, ends.records), (2 * LOG_BLOCK_U64, length), "its numbers are right");
     }
 
     #[test]
