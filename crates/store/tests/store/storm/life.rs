@@ -176,11 +176,7 @@ impl Life {
             // How many deltas there are depends on when they were folded in.
             Err(Error::Backlog(DELTAS_MAX)) => {}
             answer => {
-                let (mut expected, mut is_record) = self.expected(&mutation);
-                // Whether a base is there already depends on that too.
-                if is_install(&mutation) && matches!(answer, Ok(Outcome::Already)) {
-                    (expected, is_record) = (Ok(Outcome::Already), false);
-                }
+                let (expected, is_record) = self.expected_for(&mutation, &answer);
                 // What was refused before is not there: something was acknowledged since.
                 if is_record {
                     self.unknown.clear();
@@ -189,6 +185,17 @@ impl Life {
                 assert!(same, "seed {}: {answer:?}, not {expected:?} to {mutation:?}", self.seed);
             }
         }
+    }
+
+    /// The same as [`Life::expected`], but whether a base is there already depends on when deltas were folded in.
+    fn expected_for(
+        &mut self,
+        mutation: &Mutation,
+        answer: &Result<Outcome, Error>,
+    ) -> (Result<Outcome, Error>, bool) {
+        let expected = self.expected(mutation);
+        let is_there = is_install(mutation) && matches!(answer, Ok(Outcome::Already));
+        if is_there { (Ok(Outcome::Already), false) } else { expected }
     }
 
     /// What is to be answered to a mutation, which is then done there too; and whether that took a record.

@@ -55,7 +55,7 @@ impl Life {
             // Refused, and nothing done: what it is about is damaged; there is no space.
             Err(Error::Damaged { .. } | Error::Full { .. } | Error::Backlog(DELTAS_MAX)) => false,
             answer => {
-                let (expected, is_record) = self.expected(&mutation);
+                let (expected, is_record) = self.expected_for(&mutation, &answer);
                 let same = format!("{answer:?}") == format!("{expected:?}");
                 assert!(same, "seed {}: {answer:?}, not {expected:?} to {mutation:?}", self.seed);
                 is_record
