@@ -117,7 +117,7 @@ impl Drop for Big {
 struct Image {
     dir: PathBuf,
     lengths: BTreeMap<PathBuf, u64>,
-    /// Bytes behind the log's end, of which opening takes away what there is.
+    /// Bytes behind the log's end, in the last segment's file.
     stale_bytes: u64,
 }
 
@@ -146,9 +146,7 @@ impl Image {
         self.restore_stale()?;
         if files(&self.dir)? == self.lengths { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
-}
 
-impl Image {
     /// The log went on over what was behind its end, or it was cut off.
     fn restore_stale(&self) -> io::Result<()> {
         let is_segment = |path: &&PathBuf| path.extension().is_some_and(|ending| ending == "seg");

@@ -10,8 +10,8 @@ use crate::machine::Place;
 use crate::measure::{Limit, Question};
 use crate::report::Cache;
 use crate::store::{Bench, STREAM_DEPTH, before, payloads};
-use crate::subject::{At, Subject};
-use crate::ways::{UNIT, question};
+use crate::subject::Subject;
+use crate::ways::{UNIT, question, writes};
 
 const AGAINST: &str = "ordinary calls";
 /// Bytes of a random read.
@@ -42,26 +42,8 @@ fn by(method: Method) -> Options {
     Options { method, ..Options::default() }
 }
 
-/// Whole units appended, durably.
 fn writing(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
-    let asked = question("io_uring, write whole units", AGAINST, UNIT, STREAM_DEPTH);
-    if bench.pairs.leaves_out(&asked) {
-        return Ok(());
-    }
-    let (payloads, _) = payloads(UNIT);
-    let limit = Limit { time: bench.scale.time * 10, operations: bench.scale.stream_bytes / u64::from(UNIT) };
-    let (directory, stop) = (&bench.place.directory, bench.pairs.watch.stop);
-    let write = |method| {
-        let mut subject = Subject::with(directory, "store", by(method))?;
-        let object = subject.object(UNIT)?;
-        let mut units = 0..;
-        let place = || At { unit: units.next().unwrap_or(0), from: 0 };
-        subject.writes(object, &payloads, STREAM_DEPTH, limit, stop, place)
-    };
-    let (ring, plain) = (|_| write(Method::Uring), |_| write(Method::Plain));
-    let row = bench.pairs.row(&bench.place.label, asked, ring, plain)?;
-    bench.rows.push(row);
-    Ok(())
+    writes(bench, ("io_uring, write whole units", AGAINST), (by(Method::Uring), by(Method::Plain)))
 }
 
 /// Random parts of whole units.

@@ -172,23 +172,32 @@ impl Drop for Wire {
     }
 }
 
-/// Whole units appended, durably.
 fn writing(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
-    let asked = question("O_DIRECT, write whole units", "through the page cache", UNIT, STREAM_DEPTH);
+    let by = |direct| Options { direct, ..Options::default() };
+    writes(bench, ("O_DIRECT, write whole units", "through the page cache"), (by(true), by(false)))
+}
+
+/// Whole units appended, durably, to a store with the first of two options and with the second.
+pub(crate) fn writes(
+    bench: &mut Bench<'_, '_>,
+    (name, against): (&'static str, &'static str),
+    (first, second): (Options, Options),
+) -> Result<(), Error> {
+    let asked = question(name, against, UNIT, STREAM_DEPTH);
     if bench.pairs.leaves_out(&asked) {
         return Ok(());
     }
     let (payloads, _) = payloads(UNIT);
     let limit = Limit { time: bench.scale.time * 10, operations: bench.scale.stream_bytes / u64::from(UNIT) };
     let (directory, stop) = (&bench.place.directory, bench.pairs.watch.stop);
-    let write = |direct| {
-        let mut subject = Subject::with(directory, "store", Options { direct, ..Options::default() })?;
+    let write = |options: &Options| {
+        let mut subject = Subject::with(directory, "store", options.clone())?;
         let object = subject.object(UNIT)?;
         let mut units = 0..;
         let place = || At { unit: units.next().unwrap_or(0), from: 0 };
         subject.writes(object, &payloads, STREAM_DEPTH, limit, stop, place)
     };
-    let row = bench.pairs.row(&bench.place.label, asked, |_| write(true), |_| write(false))?;
+    let row = bench.pairs.row(&bench.place.label, asked, |_| write(&first), |_| write(&second))?;
     bench.rows.push(row);
     Ok(())
 }

@@ -111,7 +111,7 @@ impl<'a> Scanner<'a> {
             }
             Err(why) => {
                 let why =
-                    if hits(&self.unreadable, from, LOG_BLOCK_U64) { DecodeError::Unreadable } else { why };
+                    if hits(&self.unreadable, from, self.needed) { DecodeError::Unreadable } else { why };
                 self.offset = self.search(from + LOG_BLOCK_U64)?;
                 Ok(Some(Found::Bad { from, to: self.offset, why }))
             }

@@ -1,7 +1,5 @@
 //! The search for the end of the last segment's whole commits.
 
-use std::ops::Range;
-
 use crate::crc::{blocks, crc32c, verify_blocks};
 use crate::disk::around::{hits, read_around};
 use crate::disk::{DiskFile, twice};
@@ -148,23 +146,25 @@ pub(crate) fn verify(file: &dyn DiskFile, record: &Record) -> Result<Payload, Er
         let around =
             read_around(file, &mut payload, offset).map_err(|error| failed(record.segment, &error))?;
         let whole = around.bytes == payload.len();
-        let good = whole && verify_blocks(record.from, &payload, &record.crcs).is_ok();
-        let is_hit = |block: &Range<u32>| {
-            let at = offset + u64::from(block.start - record.from);
-            hits(&around.unreadable, at, u64::from(block.end - block.start))
-        };
-        let is_right = |(block, &crc): (Range<u32>, &u32)| {
-            let at = |at: u32| usize::try_from(at - record.from).expect("at least 32 bits");
-            is_hit(&block) || crc32c(&payload[at(block.start)..at(block.end)]) == crc
-        };
+        if whole && verify_blocks(record.from, &payload, &record.crcs).is_ok() {
+            return Ok(Ok(Payload::Good));
+        }
         // What was moved is still where it was as long as the move is not vouched for.
-        let rest_is_right = whole
-            && record.kind != Kind::Move
-            && blocks(record.from..record.to).zip(&record.crcs).all(is_right);
-        let wrong = if rest_is_right { Payload::Unreadable } else { Payload::Wrong };
-        Ok(if good { Ok(Payload::Good) } else { Err(wrong) })
+        let may_stay = whole && !around.unreadable.is_empty() && record.kind != Kind::Move;
+        let stays = may_stay && rest_is_right(record, &payload, offset, &around.unreadable);
+        Ok(Err(if stays { Payload::Unreadable } else { Payload::Wrong }))
     })?;
     Ok(verified.unwrap_or_else(|wrong| wrong))
+}
+
+/// Whether the blocks of a record's payload at `offset` match their checksums, but for those on pages that could not be read.
+fn rest_is_right(record: &Record, payload: &[u8], offset: u64, unreadable: &[u64]) -> bool {
+    let at = |at: u32| usize::try_from(at - record.from).expect("at least 32 bits");
+    blocks(record.from..record.to).zip(&record.crcs).all(|(block, &crc)| {
+        let begin = offset + u64::from(block.start - record.from);
+        hits(unreadable, begin, u64::from(block.end - block.start))
+            || crc32c(&payload[at(block.start)..at(block.end)]) == crc
+    })
 }
 
 #[cfg(test)]
@@ -173,18 +173,18 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::crc::block_crcs;
     use crate::disk::memory::Memory;
     use crate::files::{self, Files};
     use crate::format::record::{Kind, Subject};
     use crate::format::superblock::Superblock;
     use crate::log::Log;
 
-    /// A commit of three records of 512 bytes each.
-    fn commit() -> (Files, Log) {
-        let disk = Memory::new(1);
+    /// A log on `disk` with its first segment.
+    fn log(disk: &Memory) -> (Files, Log) {
         let superblock = Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 };
-        files::format(&disk, &superblock).expect("formatted");
-        let (files, superblock) = Files::open(std::sync::Arc::new(disk)).expect("opened");
+        files::format(disk, &superblock).expect("formatted");
+        let (files, superblock) = Files::open(std::sync::Arc::new(disk.clone())).expect("opened");
         let mut log = Log {
             superblock,
             file: None,
@@ -202,6 +202,12 @@ mod tests {
             headers: Vec::new(),
         };
         assert!(log.roll(&files).is_ok());
+        (files, log)
+    }
+
+    /// A commit of three records of 512 bytes each.
+    fn commit() -> (Files, Log) {
+        let (files, mut log) = log(&Memory::new(1));
         let mut entries: Vec<_> = (0..3).map(|_| (Record::new(Kind::SettledTo), Bytes::new())).collect();
         assert!(log.append(&mut entries).is_ok());
         (files, log)
@@ -250,5 +256,61 @@ mod tests {
             Ends { commits: LOG_BLOCK_U64, records, synced: 0, unreadable: None },
             "torn: back to the commit before"
         );
+    }
+
+    /// One commit of a record of this kind with a payload of 2 MiB: its header has 2304 bytes, and its payload begins at a page.
+    fn long(kind: Kind) -> (Memory, Files, Log, Record) {
+        let disk = Memory::new(1);
+        let (files, mut log) = log(&disk);
+        let payload = Bytes::from(vec![7; 2 << 20]);
+        let mut record = Record::new(kind);
+        (record.units, record.to, record.payload_bytes) = (1, 2 << 20, 2 << 20);
+        (record.version.n, record.crcs) = (1, block_crcs(0, &payload));
+        let mut entries = [(record, payload)];
+        assert!(log.append(&mut entries).is_ok());
+        let [(record, _)] = entries;
+        (disk, files, log, record)
+    }
+
+    const FILE: &str = "log/00000001.seg";
+
+    #[test]
+    fn a_payload_is_unreadable_only_if_the_rest_of_it_is_right() {
+        let (disk, files, _, record) = long(Kind::Data);
+        let file = files.get(1).expect("there");
+        let payload = u64::from(record.block) * LOG_BLOCK_U64 + header_length(&record);
+        let verify = |record: &Record| verify(&**file, record).expect("some of it is readable");
+        assert_eq!(verify(&record), Payload::Good);
+        disk.spoil(FILE, payload + 8192..payload + 8193);
+        assert_eq!(verify(&record), Payload::Unreadable);
+        assert_eq!(
+            verify(&Record { kind: Kind::Move, ..record.clone() }),
+            Payload::Wrong,
+            "it was somewhere before"
+        );
+        crate::disk::write_full(&**file, &[b"x"], payload + 40_000).expect("written");
+        assert_eq!(verify(&record), Payload::Wrong);
+    }
+
+    #[test]
+    fn a_header_of_which_a_later_page_cannot_be_read_is_no_torn_write() {
+        let (disk, files, mut log, _) = long(Kind::Data);
+        // So that the next header begins on one page and ends on the next.
+        while log.end % 4096 != 4096 - LOG_BLOCK_U64 {
+            assert!(log.append(&mut [(Record::new(Kind::SettledTo), Bytes::new())]).is_ok());
+        }
+        let begin = log.end;
+        let payload = Bytes::from(vec![7; 2 << 20]);
+        let mut record = Record::new(Kind::Data);
+        (record.units, record.to, record.payload_bytes) = (1, 2 << 20, 2 << 20);
+        (record.version.n, record.crcs) = (2, block_crcs(0, &payload));
+        assert!(log.append(&mut [(record, payload)]).is_ok());
+        let file = files.get(1).expect("there");
+        let (length, number, salt, from, first, synced) = (log.end, 1, 3, LOG_BLOCK_U64, 1, 0);
+        let find =
+            || Tail { file: &**file, length, number, salt, from, first, synced }.find().expect("readable");
+        assert_eq!((find().commits, find().unreadable), (length, None));
+        disk.spoil(FILE, begin + LOG_BLOCK_U64..begin + LOG_BLOCK_U64 + 1);
+        assert_eq!((find().commits, find().unreadable), (begin, Some(begin)));
     }
 }

@@ -67,7 +67,10 @@ fn segments_are_made_of_freed_ones_and_what_those_held_is_gone() {
     for n in 61..70 {
         overwrite(&store, n);
         let killed = disk.after_kill(n);
+        let last = killed.files().into_iter().rfind(|name| name.ends_with(".seg")).expect("a segment");
+        let before = killed.content(&last).expect("there").len();
         let (found, recovery) = open_disk(&killed).expect("open");
+        assert_eq!(killed.content(&last).expect("there").len(), before, "the log goes on over it");
         assert_eq!(
             (recovery.damaged_count, recovery.torn_bytes),
             (0, 0),
