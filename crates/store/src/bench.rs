@@ -12,7 +12,7 @@ use crate::crc::block_crcs;
 use crate::disk::{Directory, write_full};
 use crate::error::Error;
 use crate::files::{self, Files, SPARE};
-use crate::format::record::{Kind, Record, Subject};
+use crate::format::record::{Kind, Record};
 use crate::format::superblock::Superblock;
 use crate::format::{LOG_BLOCK_U64, body};
 use crate::index::Index;
@@ -66,22 +66,7 @@ pub fn generate(
     let superblock = Superblock { cluster: identity.cluster, drive: identity.drive, salt: 1 };
     files::format(&disk, &superblock)?;
     let (files, superblock) = Files::open(Arc::new(disk))?;
-    let mut log = Log {
-        superblock,
-        file: None,
-        number: 0,
-        end: 0,
-        earlier: 0,
-        segment_bytes: SEGMENT_BYTES,
-        next: 1,
-        synced_to: 0,
-        prior: Subject::NONE,
-        sync: false,
-        sealed: false,
-        failed_segments: 0,
-        failed: false,
-        headers: Vec::new(),
-    };
+    let mut log = Log { segment_bytes: SEGMENT_BYTES, sync: false, ..Log::new(superblock) };
     let mut index = Index::default();
     fill(&files, &mut log, &mut index, objects, log_bytes)?;
     index.head = log.head();
@@ -136,7 +121,7 @@ fn fill(files: &Files, log: &mut Log, index: &mut Index, objects: u64, log_bytes
         (record.segment, record.block) = (log.number, block);
         log.end += record.disk_bytes();
         log.next += 1;
-        log.prior = record.subject();
+        log.recent.push(&record);
         index.apply(&record);
         Ok(())
     };

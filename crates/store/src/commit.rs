@@ -22,7 +22,8 @@ use crate::index::Index;
 use crate::index::check::{Decision, Touched, check};
 use crate::index::growth::Growth;
 use crate::index::locked::Locked;
-use crate::log::{AppendError, Entry, Log, sealed_at};
+use crate::lengths::sealed_at;
+use crate::log::{AppendError, Entry, Log};
 use crate::mutation::Outcome;
 use crate::queue::{Came, Help, Queue, Reply, Request};
 use crate::room::Room;
@@ -224,7 +225,10 @@ impl Committer {
 
     /// Say durably that all is durable, so that the next opening takes no damage in the tail for a torn write.
     fn mark_closed(&mut self) {
-        if self.log.file.is_none() || self.log.prior.kind == Some(Kind::Mark) || self.log.certify().is_err() {
+        if self.log.file.is_none()
+            || self.log.recent.newest().kind == Some(Kind::Mark)
+            || self.log.certify().is_err()
+        {
             return;
         }
         let mut mark = vec![(Record::new(Kind::Mark), bytes::Bytes::new())];

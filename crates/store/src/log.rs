@@ -10,7 +10,6 @@
 //! made, the log fails, and is trusted again only after a recovery has read it back from the disk.
 
 use std::io;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,11 +17,12 @@ use bytes::Bytes;
 use crate::disk::{DiskFile, WHOLE, write_and_start, write_full};
 use crate::error::Error;
 use crate::files::{Files, Open};
-use crate::format::checkpoint::{ROWS_MAX, ReplayPoint};
-use crate::format::record::{Kind, PAGE_BYTES, Record, Subject};
+use crate::format::checkpoint::ReplayPoint;
+use crate::format::record::{Kind, PAGE_BYTES, Record};
 use crate::format::segment::SegmentHeader;
 use crate::format::superblock::Superblock;
 use crate::format::{LOG_BLOCK_U64, padded};
+use crate::recent::Recent;
 
 /// The head of the log.
 #[derive(Debug)]
@@ -42,8 +42,7 @@ pub(crate) struct Log {
     pub(crate) next: u64,
     /// Records up to this one are durable.
     pub(crate) synced_to: u64,
-    /// What the newest record is about.
-    pub(crate) prior: Subject,
+    pub(crate) recent: Recent,
     /// Whether commits are synced.
     pub(crate) sync: bool,
     /// Nothing more is appended to the segment, however short it is.
@@ -61,30 +60,6 @@ const HEADERS_KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// A log in which so many segments failed without a commit between them is not written to any more.
 const FAILED_SEGMENTS_MAX: u32 = 3;
-
-/// The least and the most bytes after which a segment may be sealed.
-const SEGMENT_BYTES: RangeInclusive<u64> = (64 << 10)..=(1 << 30);
-/// How many segments a full store has at least: space is given back by whole ones, and a write that waits for space may wait until
-/// one was emptied.
-const SEGMENTS_MIN: u64 = 64;
-
-/// The bytes after which a segment is sealed, if `asked` were asked for and the store may use `capacity`.
-pub(crate) fn segment_bytes(asked: u64, capacity: u64) -> u64 {
-    asked.min(capacity / SEGMENTS_MIN).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
-}
-
-/// From so many segments on they become longer: a checkpoint names them all, at most [`ROWS_MAX`].
-const MANY_SEGMENTS: usize = ROWS_MAX / 4;
-/// With so many more, twice as long.
-const DOUBLING: usize = ROWS_MAX / 64;
-/// Up to this.
-const GROWN_BYTES_MAX: u64 = 1 << 30;
-
-/// The bytes after which a segment is sealed, if `asked` were asked for and there are `count` segments.
-pub(crate) fn sealed_at(asked: u64, count: usize) -> u64 {
-    let doublings = (count.saturating_sub(MANY_SEGMENTS) / DOUBLING).min(20);
-    asked.saturating_mul(1 << doublings).min(GROWN_BYTES_MAX.max(asked))
-}
 
 /// Why a commit is not in the log.
 #[derive(Debug)]
@@ -111,6 +86,26 @@ const STARTED_BYTES_MIN: u64 = 128 << 10;
 static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 
 impl Log {
+    /// Before the first segment; whoever opens says how long segments become.
+    pub(crate) fn new(superblock: Superblock) -> Log {
+        Log {
+            superblock,
+            file: None,
+            number: 0,
+            end: 0,
+            earlier: 0,
+            segment_bytes: 0,
+            next: 1,
+            synced_to: 0,
+            recent: Recent::default(),
+            sync: true,
+            sealed: false,
+            failed_segments: 0,
+            failed: false,
+            headers: Vec::new(),
+        }
+    }
+
     /// Whether the next commit begins a new segment.
     pub(crate) fn wants_segment(&self) -> bool {
         self.file.is_none() || self.sealed || self.end >= self.segment_bytes
@@ -119,7 +114,7 @@ impl Log {
     /// Where the next record goes, as replay would look for it.
     pub(crate) fn head(&self) -> ReplayPoint {
         let block = u32::try_from(self.end / LOG_BLOCK_U64).expect("a segment is below 2 TiB");
-        ReplayPoint { segment: self.number, block, sequence: self.next, prior: self.prior }
+        ReplayPoint { segment: self.number, block, sequence: self.next, prior: self.recent.newest() }
     }
 
     /// Make sure that everything so far is durable, also where commits are not synced.
@@ -180,7 +175,7 @@ impl Log {
         }
         let file = Arc::clone(self.file.as_ref().expect("a segment was made"));
         let mut end = self.end;
-        let mut prior = self.prior;
+        let mut recent = self.recent.clone();
         let mut headers = std::mem::take(&mut self.headers);
         headers.clear();
         let count = entries.len();
@@ -195,8 +190,9 @@ impl Log {
             record.synced_to = self.synced_to;
             record.commit_first = self.next;
             record.commit_left = u32::try_from(count - 1 - i).expect("a commit is bounded");
-            record.prior = prior;
-            prior = record.subject();
+            record.prior = recent.newest();
+            record.before = recent.before().collect();
+            recent.push(record);
             record.encode_behind(&mut headers);
             end += record.disk_bytes();
         }
@@ -238,7 +234,7 @@ impl Log {
         if self.sync {
             self.synced_to = self.next - 1;
         }
-        (self.end, self.prior) = (end, prior);
+        (self.end, self.recent) = (end, recent);
         Ok(())
     }
 
@@ -311,23 +307,7 @@ mod tests {
         let superblock = Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 };
         files::format(&disk, &superblock).expect("formatted");
         let (files, superblock) = Files::open(Arc::new(disk.clone())).expect("open");
-        let log = Log {
-            superblock,
-            file: None,
-            number: 0,
-            end: 0,
-            earlier: 0,
-            segment_bytes: 1 << 20,
-            next: 1,
-            synced_to: 0,
-            prior: Subject::NONE,
-            sync: true,
-            sealed: false,
-            failed_segments: 0,
-            failed: false,
-            headers: Vec::new(),
-        };
-        (disk, files, log)
+        (disk, files, Log { segment_bytes: 1 << 20, ..Log::new(superblock) })
     }
 
     fn append(log: &mut Log, files: &Files) -> Result<(), AppendError> {
@@ -340,25 +320,6 @@ mod tests {
     fn fail_now(disk: &Memory, on: On, times: u64, fault: Fault) {
         let now = disk.operations(on);
         disk.inject(on, now..now + times, fault);
-    }
-
-    #[test]
-    fn a_store_has_many_segments() {
-        let asked = 512 << 20;
-        for (capacity_gib, mib) in [(1, 16), (8, 128), (32, 512), (4096, 512)] {
-            assert_eq!(segment_bytes(asked, capacity_gib << 30), mib << 20, "{capacity_gib} GiB");
-        }
-        assert_eq!(segment_bytes(asked, 0), 64 << 10);
-        assert_eq!(segment_bytes(1, u64::MAX), 64 << 10);
-        assert_eq!(segment_bytes(u64::MAX, u64::MAX), 1 << 30);
-    }
-
-    #[test]
-    fn segments_become_longer_before_there_are_more_than_a_checkpoint_can_name() {
-        assert_eq!(sealed_at(64 << 10, MANY_SEGMENTS), 64 << 10);
-        assert_eq!(sealed_at(64 << 10, MANY_SEGMENTS + DOUBLING), 128 << 10);
-        assert_eq!(sealed_at(64 << 10, ROWS_MAX / 2), 1 << 30);
-        assert_eq!(sealed_at(1 << 30, ROWS_MAX), 1 << 30);
     }
 
     #[test]

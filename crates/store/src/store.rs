@@ -24,7 +24,7 @@ use crate::hope::{Hope, Trust};
 use crate::index::locked::{Locked, Reading};
 use crate::index::lost::LostKeys;
 use crate::index::{Chain, ObjectUsage, PartitionState};
-use crate::log::segment_bytes;
+use crate::lengths::segment_bytes;
 use crate::mutation::{Attributes, Mutation, Outcome};
 use crate::queue::{Queue, Rejected, Reply};
 use crate::reclaim;

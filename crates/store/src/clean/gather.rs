@@ -12,7 +12,8 @@ use super::victim::Candidate;
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::body::PIECES_MAX;
-use crate::format::record::{PAGE_BYTES, PAGED_BYTES_MIN, Record, flags};
+use crate::format::record::{FIXED_BYTES, PAGE_BYTES, PAGED_BYTES_MIN, Record, flags};
+use crate::format::subject::{self, TOGETHER_MAX};
 use crate::format::{LOG_BLOCK, LOG_BLOCK_U64, padded_u64};
 use crate::index::Index;
 use crate::index::extent::{Extent, union};
@@ -162,7 +163,10 @@ impl Run {
     pub(crate) fn disk_bytes(&self) -> u64 {
         let pieces = u64::try_from(self.pieces.len()).unwrap_or(u64::MAX);
         // A checksum for each block, also where pieces meet inside one.
-        let header = 256 + 16 * pieces + 4 * (self.bytes() / 4096 + 2);
+        // And what those before it are about, if several share a page.
+        let before = if self.bytes() < 4096 { (TOGETHER_MAX - 1) * subject::BYTES } else { 0 };
+        let fixed = u64::try_from(FIXED_BYTES + before).expect("small");
+        let header = fixed + 16 * pieces + 4 * (self.bytes() / 4096 + 2);
         // A long payload begins at a page.
         let paged = self.bytes() >= u64::from(PAGED_BYTES_MIN);
         let slack = if paged { PAGE_BYTES - LOG_BLOCK } else { 0 };

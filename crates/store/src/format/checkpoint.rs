@@ -5,7 +5,8 @@
 
 use braid_layout::{DriveId, ObjectId, PartitionId};
 
-use super::record::{Kind, Subject};
+use super::record::Kind;
+use super::subject::Subject;
 use super::{DecodeError, FORMAT_VERSION, LOG_BLOCK, View, fields, padded, put};
 use crate::crc::crc32c;
 

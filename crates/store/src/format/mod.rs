@@ -13,6 +13,7 @@ pub mod record;
 mod rules;
 pub mod segment;
 pub mod snapshots;
+pub mod subject;
 pub mod superblock;
 pub mod unit;
 

@@ -1,11 +1,12 @@
 //! A record's header: what the log says happened, with every field that PROTOCOL section 9 asks for.
 //!
-//! A record is the header (fixed part, cover, checksums, inline body, zeros up to the log block, or up to a page where a long
+//! A record is the header (fixed part, cover, checksums, subjects before, inline body, zeros up to the log block, or up to a page where a long
 //! payload follows), then the payload and zeros up to the log block. The header's own CRC covers all of it with its zeros; the
 //! payload has one CRC per 4 KiB block. A field that a kind does not use is zero.
 
 use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
 
+use super::subject::{self, Subject, TOGETHER_MAX};
 use super::{
     DecodeError, FORMAT_VERSION, LOG_BLOCK, VERSION_BYTES, View, fields, padded, put, rules, version_at,
     version_bytes,
@@ -22,8 +23,10 @@ pub const INLINE_BYTES_MAX: usize = 256 << 10;
 pub const PAGE_BYTES: usize = 4096;
 /// The least bytes of a payload that begins at a page. The zeros before it are then at most a 73rd part.
 pub const PAGED_BYTES_MIN: u32 = 256 << 10;
-/// The most bytes of a header without its padding: a whole 64 MiB unit's checksums, a cover of 64 and the largest inline body.
-pub const HEADER_BYTES_MAX: usize = FIXED_BYTES + 64 * VERSION_BYTES + 16_385 * 4 + INLINE_BYTES_MAX;
+/// The most bytes of a header without its padding: a whole 64 MiB unit's checksums, a cover of 64, seven records before and the
+/// largest inline body.
+pub const HEADER_BYTES_MAX: usize =
+    FIXED_BYTES + 64 * VERSION_BYTES + 16_385 * 4 + (TOGETHER_MAX - 1) * subject::BYTES + INLINE_BYTES_MAX;
 
 fields! {
     /// The fixed part's fields.
@@ -62,11 +65,9 @@ fields! {
     F_CLIENT "client" 184..192,
     F_OPERATION "operation" 192..200,
     F_WATERMARK "watermark" 200..208,
-    F_PRIOR_PARTITION "prior partition" 208..216,
-    F_PRIOR_OBJECT "prior object" 216..224,
-    F_PRIOR_UNIT "prior unit" 224..232,
-    F_PRIOR_KIND "prior kind" 232..233,
-    F_RESERVED_2 "reserved" 233..236,
+    F_PRIOR "prior" 208..233,
+    F_BEFORE_COUNT "before count" 233..234,
+    F_RESERVED_2 "reserved" 234..236,
     F_CRC_COUNT "crc count" 236..240,
     F_INLINE_BYTES "inline bytes" 240..244,
     F_RESERVED_3 "reserved" 244..252,
@@ -161,19 +162,6 @@ pub mod flags {
     pub const ALL: u8 = SETTLED | HOLE | OWED | FOLDED | BELOW;
 }
 
-/// What a record is about: who was hit when it is damaged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Subject {
-    /// Its kind; `None` before the first record.
-    pub kind: Option<Kind>,
-    /// Its partition.
-    pub partition: PartitionId,
-    /// Its object.
-    pub object: ObjectId,
-    /// Its unit.
-    pub unit: u64,
-}
-
 /// A decoded header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
@@ -235,6 +223,8 @@ pub struct Record {
     pub joining: ColumnMask,
     /// What the record before this one is about.
     pub prior: Subject,
+    /// What those before that are about, newest first, as far as their headers reach the page on which that one's begins.
+    pub before: Vec<Subject>,
     /// Per data column the version counted in.
     pub cover: Vec<Version>,
     /// The payload's CRC32C per block.
@@ -243,11 +233,6 @@ pub struct Record {
     pub inline: Vec<u8>,
     /// Bytes of payload after the header.
     pub payload_bytes: u32,
-}
-
-impl Subject {
-    /// Of no record.
-    pub const NONE: Subject = Subject { kind: None, partition: PartitionId(0), object: ObjectId(0), unit: 0 };
 }
 
 impl Record {
@@ -283,16 +268,12 @@ impl Record {
             set: ColumnMask::EMPTY,
             joining: ColumnMask::EMPTY,
             prior: Subject::NONE,
+            before: Vec::new(),
             cover: Vec::new(),
             crcs: Vec::new(),
             inline: Vec::new(),
             payload_bytes: 0,
         }
-    }
-
-    /// What it is about.
-    pub fn subject(&self) -> Subject {
-        Subject { kind: Some(self.kind), partition: self.partition, object: self.object, unit: self.unit }
     }
 
     /// Whether `flag` is set.
@@ -317,15 +298,20 @@ impl Record {
         header + super::padded_u64(u64::from(self.payload_bytes))
     }
 
-    /// Bytes of the whole record on disk, at most, whichever block it comes to begin at.
+    /// Bytes of the whole record on disk, at most, whichever block it comes to begin at, and after whichever records.
     pub fn disk_bytes_max(&self) -> u64 {
         let slack = if self.payload_bytes < PAGED_BYTES_MIN { 0 } else { PAGE_BYTES - LOG_BLOCK };
-        let header = u64::try_from(padded(self.header_bytes()) + slack).expect("bounded");
+        let before = (TOGETHER_MAX - 1 - self.before.len()) * subject::BYTES;
+        let header = u64::try_from(padded(self.header_bytes() + before) + slack).expect("bounded");
         header + super::padded_u64(u64::from(self.payload_bytes))
     }
 
-    fn inline_offset(&self) -> usize {
+    fn before_offset(&self) -> usize {
         crc_offset(self.cover.len()) + 4 * self.crcs.len()
+    }
+
+    fn inline_offset(&self) -> usize {
+        self.before_offset() + subject::BYTES * self.before.len()
     }
 
     /// The header's bytes, padded. The caller keeps the bounds; they are asserted.
@@ -374,10 +360,8 @@ impl Record {
         put(to, F_OPERATION, self.operation.to_le_bytes());
         put(to, F_WATERMARK, self.watermark.to_le_bytes());
         put(to, F_DATA, [self.data]);
-        put(to, F_PRIOR_PARTITION, self.prior.partition.0.to_le_bytes());
-        put(to, F_PRIOR_OBJECT, self.prior.object.0.to_le_bytes());
-        put(to, F_PRIOR_UNIT, self.prior.unit.to_le_bytes());
-        put(to, F_PRIOR_KIND, [self.prior.kind.map_or(0, Kind::number)]);
+        put(to, F_PRIOR, self.prior.bytes());
+        put(to, F_BEFORE_COUNT, [u8::try_from(self.before.len()).expect("at most 7")]);
         put(to, F_CRC_COUNT, length(self.crcs.len()));
         put(to, F_INLINE_BYTES, length(self.inline.len()));
         for (slot, version) in to[FIXED_BYTES..].chunks_exact_mut(VERSION_BYTES).zip(&self.cover) {
@@ -385,6 +369,9 @@ impl Record {
         }
         for (slot, crc) in to[crc_offset(self.cover.len())..].chunks_exact_mut(4).zip(&self.crcs) {
             slot.copy_from_slice(&crc.to_le_bytes());
+        }
+        for (slot, subject) in to[self.before_offset()..].chunks_exact_mut(subject::BYTES).zip(&self.before) {
+            slot.copy_from_slice(&subject.bytes());
         }
         to[self.inline_offset()..][..self.inline.len()].copy_from_slice(&self.inline);
         let crc = header_crc(to);
@@ -417,7 +404,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
     }
     let header_bytes = count(fixed.u32(F_HEADER_BYTES));
     let (covers, crcs) = (usize::from(fixed.u8(F_COVER_COUNT)), count(fixed.u32(F_CRC_COUNT)));
-    let inline_bytes = count(fixed.u32(F_INLINE_BYTES));
+    let (before, inline_bytes) = (usize::from(fixed.u8(F_BEFORE_COUNT)), count(fixed.u32(F_INLINE_BYTES)));
     if !(FIXED_BYTES..=HEADER_BYTES_MAX).contains(&header_bytes) {
         return Err(DecodeError::Malformed("header length"));
     }
@@ -430,9 +417,10 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
         return Err(DecodeError::Version(fixed.u16(F_VERSION)));
     }
     let crc_at = crc_offset(covers);
-    let inline_at = crcs.checked_mul(4).and_then(|length| length.checked_add(crc_at));
+    let before_at = crcs.checked_mul(4).and_then(|length| length.checked_add(crc_at));
+    let inline_at = before_at.and_then(|at| at.checked_add(before * subject::BYTES));
     let end = inline_at.and_then(|at| at.checked_add(inline_bytes));
-    let (Some(inline_at), true) = (inline_at, end == Some(header_bytes)) else {
+    let (Some(before_at), Some(inline_at), true) = (before_at, inline_at, end == Some(header_bytes)) else {
         return Err(DecodeError::Malformed("the lists do not fill the header"));
     };
     let reserved = [F_RESERVED_1, F_RESERVED_2, F_RESERVED_3, header_bytes..header.len()];
@@ -468,17 +456,13 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
         g: Generation(fixed.u32(F_G)),
         set: ColumnMask(fixed.u64(F_SET)),
         joining: ColumnMask(fixed.u64(F_JOINING)),
-        prior: Subject {
-            kind: match fixed.u8(F_PRIOR_KIND) {
-                0 => None,
-                prior => Some(Kind::from_number(prior).ok_or(DecodeError::Malformed("unknown prior kind"))?),
-            },
-            partition: PartitionId(fixed.u64(F_PRIOR_PARTITION)),
-            object: ObjectId(fixed.u64(F_PRIOR_OBJECT)),
-            unit: fixed.u64(F_PRIOR_UNIT),
-        },
+        prior: Subject::at(&header[F_PRIOR])?,
+        before: header[before_at..inline_at]
+            .chunks_exact(subject::BYTES)
+            .map(Subject::at)
+            .collect::<Result<_, _>>()?,
         cover: header[FIXED_BYTES..crc_at].chunks_exact(VERSION_BYTES).map(version_at).collect(),
-        crcs: header[crc_at..inline_at].chunks_exact(4).map(|crc| View(crc).u32(0..4)).collect(),
+        crcs: header[crc_at..before_at].chunks_exact(4).map(|crc| View(crc).u32(0..4)).collect(),
         inline: header[inline_at..header_bytes].to_vec(),
         payload_bytes: fixed.u32(F_PAYLOAD_BYTES),
     };

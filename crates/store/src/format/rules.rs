@@ -1,6 +1,7 @@
 //! What holds for every record beyond its own CRC: bounds, and what each kind asks.
 
 use super::record::{INLINE_BYTES_MAX, Kind, Record, flags};
+use super::subject::TOGETHER_MAX;
 use super::{DecodeError, body};
 use crate::crc::block_count;
 
@@ -14,8 +15,14 @@ pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
         || record.column.0 >= 64
         || record.data >= 64
         || record.inline.len() > INLINE_BYTES_MAX
+        || record.before.len() >= TOGETHER_MAX
     {
         return fail("past a bound");
+    }
+    if record.before.iter().any(|before| before.kind.is_none())
+        || record.prior.kind.is_none() && !record.before.is_empty()
+    {
+        return fail("records before the first");
     }
     let misplaced = record.is(flags::OWED) && record.kind != Kind::Data
         || record.is(flags::FOLDED) && record.kind != Kind::ParityBase

@@ -90,23 +90,7 @@ pub(crate) fn recover(files: &Files, superblock: Superblock, sync: bool) -> Resu
     }
     let tail = numbers.split_off(numbers.partition_point(|&number| number < from.segment));
     replay.settled_segments(&numbers)?;
-    let mut log = Log {
-        superblock,
-        file: None,
-        number: from.segment,
-        end: from.offset(),
-        earlier: 0,
-        // For who opens to say.
-        segment_bytes: 0,
-        next: 1,
-        synced_to: 0,
-        prior: from.prior,
-        sync,
-        sealed: false,
-        failed_segments: 0,
-        failed: false,
-        headers: Vec::new(),
-    };
+    let mut log = Log { number: from.segment, end: from.offset(), sync, ..Log::new(superblock) };
     for (i, &number) in tail.iter().enumerate() {
         replay.begin_segment(number)?;
         let file = files.get(number)?;
@@ -128,11 +112,11 @@ pub(crate) fn recover(files: &Files, superblock: Superblock, sync: bool) -> Resu
         }
         files.sync_names().map_err(|error| Error::io("sync the store's directories", error))?;
     }
-    let (mut index, mut recovery, ends_early) = replay.end();
+    let (mut index, mut recovery, recent, ends_early) = replay.end();
     // Only the header of a new segment can vouch for a number that does not follow.
     log.sealed = ends_early;
     index.serving = true;
-    (log.next, log.synced_to, log.prior) = (index.head.sequence, index.head.sequence - 1, index.head.prior);
+    (log.next, log.synced_to, log.recent) = (index.head.sequence, index.head.sequence - 1, recent);
     let block = u32::try_from(log.end / LOG_BLOCK_U64).expect("a segment is below 2 TiB");
     index.head = ReplayPoint { segment: log.number, block, ..index.head };
     recovery.took = began.elapsed();

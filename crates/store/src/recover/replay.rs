@@ -1,8 +1,8 @@
 //! Replaying the log's tail.
 //!
-//! Who was hit by a bad header is told by the record after it, which names its predecessor's subject. If more than one
-//! record is missing, any object may have been hit whose page does not count them in, and all of these read as lost:
-//! stale bytes are never returned, and what may have been made meanwhile is damaged, not absent.
+//! Who was hit by bad headers is told by the record after them, which names the subjects of those before it that one bad page may
+//! take together. If more are missing, any object may have been hit whose page does not count them in, and all of these
+//! read as lost: stale bytes are never returned, and what may have been made meanwhile is damaged, not absent.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -17,12 +17,14 @@ use crate::files::Files;
 use crate::format::checkpoint::{ReplayPoint, SegmentRow};
 use crate::format::entry::LostRange;
 use crate::format::page::Key;
-use crate::format::record::{Kind, Record, Subject};
+use crate::format::record::{Kind, Record};
 use crate::format::segment::{self, SegmentHeader};
+use crate::format::subject::Subject;
 use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK_U64};
 use crate::index::Index;
 use crate::index::unit::Place;
+use crate::recent::Recent;
 use crate::scan::{Found, Scanner, failed};
 
 /// The most places of damage that are kept in [`Recovery::damaged`].
@@ -50,8 +52,7 @@ pub(crate) struct Replay<'a> {
     from: ReplayPoint,
     /// The next record's sequence number.
     expected: u64,
-    /// What the newest record is about.
-    prior: Subject,
+    recent: Recent,
     /// Where damage began whose extent the next good record tells.
     gap: Option<Place>,
     /// The segment before.
@@ -74,7 +75,7 @@ impl Replay<'_> {
             recovery: Recovery::default(),
             from: begin.replay,
             expected: begin.replay.sequence,
-            prior: begin.replay.prior,
+            recent: Recent::at(&begin.replay),
             gap: None,
             previous: None,
             earlier: 0,
@@ -282,6 +283,7 @@ impl Replay<'_> {
         let gap = self.gap.take();
         if missing > 0 {
             self.lose(record, missing, gap.unwrap_or(place));
+            self.recent.clear();
         }
         if self.takes(record) {
             if record.kind == Kind::PartitionRemove {
@@ -300,7 +302,7 @@ impl Replay<'_> {
             }
         }
         self.expected = record.sequence.saturating_add(1);
-        self.prior = record.subject();
+        self.recent.push(record);
         // Also what a page counts in: the checkpoint's totals end where replay begins.
         self.index.appended.count(record.kind, bytes);
         self.recovery.records += 1;
@@ -351,9 +353,24 @@ impl Replay<'_> {
 
     /// `missing` records before `next` are gone.
     fn lose(&mut self, next: &Record, missing: u64, place: Place) {
-        let offset = u64::from(place.block) * LOG_BLOCK_U64;
-        let Subject { kind, partition, object, unit } = next.prior;
-        let counted = self.as_of(subject_key(&next.prior)).is_some_and(|as_of| as_of >= next.sequence - 1);
+        let named = std::iter::once(&next.prior).chain(&next.before);
+        let mut left = missing;
+        for (subject, sequence) in named.zip((next.sequence - missing..next.sequence).rev()) {
+            self.lose_one(subject, sequence, place);
+            left -= 1;
+        }
+        if left > 0 {
+            self.lose_all(place, next.sequence - 1 - (missing - left));
+            let offset = u64::from(place.block) * LOG_BLOCK_U64;
+            let what = format!("{left} more records are lost before it: any object may be hit");
+            self.damage(place.segment, offset, what);
+        }
+    }
+
+    /// The record with this number, which was about `subject`, is gone.
+    fn lose_one(&mut self, subject: &Subject, sequence: u64, place: Place) {
+        let &Subject { kind, partition, object, unit } = subject;
+        let counted = self.as_of(subject_key(subject)).is_some_and(|as_of| as_of >= sequence);
         let hit = match kind {
             _ if counted => "nothing, the checkpoint counts it in".to_owned(),
             Some(kind) if kind.has_range() => {
@@ -371,13 +388,8 @@ impl Replay<'_> {
                 format!("object {object} in partition {partition}")
             }
         };
-        let what = format!("record {} is lost: {hit}", next.sequence - 1);
-        self.damage(place.segment, offset, what);
-        if missing > 1 {
-            self.lose_all(place, next.sequence - 2);
-            let what = format!("{} more records are lost before it: any object may be hit", missing - 1);
-            self.damage(place.segment, offset, what);
-        }
+        let offset = u64::from(place.block) * LOG_BLOCK_U64;
+        self.damage(place.segment, offset, format!("record {sequence} is lost: {hit}"));
     }
 
     /// Damage that cannot be told: anything may have been hit whose page does not count in record `last`.
@@ -396,7 +408,7 @@ impl Replay<'_> {
     }
 
     /// Replay is over. The last value: records at the end are missing, and the next one does not follow on the last.
-    pub(crate) fn end(mut self) -> (Index, Recovery, bool) {
+    pub(crate) fn end(mut self) -> (Index, Recovery, Recent, bool) {
         let ends_early = self.expected <= self.durable_to;
         let gap = self.gap.take();
         if ends_early {
@@ -407,7 +419,8 @@ impl Replay<'_> {
             self.lose_all(place, last);
             let what = format!("the log ends before records {first} to {last}, which were durable");
             self.damage(place.segment, u64::from(place.block) * LOG_BLOCK_U64, what);
-            (self.expected, self.prior) = (last + 1, Subject::NONE);
+            self.expected = last + 1;
+            self.recent.clear();
         } else if let Some(place) = gap {
             self.lose_all(place, u64::MAX);
         }
@@ -418,8 +431,9 @@ impl Replay<'_> {
             let what = format!("the attributes of object {object} in partition {partition} are lost");
             self.damage(0, 0, what);
         }
-        self.index.head = ReplayPoint { sequence: self.expected, prior: self.prior, ..self.from };
-        (self.index, self.recovery, ends_early)
+        let prior = self.recent.newest();
+        self.index.head = ReplayPoint { sequence: self.expected, prior, ..self.from };
+        (self.index, self.recovery, self.recent, ends_early)
     }
 
     fn damage(&mut self, segment: u32, offset: u64, what: String) {

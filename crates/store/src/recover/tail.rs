@@ -176,7 +176,7 @@ mod tests {
     use crate::crc::block_crcs;
     use crate::disk::memory::Memory;
     use crate::files::{self, Files};
-    use crate::format::record::{Kind, Subject};
+    use crate::format::record::Kind;
     use crate::format::superblock::Superblock;
     use crate::log::Log;
 
@@ -185,22 +185,7 @@ mod tests {
         let superblock = Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 };
         files::format(disk, &superblock).expect("formatted");
         let (files, superblock) = Files::open(std::sync::Arc::new(disk.clone())).expect("opened");
-        let mut log = Log {
-            superblock,
-            file: None,
-            number: 0,
-            end: 0,
-            earlier: 0,
-            segment_bytes: 1 << 20,
-            next: 1,
-            synced_to: 0,
-            prior: Subject::NONE,
-            sync: true,
-            sealed: false,
-            failed_segments: 0,
-            failed: false,
-            headers: Vec::new(),
-        };
+        let mut log = Log { segment_bytes: 1 << 20, ..Log::new(superblock) };
         assert!(log.roll(&files).is_ok());
         (files, log)
     }
@@ -226,7 +211,8 @@ mod tests {
     fn what_a_torn_commit_left_behind_a_new_one_is_not_the_next() {
         let (files, mut log) = commit();
         let length = log.end;
-        (log.end, log.next, log.synced_to, log.prior) = (LOG_BLOCK_U64, 1, 0, Subject::NONE);
+        (log.end, log.next, log.synced_to) = (LOG_BLOCK_U64, 1, 0);
+        log.recent.clear();
         assert!(log.append(&mut [(Record::new(Kind::SettledTo), Bytes::new())]).is_ok());
         let file = files.get(1).expect("there");
         let (number, salt, from, first, synced) = (1, 3, LOG_BLOCK_U64, 1, 0);

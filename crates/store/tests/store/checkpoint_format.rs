@@ -8,8 +8,9 @@ use braid_store::format::entry::{
 };
 use braid_store::format::page::{self, Key, PageHead};
 use braid_store::format::ready::ReadyEntry;
-use braid_store::format::record::{Kind, Subject};
+use braid_store::format::record::Kind;
 use braid_store::format::snapshots::SnapshotsEntry;
+use braid_store::format::subject::Subject;
 use braid_store::format::unit::{ContentEntry, ExtentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
 use proptest::prelude::*;
 

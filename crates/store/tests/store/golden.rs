@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use braid_layout::{ClusterId, Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version};
 use braid_store::format::body::MovedPiece;
-use braid_store::format::record::{FIELDS, FIXED_BYTES, Kind, Record, Subject, flags};
+use braid_store::format::record::{FIELDS, FIXED_BYTES, Kind, Record, flags};
 use braid_store::format::segment::SegmentHeader;
+use braid_store::format::subject::Subject;
 use braid_store::format::superblock::Superblock;
 use braid_store::format::{Field, body, padded, segment, superblock};
 use braid_store::{UnitVerdict, block_crcs, decode_record};
@@ -65,6 +66,8 @@ pub(crate) fn record_example(kind: Kind) -> Record {
         Kind::SettledTo => {
             (record.settled, record.version) = (version(3, 8), version(3, 9));
             (record.unit, record.units, record.client, record.watermark) = (4, 1, 0xc11e, 70);
+            let of = |kind, object| Subject { kind: Some(kind), object: ObjectId(object), ..record.prior };
+            record.before = vec![of(Kind::ObjectCreate, 10), of(Kind::Verdict, 8)];
         }
         Kind::Delta => (record.data, record.watermark) = (1, 70),
         Kind::ObjectCreate | Kind::ObjectAttributes => body::put_attributes(&mut record, &attributes()),

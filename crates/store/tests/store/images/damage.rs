@@ -82,9 +82,19 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "tail_two_headers",
-        what: "Two records in a row in the tail are damaged: nobody knows what they were about.",
+        what: "Two records of one page in the tail are damaged: the record after them tells what they were about.",
         plant: |image| {
             let (file, at, record) = last(image, |record| record.kind == Kind::PartitionSet);
+            let next = at + usize::try_from(record.disk_bytes()).expect("small");
+            vec![flip(image, &file, at + 200), flip(image, &file, next + 200)]
+        },
+    },
+    Case {
+        name: "tail_two_pages",
+        what: "Two records in a row in the tail, on different pages, are damaged: nobody knows what the first was about.",
+        plant: |image| {
+            let (file, at, record) =
+                last(image, |record| record.kind.writes() && record.payload_bytes > 4096);
             let next = at + usize::try_from(record.disk_bytes()).expect("small");
             vec![flip(image, &file, at + 200), flip(image, &file, next + 200)]
         },

@@ -1,0 +1,66 @@
+//! What a record is about: who is hit when it is damaged. A record tells it of those before it.
+//!
+//! | offset | size | name |
+//! |---:|---:|---|
+//! | 0 | 8 | partition |
+//! | 8 | 8 | object |
+//! | 16 | 8 | unit |
+//! | 24 | 1 | kind; 0: there was no record |
+
+use braid_layout::{ObjectId, PartitionId};
+
+use super::record::{Kind, Record};
+use super::{DecodeError, View, put};
+
+/// Bytes of a subject.
+pub const BYTES: usize = 25;
+/// The most records that one bad page of 4096 bytes takes: each header has a log block at least.
+pub const TOGETHER_MAX: usize = 8;
+
+/// What a record is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject {
+    /// Its kind; `None` before the first record.
+    pub kind: Option<Kind>,
+    /// Its partition.
+    pub partition: PartitionId,
+    /// Its object.
+    pub object: ObjectId,
+    /// Its unit.
+    pub unit: u64,
+}
+
+impl Subject {
+    /// Of no record.
+    pub const NONE: Subject = Subject { kind: None, partition: PartitionId(0), object: ObjectId(0), unit: 0 };
+
+    pub(super) fn bytes(&self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        put(&mut bytes, 0..8, self.partition.0.to_le_bytes());
+        put(&mut bytes, 8..16, self.object.0.to_le_bytes());
+        put(&mut bytes, 16..24, self.unit.to_le_bytes());
+        put(&mut bytes, 24..25, [self.kind.map_or(0, Kind::number)]);
+        bytes
+    }
+
+    /// The subject in the first bytes.
+    pub(super) fn at(bytes: &[u8]) -> Result<Subject, DecodeError> {
+        let view = View(bytes);
+        Ok(Subject {
+            kind: match view.u8(24..25) {
+                0 => None,
+                kind => Some(Kind::from_number(kind).ok_or(DecodeError::Malformed("unknown prior kind"))?),
+            },
+            partition: PartitionId(view.u64(0..8)),
+            object: ObjectId(view.u64(8..16)),
+            unit: view.u64(16..24),
+        })
+    }
+}
+
+impl Record {
+    /// What it is about.
+    pub fn subject(&self) -> Subject {
+        Subject { kind: Some(self.kind), partition: self.partition, object: self.object, unit: self.unit }
+    }
+}
