@@ -7,6 +7,7 @@
 //! cut at the last whole commit. Payloads are verified here for what lies after the last `synced_to`; elsewhere by their
 //! readers.
 
+mod ahead;
 mod begin;
 mod replay;
 pub(crate) mod tail;
@@ -22,6 +23,7 @@ use crate::format::superblock::Superblock;
 use crate::format::{LOG_BLOCK_U64, padded_u64};
 use crate::index::Index;
 use crate::log::Log;
+use ahead::Ahead;
 use begin::Begin;
 use replay::Replay;
 
@@ -73,19 +75,24 @@ pub(crate) fn recover(files: &Files, superblock: Superblock, sync: bool) -> Resu
     files.remove_spares()?;
     let mut numbers = files.list()?;
     files.begin_own(numbers.last().map_or(1, |last| last.saturating_add(1)));
+    // After a failed sync the page cache may hold what the disk does not: read from the disk.
+    let last = numbers.last().map(|&last| files.get(last)).transpose()?;
+    let _ahead = last.as_ref().map(|last| {
+        last.drop_cache(WHOLE);
+        Ahead::begin(last)
+    });
     let mut begin = Begin::find(files, &superblock, &numbers)?;
     let (kept, doubtful) = (std::mem::take(&mut begin.kept), std::mem::take(&mut begin.doubtful));
     let from = begin.replay;
     let mut replay = Replay::new(files, superblock, begin);
     replay.recovery.checkpoint = kept.last().map_or(0, |kept| kept.number);
-    if let Some(&last) = numbers.last() {
-        // After a failed sync the page cache may hold what the disk does not: read from the disk.
-        files.get(last)?.drop_cache(WHOLE);
-        if last > from.segment && replay.is_torn_creation(last)? {
-            numbers.pop();
-            if let Some(&last) = numbers.last() {
-                files.get(last)?.drop_cache(WHOLE);
-            }
+    if let Some(&last) = numbers.last()
+        && last > from.segment
+        && replay.is_torn_creation(last)?
+    {
+        numbers.pop();
+        if let Some(&last) = numbers.last() {
+            files.get(last)?.drop_cache(WHOLE);
         }
     }
     let tail = numbers.split_off(numbers.partition_point(|&number| number < from.segment));
