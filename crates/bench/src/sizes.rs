@@ -19,8 +19,11 @@ const SAMPLE_BYTES: u64 = 32 << 20;
 /// A sync takes longer now and then: writes are measured by so many times as many pairs, each as much shorter.
 const WRITE_TIMES: u32 = 4;
 
-/// How many times more pairs there are of writes, in all, than if each row had the same.
-pub(crate) const MORE_WRITE_PAIRS: u64 = SIZES.len() as u64 * (WRITE_TIMES - 1) as u64;
+/// The same of reads that miss, each a quarter as long.
+const MISS_TIMES: u32 = 12;
+
+/// How many times more pairs there are, in all, than if each row had the same.
+pub(crate) const MORE_PAIRS: u64 = SIZES.len() as u64 * (WRITE_TIMES - 1 + MISS_TIMES - 1) as u64;
 
 fn question(name: &'static str, against: &'static str, request_bytes: u32) -> Question {
     let target = Some(TARGET);
@@ -30,7 +33,10 @@ fn question(name: &'static str, against: &'static str, request_bytes: u32) -> Qu
 
 /// Reads at random places.
 pub(crate) fn reads(bench: &mut Bench<'_, '_>, set: &ReadSet) -> Result<(), Error> {
-    SIZES.iter().try_for_each(|&size| bench.random_reads(set, &question("read", "pread of a file", size)))
+    SIZES.iter().try_for_each(|&size| {
+        let asked = Question { times: MISS_TIMES, ..question("read", "pread of a file", size) };
+        bench.random_reads(set, &asked)
+    })
 }
 
 /// Durable overwrites at random places. The file's are in place, its pages cached: it reads nothing for a part of a page.

@@ -114,7 +114,7 @@ fn more_pairs(memory: bool) -> u64 {
     } else {
         RANDOM_DEPTHS.map(|_| MISS_TIMES - 1).into_iter().chain(UNITS.map(|_| STREAM_MISS_TIMES - 1)).sum()
     };
-    u64::from(more) + if memory { 0 } else { sizes::MORE_WRITE_PAIRS }
+    u64::from(more) + if memory { 0 } else { sizes::MORE_PAIRS }
 }
 
 /// How much is done.
