@@ -119,9 +119,10 @@ fn fill(files: &Files, log: &mut Log, index: &mut Index, objects: u64, log_bytes
         }
         let block = u32::try_from(log.end / LOG_BLOCK_U64).expect("a segment is below 2 TiB");
         (record.segment, record.block) = (log.number, block);
-        log.end += record.disk_bytes();
+        let bytes = record.disk_bytes();
+        log.end += bytes;
         log.next += 1;
-        log.recent.push(&record);
+        log.recent.push(&record, bytes);
         index.apply(&record);
         Ok(())
     };

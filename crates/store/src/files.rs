@@ -365,7 +365,7 @@ impl Files {
     }
 }
 
-fn segment_name(number: u32) -> String {
+pub(crate) fn segment_name(number: u32) -> String {
     format!("{LOG}/{number:08}.seg")
 }
 

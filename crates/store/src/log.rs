@@ -192,7 +192,7 @@ impl Log {
             record.commit_left = u32::try_from(count - 1 - i).expect("a commit is bounded");
             record.prior = recent.newest();
             record.before = recent.before().collect();
-            recent.push(record);
+            recent.push(record, record.disk_bytes());
             record.encode_behind(&mut headers);
             end += record.disk_bytes();
         }

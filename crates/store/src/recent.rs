@@ -2,7 +2,7 @@
 
 use crate::format::record::{PAGE_BYTES, Record};
 use crate::format::subject::{Subject, TOGETHER_MAX};
-use crate::format::{LOG_BLOCK, checkpoint::ReplayPoint};
+use crate::format::{LOG_BLOCK, checkpoint::ReplayPoint, padded_u64};
 
 /// What the newest record is about, and those before it whose headers reach the page on which its header begins.
 #[derive(Debug, Clone, Default)]
@@ -24,10 +24,11 @@ impl Recent {
         Recent(point.prior.kind.map(|_| header).into_iter().collect())
     }
 
-    /// `record` is the next one.
-    pub(crate) fn push(&mut self, record: &Record) {
+    /// `record`, of so many bytes on the disk, is the next one. Its checksums need not be there.
+    pub(crate) fn push(&mut self, record: &Record, bytes: u64) {
         let begin = count(record.block) * LOG_BLOCK;
-        let last_page = (begin + record.header_padded() - 1) / PAGE_BYTES;
+        let header = bytes - padded_u64(u64::from(record.payload_bytes));
+        let last_page = (begin + usize::try_from(header).expect("bounded") - 1) / PAGE_BYTES;
         let goes_along =
             |header: &Header| header.segment == record.segment && header.last_page >= begin / PAGE_BYTES;
         self.0.retain(goes_along);
@@ -65,7 +66,7 @@ mod tests {
         let mut record = Record::new(Kind::SettledTo);
         (record.unit, record.segment, record.block) = (unit, segment, block);
         record.inline = vec![0; (blocks - 1) * LOG_BLOCK];
-        recent.push(&record);
+        recent.push(&record, record.disk_bytes());
     }
 
     fn units(recent: &Recent) -> Vec<u64> {

@@ -110,8 +110,11 @@ impl<'a> Scanner<'a> {
                 Ok(Some(Found::Record { record: Box::new(record), bytes, whole }))
             }
             Err(why) => {
-                let why =
-                    if hits(&self.unreadable, from, self.needed) { DecodeError::Unreadable } else { why };
+                // What began here before the file was used again may say that it goes on over pages that do not matter.
+                let (salt, number) = (self.salt, self.number);
+                let begins = is_placed(self.bytes(from, LOG_BLOCK)?, salt, number, from);
+                let needed = if begins { self.needed } else { LOG_BLOCK_U64 };
+                let why = if hits(&self.unreadable, from, needed) { DecodeError::Unreadable } else { why };
                 self.offset = self.search(from + LOG_BLOCK_U64)?;
                 Ok(Some(Found::Bad { from, to: self.offset, why }))
             }

@@ -14,7 +14,7 @@ mod direct;
 mod directory;
 mod mapped;
 pub mod memory;
-mod residency;
+pub(crate) mod residency;
 mod system;
 mod uring;
 mod window;

@@ -181,13 +181,19 @@ impl Index {
         let (partition, object) = (record.partition, record.object);
         let key = Key::At(partition, Some(object));
         let is_made = record.kind == Kind::ObjectCreate;
-        let lost = if is_made { None } else { self.lost.find(key).map(LostRange::place) };
+        let mut lost = if is_made { None } else { self.lost.find(key).map(LostRange::place) };
         let known = self.partitions.get(&partition).and_then(|p| p.objects.get(&object)).map(|o| o.birth);
         match known {
             Some(birth) if birth > record.birth => return,
             // Damage hid its making, but not what is lost of it.
             Some(0) if !is_made => {}
-            Some(birth) if birth < record.birth => self.drop_object(partition, object),
+            Some(birth) if birth < record.birth => {
+                let old = self.drop_object(partition, object).and_then(|old| old.lost);
+                // Damage hid that this one was made, and what else it hid was told of the old one.
+                if !is_made {
+                    lost = lost.or(old).or(Some(Place { segment: record.segment, block: record.block }));
+                }
+            }
             _ => {}
         }
         self.know(key);
@@ -209,9 +215,9 @@ impl Index {
         self.reserved = self.reserved - before + after;
     }
 
-    fn drop_object(&mut self, partition: PartitionId, object: ObjectId) {
-        let Some(owner) = self.partitions.get_mut(&partition) else { return };
-        let Some(gone) = owner.objects.remove(&object) else { return };
+    fn drop_object(&mut self, partition: PartitionId, object: ObjectId) -> Option<Box<Object>> {
+        let owner = self.partitions.get_mut(&partition)?;
+        let gone = owner.objects.remove(&object)?;
         let watched = big::watched(&mut self.watched, (partition, object));
         watched.into_iter().for_each(Watched::end);
         owner.used -= gone.bytes;
@@ -224,6 +230,7 @@ impl Index {
                 self.foldable.remove(&(partition, object, number));
             }
         }
+        Some(gone)
     }
 }
 

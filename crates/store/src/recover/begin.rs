@@ -1,6 +1,7 @@
 //! Where replay begins: with the newest checkpoint that is whole, or else with the first record.
 
 use super::Damage;
+use super::ahead::Ahead;
 use crate::checkpoint::load::{Checkpoint, Content, PageRange};
 use crate::checkpoint::{self, Kept};
 use crate::error::Error;
@@ -42,7 +43,7 @@ impl Begin {
                 }
             }
         }
-        begin.choose(usable, numbers)?;
+        begin.choose(files, usable, numbers)?;
         for name in unfinished {
             // A crash left it: it never became a checkpoint.
             files
@@ -55,7 +56,7 @@ impl Begin {
 
     /// The first of `usable`, newest first, of which no page is lost. Where each has lost some, the newest; what is on its
     /// lost pages is then known to be lost. What any of them says to have been durable was, whichever is chosen.
-    fn choose(&mut self, usable: Vec<Checkpoint>, numbers: &[u32]) -> Result<(), Error> {
+    fn choose(&mut self, files: &Files, usable: Vec<Checkpoint>, numbers: &[u32]) -> Result<(), Error> {
         let mut chosen: Option<(usize, Content)> = None;
         for (i, found) in usable.iter().enumerate() {
             let totals = found.totals.map_or(0, |totals| totals.durable_to);
@@ -63,7 +64,9 @@ impl Begin {
             if i > 0 && !is_whole(&found.end.replay, numbers) {
                 continue;
             }
+            let ahead = numbers.last().and_then(|&last| Ahead::begin(files, last, &found.end.replay));
             let content = found.load()?;
+            drop(ahead);
             let wrong = content.wrong.iter();
             self.damaged.extend(wrong.map(|(offset, what)| damage(found.end.number, *offset, what)));
             let as_of = content.ranges.iter().filter_map(|range| range.as_of);

@@ -23,7 +23,6 @@ use crate::format::superblock::Superblock;
 use crate::format::{LOG_BLOCK_U64, padded_u64};
 use crate::index::Index;
 use crate::log::Log;
-use ahead::Ahead;
 use begin::Begin;
 use replay::Replay;
 
@@ -75,12 +74,10 @@ pub(crate) fn recover(files: &Files, superblock: Superblock, sync: bool) -> Resu
     files.remove_spares()?;
     let mut numbers = files.list()?;
     files.begin_own(numbers.last().map_or(1, |last| last.saturating_add(1)));
-    // After a failed sync the page cache may hold what the disk does not: read from the disk.
-    let last = numbers.last().map(|&last| files.get(last)).transpose()?;
-    let _ahead = last.as_ref().map(|last| {
-        last.drop_cache(WHOLE);
-        Ahead::begin(last)
-    });
+    if let Some(&last) = numbers.last() {
+        // After a failed sync the page cache may hold what the disk does not: read from the disk.
+        files.get(last)?.drop_cache(WHOLE);
+    }
     let mut begin = Begin::find(files, &superblock, &numbers)?;
     let (kept, doubtful) = (std::mem::take(&mut begin.kept), std::mem::take(&mut begin.doubtful));
     let from = begin.replay;

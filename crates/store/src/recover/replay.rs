@@ -302,7 +302,7 @@ impl Replay<'_> {
             }
         }
         self.expected = record.sequence.saturating_add(1);
-        self.recent.push(record);
+        self.recent.push(record, bytes);
         // Also what a page counts in: the checkpoint's totals end where replay begins.
         self.index.appended.count(record.kind, bytes);
         self.recovery.records += 1;
@@ -353,10 +353,12 @@ impl Replay<'_> {
 
     /// `missing` records before `next` are gone.
     fn lose(&mut self, next: &Record, missing: u64, place: Place) {
+        // Where a number did not follow on the one before, nobody is named.
         let named = std::iter::once(&next.prior).chain(&next.before);
+        let named = named.map_while(|subject| subject.kind.map(|kind| (kind, subject)));
         let mut left = missing;
-        for (subject, sequence) in named.zip((next.sequence - missing..next.sequence).rev()) {
-            self.lose_one(subject, sequence, place);
+        for ((kind, subject), sequence) in named.zip((next.sequence - missing..next.sequence).rev()) {
+            self.lose_one(kind, subject, sequence, place);
             left -= 1;
         }
         if left > 0 {
@@ -368,22 +370,22 @@ impl Replay<'_> {
     }
 
     /// The record with this number, which was about `subject`, is gone.
-    fn lose_one(&mut self, subject: &Subject, sequence: u64, place: Place) {
-        let &Subject { kind, partition, object, unit } = subject;
+    fn lose_one(&mut self, kind: Kind, subject: &Subject, sequence: u64, place: Place) {
+        let &Subject { partition, object, unit, .. } = subject;
         let counted = self.as_of(subject_key(subject)).is_some_and(|as_of| as_of >= sequence);
         let hit = match kind {
             _ if counted => "nothing, the checkpoint counts it in".to_owned(),
-            Some(kind) if kind.has_range() => {
+            kind if kind.has_range() => {
                 self.index.mark_lost(partition, object, Some(unit), place);
                 format!("unit {unit} of object {object} in partition {partition}")
             }
-            Some(Kind::SettledTo | Kind::Mark | Kind::Ready) | None => "nothing that matters".to_owned(),
-            Some(Kind::PartitionCreate | Kind::PartitionSet | Kind::PartitionRemove) => {
+            Kind::SettledTo | Kind::Mark | Kind::Ready => "nothing that matters".to_owned(),
+            Kind::PartitionCreate | Kind::PartitionSet | Kind::PartitionRemove => {
                 let key = Key::At(partition, None);
                 self.lose_range(key, key.next(), place);
                 format!("the values of partition {partition}")
             }
-            Some(_) => {
+            _ => {
                 self.index.mark_lost(partition, object, None, place);
                 format!("object {object} in partition {partition}")
             }

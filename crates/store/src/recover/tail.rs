@@ -292,11 +292,15 @@ mod tests {
         (record.version.n, record.crcs) = (2, block_crcs(0, &payload));
         assert!(log.append(&mut [(record, payload)]).is_ok());
         let file = files.get(1).expect("there");
-        let (length, number, salt, from, first, synced) = (log.end, 1, 3, LOG_BLOCK_U64, 1, 0);
-        let find =
-            || Tail { file: &**file, length, number, salt, from, first, synced }.find().expect("readable");
-        assert_eq!((find().commits, find().unreadable), (length, None));
+        let (length, number, from, first, synced) = (log.end, 1, LOG_BLOCK_U64, 1, 0);
+        let find = |salt, from| {
+            let tail = Tail { file: &**file, length, number, salt, from, first, synced };
+            let ends = tail.find().expect("readable");
+            (ends.commits, ends.unreadable)
+        };
+        assert_eq!(find(3, from), (length, None));
         disk.spoil(FILE, begin + LOG_BLOCK_U64..begin + LOG_BLOCK_U64 + 1);
-        assert_eq!((find().commits, find().unreadable), (begin, Some(begin)));
+        assert_eq!(find(3, from), (begin, Some(begin)));
+        assert_eq!(find(4, begin), (begin, None), "another store's header: that it goes on says nothing");
     }
 }

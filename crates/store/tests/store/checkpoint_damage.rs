@@ -165,6 +165,19 @@ fn a_checkpoint_that_is_not_chosen_still_says_what_was_durable() {
         let read = content(&store, 1, 0, 0, 100, Want::Newest);
         assert!(matches!(read, Err(Error::Damaged { .. })), "trailer {trailer}: {read:?}");
         store.commit(Mutation::Write(write(5, 0, 0, 9, version(1, 90_000)))).expect_err("any may be hit");
+        // Killed once more, before there is a checkpoint that says so. No record names the one that is lost.
+        store
+            .commit(Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 })
+            .expect("made anew");
+        let killed = tempfile::tempdir().expect("a directory");
+        copy(dir.path(), killed.path());
+        let is_new = |path: &PathBuf| !path.ends_with("00000001.ckp") && !path.ends_with("00000002.ckp");
+        for checkpoint in checkpoints(killed.path()).into_iter().filter(is_new) {
+            std::fs::remove_file(checkpoint).expect("remove");
+        }
+        let (store, _) = open(killed.path());
+        let read = content(&store, 1, 0, 0, 100, Want::Newest);
+        assert!(matches!(read, Err(Error::Damaged { .. })), "trailer {trailer}, once more: {read:?}");
     }
 }
 

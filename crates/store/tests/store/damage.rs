@@ -235,6 +235,26 @@ fn an_object_made_in_lost_records_has_no_units_that_were_never_written() {
     }
 }
 
+/// An object is removed and made again, and the records of both are lost, with the first write's: on one page, or each by itself.
+#[test]
+fn what_is_lost_of_an_object_that_was_made_again_stays_lost() {
+    let write = |unit, n| Mutation::Write(write(1, unit, 0, 5000, version(1, n)));
+    let change = Change { modified_ms: Some(7), ..Change::default() };
+    let set = Mutation::SetAttributes { partition: P, object: ObjectId(1), g: Generation(1), change };
+    let steps =
+        [create(1), write(0, 1), create(2), create(3), remove(1), create(1), write(0, 2), write(1, 3), set];
+    for lost in [vec![4, 5, 6], vec![5, 6]] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, starts) = logged(dir.path(), &steps);
+        spoil_headers(&path, &lost.iter().map(|&step: &usize| starts[step]).collect::<Vec<_>>());
+        for _ in 0..2 {
+            let (store, _) = open(dir.path());
+            let read = content(&store, 1, 0, 0, 100, Want::Newest);
+            assert!(matches!(read, Err(Error::Damaged { .. })), "lost {lost:?}: {read:?}");
+        }
+    }
+}
+
 #[test]
 fn a_sealed_segment_cut_short_is_damage() {
     let dir = tempfile::tempdir().expect("a directory");
