@@ -44,6 +44,7 @@ pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
     config.rack = serve.rack.clone();
     config.capacity_bytes = serve.capacity;
     config.settings.scrub_rate = serve.scrub_rate;
+    config.settings.clean_share_percent = serve.clean_share;
     (config.settings.method, config.settings.direct) = (serve.means.method(), serve.means.direct);
     let (ready, is_ready) = oneshot::channel();
     let running = braid_drive::run(config, ready, stop.wait());

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use braid_store::Options;
 use braid_store::disk::Method;
 use braid_transport::Limits;
 use braid_wire::token::Token;
@@ -63,6 +64,8 @@ pub struct Settings {
     pub sync: bool,
     /// A segment of the log is sealed past this many bytes; `None`: the store's default.
     pub segment_bytes: Option<u64>,
+    /// Bytes that the store's cleaner moves for 100 of the clients' where space begins to be scarce. Default 25.
+    pub clean_share_percent: u32,
     /// How the operating system is asked to read and write the disk. Default: what measured better. What is named and cannot be had is
     /// refused.
     pub method: Method,
@@ -87,6 +90,7 @@ impl Default for Settings {
             shutdown_wait: Duration::from_secs(2),
             sync: true,
             segment_bytes: None,
+            clean_share_percent: Options::default().clean_share_percent,
             method: Method::Auto,
             direct: false,
             scrub_rate: SCRUB_RATE,

@@ -80,14 +80,14 @@ fn who(identity: &Identity) -> braid_store::Identity {
 }
 
 fn options(config: &Config) -> Options {
-    let (settings, default) = (&config.settings, Options::default());
+    let settings = &config.settings;
     Options {
         capacity: config.capacity_bytes,
         sync: settings.sync,
-        segment_bytes: settings.segment_bytes.unwrap_or(default.segment_bytes),
+        segment_bytes: settings.segment_bytes.unwrap_or(Options::default().segment_bytes),
+        clean_share_percent: settings.clean_share_percent,
         method: settings.method,
         direct: settings.direct,
-        ..default
     }
 }
 

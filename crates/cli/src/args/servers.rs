@@ -76,6 +76,10 @@ pub(crate) struct DriveServe {
     /// Bytes a second that its own scrub reads, a quarter of that while clients read or write; 0 for none
     #[arg(long, default_value = "8M", value_parser = size::parse, value_name = "SIZE")]
     pub(crate) scrub_rate: u64,
+    /// Bytes that the cleaner moves for 100 of the clients' where space begins to be scarce, which is the last eighth of it; more as
+    /// it goes on falling; 0: only when a write would have to wait
+    #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(..=1000), value_name = "PERCENT")]
+    pub(crate) clean_share: u32,
     #[command(flatten)]
     pub(crate) means: DiskMeans,
     #[command(flatten)]
