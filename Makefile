@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: demo test setup setup-full store-full store-model build format lint docs units fuzz-smoke kill-loop three-hosts clean
+.PHONY: demo test setup setup-full store-full store-model index-memory build format lint docs units fuzz-smoke kill-loop three-hosts clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -56,6 +56,13 @@ store-full: setup-full
 	tests/store-full.sh "$$target_dir/release/examples/fill_disk"
 
 ## By hand: ten minutes of random operations, crashes and faults; BRAID_STORE_MODEL_SEED=... repeats them.
+# What the index takes: a million objects with ten million extents, opened and served below 1 GiB. Takes 15 GB of disk for a while.
+index-memory: setup
+	$(CARGO) build --release --locked -p braid-store --example index_memory
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && \
+	"$$target_dir/release/examples/index_memory" "$$place/store" 1000000 10 1 scattered 1024
+
 store-model: setup
 	BRAID_STORE_MODEL_SECONDS=600 $(CARGO) test --release --locked -p braid-store --test store -- --nocapture storm
 

@@ -1,11 +1,12 @@
 //! What the index costs: fills a new store with objects, units and extents and prints the process's resident memory; then
-//! what it is in a process that opens the store as after kill -9, and in one that opens it after that one closed it.
+//! what it is in a process that opens the store as after kill -9 and serves it, and in one that does so after that one closed it.
 //!
-//!     cargo run --release -p braid-store --example index_memory -- DIR OBJECTS UNITS EXTENTS
+//!     cargo run --release -p braid-store --example index_memory -- DIR OBJECTS UNITS EXTENTS [ORDER [LIMIT_MIB]]
 //!
 //! `UNITS` per object, `EXTENTS` per unit. The writes are holes, which cost the index what bytes do and the disk 512 bytes
-//! each: 10 million take 5 GB in `DIR`, which must be empty or absent. With `DIR` alone a store that is there is opened and
-//! closed.
+//! each: 10 million take 5 GB in `DIR`, which must be empty or absent. `ORDER`: `ascending`, or `scattered` over objects and units.
+//! To serve is to read every unit and to overwrite one in a hundred. Fails if a process that opens the store has more than `LIMIT_MIB`
+//! resident. With `DIR` and `LIMIT_MIB` alone a store that is there is opened, served and closed.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,41 +16,45 @@ use braid_layout::{
     ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
 };
 use braid_store::{
-    Attributes, Body, Error, Identity, Mutation, Options, Outcome, Standing, Store, Write, WriteKind,
+    Attributes, Body, Error, Identity, Mutation, Options, Outcome, Standing, Store, Want, Write, WriteKind,
 };
 
 const PARTITION: PartitionId = PartitionId(1);
+/// The first argument of the process that fills the store.
+const FILL: &str = "--fill";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let options = Options { sync: false, ..Options::default() };
     match &arguments[..] {
-        [dir] => open(Path::new(dir), options),
-        [dir, objects, units, extents] => {
+        [dir, limit_mib] => open(Path::new(dir), options, limit_mib.parse()?),
+        [dir, objects, units, extents, rest @ ..] if rest.len() <= 2 && dir != FILL => {
+            let order = rest.first().map_or("ascending", String::as_str);
+            let limit_mib = rest.get(1).map_or("1000000", String::as_str);
             // Each in a process of its own: what one leaves in its heap is not the next one's.
-            let again = |arguments: &[String]| -> Result<(), Box<dyn std::error::Error>> {
+            let again = |arguments: &[&str]| -> Result<(), Box<dyn std::error::Error>> {
                 let status = Command::new(std::env::current_exe()?).args(arguments).status()?;
                 if status.success() { Ok(()) } else { Err(status.to_string().into()) }
             };
-            again(&["fill", dir, objects, units, extents].map(str::to_owned))?;
-            again(&arguments[..1])?;
-            again(&arguments[..1])
+            again(&[FILL, dir, objects, units, extents, order])?;
+            again(&[dir, limit_mib])?;
+            again(&[dir, limit_mib])
         }
-        [_, dir, objects, units, extents] => {
-            let dir = Path::new(dir);
+        [_, dir, objects, units, extents, order] => {
+            let (dir, scattered) = (Path::new(dir), order == "scattered");
             Store::format(dir, Identity { cluster: ClusterId(1), drive: DriveId(1) }, &options)?;
             println!("before: {} KiB", resident_kib()?);
             let (store, _) = Store::open(dir, None, options)?;
-            fill(&store, objects.parse()?, units.parse()?, extents.parse()?)?;
+            fill(&store, objects.parse()?, units.parse()?, extents.parse()?, scattered)?;
             println!("written: {} KiB resident", resident_kib()?);
             // As if killed.
             std::process::exit(0);
         }
-        _ => Err("usage: index_memory DIR [OBJECTS UNITS EXTENTS]".into()),
+        _ => Err("usage: index_memory DIR OBJECTS UNITS EXTENTS [ascending|scattered [LIMIT_MIB]]".into()),
     }
 }
 
-fn open(dir: &Path, options: Options) -> Result<(), Box<dyn std::error::Error>> {
+fn open(dir: &Path, options: Options, limit_mib: u64) -> Result<(), Box<dyn std::error::Error>> {
     let began = Instant::now();
     let (store, recovery) = Store::open(dir, None, options)?;
     let took = began.elapsed();
@@ -59,12 +64,43 @@ fn open(dir: &Path, options: Options) -> Result<(), Box<dyn std::error::Error>> 
         recovery.records,
         resident_kib()?
     );
+    let (read, written) = serve(&store)?;
+    let resident = resident_kib()?;
+    println!("{read} units read, {written} overwritten: {resident} KiB resident");
     store.close()?;
     println!("closed: {} KiB resident", resident_kib()?);
+    let most = resident_kib()?.max(resident) >> 10;
+    if most >= limit_mib {
+        return Err(format!("{most} MiB are resident, and should be less than {limit_mib}").into());
+    }
     Ok(())
 }
 
-fn fill(store: &Store, objects: u64, units: u64, extents: u32) -> Result<(), Error> {
+/// Read every unit, and overwrite one in a hundred: how many.
+fn serve(store: &Store) -> Result<(u64, u64), Error> {
+    let (mut read, mut written) = (0, 0);
+    let mut from = None;
+    loop {
+        let objects = store.objects(PARTITION, from, 1000)?;
+        for &object in &objects {
+            for unit in store.units(PARTITION, object, 0, usize::MAX)? {
+                let view = store.read(PARTITION, object, unit, 0..4096, Want::Newest)?;
+                read += 1;
+                if read % 100 == 0 {
+                    written += 1;
+                    let over = installed(object.0, unit, view.version.n + (1 << 40));
+                    store.submit(over, Box::new(refused_is_fatal));
+                }
+            }
+        }
+        let Some(last) = objects.last() else { break };
+        from = Some(*last);
+    }
+    store.commit(Mutation::Flush)?;
+    Ok((read, written))
+}
+
+fn fill(store: &Store, objects: u64, units: u64, extents: u32, scattered: bool) -> Result<(), Error> {
     let (partition, quota_bytes) = (PARTITION, None);
     store.commit(Mutation::PartitionCreate { partition, quota_bytes, key_epoch: 1 })?;
     let submit = |mutation| store.submit(mutation, Box::new(refused_is_fatal));
@@ -74,12 +110,16 @@ fn fill(store: &Store, objects: u64, units: u64, extents: u32) -> Result<(), Err
             store.commit(Mutation::Flush)?;
         }
     }
-    for object in 0..objects {
-        for unit in 0..units {
-            for extent in 0..extents {
-                submit(hole(object, unit, extent, unit * u64::from(extents) + u64::from(extent) + 1));
-            }
+    // Any number without a common divisor with that of the units meets each of them once.
+    let (all, stride) = (objects * units, if scattered { 2_147_483_647 } else { 1 });
+    for i in 0..all {
+        let at = u64::try_from(u128::from(i) * stride % u128::from(all)).expect("below");
+        let (object, unit) = (at / units, at % units);
+        for extent in 0..extents {
+            submit(hole(object, unit, extent, i * u64::from(extents) + u64::from(extent) + 1));
         }
+    }
+    for object in 0..objects {
         let settled_below = version(u64::MAX);
         submit(Mutation::Retire {
             partition,
@@ -89,6 +129,13 @@ fn fill(store: &Store, objects: u64, units: u64, extents: u32) -> Result<(), Err
             client: 0,
             watermark: 0,
         });
+    }
+    store.commit(Mutation::Flush)?;
+    // Holes are short: else the tail would have many times the records that writes of 4 KiB leave behind a checkpoint.
+    store.checkpoint()?;
+    for i in 0..all / 20 {
+        let at = u64::try_from(u128::from(i) * 2_147_483_647 % u128::from(all)).expect("below");
+        submit(installed(at / units, at % units, (1 << 32) + i));
     }
     store.commit(Mutation::Flush).map(drop)
 }
@@ -129,9 +176,20 @@ fn hole(object: u64, unit: u64, extent: u32, n: u64) -> Mutation {
         client: 0,
         operation: 0,
         g: Generation(1),
-        settled_below: Version::ZERO,
+        // One write is under way in each object.
+        settled_below: version(n),
         body: Body::Hole,
     })
+}
+
+/// A unit's first extent once more, settled at once.
+fn installed(object: u64, unit: u64, n: u64) -> Mutation {
+    match hole(object, unit, 0, n) {
+        Mutation::Write(write) => {
+            Mutation::Write(Write { standing: Standing::Settled, settled_below: Version::ZERO, ..write })
+        }
+        other => other,
+    }
 }
 
 fn version(n: u64) -> Version {

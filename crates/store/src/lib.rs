@@ -53,7 +53,7 @@ pub use error::Error;
 pub use format::record::decode_record;
 pub use index::bounds::{OPERATIONS_MAX, READY_RUNS_MAX, UNIT_ENTRY_BYTES_MAX};
 pub use index::lost::LostKeys;
-pub use index::{Chain, ChainEntry, ObjectUsage, PartitionState};
+pub use index::{Chain, ChainEntry, ClientOperations, ObjectUsage, PartitionState};
 pub use mutation::{
     Attributes, Body, Change, Mutation, OPAQUE_BYTES_MAX, Outcome, RESERVE_BYTES_MAX, SNAPSHOTS_MAX,
     Standing, UnitVerdict, VERDICT_STAMPS_MAX, Write, WriteKind,

@@ -23,7 +23,7 @@ use crate::headers::Headers;
 use crate::hope::{Hope, Trust};
 use crate::index::locked::{Locked, Reading};
 use crate::index::lost::LostKeys;
-use crate::index::{Chain, ObjectUsage, PartitionState};
+use crate::index::{Chain, ClientOperations, ObjectUsage, PartitionState};
 use crate::lengths::segment_bytes;
 use crate::mutation::{Attributes, Mutation, Outcome};
 use crate::queue::{Queue, Rejected, Reply};
@@ -330,17 +330,16 @@ impl Store {
     /// The units with a pending version, owed versions, or deltas not known to be settled, in order.
     pub fn unsettled(&self, partition: PartitionId, object: ObjectId) -> Result<Vec<u64>, Error> {
         let index = self.index();
-        let found = index.whole_object(partition, object)?;
-        let mut units: Vec<u64> = found
-            .pending
-            .iter()
-            .flat_map(|pending| pending.iter())
-            .map(|((_, _, _, unit), ())| unit)
-            .collect();
-        units.extend(found.extra.iter().flat_map(|extra| extra.unsettled.iter()).map(|(unit, ())| unit));
-        units.sort_unstable();
-        units.dedup();
-        Ok(units)
+        Ok(index.whole_object(partition, object)?.unsettled())
+    }
+
+    /// Which operations of which clients are known to be done, by client.
+    pub fn operations(
+        &self,
+        partition: PartitionId,
+        object: ObjectId,
+    ) -> Result<Vec<ClientOperations>, Error> {
+        Ok(self.index().whole_object(partition, object)?.operations())
     }
 
     /// Whether a unit is caught up here: its column is not joining, or [`Mutation::Ready`] said so; and it is not known to be

@@ -39,7 +39,7 @@ impl Index {
             Kind::ObjectRemove => self.apply_remove(record),
             Kind::PartitionCreate | Kind::PartitionSet => self.apply_partition(record),
             Kind::PartitionRemove => self.apply_partition_remove(record),
-            Kind::Snapshot | Kind::SnapshotDrop => self.apply_snapshot(record),
+            Kind::Snapshot | Kind::SnapshotDrop => self.apply_snapshot(record, place),
             Kind::Ready => self.apply_ready(record),
             Kind::Mark => {}
         }
@@ -91,10 +91,10 @@ impl Index {
         self.with_object(record, |object| units.iter().for_each(|verdict| object.judge(verdict)));
     }
 
-    fn apply_snapshot(&mut self, record: &Record) {
+    fn apply_snapshot(&mut self, record: &Record, place: Place) {
         let Ok(number) = body::snapshot(record) else { return };
         self.with_object(record, |object| match record.kind {
-            Kind::Snapshot => object.take_snapshot(number),
+            Kind::Snapshot => object.take_snapshot(number, place),
             _ => object.drop_snapshot(number),
         });
     }
@@ -303,7 +303,11 @@ impl Access<'_> {
     }
 
     /// What waits to be folded is counted in, so that snapshots see whole contents.
-    fn take_snapshot(&mut self, number: u32) {
+    fn take_snapshot(&mut self, number: u32, place: Place) {
+        // None is taken while anything is unsettled: damage hid what became of these, and nobody knows what the snapshot saw.
+        for unit in self.object.unsettled() {
+            self.account(unit, |unit| unit.lost = Some(place));
+        }
         let deltas = self.object.snapshots().into_iter().flat_map(|found| found.deltas.iter());
         let units: Vec<u64> = deltas.map(|(unit, ())| unit).collect();
         units.into_iter().for_each(|unit| self.unit(unit, Unit::count_in));

@@ -169,7 +169,8 @@ fn check_partition_remove(index: &Index, partition: PartitionId) -> Result<Decis
         let objects = u64::try_from(have.objects.len()).unwrap_or(u64::MAX);
         return Err(Error::PartitionNotEmpty(partition, objects));
     }
-    record.birth = have.birth;
+    // Of which damage hid the making, the log may tell again later.
+    record.birth = if have.known { have.birth } else { u64::MAX };
     append(record)
 }
 
@@ -184,7 +185,12 @@ fn check_remove(
         if have.attributes.g > g {
             return Err(Error::StaleGeneration { have: have.attributes.g, asked: g });
         }
-        return append(object_record(Kind::ObjectRemove, partition, object, have));
+        let mut record = object_record(Kind::ObjectRemove, partition, object, have);
+        if have.lost.is_some() || !have.known {
+            // Its birth may be an older one's. The log may tell of the last one again, if it was only a read that failed.
+            record.birth = u64::MAX;
+        }
+        return append(record);
     }
     if index.lost.find(Key::At(partition, Some(object))).is_none() {
         return Ok(Decision::Answer(Outcome::Already));

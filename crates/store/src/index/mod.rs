@@ -156,6 +156,17 @@ pub struct ObjectUsage {
     pub size: Option<(u64, u32)>,
 }
 
+/// What is known of a client's operations on an object: one that is repeated is answered, not done again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientOperations {
+    /// The client.
+    pub client: u64,
+    /// It repeats no operation below this one.
+    pub watermark: u64,
+    /// (operation, unit, data unit; 0 at a data column) and the version that it made, in order.
+    pub done: Vec<((u64, u64, u8), Version)>,
+}
+
 /// The versions of one unit, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {

@@ -12,7 +12,7 @@ use super::owed::OwedStep;
 use super::parity::Cut;
 use super::slot::Slot;
 use super::unit::{Content, Unit};
-use super::{Chain, ChainEntry, Index, Object, ObjectUsage, Partition, PartitionState};
+use super::{Chain, ChainEntry, ClientOperations, Index, Object, ObjectUsage, Partition, PartitionState};
 use crate::error::Error;
 use crate::format::page::Key;
 use crate::mutation::WriteKind;
@@ -117,6 +117,28 @@ impl Object {
             self.units.iter().rev().find_map(|(number, slot)| Some((number, slot.unit().end(holes)?)))
         };
         ObjectUsage { bytes: self.bytes, units, end: last(true), size: last(false) }
+    }
+
+    /// The units with a pending version, owed versions, or deltas not known to be settled, in order.
+    pub(crate) fn unsettled(&self) -> Vec<u64> {
+        let pending =
+            self.pending.iter().flat_map(|pending| pending.iter()).map(|((_, _, _, unit), ())| unit);
+        let unsettled = self.extra.iter().flat_map(|extra| extra.unsettled.iter()).map(|(unit, ())| unit);
+        let mut units: Vec<u64> = pending.chain(unsettled).collect();
+        units.sort_unstable();
+        units.dedup();
+        units
+    }
+
+    pub(crate) fn operations(&self) -> Vec<ClientOperations> {
+        let known = self.extra.iter().flat_map(|extra| extra.dedup.iter());
+        known
+            .map(|(client, watermark, done)| ClientOperations {
+                client,
+                watermark,
+                done: done.iter().map(|(&operation, &version)| (operation, version)).collect(),
+            })
+            .collect()
     }
 
     pub(crate) fn chains(&self, units: Range<u64>) -> Vec<Chain> {

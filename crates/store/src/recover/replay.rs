@@ -29,6 +29,8 @@ use crate::scan::{Found, Scanner, failed};
 
 /// The most places of damage that are kept in [`Recovery::damaged`].
 const DAMAGED_MAX: usize = 1000;
+/// A segment, and a commit that passes its end, have fewer records.
+const SEGMENT_RECORDS_MAX: u64 = 1 << 23;
 /// Records that are read ahead: so many at a time, and so many times.
 const BATCH_LEN: usize = 128;
 const BATCHES_MAX: usize = 8;
@@ -53,8 +55,8 @@ pub(crate) struct Replay<'a> {
     /// The next record's sequence number.
     expected: u64,
     recent: Recent,
-    /// Where damage began whose extent the next good record tells.
-    gap: Option<Place>,
+    /// Where damage began whose extent the next good record tells, and how many records it may have taken.
+    gap: Option<(Place, u64)>,
     /// The segment before.
     previous: Option<u32>,
     /// Up to here the newest segment's file was written before it was this segment's.
@@ -163,9 +165,8 @@ impl Replay<'_> {
         let begins = number == self.from.segment.max(1);
         let follows = self.previous.is_some_and(|previous| previous.checked_add(1) == Some(number));
         if !begins && !follows && self.from.segment != number.wrapping_sub(1) {
-            let place = Place { segment: number, block: 0 };
             self.damage(number, 0, "the segment before this one is missing".to_owned());
-            self.gap.get_or_insert(place);
+            self.gap.get_or_insert((Place { segment: number, block: 0 }, 0)).1 += SEGMENT_RECORDS_MAX;
         }
         self.previous = Some(number);
         Ok(())
@@ -266,7 +267,8 @@ impl Replay<'_> {
             Found::Bad { from, to, why } => {
                 self.damage(number, from, format!("{} bytes without a record: {why}", to - from));
                 let block = u32::try_from(from / LOG_BLOCK_U64).unwrap_or(u32::MAX);
-                self.gap.get_or_insert(Place { segment: number, block });
+                self.gap.get_or_insert((Place { segment: number, block }, 0)).1 +=
+                    (to - from) / LOG_BLOCK_U64;
             }
         }
         Ok(())
@@ -276,13 +278,15 @@ impl Replay<'_> {
         let place = Place { segment: record.segment, block: record.block };
         let offset = u64::from(record.block) * LOG_BLOCK_U64;
         if record.sequence < self.expected {
+            // Of a commit that was refused and this one with its numbers, one is left out.
             self.damage(record.segment, offset, format!("record {} comes again", record.sequence));
+            self.lose_one(record.kind, &record.subject(), record.sequence, place);
             return;
         }
         let missing = record.sequence - self.expected;
         let gap = self.gap.take();
         if missing > 0 {
-            self.lose(record, missing, gap.unwrap_or(place));
+            self.lose(record, missing, gap.map_or(place, |(begin, _)| begin));
             self.recent.clear();
         }
         if self.takes(record) {
@@ -409,22 +413,22 @@ impl Replay<'_> {
         self.index.mark_range_lost(from, to, place);
     }
 
-    /// Replay is over. The last value: records at the end are missing, and the next one does not follow on the last.
+    /// Replay is over. The last value: records at the end are missing, or may be, and the next one does not follow on the last.
     pub(crate) fn end(mut self) -> (Index, Recovery, Recent, bool) {
-        let ends_early = self.expected <= self.durable_to;
         let gap = self.gap.take();
+        let (first, last) = (self.expected, self.durable_to);
+        let ends_early = first <= last || gap.is_some();
         if ends_early {
-            // Their numbers are not given again: pages may count them in.
-            let (first, last) = (self.expected, self.durable_to);
-            let place =
-                gap.unwrap_or(Place { segment: self.previous.unwrap_or(self.from.segment), block: 0 });
-            self.lose_all(place, last);
-            let what = format!("the log ends before records {first} to {last}, which were durable");
-            self.damage(place.segment, u64::from(place.block) * LOG_BLOCK_U64, what);
-            self.expected = last + 1;
+            let segment = self.previous.unwrap_or(self.from.segment);
+            let place = gap.map_or(Place { segment, block: 0 }, |(begin, _)| begin);
+            self.lose_all(place, if first <= last { last } else { u64::MAX });
+            if first <= last {
+                let what = format!("the log ends before records {first} to {last}, which were durable");
+                self.damage(place.segment, u64::from(place.block) * LOG_BLOCK_U64, what);
+            }
+            // Their numbers are not given again: pages may count them in, and what cannot be read now may be read one day.
+            self.expected = (last + 1).max(first + gap.map_or(0, |(_, count)| count));
             self.recent.clear();
-        } else if let Some(place) = gap {
-            self.lose_all(place, u64::MAX);
         }
         for (segment, hit) in self.index.lose_missing_segments() {
             self.damage(segment, 0, format!("the segment is missing: {hit} units are lost"));

@@ -93,6 +93,33 @@ fn a_store_at_ninety_percent_takes_writes_for_ever() {
     println!("write amplification {amplification:.2}, {stat:?}");
 }
 
+/// The share says when the cleaner works: never with ample space, and where it is none only if a write has to wait.
+#[test]
+fn the_cleaner_keeps_to_its_share() {
+    // The most that is used before anything is moved.
+    let used_at_first = |clean_share_percent: u32| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = fresh(dir.path(), Options { clean_share_percent, ..small() });
+        let mut parts = Parts::fill(&store, 60);
+        let (mut random, mut most) = (Random(5), 0);
+        for n in 0.. {
+            assert!(n < 4096, "nothing is moved");
+            let part = random.below(60 * PARTS_PER_UNIT);
+            parts.write(&store, part);
+            let stat = store.stat().expect("stat");
+            if stat.moved > 0 {
+                break;
+            }
+            most = most.max(stat.used);
+        }
+        parts.check(&store);
+        most * 100 / CAPACITY
+    };
+    let (large, none) = (used_at_first(1000), used_at_first(0));
+    assert!(large > 70, "{large} % were used: with ample space nothing is moved");
+    assert!(none > 88, "{none} % were used: no write had to wait");
+}
+
 /// The cleaner may be in the midst of something when the space ends: that it has taken more than it gave back at once is no reason to
 /// refuse what there is room for.
 #[test]

@@ -155,15 +155,20 @@ pub(crate) fn bytes_of(view: &View, length: u32) -> Result<Vec<u8>, Error> {
 
 /// A copy of the store as it is on disk now: what a process killed at this moment leaves.
 pub(crate) fn copy(from: &Path, to: &Path) {
+    copy_log(from, to);
+    for path in checkpoints(from) {
+        std::fs::copy(&path, to.join("checkpoint").join(path.file_name().expect("a name"))).expect("copy");
+    }
+}
+
+/// The same without its checkpoints.
+pub(crate) fn copy_log(from: &Path, to: &Path) {
     std::fs::create_dir_all(to.join("log")).expect("make a directory");
     std::fs::copy(from.join("superblock"), to.join("superblock")).expect("copy");
     for path in segments(from) {
         std::fs::copy(&path, to.join("log").join(path.file_name().expect("a name"))).expect("copy");
     }
     std::fs::create_dir_all(to.join("checkpoint")).expect("make a directory");
-    for path in checkpoints(from) {
-        std::fs::copy(&path, to.join("checkpoint").join(path.file_name().expect("a name"))).expect("copy");
-    }
 }
 
 /// Leave the log alone: the next opening reads it from its first record, and verifies it all.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use braid_layout::{Column, Generation, ObjectId, Version};
-use braid_store::disk::memory::Memory;
+use braid_store::disk::memory::{Fault, Memory, On};
 use braid_store::*;
 
 use super::options;
@@ -90,6 +90,51 @@ fn prepared() -> (Memory, Parity) {
 
 fn is_folded(store: &Store) -> bool {
     store.versions(P, O, 0..1).expect("versions")[0].tips.is_empty()
+}
+
+/// One operation after the other fails, and what was refused is asked for again, by opening anew if need be.
+#[test]
+fn a_fold_whose_operations_fail_is_done_all_the_same() {
+    let (disk, before) = prepared();
+    let mut after = before.clone();
+    let last = after.delta(72, 0);
+    let faults = [
+        (On::Write, Fault::Io),
+        (On::Write, Fault::NoSpace),
+        (On::Write, Fault::Short),
+        (On::Sync, Fault::Io),
+        (On::Sync, Fault::NoSpace),
+        (On::Name, Fault::Io),
+        (On::Read, Fault::Io),
+    ];
+    let mut met = 0;
+    for (on, fault) in faults {
+        for n in 0.. {
+            let what = format!("{on:?} {n}: {fault:?}");
+            let run = disk.after_kill(n);
+            run.inject(on, n..n + 1, fault);
+            let attempt = || {
+                let (store, _) = open_disk(&run).ok()?;
+                store.commit(last.clone()).ok()?;
+                store.commit(Mutation::Flush).ok()?;
+                Some(store)
+            };
+            let store = attempt().or_else(attempt).unwrap_or_else(|| panic!("{what}: it fails twice"));
+            if run.operations(on) <= n {
+                // There are no more.
+                break;
+            }
+            assert!(after.is_in(&store, &what), "{what}");
+            met += usize::from(is_folded(&store));
+            drop(store);
+            for seed in 0..4 {
+                let (store, recovery) = open_disk(&run.after_power_cut(seed)).expect("open");
+                assert_eq!(recovery.damaged_count, 0, "{what}: {:?}", recovery.damaged);
+                assert!(after.is_in(&store, &what), "{what}: after a power cut, seed {seed}");
+            }
+        }
+    }
+    assert!(met > 30, "only {met} were folded");
 }
 
 #[test]

@@ -35,6 +35,9 @@ fn observe_object(
     let usage = store.usage(partition, object)?;
     let unsettled = store.unsettled(partition, object)?;
     lines.push(format!("object {object}: {attributes:?} {usage:?} unsettled {unsettled:?}"));
+    for client in store.operations(partition, object)? {
+        lines.push(format!("object {object}: done {client:?}"));
+    }
     if attributes.joining.contains(attributes.column) {
         let ready: Vec<u64> = (0..UNITS)
             .filter(|&unit| store.is_ready(partition, object, unit).is_ok_and(|ready| ready))
@@ -66,6 +69,14 @@ fn observe_object(
             vec![Want::Newest, Want::Settled]
         };
         lines.push(format!("object {object}: {chain:?}"));
+        for owed in chain.entries.iter().filter(|entry| entry.owed) {
+            let OwedDelta { from_version, from, to, client, operation, crcs, bytes, .. } =
+                store.delta(partition, object, unit, owed.version)?;
+            let (version, crc) = (owed.version, crc32c(&bytes));
+            lines.push(format!(
+                "object {object}: unit {unit} owes {version} from {from_version}: {from}..{to} {client} {operation} {crcs:?} {crc:x}"
+            ));
+        }
         store.verify_unit(partition, object, unit)?;
         for want in wants {
             let view = store.read(partition, object, unit, 0..attributes.unit_bytes, want)?;

@@ -165,6 +165,13 @@ fn rules(steps: &mut Vec<Step>) {
     let forward =
         vec![UnitVerdict { unit: 3, forward: vec![version(3, 3)], back: Vec::new(), cut_offs: Vec::new() }];
     one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units: forward });
+    // Below what is pending.
+    one(steps, Mutation::Write(write(1, 12, 0, 2000, version(3, 9))));
+    let below = Write { standing: Standing::Settled, ..write(1, 12, 500, 3000, version(3, 8)) };
+    one(steps, Mutation::Write(below));
+    let forward =
+        vec![UnitVerdict { unit: 12, forward: vec![version(3, 9)], back: Vec::new(), cut_offs: Vec::new() }];
+    one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units: forward });
     one(steps, settled(1, version(1, 100)));
     let (g, set, joining) = (Generation(2), ColumnMask::all(4), ColumnMask(4));
     one(steps, Mutation::Fence { partition: P, object: ObjectId(2), g, set, joining });

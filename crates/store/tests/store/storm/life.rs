@@ -39,6 +39,34 @@ pub(super) struct Counts {
     freed_segments: u64,
 }
 
+impl Counts {
+    /// Whether everything that can happen has: after a minute or more it must.
+    pub(super) fn judge(&self) {
+        let met = [
+            self.mutations,
+            self.steps,
+            self.folded_units,
+            self.full,
+            self.unknown,
+            self.cuts,
+            self.kills,
+            self.closes,
+            self.cleanings,
+            self.faults,
+            self.flips,
+            self.damaged_units,
+            self.starts,
+            self.flipped_writes,
+            self.misdirected_writes,
+            self.misled_units,
+            self.misled_reported,
+            self.moved_bytes,
+            self.freed_segments,
+        ];
+        assert!(met.iter().all(|&count| count > 0), "something was never tried: {self:?}");
+    }
+}
+
 pub(super) struct Life {
     seed: u64,
     random: Random,

@@ -71,4 +71,7 @@ fn nothing_acknowledged_is_lost() {
         }
     }
     println!("{counts:?}");
+    if seconds >= 60 {
+        counts.judge();
+    }
 }
