@@ -55,14 +55,14 @@ store-full: setup-full
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	tests/store-full.sh "$$target_dir/release/examples/fill_disk"
 
-## By hand: ten minutes of random operations, crashes and faults; BRAID_STORE_MODEL_SEED=... repeats them.
-# What the index takes: a million objects with ten million extents, opened and served below 1 GiB. Takes 15 GB of disk for a while.
+## By hand: what the index takes: a million objects with ten million extents, opened and served below 1 GiB. Takes 15 GB of disk for a while.
 index-memory: setup
 	$(CARGO) build --release --locked -p braid-store --example index_memory
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && \
 	"$$target_dir/release/examples/index_memory" "$$place/store" 1000000 10 1 scattered 1024
 
+## By hand: ten minutes of random operations, crashes and faults; BRAID_STORE_MODEL_SEED=... repeats them.
 store-model: setup
 	BRAID_STORE_MODEL_SECONDS=600 $(CARGO) test --release --locked -p braid-store --test store -- --nocapture storm
 
