@@ -9,6 +9,7 @@
 
 use braid_layout::{ObjectId, PartitionId};
 
+use super::page::Key;
 use super::record::{Kind, Record};
 use super::{DecodeError, View, put};
 
@@ -33,6 +34,16 @@ pub struct Subject {
 impl Subject {
     /// Of no record.
     pub const NONE: Subject = Subject { kind: None, partition: PartitionId(0), object: ObjectId(0), unit: 0 };
+
+    /// The key of what it is.
+    pub(crate) fn key(&self) -> Key {
+        match self.kind {
+            Some(Kind::PartitionCreate | Kind::PartitionSet | Kind::PartitionRemove) => {
+                Key::At(self.partition, None)
+            }
+            _ => Key::At(self.partition, Some(self.object)),
+        }
+    }
 
     pub(super) fn bytes(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];

@@ -94,6 +94,9 @@ pub(crate) fn recover(files: &Files, superblock: Superblock, sync: bool) -> Resu
     }
     let tail = numbers.split_off(numbers.partition_point(|&number| number < from.segment));
     replay.settled_segments(&numbers)?;
+    if from.segment > 0 && tail.first() != Some(&from.segment) {
+        replay.begin_without(from.segment);
+    }
     let mut log = Log { number: from.segment, end: from.offset(), sync, ..Log::new(superblock) };
     for (i, &number) in tail.iter().enumerate() {
         replay.begin_segment(number)?;

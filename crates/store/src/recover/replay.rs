@@ -7,7 +7,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::begin::Begin;
-use super::tail::{Ends, Tail, newer_record};
+use super::tail::{Ends, Tail, newer_record, newer_segment};
 use super::{Damage, Recovery, length};
 use crate::checkpoint::load::PageRange;
 use crate::disk::around::read_around;
@@ -144,6 +144,12 @@ impl Replay<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The segment where replay is to begin is missing, and what was written to it since the checkpoint.
+    pub(crate) fn begin_without(&mut self, number: u32) {
+        self.damage(number, 0, "the segment where replay begins is missing".to_owned());
+        self.gap = Some((Place { segment: number, block: 0 }, SEGMENT_RECORDS_MAX));
     }
 
     /// The next segment of the tail. Where one is missing before it, its records are.
@@ -301,7 +307,7 @@ impl Replay<'_> {
                 offset,
                 format!("the payload of record {} is cut short", record.sequence),
             );
-            if self.as_of(subject_key(&record.subject())).is_none_or(|as_of| as_of < record.sequence) {
+            if self.as_of(record.subject().key()).is_none_or(|as_of| as_of < record.sequence) {
                 self.index.mark_lost(record.partition, record.object, Some(record.unit), place);
             }
         }
@@ -318,7 +324,7 @@ impl Replay<'_> {
         if self.counted_to.is_some_and(|counted_to| record.sequence > counted_to) {
             return true;
         }
-        let Some(range) = self.range(subject_key(&record.subject())) else { return true };
+        let Some(range) = self.range(record.subject().key()) else { return true };
         match range.as_of {
             Some(as_of) => record.sequence > as_of,
             None => {
@@ -376,7 +382,7 @@ impl Replay<'_> {
     /// The record with this number, which was about `subject`, is gone.
     fn lose_one(&mut self, kind: Kind, subject: &Subject, sequence: u64, place: Place) {
         let &Subject { partition, object, unit, .. } = subject;
-        let counted = self.as_of(subject_key(subject)).is_some_and(|as_of| as_of >= sequence);
+        let counted = self.as_of(subject.key()).is_some_and(|as_of| as_of >= sequence);
         let hit = match kind {
             _ if counted => "nothing, the checkpoint counts it in".to_owned(),
             kind if kind.has_range() => {
@@ -483,18 +489,4 @@ fn read_ahead(
     // An error: the other end has its own.
     let _ = to.send(batch);
     Ok(())
-}
-
-fn newer_segment(number: u32) -> Error {
-    Error::UnknownFormat(format!("segment {number}").into(), "a newer release's")
-}
-
-/// The key that a record is about.
-fn subject_key(subject: &Subject) -> Key {
-    match subject.kind {
-        Some(Kind::PartitionCreate | Kind::PartitionSet | Kind::PartitionRemove) => {
-            Key::At(subject.partition, None)
-        }
-        _ => Key::At(subject.partition, Some(subject.object)),
-    }
 }

@@ -120,6 +120,11 @@ impl Tail<'_> {
     }
 }
 
+/// The error for a segment that this release cannot read.
+pub(crate) fn newer_segment(number: u32) -> Error {
+    Error::UnknownFormat(format!("segment {number}").into(), "a newer release's")
+}
+
 /// The error for a record that this release cannot read.
 pub(crate) fn newer_record(number: u32) -> Error {
     Error::UnknownFormat(format!("segment {number}").into(), "a newer release's record")

@@ -428,3 +428,24 @@ proptest! {
         }
     }
 }
+
+/// The last segment is gone: nobody knows what was written to it since the checkpoint.
+#[test]
+fn what_was_written_to_a_segment_that_is_gone_is_damaged_and_not_absent() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), options());
+    store.commit(create(1)).expect("create");
+    store.commit(Mutation::Write(write(1, 0, 0, 5000, version(1, 1)))).expect("write");
+    store.checkpoint().expect("checkpoint");
+    store.commit(Mutation::Write(write(1, 1, 0, 5000, version(1, 2)))).expect("write");
+    let killed = tempfile::tempdir().expect("a directory");
+    copy(dir.path(), killed.path());
+    std::fs::remove_file(segments(killed.path()).pop().expect("a segment")).expect("remove");
+    for _ in 0..2 {
+        let (store, _) = open(killed.path());
+        for unit in [0, 1] {
+            let read = content(&store, 1, unit, 0, 5000, Want::Newest);
+            assert!(matches!(read, Err(Error::Damaged { .. })), "unit {unit}: {read:?}");
+        }
+    }
+}
