@@ -3,6 +3,7 @@
 use crate::clean::reserve::Reserve;
 use crate::commit::Shared;
 use crate::error::Error;
+use crate::format::LOG_BLOCK_U64;
 use crate::format::record::{Kind, Record, flags};
 use crate::index::growth::Change;
 
@@ -38,7 +39,9 @@ impl Shared {
         let segment = self.segment_bytes.saturating_mul(2).max(longest);
         // The next checkpoint may be somewhat longer than the last, and has what came since.
         let (last, counted) = self.keeper.newest().map_or((0, 1), |kept| (kept.bytes, kept.replay.sequence));
-        let news = next.saturating_sub(counted).saturating_mul(ENTRY_BYTES);
+        // Numbers that damage made skip stand for no records.
+        let records = next.saturating_sub(counted).min(log / LOG_BLOCK_U64);
+        let news = records.saturating_mul(ENTRY_BYTES);
         let checkpoint = (last + last / 4 + CHECKPOINT_BYTES_MIN).saturating_add(news);
         let reserve = |capacity| Reserve::new(capacity, segment, checkpoint);
         Room { used, reserved, capacity, checkpoint, reserve: reserve(capacity), of_disk: reserve(disk) }

@@ -1,8 +1,6 @@
 //! Replaying the log's tail.
-//!
-//! Who was hit by bad headers is told by the record after them, which names the subjects of those before it that one bad page may
-//! take together. If more are missing, any object may have been hit whose page does not count them in, and all of these
-//! read as lost: stale bytes are never returned, and what may have been made meanwhile is damaged, not absent.
+
+mod loss;
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -15,11 +13,9 @@ use crate::disk::{DiskFile, twice};
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::checkpoint::{ReplayPoint, SegmentRow};
-use crate::format::entry::LostRange;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record};
 use crate::format::segment::{self, SegmentHeader};
-use crate::format::subject::Subject;
 use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK_U64};
 use crate::index::Index;
@@ -55,10 +51,11 @@ pub(crate) struct Replay<'a> {
     /// The next record's sequence number.
     expected: u64,
     recent: Recent,
-    /// Where damage began whose extent the next good record tells, and how many records it may have taken.
+    /// Where damage began whose extent the next good record tells, and the number that one has at most.
     gap: Option<(Place, u64)>,
-    /// The segment before.
+    /// The segment before, and which number its first record has at least.
     previous: Option<u32>,
+    first: u64,
     /// Up to here the newest segment's file was written before it was this segment's.
     pub(crate) earlier: u64,
 }
@@ -80,6 +77,7 @@ impl Replay<'_> {
             recent: Recent::at(&begin.replay),
             gap: None,
             previous: None,
+            first: 0,
             earlier: 0,
         };
         begin.damaged.into_iter().for_each(|damage| replay.report(damage));
@@ -149,7 +147,12 @@ impl Replay<'_> {
     /// The segment where replay is to begin is missing, and what was written to it since the checkpoint.
     pub(crate) fn begin_without(&mut self, number: u32) {
         self.damage(number, 0, "the segment where replay begins is missing".to_owned());
-        self.gap = Some((Place { segment: number, block: 0 }, SEGMENT_RECORDS_MAX));
+        self.gap_of(Place { segment: number, block: 0 }, SEGMENT_RECORDS_MAX);
+    }
+
+    /// At `place` there may have been so many records that are gone.
+    fn gap_of(&mut self, place: Place, records: u64) {
+        self.gap.get_or_insert((place, self.expected.max(self.first))).1 += records;
     }
 
     /// The next segment of the tail. Where one is missing before it, its records are.
@@ -168,12 +171,17 @@ impl Replay<'_> {
             }
             self.damage(number, 0, format!("segment header: {why}"));
         }
-        let begins = number == self.from.segment.max(1);
-        let follows = self.previous.is_some_and(|previous| previous.checked_add(1) == Some(number));
-        if !begins && !follows && self.from.segment != number.wrapping_sub(1) {
+        let before = self.previous.unwrap_or(self.from.segment);
+        let missing = number.saturating_sub(before).saturating_sub(1);
+        if missing > 0 {
             self.damage(number, 0, "the segment before this one is missing".to_owned());
-            self.gap.get_or_insert((Place { segment: number, block: 0 }, 0)).1 += SEGMENT_RECORDS_MAX;
+            self.gap_of(Place { segment: number, block: 0 }, SEGMENT_RECORDS_MAX * u64::from(missing));
         }
+        if let (Ok(_), Some((_, next))) = (header, &mut self.gap) {
+            // The header tells which records came before it.
+            *next = first.max(self.expected);
+        }
+        self.first = first;
         self.previous = Some(number);
         Ok(())
     }
@@ -203,7 +211,7 @@ impl Replay<'_> {
         }
         let synced = self.durable_to.max(self.expected.saturating_sub(1));
         let salt = self.superblock.salt;
-        let tail = Tail { file, length, number, salt, from, first: self.expected, synced };
+        let tail = Tail { file, length, number, salt, from, first: self.expected.max(self.first), synced };
         let Ends { commits: end, records, synced, unreadable } = tail.find()?;
         if let Some(offset) = unreadable.filter(|&offset| offset >= end) {
             let what = "the disk cannot read what comes after the last whole commit: what was written last may be lost";
@@ -238,6 +246,7 @@ impl Replay<'_> {
         scanner.offset = self.first_offset(number);
         if length < scanner.offset {
             self.damage(number, length, "the segment ends before the place where replay begins".to_owned());
+            self.gap_of(Place { segment: number, block: self.from.block }, SEGMENT_RECORDS_MAX);
         }
         // One thread reads and decodes what this one takes in, and frees it, for that is cheap only where it was made.
         let (sender, batches) = sync_channel(BATCHES_MAX);
@@ -273,8 +282,7 @@ impl Replay<'_> {
             Found::Bad { from, to, why } => {
                 self.damage(number, from, format!("{} bytes without a record: {why}", to - from));
                 let block = u32::try_from(from / LOG_BLOCK_U64).unwrap_or(u32::MAX);
-                self.gap.get_or_insert((Place { segment: number, block }, 0)).1 +=
-                    (to - from) / LOG_BLOCK_U64;
+                self.gap_of(Place { segment: number, block }, (to - from).div_ceil(LOG_BLOCK_U64));
             }
         }
         Ok(())
@@ -312,6 +320,10 @@ impl Replay<'_> {
             }
         }
         self.expected = record.sequence.saturating_add(1);
+        if !whole {
+            // The file was longer, and may have had more records.
+            self.gap_of(place, SEGMENT_RECORDS_MAX);
+        }
         self.recent.push(record, bytes);
         // Also what a page counts in: the checkpoint's totals end where replay begins.
         self.index.appended.count(record.kind, bytes);
@@ -347,93 +359,24 @@ impl Replay<'_> {
         self.range(key)?.as_of
     }
 
-    /// A partition was removed, and with it what was lost of its objects; but not what is on pages made since.
-    fn forget_partition(&mut self, record: &Record) {
-        let from = Key::At(record.partition, None);
-        let to = Key::At(record.partition, Some(braid_layout::ObjectId(u64::MAX))).next();
-        for range in &self.ranges {
-            if range.as_of.is_none_or(|as_of| as_of < record.sequence) && range.from < to && from < range.to {
-                self.index.lost.forget(range.from.max(from), range.to.min(to));
-            }
-        }
-        if self.ranges.is_empty() {
-            self.index.lost.forget(from, to);
-        }
-    }
-
-    /// `missing` records before `next` are gone.
-    fn lose(&mut self, next: &Record, missing: u64, place: Place) {
-        // Where a number did not follow on the one before, nobody is named.
-        let named = std::iter::once(&next.prior).chain(&next.before);
-        let named = named.map_while(|subject| subject.kind.map(|kind| (kind, subject)));
-        let mut left = missing;
-        for ((kind, subject), sequence) in named.zip((next.sequence - missing..next.sequence).rev()) {
-            self.lose_one(kind, subject, sequence, place);
-            left -= 1;
-        }
-        if left > 0 {
-            self.lose_all(place, next.sequence - 1 - (missing - left));
-            let offset = u64::from(place.block) * LOG_BLOCK_U64;
-            let what = format!("{left} more records are lost before it: any object may be hit");
-            self.damage(place.segment, offset, what);
-        }
-    }
-
-    /// The record with this number, which was about `subject`, is gone.
-    fn lose_one(&mut self, kind: Kind, subject: &Subject, sequence: u64, place: Place) {
-        let &Subject { partition, object, unit, .. } = subject;
-        let counted = self.as_of(subject.key()).is_some_and(|as_of| as_of >= sequence);
-        let hit = match kind {
-            _ if counted => "nothing, the checkpoint counts it in".to_owned(),
-            kind if kind.has_range() => {
-                self.index.mark_lost(partition, object, Some(unit), place);
-                format!("unit {unit} of object {object} in partition {partition}")
-            }
-            Kind::SettledTo | Kind::Mark | Kind::Ready => "nothing that matters".to_owned(),
-            Kind::PartitionCreate | Kind::PartitionSet | Kind::PartitionRemove => {
-                let key = Key::At(partition, None);
-                self.lose_range(key, key.next(), place);
-                format!("the values of partition {partition}")
-            }
-            _ => {
-                self.index.mark_lost(partition, object, None, place);
-                format!("object {object} in partition {partition}")
-            }
-        };
-        let offset = u64::from(place.block) * LOG_BLOCK_U64;
-        self.damage(place.segment, offset, format!("record {sequence} is lost: {hit}"));
-    }
-
-    /// Damage that cannot be told: anything may have been hit whose page does not count in record `last`.
-    fn lose_all(&mut self, place: Place, last: u64) {
-        let everything = [PageRange { from: Key::FIRST, to: Key::End, as_of: None }];
-        let ranges = if self.ranges.is_empty() { everything.to_vec() } else { self.ranges.clone() };
-        for range in ranges.iter().filter(|range| range.as_of.is_none_or(|as_of| as_of < last)) {
-            self.lose_range(range.from, range.to, place);
-        }
-    }
-
-    fn lose_range(&mut self, from: Key, to: Key, place: Place) {
-        let offset = u64::from(place.block) * LOG_BLOCK_U64;
-        self.index.lost.add(LostRange { from, to, checkpoint: 0, segment: place.segment, offset });
-        self.index.mark_range_lost(from, to, place);
-    }
-
     /// Replay is over. The last value: records at the end are missing, or may be, and the next one does not follow on the last.
     pub(crate) fn end(mut self) -> (Index, Recovery, Recent, bool) {
         let gap = self.gap.take();
-        let (first, last) = (self.expected, self.durable_to);
-        let ends_early = first <= last || gap.is_some();
+        let (first, durable) = (self.expected, self.durable_to);
+        // The last that may be missing. Where the file ends before what was durable, nobody knows how much came after that.
+        let next = gap.map_or(first.max(self.first), |(_, next)| next);
+        let last = if next <= durable { durable + SEGMENT_RECORDS_MAX } else { next - 1 };
+        let ends_early = first <= last;
         if ends_early {
             let segment = self.previous.unwrap_or(self.from.segment);
             let place = gap.map_or(Place { segment, block: 0 }, |(begin, _)| begin);
-            self.lose_all(place, if first <= last { last } else { u64::MAX });
-            if first <= last {
-                let what = format!("the log ends before records {first} to {last}, which were durable");
+            self.lose_all(place, last);
+            if first <= durable {
+                let what = format!("the log ends before records {first} to {durable}, which were durable");
                 self.damage(place.segment, u64::from(place.block) * LOG_BLOCK_U64, what);
             }
             // Their numbers are not given again: pages may count them in, and what cannot be read now may be read one day.
-            self.expected = (last + 1).max(first + gap.map_or(0, |(_, count)| count));
+            self.expected = last + 1;
             self.recent.clear();
         }
         for (segment, hit) in self.index.lose_missing_segments() {

@@ -362,28 +362,6 @@ fn without_any_checkpoint_the_whole_log_is_needed() {
     assert!(matches!(refused, Err(Error::Damaged { segment: 1, .. })), "{refused:?}");
 }
 
-#[test]
-fn a_missing_segment_loses_what_was_in_it() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let store = fresh(dir.path(), options());
-    store.commit(create(1)).expect("create");
-    for n in 1..=20 {
-        store.commit(Mutation::Write(write(1, n, 0, UNIT, version(1, n)))).expect("write");
-    }
-    store.close().expect("close");
-    drop(store);
-    std::fs::remove_file(&segments(dir.path())[1]).expect("remove");
-    for round in 0..2 {
-        let (store, recovery) = open(dir.path());
-        assert_eq!(recovery.damaged_count, 1, "round {round}: {:?}", recovery.damaged);
-        let reads = (1..=20).map(|n| (n, content(&store, 1, n, 0, 9, Want::Newest)));
-        let (whole, lost): (Vec<_>, Vec<_>) = reads.partition(|(_, read)| read.is_ok());
-        assert!(whole.iter().all(|(n, read)| read.as_ref().ok() == Some(&pattern(*n, 9))));
-        assert!(lost.iter().all(|(_, read)| matches!(read, Err(Error::Damaged { .. }))), "{lost:?}");
-        assert_eq!((whole.len(), lost.len()), (16, 4), "a segment has four units");
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
@@ -425,27 +403,6 @@ proptest! {
                 Err(Error::Damaged { .. }) => prop_assert!(both && recovery.damaged_count > 0),
                 Err(error) => prop_assert!(false, "object {}: {}", object, error),
             }
-        }
-    }
-}
-
-/// The last segment is gone: nobody knows what was written to it since the checkpoint.
-#[test]
-fn what_was_written_to_a_segment_that_is_gone_is_damaged_and_not_absent() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let store = fresh(dir.path(), options());
-    store.commit(create(1)).expect("create");
-    store.commit(Mutation::Write(write(1, 0, 0, 5000, version(1, 1)))).expect("write");
-    store.checkpoint().expect("checkpoint");
-    store.commit(Mutation::Write(write(1, 1, 0, 5000, version(1, 2)))).expect("write");
-    let killed = tempfile::tempdir().expect("a directory");
-    copy(dir.path(), killed.path());
-    std::fs::remove_file(segments(killed.path()).pop().expect("a segment")).expect("remove");
-    for _ in 0..2 {
-        let (store, _) = open(killed.path());
-        for unit in [0, 1] {
-            let read = content(&store, 1, unit, 0, 5000, Want::Newest);
-            assert!(matches!(read, Err(Error::Damaged { .. })), "unit {unit}: {read:?}");
         }
     }
 }

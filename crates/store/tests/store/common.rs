@@ -32,10 +32,12 @@ pub(crate) fn open_with(dir: &Path, options: Options) -> (Store, Recovery) {
 pub(crate) fn fresh(dir: &Path, options: Options) -> Store {
     Store::format(dir, identity(), &options).expect("format");
     let (store, _) = open_with(dir, options);
+    store.commit(partition()).expect("partition");
     store
-        .commit(Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 })
-        .expect("partition");
-    store
+}
+
+pub(crate) fn partition() -> Mutation {
+    Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 }
 }
 
 pub(crate) fn attributes() -> Attributes {

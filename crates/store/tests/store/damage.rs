@@ -405,41 +405,6 @@ proptest! {
     }
 }
 
-/// A cut at the border of two records looks like an end. What a checkpoint counts in was durable all the same; and if its
-/// numbers were given again, the next opening would pass over what has them now.
-#[test]
-fn a_log_cut_short_under_a_checkpoint_is_damage_and_takes_no_later_write_along() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (path, starts) = image(dir.path());
-    let whole = std::fs::File::options().write(true).open(&path).expect("open");
-    whole.set_len(u64::try_from(starts[1]).expect("small")).expect("cut");
-    let (store, recovery) = open(dir.path());
-    assert!(recovery.damaged_count >= 1, "{recovery:?}");
-    for unit in [0, 2] {
-        let read = content(&store, 1, unit, 0, 5000, Want::Newest);
-        assert!(read.is_err(), "unit {unit} lay behind the cut");
-    }
-    assert_eq!(content(&store, 1, 1, 0, 5000, Want::Newest).expect("before it"), pattern(1, 5000));
-    let (after, again) = (version(2, 77), version(2, 78));
-    store.commit(create(2)).expect("create");
-    for (unit, version) in [(0, after), (1, again)] {
-        store.commit(Mutation::Write(write(2, unit, 0, 6000, version))).expect("write");
-    }
-    // Killed before there is another checkpoint, and after.
-    for wait in [false, true] {
-        if wait {
-            store.close().expect("close");
-        }
-        let killed = tempfile::tempdir().expect("a directory");
-        copy(dir.path(), killed.path());
-        let (store, _) = open(killed.path());
-        for (unit, version) in [(0, after), (1, again)] {
-            let read = content(&store, 2, unit, 0, 6000, Want::Newest).expect("acknowledged");
-            assert_eq!(read, pattern(version.n, 6000));
-        }
-    }
-}
-
 /// Unit 0 read by the log alone, after `steps` of which the record of the one numbered `lost` is damaged; then something else.
 fn read_without(steps: &[Mutation], lost: usize) -> Result<Vec<u8>, Error> {
     let dir = tempfile::tempdir().expect("a directory");

@@ -19,6 +19,7 @@ mod images;
 mod inspect;
 mod mapped;
 mod means;
+mod missing;
 mod model;
 mod paged;
 mod parity;
