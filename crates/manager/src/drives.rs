@@ -47,6 +47,9 @@ pub struct Drive {
     holds: u32,
     untold: bool,
     outs: u64,
+    starts: u64,
+    /// How many of its starts there had been when all partitions were made on it.
+    made: u64,
 }
 
 /// The answer to a heartbeat.
@@ -94,6 +97,8 @@ impl DriveTable {
             holds: 0,
             untold,
             outs: 0,
+            starts: 0,
+            made: 0,
         };
         self.drives.insert(drive.record.drive, drive);
     }
@@ -145,6 +150,7 @@ impl DriveTable {
         (drive.pid, drive.used_bytes, drive.live_bytes) = (beat.pid, beat.used_bytes, beat.live_bytes);
         (drive.scrub, drive.io) = (beat.scrub.clone(), beat.io.clone());
         (drive.heard_ms, drive.refused) = (Some(now_ms), !admitted);
+        drive.starts += u64::from(beat.restarted);
         if admitted {
             drive.granted_ms = Some(now_ms);
         }
@@ -160,6 +166,19 @@ impl DriveTable {
             readmit: !replaced && drive.untold,
             changed: (drive.record != before).then(|| drive.record.clone()),
         })
+    }
+
+    /// `Some`, to be handed to [`DriveTable::partitions_made`], if the drive has started since all partitions were made on it. It
+    /// may have found damage, and is then without those whose values are lost.
+    pub fn partitions_due(&self, drive: DriveId) -> Option<u64> {
+        self.drives.get(&drive).filter(|drive| drive.starts > drive.made).map(|drive| drive.starts)
+    }
+
+    /// All partitions were made on the drive.
+    pub fn partitions_made(&mut self, drive: DriveId, starts: u64) {
+        if let Some(drive) = self.drives.get_mut(&drive) {
+            drive.made = drive.made.max(starts);
+        }
     }
 
     /// How the drive stands. Unknown drives count as replaced.
@@ -378,6 +397,23 @@ mod tests {
         table.readmit(D, outs);
         assert_eq!(table.heartbeat(D, &beat("a:1"), 5006).unwrap().lease_ms, 1000);
         assert_eq!(table.state(D, 5007), DriveState::Up);
+    }
+
+    #[test]
+    fn a_start_makes_the_partitions_due_until_they_were_made_since() {
+        let mut table = table();
+        let due = |table: &mut DriveTable, restarted| {
+            table.heartbeat(D, &Heartbeat { restarted, ..beat("a:1") }, 1);
+            table.partitions_due(D)
+        };
+        assert_eq!(due(&mut table, false), None);
+        let first = due(&mut table, true).expect("due");
+        assert_eq!(due(&mut table, false), Some(first));
+        let second = due(&mut table, true).expect("due");
+        table.partitions_made(D, first);
+        assert_eq!(due(&mut table, false), Some(second), "made before the second start");
+        table.partitions_made(D, second);
+        assert_eq!(due(&mut table, false), None);
     }
 
     #[test]

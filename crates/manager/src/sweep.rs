@@ -265,12 +265,13 @@ async fn tend_drives(core: Arc<Core>) {
 
 /// Does what is due on one drive.
 async fn tend(core: &Arc<Core>, drive: DriveId) -> Result<(), ReachError> {
+    let starts = core.drives().partitions_due(drive);
     let missing = core
         .read(move |_, tx| {
             let volumes = volumes::all(tx)?.into_iter().map(|volume| volume.volume);
             let mut missing = Vec::new();
             for volume in volumes {
-                if tx.get(&key::partition(table::PARTITION, drive, volume))?.is_none() {
+                if starts.is_some() || tx.get(&key::partition(table::PARTITION, drive, volume))?.is_none() {
                     missing.push(volume);
                 }
             }
@@ -280,6 +281,9 @@ async fn tend(core: &Arc<Core>, drive: DriveId) -> Result<(), ReachError> {
         .map_err(ReachError::Refused)?;
     for volume in missing {
         make_partition(core, drive, volume).await?;
+    }
+    if let Some(starts) = starts {
+        core.drives().partitions_made(drive, starts);
     }
     while free_components(core, drive).await? {}
     remove_partitions(core, drive).await

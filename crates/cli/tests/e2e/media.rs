@@ -160,3 +160,35 @@ fn a_changed_byte_is_found_named_and_harms_nobody() {
     cluster.line("check --all braid://main").ok();
     assert!(cluster.cat("braid://main/f") == content);
 }
+
+#[test]
+fn a_drive_whose_log_is_gone_says_so_and_can_be_replaced() {
+    let cluster = Cluster::up(5);
+    cluster.put(&cluster.make("f", 3 << 20, 6), "braid://main/f");
+    cluster.down().ok();
+    cluster.start(&[]);
+    cluster.put(&cluster.make("g", 3 << 20, 7), "braid://main/g");
+    cluster.kill_drive("drive-1");
+    let log = cluster.dir().join("drive-1/store/log");
+    for entry in fs::read_dir(&log).expect("a log") {
+        fs::remove_file(entry.expect("read").path()).expect("removed");
+    }
+    cluster.start(&[]);
+    let whole = || {
+        assert!(cluster.cat("braid://main/f") == noise(3 << 20, 6));
+        assert!(cluster.cat("braid://main/g") == noise(3 << 20, 7));
+    };
+    whole();
+    // The drive learns anew which partitions it has, and then tells what of them is lost.
+    until("the damage is named", || {
+        let found = cluster.line("check --all braid://main");
+        assert!([8, 10].contains(&found.code), "{}", found.err);
+        found.code == 10 && found.text().contains("records that may be of it are lost")
+    });
+    cluster.kill_drive("drive-1");
+    cluster.line("drive add").ok();
+    cluster.line("drive replace drive-1 drive-6").ok();
+    cluster.line("rebuild drive-6").ok();
+    cluster.line("check --all braid://main").ok();
+    whole();
+}
