@@ -133,7 +133,13 @@ impl Core {
     pub fn place(&self, seed: u64, shape: &Shape) -> Result<(Vec<DriveId>, ColumnMask), Refusal> {
         let (now_ms, table) = (self.now_ms(), self.drives());
         let of = |state| table.in_state(state, now_ms).into_iter().filter_map(|drive| table.drive(drive));
-        let up: Vec<Candidate> = of(DriveState::Up).map(candidate).collect();
+        let mut up: Vec<Candidate> = of(DriveState::Up).map(candidate).collect();
+        // One that has lost ranges of keys cannot know that an object is new, and refuses it.
+        let whole: Vec<Candidate> =
+            of(DriveState::Up).filter(|drive| drive.scrub.lost == 0).map(candidate).collect();
+        if whole.len() >= usize::from(shape.width()) {
+            up = whole;
+        }
         let away: Vec<Candidate> = of(DriveState::Away).map(candidate).collect();
         let drives = drives_for(seed, shape, &up, &away)?;
         let out = columns_on(&drives, |drive| table.state(drive, now_ms) != DriveState::Up);

@@ -163,13 +163,14 @@ fn a_changed_byte_is_found_named_and_harms_nobody() {
 
 #[test]
 fn a_drive_whose_log_is_gone_says_so_and_can_be_replaced() {
-    let cluster = Cluster::up(5);
+    let cluster = Cluster::up(6);
     cluster.put(&cluster.make("f", 3 << 20, 6), "braid://main/f");
+    let victim = &cluster.columns("braid://main/f")[0];
     cluster.down().ok();
     cluster.start(&[]);
     cluster.put(&cluster.make("g", 3 << 20, 7), "braid://main/g");
-    cluster.kill_drive("drive-1");
-    let log = cluster.dir().join("drive-1/store/log");
+    cluster.kill_drive(victim);
+    let log = cluster.dir().join(victim).join("store/log");
     for entry in fs::read_dir(&log).expect("a log") {
         fs::remove_file(entry.expect("read").path()).expect("removed");
     }
@@ -183,12 +184,17 @@ fn a_drive_whose_log_is_gone_says_so_and_can_be_replaced() {
     until("the damage is named", || {
         let found = cluster.line("check --all braid://main");
         assert!([8, 10].contains(&found.code), "{}", found.err);
-        found.code == 10 && found.text().contains("records that may be of it are lost")
+        found.code == 10 && found.text().contains(" is damaged")
     });
-    cluster.kill_drive("drive-1");
-    cluster.line("drive add").ok();
-    cluster.line("drive replace drive-1 drive-6").ok();
-    cluster.line("rebuild drive-6").ok();
+    // New files go to the others.
+    for name in ["braid://main/h", "braid://main/i", "braid://main/j"] {
+        cluster.put(&cluster.make("new", 3 << 20, 8), name);
+        assert!(!cluster.columns(name).contains(victim), "{name} is on {victim}");
+    }
+    cluster.kill_drive(victim);
+    cluster.line("drive add --name fresh").ok();
+    cluster.line(&format!("drive replace {victim} fresh")).ok();
+    cluster.line("rebuild fresh").ok();
     cluster.line("check --all braid://main").ok();
     whole();
 }
