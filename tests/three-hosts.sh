@@ -58,6 +58,8 @@ drive() { # HOST ADDRESS PORT NAME
 }
 up_count() { on c "$braid" drive ls --json | grep -o '"state": *"up"' | wc -l; }
 has_up() { [ "$(up_count)" -ge "$1" ]; }
+# says_of DRIVE PATTERN: what the status says of the drive matches it.
+says_of() { on a "$braid" status | grep -qE "^$1 .*$2"; }
 
 echo "== manager on a, two drives on each host"
 ip netns exec "$(net a)" "$braid" manager serve --dir "$work/manager" --listen 10.77.0.1:7400 >"$work/manager.log" 2>&1 &
@@ -80,6 +82,9 @@ head -c 30000001 /dev/urandom >"$work/two"
 on c "$braid" cp "$work/one" braid://media/one
 on c "$braid" stat braid://media/one
 on c "$braid" cp braid://media/one - | cmp - "$work/one"
+# What c read from others came by sendfile, from its own drives by a copy.
+wait_for 20 "b1 to say that it sent" says_of b1 'reads (9[0-9]|100) % sendfile'
+wait_for 20 "c1 to say that it copied" says_of c1 'reads 0 % sendfile'
 
 echo "== host b dies: its link is cut, its drives are killed"
 ip -n "$(net b)" link set eth0 down

@@ -62,6 +62,11 @@ fn process_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
+/// User and system time of the calling thread.
+pub(crate) fn thread_cpu() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
 impl Sample {
     #[expect(clippy::cast_precision_loss, reason = "a rate needs no sixteen digits")]
     fn side(&self) -> Side {

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use braid_client::Client;
 use braid_wire::control::DriveState;
 
-use crate::args::DiskMeans;
+use crate::args::DriveMeans;
 use crate::cluster_dir::{ClusterDir, ClusterFile};
 use crate::connect::connect;
 use crate::exit::{Doing, Exit, Failure};
@@ -30,7 +30,7 @@ pub(crate) struct Running {
     pub(crate) cluster: ClusterFile,
     pub(crate) servers: Vec<Server>,
     /// How drives that are started reach their disks.
-    pub(crate) means: DiskMeans,
+    pub(crate) means: DriveMeans,
 }
 
 /// Starts what does not run, and waits until all of it serves.
@@ -38,7 +38,7 @@ pub(crate) async fn bring_up(
     dir: ClusterDir,
     drives: Option<u16>,
     mode: Mode,
-    means: DiskMeans,
+    means: DriveMeans,
 ) -> Result<Running, Failure> {
     let before = dir.read()?;
     let names = drive_names(before.as_ref(), drives);
@@ -110,7 +110,7 @@ async fn start_drives(
     manager: &str,
     names: Vec<String>,
     mode: Mode,
-    means: DiskMeans,
+    means: DriveMeans,
 ) -> Result<Vec<Server>, Failure> {
     let mut starting = JoinSet::new();
     for name in names {

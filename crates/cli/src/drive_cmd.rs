@@ -37,7 +37,7 @@ pub(crate) async fn run(command: args::Drive, cluster: Option<&Path>, report: Re
 /// Starts one more drive of a detached local cluster.
 async fn add(
     name: Option<String>,
-    means: args::DiskMeans,
+    means: args::DriveMeans,
     cluster: Option<&Path>,
     report: Report,
 ) -> Result<(), Failure> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::args::DiskMeans;
+use crate::args::DriveMeans;
 use crate::cluster_dir::ClusterDir;
 use crate::exit::{Doing, Exit, Failure};
 use crate::process::{Handle, PidRecord};
@@ -76,7 +76,7 @@ pub(crate) struct DriveStart<'a> {
     /// The manager's address.
     pub(crate) manager: &'a str,
     /// How it reaches its disk.
-    pub(crate) means: DiskMeans,
+    pub(crate) means: DriveMeans,
 }
 
 impl Server {

@@ -46,6 +46,7 @@ pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
     config.settings.scrub_rate = serve.scrub_rate;
     config.settings.clean_share_percent = serve.clean_share;
     (config.settings.method, config.settings.direct) = (serve.means.method(), serve.means.direct);
+    config.settings.sending = serve.means.sending();
     let (ready, is_ready) = oneshot::channel();
     let running = braid_drive::run(config, ready, stop.wait());
     let announcing = async {

@@ -10,6 +10,7 @@ use braid_wire::token::Token;
 
 use crate::clock::Clock;
 use crate::error::DriveError;
+use crate::sending::Sending;
 
 /// The least capacity of a drive, in bytes: what the smallest segments need.
 pub const CAPACITY_BYTES_MIN: u64 = 1 << 20;
@@ -71,6 +72,8 @@ pub struct Settings {
     pub method: Method,
     /// Past the page cache (`O_DIRECT`), or not at all. Default: through it.
     pub direct: bool,
+    /// How the bytes of reads leave. Default: what measured better.
+    pub sending: Sending,
     /// Bytes a second that the drive's own scrub reads; 0: it makes none. Default 8 MiB: about 700 GB a day, and lost in the
     /// noise of any disk. While clients read or write it takes a quarter of that.
     pub scrub_rate: u64,
@@ -93,6 +96,7 @@ impl Default for Settings {
             clean_share_percent: Options::default().clean_share_percent,
             method: Method::Auto,
             direct: false,
+            sending: Sending::Auto,
             scrub_rate: SCRUB_RATE,
             clock: Clock::Boottime,
         }

@@ -44,7 +44,7 @@ struct Job {
 
 /// Serves one connection until the peer ends it, breaks the format, stalls, or `closing` is set. What was taken is answered.
 pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Receiver<bool>) {
-    let peer = stream.address().to_owned();
+    let (peer, is_local) = (stream.address().to_owned(), stream.is_local());
     let (mut sender, receiver) = stream.into_halves();
     let hello = Hello {
         role: PeerRole::Drive,
@@ -64,7 +64,7 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
     let mut answering = JoinSet::new();
     answering.spawn(answer(Arc::clone(&core), sender, due));
     let mut taker = Taker { binding: hello.binding(), sequence: 0, proven: false, jobs, receiver };
-    let mut requests = Requests::new(core);
+    let mut requests = Requests::new(core, is_local);
     let ended = taker.run(&mut requests, closing).await;
     // Ends the queue: the answerer goes on until what was taken is answered.
     drop(taker);

@@ -33,9 +33,11 @@ mod queries;
 mod reply;
 mod requests;
 mod scrub;
+mod sending;
 mod serve;
 
 pub use clock::Clock;
 pub use config::{CAPACITY_BYTES_MIN, Config, SCRUB_RATE, Settings};
 pub use error::DriveError;
+pub use sending::Sending;
 pub use serve::{Ready, run, run_all};

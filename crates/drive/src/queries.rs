@@ -1,5 +1,6 @@
 //! Requests that only look: reads, versions, attributes, lists, figures. Each runs in a thread that may wait for the disk.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use braid_layout::{Generation, ObjectId};
@@ -18,15 +19,20 @@ use crate::reply::{Answer, Payload, refusal};
 
 /// The most entries of one list.
 const LIST_MAX: usize = 16_384;
-/// Reads of so many bytes and more are sent by sendfile where they can be: half as fast again as a copy at 64 KiB, and no faster up to
-/// 16 KiB, where a copy goes out with the reply in one call (`braid bench store`, rows *sendfile*).
-const SENDFILE_BYTES_MIN: u32 = 32 << 10;
 /// What is kept free in a reply's body for all but its list.
 const BODY_RESERVE_BYTES: usize = 4096;
 
-/// Reads part of a unit under `share`: into a buffer, or only up to where its bytes lie, if they can be sent from there
-/// without waiting for the disk. `g` is the capability's.
-pub(crate) fn read(core: &Core, buffers: &Connection, share: Share, g: Generation, read: &Read) -> Answer {
+/// What a read's bytes may use.
+pub(crate) struct Room {
+    pub(crate) buffers: Arc<Connection>,
+    pub(crate) share: Share,
+    /// So many bytes and more leave by `sendfile`, if that need not wait for the disk; `None`: none do.
+    pub(crate) sendfile_min: Option<u32>,
+}
+
+/// Reads part of a unit: into a buffer, or only up to where its bytes lie, if they are to be sent from there. `g` is the
+/// capability's.
+pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> Answer {
     let view = match view(core, read) {
         Ok(view) => view,
         Err(error) => return Answer::refused(g, refusal(&error)),
@@ -39,11 +45,11 @@ pub(crate) fn read(core: &Core, buffers: &Connection, share: Share, g: Generatio
     let bytes = view.stored_bytes();
     let payload = if bytes == 0 {
         Payload::Empty
-    } else if bytes >= SENDFILE_BYTES_MIN && view.is_resident() {
+    } else if room.sendfile_min.is_some_and(|min| bytes >= min) && view.is_resident() {
         Figures::add(&core.figures.sent_bytes, u64::from(bytes));
-        Payload::Files { pieces: view.pieces(), _share: share }
+        Payload::Files { pieces: view.pieces(), _share: room.share }
     } else {
-        let mut buffer = buffers.buffer(bytes, share);
+        let mut buffer = room.buffers.buffer(bytes, room.share);
         if let Err(error) = view.read_exact_into(buffer.fill()) {
             return Answer::refused(g, refusal(&error));
         }

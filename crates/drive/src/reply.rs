@@ -23,7 +23,7 @@ pub(crate) struct Answer {
 pub(crate) enum Payload {
     /// None.
     Empty,
-    /// Read into memory, as they were not in the page cache.
+    /// Read into memory.
     Memory(Buffer),
     /// In the page cache, to be sent from there.
     Files { pieces: Vec<Piece>, _share: Share },

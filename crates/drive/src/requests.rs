@@ -19,7 +19,7 @@ use crate::buffers::{Connection, Share};
 use crate::connection::Coming;
 use crate::convert::{self, Place};
 use crate::core::{Core, Figures};
-use crate::queries;
+use crate::queries::{self, Room};
 use crate::reply::{Answer, refusal};
 
 /// Above this the payload's checksums are computed off the connection's task: they would hold up others for too long.
@@ -29,6 +29,8 @@ const CHECKED_INLINE_BYTES: u32 = 2 << 20;
 pub(crate) struct Requests {
     core: Arc<Core>,
     buffers: Arc<Connection>,
+    /// Reads of so many bytes and more leave by `sendfile` where they can; `None`: none do.
+    sendfile_min: Option<u32>,
     making: Vec<Making>,
 }
 
@@ -49,9 +51,11 @@ struct Making {
 }
 
 impl Requests {
-    pub(crate) fn new(core: Arc<Core>) -> Requests {
+    /// Those of one connection, whose peer is on this machine or not.
+    pub(crate) fn new(core: Arc<Core>, is_local: bool) -> Requests {
         let buffers = Arc::new(core.pool.connection());
-        Requests { core, buffers, making: Vec::new() }
+        let sendfile_min = core.settings.sending.bytes_min(is_local);
+        Requests { core, buffers, sendfile_min, making: Vec::new() }
     }
 
     pub(crate) fn core(&self) -> Arc<Core> {
@@ -85,8 +89,10 @@ impl Requests {
             }
             R::Read(read) => {
                 let Some(share) = self.share(read.to - read.from).await else { return Ok(closing()) };
-                let (g, buffers) = (capability.g, Arc::clone(&self.buffers));
-                self.look(move |core| queries::read(core, &buffers, share, g, &read)).await
+                let room =
+                    Room { buffers: Arc::clone(&self.buffers), share, sendfile_min: self.sendfile_min };
+                let g = capability.g;
+                self.look(move |core| queries::read(core, room, g, &read)).await
             }
             R::StripeWrite(write) => match facts {
                 Some(facts) => return self.stripe_write(capability, &facts, write, receiver).await,

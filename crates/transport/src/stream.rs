@@ -114,6 +114,14 @@ impl Stream {
         &self.address
     }
 
+    /// Whether the peer is on this machine: its address is a loopback's, or our own.
+    pub fn is_local(&self) -> bool {
+        match (self.inner.local_addr(), self.inner.peer_addr()) {
+            (Ok(local), Ok(peer)) => peer.ip().to_canonical().is_loopback() || peer.ip() == local.ip(),
+            _ => false,
+        }
+    }
+
     /// The bounds of its waits.
     pub fn limits(&self) -> &Limits {
         &self.limits
@@ -166,5 +174,6 @@ mod tests {
         let listener = Listener::bind(&address.to_string()).await.unwrap();
         let stream = TcpStream::connect(listener.local_address()).await.unwrap();
         assert!(!is_own_echo(&stream));
+        assert!(listener.accept().await.unwrap().is_local());
     }
 }

@@ -16,7 +16,7 @@ use crate::{exit, size};
 
 pub(crate) use bench::{Bench, BenchStore};
 pub(crate) use files::{Cat, Cp, Ls, Mkdir, Mv, Rm, Stat};
-pub(crate) use servers::{DiskMeans, Drive, DriveServe, Manager, ManagerServe, Supervised};
+pub(crate) use servers::{Drive, DriveMeans, DriveServe, Manager, ManagerServe, Supervised};
 pub(crate) use store::Store;
 
 /// Striped, redundant storage over ordinary machines.
@@ -148,7 +148,7 @@ pub(crate) struct Up {
     #[arg(long)]
     pub(crate) detach: bool,
     #[command(flatten)]
-    pub(crate) means: DiskMeans,
+    pub(crate) means: DriveMeans,
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use braid_drive::Sending;
 use braid_store::disk::Method;
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -22,7 +23,7 @@ pub(crate) enum Drive {
         #[arg(long)]
         name: Option<String>,
         #[command(flatten)]
-        means: DiskMeans,
+        means: DriveMeans,
     },
     /// List the drives
     Ls,
@@ -81,14 +82,14 @@ pub(crate) struct DriveServe {
     #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(..=1000), value_name = "PERCENT")]
     pub(crate) clean_share: u32,
     #[command(flatten)]
-    pub(crate) means: DiskMeans,
+    pub(crate) means: DriveMeans,
     #[command(flatten)]
     pub(crate) supervised: Supervised,
 }
 
-/// How a drive reaches its disk. Not remembered: the next start is told anew.
+/// How a drive reaches its disk and answers reads. Not remembered: the next start is told anew.
 #[derive(Debug, Clone, Copy, Default, Args)]
-pub(crate) struct DiskMeans {
+pub(crate) struct DriveMeans {
     /// How a drive calls the system to read and write its disk: auto takes what measured better; what is asked for by name is used
     /// or refused
     #[arg(long, value_enum, default_value_t, value_name = "MEANS")]
@@ -96,6 +97,9 @@ pub(crate) struct DiskMeans {
     /// Reach the disk past the page cache (O_DIRECT); for drives whose clients rarely read the same bytes twice
     #[arg(long)]
     pub(crate) direct: bool,
+    /// How the bytes of reads leave that are in the page cache; what is not there is copied always
+    #[arg(long, value_enum, default_value_t, value_name = "WAY")]
+    pub(crate) send: Way,
 }
 
 /// A value of `--io`.
@@ -110,7 +114,19 @@ pub(crate) enum Io {
     Uring,
 }
 
-impl DiskMeans {
+/// A value of `--send`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Way {
+    /// What measured better: a copy; long reads by other machines by sendfile
+    #[default]
+    Auto,
+    /// A copy
+    Copy,
+    /// sendfile
+    Sendfile,
+}
+
+impl DriveMeans {
     /// The method, as the store names it.
     pub(crate) fn method(self) -> Method {
         match self.io {
@@ -120,14 +136,28 @@ impl DiskMeans {
         }
     }
 
-    /// The same, to be typed.
+    /// The way of sending, as the drive names it.
+    pub(crate) fn sending(self) -> Sending {
+        match self.send {
+            Way::Auto => Sending::Auto,
+            Way::Copy => Sending::Copy,
+            Way::Sendfile => Sending::Sendfile,
+        }
+    }
+
+    /// All of it, to be typed.
     pub(crate) fn typed(self) -> Vec<&'static str> {
         let io: &[&str] = match self.io {
             Io::Auto => &[],
             Io::Plain => &["--io", "plain"],
             Io::Uring => &["--io", "uring"],
         };
-        io.iter().copied().chain(self.direct.then_some("--direct")).collect()
+        let send: &[&str] = match self.send {
+            Way::Auto => &[],
+            Way::Copy => &["--send", "copy"],
+            Way::Sendfile => &["--send", "sendfile"],
+        };
+        io.iter().chain(send).copied().chain(self.direct.then_some("--direct")).collect()
     }
 }
 

@@ -14,7 +14,7 @@ use braid_client::{Client, Name};
 use braid_layout::Shape;
 use braid_wire::control::StatRow;
 
-use crate::args::{self, DiskMeans};
+use crate::args::{self, DriveMeans};
 use crate::bring_up::{Running, all_joined, bring_up};
 use crate::cluster_dir::ClusterDir;
 use crate::connect::connect;
@@ -119,7 +119,7 @@ impl<'a> Demo<'a> {
         let began = Instant::now();
         let dir = ClusterDir::at(place.path().to_owned());
         dir.prepare()?;
-        let running = bring_up(dir, Some(DRIVES), Mode::Attached, DiskMeans::default()).await?;
+        let running = bring_up(dir, Some(DRIVES), Mode::Attached, DriveMeans::default()).await?;
         let client = connect(&running.cluster).await?;
         let shape = Shape::parse(SCHEME, Some(WIDTH), UNIT_BYTES).doing(|| "make the volume".into())?;
         client.volume_create(VOLUME, Some(shape), 0).await?;

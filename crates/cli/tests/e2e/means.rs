@@ -52,6 +52,21 @@ fn what_is_asked_for_is_used_and_shown() {
     }
 }
 
+/// On one machine a read is copied, and by sendfile if that is asked for.
+#[test]
+fn reads_leave_as_was_asked() {
+    for (means, expected) in
+        [("", "0 % sendfile"), ("--send copy", "0 % sendfile"), ("--send sendfile", "100 % sendfile")]
+    {
+        let cluster = Cluster::nowhere();
+        up(&cluster, means).ok();
+        let file = cluster.make("f", 3 << 20, 3);
+        cluster.put(&file, "braid://main/f");
+        assert!(cluster.cat("braid://main/f") == std::fs::read(&file).expect("read"), "{means}");
+        until(&format!("reads are told: {expected}"), || shown(&cluster).contains(expected));
+    }
+}
+
 #[test]
 fn a_restart_is_told_anew_and_a_wrong_word_is_refused() {
     let cluster = Cluster::nowhere();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use braid_drive::{Clock, Config, DriveError, Ready, Settings};
+use braid_drive::{Clock, Config, DriveError, Ready, Sending, Settings};
 use braid_layout::{ClusterId, DriveId};
 use braid_transport::{DriveSession, Limits, TransportError};
 use braid_wire::control::Grant;
@@ -39,7 +39,7 @@ pub struct Drive {
     running: JoinHandle<Result<(), DriveError>>,
 }
 
-/// Settings for a test: a clock that stands still, no syncs, small segments.
+/// Settings for a test: a clock that stands still, no syncs, small segments, reads sent as to another machine.
 pub fn settings() -> (Settings, Arc<AtomicU64>) {
     let clock = Arc::new(AtomicU64::new(BOOT_MS));
     let settings = Settings {
@@ -47,6 +47,7 @@ pub fn settings() -> (Settings, Arc<AtomicU64>) {
         segment_bytes: Some(1 << 20),
         clock: Clock::Manual(Arc::clone(&clock)),
         join_wait: Duration::from_secs(2),
+        sending: Sending::Sendfile,
         ..Settings::default()
     };
     (settings, clock)
