@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: demo test setup setup-full store-full store-model index-memory build format lint docs units fuzz-smoke kill-loop three-hosts clean
+.PHONY: demo test setup setup-full store-full store-model index-memory build format lint docs units fuzz-smoke kill-loop three-hosts send-ways clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -42,6 +42,11 @@ kill-loop: build
 ## By hand, as root: the README's three hosts in three network namespaces.
 three-hosts: build
 	tests/three-hosts.sh
+
+## By hand: what reads cost drives by sendfile and by copies; takes 5 GB of memory for a minute.
+send-ways: build
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	tests/send-ways.sh 9 "$$target_dir/release/braid"
 
 # The tools that make an ext4 and an xfs.
 setup-full: setup

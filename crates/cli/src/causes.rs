@@ -50,6 +50,7 @@ impl From<DriveError> for Cause {
             _ => Exit::Failed,
         };
         let remedy = match &error {
+            DriveError::NoSendfile(_) => "leave --send sendfile out",
             DriveError::Store { source: braid_store::Error::NoDirect(_), .. } => {
                 "put the drive on another file system, or leave --direct out"
             }

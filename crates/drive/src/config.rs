@@ -72,7 +72,7 @@ pub struct Settings {
     pub method: Method,
     /// Past the page cache (`O_DIRECT`), or not at all. Default: through it.
     pub direct: bool,
-    /// How the bytes of reads leave. Default: what measured better.
+    /// How the bytes of reads leave. Default: what measured better. [`Sending::Sendfile`] is refused where nothing could leave so.
     pub sending: Sending,
     /// Bytes a second that the drive's own scrub reads; 0: it makes none. Default 8 MiB: about 700 GB a day, and lost in the
     /// noise of any disk. While clients read or write it takes a quarter of that.
@@ -126,7 +126,11 @@ impl Config {
             Some(asked) if asked < CAPACITY_BYTES_MIN => {
                 Err(DriveError::Capacity { asked, min: CAPACITY_BYTES_MIN })
             }
-            _ => Ok(()),
+            _ => self
+                .settings
+                .sending
+                .refusal(self.settings.direct)
+                .map_or(Ok(()), |why| Err(DriveError::NoSendfile(why))),
         }
     }
 }

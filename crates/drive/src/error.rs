@@ -45,6 +45,9 @@ pub enum DriveError {
         /// The least that is possible, in bytes.
         min: u64,
     },
+    /// Reads were to leave by `sendfile`, and none could.
+    #[error("reads cannot leave by sendfile: {0}")]
+    NoSendfile(&'static str),
     /// The manager was not reached, or said no.
     #[error("cannot join the cluster: {0}{remedy}", remedy = remedy(.0))]
     Join(TransportError),

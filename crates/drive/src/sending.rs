@@ -2,9 +2,11 @@
 //!
 //! To a peer on this machine `sendfile` saves nothing: the peer then copies from cold pages what it otherwise has from a warm
 //! buffer. There a copy was as fast or faster for most lengths (`braid bench store`, rows *sendfile*). To another machine the drive's
-//! own processor time is what counts, and for long reads `sendfile` takes less of it.
+//! own processor time is what counts, and for long reads `sendfile` takes less of it (`tests/send-ways.sh`).
 
-/// Reads of so many bytes and more cost less processor time by `sendfile`; a shorter copy goes out with the reply in one call.
+use braid_store::disk::is_residency_told;
+
+/// Reads of so many bytes and more cost a drive less processor time by `sendfile`; a shorter copy goes out with the reply in one call.
 const BYTES_MIN: u32 = 256 << 10;
 
 /// Which of them is used for what is in the page cache. What is not there is read into a buffer always.
@@ -26,6 +28,17 @@ impl Sending {
             (Sending::Copy, _) | (Sending::Auto, true) => None,
             (Sending::Auto, false) => Some(BYTES_MIN),
             (Sending::Sendfile, _) => Some(1),
+        }
+    }
+
+    /// Why it cannot be had of a disk that is reached past the page cache or through it.
+    pub(crate) fn refusal(self, direct: bool) -> Option<&'static str> {
+        match self {
+            Sending::Sendfile if direct => Some("with O_DIRECT nothing is in the page cache"),
+            Sending::Sendfile if !is_residency_told() => Some(
+                "the system does not tell what is in the page cache (cachestat: Linux 6.5, or the container's policy)",
+            ),
+            _ => None,
         }
     }
 }

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use braid_drive::Settings;
+use braid_drive::{Sending, Settings};
 use braid_transport::{DriveSession, Limits, Receiver, Sender, Stream, TransportError, challenge};
 use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, DriveRequest, Hello};
@@ -12,7 +12,7 @@ use braid_wire::frame::HEADER_BYTES;
 use braid_wire::{FrameHeader, Reason, Wire, seal};
 use support::manager::Manager;
 use support::requests::*;
-use support::{CLUSTER, Drive, config, settings, within};
+use support::{CLUSTER, Drive, SENDING, config, settings, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -53,8 +53,15 @@ async fn until_closed(mut stream: TcpStream) {
 
 #[tokio::test]
 async fn a_peer_that_takes_no_replies_holds_up_nobody_and_loses_its_connection() {
+    for &sending in SENDING.iter() {
+        no_replies_taken(sending).await;
+    }
+}
+
+async fn no_replies_taken(sending: Sending) {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
     let small = |settings: &mut Settings| {
+        settings.sending = sending;
         settings.payload_bytes_max = 16 << 20;
         settings.requests_max = 1000;
         settings.limits = stall(1500);
@@ -90,8 +97,18 @@ async fn a_peer_that_takes_no_replies_holds_up_nobody_and_loses_its_connection()
 
 #[tokio::test]
 async fn a_read_that_is_answered_after_the_lease_lapsed_brings_no_byte() {
+    for &sending in SENDING.iter() {
+        answered_late(sending).await;
+    }
+}
+
+async fn answered_late(sending: Sending) {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
-    let drive = drive(dir.path(), &manager, |settings| settings.requests_max = 1000).await;
+    let many = |settings: &mut Settings| {
+        settings.sending = sending;
+        settings.requests_max = 1000;
+    };
+    let drive = drive(dir.path(), &manager, many).await;
     drive.write(0, &bytes(1, UNIT), 1).await;
     let grant = drive.grant(object_level());
     let (mut sender, mut receiver, mut asker) = halves(&drive).await;

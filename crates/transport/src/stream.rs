@@ -1,7 +1,7 @@
 //! TCP: listening, accepting, connecting. Nothing else in Braid knows it.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,10 +114,10 @@ impl Stream {
         &self.address
     }
 
-    /// Whether the peer is on this machine: its address is a loopback's, or our own.
+    /// Whether the peer is on this machine, as far as addresses tell: its is a loopback's, or the one it called.
     pub fn is_local(&self) -> bool {
         match (self.inner.local_addr(), self.inner.peer_addr()) {
-            (Ok(local), Ok(peer)) => peer.ip().to_canonical().is_loopback() || peer.ip() == local.ip(),
+            (Ok(local), Ok(peer)) => is_same_machine(local.ip(), peer.ip()),
             _ => false,
         }
     }
@@ -135,6 +135,11 @@ impl Stream {
         let sender = Sender::new(write, Arc::clone(&address), self.limits, slot.clone());
         (sender, Receiver::new(read, address, self.limits, slot))
     }
+}
+
+fn is_same_machine(local: IpAddr, peer: IpAddr) -> bool {
+    let (local, peer) = (local.to_canonical(), peer.to_canonical());
+    peer.is_loopback() || peer == local
 }
 
 /// Whether the connection is one with itself. On loopback, the port that the system picks for a new connection can be the
@@ -175,5 +180,22 @@ mod tests {
         let stream = TcpStream::connect(listener.local_address()).await.unwrap();
         assert!(!is_own_echo(&stream));
         assert!(listener.accept().await.unwrap().is_local());
+    }
+
+    #[test]
+    fn a_peer_with_a_loopback_or_our_own_address_is_on_this_machine() {
+        for (local, peer, expected) in [
+            ("127.0.0.1", "127.0.0.2", true),
+            ("::1", "::1", true),
+            ("::ffff:127.0.0.1", "::ffff:127.0.0.1", true),
+            ("10.77.0.1", "10.77.0.1", true),
+            ("::ffff:10.77.0.1", "10.77.0.1", true),
+            ("10.77.0.1", "10.77.0.2", false),
+            ("::ffff:10.77.0.1", "::ffff:10.77.0.2", false),
+            ("fe80::1", "fe80::2", false),
+        ] {
+            let is_local = is_same_machine(local.parse().unwrap(), peer.parse().unwrap());
+            assert_eq!(is_local, expected, "{local} called by {peer}");
+        }
     }
 }

@@ -97,7 +97,8 @@ pub(crate) struct DriveMeans {
     /// Reach the disk past the page cache (O_DIRECT); for drives whose clients rarely read the same bytes twice
     #[arg(long)]
     pub(crate) direct: bool,
-    /// How the bytes of reads leave that are in the page cache; what is not there is copied always
+    /// How the bytes of reads leave that are in the page cache; what is not there is copied always. Sendfile by name needs Linux
+    /// 6.5, and does not go with --direct
     #[arg(long, value_enum, default_value_t, value_name = "WAY")]
     pub(crate) send: Way,
 }

@@ -6,12 +6,13 @@ pub mod requests;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use braid_drive::{Clock, Config, DriveError, Ready, Sending, Settings};
 use braid_layout::{ClusterId, DriveId};
+use braid_store::disk::is_residency_told;
 use braid_transport::{DriveSession, Limits, TransportError};
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, DriveReply, DriveRequest, GetAttributes};
@@ -39,7 +40,13 @@ pub struct Drive {
     running: JoinHandle<Result<(), DriveError>>,
 }
 
-/// Settings for a test: a clock that stands still, no syncs, small segments, reads sent as to another machine.
+/// The ways of sending that this system has.
+pub static SENDING: LazyLock<Vec<Sending>> = LazyLock::new(|| {
+    let sendfile = is_residency_told().then_some(Sending::Sendfile);
+    [Some(Sending::Copy), sendfile].into_iter().flatten().collect()
+});
+
+/// Settings for a test: a clock that stands still, no syncs, small segments, reads sent by sendfile where they can be.
 pub fn settings() -> (Settings, Arc<AtomicU64>) {
     let clock = Arc::new(AtomicU64::new(BOOT_MS));
     let settings = Settings {
@@ -47,7 +54,7 @@ pub fn settings() -> (Settings, Arc<AtomicU64>) {
         segment_bytes: Some(1 << 20),
         clock: Clock::Manual(Arc::clone(&clock)),
         join_wait: Duration::from_secs(2),
-        sending: Sending::Sendfile,
+        sending: *SENDING.last().expect("one of them"),
         ..Settings::default()
     };
     (settings, clock)

@@ -27,6 +27,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use directory::{Directory, offered};
+pub use residency::is_residency_told;
 
 /// The most buffers of one vectored write (Linux allows 1024).
 const VECTORS_MAX: usize = 1024;

@@ -4,8 +4,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
 
 /// The same on every architecture, as for all system calls of its time.
 const CACHESTAT: libc::c_long = 451;
@@ -19,7 +21,7 @@ struct Span {
 
 /// `struct cachestat`: pages.
 #[repr(C)]
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Pages {
     cached: u64,
     dirty: u64,
@@ -44,6 +46,13 @@ fn page_bytes() -> u64 {
     u64::try_from(rustix::param::page_size()).unwrap_or(4096)
 }
 
+/// Whether the system tells at all which bytes of files are in the page cache: without that nothing leaves by `sendfile`, which might
+/// wait for the disk.
+pub fn is_residency_told() -> bool {
+    // Asked of no file: a system that has the call finds fault with the file.
+    stat(-1, Span { offset: 0, length: 1 }) == Err(Errno::BADF)
+}
+
 fn resident_pages(file: &File, offset: u64, length: u64) -> Option<u64> {
     static NOT_OFFERED: AtomicBool = AtomicBool::new(false);
     if length == 0 {
@@ -52,21 +61,25 @@ fn resident_pages(file: &File, offset: u64, length: u64) -> Option<u64> {
     if NOT_OFFERED.load(Ordering::Relaxed) {
         return None;
     }
-    let (span, mut pages) = (Span { offset, length }, Pages::default());
-    #[expect(unsafe_code, reason = "no library wraps this system call")]
-    // SAFETY: both structures have the kernel's layout, and outlive the call, which keeps neither.
-    let result = unsafe {
-        libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const span, &raw mut pages, 0 as libc::c_uint)
-    };
-    if result == 0 {
-        return Some(pages.cached);
-    }
+    let pages = stat(file.as_raw_fd(), Span { offset, length });
     // Of any file: not to be asked again.
-    let error = io::Error::last_os_error().raw_os_error();
-    if matches!(error, Some(libc::ENOSYS | libc::EPERM)) {
+    if matches!(pages, Err(Errno::NOSYS | Errno::PERM)) {
         NOT_OFFERED.store(true, Ordering::Relaxed);
     }
-    None
+    Some(pages.ok()?.cached)
+}
+
+fn stat(file: RawFd, span: Span) -> Result<Pages, Errno> {
+    let mut pages = Pages::default();
+    #[expect(unsafe_code, reason = "no library wraps this system call")]
+    // SAFETY: both structures have the kernel's layout, and outlive the call, which keeps neither.
+    let result =
+        unsafe { libc::syscall(CACHESTAT, file, &raw const span, &raw mut pages, 0 as libc::c_uint) };
+    if result == 0 { Ok(pages) } else { Err(last_error()) }
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 #[cfg(test)]
@@ -81,7 +94,8 @@ mod tests {
         file.write_all(&[7; 20_000]).expect("written");
         assert_eq!(are_resident(&file, 0, 0), Some(true));
         // A kernel without the call tells nothing of anything.
-        if are_resident(&file, 0, 20_000).is_some() {
+        assert_eq!(are_resident(&file, 0, 20_000).is_some(), is_residency_told());
+        if is_residency_told() {
             assert_eq!(are_resident(&file, 0, 20_000), Some(true));
             assert_eq!(are_resident(&file, 5000, 100), Some(true));
             file.set_len(1 << 20).expect("longer");
