@@ -112,7 +112,7 @@ impl Stamps {
         self.lock().next > 1
     }
 
-    /// Nothing more may be written: what was sent is not settled.
+    /// Nothing more may be written: what was sent is not settled. Only the first reason is kept.
     pub(crate) fn break_off(&self, why: &str) {
         self.lock().broken.get_or_insert_with(|| why.to_owned());
     }
@@ -152,12 +152,17 @@ impl Begun<'_> {
     pub(crate) fn settle(mut self) {
         self.sent = false;
     }
+
+    /// It failed after it was sent.
+    pub(crate) fn fail(self, why: &str) {
+        self.stamps.break_off(why);
+    }
 }
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
         if self.sent {
-            self.stamps.break_off("a write failed or was dropped before every drive had answered");
+            self.stamps.break_off("it was dropped before every drive had answered");
             return;
         }
         let mut state = self.stamps.lock();
@@ -209,6 +214,18 @@ mod tests {
         assert!(stamps.broken().is_some() && stamps.all_settled().is_none());
         assert_eq!(n(stamps.settled_below()), 2);
         assert!(stamps.begin(Generation(2), 1, 0, false).is_err());
+    }
+
+    #[test]
+    fn a_write_that_comes_after_one_that_failed_is_told_why_that_failed() {
+        let stamps = stamps(false);
+        let begin = || stamps.begin(Generation(2), 1, 0, false);
+        let (mut begun, mut other) = (begin().expect("sound"), begin().expect("sound"));
+        begun.sending();
+        other.sending();
+        begun.fail("drive c is full");
+        drop(other);
+        assert_eq!(begin().expect_err("broken"), "drive c is full");
     }
 
     #[test]

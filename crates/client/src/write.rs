@@ -96,12 +96,14 @@ impl Handle {
         let _permit = self.client.set_permit().await;
         let (count, hole) = (stripes.end - stripes.start, body == Body::Zeros);
         let begun = side.stamps.begin(view.g, count, chunk.range.end, hole);
-        let begun = begun.map_err(|why| Error::Unfinished { file: self.subject.clone(), why })?;
+        let mut begun = begun.map_err(|why| Error::Unfinished { file: self.subject.clone(), why })?;
         let mut patience = Patience::new(self);
         let run = self.prepare(&chunk, body, data, &begun, &mut patience).await?;
-        let sent = self.send(side, run, begun, &mut patience).await;
-        if let Err(error) = &sent {
-            side.stamps.break_off(&error.to_string());
+        begun.sending();
+        let sent = self.send(side, run, &mut patience).await;
+        match &sent {
+            Ok(()) => begun.settle(),
+            Err(error) => begun.fail(&error.to_string()),
         }
         sent
     }
@@ -152,14 +154,7 @@ impl Handle {
     }
 
     /// Sends until every column of the set has answered in one generation.
-    async fn send(
-        &self,
-        side: &WriteSide,
-        mut run: Run<'_>,
-        mut begun: Begun<'_>,
-        patience: &mut Patience,
-    ) -> Result<()> {
-        begun.sending();
+    async fn send(&self, side: &WriteSide, mut run: Run<'_>, patience: &mut Patience) -> Result<()> {
         let mut unmended: BTreeMap<Column, u32> = BTreeMap::new();
         loop {
             run.retarget(&self.view());
@@ -167,7 +162,6 @@ impl Handle {
                 Writer { client: self.client.shared.number, settled_below: side.stamps.settled_below() };
             let failed = run.write(writer).await?;
             if failed.is_empty() {
-                begun.settle();
                 return Ok(());
             }
             let view = Arc::clone(&run.view);

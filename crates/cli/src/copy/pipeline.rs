@@ -249,7 +249,7 @@ async fn write_remote(
     free: mpsc::Sender<Vec<u8>>,
     progress: &Progress,
 ) -> Result<u64, Failure> {
-    let mut writing: JoinSet<Result<Chunk, Failure>> = JoinSet::new();
+    let mut writing = JoinSet::new();
     let mut written = 0;
     let mut open = true;
     while open || !writing.is_empty() {
@@ -268,7 +268,10 @@ async fn write_remote(
                 None => open = false,
             },
             Some(done) = writing.join_next(), if !writing.is_empty() => {
-                let chunk = done.map_err(io::Error::other).doing(|| "write".into())??;
+                let chunk = match done.map_err(io::Error::other).doing(|| "write".into())? {
+                    Ok(chunk) => chunk,
+                    Err(error) => return Err(first_cause(error, &mut writing).await.into()),
+                };
                 written += u64::try_from(chunk.bytes).unwrap_or(u64::MAX);
                 progress.add(chunk.bytes);
                 let _ = free.try_send(chunk.buffer);
@@ -276,6 +279,21 @@ async fn write_remote(
         }
     }
     Ok(written)
+}
+
+/// What went wrong first: a write that finds the file given up already may be done before the one that failed, which says why.
+async fn first_cause(
+    mut error: braid_client::Error,
+    writing: &mut JoinSet<Result<Chunk, braid_client::Error>>,
+) -> braid_client::Error {
+    while matches!(error, braid_client::Error::Unfinished { .. }) {
+        match writing.join_next().await {
+            Some(Ok(Err(other))) => error = other,
+            Some(_) => {}
+            None => break,
+        }
+    }
+    error
 }
 
 #[cfg(test)]
@@ -310,6 +328,21 @@ mod tests {
         let copied = std::fs::read(&to).expect("read");
         assert_eq!(bytes, copied.len() as u64);
         Ok(copied)
+    }
+
+    #[tokio::test]
+    async fn the_write_that_failed_says_why_and_not_those_after_it() {
+        use braid_client::Error;
+        let late = || Error::Unfinished { file: "f".into(), why: "another failed".into() };
+        let mut writing = JoinSet::new();
+        writing.spawn(async move { Err(late()) });
+        writing.spawn(async {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            Err(Error::NoDrive("c".into()))
+        });
+        assert!(matches!(first_cause(late(), &mut writing).await, Error::NoDrive(_)));
+        // Whatever failed first is gone: then it is what there is.
+        assert!(matches!(first_cause(late(), &mut writing).await, Error::Unfinished { .. }));
     }
 
     #[test]

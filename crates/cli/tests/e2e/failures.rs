@@ -234,7 +234,7 @@ fn a_full_drive_fails_the_write_and_keeps_the_old_file() {
     cluster.put(&old, "braid://v/f");
     let big = cluster.make("big", 120 << 20, 11);
     let ended = cluster.braid([OsStr::new("cp"), big.as_os_str(), OsStr::new("braid://v/f")]);
-    ended.failed(9, "c");
+    ended.failed(9, "drive c did not store the write");
     assert!(cluster.cat("braid://v/f") == noise(3 << 20, 10));
     assert_eq!(cluster.line("ls braid://v").ok().text(), "f\n");
 }
