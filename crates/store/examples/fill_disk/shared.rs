@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use braid_store::disk::{Directory, Disk, DiskFile, Space};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -36,12 +37,15 @@ const NEVER: usize = usize::MAX;
 /// In such pieces somebody else takes space, and then in ever smaller ones.
 const PIECE: u64 = 64 << 20;
 const PIECE_MIN: u64 = 4 << 10;
+/// Space that was given back is there after so long.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Somebody else on the file system.
 #[derive(Debug)]
 pub(crate) struct Other {
     path: PathBuf,
-    file: Mutex<Option<File>>,
+    /// What it has, and how many bytes that is.
+    file: Mutex<Option<(File, u64)>>,
     before: AtomicUsize,
     /// How often there was no space, for each of [`ALL`].
     refused: [AtomicU64; ALL.len()],
@@ -58,12 +62,26 @@ impl Other {
         self.before.store(at as usize, Ordering::SeqCst);
     }
 
-    /// Give it back.
+    /// Give it back, and see it there: xfs at times says for some milliseconds that there is none.
     pub(crate) fn give_back(&self) -> io::Result<()> {
         self.before.store(NEVER, Ordering::SeqCst);
-        match self.file.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(_) => std::fs::remove_file(&self.path),
-            None => Ok(()),
+        let Some((file, bytes)) = self.file.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return Ok(());
+        };
+        let dir = self.path.parent().expect("a file is in a directory");
+        std::fs::remove_file(&self.path)?;
+        drop(file);
+        let began = Instant::now();
+        loop {
+            let space = rustix::fs::statvfs(dir)?;
+            // Some of it may be the store's by now.
+            if space.f_bavail * space.f_frsize >= bytes / 2 {
+                return Ok(());
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(io::Error::other("the file system does not give back what was removed"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -96,7 +114,7 @@ impl Other {
                 Err(_) => piece /= 2,
             }
         }
-        *mine = Some(file);
+        *mine = Some((file, end));
         Ok(())
     }
 }
