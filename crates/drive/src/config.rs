@@ -122,15 +122,12 @@ impl Config {
 
     /// Refuses what no drive can be run with.
     pub(crate) fn validate(&self) -> Result<(), DriveError> {
-        match self.capacity_bytes {
-            Some(asked) if asked < CAPACITY_BYTES_MIN => {
-                Err(DriveError::Capacity { asked, min: CAPACITY_BYTES_MIN })
-            }
-            _ => self
-                .settings
-                .sending
-                .refusal(self.settings.direct)
-                .map_or(Ok(()), |why| Err(DriveError::NoSendfile(why))),
+        if let Some(asked) = self.capacity_bytes
+            && asked < CAPACITY_BYTES_MIN
+        {
+            return Err(DriveError::Capacity { asked, min: CAPACITY_BYTES_MIN });
         }
+        let refusal = self.settings.sending.refusal(self.settings.direct);
+        refusal.map_or(Ok(()), |why| Err(DriveError::NoSendfile(why)))
     }
 }

@@ -154,6 +154,7 @@ async fn writes_without_enough_drives_fail_in_bounded_time_and_name_them() {
     assert_eq!(error.kind(), Kind::Unavailable, "{error}");
     let next = file.write_at(b"x", 0).await.expect_err("the handle writes no more");
     assert_eq!(next.kind(), Kind::Busy, "{next}");
+    assert!(next.to_string().contains("d1"), "it says why: {next}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
