@@ -57,7 +57,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             )
         }
         "drive_reply" => with_kinds(messages(&[3; 20], "drive-reply", DriveReply::KINDS)),
-        "control_request" => with_kinds(messages(&[], "control-request", ControlRequest::KINDS)),
+        "control_request" => with_kinds(messages(&[3; 32], "control-request", ControlRequest::KINDS)),
         "control_reply" => {
             let mut seeds = with_kinds(messages(&[3; 16], "control-reply", ControlReply::KINDS));
             seeds.extend([1, 200_000].map(hungry_open));
@@ -223,6 +223,7 @@ fn capability() -> Capability {
         protection: Protection::Integrity,
         holder: DriveId(0),
         map: [0; 16],
+        file: FileId(42),
     }
 }
 
@@ -260,6 +261,7 @@ fn hungry_open(lists: u32) -> Vec<u8> {
         size: 0,
         created_ms: 0,
         modified_ms: 0,
+        mode: None,
         g: Generation(1),
         segments: Vec::new(),
     };

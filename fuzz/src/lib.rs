@@ -12,7 +12,7 @@ use braid_store::format::unit::UnitEntry;
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
 use braid_wire::authorise::{Needs, ObjectFacts, Scene, authorise, byte_range, needs, term};
 use braid_wire::capability::{Authority, Capability, Key};
-use braid_wire::control::{ControlHead, ControlReply, ControlRequest, Grant};
+use braid_wire::control::{ControlHead, ControlReply, ControlRequest, Grant, RequestHead};
 use braid_wire::data::{ColumnMap, DriveReply, DriveRequest, Hello, PeerRole, ReplyHead};
 use braid_wire::frame::{FrameHeader, HEADER_BYTES};
 use braid_wire::seal::{Asker, split};
@@ -116,11 +116,14 @@ pub fn drive_reply(bytes: &[u8]) {
 
 /// Kind (u16), then a request's body.
 pub fn control_request(bytes: &[u8]) {
-    let Some((kind, body)) = kind(bytes) else { return };
-    if let Ok(request) = ControlRequest::from_body(kind, body) {
+    let Some((kind, mut arguments)) = kind(bytes) else { return };
+    if RequestHead::take(&mut arguments).is_err() {
+        return;
+    }
+    if let Ok(request) = ControlRequest::from_body(kind, arguments) {
         let mut again = Vec::new();
         request.put_body(&mut again);
-        assert_eq!(again, body);
+        assert_eq!(again, arguments);
     }
 }
 

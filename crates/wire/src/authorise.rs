@@ -8,13 +8,14 @@
 
 use std::ops::Range;
 
-use braid_layout::{DriveId, Generation, ObjectId, PartitionId, Scheme, Shape};
+use braid_layout::{DriveId, FileId, Generation, ObjectId, PartitionId, Scheme, Shape};
 
 use crate::capability::{Binding, Capability, Key, Protection, Rights, mac_equal};
 use crate::checksum::block_count;
 use crate::codec::DecodeError;
 use crate::data::{
-    Address, ColumnMap, DriveRequest, OPAQUE_BYTES_MAX, ScrubAct, UnitWrite, VERSIONS_UNITS_MAX, Want,
+    Address, ColumnMap, DriveRequest, Listing, OPAQUE_BYTES_MAX, ScrubAct, UnitWrite, VERSIONS_UNITS_MAX,
+    Versions, Want,
 };
 use crate::frame::FrameHeader;
 use crate::refusal::{Reason, Refusal};
@@ -269,6 +270,12 @@ impl Verified {
                 format!("the object is at logical version {}: ask the manager", object.object_version);
             return Err(Refusal::new(Reason::Scope, detail));
         }
+        if capability.file != FileId(0) && capability.file != object.map.file {
+            let (asked, found) = (capability.file, object.map.file);
+            let detail =
+                format!("the object is of file {found}, the capability for file {asked}: ask the manager");
+            return Err(Refusal::new(Reason::Scope, detail));
+        }
         let fits = match &self.request {
             DriveRequest::GetAttributes(_) => true,
             DriveRequest::Fence(_) | DriveRequest::Remove(_) | DriveRequest::SetAttributes(_) => {
@@ -381,6 +388,12 @@ fn check_form(request: &DriveRequest, payload_bytes: u32) -> Result<(), Refusal>
                 r.units.len()
             )));
         }
+        R::Versions(r) if is_odd_listing(r) => {
+            return Err(malformed("a listing has a limit of at least 1, and only a listing has one"));
+        }
+        R::Versions(r) if r.list != Listing::Named && !r.units.is_empty() => {
+            return Err(malformed("units are named or listed, not both"));
+        }
         R::Create(r) => {
             check_map(&r.attributes.map)?;
             opaque(&r.attributes.opaque)?;
@@ -405,6 +418,11 @@ fn check_form(request: &DriveRequest, payload_bytes: u32) -> Result<(), Refusal>
         return Err(malformed(format!("payload of {payload_bytes} bytes; {expected} expected")));
     }
     Ok(())
+}
+
+/// Whether a listing lacks its limit, or what is none has one.
+fn is_odd_listing(r: &Versions) -> bool {
+    if r.list == Listing::Named { (r.from, r.limit) != (0, 0) } else { r.limit == 0 }
 }
 
 fn ordered(from: u32, to: u32) -> Result<(), Refusal> {

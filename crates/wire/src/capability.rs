@@ -15,7 +15,7 @@
 use std::fmt;
 use std::hint::black_box;
 
-use braid_layout::{ColumnMask, DriveId, Generation, ObjectId, PartitionId, version::Lease};
+use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease};
 use hmac::{Hmac, KeyInit, Mac as _};
 use sha2::Sha256;
 
@@ -36,6 +36,10 @@ pub type Challenge = [u8; 16];
 /// [`Hello::binding`](crate::data::Hello::binding).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Binding(pub [u8; 16]);
+
+/// How long a capability is good, in milliseconds: none is signed for longer. Long against the manager's restart, short against
+/// people: a revoked client that no fence reaches is out after this.
+pub const CAPABILITY_MS: u64 = 120_000;
 
 /// What a capability's holder may do; a set of bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -93,6 +97,9 @@ record! {
         /// The digest of the column map that a creation must bring, [`ColumnMap::digest`](crate::data::ColumnMap::digest);
         /// zeros: any. With it a client cannot name drives or objects that the manager did not.
         map: [u8; 16],
+        /// The file that the object's column map must name; 0: any. An object of the same number that is another file's is
+        /// refused.
+        file: FileId,
     }
 }
 

@@ -10,6 +10,28 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     u32::try_from(crc).expect("a CRC32C has 32 bits")
 }
 
+/// The CRC32C of bytes that come piece by piece.
+#[derive(Debug)]
+pub struct RunningCrc(crc_fast::Digest);
+
+impl RunningCrc {
+    /// Of no bytes yet.
+    #[expect(clippy::new_without_default, reason = "there is nothing default about it")]
+    pub fn new() -> RunningCrc {
+        RunningCrc(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
+    }
+
+    /// More of them.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// That of all so far.
+    pub fn value(&self) -> u32 {
+        u32::try_from(self.0.clone().finalize()).expect("a CRC32C has 32 bits")
+    }
+}
+
 /// The lengths of the blocks of the unit range `from..to`: the first and the last may be short.
 pub fn block_lengths(from: u32, to: u32) -> impl Iterator<Item = usize> {
     let mut at = from;

@@ -99,12 +99,20 @@ impl FrameHeader {
         out
     }
 
-    /// Checks magic, version, checksum and bounds, in this order.
+    /// Checks magic, checksum, version and bounds, in this order: what a version says is believed only of a header that came
+    /// whole. A header whose magic alone was damaged shows that by its checksum.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<FrameHeader, FrameError> {
-        let (mut rest, word) = (&bytes[4..], &bytes[..4]);
-        if word != MAGIC {
+        let mut whole = *bytes;
+        whole[..4].copy_from_slice(&MAGIC);
+        let found = u32_at(&mut &bytes[28..]);
+        if bytes[..4] != MAGIC && crc32c(&whole[..28]) != found {
             return Err(FrameError::Magic([bytes[0], bytes[1], bytes[2], bytes[3]]));
         }
+        let computed = crc32c(&bytes[..28]);
+        if found != computed {
+            return Err(FrameError::HeaderChecksum { found, computed });
+        }
+        let mut rest = &bytes[4..];
         let version = u16_at(&mut rest);
         if version != WIRE_VERSION {
             return Err(FrameError::Version(version));
@@ -112,10 +120,6 @@ impl FrameHeader {
         let kind = u16_at(&mut rest);
         let request = u64::from(u32_at(&mut rest)) | u64::from(u32_at(&mut rest)) << 32;
         let (body_bytes, payload_bytes, body_crc) = (u32_at(&mut rest), u32_at(&mut rest), u32_at(&mut rest));
-        let (found, computed) = (u32_at(&mut rest), crc32c(&bytes[..28]));
-        if found != computed {
-            return Err(FrameError::HeaderChecksum { found, computed });
-        }
         if body_bytes > BODY_BYTES_MAX || payload_bytes > PAYLOAD_BYTES_MAX {
             return Err(FrameError::Oversized { body_bytes, payload_bytes });
         }

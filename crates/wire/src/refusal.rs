@@ -96,6 +96,10 @@ choice! {
         NotLeading = 55,
         /// The drive is in use.
         DriveInUse = 56,
+        /// The manager's state is older than what drives have seen of it: it was put back from a copy.
+        StateOlder = 57,
+        /// The operation is too old to tell whether it was carried out: look, then ask again under a new number.
+        Outdated = 58,
     }
 }
 

@@ -9,7 +9,7 @@ choice! {
     pub enum DriveState {
         /// Its heartbeat lease holds.
         Up = 1,
-        /// Its lease has lapsed or the connection to it is refused; it may return as it was.
+        /// Its lease has lapsed or its process is gone; it may return as it was.
         Away = 2,
         /// It was replaced: its columns are elsewhere or being rebuilt.
         Replaced = 3,
@@ -41,6 +41,10 @@ record! {
         used_bytes: u64,
         /// Bytes of its log that a read could return.
         live_bytes: u64,
+        /// Bytes that writes may take before it cleans: without its reserve, with its spare files.
+        free_bytes: u64,
+        /// Bytes of files of freed segments that it keeps for new ones.
+        spare_bytes: u64,
         /// Milliseconds since its last heartbeat.
         silent_ms: u64,
         /// Components placed on it.
@@ -78,7 +82,31 @@ record! {
         uptime_ms: u64,
         /// The manager's directory on its machine.
         directory: String,
+        /// What the manager wants people to know of its state; empty: nothing.
+        notice: String,
     }
+}
+
+record! {
+    /// Has the manager write a backup of its state into its own directory; see `docs/format-manager.md`.
+    pub struct Backup {}
+}
+
+record! {
+    /// The backup is there, whole and durable.
+    pub struct BackupReply {
+        /// The file, on the manager's machine.
+        path: String,
+        /// Its length.
+        bytes: u64,
+        /// Keys in it.
+        rows: u64,
+    }
+}
+
+record! {
+    /// Objects that no name leads to, and that a comparison after a restore has kept, may be freed from now on.
+    pub struct FreeUnnamed {}
 }
 
 record! {
@@ -112,6 +140,23 @@ record! {
 }
 
 record! {
+    /// Which process a drive is, for a manager on the same machine. All zeros: its system does not tell.
+    #[derive(Default)]
+    pub struct ProcessMark {
+        /// The machine's boot: its `boot_id`, in the order of its digits.
+        boot: [u8; 16],
+        /// The namespace in which it has its number.
+        pid_namespace: u64,
+        /// The namespace in which its start is counted; 0: the kernel has none.
+        time_namespace: u64,
+        /// Its number.
+        pid: u32,
+        /// Its start, in the kernel's ticks since the boot.
+        started: u64,
+    }
+}
+
+record! {
     /// A drive's heartbeat.
     pub struct Heartbeat {
         /// Where it listens, `host:port`.
@@ -120,15 +165,21 @@ record! {
         host: String,
         /// Its directory on that machine.
         directory: String,
-        /// Its process there.
+        /// Its process there, for people.
         pid: u32,
+        /// Its process, for a manager on the same machine.
+        process: ProcessMark,
         /// Bytes it may store.
         capacity_bytes: u64,
         /// Bytes of its log.
         used_bytes: u64,
         /// Bytes of its log that a read could return.
         live_bytes: u64,
-        /// The drive has started anew since its last heartbeat.
+        /// Bytes that writes may take before it cleans: without its reserve, with its spare files.
+        free_bytes: u64,
+        /// Bytes of files of freed segments that it keeps for new ones.
+        spare_bytes: u64,
+        /// The process has had no lease yet.
         restarted: bool,
         /// The highest epoch the drive has been told and has stored; 0: none yet. See [`HeartbeatReply::epoch`].
         epoch: u64,
@@ -136,16 +187,68 @@ record! {
         scrub: ScrubState,
         /// How it reaches its disk, for people.
         io: String,
+        /// Random, drawn at the process's start: tells it from any other that calls itself this drive.
+        start: u64,
+        /// The number that the manager gave to the drive's last process that it admitted, as this one's directory has it; 0: none.
+        instance: u64,
+        /// The number of the last durable record of its log. It never falls, but with a log that has lost what it acknowledged.
+        log: u64,
+        /// What the drive has last been told of the manager's state, and remembers; zeros: nothing yet.
+        seen: StateMark,
+        /// The last heartbeat of this process: it has served its last request, and its lease is over.
+        closing: bool,
+    }
+}
+
+record! {
+    /// How far a manager's state has come. Every start of a manager draws a new mark, and every change counts: so a state that
+    /// was put back from an older copy is told from the one that it is a copy of.
+    pub struct StateMark {
+        /// The manager's term.
+        term: u64,
+        /// That term's mark: random.
+        mark: u64,
+        /// Changes made to the state, over all terms.
+        changes: u64,
+    }
+}
+
+impl Default for StateMark {
+    /// Nothing was seen yet.
+    fn default() -> StateMark {
+        StateMark { term: 0, mark: 0, changes: 0 }
+    }
+}
+
+choice! {
+    /// What comes of a heartbeat.
+    pub enum Admission {
+        /// The drive may serve for the lease.
+        Serve = 1,
+        /// Not yet: something has to be put in order first. It goes on with heartbeats.
+        Wait = 2,
+        /// It was replaced: it serves no more, for good.
+        Replaced = 3,
+        /// Another process is this drive: this one stops.
+        Superseded = 4,
+        /// The manager's own state is older than what the drive has seen: it gives no lease, and the drive remembers what it saw.
+        ManagerOlder = 5,
     }
 }
 
 record! {
     /// The drive may serve for `lease_ms`.
     pub struct HeartbeatReply {
-        /// The lease's length, in milliseconds, counted from when the drive *sent* the heartbeat (PROTOCOL R8).
+        /// The lease's length, in milliseconds, counted from when the drive *sent* the heartbeat (PROTOCOL R8); 0 unless it may serve.
         lease_ms: u32,
-        /// It was replaced, and serves no more.
-        replaced: bool,
+        /// Whether it may serve.
+        admission: Admission,
+        /// Why not, for people; else empty.
+        detail: String,
+        /// The drive's instance from now on: it stores it before it serves.
+        instance: u64,
+        /// What to remember of the manager's state.
+        state: StateMark,
         /// Rises whenever the manager marks the drive out. Higher than what the drive sent: it was out since, and serves no
         /// object before that object was fenced anew (PROTOCOL R8, section 7); it stores the epoch before it serves.
         epoch: u64,

@@ -79,6 +79,8 @@ record! {
         created_ms: u64,
         /// Time of the last change.
         modified_ms: u64,
+        /// Permission bits, if whoever made the file told them. Nothing here goes by them.
+        mode: Option<u32>,
         /// The file's generation; 0 for a directory.
         g: Generation,
         /// Its layout; at most [`SEGMENTS_MAX`](crate::codec::SEGMENTS_MAX).
@@ -109,9 +111,9 @@ record! {
         lease_ms: u32,
         /// Capabilities expire at this manager time.
         expires_ms: u64,
-        /// The last writer went without a clean release: bytes past the size may be left over and must be punched before
-        /// the file grows.
-        unclean: bool,
+        /// A cut of the file was begun and not ended: bytes past the size are left over and must be punched, and the cut ended,
+        /// before anything is written.
+        cut: bool,
     }
 }
 
@@ -124,6 +126,9 @@ record! {
         shape: ShapeSpec,
         /// The asker: a random number of its own, for its operations' numbers.
         client: u64,
+        /// Drives that just refused these bytes as they are full, ascending: the file gets others as long as there are enough, and
+        /// until their next heartbeats so do all new files.
+        avoid: Vec<DriveId>,
     }
 }
 
@@ -172,6 +177,18 @@ record! {
     }
 }
 
+choice! {
+    /// What a [`Commit`] says of bytes past its size.
+    pub enum Cut {
+        /// Nothing.
+        No = 0,
+        /// They are to go, and may still be there: until the cut is ended the size stands, whatever the drives hold.
+        Begins = 1,
+        /// They are gone.
+        Ends = 2,
+    }
+}
+
 record! {
     /// Sets the size: after a flush, a truncation, an extension. Durable when answered.
     pub struct Commit {
@@ -184,6 +201,8 @@ record! {
         /// Higher than in any earlier `Link` or `Commit` under the lease, from 1; a repeated request has its old one. One that
         /// comes when a later one, or itself, was carried out already is answered Done and changes nothing.
         order: u64,
+        /// Whether bytes past the size are to go, or have gone.
+        cut: Cut,
     }
 }
 
@@ -196,6 +215,9 @@ record! {
         lease: Lease,
         /// Everything written is settled and retired.
         clean: bool,
+        /// One past the last byte that any write under the lease, also one that failed or was given up, may have left on a
+        /// drive. The release is clean only if it is not past the size.
+        end: u64,
     }
 }
 

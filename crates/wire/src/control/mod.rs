@@ -1,9 +1,13 @@
 //! Messages with the manager.
 //!
 //! A session begins with the manager's `Hello`, then [`Authenticate`] and [`Welcome`]: each side proves that it knows the
-//! token's secret. After that requests are answered in order. Every reply's body begins with [`ControlHead`]. Paths are bytes:
-//! names of 1 to 255 bytes other than `/` and NUL, not `.` or `..`, joined by `/`, relative to the volume's root; the root
-//! itself is the empty path. Names need not be UTF-8.
+//! token's secret. After that requests are answered in order. Every request's body begins with [`RequestHead`], every reply's
+//! with [`ControlHead`]. Paths are bytes: names of 1 to 255 bytes other than `/` and NUL, not `.` or `..`, joined by `/`,
+//! relative to the volume's root; the root itself is the empty path. Names need not be UTF-8.
+//!
+//! A request that changes what its own repeat would find is an *operation* ([`ControlRequest::is_operation`]): it carries a
+//! number, and a repeat after a lost answer carries the same one. The manager remembers, in the transaction that makes the
+//! change, what it answered, so that an operation is carried out at most once and its repeat gets the first answer.
 //!
 //! After the proofs, control messages are neither secret nor authenticated one by one until the session runs inside TLS;
 //! `docs/format-wire.md` says what that means.
@@ -17,21 +21,37 @@ mod names;
 use braid_layout::{ClusterId, DriveId};
 
 pub use drive::{
-    DriveRow, DriveState, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply, ReplaceDrive,
-    ReplaceDriveReply, ScrubDrive, ScrubDriveReply, StaleFiles, StaleFilesReply, Status, StatusReply,
+    Admission, Backup, BackupReply, DriveRow, DriveState, FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive,
+    JoinDriveReply, ProcessMark, ReplaceDrive, ReplaceDriveReply, ScrubDrive, ScrubDriveReply, StaleFiles,
+    StaleFilesReply, StateMark, Status, StatusReply,
 };
 pub use file::{
-    Access, BeginRebuild, ColumnRow, Commit, CreateUnnamed, EndRebuild, Grant, Open, Opened, Refresh,
+    Access, BeginRebuild, ColumnRow, Commit, CreateUnnamed, Cut, EndRebuild, Grant, Open, Opened, Refresh,
     Release, Renew, ReportLost, SegmentRow, ShapeSpec, StatRow,
 };
 pub use names::{
-    DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MakeDirectory, NAME_BYTES_MAX,
+    DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
     PATH_BYTES_MAX, ReadDirectory, Rename, Unlink, VolumeCreate, VolumeList, VolumeListReply, VolumeRemove,
     VolumeRow,
 };
 
 use crate::refusal::Refusal;
 use crate::token::Standing;
+
+record! {
+    /// What every request to the manager begins with.
+    pub struct RequestHead {
+        /// The asker's random number, one for its whole life; 0 if it sends no operations.
+        client: u64,
+        /// The operation's number: from 1, rising, the same in every repeat. 0 for a request that is no operation.
+        operation: u64,
+        /// The asker has its answers to all its operations below this, or gave them up, and will repeat none of them.
+        settled_below: u64,
+        /// Manager time when the operation was begun, as the asker knew it: never later than it was. 0 for a request that is no
+        /// operation.
+        begun_ms: u64,
+    }
+}
 
 record! {
     /// What every reply of the manager begins with.
@@ -112,6 +132,10 @@ message_set! {
         ReportLost(ReportLost) = 0x0227,
         /// The cluster: Status.
         Status(Status) = 0x0230,
+        /// A copy of the manager's state: Backup.
+        Backup(Backup) = 0x0231,
+        /// What a restore left without a name may go: Done.
+        FreeUnnamed(FreeUnnamed) = 0x0232,
         /// A new drive: Joined.
         JoinDrive(JoinDrive) = 0x0240,
         /// A drive is alive: Heartbeat.
@@ -126,6 +150,33 @@ message_set! {
         BeginRebuild(BeginRebuild) = 0x0251,
         /// It is rebuilt: Done.
         EndRebuild(EndRebuild) = 0x0252,
+    }
+}
+
+impl RequestHead {
+    /// Of a request that is no operation.
+    pub const NONE: RequestHead = RequestHead { client: 0, operation: 0, settled_below: 0, begun_ms: 0 };
+}
+
+impl ControlRequest {
+    /// Whether the request changes what its own repeat would find, so that it needs a number. The others may be repeated
+    /// freely: they read, renew, or carry an order of their own ([`Commit::order`]).
+    pub fn is_operation(&self) -> bool {
+        match self {
+            ControlRequest::Open(open) => open.access == Access::Write,
+            ControlRequest::VolumeCreate(_)
+            | ControlRequest::VolumeRemove(_)
+            | ControlRequest::MakeDirectory(_)
+            | ControlRequest::Rename(_)
+            | ControlRequest::Unlink(_)
+            | ControlRequest::CreateUnnamed(_)
+            | ControlRequest::Link(_)
+            | ControlRequest::Release(_)
+            | ControlRequest::ReplaceDrive(_)
+            | ControlRequest::BeginRebuild(_)
+            | ControlRequest::EndRebuild(_) => true,
+            _ => false,
+        }
     }
 }
 
@@ -146,6 +197,8 @@ message_set! {
         Opened(Opened) = 0x8222,
         /// The cluster.
         Status(StatusReply) = 0x8230,
+        /// The backup is there.
+        Backup(BackupReply) = 0x8231,
         /// The drive is known.
         Joined(JoinDriveReply) = 0x8240,
         /// The drive may serve.

@@ -13,6 +13,9 @@ pub const PATH_BYTES_MAX: usize = 4096;
 /// Longest name of a volume, drive, host or rack, in bytes.
 pub const LABEL_BYTES_MAX: usize = 255;
 
+/// The permission bits of UNIX: what a file's mode may have.
+pub const MODE_MAX: u32 = 0o7777;
+
 choice! {
     /// What a name stands for.
     pub enum EntryKind {
@@ -178,5 +181,9 @@ record! {
         /// Higher than in any earlier `Link` or `Commit` under the lease, from 1; a repeated request has its old one. One that
         /// comes when a later one, or itself, was carried out already is answered Done and changes nothing.
         order: u64,
+        /// The time of its last change, if it is to be another's than that of this request.
+        modified_ms: Option<u64>,
+        /// Its permission bits, at most [`MODE_MAX`]; none: not known.
+        mode: Option<u32>,
     }
 }

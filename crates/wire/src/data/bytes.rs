@@ -186,6 +186,8 @@ record! {
         client: u64,
         /// That writer repeats none of its operations below this number.
         watermark: u64,
+        /// The lease is over: from now on no capability of it writes here. An object that is not there is as good.
+        ends_lease: bool,
     }
 }
 

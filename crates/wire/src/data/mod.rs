@@ -23,17 +23,17 @@ use braid_layout::Generation;
 pub use bytes::{Delta, Extent, Flush, Read, ReadReply, Retire, StripeWrite, UnitWrite, Want, Written};
 pub use hello::{HELLO, HELLO_REFUSED, Hello, PeerRole};
 pub use object::{
-    Address, Attributes, ColumnMap, Create, GetAttributes, List, ListReply, OPAQUE_BYTES_MAX, Remove,
-    SetAttributes,
+    Address, Attributes, ColumnMap, Create, GetAttributes, List, ListReply, ListedObject, OPAQUE_BYTES_MAX,
+    Remove, SetAttributes,
 };
 pub use partition::{DriveAttributes, Expect, PartitionAttributes, PartitionListReply, PartitionSet};
 pub use recovery::{
-    FENCE_UNITS_MAX, Fence, FenceReply, Join, PendingState, Ready, Tip, UnitState, UnitVerdict,
-    VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
+    FENCE_UNITS_MAX, Fence, FenceReply, Join, Listing, PendingState, Ready, Tip, UnitState, UnitVerdict,
+    VERSIONS_LOOKED_AT_MAX, VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
 };
 pub use refusals::{REFUSALS, REFUSALS_OF_ALL, may_refuse};
 pub use scrub::{
-    DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX, Scrub, ScrubAct, ScrubPhase, ScrubReply, ScrubState,
+    DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX, Scrub, ScrubAct, ScrubPhase, ScrubReply, ScrubState, WrongFile,
 };
 pub use snapshot::{SNAPSHOTS_MAX, Snapshot, SnapshotAct};
 
@@ -71,7 +71,7 @@ message_set! {
         UnitWrite(UnitWrite) = 0x0104,
         /// Drive to drive: Written, with the tip.
         Delta(Delta) = 0x0105,
-        /// What units hold: Versions.
+        /// What units hold, or which units there are: Versions.
         Versions(Versions) = 0x0106,
         /// Stamps are settled: Done.
         Retire(Retire) = 0x0107,

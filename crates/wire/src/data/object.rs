@@ -164,9 +164,29 @@ record! {
 }
 
 record! {
-    /// Object numbers, ascending.
+    /// Objects, by number.
     pub struct ListReply {
         /// The objects.
-        objects: Vec<ObjectId>,
+        objects: Vec<ListedObject>,
+    }
+}
+
+record! {
+    /// An object as its own record has it.
+    pub struct ListedObject {
+        /// Its number.
+        object: ObjectId,
+        /// Its file; 0: its record is damaged, and nothing more is known of it.
+        file: FileId,
+        /// Index of the segment in the file's layout.
+        segment: u32,
+        /// The column it holds.
+        column: Column,
+        /// Its generation.
+        g: Generation,
+        /// Set of that generation.
+        set: ColumnMask,
+        /// Joining columns of that generation.
+        joining: ColumnMask,
     }
 }

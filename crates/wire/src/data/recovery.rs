@@ -7,6 +7,9 @@ use super::object::Address;
 /// Most units that one [`Versions`] may ask for.
 pub const VERSIONS_UNITS_MAX: usize = 4096;
 
+/// Most units that a drive looks at for one [`Versions`] that lists; the asker goes on from where it stopped.
+pub const VERSIONS_LOOKED_AT_MAX: usize = 65_536;
+
 /// Most units that one [`FenceReply`] lists.
 pub const FENCE_UNITS_MAX: usize = 65_536;
 
@@ -27,6 +30,23 @@ record! {
         tips: Vec<Tip>,
         /// The unit's record is damaged: it is lost here, not old (PROTOCOL R9).
         damaged: bool,
+        /// One past its last byte that is no hole, in the settled content or in what stands above it, whichever is more; 0: it
+        /// has only holes. Of a damaged unit it is not to be relied on.
+        end: u32,
+    }
+}
+
+choice! {
+    /// Which units a [`Versions`] is about.
+    pub enum Listing {
+        /// Those that it names.
+        Named = 0,
+        /// All that have a version, were they holes only, or are damaged: from `from` up.
+        Written = 1,
+        /// Those that hold bytes or are damaged: from `from` up.
+        Bytes = 2,
+        /// Those that hold bytes or are damaged: from `from` down.
+        BytesDown = 3,
     }
 }
 
@@ -68,21 +88,29 @@ record! {
 }
 
 record! {
-    /// Asks what units hold.
+    /// Asks what units hold: units that it names, or those that there are, which the drive lists from its index.
     pub struct Versions {
         /// The object.
         at: Address,
-        /// Unit indices, ascending, at most [`VERSIONS_UNITS_MAX`].
+        /// Which units.
+        list: Listing,
+        /// Their indices, ascending, at most [`VERSIONS_UNITS_MAX`]; none if they are listed.
         units: Vec<u64>,
+        /// The first unit of a listing; else 0.
+        from: u64,
+        /// At most this many are listed, from 1; else 0. The drive may list fewer, and none: `next` says whether there are more.
+        limit: u32,
     }
 }
 
 record! {
-    /// Answer of [`Versions`]: the first so many of the units asked for, at least one if any was asked for. The asker asks
-    /// again for the rest.
+    /// Answer of [`Versions`]: the first so many of the units named, at least one if any was; or of those that there are.
+    /// The asker asks again for the rest.
     pub struct VersionsReply {
         /// One per unit, in the order asked.
         units: Vec<UnitState>,
+        /// Of a listing: go on from here; absent: there are no more.
+        next: Option<u64>,
     }
 }
 

@@ -58,6 +58,8 @@ record! {
         damaged: u64,
         /// Lost ranges of keys, and partitions whose values are lost, that the drive knows of now.
         lost: u64,
+        /// Files in use that are missing from the drive's directory, were replaced or cut short, when a pass last looked.
+        wrong_files: u64,
         /// Manager time of the pass's beginning, in milliseconds; 0: there was none yet.
         began_ms: u64,
         /// Manager time of the last whole pass's end, in milliseconds; 0: there was none yet.
@@ -101,6 +103,16 @@ record! {
 }
 
 record! {
+    /// A file in use of the drive's store that its next start would not find as it should be.
+    pub struct WrongFile {
+        /// Its name in the store's directory.
+        name: String,
+        /// What is wrong, for people.
+        what: String,
+    }
+}
+
+record! {
     /// How a drive's scrub stands, and what it found.
     pub struct ScrubReply {
         /// How it stands.
@@ -109,6 +121,8 @@ record! {
         damaged: Vec<DamagedUnit>,
         /// The first that is lost as a whole, at most [`SCRUB_DAMAGED_MAX`]: partitions' values, then ranges.
         lost: Vec<LostKeys>,
+        /// The first files that are not as they should be, at most [`SCRUB_DAMAGED_MAX`].
+        files: Vec<WrongFile>,
     }
 }
 
@@ -124,6 +138,7 @@ impl Default for ScrubState {
             of_bytes: 0,
             damaged: 0,
             lost: 0,
+            wrong_files: 0,
             began_ms: 0,
             ended_ms: 0,
             passes: 0,

@@ -75,6 +75,7 @@ fn capability() -> Capability {
         protection: Protection::Integrity,
         holder: DriveId(0),
         map: [0; 16],
+        file: FileId(0),
     }
 }
 

@@ -5,8 +5,8 @@ use braid_wire::Reason;
 use braid_wire::authorise::{ObjectFacts, Scene, authorise, term};
 use braid_wire::capability::{Capability, Protection, Rights};
 use braid_wire::data::{
-    Address, Create, Delta, DriveRequest, Expect, Fence, GetAttributes, List, PartitionSet, Read, Remove,
-    Scrub, ScrubAct, Snapshot, SnapshotAct, StripeWrite, Versions, Want,
+    Address, Create, Delta, DriveRequest, Expect, Fence, GetAttributes, List, Listing, PartitionSet, Read,
+    Remove, Scrub, ScrubAct, Snapshot, SnapshotAct, StripeWrite, Versions, Want,
 };
 
 use crate::{
@@ -136,7 +136,7 @@ fn well_known_objects_have_attributes_and_no_bytes() {
     check(all(), Read { at: at.clone(), ..read() }, Some(Reason::Malformed));
     check(all(), StripeWrite { at: at.clone(), ..write() }, Some(Reason::Malformed));
     check(all(), Create { at: at.clone(), attributes: attributes() }, Some(Reason::Malformed));
-    check(all(), Versions { at: at.clone(), units: vec![] }, Some(Reason::Malformed));
+    check(all(), versions(at.clone(), Listing::Named, 0), Some(Reason::Malformed));
     let take = Snapshot { at: at.clone(), number: 1, act: SnapshotAct::Take, term: 6 };
     check(all(), take, Some(Reason::Malformed));
     check(all(), Fence { at, term: 6, units_from: 0 }, Some(Reason::Malformed));
@@ -255,4 +255,22 @@ fn what_the_object_must_fit() {
     assert_eq!(permit(delta_capability(), wrong_column.into(), facts), Some(Reason::Scope));
     let no_column = Delta { column: Column(200), ..delta() };
     assert_eq!(permit(delta_capability(), no_column.into(), facts), Some(Reason::Scope));
+}
+
+fn versions(at: Address, list: Listing, limit: u32) -> Versions {
+    Versions { at, list, units: vec![], from: 0, limit }
+}
+
+#[test]
+fn units_are_named_or_listed_and_a_listing_has_a_limit() {
+    for list in [Listing::Written, Listing::Bytes, Listing::BytesDown] {
+        check(capability(), versions(AT, list, 1), None);
+        check(capability(), versions(AT, list, 0), Some(Reason::Malformed));
+        let named = Versions { units: vec![3], ..versions(AT, list, 1) };
+        check(capability(), named, Some(Reason::Malformed));
+    }
+    check(capability(), versions(AT, Listing::Named, 0), None);
+    check(capability(), versions(AT, Listing::Named, 1), Some(Reason::Malformed));
+    let from = Versions { from: 1, ..versions(AT, Listing::Named, 0) };
+    check(capability(), from, Some(Reason::Malformed));
 }

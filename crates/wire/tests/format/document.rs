@@ -9,7 +9,7 @@ use braid_wire::codec::SEGMENTS_MAX;
 use braid_wire::control::{ControlReply, ControlRequest, LABEL_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX};
 use braid_wire::data::{
     DriveReply, DriveRequest, FENCE_UNITS_MAX, HELLO, HELLO_REFUSED, OPAQUE_BYTES_MAX, REFUSALS,
-    REFUSALS_OF_ALL, SCRUB_DAMAGED_MAX, SNAPSHOTS_MAX, VERSIONS_UNITS_MAX,
+    REFUSALS_OF_ALL, SCRUB_DAMAGED_MAX, SNAPSHOTS_MAX, VERSIONS_LOOKED_AT_MAX, VERSIONS_UNITS_MAX,
 };
 use braid_wire::frame::{BODY_BYTES_MAX, FrameHeader, HEADER_BYTES, MAGIC, PAYLOAD_BYTES_MAX, WIRE_VERSION};
 use braid_wire::{Reason, Record, Wire, checksum::BLOCK_BYTES};
@@ -226,6 +226,7 @@ fn constants() {
         ("SEGMENTS_MAX", SEGMENTS_MAX),
         ("WIDTH_MAX", usize::from(braid_layout::scheme::WIDTH_MAX)),
         ("VERSIONS_UNITS_MAX", VERSIONS_UNITS_MAX),
+        ("VERSIONS_LOOKED_AT_MAX", VERSIONS_LOOKED_AT_MAX),
         ("FENCE_UNITS_MAX", FENCE_UNITS_MAX),
         ("OPAQUE_BYTES_MAX", OPAQUE_BYTES_MAX),
         ("SNAPSHOTS_MAX", SNAPSHOTS_MAX),
@@ -302,6 +303,7 @@ fn widths_are_the_codecs() {
     check::<braid_wire::capability::Authority>();
     check::<braid_wire::data::Hello>();
     check::<braid_wire::data::ReplyHead>();
+    check::<braid_wire::control::RequestHead>();
     check::<braid_wire::control::ControlHead>();
     check::<braid_wire::control::Grant>();
     check::<braid_wire::data::DriveAttributes>();

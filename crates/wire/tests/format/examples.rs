@@ -3,11 +3,14 @@
 use std::fmt::Write as _;
 
 use braid_layout::{
-    ClusterId, Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version, version::Lease,
+    ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version,
+    version::Lease,
 };
 use braid_wire::authorise::{Scene, authorise};
 use braid_wire::capability::{Capability, Key, Protection, Rights};
-use braid_wire::control::{Authenticate, ControlHead, ControlReply, ControlRequest, Grant, Welcome};
+use braid_wire::control::{
+    Authenticate, ControlHead, ControlReply, ControlRequest, Grant, RequestHead, Welcome,
+};
 use braid_wire::data::{
     Address, DriveReply, DriveRequest, Extent, HELLO, Hello, PeerRole, Read, ReadReply, Want,
 };
@@ -67,6 +70,7 @@ fn capability() -> Capability {
         protection: Protection::Integrity,
         holder: DriveId(0),
         map: [0; 16],
+        file: FileId(42),
     }
 }
 
@@ -232,8 +236,18 @@ fn example_control() {
     let proof = Token::asker_proof(&token, &hello.binding(), &nonce, Standing::Client, DriveId(0));
     let request = Authenticate { standing: Standing::Client, drive: DriveId(0), nonce, proof };
     let kind = ControlRequest::from(request.clone()).kind();
-    let parts = [("standing", 1), ("drive", 16), ("nonce", 16), ("proof", 32)];
-    out += &dump_frame("asker: Authenticate", (kind, 1), &request.to_bytes(), &parts, &[]);
+    let parts = [
+        ("client", 8),
+        ("operation", 8),
+        ("settled_below", 8),
+        ("begun_ms", 8),
+        ("standing", 1),
+        ("drive", 16),
+        ("nonce", 16),
+        ("proof", 32),
+    ];
+    let body = [RequestHead::NONE.to_bytes(), request.to_bytes()].concat();
+    out += &dump_frame("asker: Authenticate", (kind, 1), &body, &parts, &[]);
     let proof = Token::manager_proof(&token, &hello.binding(), &nonce);
     let reply = ControlReply::from(Welcome { cluster: hello.cluster, proof });
     let mut body = ControlHead { term: 4, now_ms: 1_000 }.to_bytes();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use braid_wire::capability::{Authority, Capability};
-use braid_wire::control::{ControlHead, ControlReply, ControlRequest};
+use braid_wire::control::{ControlHead, ControlReply, ControlRequest, RequestHead};
 use braid_wire::data::{DriveReply, DriveRequest, Hello, ReplyHead};
 use braid_wire::{Record, Refusal};
 
@@ -123,6 +123,7 @@ fn heads() {
     check::<Authority>("head-Authority.txt");
     check::<Capability>("head-Capability.txt");
     check::<ReplyHead>("head-ReplyHead.txt");
+    check::<RequestHead>("head-RequestHead.txt");
     check::<ControlHead>("head-ControlHead.txt");
 }
 
@@ -131,7 +132,7 @@ fn heads() {
 fn every_golden_file_is_checked() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut known: Vec<String> =
-        ["Hello", "HelloRefused", "Authority", "Capability", "ReplyHead", "ControlHead"]
+        ["Hello", "HelloRefused", "Authority", "Capability", "ReplyHead", "RequestHead", "ControlHead"]
             .map(|name| format!("head-{name}.txt"))
             .into_iter()
             .chain(["keys.txt", "example-drive.txt", "example-control.txt"].map(str::to_owned))

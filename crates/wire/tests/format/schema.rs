@@ -3,8 +3,10 @@
 
 use braid_wire::capability::{Authority, Capability, Protection};
 use braid_wire::codec::Record;
-use braid_wire::control::{self, Access, ControlHead, DriveState, EntryKind};
-use braid_wire::data::{self, Expect, Hello, PeerRole, ReplyHead, ScrubAct, ScrubPhase, SnapshotAct, Want};
+use braid_wire::control::{self, Access, Admission, ControlHead, Cut, DriveState, EntryKind, RequestHead};
+use braid_wire::data::{
+    self, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase, SnapshotAct, Want,
+};
 use braid_wire::token::Standing;
 use braid_wire::{Reason, Refusal};
 
@@ -41,12 +43,14 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         Capability,
         Authority,
         ReplyHead,
+        RequestHead,
         ControlHead,
         Hello,
         Refusal,
         data::Address,
         data::ColumnMap,
         data::Extent,
+        data::ListedObject,
         data::UnitState,
         data::PendingState,
         data::Tip,
@@ -54,6 +58,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         data::ScrubState,
         data::DamagedUnit,
         data::LostKeys,
+        data::WrongFile,
         control::ShapeSpec,
         control::VolumeRow,
         control::Entry,
@@ -61,6 +66,8 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::ColumnRow,
         control::Grant,
         control::DriveRow,
+        control::StateMark,
+        control::ProcessMark,
     ]
     .to_vec()
 }
@@ -89,7 +96,9 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
     }
     choices!(
         PeerRole,
+        Cut,
         Expect,
+        Listing,
         SnapshotAct,
         ScrubAct,
         ScrubPhase,
@@ -97,6 +106,7 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         Protection,
         EntryKind,
         DriveState,
+        Admission,
         Access,
         Standing,
         Reason
