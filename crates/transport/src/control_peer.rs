@@ -2,15 +2,27 @@
 
 use braid_layout::DriveId;
 use braid_wire::capability::{Binding, Challenge, Key, mac_equal};
-use braid_wire::control::{Authenticate, ControlHead, ControlReply, ControlRequest, Welcome};
+use braid_wire::control::{Authenticate, ControlHead, ControlReply, ControlRequest, RequestHead, Welcome};
 use braid_wire::data::{HELLO, Hello};
 use braid_wire::token::{Standing, Token};
 use braid_wire::{Reason, Refusal, Wire};
 
 use crate::error::{Result, TransportError};
+use crate::places::Place;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::Stream;
+
+/// A request as it came: its number on this connection, its head, and what is asked for.
+#[derive(Debug)]
+pub struct Asked {
+    /// The frame's number, for the reply.
+    pub number: u64,
+    /// Whose it is and which; [`RequestHead::NONE`] if not even that could be decoded.
+    pub head: RequestHead,
+    /// The request; or, if it could not be decoded, the refusal to answer with.
+    pub request: std::result::Result<ControlRequest, Refusal>,
+}
 
 /// An asker that has proved its secret.
 #[derive(Debug)]
@@ -33,14 +45,17 @@ impl ControlPeer {
     /// Says Hello and has the asker prove that it knows the secret which `secret_of` gives for its standing and drive.
     /// `hello.challenge` must be fresh: see [`crate::challenge`]. `head` is called for each reply's term and time.
     ///
+    /// An asker that has proved it gets its place by `place_for`, which may refuse.
+    ///
     /// A wrong proof is told to the asker and is [`TransportError::Refusal`] here: drop the connection.
     pub async fn accept(
         stream: Stream,
         hello: &Hello,
         head: impl Fn() -> ControlHead,
         secret_of: impl FnOnce(&Authenticate) -> std::result::Result<Key, Refusal>,
+        place_for: impl FnOnce(&Authenticate) -> std::result::Result<Place, Refusal>,
     ) -> Result<ControlPeer> {
-        let (wait, binding) = (stream.limits().stall, hello.binding());
+        let (wait, binding) = (stream.limits().proof, hello.binding());
         let (mut sender, mut receiver) = stream.into_halves();
         let address = receiver.address().to_owned();
         sender.send(HELLO, 0, &hello.to_bytes(), &[]).await?;
@@ -48,16 +63,21 @@ impl ControlPeer {
             return Err(TransportError::Closed { address });
         };
         let decode = |source| TransportError::Decode { address: address.clone(), source };
-        let proved = match ControlRequest::from_body(header.kind, &body).map_err(decode)? {
+        let (_, first) = request_of(header.kind, &body).map_err(decode)?;
+        let proved = match first {
             ControlRequest::Authenticate(asker) => secret_of(&asker).and_then(|secret| {
                 let proof = Token::asker_proof(&secret, &binding, &asker.nonce, asker.standing, asker.drive);
                 let wrong = || Refusal::new(Reason::BadToken, "the token is not one of this cluster's");
-                if mac_equal(&proof, &asker.proof) { Ok((secret, asker)) } else { Err(wrong()) }
+                if !mac_equal(&proof, &asker.proof) {
+                    return Err(wrong());
+                }
+                Ok((place_for(&asker)?, secret, asker))
             }),
             _ => Err(Refusal::new(Reason::BadToken, "the first request must prove a token")),
         };
         match proved {
-            Ok((secret, Authenticate { standing, drive, nonce, .. })) => {
+            Ok((place, secret, Authenticate { standing, drive, nonce, .. })) => {
+                receiver.admit(place);
                 let proof = Token::manager_proof(&secret, &binding, &nonce);
                 let mut peer = ControlPeer { sender, receiver, standing, drive, binding, nonce, secret };
                 peer.reply(header.request, &head(), &Welcome { cluster: hello.cluster, proof }.into())
@@ -72,19 +92,28 @@ impl ControlPeer {
         }
     }
 
-    /// The next request and its number; `None`: the asker is gone. Waits at most `limits.idle`. A request that cannot be
-    /// decoded is `Err` inside: answer it with a refusal and go on. Cancel-safe between requests.
-    pub async fn next(&mut self) -> Result<Option<(u64, std::result::Result<ControlRequest, Refusal>)>> {
-        let Some((header, body)) = self.receiver.frame().await? else { return Ok(None) };
-        let request = ControlRequest::from_body(header.kind, &body).map_err(|error| match error {
-            braid_wire::DecodeError::Kind(kind) => Refusal::new(
-                Reason::Unsupported,
-                format!("the manager does not serve messages of kind {kind:#06x}"),
-            ),
-            error => Refusal::new(Reason::Malformed, error.to_string()),
-        });
+    /// The next request; `None`: the asker is gone. Waits at most `limits.idle`. One that cannot be decoded comes with a refusal
+    /// in its place: answer it so and go on. Bytes that are no frame end the session; the asker is told so with request number 0
+    /// and the time of `head`, as far as it still listens. Cancel-safe between requests.
+    pub async fn next(&mut self, head: impl Fn() -> ControlHead) -> Result<Option<Asked>> {
+        let frame = match self.receiver.frame().await {
+            Err(error @ TransportError::Frame { .. }) => {
+                let detail = format!("what came from the asker is no whole frame ({error})");
+                let damaged = Refusal::new(Reason::Malformed, detail);
+                // The error to tell is the frame's: whether the asker could be told changes nothing.
+                let _ = send(&mut self.sender, 0, &head(), &damaged.into()).await;
+                return Err(error);
+            }
+            frame => frame?,
+        };
+        let Some((header, body)) = frame else { return Ok(None) };
+        let decoded = request_of(header.kind, &body);
         self.receiver.recycle(body);
-        Ok(Some((header.request, request)))
+        let (head, request) = match decoded {
+            Ok((head, request)) => (head, Ok(request)),
+            Err(error) => (RequestHead::NONE, Err(refusal_of(error))),
+        };
+        Ok(Some(Asked { number: header.request, head, request }))
     }
 
     /// Answers request number `request`.
@@ -95,6 +124,26 @@ impl ControlPeer {
     /// The asker's address, for messages.
     pub fn address(&self) -> &str {
         self.receiver.address()
+    }
+}
+
+/// A request's head and the request.
+fn request_of(
+    kind: u16,
+    body: &[u8],
+) -> std::result::Result<(RequestHead, ControlRequest), braid_wire::DecodeError> {
+    let mut arguments = body;
+    let head = RequestHead::take(&mut arguments)?;
+    Ok((head, ControlRequest::from_body(kind, arguments)?))
+}
+
+fn refusal_of(error: braid_wire::DecodeError) -> Refusal {
+    match error {
+        braid_wire::DecodeError::Kind(kind) => Refusal::new(
+            Reason::Unsupported,
+            format!("the manager does not serve messages of kind {kind:#06x}"),
+        ),
+        error => Refusal::new(Reason::Malformed, error.to_string()),
     }
 }
 

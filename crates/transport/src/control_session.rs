@@ -3,11 +3,11 @@
 use braid_layout::{ClusterId, DriveId};
 use braid_wire::Wire;
 use braid_wire::capability::{Binding, Challenge, Key, mac_equal};
-use braid_wire::control::{Authenticate, ControlHead, ControlReply, ControlRequest};
+use braid_wire::control::{Authenticate, ControlHead, ControlReply, ControlRequest, RequestHead};
 use braid_wire::data::PeerRole;
 use braid_wire::token::{Standing, Token};
 
-use crate::error::{Result, TransportError};
+use crate::error::{Greeted, Result, TransportError};
 use crate::hello;
 use crate::limits::Limits;
 use crate::receiver::Receiver;
@@ -71,7 +71,8 @@ impl ControlSession {
     ) -> Result<ControlSession> {
         let Credentials { standing, cluster, drive, secret } = credentials.into();
         let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
-        let hello = hello::take(&mut receiver, PeerRole::Manager, cluster, None, limits).await?;
+        let hello = hello::take(&mut receiver, PeerRole::Manager, cluster, None, limits).await;
+        let hello = hello.map_err(|error| error.or_damaged(Greeted::No))?;
         let (binding, nonce) = (hello.binding(), hello::challenge());
         let head = ControlHead { term: 0, now_ms: 0 };
         let mut session =
@@ -89,27 +90,30 @@ impl ControlSession {
         }
     }
 
+    /// One request that is no operation, and its reply: see [`ControlSession::call_as`].
+    pub async fn call(&mut self, request: &ControlRequest) -> Result<ControlReply> {
+        self.call_as(&RequestHead::NONE, request).await
+    }
+
     /// One request and its reply; at most `limits.reply` until the reply begins. A refusal is
     /// [`TransportError::Refusal`], after which the session goes on. Dropped midway, the session is of no more use.
-    pub async fn call(&mut self, request: &ControlRequest) -> Result<ControlReply> {
+    pub async fn call_as(&mut self, head: &RequestHead, request: &ControlRequest) -> Result<ControlReply> {
         self.request += 1;
         let mut body = Vec::new();
+        head.put(&mut body);
         request.put_body(&mut body);
         self.sender.send(request.kind(), self.request, &body, &[]).await?;
-        let Some((header, body)) = self.receiver.frame_within(self.limits.reply, "for an answer").await?
-        else {
+        let frame = self.receiver.frame_within(self.limits.reply, "for an answer").await;
+        let Some((header, body)) = frame.map_err(|error| error.or_damaged(Greeted::Yes))? else {
             return Err(TransportError::Closed { address: self.receiver.address().to_owned() });
         };
-        // An earlier call that was dropped has left its answer behind: this one is not ours.
-        if header.request != self.request || header.payload_bytes > 0 {
-            return Err(
-                self.unexpected(format!("answer to request {}; expected {}", header.request, self.request))
-            );
-        }
         let decode = |source| TransportError::Decode { address: self.receiver.address().to_owned(), source };
         let mut arguments = body.as_slice();
         let head = ControlHead::take(&mut arguments).map_err(decode)?;
         let reply = ControlReply::from_body(header.kind, arguments).map_err(decode)?;
+        if header.request != self.request || header.payload_bytes > 0 {
+            return Err(self.out_of_step(header.request, &reply));
+        }
         self.head = head;
         self.receiver.recycle(body);
         match reply {
@@ -136,6 +140,16 @@ impl ControlSession {
     /// Where the manager is.
     pub fn address(&self) -> &str {
         self.receiver.address()
+    }
+
+    /// The reply belongs to no request that waits: the manager could not make out which one it answers, an answer came twice, or
+    /// an earlier call was dropped and left its answer behind.
+    fn out_of_step(&self, answered: u64, reply: &ControlReply) -> TransportError {
+        let what = match reply {
+            ControlReply::Refused(refusal) if answered == 0 => refusal.detail.clone(),
+            _ => format!("answer to request {answered}; expected {}", self.request),
+        };
+        TransportError::Damaged { address: self.receiver.address().to_owned(), what }
     }
 
     fn unexpected(&self, what: String) -> TransportError {

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use braid_layout::{ClusterId, DriveId};
 use braid_wire::control::Grant;
-use braid_wire::data::{DriveReply, DriveRequest, PeerRole, ReplyHead};
+use braid_wire::data::{Address, DriveReply, DriveRequest, GetAttributes, PeerRole, ReplyHead};
 use braid_wire::frame::FrameHeader;
 use braid_wire::seal::{self, Asked, ReplyError};
 use bytes::BufMut;
 
+use crate::bodies::STRANGER_BODY_BYTES_MAX;
 use crate::error::{Result, TransportError};
 use crate::hello;
 use crate::limits::Limits;
@@ -19,6 +20,18 @@ use crate::stream::Stream;
 
 /// The most requests without an answer on one session.
 const ASKED_MAX: usize = 1024;
+
+/// What an answer is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// The asker's own.
+    Request,
+    /// A small request that proves our key, ahead of a first one that is longer than a stranger may send. Nobody asked for what it
+    /// says.
+    Introduction,
+}
+
+type Queue = Arc<Mutex<VecDeque<(Purpose, Asked)>>>;
 
 /// A session with one drive. It was checked that the drive is the one asked for; a reply that is not the drive's own
 /// ends it. After any error but [`TransportError::Refusal`] and [`TransportError::TooManyAsked`]: connect again.
@@ -36,7 +49,7 @@ pub struct Asker {
     seal: seal::Asker,
     /// Of the last request: each has its own.
     request: u64,
-    asked: Arc<Mutex<VecDeque<Asked>>>,
+    asked: Queue,
     body: Vec<u8>,
 }
 
@@ -45,7 +58,7 @@ pub struct Asker {
 pub struct Answers {
     receiver: Receiver,
     limits: Limits,
-    asked: Arc<Mutex<VecDeque<Asked>>>,
+    asked: Queue,
 }
 
 /// An answer. Its payload is to be taken next, by [`Answers::payload`]; what is not taken is skipped.
@@ -117,21 +130,36 @@ impl Asker {
     /// Sends a request under `grant`, with its payload from where it lies. Gives its number, which the answer will carry.
     /// Dropped midway, the session is of no more use.
     pub async fn ask(&mut self, grant: &Grant, request: &DriveRequest, payload: &[&[u8]]) -> Result<u64> {
-        let number = self.request + 1;
         let payload_bytes: usize = payload.iter().map(|piece| piece.len()).sum();
         let payload_bytes = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
-        {
-            // Before the first byte leaves, as the answer may be there before `send` returns.
-            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-            if asked.len() >= ASKED_MAX {
-                return Err(TransportError::TooManyAsked(asked.len(), self.sender.address().to_owned()));
-            }
-            self.body.clear();
-            asked.push_back(self.seal.seal(grant, number, request, payload_bytes, &mut self.body));
+        let in_flight = self.in_flight();
+        if in_flight >= ASKED_MAX {
+            return Err(TransportError::TooManyAsked(in_flight, self.sender.address().to_owned()));
         }
-        self.request = number;
-        self.sender.send(request.kind(), number, &self.body, payload).await?;
-        Ok(number)
+        let is_first = self.request == 0;
+        let mut asked = self.seal(grant, request, payload_bytes);
+        if is_first && u32::try_from(self.body.len()).is_ok_and(|bytes| bytes > STRANGER_BODY_BYTES_MAX) {
+            let introduction = DriveRequest::from(GetAttributes { at: Address::DRIVE });
+            let introduced = self.seal(grant, &introduction, 0);
+            self.send(Purpose::Introduction, introduced, introduction.kind(), &[]).await?;
+            asked = self.seal(grant, request, payload_bytes);
+        }
+        self.send(Purpose::Request, asked, request.kind(), payload).await?;
+        Ok(self.request)
+    }
+
+    /// Makes the body of the next request. Its number is `self.request` then.
+    fn seal(&mut self, grant: &Grant, request: &DriveRequest, payload_bytes: u32) -> Asked {
+        self.request += 1;
+        self.body.clear();
+        self.seal.seal(grant, self.request, request, payload_bytes, &mut self.body)
+    }
+
+    async fn send(&mut self, purpose: Purpose, asked: Asked, kind: u16, payload: &[&[u8]]) -> Result<()> {
+        let number = asked.request();
+        // Before the first byte leaves, as the answer may be there before `send` returns.
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push_back((purpose, asked));
+        self.sender.send(kind, number, &self.body, payload).await
     }
 
     /// Requests that have no answer yet.
@@ -147,15 +175,26 @@ impl Answers {
     /// A refusal that came before the capability was found good carries no proof (its `head.mac` is zero); only reasons that
     /// say nothing of the object are let through so.
     pub async fn next(&mut self) -> Result<Answer> {
+        loop {
+            if let (Purpose::Request, answer) = self.next_of_any().await? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    async fn next_of_any(&mut self) -> Result<(Purpose, Answer)> {
         let Some((header, body)) = self.receiver.frame_within(self.limits.reply, "for an answer").await?
         else {
             return Err(TransportError::Closed { address: self.receiver.address().to_owned() });
         };
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let answer = match asked {
-            Some(asked) if asked.request() == header.request => self.check(&asked, &header, &body)?,
+            Some((purpose, asked)) if asked.request() == header.request => {
+                (purpose, self.check(&asked, &header, &body)?)
+            }
             asked => {
-                let expected = asked.map_or_else(|| "none".to_owned(), |asked| asked.request().to_string());
+                let expected =
+                    asked.map_or_else(|| "none".to_owned(), |(_, asked)| asked.request().to_string());
                 return Err(
                     self.unexpected(format!("answer to request {}; expected {expected}", header.request))
                 );

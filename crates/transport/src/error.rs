@@ -22,7 +22,7 @@ pub enum TransportError {
         source: io::Error,
     },
     /// Nobody listens there: the peer's process is surely not running (or not there).
-    #[error("{address} refuses connections: nothing listens there; is it running?")]
+    #[error("{address} refuses connections: nothing listens there")]
     Refused {
         /// Where to.
         address: String,
@@ -70,6 +70,15 @@ pub enum TransportError {
         address: String,
         /// What is wrong.
         source: FrameError,
+    },
+    /// In the middle of a session with the manager, bytes that are no frame, or the answer to another request: they were changed,
+    /// lost or repeated on their way. Connect and ask again.
+    #[error("damaged on the way to or from {address}: {what}")]
+    Damaged {
+        /// The peer.
+        address: String,
+        /// What is wrong.
+        what: String,
     },
     /// A frame that is not the message it claims to be.
     #[error("from {address}: {source}")]
@@ -120,12 +129,39 @@ pub enum TransportError {
         /// How long it would be.
         bytes: usize,
     },
+    /// A peer that has proved nothing announced more than such a peer may send.
+    #[error(
+        "{address} has proved nothing and announces a body of {bytes} bytes; at most {most} are taken until it has"
+    )]
+    TooMuch {
+        /// The peer.
+        address: String,
+        /// What it announced.
+        bytes: u32,
+        /// What it may send.
+        most: u32,
+    },
+    /// Its place was needed for another connection.
+    #[error(
+        "{address} gave way to another connection: all places were taken, and it was idle for the longest"
+    )]
+    GaveWay {
+        /// The peer.
+        address: String,
+    },
     /// The stream was left in the middle of a frame, or failed before: connect again.
     #[error("the connection with {address} failed before: connect again")]
     Poisoned {
         /// The peer.
         address: String,
     },
+}
+
+/// Whether a peer has said Hello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Greeted {
+    Yes,
+    No,
 }
 
 /// In what a peer differs from the one that was asked for.
@@ -178,6 +214,20 @@ impl TransportError {
         }
     }
 
+    /// A frame of ours that does not match its checksum was damaged on its way. Other bytes in a frame's place may be another
+    /// program's, until the peer has said Hello (`greeted`): after that they too are frames of ours, out of step.
+    pub(crate) fn or_damaged(self, greeted: Greeted) -> TransportError {
+        use FrameError::{BodyChecksum, HeaderChecksum};
+        match self {
+            TransportError::Frame { address, source }
+                if greeted == Greeted::Yes || matches!(source, BodyChecksum | HeaderChecksum { .. }) =>
+            {
+                TransportError::Damaged { address, what: source.to_string() }
+            }
+            other => other,
+        }
+    }
+
     /// Whether the peer broke the format, as opposed to being away or saying no.
     pub fn is_misbehaviour(&self) -> bool {
         matches!(
@@ -186,6 +236,7 @@ impl TransportError {
                 | TransportError::Decode { .. }
                 | TransportError::Unexpected { .. }
                 | TransportError::Forged { .. }
+                | TransportError::TooMuch { .. }
         )
     }
 }

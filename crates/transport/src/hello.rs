@@ -60,8 +60,8 @@ fn mismatch(hello: &Hello, role: PeerRole, cluster: ClusterId, drive: Option<Dri
 }
 
 /// Tells a peer beyond the bound that we are busy. The frame fits the new socket's empty buffer; if not, the close tells.
-pub(crate) fn refuse_busy(stream: &TcpStream) {
-    let body = Refusal::new(Reason::Busy, "too many connections: try again later").to_bytes();
+pub(crate) fn refuse_busy(stream: &TcpStream, why: &str) {
+    let body = Refusal::new(Reason::Busy, why).to_bytes();
     let mut frame = FrameHeader::new(HELLO_REFUSED, 0, &body, 0).emit().to_vec();
     frame.extend_from_slice(&body);
     let _ = stream.try_write(&frame);

@@ -11,6 +11,8 @@ pub struct Limits {
     pub stall: Duration,
     /// For the first byte of a reply. Default 30 s.
     pub reply: Duration,
+    /// For a peer's proof of its key, from when it was accepted: until then it has little else. Default 5 s.
+    pub proof: Duration,
     /// For the next request of a connection. Default 15 min; the asker connects anew.
     pub idle: Duration,
     /// The slowest that a frame may move, in bytes per second, so that a peer which sends a byte now and then cannot hold
@@ -24,6 +26,7 @@ impl Default for Limits {
             connect: Duration::from_secs(3),
             stall: Duration::from_secs(10),
             reply: Duration::from_secs(30),
+            proof: Duration::from_secs(5),
             idle: Duration::from_secs(15 * 60),
             rate_min: 64 << 10,
         }

@@ -14,13 +14,15 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
 
+use crate::bodies::{Bodies, STRANGER_BODY_BYTES_MAX, Share};
 use crate::error::{Result, TransportError};
 use crate::limits::Limits;
+use crate::places::{Place, Work};
 
 /// What a read for a header may take beyond it. Small, as what is a payload's of it is copied.
 const AHEAD_BYTES: usize = 4096;
 /// Bodies up to this capacity are kept for the next frame.
-const BODY_KEPT_BYTES: usize = 64 << 10;
+const BODY_KEPT_BYTES: usize = 8 << 10;
 /// Skipped payloads are read in pieces of this size.
 const SKIP_BYTES: usize = 64 << 10;
 
@@ -39,8 +41,31 @@ pub struct Receiver {
     spare: Vec<u8>,
     /// False while bytes are under way whose loss would leave the stream out of step.
     sound: bool,
-    /// The connection's slot at the listener.
-    _slot: Option<Arc<OwnedSemaphorePermit>>,
+    /// What it holds at its listener, if it was accepted.
+    held: Option<Held>,
+}
+
+/// What an accepted connection holds.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// Its part of all connections; the sender has it too.
+    pub(crate) slot: Arc<OwnedSemaphorePermit>,
+    /// A stranger's place, or one of those who have proved themselves.
+    pub(crate) place: Place,
+    /// Until when it must have proved itself; `None`: it has.
+    pub(crate) stranger_until: Option<Instant>,
+    pub(crate) bodies: Bodies,
+    /// Its share of the memory of bodies, until the next frame.
+    pub(crate) share: Option<Share>,
+    /// Kept from a frame's first byte until the next frame is waited for.
+    pub(crate) work: Option<Work>,
+}
+
+/// Whether a wait is for a frame to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    Begin,
+    Middle,
 }
 
 impl Receiver {
@@ -48,7 +73,7 @@ impl Receiver {
         inner: OwnedReadHalf,
         address: Arc<str>,
         limits: Limits,
-        slot: Option<Arc<OwnedSemaphorePermit>>,
+        held: Option<Held>,
     ) -> Receiver {
         let ahead = Vec::with_capacity(AHEAD_BYTES);
         Receiver {
@@ -60,8 +85,21 @@ impl Receiver {
             payload_left: 0,
             spare: Vec::new(),
             sound: true,
-            _slot: slot,
+            held,
         }
+    }
+
+    /// The peer has proved itself: it has this place instead of a stranger's, and the usual bounds.
+    pub fn admit(&mut self, place: Place) {
+        if let Some(held) = &mut self.held {
+            held.work = Some(place.work());
+            (held.place, held.stranger_until) = (place, None);
+        }
+    }
+
+    /// Work for the peer that goes on when its next frame is waited for: until it is dropped, the connection is not idle.
+    pub fn work(&self) -> Option<Work> {
+        self.held.as_ref().map(|held| held.place.work())
     }
 
     /// The peer, for messages.
@@ -86,10 +124,16 @@ impl Receiver {
         if self.payload_left > 0 {
             self.skip(self.payload_left).await?;
         }
+        if let Some(held) = &mut self.held {
+            (held.share, held.work) = (None, None);
+        }
         if !self.wait_for_first_byte(wait, what).await? {
             return Ok(None);
         }
         self.sound = false;
+        if let Some(held) = &mut self.held {
+            held.work = Some(held.place.work());
+        }
         let deadline = Instant::now() + self.limits.stall;
         while self.ahead.len() - self.taken < HEADER_BYTES {
             self.read_ahead(deadline).await?;
@@ -97,6 +141,7 @@ impl Receiver {
         let header = self.ahead[self.taken..].first_chunk::<HEADER_BYTES>().expect("a header has come");
         let header = FrameHeader::parse(header).map_err(|source| self.frame_error(source))?;
         self.taken += HEADER_BYTES;
+        self.take_share(header.body_bytes).await?;
         let mut body = std::mem::take(&mut self.spare);
         body.clear();
         body.reserve_exact(usize::try_from(header.body_bytes).expect("a body is at most 1 MiB"));
@@ -153,6 +198,20 @@ impl Receiver {
         Ok(())
     }
 
+    /// What a body of `bytes` needs before a byte of it is taken.
+    async fn take_share(&mut self, bytes: u32) -> Result<()> {
+        let Some(held) = &mut self.held else { return Ok(()) };
+        let (address, most) = (|| self.address.to_string(), STRANGER_BODY_BYTES_MAX);
+        if held.stranger_until.is_some() && bytes > most {
+            return Err(TransportError::TooMuch { address: address(), bytes, most });
+        }
+        let what = "for memory: too many large requests at a time";
+        held.share = timeout(self.limits.stall, held.bodies.share(bytes))
+            .await
+            .map_err(|_| TransportError::Timeout { what, address: address() })?;
+        Ok(())
+    }
+
     fn require_sound(&self) -> Result<()> {
         if self.sound { Ok(()) } else { Err(TransportError::Poisoned { address: self.address.to_string() }) }
     }
@@ -168,10 +227,12 @@ impl Receiver {
         }
         self.ahead.clear();
         self.taken = 0;
-        match timeout(wait, self.inner.read_buf(&mut (&mut self.ahead).limit(AHEAD_BYTES))).await {
-            Err(_) => Err(TransportError::Timeout { what, address: self.address.to_string() }),
-            Ok(Err(source)) => Err(TransportError::io(&self.address, source)),
-            Ok(Ok(read)) => Ok(read > 0),
+        let mut into = (&mut self.ahead).limit(AHEAD_BYTES);
+        match read(&mut self.inner, &mut into, wait, self.held.as_ref(), At::Begin).await {
+            Read::Late => Err(TransportError::Timeout { what, address: self.address.to_string() }),
+            Read::Done(Err(source)) => Err(TransportError::io(&self.address, source)),
+            Read::Done(Ok(read)) => Ok(read > 0),
+            Read::GaveWay => Err(TransportError::GaveWay { address: self.address.to_string() }),
         }
     }
 
@@ -182,7 +243,8 @@ impl Receiver {
         }
         let room = AHEAD_BYTES - self.ahead.len();
         let wait = self.limits.stall.min(deadline.saturating_duration_since(Instant::now()));
-        let read = timeout(wait, self.inner.read_buf(&mut (&mut self.ahead).limit(room))).await;
+        let mut into = (&mut self.ahead).limit(room);
+        let read = read(&mut self.inner, &mut into, wait, self.held.as_ref(), At::Middle).await;
         self.progress(read).map(drop)
     }
 
@@ -195,24 +257,59 @@ impl Receiver {
         left -= from_ahead;
         while left > 0 {
             let wait = self.limits.stall.min(deadline.saturating_duration_since(Instant::now()));
-            let read = timeout(wait, self.inner.read_buf(&mut (&mut *into).limit(left))).await;
+            let mut into = (&mut *into).limit(left);
+            let read = read(&mut self.inner, &mut into, wait, self.held.as_ref(), At::Middle).await;
             left -= self.progress(read)?;
         }
         Ok(())
     }
 
-    fn progress(
-        &self,
-        read: std::result::Result<std::io::Result<usize>, tokio::time::error::Elapsed>,
-    ) -> Result<usize> {
+    fn progress(&self, read: Read) -> Result<usize> {
+        let address = || self.address.to_string();
         match read {
-            Err(_) => Err(TransportError::Timeout {
-                what: "in the middle of a frame",
-                address: self.address.to_string(),
-            }),
-            Ok(Err(source)) => Err(TransportError::io(&self.address, source)),
-            Ok(Ok(0)) => Err(TransportError::Closed { address: self.address.to_string() }),
-            Ok(Ok(read)) => Ok(read),
+            Read::Late => {
+                Err(TransportError::Timeout { what: "in the middle of a frame", address: address() })
+            }
+            Read::Done(Err(source)) => Err(TransportError::io(&self.address, source)),
+            Read::Done(Ok(0)) => Err(TransportError::Closed { address: address() }),
+            Read::Done(Ok(read)) => Ok(read),
+            Read::GaveWay => Err(TransportError::GaveWay { address: address() }),
         }
+    }
+}
+
+/// How a read ended.
+enum Read {
+    Done(std::io::Result<usize>),
+    Late,
+    GaveWay,
+}
+
+/// One read within its bounds. A stranger's ends when its time is up or its place is another's; one that has proved itself gives way
+/// between frames only.
+async fn read(
+    inner: &mut OwnedReadHalf,
+    into: &mut impl BufMut,
+    wait: Duration,
+    held: Option<&Held>,
+    at: At,
+) -> Read {
+    let (mut wait, mut place) = (wait, None);
+    if let Some(held) = held {
+        if let Some(until) = held.stranger_until {
+            wait = wait.min(until.saturating_duration_since(Instant::now()));
+        }
+        place = (at == At::Begin || held.stranger_until.is_some()).then_some(&held.place);
+    }
+    let given_away = async {
+        match place {
+            Some(place) => place.given_away().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = given_away => Read::GaveWay,
+        read = timeout(wait, inner.read_buf(into)) => read.map_or(Read::Late, Read::Done),
     }
 }

@@ -8,13 +8,15 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
+use crate::bodies::Bodies;
 use crate::error::{Result, TransportError};
 use crate::hello;
 use crate::limits::Limits;
-use crate::receiver::Receiver;
+use crate::places::{Bounds, GivesWay, Holder, Origin, Place, Places};
+use crate::receiver::{Held, Receiver};
 use crate::sender::Sender;
 
 /// The most connections that are held at once, unless told otherwise. Each costs a socket, a task and a few KiB.
@@ -23,6 +25,23 @@ const CONNECTIONS_MAX: usize = 1024;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(7);
 
+/// Peers that have proved nothing, in all. An honest one is among them for a round trip.
+const STRANGERS_MAX: usize = 256;
+/// And of one address.
+const STRANGERS_EACH: usize = 128;
+
+/// How many connections a listener holds, and what it tells one too many.
+#[derive(Debug, Clone)]
+pub struct Capacity {
+    /// Connections of all kinds, those too that are about to end. What they may be when they have proved themselves is the
+    /// server's to bound, below this.
+    pub connections: usize,
+    /// Those that have proved nothing. The oldest give way to new ones.
+    pub strangers: Bounds,
+    /// Who is full and what to do about it, for the peers that are refused.
+    pub full: String,
+}
+
 /// Accepts connections, at most a set number at a time.
 #[derive(Debug)]
 pub struct Listener {
@@ -30,6 +49,9 @@ pub struct Listener {
     address: SocketAddr,
     limits: Limits,
     connections: Arc<Semaphore>,
+    strangers: Places,
+    bodies: Bodies,
+    full: String,
 }
 
 /// A connection. Its two halves can be used at once.
@@ -38,25 +60,48 @@ pub struct Stream {
     inner: TcpStream,
     address: String,
     limits: Limits,
-    slot: Option<OwnedSemaphorePermit>,
+    /// If it was accepted.
+    accepted: Option<Accepted>,
+}
+
+/// What an accepted connection holds until it has proved itself.
+#[derive(Debug)]
+struct Accepted {
+    slot: OwnedSemaphorePermit,
+    place: Place,
+    until: Instant,
+    bodies: Bodies,
+}
+
+impl Default for Capacity {
+    fn default() -> Capacity {
+        let full = "too many connections: end some, or try again later";
+        Capacity {
+            connections: CONNECTIONS_MAX,
+            strangers: Bounds::new(STRANGERS_MAX, STRANGERS_EACH),
+            full: full.to_owned(),
+        }
+    }
 }
 
 impl Listener {
     /// Listens on `address` (`host:port`; port 0 takes a free one), with the default limits and at most 1024 connections.
     pub async fn bind(address: &str) -> Result<Listener> {
-        Listener::bind_with(address, Limits::default(), CONNECTIONS_MAX).await
+        Listener::bind_with(address, Limits::default(), Capacity::default()).await
     }
 
-    /// Listens on `address` for at most `connections_max` connections at a time.
-    pub async fn bind_with(address: &str, limits: Limits, connections_max: usize) -> Result<Listener> {
+    /// Listens on `address` for so many connections at a time.
+    pub async fn bind_with(address: &str, limits: Limits, capacity: Capacity) -> Result<Listener> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => TransportError::InUse { address: address.to_owned() },
             _ => TransportError::Bind { address: address.to_owned(), source },
         };
         let inner = TcpListener::bind(address).await.map_err(failed)?;
         let local = inner.local_addr().map_err(failed)?;
-        let connections_max = connections_max.clamp(1, Semaphore::MAX_PERMITS);
-        Ok(Listener { inner, address: local, limits, connections: Arc::new(Semaphore::new(connections_max)) })
+        let connections = Arc::new(Semaphore::new(capacity.connections.clamp(1, Semaphore::MAX_PERMITS)));
+        let strangers = Places::new(capacity.strangers, GivesWay::Anyone);
+        let (bodies, full) = (Bodies::new(), capacity.full);
+        Ok(Listener { inner, address: local, limits, connections, strangers, bodies, full })
     }
 
     /// Where it listens.
@@ -64,7 +109,8 @@ impl Listener {
         self.address
     }
 
-    /// The next connection. Those beyond the bound are told that the peer is busy, and closed. Cancel-safe.
+    /// The next connection. It is a stranger's: it may give way to the next, and has `limits.proof` to prove itself
+    /// ([`Receiver::admit`]). One beyond the bound of all connections is told so, and closed. Cancel-safe.
     ///
     /// An error means that the system is out of something (descriptors, memory): wait a little and call again.
     pub async fn accept(&self) -> Result<Stream> {
@@ -77,14 +123,18 @@ impl Listener {
             };
             let Ok(slot) = Arc::clone(&self.connections).try_acquire_owned() else {
                 warn!(%peer, "too many connections: told the peer to come back later");
-                hello::refuse_busy(&inner);
+                hello::refuse_busy(&inner, &self.full);
                 continue;
             };
             if let Err(error) = set_up(&inner) {
                 debug!(%peer, %error, "gone before it was served");
                 continue;
             }
-            return Ok(Stream { inner, address: peer.to_string(), limits: self.limits, slot: Some(slot) });
+            let mut stream = Stream { inner, address: peer.to_string(), limits: self.limits, accepted: None };
+            let Some(place) = self.strangers.take(Holder::at(peer.ip()), stream.origin()) else { continue };
+            let (until, bodies) = (Instant::now() + self.limits.proof, self.bodies.clone());
+            stream.accepted = Some(Accepted { slot, place, until, bodies });
+            return Ok(stream);
         }
     }
 }
@@ -106,7 +156,7 @@ impl Stream {
             Ok(Ok(inner)) => inner,
         };
         set_up(&inner).map_err(|source| TransportError::io(address, source))?;
-        Ok(Stream { inner, address: address.to_owned(), limits: *limits, slot: None })
+        Ok(Stream { inner, address: address.to_owned(), limits: *limits, accepted: None })
     }
 
     /// The peer, for messages.
@@ -122,6 +172,17 @@ impl Stream {
         }
     }
 
+    /// The same for places.
+    pub fn origin(&self) -> Origin {
+        if self.is_local() { Origin::Here } else { Origin::Elsewhere }
+    }
+
+    /// Who it is as far as its address tells.
+    pub fn holder(&self) -> Result<Holder> {
+        let peer = self.inner.peer_addr().map_err(|source| TransportError::io(&self.address, source))?;
+        Ok(Holder::at(peer.ip()))
+    }
+
     /// The bounds of its waits.
     pub fn limits(&self) -> &Limits {
         &self.limits
@@ -131,9 +192,18 @@ impl Stream {
     /// [`Sender`] is.
     pub fn into_halves(self) -> (Sender, Receiver) {
         let (read, write) = self.inner.into_split();
-        let (address, slot) = (Arc::<str>::from(self.address), self.slot.map(Arc::new));
-        let sender = Sender::new(write, Arc::clone(&address), self.limits, slot.clone());
-        (sender, Receiver::new(read, address, self.limits, slot))
+        let address = Arc::<str>::from(self.address);
+        let held = self.accepted.map(|Accepted { slot, place, until, bodies }| Held {
+            slot: Arc::new(slot),
+            place,
+            stranger_until: Some(until),
+            bodies,
+            share: None,
+            work: None,
+        });
+        let slot = held.as_ref().map(|held| Arc::clone(&held.slot));
+        let sender = Sender::new(write, Arc::clone(&address), self.limits, slot);
+        (sender, Receiver::new(read, address, self.limits, held))
     }
 }
 

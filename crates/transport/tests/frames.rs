@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use braid_transport::{FilePiece, Limits, Listener, Receiver, Sender, Stream, TransportError};
+use braid_transport::{
+    Bounds, Capacity, FilePiece, GivesWay, Limits, Listener, Origin, Places, Receiver, Sender, Stream,
+    TransportError,
+};
 use braid_wire::frame::{HEADER_BYTES, WIRE_VERSION};
 use braid_wire::{FrameError, FrameHeader};
 use tokio::io::AsyncWriteExt;
@@ -15,21 +18,30 @@ fn short() -> Limits {
 }
 
 async fn listener(limits: Limits) -> Listener {
-    Listener::bind_with("127.0.0.1:0", limits, 8).await.unwrap()
+    Listener::bind_with("127.0.0.1:0", limits, Capacity::default()).await.unwrap()
 }
 
 async fn pair(limits: Limits) -> ((Sender, Receiver), (Sender, Receiver)) {
     let listener = listener(limits).await;
     let address = listener.local_address().to_string();
     let (asker, accepted) = tokio::join!(Stream::connect(&address, &limits), listener.accept());
-    (asker.unwrap().into_halves(), accepted.unwrap().into_halves())
+    (asker.unwrap().into_halves(), admitted(accepted.unwrap()))
+}
+
+/// The halves of a connection whose peer counts as proven.
+fn admitted(stream: Stream) -> (Sender, Receiver) {
+    let places = Places::new(Bounds::new(1, 1), GivesWay::Idle);
+    let place = places.take(stream.holder().unwrap(), Origin::Here).unwrap();
+    let (sender, mut receiver) = stream.into_halves();
+    receiver.admit(place);
+    (sender, receiver)
 }
 
 /// A receiver, and a bare socket that talks to it.
 async fn bare(limits: Limits) -> (TcpStream, Receiver, Sender) {
     let listener = listener(limits).await;
     let (bare, accepted) = tokio::join!(TcpStream::connect(listener.local_address()), listener.accept());
-    let (sender, receiver) = accepted.unwrap().into_halves();
+    let (sender, receiver) = admitted(accepted.unwrap());
     (bare.unwrap(), receiver, sender)
 }
 
@@ -335,7 +347,8 @@ async fn nobody_listening_is_refused_and_a_taken_port_is_told() {
 
 #[tokio::test]
 async fn connections_beyond_the_bound_are_told_and_closed_and_free_again() {
-    let listener = Listener::bind_with("127.0.0.1:0", Limits::default(), 1).await.unwrap();
+    let capacity = Capacity { connections: 1, ..Capacity::default() };
+    let listener = Listener::bind_with("127.0.0.1:0", Limits::default(), capacity).await.unwrap();
     let address = listener.local_address().to_string();
     let limits = Limits::default();
     let (_first, held) = tokio::join!(Stream::connect(&address, &limits), listener.accept());

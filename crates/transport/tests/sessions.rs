@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use braid_layout::{ClusterId, ColumnMask, DriveId, Generation, ObjectId, PartitionId, version::Lease};
+use braid_layout::{
+    ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
+};
 use braid_transport::{
-    ControlPeer, ControlSession, Credentials, DriveSession, Limits, Listener, Mismatch, Receiver, Sender,
-    TransportError, challenge,
+    Bounds, Capacity, ControlPeer, ControlSession, Credentials, DriveSession, GivesWay, Limits, Listener,
+    Mismatch, Origin, Places, Receiver, Sender, TransportError, challenge,
 };
 use braid_wire::authorise::{Scene, authorise};
 use braid_wire::capability::{Capability, Key, Protection, Rights};
-use braid_wire::control::{ControlHead, ControlReply, ControlRequest, Grant, VolumeList};
+use braid_wire::control::{ControlHead, ControlReply, ControlRequest, Grant, RequestHead, VolumeList};
 use braid_wire::data::{Address, Done, DriveReply, DriveRequest, GetAttributes, HELLO, Hello, PeerRole};
 use braid_wire::seal::ReplySeal;
 use braid_wire::token::{Standing, Token};
@@ -69,6 +71,7 @@ fn grant() -> Grant {
         protection: Protection::Integrity,
         holder: DriveId(0),
         map: [0; 16],
+        file: FileId(0),
     };
     Grant { private: working_key().private_part(&capability), capability }
 }
@@ -189,7 +192,8 @@ async fn a_hello_that_is_none_is_refused() {
 
 #[tokio::test]
 async fn a_busy_peer_says_so() {
-    let listener = Listener::bind_with("127.0.0.1:0", limits(), 1).await.unwrap();
+    let capacity = Capacity { connections: 1, full: "full: ask me".to_owned(), ..Capacity::default() };
+    let listener = Listener::bind_with("127.0.0.1:0", limits(), capacity).await.unwrap();
     let address = listener.local_address().to_string();
     tokio::spawn(async move {
         let _held = listener.accept().await;
@@ -197,7 +201,9 @@ async fn a_busy_peer_says_so() {
     });
     let _first = tokio::net::TcpStream::connect(&address).await.unwrap();
     match connect(&address).await {
-        Err(TransportError::Refusal(refusal)) => assert_eq!(refusal.reason, Reason::Busy),
+        Err(TransportError::Refusal(refusal)) => {
+            assert_eq!((refusal.reason, refusal.detail.as_str()), (Reason::Busy, "full: ask me"));
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -289,21 +295,24 @@ async fn a_replayed_hello_and_answer_are_forged() {
 
 /// A manager that knows the secret of `token()` and answers each request with Done.
 async fn manager() -> String {
-    let listener = Listener::bind_with("127.0.0.1:0", limits(), 8).await.unwrap();
+    let listener = Listener::bind_with("127.0.0.1:0", limits(), Capacity::default()).await.unwrap();
     let address = listener.local_address().to_string();
     tokio::spawn(async move {
         while let Ok(stream) = listener.accept().await {
             tokio::spawn(async move {
                 let head = || ControlHead { term: 3, now_ms: 99 };
                 let hello = hello(PeerRole::Manager);
-                let accepted = ControlPeer::accept(stream, &hello, head, |_| Ok(token().secret)).await;
+                let (places, holder) =
+                    (Places::new(Bounds::new(8, 8), GivesWay::Idle), stream.holder().unwrap());
+                let place = |_: &_| Ok(places.take(holder, Origin::Here).unwrap());
+                let accepted = ControlPeer::accept(stream, &hello, head, |_| Ok(token().secret), place).await;
                 let Ok(mut peer) = accepted else { return };
-                while let Ok(Some((request, asked))) = peer.next().await {
-                    let reply = match asked {
+                while let Ok(Some(asked)) = peer.next(head).await {
+                    let reply = match asked.request {
                         Ok(_) => ControlReply::Done(braid_wire::control::Done {}),
                         Err(refusal) => ControlReply::Refused(refusal),
                     };
-                    peer.reply(request, &head(), &reply).await.unwrap();
+                    peer.reply(asked.number, &head(), &reply).await.unwrap();
                 }
             });
         }
@@ -371,7 +380,7 @@ async fn a_replayed_proof_is_refused() {
     let stream = braid_transport::Stream::connect(&address, &limits()).await.unwrap();
     let (mut sender, mut receiver) = stream.into_halves();
     receiver.frame().await.unwrap().unwrap();
-    let mut body = Vec::new();
+    let mut body = RequestHead::NONE.to_bytes();
     request.put_body(&mut body);
     sender.send(request.kind(), 1, &body, &[]).await.unwrap();
     let (header, body) = receiver.frame().await.unwrap().unwrap();
@@ -395,14 +404,17 @@ async fn an_unknown_request_is_refused_and_the_session_goes_on() {
     let prove: ControlRequest =
         braid_wire::control::Authenticate { standing: Standing::Client, drive: DriveId(0), nonce, proof }
             .into();
-    let mut body = Vec::new();
+    let mut body = RequestHead::NONE.to_bytes();
     prove.put_body(&mut body);
     sender.send(prove.kind(), 1, &body, &[]).await.unwrap();
     receiver.frame().await.unwrap().unwrap();
-    for (number, kind, body, reason) in
-        [(2, 0x0fff, &b""[..], Reason::Unsupported), (3, 0x0202, &b"trailing"[..], Reason::Malformed)]
-    {
-        sender.send(kind, number, body, &[]).await.unwrap();
+    let head = RequestHead::NONE.to_bytes();
+    for (number, kind, body, reason) in [
+        (2, 0x0fff, head.clone(), Reason::Unsupported),
+        (3, 0x0202, [head, b"trailing".to_vec()].concat(), Reason::Malformed),
+        (4, 0x0202, b"no head".to_vec(), Reason::Malformed),
+    ] {
+        sender.send(kind, number, &body, &[]).await.unwrap();
         let (header, body) = receiver.frame().await.unwrap().unwrap();
         let mut arguments = body.as_slice();
         ControlHead::take(&mut arguments).unwrap();
@@ -410,5 +422,63 @@ async fn an_unknown_request_is_refused_and_the_session_goes_on() {
             ControlReply::Refused(refusal) => assert_eq!((header.request, refusal.reason), (number, reason)),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// A session whose manager answers with these bytes after the welcome, whatever it is asked.
+async fn answered_with(answer: Vec<u8>) -> TransportError {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let real = manager().await;
+    tokio::spawn(async move {
+        use tokio::io::AsyncWriteExt;
+        let (mut near, _) = listener.accept().await.unwrap();
+        let mut far = tokio::net::TcpStream::connect(&real).await.unwrap();
+        // Hello, proof and welcome go through; the first request is answered here.
+        copy_frame(&mut far, &mut near).await;
+        copy_frame(&mut near, &mut far).await;
+        copy_frame(&mut far, &mut near).await;
+        copy_frame(&mut near, &mut tokio::io::sink()).await;
+        near.write_all(&answer).await.unwrap();
+        let _ = tokio::io::copy(&mut near, &mut tokio::io::sink()).await;
+    });
+    let mut session = ControlSession::connect(&address, &token(), &limits()).await.unwrap();
+    session.call(&ControlRequest::VolumeList(VolumeList {})).await.unwrap_err()
+}
+
+async fn copy_frame(from: &mut tokio::net::TcpStream, to: &mut (impl tokio::io::AsyncWrite + Unpin)) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut header = [0; braid_wire::frame::HEADER_BYTES];
+    from.read_exact(&mut header).await.unwrap();
+    let parsed = FrameHeader::parse(&header).unwrap();
+    let mut body = vec![0; usize::try_from(parsed.body_bytes).unwrap()];
+    from.read_exact(&mut body).await.unwrap();
+    to.write_all(&[header.to_vec(), body].concat()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_damaged_in_the_middle_of_a_session_is_said_to_be() {
+    let reply = ControlReply::Done(braid_wire::control::Done {});
+    let mut body = ControlHead { term: 3, now_ms: 99 }.to_bytes();
+    reply.put_body(&mut body);
+    let frame = |number| {
+        let header = FrameHeader::new(reply.kind(), number, &body, 0).emit();
+        [header.to_vec(), body.clone()].concat()
+    };
+    let flipped = |at: usize| {
+        let mut bytes = frame(2);
+        bytes[at] ^= 0x20;
+        bytes
+    };
+    for (what, bytes) in [
+        ("the magic", flipped(1)),
+        ("the version", flipped(5)),
+        ("a length", flipped(17)),
+        ("the body", flipped(40)),
+        ("bytes are lost", frame(2)[7..].to_vec()),
+        ("the answer before comes once more", frame(1)),
+    ] {
+        let error = answered_with(bytes).await;
+        assert!(matches!(error, TransportError::Damaged { .. }), "{what}: {error}");
     }
 }
