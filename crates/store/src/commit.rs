@@ -215,7 +215,7 @@ impl Committer {
     fn last_checkpoint(&self) {
         let head = self.shared.index.read().head;
         let newest = self.shared.keeper.newest();
-        if self.log.failed || newest.map_or(1, |kept| kept.replay.sequence) == head.sequence {
+        if self.log.rest.check().is_err() || newest.map_or(1, |kept| kept.replay.sequence) == head.sequence {
             return;
         }
         if let Err(error) = self.shared.keeper.make() {

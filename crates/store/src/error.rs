@@ -174,8 +174,12 @@ pub enum Error {
     /// The file system is mounted read-only.
     #[error("the file system is read-only")]
     ReadOnly,
-    /// Writes and syncs failed again and again, and what the disk holds since is unknown. The store still reads; it
-    /// takes writes again after it was opened anew, which reads the truth back from the disk.
+    /// Writes and syncs failed again and again: none is tried for a while. The store still reads, and takes writes again by
+    /// itself once its disk does.
+    #[error("writes to the disk failed again and again: the next is tried within a minute; look at the disk")]
+    Resting,
+    /// What was acknowledged without a sync may be lost. The store still reads; it takes writes again after it was opened anew,
+    /// which reads the truth back from the disk.
     #[error("the log failed and takes no more writes until the store is opened again")]
     Failed,
 

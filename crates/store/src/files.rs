@@ -24,11 +24,11 @@ const OPEN_MAX: usize = 512;
 /// The log's directory.
 const LOG: &str = "log";
 /// All directories.
-const DIRS: [&str; 2] = [LOG, checkpoint::DIR];
+pub(crate) const DIRS: [&str; 2] = [LOG, checkpoint::DIR];
 /// How the names of files end that are set aside.
 pub(crate) const SPARE: &str = ".spare";
 /// The superblock's file.
-const SUPERBLOCK: &str = "superblock";
+pub(crate) const SUPERBLOCK: &str = "superblock";
 
 /// The files of an open store.
 #[derive(Debug)]
@@ -176,6 +176,11 @@ impl Files {
 
     fn all_open(&self) -> Vec<Arc<Open>> {
         self.lock_users().values().filter_map(|known| known.open.upgrade()).collect()
+    }
+
+    /// A segment's file, if anybody has it open.
+    pub(crate) fn open_now(&self, number: u32) -> Option<Arc<Open>> {
+        self.lock_users().get(&number).and_then(|known| known.open.upgrade())
     }
 
     fn lock_users(&self) -> MutexGuard<'_, BTreeMap<u32, Known>> {

@@ -32,14 +32,17 @@ mod hope;
 mod index;
 pub mod inspect;
 mod lengths;
+mod list;
 mod log;
 mod mutation;
 mod part;
+mod present;
 mod queue;
 mod read;
 mod recent;
 mod reclaim;
 mod recover;
+mod rest;
 mod room;
 mod scan;
 mod seen;
@@ -54,10 +57,12 @@ pub use format::record::decode_record;
 pub use index::bounds::{OPERATIONS_MAX, READY_RUNS_MAX, UNIT_ENTRY_BYTES_MAX};
 pub use index::lost::LostKeys;
 pub use index::{Chain, ChainEntry, ClientOperations, ObjectUsage, PartitionState};
+pub use list::{Direction, Holes, Listed, Listing};
 pub use mutation::{
     Attributes, Body, Change, Mutation, OPAQUE_BYTES_MAX, Outcome, RESERVE_BYTES_MAX, SNAPSHOTS_MAX,
     Standing, UnitVerdict, VERDICT_STAMPS_MAX, Write, WriteKind,
 };
+pub use present::WrongFile;
 pub use queue::{QUEUE_BYTES_MAX, QUEUE_LEN_MAX, Rejected, Reply};
 pub use read::OwedDelta;
 pub use recover::{Damage, Recovery};

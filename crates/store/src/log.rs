@@ -7,7 +7,9 @@
 //! After any other failed write, or a failed sync, nobody knows what the disk holds behind the last durable commit: the
 //! *segment* has failed. It is sealed there and never appended to again; the commit is refused, and the next one begins a
 //! segment whose header says where the failed one's valid part ends. If one segment after the other fails, or cannot be
-//! made, the log fails, and is trusted again only after a recovery has read it back from the disk.
+//! made, the log rests, for longer each time, so that a dead disk gets no flood of segments; then it tries another. A disk that
+//! is well again is so found without anybody's help. Only where acknowledged commits that were never synced may be lost does the log
+//! fail for good: a recovery must read back what there is.
 
 use std::io;
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use crate::format::segment::SegmentHeader;
 use crate::format::superblock::Superblock;
 use crate::format::{LOG_BLOCK_U64, padded};
 use crate::recent::Recent;
+use crate::rest::Rest;
 
 /// The head of the log.
 #[derive(Debug)]
@@ -49,8 +52,8 @@ pub(crate) struct Log {
     pub(crate) sealed: bool,
     /// Segments that failed, or could not be made, since the last commit, for other reasons than want of space.
     pub(crate) failed_segments: u32,
-    /// No segment can be trusted: nothing more is written.
-    pub(crate) failed: bool,
+    /// After too many failed nothing is written for a while, or for good.
+    pub(crate) rest: Rest,
     /// Memory for the headers of the next commit.
     pub(crate) headers: Vec<u8>,
 }
@@ -58,7 +61,7 @@ pub(crate) struct Log {
 /// As much memory is kept for the next commit's headers: enough for the largest commit of small records.
 const HEADERS_KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// A log in which so many segments failed without a commit between them is not written to any more.
+/// A log in which so many segments failed without a commit between them rests.
 const FAILED_SEGMENTS_MAX: u32 = 3;
 
 /// Why a commit is not in the log.
@@ -101,7 +104,7 @@ impl Log {
             sync: true,
             sealed: false,
             failed_segments: 0,
-            failed: false,
+            rest: Rest::default(),
             headers: Vec::new(),
         }
     }
@@ -119,9 +122,7 @@ impl Log {
 
     /// Make sure that everything so far is durable, also where commits are not synced.
     pub(crate) fn certify(&mut self) -> Result<(), AppendError> {
-        if self.failed {
-            return Err(AppendError::Failed(Error::Failed));
-        }
+        self.rest.check().map_err(AppendError::Failed)?;
         if let Some(file) = &self.file
             && self.synced_to + 1 < self.next
             && let Err(error) = file.sync_data()
@@ -170,9 +171,7 @@ impl Log {
     /// Append `entries` as one commit and make it durable. They come back with their places filled in. The segment must
     /// have been made ([`Log::wants_segment`]).
     pub(crate) fn append(&mut self, entries: &mut [Entry]) -> Result<(), AppendError> {
-        if self.failed {
-            return Err(AppendError::Failed(Error::Failed));
-        }
+        self.rest.check().map_err(AppendError::Failed)?;
         let file = Arc::clone(self.file.as_ref().expect("a segment was made"));
         let mut end = self.end;
         let mut recent = self.recent.clone();
@@ -229,7 +228,7 @@ impl Log {
             }
             return Err(self.fail_segment(&**file, "sync a commit", error));
         }
-        self.failed_segments = 0;
+        (self.failed_segments, self.rest) = (0, Rest::default());
         self.next += u64::try_from(count).expect("a count");
         if self.sync {
             self.synced_to = self.next - 1;
@@ -277,14 +276,17 @@ impl Log {
     fn count_failure(&mut self, doing: &'static str, error: io::Error) -> AppendError {
         self.failed_segments += 1;
         if self.failed_segments >= FAILED_SEGMENTS_MAX {
-            return self.fail(doing, error);
+            let rest = self.rest.begin();
+            tracing::error!(doing, %error, segment = self.number, ?rest, "one segment after the other failed");
+            return AppendError::Failed(Error::io(doing, error));
         }
         tracing::error!(doing, %error, segment = self.number, end = self.end, "a segment failed and is sealed");
         AppendError::Failed(Error::io(doing, error))
     }
 
+    /// What was acknowledged without a sync may be lost.
     fn fail(&mut self, doing: &'static str, error: io::Error) -> AppendError {
-        self.failed = true;
+        self.rest = Rest::for_good();
         tracing::error!(doing, %error, segment = self.number, "the log failed and takes no more writes");
         AppendError::Failed(Error::io(doing, error))
     }
@@ -359,12 +361,12 @@ mod tests {
             }
             fail_now(&disk, On::Sync, 1, Fault::NoSpace);
             assert!(matches!(append(&mut log, &files), Err(AppendError::NoSpace)));
-            assert!(!log.failed && log.failed_segments == 0);
+            assert!(log.rest.check().is_ok() && log.failed_segments == 0);
         }
         assert_eq!((log.number, log.end), (2, 512), "the second is used again and again");
         fail_now(&disk, On::Sync, 2, Fault::NoSpace);
         assert!(matches!(append(&mut log, &files), Err(AppendError::NoSpace)));
-        assert!(log.sealed && !log.failed, "where it cannot be cut it is left");
+        assert!(log.sealed && log.rest.check().is_ok(), "where it cannot be cut it is left");
         append(&mut log, &files).expect("there is space");
     }
 
@@ -425,18 +427,40 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_goes_on_failing_fails_the_log_for_good() {
+    fn a_disk_that_goes_on_failing_has_the_log_rest_until_it_is_well() {
         let (disk, files, mut log) = log();
         // The first sync of a new segment is for its header, the second for its directory.
-        for _ in 0..FAILED_SEGMENTS_MAX {
-            assert!(!log.failed);
+        let fail = |log: &mut Log| {
             if log.wants_segment() {
                 log.roll(&files).expect("made");
             }
             fail_now(&disk, On::Sync, 1, Fault::Io);
-            assert!(matches!(append(&mut log, &files), Err(AppendError::Failed(Error::Io { .. }))));
+            assert!(matches!(append(log, &files), Err(AppendError::Failed(Error::Io { .. }))));
+        };
+        for _ in 0..FAILED_SEGMENTS_MAX {
+            assert!(log.rest.check().is_ok());
+            fail(&mut log);
         }
-        assert!(log.failed);
+        for _ in 0..3 {
+            assert!(log.rest.check().is_err(), "one more is enough");
+            assert!(matches!(append(&mut log, &files), Err(AppendError::Failed(Error::Resting))));
+            log.rest.cut_short();
+            fail(&mut log);
+        }
+        log.rest.cut_short();
+        append(&mut log, &files).expect("it is well");
+        assert!(log.rest.check().is_ok() && log.failed_segments == 0 && log.rest == Rest::default());
+        append(&mut log, &files).expect("and stays so");
+    }
+
+    #[test]
+    fn commits_that_were_never_synced_and_may_be_lost_fail_the_log_for_good() {
+        let (disk, files, mut log) = log();
+        log.sync = false;
+        append(&mut log, &files).expect("without a sync");
+        fail_now(&disk, On::Sync, 1, Fault::Io);
+        assert!(log.certify().is_err());
+        assert!(matches!(log.certify(), Err(AppendError::Failed(Error::Failed))));
         assert!(matches!(append(&mut log, &files), Err(AppendError::Failed(Error::Failed))));
     }
 
@@ -451,11 +475,11 @@ mod tests {
         log.sealed = true;
         // Its name, its header, its directory; what was made of it is taken away each time.
         for on in [On::Name, On::Write, On::Sync] {
-            assert!(!log.failed);
+            assert!(log.rest.check().is_ok());
             fail_now(&disk, on, 1, Fault::Io);
             assert!(matches!(append(&mut log, &files), Err(AppendError::Failed(Error::Io { .. }))));
             assert!(disk.open("log/00000003.seg").is_err());
         }
-        assert!(matches!(append(&mut log, &files), Err(AppendError::Failed(Error::Failed))));
+        assert!(matches!(append(&mut log, &files), Err(AppendError::Failed(Error::Resting))));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::clean::burst::Burst;
 use crate::error::Error;
@@ -98,6 +98,24 @@ impl Queue {
             state.blocked -= 1;
         }
         self.put(state, request, bytes);
+    }
+
+    /// As [`Queue::push`], but hands it back if the queue stays full for so long.
+    #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
+    pub(crate) fn push_within(&self, request: Request, wait: Duration) -> Result<(), Rejected> {
+        let (bytes, until) = (request.0.payload_bytes(), Instant::now() + wait);
+        let mut state = self.lock();
+        while !state.closed && !state.fits(bytes) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Rejected { mutation: request.0, reply: request.1 });
+            }
+            state.blocked += 1;
+            state = self.drained.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state.blocked -= 1;
+        }
+        self.put(state, request, bytes);
+        Ok(())
     }
 
     /// Queue a request, or hand it back if the queue is full.
@@ -288,8 +306,6 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const LONG: Duration = Duration::from_secs(600);
@@ -341,5 +357,17 @@ mod tests {
         assert_eq!(all, (Came::Some, most), "and when there are as many as can be taken");
         assert_eq!(while_asleep(&queue, 2, || queue.close()), (Came::Enough, 0), "closing ends it too");
         assert_eq!(take(&queue), (false, 0));
+    }
+
+    #[test]
+    fn a_full_queue_hands_back_what_it_could_not_take_in_time() {
+        let queue = Queue::default();
+        (0..QUEUE_LEN_MAX).for_each(|_| put(&queue));
+        let request = || -> Request { (Mutation::Flush, Box::new(|_| {})) };
+        let brief = Duration::from_millis(50);
+        assert!(queue.push_within(request(), brief).is_err());
+        assert_eq!(take(&queue), (true, 100));
+        assert!(queue.push_within(request(), brief).is_ok(), "there is room");
+        assert_eq!(queue.len(), QUEUE_LEN_MAX - 99);
     }
 }

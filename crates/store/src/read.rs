@@ -50,7 +50,9 @@ impl Store {
         range: Range<u32>,
         want: Want,
     ) -> Result<View, Error> {
-        self.look_up((partition, object), unit, &range, |_, slot| slot.wanted(want, &range))
+        self.look_up((partition, object), unit, &range, |owner, slot| {
+            slot.wanted(want, &range, owner.attributes.unit_bytes)
+        })
     }
 
     /// Like [`Store::read`], of a parity unit, the bytes for exactly the versions of `cover`: one per data unit of the stripe.
@@ -63,7 +65,9 @@ impl Store {
         range: Range<u32>,
         cover: &[Version],
     ) -> Result<View, Error> {
-        self.look_up((partition, object), unit, &range, |_, slot| slot.unit().covered(cover, &range))
+        self.look_up((partition, object), unit, &range, |owner, slot| {
+            slot.unit().covered(cover, &range, owner.attributes.unit_bytes)
+        })
     }
 
     /// Like [`Store::read`], what the snapshot `number` of the object sees. One that is not there (any more) is
@@ -167,10 +171,13 @@ impl Store {
         version: Version,
     ) -> Result<OwedDelta, Error> {
         let index = self.index();
-        let found = index.whole_object(partition, object)?.unit(unit);
-        found.wanted(Want::Exactly(version), &(0..0)).map_err(|error| match error {
-            Error::Gone { tip, .. } => Error::Chain { tip },
-            other => other,
+        let owner = index.whole_object(partition, object)?;
+        let found = owner.unit(unit);
+        found.wanted(Want::Exactly(version), &(0..0), owner.attributes.unit_bytes).map_err(|error| {
+            match error {
+                Error::Gone { tip, .. } => Error::Chain { tip },
+                other => other,
+            }
         })?;
         let step = found.owed_step(version).ok_or(Error::Chain { tip: found.tip_version() })?;
         let own = step.owed.own;
@@ -198,12 +205,16 @@ impl Store {
     /// page cache has of them is dropped first, as far as the system does that. Gives the bytes read.
     pub fn verify_unit(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<u64, Error> {
         let index = self.index();
-        let found = index.whole_object(partition, object)?.unit(unit);
-        found.wanted(Want::Exactly(found.tip_version()), &(0..0))?;
+        let owner = index.whole_object(partition, object)?;
+        let found = owner.unit(unit);
+        found.wanted(Want::Exactly(found.tip_version()), &(0..0), owner.attributes.unit_bytes)?;
         let pins = found.pins();
         let parts = stored(self.files(), &pins)?;
         drop(found);
         drop(index);
+        for part in &parts {
+            self.present(part.extent.segment)?;
+        }
         part::drop_headers(&parts);
         let parts = part::load(parts, self.whose(partition, object, unit), None)?;
         part::drop_payloads(&parts);

@@ -59,7 +59,7 @@ impl Committer {
         let index = self.shared.index.read();
         let tail = index.segments.bytes_since(replay.segment, replay.offset());
         drop(index);
-        if !self.log.failed {
+        if self.log.rest.check().is_ok() {
             keeper.on_tail(tail, self.shared.capacity);
         }
     }
@@ -71,7 +71,7 @@ impl Committer {
             let index = self.shared.index.read();
             index.segments.is_idle(self.log.number)
         };
-        if self.log.failed {
+        if self.log.rest.check().is_err() {
             return;
         }
         self.shared.files.give_up_all();

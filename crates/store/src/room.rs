@@ -33,7 +33,12 @@ impl Shared {
         let longest = index.segments.longest();
         drop(index);
         let used = log.saturating_add(self.keeper.bytes());
-        let disk = self.files.space().map_or(u64::MAX, |space| used.saturating_add(space.free));
+        // Files that are set aside are there for whoever needs the space: they are used again, or given up.
+        let spare = self.files.spares().bytes();
+        let disk = self
+            .files
+            .space()
+            .map_or(u64::MAX, |space| used.saturating_add(space.free).saturating_add(spare));
         let capacity = self.capacity.unwrap_or(u64::MAX).min(disk);
         // The last commit of a segment may be as long as the segment was meant to be, and one of a long unit longer.
         let segment = self.segment_bytes.saturating_mul(2).max(longest);

@@ -60,6 +60,12 @@ impl Spares {
         self.lock().pop_front()
     }
 
+    /// One beyond so many.
+    pub(crate) fn beyond(&self, count: usize) -> Option<Spare> {
+        let mut spares = self.lock();
+        if spares.len() > count { spares.pop_back() } else { None }
+    }
+
     /// One that there should not be any more, where writes may take `free`.
     pub(crate) fn surplus(&self, free: u64) -> Option<Spare> {
         let mut spares = self.lock();

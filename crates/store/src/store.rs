@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use braid_layout::{ClusterId, DriveId, ObjectId, PartitionId};
 
@@ -14,7 +15,7 @@ use crate::clean::cleaner::{Cleaner, burst_bytes};
 use crate::clean::pace::Pacer;
 use crate::clean::turn::Cleaning;
 use crate::commit::{Committer, Shared};
-use crate::disk::{Directory, Disk, Method, offered};
+use crate::disk::{Directory, Disk, Method, offered, private};
 use crate::error::Error;
 use crate::files::{self, Files};
 use crate::format::checkpoint::Appended;
@@ -50,6 +51,9 @@ pub struct Options {
     /// Bytes the cleaner moves for 100 of the foreground where space begins to be scarce (an eighth of the capacity is
     /// free); more as it falls further. Default 25.
     pub clean_share_percent: u32,
+    /// A store that was at rest for so long gives back what it can do without: spare files, then segments without a live byte, then
+    /// slowly those that are mostly dead. `None` (the default): it does so only when space is short.
+    pub give_back: Option<Duration>,
     /// Whether a commit is synced to the medium. `false` is for tests and benches: a power cut then loses writes.
     pub sync: bool,
     /// How the operating system is asked to read and write.
@@ -66,6 +70,7 @@ impl Default for Options {
             segment_bytes: 512 << 20,
             capacity: None,
             clean_share_percent: 25,
+            give_back: None,
             sync: true,
             method: Method::Auto,
             direct: false,
@@ -76,7 +81,7 @@ impl Default for Options {
 /// The store's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stat {
-    /// Bytes the store may use: `Options::capacity`, else what it uses plus what the file system has free.
+    /// Bytes the store may use: `Options::capacity`, else what it uses or keeps as spares plus what the file system has free.
     pub capacity: u64,
     /// Bytes of all its files.
     pub used: u64,
@@ -98,8 +103,10 @@ pub struct Stat {
     pub moved: u64,
     /// Segments freed since the store was opened.
     pub freed: u64,
-    /// Bytes of freed segments' files that are kept for new segments. They are not in `used`: writes may have them.
+    /// Bytes of freed segments' files that are kept for new segments. They are not in `used`, but in `free`.
     pub spare: u64,
+    /// Bytes that writes may take before anything is cleaned: not the reserve, nor what objects have reserved.
+    pub free: u64,
 }
 
 impl Stat {
@@ -128,7 +135,7 @@ impl Store {
     /// [`Error::NotEmpty`].
     pub fn format(dir: &Path, identity: Identity, options: &Options) -> Result<(), Error> {
         options.validate()?;
-        std::fs::create_dir_all(dir).map_err(|error| Error::io("make the store's directory", error))?;
+        private::make_dir_all(dir).map_err(|error| Error::io("make the store's directory", error))?;
         Store::format_on(&Directory::lock(dir)?, identity, options)
     }
 
@@ -181,7 +188,7 @@ impl Store {
             queue: Queue::default(),
             headers: Headers::default(),
             keeper,
-            cleaning: Cleaning::new(pacer),
+            cleaning: Cleaning::new(pacer, options.give_back),
             superblock,
             capacity: options.capacity,
             segment_bytes,
@@ -217,11 +224,13 @@ impl Store {
 
     /// The store's figures.
     pub fn stat(&self) -> Result<Stat, Error> {
+        let spare = self.handle.shared.files.spares().bytes();
         let space = self.handle.shared.files.space();
+        let free = self.handle.shared.room().free();
         let index = self.index();
         let used = index.segments.used().saturating_add(self.handle.shared.keeper.bytes());
         let live = index.segments.live();
-        let disk = space.map(|space| used.saturating_add(space.free));
+        let disk = space.map(|space| used.saturating_add(space.free).saturating_add(spare));
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         Ok(Stat {
             capacity: self.handle.shared.capacity.into_iter().chain(disk).min().unwrap_or(u64::MAX),
@@ -235,8 +244,15 @@ impl Store {
             written: index.appended.written,
             moved: index.appended.moved,
             freed: self.handle.shared.cleaning.freed(),
-            spare: self.handle.shared.files.spares().bytes(),
+            spare,
+            free,
         })
+    }
+
+    /// The number of the log's last durable record; 0: there is none. It only rises, over the store's whole life: one that is
+    /// lower than it was belongs to an older state of the store, or to one that has lost what it acknowledged.
+    pub fn last_record(&self) -> u64 {
+        self.index().head.sequence.saturating_sub(1)
     }
 
     /// By what means the disk is read and written: "plain, buffered". Says what was asked for and could not be had.
@@ -251,6 +267,18 @@ impl Store {
         match mutation.validate() {
             Ok(()) => self.handle.shared.queue.push((mutation, reply)),
             Err(error) => reply(Err(error)),
+        }
+    }
+
+    /// Like [`Store::submit`], but hands both back if the queue stays full for so long: where the disk hangs.
+    #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
+    pub fn submit_within(&self, mutation: Mutation, reply: Reply, wait: Duration) -> Result<(), Rejected> {
+        match mutation.validate() {
+            Ok(()) => self.handle.shared.queue.push_within((mutation, reply), wait),
+            Err(error) => {
+                reply(Err(error));
+                Ok(())
+            }
         }
     }
 
@@ -414,7 +442,6 @@ impl Store {
         &self.handle.shared.headers
     }
 
-    #[cfg(test)]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.handle.shared
     }

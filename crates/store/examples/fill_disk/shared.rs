@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use braid_store::disk::{Directory, Disk, DiskFile, Space};
+use braid_store::disk::{Directory, Disk, DiskFile, FileIdentity, Named, Space};
 use rustix::fs::{FallocateFlags, fallocate};
 
 /// What the store does when the space is gone.
@@ -173,6 +173,10 @@ impl Disk for Shared {
         self.inner.space()
     }
 
+    fn named(&self, name: &str) -> io::Result<Named> {
+        self.inner.named(name)
+    }
+
     fn place(&self) -> &Path {
         self.inner.place()
     }
@@ -214,6 +218,10 @@ impl DiskFile for SharedFile {
 
     fn length(&self) -> io::Result<u64> {
         self.inner.length()
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        self.inner.identity()
     }
 
     fn set_length(&self, length: u64) -> io::Result<()> {

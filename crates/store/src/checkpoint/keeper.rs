@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::reclaim;
 
 /// How many checkpoints are kept.
-const KEPT: usize = 2;
+pub(crate) const KEPT: usize = 2;
 /// A checkpoint is made when the log's tail is longer than this, or a sixteenth of a small capacity, ...
 const TAIL_BYTES: u64 = 64 << 20;
 /// ... and than so many times the last checkpoint.
@@ -109,6 +109,11 @@ impl Keeper {
     /// The newest.
     pub(crate) fn newest(&self) -> Option<Kept> {
         self.lock().kept.last().copied()
+    }
+
+    /// All that are kept, oldest first.
+    pub(crate) fn all(&self) -> Vec<Kept> {
+        self.lock().kept.clone()
     }
 
     /// Bytes of their files.

@@ -13,7 +13,8 @@ use std::sync::mpsc::sync_channel;
 
 use super::burst::{Burst, Move};
 use super::gather::{Owner, Run, in_order, referring, runs, scan};
-use super::turn::Turn;
+use super::rest::{self, Rest};
+use super::turn::{Effort, Turn};
 use super::victim::{Candidate, Policy, choose};
 use crate::commit::Shared;
 use crate::error::Error;
@@ -47,6 +48,7 @@ pub(crate) struct Cleaner {
     costs: BTreeMap<u32, (u64, u64)>,
     /// Segments that could not be read: not tried again while the store is open.
     aside: BTreeSet<u32>,
+    rest: Rest,
 }
 
 /// Segments to be emptied together, so that what belongs together comes together.
@@ -74,14 +76,19 @@ impl Drop for Ending {
 impl Cleaner {
     pub(crate) fn new(shared: Arc<Shared>) -> Cleaner {
         let burst = burst_bytes(shared.segment_bytes);
-        Cleaner { shared, burst, costs: BTreeMap::new(), aside: BTreeSet::new() }
+        let rest = Rest::default();
+        Cleaner { shared, burst, costs: BTreeMap::new(), aside: BTreeSet::new(), rest }
     }
 
     /// Clean until the store is closed.
     pub(crate) fn run(mut self) {
         let _ending = Ending(Arc::clone(&self.shared));
         while let Some(turn) = self.shared.cleaning.wait() {
-            let given = self.round(turn != Turn::Paced);
+            if turn == Turn::Idle {
+                self.rest();
+                continue;
+            }
+            let given = self.round(turn.effort());
             match turn {
                 // Whoever waits frees what is empty, by a checkpoint.
                 Turn::Stalled => {
@@ -90,23 +97,32 @@ impl Cleaner {
                 }
                 Turn::Asked(number) => self.shared.cleaning.answer(number),
                 Turn::Paced if given == 0 => self.shared.cleaning.rest(),
-                Turn::Paced => self.free(),
+                Turn::Paced | Turn::Idle => self.free(),
             }
         }
     }
 
+    /// The store is at rest: give back what it can do without, a little at a time.
+    fn rest(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        if !self.rest.give_back(&shared) {
+            self.round(Effort::Idle);
+        }
+    }
+
     /// Empty some victims; the bytes that this gives back once they are freed.
-    fn round(&mut self, urgent: bool) -> u64 {
+    fn round(&mut self, effort: Effort) -> u64 {
+        let urgent = effort == Effort::Urgent;
         let mut passed = BTreeSet::new();
         let (mut moved, mut given, mut looks) = (0, 0, if urgent { usize::MAX } else { LOOKS_MAX });
         // A write that waits is helped with more than it needs: it is not the last one.
         let goal = if urgent { self.burst / 2 } else { 0 };
         while moved < self.burst || given < goal {
-            let victims = self.victims(&mut passed, urgent, &mut looks);
+            let victims = self.victims(&mut passed, effort, &mut looks);
             if victims.numbers.is_empty() {
                 break;
             }
-            match self.empty(&victims, urgent) {
+            match self.empty(&victims, effort) {
                 Ok(bytes) => moved += bytes,
                 Err(error) => {
                     // Their moves could not be written, which is no fault of theirs: another round tries again.
@@ -123,17 +139,17 @@ impl Cleaner {
     }
 
     /// The best segments that were not `passed` over in this round and are worth it: about a burst.
-    fn victims(&mut self, passed: &mut BTreeSet<u32>, urgent: bool, looks: &mut usize) -> Victims {
+    fn victims(&mut self, passed: &mut BTreeSet<u32>, effort: Effort, looks: &mut usize) -> Victims {
         let mut victims = Victims::default();
         let room = self.shared.room();
         while victims.cost < self.burst && victims.numbers.len() < VICTIMS_MAX {
-            if *looks == 0 || self.shared.cleaning.is_wanted_elsewhere(urgent) {
+            if *looks == 0 || self.shared.cleaning.is_wanted_elsewhere(effort) {
                 break;
             }
-            let Some(victim) = self.victim(passed) else { break };
+            let Some(victim) = self.victim(passed, effort) else { break };
             passed.insert(victim.number);
             *looks -= 1;
-            match self.look(&victim) {
+            match self.look(&victim, effort) {
                 Ok(Some((owners, cost))) if room.fits_moves(victims.cost + cost) => {
                     victims.numbers.insert(victim.number);
                     victims.owners.extend(owners);
@@ -151,7 +167,7 @@ impl Cleaner {
     }
 
     /// The best segment that was not `passed` over in this round.
-    fn victim(&mut self, passed: &BTreeSet<u32>) -> Option<Candidate> {
+    fn victim(&mut self, passed: &BTreeSet<u32>, effort: Effort) -> Option<Candidate> {
         let index = self.shared.index.read();
         let segments = &index.segments.all;
         self.costs.retain(|number, _| segments.contains_key(number));
@@ -167,13 +183,14 @@ impl Cleaner {
                 cost.saturating_sub(payload.saturating_sub(segment.payload))
             });
             let age = newest.first_sequence.saturating_sub(segment.first_sequence);
-            usable.then_some(Candidate { number, bytes: segment.bytes, live, age })
+            let candidate = Candidate { number, bytes: segment.bytes, live, age };
+            (usable && is_wanted(&candidate, effort)).then_some(candidate)
         });
         choose(candidates, Policy::CostBenefit)
     }
 
     /// Whose bytes are in `victim`, and what it costs to move them; `None` if it is not worth it, or damaged.
-    fn look(&mut self, victim: &Candidate) -> Result<Option<(BTreeSet<Owner>, u64)>, Error> {
+    fn look(&mut self, victim: &Candidate, effort: Effort) -> Result<Option<(BTreeSet<Owner>, u64)>, Error> {
         let payload = {
             let index = self.shared.index.read();
             index.segments.all.get(&victim.number).map_or(0, |segment| segment.payload)
@@ -189,20 +206,20 @@ impl Cleaner {
         let runs = contents.owners.iter().flat_map(|&owner| runs(&self.shared.index, owner, &alone, false));
         let cost = runs.map(|run| run.disk_bytes()).sum();
         self.costs.insert(victim.number, (cost, payload));
-        Ok(Candidate { live: cost, ..*victim }.is_worth_it().then_some((contents.owners, cost)))
+        Ok(is_wanted(&Candidate { live: cost, ..*victim }, effort).then_some((contents.owners, cost)))
     }
 
-    /// Move all that is live in `victims`, in the order of clusters, objects and units; the bytes that took. Unless it is `urgent`,
+    /// Move all that is live in `victims`, in the order of clusters, objects and units; the bytes that took. Unless it is urgent,
     /// small neighbours come along, which takes more space for now.
-    fn empty(&mut self, victims: &Victims, urgent: bool) -> Result<u64, Error> {
-        let along = !urgent && self.shared.room().fits_moves(victims.cost.saturating_mul(2));
+    fn empty(&mut self, victims: &Victims, effort: Effort) -> Result<u64, Error> {
+        let along = effort != Effort::Urgent && self.shared.room().fits_moves(victims.cost.saturating_mul(2));
         let runs = |owner| runs(&self.shared.index, owner, &victims.numbers, along);
         let runs = in_order(&self.shared.index, &victims.owners).into_iter().flat_map(runs).collect();
-        self.carry(runs, urgent)
+        self.carry(runs, effort)
     }
 
     /// Move the runs, burst by burst. One that cannot be read stays where it is. An error: a burst could not be written.
-    fn carry(&mut self, runs: Vec<Run>, urgent: bool) -> Result<u64, Error> {
+    fn carry(&mut self, runs: Vec<Run>, effort: Effort) -> Result<u64, Error> {
         let mut moved = 0;
         let mut moves = Vec::new();
         let mut bytes = 0;
@@ -211,12 +228,12 @@ impl Cleaner {
             bytes += run.disk_bytes();
             moves.push(read);
             if bytes >= self.burst {
-                moved += self.commit(std::mem::take(&mut moves), urgent)?;
+                moved += self.commit(std::mem::take(&mut moves), effort)?;
                 bytes = 0;
             }
         }
         if !moves.is_empty() {
-            moved += self.commit(moves, urgent)?;
+            moved += self.commit(moves, effort)?;
         }
         Ok(moved)
     }
@@ -295,11 +312,14 @@ impl Cleaner {
     }
 
     /// Hand moves to the committer; the bytes of their records.
-    fn commit(&self, moves: Vec<Move>, urgent: bool) -> Result<u64, Error> {
+    fn commit(&self, moves: Vec<Move>, effort: Effort) -> Result<u64, Error> {
         let (reply, answer) = sync_channel(1);
         self.shared.queue.push_burst(Burst { moves, reply });
         let bytes = answer.recv().unwrap_or(Err(Error::Closed))?;
-        self.shared.cleaning.on_moved(bytes, urgent);
+        self.shared.cleaning.on_moved(bytes, effort);
+        if effort == Effort::Idle {
+            self.shared.cleaning.pause(rest::time_for(bytes));
+        }
         Ok(bytes)
     }
 
@@ -313,6 +333,13 @@ impl Cleaner {
             self.shared.keeper.ask();
         }
     }
+}
+
+/// Whether a segment is worth cleaning: at rest only where at least half of it is dead, so that no byte that lives on is moved
+/// for less than another that is given back.
+fn is_wanted(candidate: &Candidate, effort: Effort) -> bool {
+    let mostly_dead = candidate.live <= candidate.bytes / 2;
+    candidate.is_worth_it() && (effort != Effort::Idle || mostly_dead)
 }
 
 #[cfg(test)]

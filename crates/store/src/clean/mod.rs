@@ -15,6 +15,7 @@ pub(crate) mod cleaner;
 mod gather;
 pub mod pace;
 pub mod reserve;
+pub(crate) mod rest;
 pub mod simulate;
 pub(crate) mod turn;
 pub mod victim;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,10 +10,12 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::ahead::window_bytes;
 use super::direct;
+use super::private;
 use super::system::{Means, SystemFile};
 use super::uring::Rings;
-use super::{Disk, DiskFile, Method, Space};
+use super::{Disk, DiskFile, FileIdentity, Method, Named, Space};
 use crate::error::Error;
+use crate::files::DIRS;
 
 /// A directory, locked for this process. Unlocked by hand: a child process that is just being started may hold a copy of the
 /// directory's file, and with it the lock, for a moment longer.
@@ -41,9 +43,11 @@ pub fn offered(dir: &Path, method: Method, direct: bool) -> Result<(), Error> {
 
 impl Directory {
     /// The directory `dir`, for this process alone: [`Error::InUse`] if another has it open. Its files are reached by
-    /// ordinary calls through the page cache.
+    /// ordinary calls through the page cache. Others are kept from reading them.
     pub fn lock(dir: &Path) -> Result<Directory, Error> {
-        Directory::take(dir, FlockOperation::NonBlockingLockExclusive, true)
+        let taken = Directory::take(dir, FlockOperation::NonBlockingLockExclusive, true)?;
+        private::tighten(dir, &DIRS);
+        Ok(taken)
     }
 
     /// The directory `dir` to look at: nothing can be changed through it, and nobody changes it meanwhile. [`Error::InUse`]
@@ -123,7 +127,7 @@ impl Disk for Directory {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         self.changes()?;
-        self.file(name, OpenOptions::new().read(true).write(true).create_new(true))
+        self.file(name, OpenOptions::new().read(true).write(true).create_new(true).mode(private::FILE_MODE))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -148,13 +152,19 @@ impl Disk for Directory {
 
     fn make_dir(&self, dir: &str) -> io::Result<()> {
         self.changes()?;
-        fs::create_dir(self.path(dir))
+        private::make_dir(&self.path(dir))
     }
 
     fn space(&self) -> Option<Space> {
         let stat = rustix::fs::fstatvfs(&self.lock).ok()?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
         (stat.f_blocks > 0).then(|| Space { free: bytes(stat.f_bavail), size: bytes(stat.f_blocks) })
+    }
+
+    fn named(&self, name: &str) -> io::Result<Named> {
+        let found = fs::symlink_metadata(self.path(name))?;
+        let identity = FileIdentity { device: found.dev(), inode: found.ino() };
+        Ok(Named { identity, bytes: found.len() })
     }
 
     fn place(&self) -> &Path {

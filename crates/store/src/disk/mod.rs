@@ -14,6 +14,7 @@ mod direct;
 mod directory;
 mod mapped;
 pub mod memory;
+pub mod private;
 pub(crate) mod residency;
 mod system;
 mod uring;
@@ -58,6 +59,9 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// How much there is; `None` where no bound is told.
     fn space(&self) -> Option<Space>;
 
+    /// The file that has this name now, and how long it is.
+    fn named(&self, name: &str) -> io::Result<Named>;
+
     /// Where the files are, for messages.
     fn place(&self) -> &Path;
 
@@ -87,6 +91,24 @@ pub struct Space {
     pub size: u64,
 }
 
+/// Which file it is, whatever its name: of two that are there at once, no two are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileIdentity {
+    /// The file system it is on.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+}
+
+/// The file behind a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named {
+    /// Which it is.
+    pub identity: FileIdentity,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
 /// An open file of a [`Disk`].
 pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Read at most `to.len()` bytes; 0 at the file's end.
@@ -103,6 +125,9 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
 
     /// Bytes of the file.
     fn length(&self) -> io::Result<u64>;
+
+    /// Which file it is.
+    fn identity(&self) -> io::Result<FileIdentity>;
 
     /// Cut the file, or lengthen it with zeros.
     fn set_length(&self, length: u64) -> io::Result<()>;

@@ -5,13 +5,14 @@ use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use super::DiskFile;
 use super::ahead::Stream;
 use super::direct::{self, Buffers};
 use super::mapped::Mapped;
 use super::uring::Rings;
+use super::{DiskFile, FileIdentity};
 
 /// The page cache's unit.
 const PAGE_BYTES: u64 = 4096;
@@ -131,6 +132,11 @@ impl DiskFile for SystemFile {
 
     fn length(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        let found = self.file.metadata()?;
+        Ok(FileIdentity { device: found.dev(), inode: found.ino() })
     }
 
     fn set_length(&self, length: u64) -> io::Result<()> {

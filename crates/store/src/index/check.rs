@@ -240,7 +240,14 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     let (lost, settled, tip) = (unit.lost, unit.settled_version(), unit.tip_version());
     match write.standing {
         Standing::Pending => {
-            if let Some(place) = lost {
+            let unit_bytes = object.attributes.unit_bytes;
+            let mended = unit.mended(unit_bytes).is_some_and(|pending| pending.version == write.version);
+            // Of a lost unit all bytes are brought anew, or nothing can be told of the rest.
+            let whole = matches!(write.body, Body::Bytes { .. }) && write.range() == (0..unit_bytes);
+            if let Some(place) = lost
+                && !mended
+                && !(whole && write.version > tip)
+            {
                 return Err(damaged(place));
             }
             if write.version == tip || write.version == settled {
@@ -257,7 +264,12 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
         },
     }
     let whole = 0..object.attributes.unit_bytes;
-    let replaced = if write.standing == Standing::Settled { whole } else { write.range() };
+    let replaced = match write.standing {
+        Standing::Settled => whole,
+        // What snapshots keep of a lost unit goes when the write is settled, and not before.
+        Standing::Pending if lost.is_some() && object.keeps(&unit) => 0..0,
+        Standing::Pending => write.range(),
+    };
     bounds::one_more(index, (write.partition, write.object), object, (write.unit, &unit), &replaced)?;
     let overwritten = overwritten(object, &unit, &write.range());
     let asked = write.payload_bytes().saturating_sub(overwritten);

@@ -180,6 +180,9 @@ pub struct Chain {
     pub in_doubt: bool,
     /// Whether the unit was found damaged: it is lost here, whatever the entries say (PROTOCOL R9).
     pub lost: bool,
+    /// One past its last byte that is no hole, in the settled content or in what stands above it, whichever is more; 0: it has
+    /// only holes.
+    pub end: u32,
 }
 
 /// One version of a unit.

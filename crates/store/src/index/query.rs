@@ -11,10 +11,11 @@ use super::extent::{Extent, clip, overlay};
 use super::owed::OwedStep;
 use super::parity::Cut;
 use super::slot::Slot;
-use super::unit::{Content, Unit};
+use super::unit::{Content, Pending, Unit};
 use super::{Chain, ChainEntry, ClientOperations, Index, Object, ObjectUsage, Partition, PartitionState};
 use crate::error::Error;
 use crate::format::page::Key;
+use crate::list::{Direction, Holes, Listed, Listing};
 use crate::mutation::WriteKind;
 use crate::part::Few;
 use crate::view::Want;
@@ -141,12 +142,57 @@ impl Object {
             .collect()
     }
 
+    /// As many as `limit` of the units that a listing is about, of the first `looked_at` that there are.
+    pub(crate) fn list(&self, list: Listing, limit: usize, looked_at: usize) -> Listed {
+        match list.direction {
+            Direction::Up => {
+                self.collect(self.units.range(list.from..u64::MAX), list.holes, limit, looked_at)
+            }
+            Direction::Down => {
+                let down = self.units.range(0..list.from.saturating_add(1)).rev();
+                self.collect(down, list.holes, limit, looked_at)
+            }
+        }
+    }
+
+    fn collect<'a>(
+        &self,
+        slots: impl Iterator<Item = (u64, &'a Slot)>,
+        holes: Holes,
+        limit: usize,
+        looked_at: usize,
+    ) -> Listed {
+        let mut units = Vec::new();
+        for (looked, (number, slot)) in slots.enumerate() {
+            if looked >= looked_at || units.len() >= limit {
+                return Listed { units, next: Some(number) };
+            }
+            let has_none = match slot.as_plain() {
+                Some((extent, ..)) => extent.is_hole(),
+                None => slot.as_whole().is_some_and(|unit| unit.lost.is_none() && unit.bytes_end() == 0),
+            };
+            if !(has_none && holes == Holes::PassedOver) {
+                units.push(chain(number, &slot.unit(), self.attributes.unit_bytes));
+            }
+        }
+        Listed { units, next: None }
+    }
+
     pub(crate) fn chains(&self, units: Range<u64>) -> Vec<Chain> {
-        self.units.range(units).map(|(number, slot)| chain(number, &slot.unit())).collect()
+        self.units
+            .range(units)
+            .map(|(number, slot)| chain(number, &slot.unit(), self.attributes.unit_bytes))
+            .collect()
     }
 }
 
 impl Unit {
+    /// See [`Chain::end`].
+    fn bytes_end(&self) -> u32 {
+        let settled = self.settled_extents().iter().rfind(|extent| !extent.is_hole());
+        self.end(false).max(settled.map(|last| last.to)).unwrap_or(0)
+    }
+
     /// One past its last byte in the newest version; `holes` count, or do not. `None`: it has none.
     fn end(&self, holes: bool) -> Option<u32> {
         let counts = |extent: &&Extent| holes || !extent.is_hole();
@@ -177,9 +223,14 @@ impl Content {
 
 impl Slot {
     /// [`Unit::wanted`], with no allocation for a plain slot: most reads end here.
-    pub(crate) fn wanted(&self, want: Want, range: &Range<u32>) -> Result<Option<Found>, Error> {
+    pub(crate) fn wanted(
+        &self,
+        want: Want,
+        range: &Range<u32>,
+        unit_bytes: u32,
+    ) -> Result<Option<Found>, Error> {
         let Some((extent, version, columns)) = self.as_plain() else {
-            return self.unit().wanted(want, range);
+            return self.unit().wanted(want, range, unit_bytes);
         };
         if let Want::Exactly(asked) = want
             && asked != version
@@ -203,10 +254,22 @@ impl Slot {
 }
 
 impl Unit {
-    /// `range` of the content that is wanted; `None`: never written. Owed versions are shown only by name.
-    pub(crate) fn wanted(&self, want: Want, range: &Range<u32>) -> Result<Option<Found>, Error> {
+    /// `range` of the content that is wanted; `None`: never written. Owed versions are shown only by name. Of a lost unit there is
+    /// what replaces it.
+    pub(crate) fn wanted(
+        &self,
+        want: Want,
+        range: &Range<u32>,
+        unit_bytes: u32,
+    ) -> Result<Option<Found>, Error> {
         if let Some(place) = self.lost {
-            return Err(damaged(place));
+            let named = |pending: &&Pending| match want {
+                Want::Newest => true,
+                Want::Settled => false,
+                Want::Exactly(version) => version == pending.version,
+            };
+            let mended = self.mended(unit_bytes).filter(named).ok_or_else(|| damaged(place))?;
+            return Ok(Some(self.pending_found(mended, range)));
         }
         let (tip, settled) = (self.tip_version(), self.settled_version());
         let stamp = self.pending.as_ref().map_or(settled, |pending| pending.version);
@@ -242,9 +305,16 @@ impl Unit {
     }
 
     /// `range` of the bytes for exactly the versions of a cover.
-    pub(crate) fn covered(&self, cover: &[Version], range: &Range<u32>) -> Result<Option<Found>, Error> {
+    pub(crate) fn covered(
+        &self,
+        cover: &[Version],
+        range: &Range<u32>,
+        unit_bytes: u32,
+    ) -> Result<Option<Found>, Error> {
         if let Some(place) = self.lost {
-            return Err(damaged(place));
+            let named = |pending: &&Pending| *pending.cover == *cover;
+            let mended = self.mended(unit_bytes).filter(named).ok_or_else(|| damaged(place))?;
+            return Ok(Some(self.pending_found(mended, range)));
         }
         if self.settled.is_none() && cover.iter().all(|version| version.is_zero()) {
             return Ok(None);
@@ -258,7 +328,7 @@ impl Unit {
     }
 }
 
-fn chain(number: u64, unit: &Unit) -> Chain {
+fn chain(number: u64, unit: &Unit, unit_bytes: u32) -> Chain {
     let settled = unit.settled.iter().map(|content| ChainEntry {
         version: content.version,
         settled: true,
@@ -290,6 +360,7 @@ fn chain(number: u64, unit: &Unit) -> Chain {
         entries: settled.chain(pending).chain(owed).collect(),
         tips: tips.into_values().collect(),
         in_doubt: unit.is_in_doubt(),
-        lost: unit.lost.is_some(),
+        lost: unit.lost.is_some() && unit.mended(unit_bytes).is_none(),
+        end: unit.bytes_end(),
     }
 }

@@ -157,9 +157,10 @@ impl Unit {
 
     /// The pending version is settled.
     pub(crate) fn settle(&mut self, unit_bytes: u32) {
+        let healed = self.mended(unit_bytes).is_some();
         let Some(pending) = self.pending.take() else { return };
-        if pending.kind == WriteKind::Data {
-            self.heal(pending.own, unit_bytes);
+        if healed {
+            self.lost = None;
         }
         let mut extents =
             self.settled.as_mut().map_or_else(Few::new, |content| std::mem::take(&mut content.extents));
@@ -169,11 +170,18 @@ impl Unit {
         self.settled = Some(Content { version, kind, columns, cover, extents, layers });
     }
 
-    /// A settled write of the whole unit makes it whole again if it came after the damage: what is lost may else be what
-    /// stood above it. Of parity no such write is enough: deltas that it does not count in may be lost.
+    /// Of a lost unit, the pending write that makes it whole again once it is settled: it brought all of the unit's bytes, and it
+    /// came after the damage, as what is lost may else be what stood above it. Parity that has deltas stays lost: others, that the
+    /// write does not count in, may be lost with it. (Where there are none, whoever wrote it knew every version, and all of them
+    /// were settled, PROTOCOL C1 and C2.)
+    pub(crate) fn mended(&self, unit_bytes: u32) -> Option<&Pending> {
+        let pending = self.pending.as_deref().filter(|_| self.deltas.is_empty())?;
+        self.lost.filter(|lost| replaces(pending.own, *lost, unit_bytes)).map(|_| pending)
+    }
+
+    /// A settled write of the whole unit makes it whole again if it came after the damage.
     pub(crate) fn heal(&mut self, own: Extent, unit_bytes: u32) {
-        let after = |lost: Place| (own.segment, own.block) > (lost.segment, lost.block);
-        if own.from == 0 && own.to == unit_bytes && self.lost.is_some_and(after) {
+        if self.lost.is_some_and(|lost| replaces(own, lost, unit_bytes)) {
             self.lost = None;
         }
     }
@@ -256,6 +264,11 @@ impl Unit {
     }
 }
 
+/// Whether these bytes are all of the unit's and came after the damage.
+fn replaces(own: Extent, lost: Place, unit_bytes: u32) -> bool {
+    own.from == 0 && own.to == unit_bytes && (own.segment, own.block) > (lost.segment, lost.block)
+}
+
 fn content(record: &Record, extents: Few<Extent>) -> Content {
     let kind = match record.kind {
         Kind::ParityBase => WriteKind::ParityBase,
@@ -329,12 +342,42 @@ mod tests {
     }
 
     #[test]
-    fn a_parity_write_does_not_heal() {
+    fn a_parity_write_heals_unless_deltas_stand_on_it() {
+        for (deltas, heals) in [(0, true), (1, false)] {
+            let mut unit = Unit::default();
+            write(&mut unit, 1, 3, 0);
+            unit.pending.as_mut().expect("pending").kind = WriteKind::StripeParity;
+            unit.lost = damaged_in(2);
+            for n in 0..deltas {
+                unit.count(&delta(n), Place { segment: 4, block: 1 }, UNIT_BYTES);
+            }
+            unit.settle(UNIT_BYTES);
+            assert_eq!(unit.lost.is_none(), heals, "{deltas} deltas");
+        }
+    }
+
+    fn delta(n: u64) -> Record {
+        let mut record = Record::new(Kind::Delta);
+        (record.to, record.previous, record.version) = (UNIT_BYTES, stamp(n), stamp(n + 1));
+        record
+    }
+
+    #[test]
+    fn a_write_that_replaces_a_lost_unit_is_read_and_goes_back_to_lost() {
+        use crate::view::Want;
+        let range = 0..UNIT_BYTES;
         let mut unit = Unit::default();
-        write(&mut unit, 1, 3, 0);
-        unit.pending.as_mut().expect("pending").kind = WriteKind::StripeParity;
+        write(&mut unit, 1, 2, flags::SETTLED);
         unit.lost = damaged_in(2);
-        unit.settle(UNIT_BYTES);
-        assert!(unit.lost.is_some(), "deltas that it does not count in may be lost");
+        write(&mut unit, 2, 3, 0);
+        for want in [Want::Newest, Want::Exactly(stamp(2))] {
+            let found = unit.wanted(want, &range, UNIT_BYTES).expect("it is there").expect("bytes");
+            assert_eq!((found.version, found.pending), (stamp(2), true));
+        }
+        for want in [Want::Settled, Want::Exactly(stamp(1))] {
+            assert!(unit.wanted(want, &range, UNIT_BYTES).is_err(), "{want:?}");
+        }
+        unit.back();
+        assert!(unit.wanted(Want::Newest, &range, UNIT_BYTES).is_err(), "what was below is lost as before");
     }
 }

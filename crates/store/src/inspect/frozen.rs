@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::disk::{Directory, Disk, DiskFile, Space};
+use crate::disk::{Directory, Disk, DiskFile, FileIdentity, Named, Space};
 
 /// A directory to look at.
 #[derive(Debug)]
@@ -52,6 +52,10 @@ impl Disk for Frozen {
         self.0.space()
     }
 
+    fn named(&self, name: &str) -> io::Result<Named> {
+        self.0.named(name)
+    }
+
     fn place(&self) -> &Path {
         self.0.place()
     }
@@ -80,6 +84,10 @@ impl DiskFile for FrozenFile {
 
     fn length(&self) -> io::Result<u64> {
         self.0.length()
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        self.0.identity()
     }
 
     fn set_length(&self, _: u64) -> io::Result<()> {

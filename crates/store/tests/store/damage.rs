@@ -55,7 +55,7 @@ fn a_flipped_bit_anywhere_in_a_header_loses_its_unit_only() {
         let refused = store.commit(Mutation::Write(write(1, 0, 0, 10, version(1, 9))));
         assert!(
             matches!(refused, Err(Error::Damaged { .. })),
-            "a lost unit takes no stripe write: {refused:?}"
+            "a lost unit takes no part of itself: {refused:?}"
         );
         if byte % 100 == 0 {
             let mut install = write(1, 0, 0, 100, version(1, 8));
@@ -448,5 +448,47 @@ fn what_is_settled_later_does_not_stand_in_for_a_newer_write_that_is_lost() {
         ("installed in its place", vec![written(1), written(2), installed(3)], 1),
     ] {
         assert!(read_without(&steps, lost).expect(what) == expected, "{what}");
+    }
+}
+
+/// All of a lost unit is brought anew: it is read at once, also after a restart, goes back to lost if the write is taken back, and
+/// is whole again once it is settled.
+#[test]
+fn a_write_of_a_whole_unit_replaces_a_lost_one() {
+    let verdict = |forward: Vec<Version>, back: Vec<Version>| {
+        let units = vec![UnitVerdict { unit: 0, forward, back, cut_offs: Vec::new() }];
+        Mutation::Verdict { partition: P, object: O, g: Generation(1), units }
+    };
+    let whole = Mutation::Write(write(1, 0, 0, UNIT, version(1, 9)));
+    let expected = pattern(9, usize::try_from(UNIT).expect("small"));
+    for goes_back in [true, false] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, starts) = image(dir.path());
+        spoil_headers(&path, &starts[2..3]);
+        let (store, recovery) = open_log(dir.path());
+        assert!(recovery.damaged_count > 0);
+        let mut hole = write(1, 0, 0, UNIT, version(1, 8));
+        hole.body = Body::Hole;
+        for part in [write(1, 0, 0, UNIT - 1, version(1, 8)), write(1, 0, 1, UNIT, version(1, 8)), hole] {
+            let refused = store.commit(Mutation::Write(part));
+            assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+        }
+        store.commit(whole.clone()).expect("it replaces the unit");
+        assert_eq!(store.commit(whole.clone()).expect("again"), Outcome::Already);
+        let read = |store: &Store, want| content(store, 1, 0, 0, UNIT, want);
+        assert!(read(&store, Want::Newest).expect("it is there") == expected);
+        assert!(matches!(read(&store, Want::Settled), Err(Error::Damaged { .. })), "nothing below it is");
+        assert!(!store.versions(P, O, 0..1).expect("versions")[0].lost, "it has a vote");
+        drop(store);
+        let (store, _) = open(dir.path());
+        assert!(read(&store, Want::Newest).expect("after a restart") == expected);
+        if goes_back {
+            store.commit(verdict(vec![], vec![version(1, 9)])).expect("back");
+            assert!(matches!(read(&store, Want::Newest), Err(Error::Damaged { .. })), "lost as before");
+        } else {
+            store.commit(verdict(vec![version(1, 9)], vec![])).expect("forward");
+            assert!(read(&store, Want::Settled).expect("whole") == expected);
+            store.commit(Mutation::Write(write(1, 0, 0, 10, version(1, 10)))).expect("parts of it again");
+        }
     }
 }

@@ -83,6 +83,34 @@ fn no_single_bad_read_of_opening_is_believed() {
 }
 
 /// A quota, or a thin volume: that there is no space is found by the sync, and not by the write.
+/// A disk that fails each sync for a while, and is well again: the store takes writes again by itself, and what it acknowledged
+/// before and after is there, nothing else.
+#[test]
+fn a_disk_that_failed_for_a_while_is_written_to_again() {
+    let (disk, store) = fresh_disk();
+    let put = |n| store.commit(Mutation::Write(write(1, n, 0, 500, version(1, n))));
+    put(1).expect("written");
+    let begin = disk.operations(On::Sync);
+    // Three segments one after the other, and one more after the first rest.
+    disk.inject(On::Sync, begin..begin + 4, Fault::Io);
+    let refused: Vec<Error> = (2..30).map(|n| put(n).expect_err("each sync fails")).collect();
+    assert!(refused.iter().any(|error| matches!(error, Error::Io { .. })), "{refused:?}");
+    assert!(matches!(refused.last(), Some(Error::Resting)), "it does not go on making segments: {refused:?}");
+    assert_eq!(content(&store, 1, 1, 0, 500, Want::Newest).expect("it reads"), pattern(1, 500));
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while put(30).is_err() {
+        assert!(std::time::Instant::now() < until, "it never takes writes again");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    put(31).expect("and goes on");
+    let there = [1, 30, 31];
+    for seed in 0..8 {
+        let (store, recovery) = open_disk(&disk.after_power_cut(seed));
+        assert_eq!(recovery.damaged_count, 0, "seed {seed}: {:?}", recovery.damaged);
+        assert_eq!(store.units(P, ObjectId(1), 0, 1000).expect("units"), there, "seed {seed}");
+    }
+}
+
 #[test]
 fn a_log_whose_syncs_find_no_space_goes_on_when_there_is_some() {
     let (disk, store) = fresh_disk();

@@ -120,12 +120,12 @@ fn a_victim_that_is_gone_when_it_is_looked_at_is_set_aside_and_the_next_one_empt
     }
     commit(&store, Mutation::Remove { partition: P, object: ObjectId(2), g: Generation(1) });
     let mut cleaner = Cleaner::new(Arc::clone(store.shared()));
-    let first = cleaner.victim(&BTreeSet::new()).expect("a victim").number;
+    let first = cleaner.victim(&BTreeSet::new(), Effort::Urgent).expect("a victim").number;
     store.files().remove(first, true).expect("remove");
     let live = |number| store.index().segments.all[&number].payload;
     let others: Vec<u32> = [1, 2].into_iter().filter(|&number| number != first && live(number) > 0).collect();
     assert_eq!(others.len(), 1);
-    cleaner.round(true);
+    cleaner.round(Effort::Urgent);
     assert_eq!(cleaner.aside, BTreeSet::from([first]));
     assert_eq!(others.iter().map(|&number| live(number)).sum::<u64>(), 0, "it was emptied");
     assert!(live(first) > 0);

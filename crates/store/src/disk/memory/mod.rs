@@ -26,7 +26,7 @@ use file::Bytes;
 use names::Names;
 use random::Random;
 
-use super::{Disk, DiskFile, Space};
+use super::{Disk, DiskFile, FileIdentity, Named, Space};
 
 /// The unit in which bytes reach the medium, or not.
 pub(crate) const SECTOR: usize = 512;
@@ -264,6 +264,13 @@ impl Disk for Memory {
         Some(Space { free: state.free(), size: state.budget? })
     }
 
+    fn named(&self, name: &str) -> io::Result<Named> {
+        let state = self.lock();
+        let id = state.names.file(name).ok_or(io::ErrorKind::NotFound)?;
+        let bytes = state.files.get(&id).map_or(0, Bytes::length);
+        Ok(Named { identity: identity(id), bytes })
+    }
+
     fn place(&self) -> &Path {
         Path::new("memory")
     }
@@ -271,6 +278,10 @@ impl Disk for Memory {
     fn describe(&self) -> String {
         "memory".to_owned()
     }
+}
+
+fn identity(id: u64) -> FileIdentity {
+    FileIdentity { device: 0, inode: id }
 }
 
 impl MemoryFile {
@@ -370,6 +381,10 @@ impl DiskFile for MemoryFile {
             state.look()?;
             Ok(bytes.length())
         })
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        Ok(identity(self.id))
     }
 
     fn set_length(&self, length: u64) -> io::Result<()> {

@@ -195,7 +195,8 @@ fn a_lost_unit_is_mended_however_much_snapshots_keep() {
     let (mut run, _) = kept_too_much();
     assert!(is_refused(&run.write(0..UNIT, Standing::Settled)), "what is there would be kept");
     run.index.mark_lost(P, O, Some(0), Place { segment: 1, block: 1 });
-    assert!(matches!(run.write(0..UNIT, Standing::Pending), Err(Error::Damaged { .. })));
+    assert!(matches!(run.write(0..UNIT - 1, Standing::Pending), Err(Error::Damaged { .. })));
+    assert!(is_refused(&run.write(0..UNIT, Standing::Pending)), "what is kept goes only when it is settled");
     run.write(0..UNIT, Standing::Settled).expect("it is mended");
     assert!(run.entry_bytes() < 300, "{}", run.entry_bytes());
     run.write(0..10, Standing::Pending).expect("there is room");

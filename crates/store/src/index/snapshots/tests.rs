@@ -335,7 +335,7 @@ impl Run {
         };
         let expected = units.iter().all(settled);
         let all = units.iter().map(|unit| {
-            let found = unit.wanted(crate::view::Want::Settled, &(0..UNIT)).ok()?;
+            let found = unit.wanted(crate::view::Want::Settled, &(0..UNIT), UNIT).ok()?;
             let read = found.map(|found| (found.version, self.read(&found.extents, &found.layers)));
             Some(read.unwrap_or((Version::ZERO, Cells::default())))
         });

@@ -119,7 +119,7 @@ fn is_step(mutation: &Mutation) -> bool {
 
 /// Whether it is not known if what failed so is there.
 fn leaves_doubt(error: &Error) -> bool {
-    matches!(error, Error::Io { .. } | Error::Failed | Error::Closed | Error::ReadOnly)
+    matches!(error, Error::Io { .. } | Error::Failed | Error::Resting | Error::Closed | Error::ReadOnly)
 }
 
 impl Life {

@@ -1,0 +1,95 @@
+//! Whether the files that an open store uses are the ones that its directory names.
+//!
+//! A file that is deleted or replaced under a running store can be read as before by whoever has it open: every checksum is
+//! right, and the next opening finds it gone. So a check goes by names, and compares what it finds there with what is in use.
+
+use std::io;
+
+use crate::checkpoint::{Kept, file_name};
+use crate::error::Error;
+use crate::files::{SUPERBLOCK, segment_name};
+use crate::format::superblock;
+use crate::store::Store;
+
+const MISSING: &str =
+    "the file in use is not there any more: it was deleted or moved away under the running drive";
+const REPLACED: &str = "another file has the name of the one in use: it was replaced under the running drive";
+const SHORT: &str = "the file was cut short under the running drive";
+
+/// A file of a running store that its next opening would not find as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongFile {
+    /// Its name in the store's directory.
+    pub name: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Store {
+    /// The files in use that are missing from the store's directory, were replaced or are too short; the first `limit` of them,
+    /// and how many there are.
+    pub fn wrong_files(&self, limit: usize) -> (Vec<WrongFile>, u64) {
+        let (mut found, mut count) = (Vec::new(), 0);
+        let mut tell = |name: String, wrong: Option<String>| {
+            let Some(what) = wrong else { return };
+            count += 1;
+            if found.len() < limit {
+                found.push(WrongFile { name, what });
+            }
+        };
+        let bytes = u64::try_from(superblock::BYTES).expect("small");
+        tell(SUPERBLOCK.to_owned(), self.by_name(SUPERBLOCK, bytes).err());
+        for kept in self.checkpoints() {
+            let name = file_name(kept.number);
+            // One that was taken away meanwhile is kept no longer.
+            let wrong = self.by_name(&name, kept.bytes).err();
+            let is_kept = || self.checkpoints().iter().any(|other| other.number == kept.number);
+            tell(name, wrong.filter(|_| is_kept()));
+        }
+        let segments: Vec<(u32, u64)> = {
+            let index = self.index();
+            index.segments.all.iter().map(|(&number, segment)| (number, segment.bytes)).collect()
+        };
+        for (number, bytes) in segments {
+            tell(segment_name(number), self.wrong_segment(number, bytes));
+        }
+        (found, count)
+    }
+
+    /// An error if the file in use of a segment is not the one that has its name.
+    pub(crate) fn present(&self, number: u32) -> Result<(), Error> {
+        let Some(what) = self.wrong_segment(number, 0) else { return Ok(()) };
+        tracing::error!(segment = number, %what, "a segment in use is not in the store's directory");
+        let what = [MISSING, REPLACED, SHORT].into_iter().find(|known| *known == what);
+        let what = what.unwrap_or("its file cannot be looked up by name");
+        Err(Error::Damaged { segment: u64::from(number), offset: 0, what })
+    }
+
+    /// What is wrong with the file of a segment that has `bytes` at least.
+    fn wrong_segment(&self, number: u32, bytes: u64) -> Option<String> {
+        let name = segment_name(number);
+        let wrong = match self.by_name(&name, bytes) {
+            Err(what) => Some(what),
+            Ok(identity) => {
+                let open = self.files().open_now(number).and_then(|open| open.identity().ok());
+                open.is_some_and(|open| open != identity).then(|| REPLACED.to_owned())
+            }
+        };
+        // One that was freed meanwhile is gone by right: it leaves the index before its file goes.
+        wrong.filter(|_| self.index().segments.all.get(&number).is_some_and(|segment| segment.bytes > 0))
+    }
+
+    /// The file that has this name, of `bytes` at least; or what is wrong.
+    fn by_name(&self, name: &str, bytes: u64) -> Result<crate::disk::FileIdentity, String> {
+        match self.files().disk().named(name) {
+            Ok(found) if found.bytes < bytes => Err(SHORT.to_owned()),
+            Ok(found) => Ok(found.identity),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(MISSING.to_owned()),
+            Err(error) => Err(format!("it cannot be looked up: {error}")),
+        }
+    }
+
+    fn checkpoints(&self) -> Vec<Kept> {
+        self.shared().keeper.all()
+    }
+}
