@@ -1,30 +1,41 @@
 //! What all sessions share: the state, the clock, the tables, sessions with drives.
 //!
-//! Order of locks: a file's lock, then a transaction, then (never both at once) the table of drives or of leases. The tables'
-//! locks are held for a few lines and never over an await; no call to a drive is made inside a transaction.
+//! Order of locks: a file's lock, then a transaction, then (never two at once) the table of drives, of leases or of operations. Within a
+//! transaction a file's lock may be tried, not waited for. The tables' locks are held for a few lines and never over an await; no
+//! call to a drive is made inside a transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use braid_layout::placement::Candidate;
 use braid_layout::{ColumnMask, DriveId, FileId, Shape};
-use braid_wire::control::{ControlHead, DriveState};
+use braid_wire::control::{ControlHead, DriveState, StateMark};
 use braid_wire::{Reason, Refusal};
-use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::sync::{Notify, OwnedMutexGuard, Semaphore};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
+use crate::admission::Admissions;
 use crate::drives::{Drive, DriveTable};
 use crate::files::columns_on;
 use crate::kv::{Db, Tx};
+use crate::leadership::Leadership;
 use crate::leases::Leases;
+use crate::operations::{Once, Operation, Operations, Outcome, once};
 use crate::reach::Reach;
-use crate::schema::ClusterRecord;
+use crate::room::Room;
+use crate::schema::{ClusterRecord, key};
 use crate::shapes::drives_for;
+use crate::space::{candidate, has_room};
 use crate::time::{ManagerClock, boot_ms};
 
 /// How long a request may wait for another procedure on the same file.
 const FILE_WAIT: Duration = Duration::from_secs(25);
+
+/// How long a request may wait for the state's disk. Longer than a client waits for its answer.
+const STATE_WAIT: Duration = Duration::from_secs(40);
 
 /// The manager.
 pub struct Core {
@@ -34,8 +45,12 @@ pub struct Core {
     pub clock: ManagerClock,
     /// Identity and secrets.
     pub cluster: ClusterRecord,
-    /// This manager's term.
-    pub term: u64,
+    /// This manager's term, and its mark. Both change only while a restored state is compared.
+    pub(crate) term: Mutex<(u64, u64)>,
+    /// Changes made to the state, over all terms.
+    pub(crate) changes: AtomicU64,
+    pub(crate) leadership: Mutex<Leadership>,
+    pub(crate) admissions: Mutex<Admissions>,
     /// Length of a client's lease, in milliseconds.
     pub client_lease_ms: u32,
     /// Its directory, for status.
@@ -44,12 +59,17 @@ pub struct Core {
     pub started_boot_ms: u64,
     /// Sessions with drives.
     pub reach: Reach,
+    /// Places of sessions.
+    pub room: Room,
     /// Something for the background to do.
     pub wake: Notify,
     /// Proofs of a token that were wrong since the start.
     pub bad_tokens: AtomicU64,
+    /// One permit: a backup at a time.
+    pub(crate) backups: Semaphore,
     pub(crate) drives: Mutex<DriveTable>,
     pub(crate) leases: Mutex<Leases>,
+    pub(crate) operations: Mutex<Operations>,
     /// Files without a lease whose procedure was left undone.
     pub(crate) unfinished: Mutex<BTreeSet<FileId>>,
     pub(crate) files: Mutex<BTreeMap<FileId, Weak<tokio::sync::Mutex<()>>>>,
@@ -61,9 +81,35 @@ impl Core {
         self.clock.now_ms()
     }
 
+    /// This manager's term.
+    pub fn term(&self) -> u64 {
+        self.term.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// How far the state has come, for drives to remember.
+    pub fn mark(&self) -> StateMark {
+        let (term, mark) = *self.term.lock().unwrap_or_else(PoisonError::into_inner);
+        StateMark { term, mark, changes: self.changes.load(Ordering::Acquire) }
+    }
+
+    /// Whether the state is the present one.
+    pub fn leadership(&self) -> MutexGuard<'_, Leadership> {
+        self.leadership.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which processes are the drives.
+    pub fn admissions(&self) -> MutexGuard<'_, Admissions> {
+        self.admissions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Now, for what is granted and not stored: see [`ManagerClock::running_ms`].
+    pub fn running_ms(&self) -> u64 {
+        self.clock.running_ms()
+    }
+
     /// What every reply begins with.
     pub fn head(&self) -> ControlHead {
-        ControlHead { term: self.term, now_ms: self.now_ms() }
+        ControlHead { term: self.term(), now_ms: self.now_ms() }
     }
 
     /// Milliseconds since the start.
@@ -81,6 +127,11 @@ impl Core {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What is known of operations beside the state.
+    pub fn operations(&self) -> MutexGuard<'_, Operations> {
+        self.operations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Files without a lease whose procedure was left undone.
     pub fn unfinished(&self) -> MutexGuard<'_, BTreeSet<FileId>> {
         self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
@@ -92,7 +143,7 @@ impl Core {
         work: impl FnOnce(&Core, &Tx) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Refusal> {
         let core = Arc::clone(self);
-        joined(tokio::task::spawn_blocking(move || core.db.read(|tx| work(&core, tx))).await)
+        within(STATE_WAIT, tokio::task::spawn_blocking(move || core.db.read(|tx| work(&core, tx)))).await
     }
 
     /// One transaction, off the async threads.
@@ -101,14 +152,39 @@ impl Core {
         work: impl FnOnce(&Core, &mut Tx) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Refusal> {
         let core = Arc::clone(self);
-        joined(tokio::task::spawn_blocking(move || core.db.write(|tx| work(&core, tx))).await)
+        within(STATE_WAIT, tokio::task::spawn_blocking(move || core.write_now(work))).await
+    }
+
+    /// One transaction, on this thread. It counts as a change of the state if it changes anything.
+    pub fn write_now<R>(
+        &self,
+        work: impl FnOnce(&Core, &mut Tx) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
+        let (result, changes) = self.db.write(|tx| {
+            let result = work(self, tx)?;
+            let mut changes = tx.number("changes")?;
+            if tx.is_changed() {
+                changes += 1;
+                tx.set(key::meta("changes"), &changes);
+            }
+            Ok((result, changes))
+        })?;
+        self.changes.fetch_max(changes, Ordering::AcqRel);
+        Ok(result)
+    }
+
+    /// One transaction that carries an operation out, unless it was carried out before.
+    pub async fn once<R: Send + 'static>(
+        self: &Arc<Core>,
+        operation: Operation,
+        work: impl FnOnce(&Core, &mut Tx) -> Result<(Outcome, R), Refusal> + Send + 'static,
+    ) -> Result<Once<R>, Refusal> {
+        self.write(move |core, tx| once(core, tx, operation, |tx| work(core, tx))).await
     }
 
     /// Waits for the turn of a procedure on this file.
     pub async fn lock_file(&self, file: FileId) -> Result<OwnedMutexGuard<()>, Refusal> {
-        let busy =
-            |_| Refusal::new(Reason::Busy, format!("another procedure on file {file} takes long: try again"));
-        tokio::time::timeout(FILE_WAIT, self.file_mutex(file).lock_owned()).await.map_err(busy)
+        timeout(FILE_WAIT, self.file_mutex(file).lock_owned()).await.map_err(|_| busy(file))
     }
 
     /// The turn of a procedure on this file, if nobody has it now.
@@ -129,22 +205,39 @@ impl Core {
         mutex
     }
 
-    /// Drives for a new file, and its columns that are out from the start. See [`crate::files::Place`].
-    pub fn place(&self, seed: u64, shape: &Shape) -> Result<(Vec<DriveId>, ColumnMask), Refusal> {
+    /// Now, how many drives there are that were not replaced, and the length of their leases with its margin.
+    pub fn drives_counted(&self) -> (u64, usize, u64) {
+        let (now_ms, table) = (self.now_ms(), self.drives());
+        let drives = table.iter().filter(|drive| drive.record.replaced_by == DriveId(0)).count();
+        (now_ms, drives, table.lease_ms() + table.margin_ms())
+    }
+
+    /// Drives for a new file, and its columns that are out from the start. See [`crate::files::Place`]. Those of `avoid` are passed
+    /// over as long as there are enough others.
+    pub fn place(
+        &self,
+        seed: u64,
+        shape: &Shape,
+        avoid: &BTreeSet<DriveId>,
+    ) -> Result<(Vec<DriveId>, ColumnMask), Refusal> {
         let (now_ms, table) = (self.now_ms(), self.drives());
         let of = |state| table.in_state(state, now_ms).into_iter().filter_map(|drive| table.drive(drive));
-        let mut up: Vec<Candidate> = of(DriveState::Up).map(candidate).collect();
         // One that has lost ranges of keys cannot know that an object is new, and refuses it.
-        let whole: Vec<Candidate> =
-            of(DriveState::Up).filter(|drive| drive.scrub.lost == 0).map(candidate).collect();
-        if whole.len() >= usize::from(shape.width()) {
-            up = whole;
-        }
+        let whole = |drive: &Drive| drive.scrub.lost == 0;
+        let wanted = |drive: &Drive| whole(drive) && !avoid.contains(&drive.record.drive);
+        let roomy = |drive: &Drive| wanted(drive) && has_room(drive);
+        let those = |which: &dyn Fn(&Drive) -> bool| -> Vec<Candidate> {
+            of(DriveState::Up).filter(|drive| which(drive)).map(candidate).collect()
+        };
+        // The best that are enough; a full drive may have room again once it has cleaned.
+        let enough = |those: &Vec<Candidate>| those.len() >= usize::from(shape.width());
+        let best = [those(&roomy), those(&wanted), those(&whole)].into_iter().find(enough);
+        let up = best.unwrap_or_else(|| those(&|_| true));
         let away: Vec<Candidate> = of(DriveState::Away).map(candidate).collect();
         let drives = drives_for(seed, shape, &up, &away)?;
         let out = columns_on(&drives, |drive| table.state(drive, now_ms) != DriveState::Up);
         if !out.is_empty() && !table.may_judge(now_ms) {
-            let detail = "the manager has just started and has not heard from every drive yet: try again";
+            let detail = "the manager has just started, or was paused, and has not heard from every drive yet: try again";
             return Err(Refusal::new(Reason::Busy, detail));
         }
         if out.count() > u32::from(shape.m()) {
@@ -156,16 +249,47 @@ impl Core {
     }
 }
 
-/// A drive as placement sees it: weighted by its capacity in GiB.
-pub fn candidate(drive: &Drive) -> Candidate {
-    let weight = u32::try_from(drive.record.capacity_bytes >> 30).unwrap_or(u32::MAX).max(1);
-    let domain = vec![drive.record.rack.clone(), drive.record.host.clone()];
-    Candidate { drive: drive.record.drive, weight, domain }
+/// "Not now".
+pub fn busy(file: FileId) -> Refusal {
+    Refusal::new(Reason::Busy, format!("another procedure on file {file} takes long: try again"))
 }
 
-fn joined<R>(result: Result<Result<R, Refusal>, tokio::task::JoinError>) -> Result<R, Refusal> {
-    result.unwrap_or_else(|error| {
-        tracing::error!(%error, "a transaction failed within the manager");
-        Err(Refusal::new(Reason::Medium, "the manager failed within itself: see its log"))
-    })
+/// What a transaction on its thread comes to. One that has not begun in time never does; of one that hangs nobody knows what becomes
+/// of it, as after a failed commit.
+async fn within<R>(wait: Duration, transaction: JoinHandle<Result<R, Refusal>>) -> Result<R, Refusal> {
+    let cancel = transaction.abort_handle();
+    match timeout(wait, transaction).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(error)) => {
+            tracing::error!(%error, "a transaction failed within the manager");
+            Err(Refusal::new(Reason::Medium, "the manager failed within itself: see its log"))
+        }
+        Err(_) => {
+            cancel.abort();
+            let seconds = wait.as_secs();
+            tracing::error!(seconds, "the state's disk does not answer: a request was given up");
+            let detail = format!(
+                "the manager's disk has not answered for {seconds} s; whether a change was made is not known: look at its disk"
+            );
+            Err(Refusal::new(Reason::Medium, detail))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_transaction_that_hangs_is_given_up_and_one_that_ends_is_not() {
+        let (release, hangs) = mpsc::channel::<()>();
+        let brief = Duration::from_millis(50);
+        let hanging = tokio::task::spawn_blocking(move || hangs.recv().map_err(|_| unreachable!()));
+        let refusal = within(brief, hanging).await.unwrap_err();
+        assert!(refusal.reason == Reason::Medium && refusal.detail.contains("not known"), "{refusal}");
+        release.send(()).expect("it hangs until now");
+        assert_eq!(within(STATE_WAIT, tokio::task::spawn_blocking(|| Ok(7))).await.unwrap(), 7);
+    }
 }

@@ -2,25 +2,40 @@
 //!
 //! A drive serves while its heartbeat lease holds (PROTOCOL R8). It counts the lease from when it *sent* the heartbeat, we from
 //! when we answered, plus a margin for clocks that run at different speeds: when [`DriveTable::lapsed`] says so, the drive has
-//! surely stopped. A new manager does not know what its predecessor promised, so for one lease from its start nothing lapses, and a
-//! drive counts as dead only if it was heard in this term and its address refuses connections since.
+//! surely stopped. A new manager does not know what its predecessor promised, so for one lease from its start nothing lapses. Nor for
+//! one from the end of a pause of this process: heartbeats may have waited for it.
+//!
+//! Before its lease has lapsed a drive is dead only by its host's word: its last heartbeat named its process, and the kernel says
+//! that this process is gone. That its address refuses connections proves nothing: a firewall can do that in its place.
 //!
 //! A drive whose columns went out must not serve them by an old capability when it returns. So it gets no lease while
 //! somebody is about to take a column of it out (*holds*), nor before it was fenced for every column that went out (*untold*).
+//! While it is being told (*returning*), no further columns of it go out because its lease has lapsed, or that would never end.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use braid_layout::DriveId;
-use braid_wire::control::{DriveState, Heartbeat};
+use braid_wire::control::{DriveState, Heartbeat, ProcessMark};
 use braid_wire::data::ScrubState;
 
+use crate::pauses::Pauses;
 use crate::schema::DriveRecord;
+
+/// How long writers wait for a drive that returned to be told of all that it missed.
+pub const RETURN_MAX_MS: u64 = 60_000;
+/// And how long if that does not go on: it sends heartbeats, but answers no fences.
+pub const RETURN_STALLED_MS: u64 = 10_000;
+
+/// Most processes that are kept in mind for one drive. One that is well has one; one that was restarted just now has two.
+const PROCESSES_MAX: usize = 8;
 
 /// The drives, by identity.
 #[derive(Debug)]
 pub struct DriveTable {
     lease_ms: u64,
     started_ms: u64,
+    pauses: Arc<Pauses>,
     drives: BTreeMap<DriveId, Drive>,
 }
 
@@ -35,17 +50,27 @@ pub struct Drive {
     pub used_bytes: u64,
     /// Bytes of log that a read could return.
     pub live_bytes: u64,
+    /// Bytes that writes may take, as it last said; 0 since a client met that it is full.
+    pub free_bytes: u64,
+    /// Of these, files that it keeps for new segments.
+    pub spare_bytes: u64,
     /// How its scrub stood.
     pub scrub: ScrubState,
     /// How it reaches its disk, for people.
     pub io: String,
     heard_ms: Option<u64>,
     granted_ms: Option<u64>,
-    /// It does not serve, whatever was granted: its address refused connections, or its last heartbeat got no lease.
-    refused: bool,
-    sessions: u32,
+    /// Its process has said that it serves no more, and none came after it.
+    closed: bool,
+    /// Which processes were heard as this drive within a lease, and when last. Two while one that was killed still has a
+    /// heartbeat on its way.
+    processes: Vec<(ProcessMark, u64)>,
+    /// It does not serve, whatever was granted: its process is gone, or its last heartbeat got no lease.
+    stopped: bool,
     holds: u32,
     untold: bool,
+    /// When the telling began, and when it last went on.
+    returning: Option<(u64, u64)>,
     outs: u64,
     starts: u64,
     /// How many of its starts there had been when all partitions were made on it.
@@ -65,10 +90,15 @@ pub struct Admission {
     pub changed: Option<DriveRecord>,
 }
 
+/// What a lease is longer here than at the drive: a tenth and a fifth of a second.
+pub fn margin_ms(lease_ms: u64) -> u64 {
+    lease_ms / 10 + 200
+}
+
 impl DriveTable {
     /// No drive yet. The manager started at `started_ms`.
-    pub fn new(lease_ms: u32, started_ms: u64) -> DriveTable {
-        DriveTable { lease_ms: u64::from(lease_ms), started_ms, drives: BTreeMap::new() }
+    pub fn new(lease_ms: u32, started_ms: u64, pauses: Arc<Pauses>) -> DriveTable {
+        DriveTable { lease_ms: u64::from(lease_ms), started_ms, pauses, drives: BTreeMap::new() }
     }
 
     /// Length of a heartbeat lease, in milliseconds.
@@ -76,9 +106,9 @@ impl DriveTable {
         self.lease_ms
     }
 
-    /// What the lease is longer here than at the drive: a tenth and a fifth of a second.
+    /// See [`margin_ms`].
     pub fn margin_ms(&self) -> u64 {
-        self.lease_ms / 10 + 200
+        margin_ms(self.lease_ms)
     }
 
     /// A drive has joined, or is on record at a start, with columns out that it was not told of or not.
@@ -88,14 +118,18 @@ impl DriveTable {
             pid: 0,
             used_bytes: 0,
             live_bytes: 0,
+            free_bytes: 0,
+            spare_bytes: 0,
             scrub: ScrubState::default(),
             io: String::new(),
             heard_ms: None,
             granted_ms: None,
-            refused: false,
-            sessions: 0,
+            closed: false,
+            processes: Vec::new(),
+            stopped: false,
             holds: 0,
             untold,
+            returning: None,
             outs: 0,
             starts: 0,
             made: 0,
@@ -127,29 +161,25 @@ impl DriveTable {
         by_name.or_else(|| self.iter().find(|drive| drive.record.drive.to_string() == name))
     }
 
-    /// A session with the drive has begun.
-    pub fn session_begun(&mut self, drive: DriveId) {
-        if let Some(known) = self.drives.get_mut(&drive) {
-            known.sessions += 1;
-        }
-    }
-
-    /// A session with the drive has ended.
-    pub fn session_ended(&mut self, drive: DriveId) {
-        if let Some(known) = self.drives.get_mut(&drive) {
-            known.sessions = known.sessions.saturating_sub(1);
-        }
-    }
-
     /// A heartbeat came.
     pub fn heartbeat(&mut self, drive: DriveId, beat: &Heartbeat, now_ms: u64) -> Option<Admission> {
-        let lease_ms = self.lease_ms;
+        let (lease_ms, promised_ms) = (self.lease_ms, self.lease_ms + self.margin_ms());
         let drive = self.drives.get_mut(&drive)?;
         let replaced = drive.record.replaced_by != DriveId(0);
-        let admitted = !replaced && drive.holds == 0 && !drive.untold;
+        let admitted =
+            !replaced && drive.holds == 0 && !drive.untold && !drive.record.behind && !beat.closing;
+        drive.closed = beat.closing;
         (drive.pid, drive.used_bytes, drive.live_bytes) = (beat.pid, beat.used_bytes, beat.live_bytes);
+        (drive.free_bytes, drive.spare_bytes) = (beat.free_bytes, beat.spare_bytes);
         (drive.scrub, drive.io) = (beat.scrub.clone(), beat.io.clone());
-        (drive.heard_ms, drive.refused) = (Some(now_ms), !admitted);
+        if drive.silent_ms(now_ms) >= lease_ms {
+            drive.returning = None;
+        }
+        if drive.untold && drive.returning.is_none() {
+            drive.returning = Some((now_ms, now_ms));
+        }
+        (drive.heard_ms, drive.stopped) = (Some(now_ms), !admitted);
+        drive.heard_from(&beat.process, now_ms, promised_ms);
         drive.starts += u64::from(beat.restarted);
         if admitted {
             drive.granted_ms = Some(now_ms);
@@ -163,9 +193,16 @@ impl DriveTable {
         Some(Admission {
             lease_ms: if admitted { u32::try_from(lease_ms).unwrap_or(u32::MAX) } else { 0 },
             replaced,
-            readmit: !replaced && drive.untold,
+            readmit: !replaced && (drive.untold || drive.record.behind),
             changed: (drive.record != before).then(|| drive.record.clone()),
         })
+    }
+
+    /// A client met that the drive is full: nothing may be written there, until it says otherwise.
+    pub fn met_full(&mut self, drive: DriveId) {
+        if let Some(drive) = self.drives.get_mut(&drive) {
+            drive.free_bytes = 0;
+        }
     }
 
     /// `Some`, to be handed to [`DriveTable::partitions_made`], if the drive has started since all partitions were made on it. It
@@ -181,12 +218,17 @@ impl DriveTable {
         }
     }
 
-    /// How the drive stands. Unknown drives count as replaced.
+    /// How the drive stands. Unknown drives count as replaced. One that held its lease when a pause of this process began is not
+    /// called away before it had time to speak.
     pub fn state(&self, drive: DriveId, now_ms: u64) -> DriveState {
         match self.drives.get(&drive) {
             Some(drive) if drive.record.replaced_by == DriveId(0) => {
-                let holds = drive.granted_ms.is_some_and(|granted| now_ms < granted + self.lease_ms);
-                if holds && !drive.refused { DriveState::Up } else { DriveState::Away }
+                let pause = self.pauses.last();
+                let holds = drive.granted_ms.is_some_and(|granted| {
+                    let held = pause.began_ms < granted + self.lease_ms;
+                    now_ms < granted.max(if held { pause.ended_ms } else { 0 }) + self.lease_ms
+                });
+                if holds && !drive.stopped { DriveState::Up } else { DriveState::Away }
             }
             _ => DriveState::Replaced,
         }
@@ -194,27 +236,68 @@ impl DriveTable {
 
     /// Whether the manager has run for long enough to judge a drive by what it has heard since.
     pub fn may_judge(&self, now_ms: u64) -> bool {
-        now_ms >= self.started_ms + self.lease_ms + self.margin_ms()
+        now_ms >= self.listening_ms() + self.lease_ms + self.margin_ms()
+    }
+
+    /// Since when nothing that was said to us had to wait: the start, or the end of the last pause.
+    fn listening_ms(&self) -> u64 {
+        self.started_ms.max(self.pauses.last().ended_ms)
+    }
+
+    /// Whether the drive is there again and being told what it missed, and that goes on. A write to a column of it that is in its
+    /// file's set had better wait for the drive's lease than take the column out. Within bounds: it may stay mute.
+    pub fn returning(&self, drive: DriveId, now_ms: u64) -> bool {
+        self.drives.get(&drive).is_some_and(|known| {
+            let in_time = |(began, went_on): (u64, u64)| {
+                now_ms < began + RETURN_MAX_MS && now_ms < went_on + RETURN_STALLED_MS
+            };
+            let heard = known.silent_ms(now_ms) < self.lease_ms;
+            known.untold && heard && known.returning.is_some_and(in_time)
+        })
+    }
+
+    /// The drive was told of some columns that are out.
+    pub fn told_some(&mut self, drive: DriveId, now_ms: u64) {
+        if let Some((_, went_on)) = self.drives.get_mut(&drive).and_then(|known| known.returning.as_mut()) {
+            *went_on = now_ms;
+        }
     }
 
     /// Whether the drive surely serves no more.
     pub fn lapsed(&self, drive: DriveId, now_ms: u64) -> bool {
         let Some(known) = self.drives.get(&drive) else { return true };
-        let granted = known.granted_ms.unwrap_or(self.started_ms).max(self.started_ms);
+        if known.closed {
+            return true;
+        }
+        let granted = known.granted_ms.unwrap_or(0).max(self.listening_ms());
         now_ms >= granted + self.lease_ms + self.margin_ms()
     }
 
-    /// If the drive has lapsed, or its address `refuses` connections, holds it back: no lease until
-    /// [`DriveTable::release`]. Whether it is held. An address proves something only if it is the drive's own word in this
-    /// term, or there was time enough for any lease of a predecessor's to lapse.
-    pub fn hold_dead(&mut self, drive: DriveId, refuses: bool, now_ms: u64) -> bool {
-        let heard = self.drives.get(&drive).is_some_and(|known| known.heard_ms.is_some());
-        let dead = self.lapsed(drive, now_ms) || (refuses && (heard || self.may_judge(now_ms)));
-        if let Some(known) = self.drives.get_mut(&drive).filter(|_| dead) {
-            known.refused |= refuses;
-            (known.holds, known.outs) = (known.holds + 1, known.outs + 1);
+    /// If the drive has lapsed and is not returning, holds it back: no lease until [`DriveTable::release`]. Whether it is held.
+    pub fn hold_lapsed(&mut self, drive: DriveId, now_ms: u64) -> bool {
+        let lapsed = self.lapsed(drive, now_ms) && !self.returning(drive, now_ms);
+        if let Some(known) = self.drives.get_mut(&drive).filter(|_| lapsed) {
+            known.hold();
         }
-        dead
+        lapsed
+    }
+
+    /// The processes that may hold the drive's lease, to be asked after at their host. None: it was not heard in this term.
+    pub fn processes(&self, drive: DriveId) -> Vec<ProcessMark> {
+        let known = self.drives.get(&drive).map(|known| &known.processes);
+        known.into_iter().flatten().map(|(process, _)| process.clone()).collect()
+    }
+
+    /// The host says that these processes are gone: holds the drive back, if it was not heard as another one. Whether it is held.
+    pub fn hold_gone(&mut self, drive: DriveId, gone: &[ProcessMark]) -> bool {
+        let Some(known) = self.drives.get_mut(&drive) else { return false };
+        let all = known.processes.iter().all(|(process, _)| gone.contains(process));
+        if known.processes.is_empty() || !all {
+            return false;
+        }
+        known.stopped = true;
+        known.hold();
+        true
     }
 
     /// Ends a hold, under which columns of the drive `went_out` or not.
@@ -236,7 +319,7 @@ impl DriveTable {
         if let Some(known) =
             self.drives.get_mut(&drive).filter(|known| known.outs == outs && known.holds == 0)
         {
-            known.untold = false;
+            (known.untold, known.returning) = (false, None);
         }
     }
 
@@ -245,9 +328,23 @@ impl DriveTable {
         let waits = |drive: &&Drive| {
             drive.untold
                 && drive.record.replaced_by == DriveId(0)
+                && !drive.record.behind
                 && drive.heard_ms.is_some_and(|heard| now_ms < heard + self.lease_ms)
         };
         self.iter().filter(waits).map(|drive| drive.record.drive).collect()
+    }
+
+    /// Drives that are behind and whose columns are to be put out of their files' sets.
+    pub fn behind(&self) -> Vec<DriveId> {
+        let is = |drive: &&Drive| drive.record.behind && drive.record.replaced_by == DriveId(0);
+        self.iter().filter(is).map(|drive| drive.record.drive).collect()
+    }
+
+    /// Columns of the drive went out without a hold: it is to be told of them.
+    pub fn set_untold(&mut self, drive: DriveId) {
+        if let Some(known) = self.drives.get_mut(&drive) {
+            (known.untold, known.outs) = (true, known.outs + 1);
+        }
     }
 
     /// Drives whose lease holds.
@@ -285,9 +382,18 @@ impl DriveTable {
 }
 
 impl Drive {
-    /// Whether a session of its own with us is open. The system closes it with the drive's process.
-    pub fn connected(&self) -> bool {
-        self.sessions > 0
+    /// Keeps in mind the process that sent a heartbeat, and forgets those whose leases have lapsed.
+    fn heard_from(&mut self, process: &ProcessMark, now_ms: u64, promised_ms: u64) {
+        self.processes.retain(|(other, heard)| other != process && now_ms < heard + promised_ms);
+        if self.processes.len() >= PROCESSES_MAX {
+            // One that starts over and over: nobody can tell then, and its lease decides.
+            self.processes = vec![(ProcessMark::default(), now_ms)];
+        }
+        self.processes.push((process.clone(), now_ms));
+    }
+
+    fn hold(&mut self) {
+        (self.holds, self.outs) = (self.holds + 1, self.outs + 1);
     }
 
     /// Milliseconds since its last heartbeat; `u64::MAX` if there was none since the manager's start.
@@ -297,164 +403,4 @@ impl Drive {
 }
 
 #[cfg(test)]
-mod tests {
-    use braid_wire::capability::Key;
-
-    use super::*;
-
-    const D: DriveId = DriveId(1);
-
-    fn record(id: u128, name: &str) -> DriveRecord {
-        DriveRecord {
-            drive: DriveId(id),
-            name: name.to_owned(),
-            master: Key::new([0; 32]),
-            confirmed: false,
-            replaced_by: DriveId(0),
-            address: "a:1".to_owned(),
-            host: String::new(),
-            rack: String::new(),
-            directory: String::new(),
-            capacity_bytes: 1,
-            joined_ms: 0,
-        }
-    }
-
-    fn beat(address: &str) -> Heartbeat {
-        Heartbeat {
-            address: address.to_owned(),
-            host: String::new(),
-            directory: String::new(),
-            pid: 1,
-            capacity_bytes: 1,
-            used_bytes: 0,
-            live_bytes: 0,
-            restarted: false,
-            epoch: 0,
-            io: String::new(),
-            scrub: ScrubState::default(),
-        }
-    }
-
-    /// One drive, in a table of a manager that started at 0, with leases of 1000 ms (and a margin of 300).
-    fn table() -> DriveTable {
-        let mut table = DriveTable::new(1000, 0);
-        table.insert(record(1, "one"), false);
-        table
-    }
-
-    #[test]
-    fn a_drive_is_up_while_its_lease_holds_and_dead_a_margin_later() {
-        let mut table = table();
-        assert_eq!(table.state(D, 0), DriveState::Away);
-        assert_eq!(table.heartbeat(D, &beat("a:1"), 5000).unwrap().lease_ms, 1000);
-        assert_eq!((table.state(D, 5999), table.state(D, 6000)), (DriveState::Up, DriveState::Away));
-        assert_eq!((table.lapsed(D, 6299), table.lapsed(D, 6300)), (false, true));
-        assert!(!table.hold_dead(D, false, 6299) && table.hold_dead(D, false, 6300));
-    }
-
-    #[test]
-    fn nothing_is_judged_before_a_lease_has_passed_since_the_start() {
-        let mut table = table();
-        assert!(!table.lapsed(D, 1299) && table.lapsed(D, 1300));
-        assert!(!table.hold_dead(D, true, 1299), "not even by its address");
-        assert!(table.hold_dead(D, true, 1300));
-    }
-
-    #[test]
-    fn an_address_that_refuses_proves_death_while_the_lease_holds() {
-        let mut table = table();
-        table.heartbeat(D, &beat("a:1"), 5000);
-        assert!(!table.hold_dead(D, false, 5001));
-        assert!(table.hold_dead(D, true, 5001));
-        assert_eq!(table.state(D, 5001), DriveState::Away);
-    }
-
-    #[test]
-    fn an_address_given_in_this_term_is_proof_from_the_start() {
-        let mut table = table();
-        table.heartbeat(D, &beat("a:1"), 10);
-        assert!(!table.hold_dead(D, false, 11) && table.hold_dead(D, true, 11));
-    }
-
-    #[test]
-    fn a_drive_held_or_untold_gets_no_lease() {
-        let mut table = table();
-        assert!(table.hold_dead(D, false, 5000));
-        let held = table.heartbeat(D, &beat("a:1"), 5001).unwrap();
-        assert_eq!((held.lease_ms, held.readmit), (0, false), "somebody is about to take a column out");
-        table.release(D, true);
-        let untold = table.heartbeat(D, &beat("a:1"), 5002).unwrap();
-        assert_eq!((untold.lease_ms, untold.readmit), (0, true));
-        assert_eq!(table.to_readmit(5003), [D]);
-        let outs = table.outs(D);
-        // Another column goes out while it is told of the first.
-        assert!(table.hold_dead(D, false, 5004));
-        table.release(D, true);
-        table.readmit(D, outs);
-        assert_eq!(table.heartbeat(D, &beat("a:1"), 5005).unwrap().lease_ms, 0);
-        let outs = table.outs(D);
-        table.readmit(D, outs);
-        assert_eq!(table.heartbeat(D, &beat("a:1"), 5006).unwrap().lease_ms, 1000);
-        assert_eq!(table.state(D, 5007), DriveState::Up);
-    }
-
-    #[test]
-    fn a_start_makes_the_partitions_due_until_they_were_made_since() {
-        let mut table = table();
-        let due = |table: &mut DriveTable, restarted| {
-            table.heartbeat(D, &Heartbeat { restarted, ..beat("a:1") }, 1);
-            table.partitions_due(D)
-        };
-        assert_eq!(due(&mut table, false), None);
-        let first = due(&mut table, true).expect("due");
-        assert_eq!(due(&mut table, false), Some(first));
-        let second = due(&mut table, true).expect("due");
-        table.partitions_made(D, first);
-        assert_eq!(due(&mut table, false), Some(second), "made before the second start");
-        table.partitions_made(D, second);
-        assert_eq!(due(&mut table, false), None);
-    }
-
-    #[test]
-    fn a_hold_that_came_to_nothing_costs_nothing() {
-        let mut table = table();
-        assert!(table.hold_dead(D, false, 5000));
-        table.release(D, false);
-        assert_eq!(table.heartbeat(D, &beat("a:1"), 5001).unwrap().lease_ms, 1000);
-    }
-
-    #[test]
-    fn a_replaced_drive_serves_no_more() {
-        let mut table = table();
-        table.insert(record(2, "two"), false);
-        table.set_record(DriveRecord { replaced_by: DriveId(2), ..record(1, "one") });
-        let answer = table.heartbeat(D, &beat("a:1"), 1).unwrap();
-        assert_eq!((answer.lease_ms, answer.replaced), (0, true));
-        assert_eq!(table.state(D, 2), DriveState::Replaced);
-        assert_eq!((table.successor(D), table.successor(DriveId(2))), (DriveId(2), DriveId(2)));
-    }
-
-    #[test]
-    fn a_changed_record_is_stored_once() {
-        let mut table = table();
-        assert!(
-            table
-                .heartbeat(D, &beat("b:2"), 1)
-                .unwrap()
-                .changed
-                .is_some_and(|r| r.confirmed && r.address == "b:2")
-        );
-        assert_eq!(table.heartbeat(D, &beat("b:2"), 2).unwrap().changed, None);
-        assert_eq!(table.heartbeat(DriveId(9), &beat("b:2"), 2), None);
-    }
-
-    #[test]
-    fn a_drive_is_found_by_name_or_identity() {
-        let mut table = table();
-        table.insert(DriveRecord { replaced_by: D, ..record(2, "one") }, false);
-        assert_eq!(table.find("one").unwrap().record.drive, D);
-        assert_eq!(table.find(&DriveId(2).to_string()).unwrap().record.drive, DriveId(2));
-        assert!(table.find("none").is_none());
-    }
-}
+pub(crate) mod tests;

@@ -1,10 +1,17 @@
 //! The embedded store: one file, by redb, every commit synced before it is acknowledged. For one machine; nothing to install.
+//!
+//! After an error of the disk (it was full, or failed for a moment) redb serves nothing more until it is opened anew. So the store
+//! is: at the next snapshot the same file is opened again, and its state is what the file says. Whether the commit that failed is in
+//! it nobody knew before; its asker was told an error. A commit never opens: its batch was made from a snapshot of before.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::future::Future;
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
 
 use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition};
 use tokio::sync::oneshot;
@@ -14,17 +21,36 @@ use crate::kv::{Batch, Kv, KvError, Pair, Snapshot};
 const TABLE: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("state");
 /// Bytes of the file kept in memory: the hot paths of a name space of some million files.
 const CACHE_BYTES: usize = 128 << 20;
+/// After an opening that failed, the next is tried so much later: to look through a large file takes time.
+const REOPEN_PAUSE: Duration = Duration::from_millis(500);
 
 /// The store in one file.
 pub struct EmbeddedKv {
-    database: Database,
+    /// Whoever uses the database reads; whoever opens it anew writes, so that nobody has the old one any more.
+    state: RwLock<State>,
+    /// Opens the very file of the start again, whatever is at its path now.
+    open: Box<dyn Fn() -> Result<Database, String> + Send + Sync>,
     path: PathBuf,
     /// Dropped after the database, for [`EmbeddedKv::closed`].
     closing: Option<oneshot::Sender<()>>,
 }
 
+/// The database, or why there is none for the moment.
+enum State {
+    Open(Opened),
+    Failed { what: String, again: Instant },
+}
+
+/// The database between two openings.
+struct Opened {
+    database: Database,
+    /// The disk failed: it serves nothing any more.
+    failed: Arc<AtomicBool>,
+}
+
 struct TableSnapshot {
     table: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    failed: Arc<AtomicBool>,
     path: PathBuf,
 }
 
@@ -40,11 +66,17 @@ impl EmbeddedKv {
             .mode(0o600)
             .open(path)
             .map_err(|e| failed(e.to_string()))?;
-        let database = Database::builder()
-            .set_cache_size(CACHE_BYTES)
-            .create_file(file)
-            .map_err(|e| failed(e.to_string()))?;
-        let kv = EmbeddedKv { database, path: path.to_owned(), closing: None };
+        let database = open_file(&file).map_err(failed)?;
+        EmbeddedKv::over(database, path, move || open_file(&file))
+    }
+
+    fn over(
+        database: Database,
+        path: &Path,
+        open: impl Fn() -> Result<Database, String> + Send + Sync + 'static,
+    ) -> Result<EmbeddedKv, KvError> {
+        let state = RwLock::new(State::Open(Opened::new(database)));
+        let kv = EmbeddedKv { state, open: Box::new(open), path: path.to_owned(), closing: None };
         kv.commit(Batch::new())?; // makes the table, so that snapshots find it
         Ok(kv)
     }
@@ -56,32 +88,105 @@ impl EmbeddedKv {
         async move { drop(closed.await) }
     }
 
-    fn failed(&self, what: impl ToString) -> KvError {
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the database again, if it has failed.
+    fn mend(&self) -> Result<(), KvError> {
+        if self.state().sound().is_some() {
+            return Ok(());
+        }
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        match &*state {
+            state if state.sound().is_some() => return Ok(()),
+            State::Failed { what, again } if Instant::now() < *again => return Err(self.error(what)),
+            _ => {}
+        }
+        // The one that failed is dropped first: it must not write behind the back of the next.
+        *state = State::Failed { what: String::new(), again: Instant::now() };
+        match (self.open)() {
+            Ok(database) => {
+                tracing::warn!(path = %self.path.display(), "the disk had failed: the state was opened again");
+                *state = State::Open(Opened::new(database));
+                Ok(())
+            }
+            Err(why) => {
+                let what = format!("the disk failed, and it cannot be opened again for now: {why}");
+                tracing::error!(path = %self.path.display(), %what, "no state");
+                let error = self.error(&what);
+                *state = State::Failed { what, again: Instant::now() + REOPEN_PAUSE };
+                Err(error)
+            }
+        }
+    }
+
+    fn error(&self, what: impl ToString) -> KvError {
         KvError::Storage { path: self.path.clone(), what: what.to_string() }
     }
 }
 
+impl State {
+    /// The database, if it has not failed.
+    fn sound(&self) -> Option<&Opened> {
+        match self {
+            State::Open(opened) if !opened.failed.load(Ordering::Acquire) => Some(opened),
+            _ => None,
+        }
+    }
+}
+
+impl Opened {
+    fn new(database: Database) -> Opened {
+        Opened { database, failed: Arc::default() }
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<(), redb::Error> {
+        let mut write = self.database.begin_write()?;
+        write.set_durability(Durability::Immediate)?;
+        {
+            let mut table = write.open_table(TABLE)?;
+            for (key, change) in batch {
+                match change {
+                    Some(value) => table.insert(key.as_slice(), value.as_slice())?,
+                    None => table.remove(key.as_slice())?,
+                };
+            }
+        }
+        Ok(write.commit()?)
+    }
+}
+
+/// Opens the file by a descriptor that it shares with `file`.
+fn open_file(file: &File) -> Result<Database, String> {
+    let file = file.try_clone().map_err(|error| error.to_string())?;
+    Database::builder().set_cache_size(CACHE_BYTES).create_file(file).map_err(|error| error.to_string())
+}
+
 impl Kv for EmbeddedKv {
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, KvError> {
-        let read = self.database.begin_read().map_err(|e| self.failed(e))?;
-        let table = read.open_table(TABLE).map_err(|e| self.failed(e))?;
-        Ok(Box::new(TableSnapshot { table, path: self.path.clone() }))
+        self.mend()?;
+        let state = self.state();
+        let Some(Opened { database, failed }) = state.sound() else {
+            return Err(self.error("the disk failed: try again"));
+        };
+        let open = || -> Result<_, redb::Error> { Ok(database.begin_read()?.open_table(TABLE)?) };
+        let table = open().map_err(|error| {
+            failed.store(true, Ordering::Release);
+            self.error(error)
+        })?;
+        Ok(Box::new(TableSnapshot { table, failed: Arc::clone(failed), path: self.path.clone() }))
     }
 
     fn commit(&self, batch: Batch) -> Result<(), KvError> {
-        let mut write = self.database.begin_write().map_err(|e| self.failed(e))?;
-        write.set_durability(Durability::Immediate).map_err(|e| self.failed(e))?;
-        {
-            let mut table = write.open_table(TABLE).map_err(|e| self.failed(e))?;
-            for (key, change) in &batch {
-                match change {
-                    Some(value) => table.insert(key.as_slice(), value.as_slice()),
-                    None => table.remove(key.as_slice()),
-                }
-                .map_err(|e| self.failed(e))?;
-            }
-        }
-        write.commit().map_err(|e| self.failed(e))
+        let state = self.state();
+        let Some(opened) = state.sound() else {
+            return Err(self.error("the disk failed: nothing was changed; try again"));
+        };
+        opened.commit(&batch).map_err(|error| {
+            opened.failed.store(true, Ordering::Release);
+            self.error(format!("{error}; whether the change was made is not known: look, and try again"))
+        })
     }
 }
 
@@ -102,6 +207,128 @@ impl Snapshot for TableSnapshot {
 
 impl TableSnapshot {
     fn failed(&self, what: impl ToString) -> KvError {
+        self.failed.store(true, Ordering::Release);
         KvError::Storage { path: self.path.clone(), what: what.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Mutex, MutexGuard};
+
+    use redb::StorageBackend;
+
+    use super::*;
+
+    /// A file in memory, on a disk that is full when it is told so.
+    #[derive(Debug, Clone, Default)]
+    struct Fallible {
+        bytes: Arc<Mutex<Vec<u8>>>,
+        is_full: Arc<AtomicBool>,
+    }
+
+    impl Fallible {
+        fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+            self.bytes.lock().expect("no holder panics")
+        }
+
+        fn change(&self) -> io::Result<MutexGuard<'_, Vec<u8>>> {
+            if self.is_full.load(Ordering::Acquire) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            Ok(self.bytes())
+        }
+
+        fn open(&self) -> Result<Database, String> {
+            Database::builder().create_with_backend(self.clone()).map_err(|error| error.to_string())
+        }
+    }
+
+    fn range(offset: u64, length: usize) -> Range<usize> {
+        let from = usize::try_from(offset).expect("it is in memory");
+        from..from + length
+    }
+
+    impl StorageBackend for Fallible {
+        fn len(&self) -> io::Result<u64> {
+            Ok(u64::try_from(self.bytes().len()).expect("it is in memory"))
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            let bytes = self.bytes();
+            let found = bytes.get(range(offset, out.len())).ok_or(io::ErrorKind::UnexpectedEof)?;
+            out.copy_from_slice(found);
+            Ok(())
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.change()?.resize(usize::try_from(len).expect("it is in memory"), 0);
+            Ok(())
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.change().map(drop)
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.change()?[range(offset, data.len())].copy_from_slice(data);
+            Ok(())
+        }
+    }
+
+    fn put(kv: &EmbeddedKv, key: &[u8]) -> Result<(), KvError> {
+        kv.commit(Batch::from([(key.to_vec(), Some(vec![1; 10_000]))]))
+    }
+
+    fn has(kv: &EmbeddedKv, key: &[u8]) -> Result<bool, KvError> {
+        Ok(kv.snapshot()?.get(key)?.is_some())
+    }
+
+    #[test]
+    fn a_disk_that_was_full_and_has_room_again_is_served_again() {
+        let disk = Fallible::default();
+        let reopened = disk.clone();
+        let database = disk.open().expect("opened");
+        let kv = EmbeddedKv::over(database, Path::new("state"), move || reopened.open()).expect("made");
+        put(&kv, b"a").expect("stored");
+        let before = kv.snapshot().expect("a snapshot");
+        disk.is_full.store(true, Ordering::Release);
+        let error = put(&kv, b"b").expect_err("the disk is full");
+        assert!(error.to_string().contains("not known"), "{error}");
+        // As long as it is full, each request is told so; and a batch made before is never stored after an opening.
+        for _ in 0..3 {
+            assert!(put(&kv, b"b").is_err());
+        }
+        let _ = has(&kv, b"a");
+        disk.is_full.store(false, Ordering::Release);
+        let until = Instant::now() + Duration::from_secs(60);
+        while has(&kv, b"a").is_err() {
+            assert!(Instant::now() < until, "it is never opened again");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(has(&kv, b"a").expect("read"), "what was acknowledged is there");
+        for key in [b"c", b"d"] {
+            put(&kv, key).expect("stored again");
+            assert!(has(&kv, key).expect("read"));
+        }
+        drop(before);
+        put(&kv, b"e").expect("an old snapshot's end changes nothing");
+    }
+
+    #[test]
+    fn the_very_file_is_opened_again_and_not_another_at_its_path() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("state");
+        let kv = EmbeddedKv::open(&path).expect("made");
+        put(&kv, b"a").expect("stored");
+        let fail = || kv.state().sound().expect("it is open").failed.store(true, Ordering::Release);
+        // Another file at its path, as by a restore under a running manager, is not taken for it.
+        std::fs::rename(&path, dir.path().join("moved")).expect("moved");
+        drop(EmbeddedKv::open(&path).expect("another"));
+        fail();
+        assert!(put(&kv, b"b").is_err(), "a batch of before");
+        assert!(has(&kv, b"a").expect("opened again"));
+        put(&kv, b"b").expect("stored");
     }
 }

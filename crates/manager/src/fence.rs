@@ -6,8 +6,8 @@ use std::sync::Arc;
 use braid_layout::{Column, DriveId, FileId, PartitionId, VolumeId};
 use braid_wire::control::Grant;
 use braid_wire::data::{
-    Address, Attributes, Create, DriveReply, DriveRequest, Expect, Fence, PartitionSet, VERSIONS_UNITS_MAX,
-    Verdict, Versions,
+    Address, Attributes, Create, DriveReply, DriveRequest, Expect, Fence, Listing, PartitionSet,
+    VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
 };
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
@@ -116,7 +116,7 @@ pub async fn make_partition(core: &Arc<Core>, drive: DriveId, volume: VolumeId) 
         expect: Expect::Absent,
         quota_bytes: 0,
         key_epoch: KEY_EPOCH_FIRST,
-        term: core.term,
+        term: core.term(),
     };
     match drive_call(core, drive, &request.into()).await {
         // "It exists already" is as good.
@@ -150,6 +150,23 @@ pub async fn drive_call(
         let known =
             table.drive(drive).ok_or_else(|| ReachError::Unreachable("it is not known".to_owned()))?;
         let grant = grants::for_drive(&known.record.master, drive, now_ms + CAPABILITY_MS);
+        (known.record.address.clone(), grant)
+    };
+    core.reach.call(drive, &address, &grant, request).await
+}
+
+/// A request about a partition.
+pub async fn partition_call(
+    core: &Core,
+    drive: DriveId,
+    partition: PartitionId,
+    request: &DriveRequest,
+) -> Result<DriveReply, ReachError> {
+    let (address, grant) = {
+        let (now_ms, table) = (core.now_ms(), core.drives());
+        let known =
+            table.drive(drive).ok_or_else(|| ReachError::Unreachable("it is not known".to_owned()))?;
+        let grant = grants::for_partition(&known.record.master, drive, partition, now_ms + CAPABILITY_MS);
         (known.record.address.clone(), grant)
     };
     core.reach.call(drive, &address, &grant, request).await
@@ -222,13 +239,19 @@ fn columns_of(inode: &InodeRecord) -> Vec<(u32, Column)> {
 }
 
 impl Target {
-    fn new(core: &Core, file: FileId, inode: &InodeRecord, index: u32, column: Column) -> Option<Target> {
+    pub(crate) fn new(
+        core: &Core,
+        file: FileId,
+        inode: &InodeRecord,
+        index: u32,
+        column: Column,
+    ) -> Option<Target> {
         let segment = inode.segments.get(usize::try_from(index).ok()?)?;
         let (drive, partition) = (segment.drive(column), PartitionId::from(inode.volume));
         let (now_ms, table) = (core.now_ms(), core.drives());
         let record = &table.drive(drive)?.record;
         let at = Address { partition, object: segment.object };
-        let place = (drive, partition, segment.object);
+        let place = (drive, partition, segment.object, file);
         let state = (inode.g, segment.set, segment.joining);
         let map = grants::column_map(file, index, segment, column);
         Some(Target {
@@ -259,7 +282,7 @@ impl Target {
                 opaque: Vec::new(),
                 snapshots: Vec::new(),
             },
-            term: core.term,
+            term: core.term(),
         })
     }
 
@@ -313,12 +336,29 @@ impl Target {
         let mut states = Vec::with_capacity(units.len());
         while states.len() < units.len() {
             let rest = units.get(states.len()..).unwrap_or_default().to_vec();
-            match self.call(core, &Versions { at: self.at.clone(), units: rest }.into()).await? {
+            let asked =
+                Versions { at: self.at.clone(), list: Listing::Named, units: rest, from: 0, limit: 0 };
+            match self.call(core, &asked.into()).await? {
                 DriveReply::Versions(reply) if !reply.units.is_empty() => states.extend(reply.units),
                 other => return Err(unexpected(&other)),
             }
         }
         Ok(states)
+    }
+
+    /// Part of the units that the column has: at most `limit`, and where to go on.
+    pub(crate) async fn list(
+        &self,
+        core: &Core,
+        list: Listing,
+        from: u64,
+        limit: u32,
+    ) -> Result<VersionsReply, ReachError> {
+        let asked = Versions { at: self.at.clone(), list, units: Vec::new(), from, limit };
+        match self.call(core, &asked.into()).await? {
+            DriveReply::Versions(reply) => Ok(reply),
+            other => Err(unexpected(&other)),
+        }
     }
 
     async fn verdict(

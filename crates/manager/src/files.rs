@@ -1,8 +1,12 @@
 //! Files: create, name, size, lease. Each is one transaction's work.
 //!
-//! Sizes: what Commit or Link said last. `unclean` is set when a writer goes without a clean release; it is cleared by the
-//! clean release of a lease under which the size was raised, for whoever raises the size of an unclean file has punched
-//! everything past the old one before.
+//! Sizes: what Commit or Link said last, and after a writer that died or went uncleanly at least what the drives hold, so that
+//! nothing is lost that was acknowledged: the procedure settles it (`settle`). A release is clean only if everything written lies
+//! below the size. So between two leases nothing but zeros lies past the size, on any column.
+//!
+//! A cut is the exception. The size goes first and the bytes past it after, and a crash in between must not bring them back. So
+//! the Commit that begins a cut marks the file (`cut`), and the mark goes with the Commit that ends it. While it is there the size
+//! stands whatever the drives hold, and whoever opens the file for writing punches first and ends the cut.
 //!
 //! A Link or Commit that was delayed on its way, while its sender gave it up and sent another, must not undo that one. So each
 //! has a number that rises with every such request of a lease, and the highest that was carried out is in the file's record:
@@ -10,7 +14,7 @@
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape};
-use braid_wire::control::{Commit, EntryKind, Link, Open, ShapeSpec};
+use braid_wire::control::{Commit, Cut, EntryKind, Link, MODE_MAX, Open, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 
 use crate::directories::{exists, name_it, not_found, slot};
@@ -72,6 +76,10 @@ pub fn find_or_create(
 
 /// Gives a file its name and size. If it has this name, it sets the size. One that is late does nothing.
 pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
+    if let Some(mode) = link.mode.filter(|&mode| mode > MODE_MAX) {
+        let detail = format!("mode {mode:o} has more than permission bits: at most {MODE_MAX:o}");
+        return Err(Refusal::new(Reason::Malformed, detail));
+    }
     let mut inode = leased(tx, link.file, link.lease)?;
     if is_late(&inode, link.order)? {
         return Ok(());
@@ -85,7 +93,11 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
     if inode.is_named() {
         if inode.parent == directory && inode.name == slot.name {
             let &Link { file, lease, size, order, .. } = link;
-            return commit(tx, &Commit { file, lease, size, order }, now_ms);
+            commit(tx, &Commit { file, lease, size, order, cut: Cut::No }, now_ms)?;
+            let mut inode = inodes::get(tx, file)?;
+            keep(&mut inode, link);
+            inodes::save(tx, file, &inode);
+            return Ok(());
         }
         return Err(Refusal::new(
             Reason::Exists,
@@ -103,13 +115,14 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
     inodes::charge(tx, &mut slot.directory.volume, (0, 0), (1, link.size))?;
     (inode.parent, inode.name) = (directory, slot.name.to_vec());
     set_size(&mut inode, link.size, link.order, now_ms);
+    keep(&mut inode, link);
     inodes::save(tx, link.file, &inode);
     name_it(tx, directory, slot.name, EntryRecord { kind: EntryKind::File, file: link.file }, now_ms)
 }
 
 /// Sets the size. One that is late does nothing.
 pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> {
-    let &Commit { file, lease, size, order } = commit;
+    let &Commit { file, lease, size, order, cut } = commit;
     let mut inode = leased(tx, file, lease)?;
     if is_late(&inode, order)? {
         return Ok(());
@@ -119,7 +132,24 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
         inodes::charge(tx, &mut volume, (1, inode.size), (1, size))?;
     }
     set_size(&mut inode, size, order, now_ms);
+    match cut {
+        Cut::No => {}
+        Cut::Begins => inode.cut = true,
+        Cut::Ends => inode.cut = false,
+    }
     inodes::save(tx, file, &inode);
+    Ok(())
+}
+
+/// Raises the size to where the file's data ends, as far as drives hold it. Data past the size of a file that was being cut is
+/// what the cut was to take away.
+pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) -> Result<(), Refusal> {
+    if end <= inode.size || inode.cut {
+        return Ok(());
+    }
+    let mut volume = volumes::by_number(tx, inode.volume)?;
+    inodes::recount(tx, &mut volume, (1, inode.size), (1, end));
+    (inode.size, inode.modified_ms) = (end, now_ms);
     Ok(())
 }
 
@@ -128,7 +158,7 @@ pub fn grant(tx: &mut Tx, file: FileId, client: u64) -> Result<InodeRecord, Refu
     let mut inode = inodes::get(tx, file)?;
     let next = inode.lease.0.checked_add(1).map(Lease);
     inode.lease = next.ok_or_else(|| worn_out(file))?;
-    (inode.held, inode.client, inode.grew, inode.order) = (true, client, false, 0);
+    (inode.held, inode.client, inode.order) = (true, client, 0);
     inodes::save(tx, file, &inode);
     Ok(inode)
 }
@@ -137,12 +167,11 @@ pub fn grant(tx: &mut Tx, file: FileId, client: u64) -> Result<InodeRecord, Refu
 pub fn release(tx: &mut Tx, file: FileId, lease: Lease) -> Result<(), Refusal> {
     let mut inode = leased(tx, file, lease)?;
     inode.held = false;
-    inode.unclean &= !inode.grew;
     if inode.is_named() {
         inodes::save(tx, file, &inode);
         return Ok(());
     }
-    inodes::bury(tx, file, &inode, 0)
+    inodes::bury(tx, file, &inode)
 }
 
 /// The file's record, if `lease` is its lease and held; else [`Reason::LeaseLost`].
@@ -173,8 +202,13 @@ fn is_late(inode: &InodeRecord, order: u64) -> Result<bool, Refusal> {
 }
 
 fn set_size(inode: &mut InodeRecord, size: u64, order: u64, now_ms: u64) {
-    inode.grew |= size > inode.size;
     (inode.size, inode.order, inode.modified_ms) = (size, order, now_ms);
+}
+
+/// The time and permission bits that a file's maker has told.
+fn keep(inode: &mut InodeRecord, link: &Link) {
+    inode.modified_ms = link.modified_ms.unwrap_or(inode.modified_ms);
+    inode.mode = link.mode.or(inode.mode);
 }
 
 fn new_record(

@@ -2,15 +2,13 @@
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId};
+pub use braid_wire::capability::CAPABILITY_MS;
 use braid_wire::capability::{Capability, Key, Protection, Rights};
 use braid_wire::control::{Access, Grant};
 use braid_wire::data::ColumnMap;
 
 use crate::schema::{InodeRecord, SegmentRecord};
 
-/// How long a capability is good, in milliseconds. Long against the manager's restart, short against people: a revoked
-/// client that no fence reaches is out after this.
-pub const CAPABILITY_MS: u64 = 120_000;
 /// The logical version that all objects have in this release.
 pub const OBJECT_VERSION: u32 = 1;
 /// The epoch of a partition's working keys before any rotation; the drive level's is always this.
@@ -62,6 +60,7 @@ pub fn for_client(
         joining: segment.joining,
         lease,
         map,
+        file,
         ..blank(expires_ms)
     };
     sign(master, capability)
@@ -71,20 +70,28 @@ pub fn for_client(
 pub fn for_object(
     master: &Key,
     key_epoch: u32,
-    (drive, partition, object): (DriveId, PartitionId, ObjectId),
+    (drive, partition, object, file): (DriveId, PartitionId, ObjectId, FileId),
     (g, set, joining): (Generation, ColumnMask, ColumnMask),
     map: [u8; 16],
     expires_ms: u64,
 ) -> Grant {
     let rights = MANAGER;
     let blank = blank(expires_ms);
-    sign(master, Capability { drive, partition, object, rights, key_epoch, g, set, joining, map, ..blank })
+    sign(
+        master,
+        Capability { drive, partition, object, rights, key_epoch, g, set, joining, map, file, ..blank },
+    )
 }
 
 /// The manager's own grant for the drive itself: partitions.
 pub fn for_drive(master: &Key, drive: DriveId, expires_ms: u64) -> Grant {
     let rights = Rights::MANAGE.and(Rights::LIST).and(Rights::GET_ATTRIBUTES);
     sign(master, Capability { drive, rights, ..blank(expires_ms) })
+}
+
+/// The manager's own grant for a partition: what is in it.
+pub fn for_partition(master: &Key, drive: DriveId, partition: PartitionId, expires_ms: u64) -> Grant {
+    sign(master, Capability { drive, partition, rights: Rights::LIST, ..blank(expires_ms) })
 }
 
 fn blank(expires_ms: u64) -> Capability {
@@ -107,6 +114,7 @@ fn blank(expires_ms: u64) -> Capability {
         protection: Protection::Integrity,
         holder: DriveId(0),
         map: [0; 16],
+        file: FileId(0),
     }
 }
 

@@ -104,10 +104,15 @@ pub fn charge(
         );
         return Err(Refusal::new(Reason::Quota, detail));
     }
-    volume.files = volume.files.saturating_sub(before.0).saturating_add(after.0);
-    volume.file_bytes = bytes;
-    tx.set(key::volume(volume.volume), volume);
+    recount(tx, volume, before, after);
     Ok(())
+}
+
+/// The same of what is stored already: no quota can forbid it.
+pub fn recount(tx: &mut Tx, volume: &mut VolumeRecord, before: (u64, u64), after: (u64, u64)) {
+    volume.files = volume.files.saturating_sub(before.0).saturating_add(after.0);
+    volume.file_bytes = volume.file_bytes.saturating_sub(before.1).saturating_add(after.1);
+    tx.set(key::volume(volume.volume), volume);
 }
 
 /// A file lost its name. If it has a lease it lives on without one until that ends, else it is buried.
@@ -123,11 +128,11 @@ pub fn drop_name(tx: &mut Tx, volume: &mut VolumeRecord, file: FileId, now_ms: u
         save(tx, file, &inode);
         return Ok(());
     }
-    bury(tx, file, &inode, 0)
+    bury(tx, file, &inode)
 }
 
-/// Removes a file without a name: its components go to the removal list. `until_ms`: see [`RemoveRecord::until_ms`].
-pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord, until_ms: u64) -> Result<(), Refusal> {
+/// Removes a file without a name: its components go to the removal list.
+pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
     let mut left = 0;
     for place in inode.places(file).collect::<Vec<_>>() {
         vacate(tx, place)?;
@@ -135,7 +140,7 @@ pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord, until_ms: u64) -> Re
             continue;
         }
         let object = inode.segments.get(usize::try_from(place.segment).unwrap_or(0)).map(|s| s.object);
-        let record = RemoveRecord { volume: inode.volume, g: inode.g, until_ms };
+        let record = RemoveRecord { volume: inode.volume, g: inode.g };
         tx.set(key::remove(place.drive, file, object.unwrap_or_default()), &record);
         left += 1;
     }

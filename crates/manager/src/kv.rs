@@ -104,6 +104,11 @@ impl Db {
 }
 
 impl Tx {
+    /// Whether anything was changed here.
+    pub fn is_changed(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
     /// The value of a key, as changed here.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
         match self.changes.get(key) {

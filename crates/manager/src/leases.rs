@@ -4,17 +4,22 @@
 //! a restart every lease on record lasts a full term from the start: longer than its holder thinks, never shorter.
 //!
 //! A lease that has lapsed can still be renewed until its end has begun ([`Leases::begin_end`]): a client that was late harms
-//! nobody as long as nobody acted on it.
+//! nobody as long as nobody acted on it. After a pause of this process every lease lasts a full term: its renewals may have
+//! waited for us.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use braid_layout::FileId;
 use braid_layout::version::Lease;
+
+use crate::pauses::Pauses;
 
 /// The leases in force.
 #[derive(Debug)]
 pub struct Leases {
     lease_ms: u64,
+    pauses: Arc<Pauses>,
     held: BTreeMap<FileId, Held>,
 }
 
@@ -36,8 +41,8 @@ pub enum LeaseState {
 
 impl Leases {
     /// Leases that last `lease_ms` from each renewal.
-    pub fn new(lease_ms: u32) -> Leases {
-        Leases { lease_ms: u64::from(lease_ms), held: BTreeMap::new() }
+    pub fn new(lease_ms: u32, pauses: Arc<Pauses>) -> Leases {
+        Leases { lease_ms: u64::from(lease_ms), pauses, held: BTreeMap::new() }
     }
 
     /// The file's lease is granted, or taken over from the record at a start.
@@ -59,7 +64,9 @@ impl Leases {
     /// How the file's lease stands.
     pub fn state(&self, file: FileId, now_ms: u64) -> LeaseState {
         match self.held.get(&file) {
-            Some(held) if !held.ending && now_ms < held.until_ms => LeaseState::Live(held.until_ms - now_ms),
+            Some(held) if !held.ending && now_ms < self.until_ms(held) => {
+                LeaseState::Live(self.until_ms(held) - now_ms)
+            }
             _ => LeaseState::Over,
         }
     }
@@ -67,8 +74,9 @@ impl Leases {
     /// Begins the end of the file's lease if it has lapsed (or `given_up`): from now on it cannot be renewed. False if it is
     /// live. The end is over with [`Leases::end`].
     pub fn begin_end(&mut self, file: FileId, now_ms: u64, given_up: bool) -> bool {
+        let resumed_ms = self.resumed_ms();
         match self.held.get_mut(&file) {
-            Some(held) if !held.ending && !given_up && now_ms < held.until_ms => false,
+            Some(held) if !held.ending && !given_up && now_ms < held.until_ms.max(resumed_ms) => false,
             Some(held) => {
                 held.ending = true;
                 true
@@ -84,8 +92,22 @@ impl Leases {
 
     /// Files whose lease has lapsed or whose end has begun and is not over, at most `limit`.
     pub fn lapsed(&self, now_ms: u64, limit: usize) -> Vec<FileId> {
-        let over = |held: &Held| held.ending || held.until_ms <= now_ms;
+        let over = |held: &Held| held.ending || self.until_ms(held) <= now_ms;
         self.held.iter().filter(|(_, held)| over(held)).map(|(&file, _)| file).take(limit).collect()
+    }
+}
+
+impl Leases {
+    fn until_ms(&self, held: &Held) -> u64 {
+        held.until_ms.max(self.resumed_ms())
+    }
+
+    /// Until when any lease lasts that was held when the last pause began; 0: there was none.
+    fn resumed_ms(&self) -> u64 {
+        match self.pauses.last().ended_ms {
+            0 => 0,
+            ended_ms => ended_ms + self.lease_ms,
+        }
     }
 }
 
@@ -95,9 +117,32 @@ mod tests {
 
     const FILE: FileId = FileId(7);
 
+    fn leases() -> Leases {
+        Leases::new(10, Arc::new(Pauses::new(5, 0)))
+    }
+
+    #[test]
+    fn a_renewal_that_waited_for_us_counts() {
+        let pauses = Arc::new(Pauses::new(5, 0));
+        let mut leases = Leases::new(10, Arc::clone(&pauses));
+        leases.grant(FILE, Lease(1), 100);
+        leases.grant(FileId(8), Lease(1), 100);
+        assert!(leases.begin_end(FileId(8), 101, true), "given up before");
+        pauses.listen(105);
+        // We are stopped; the loop that ends leases runs before the session with the renewal does.
+        pauses.look(9000);
+        assert_eq!(leases.lapsed(9000, 8), [FileId(8)]);
+        assert!(!leases.begin_end(FILE, 9000, false));
+        assert_eq!(leases.state(FILE, 9001), LeaseState::Live(9));
+        assert!(leases.renew(FILE, Lease(1), 9005));
+        assert_eq!(leases.state(FILE, 9014), LeaseState::Live(1));
+        // Without another it ends a term after that.
+        assert_eq!(leases.lapsed(9015, 8), [FILE, FileId(8)]);
+    }
+
     #[test]
     fn a_lease_lives_from_renewal_to_renewal() {
-        let mut leases = Leases::new(10);
+        let mut leases = leases();
         leases.grant(FILE, Lease(1), 100);
         assert_eq!(leases.state(FILE, 109), LeaseState::Live(1));
         assert!(leases.renew(FILE, Lease(1), 109));
@@ -109,7 +154,7 @@ mod tests {
 
     #[test]
     fn only_its_holder_renews_it() {
-        let mut leases = Leases::new(10);
+        let mut leases = leases();
         leases.grant(FILE, Lease(2), 0);
         assert!(!leases.renew(FILE, Lease(1), 1));
         assert!(!leases.renew(FileId(8), Lease(2), 1));
@@ -117,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_late_renewal_counts_until_the_end_has_begun() {
-        let mut leases = Leases::new(10);
+        let mut leases = leases();
         leases.grant(FILE, Lease(1), 0);
         assert!(leases.renew(FILE, Lease(1), 50));
         assert!(!leases.begin_end(FILE, 55, false), "it is live again");
@@ -130,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_lease_given_up_ends_while_it_is_live() {
-        let mut leases = Leases::new(10);
+        let mut leases = leases();
         leases.grant(FILE, Lease(1), 0);
         assert!(leases.begin_end(FILE, 1, true));
         assert_eq!(leases.state(FILE, 1), LeaseState::Over);

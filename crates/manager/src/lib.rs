@@ -6,10 +6,14 @@
 //! lists in the state. Drives are called outside transactions, each call bounded in time.
 //!
 //! From the pure inside out: [`names`], [`leases`], [`drives`], [`shapes`], [`grants`], [`recovery`] decide; [`volumes`],
-//! [`directories`], [`files`], [`inodes`] are transactions' work; [`procedure`], [`opens`], [`rebuilds`], [`members`],
+//! [`directories`], [`files`], [`inodes`], [`operations`] are transactions' work; [`procedure`], [`opens`], [`rebuilds`], [`members`],
 //! [`sweep`] carry out; [`serve`] answers sessions.
 
+pub mod admission;
+pub mod backup;
+pub mod behind;
 pub mod check;
+pub mod compare;
 pub mod core;
 pub mod directories;
 pub mod drives;
@@ -19,19 +23,28 @@ pub mod files;
 pub mod grants;
 pub mod inodes;
 pub mod kv;
+pub mod leadership;
 pub mod leases;
 pub mod members;
 pub mod memory;
 pub mod names;
+pub mod numbers;
 pub mod opens;
+pub mod operations;
+pub mod pauses;
+mod private;
 pub mod procedure;
 pub mod reach;
 pub mod rebuilds;
 pub mod recovery;
+pub mod returns;
+pub mod room;
 pub mod schema;
 pub mod scrub;
 pub mod serve;
+pub mod settle;
 pub mod shapes;
+pub mod space;
 pub mod start;
 pub mod sweep;
 pub mod time;

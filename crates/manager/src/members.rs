@@ -3,24 +3,46 @@
 use std::sync::Arc;
 
 use braid_layout::DriveId;
+use braid_transport::process::{Presence, presence};
 use braid_wire::capability::Key;
 use braid_wire::control::{
-    DriveRow, DriveState, Heartbeat, HeartbeatReply, JoinDrive, ReplaceDrive, StatusReply,
+    Admission, DriveRow, DriveState, Heartbeat, HeartbeatReply, JoinDrive, LABEL_BYTES_MAX, PATH_BYTES_MAX,
+    ProcessMark, ReplaceDrive, StateMark, StatusReply,
 };
 use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
 
+use crate::admission::{Last, Ruling};
 use crate::core::Core;
 use crate::inodes;
 use crate::kv::Tx;
+use crate::leadership::{Leadership, Seen};
 use crate::names::check_label;
+use crate::operations::{Once, Operation, Outcome, recall};
 use crate::procedure::{self, Life};
 use crate::schema::{DriveRecord, StaleRecord, key, table};
+use crate::start::begin_term;
 use crate::view::drive_row;
 use crate::volumes;
 
 /// Most drives of a cluster that were not replaced. A status names each, in one reply.
 pub const DRIVES_MAX: usize = 1000;
+
+/// Longest address that a drive tells, in bytes: a name of 253, a colon and a port.
+pub const ADDRESS_BYTES_MAX: usize = 259;
+/// Longest line on how a drive reaches its disk, in bytes.
+pub const MEANS_BYTES_MAX: usize = 1024;
+
+/// Refuses what a drive tells of itself if it is longer than it can be: it is kept, and shown in every status.
+fn check_facts(facts: &[(&str, &String, usize)]) -> Result<(), Refusal> {
+    match facts.iter().find(|(_, text, most)| text.len() > *most) {
+        Some((what, text, most)) => {
+            let detail = format!("the drive's {what} has {} bytes; at most {most} are allowed", text.len());
+            Err(Refusal::new(Reason::Malformed, detail))
+        }
+        None => Ok(()),
+    }
+}
 
 /// A drive joins with the master key that its session's secrets give. Repeated, as long as the drive has not yet shown that it
 /// holds its key, it is done again; after that the identity cannot be joined anew, or a join token could take a drive over.
@@ -33,6 +55,12 @@ pub async fn join(
     master: Key,
     request: JoinDrive,
 ) -> Result<String, Refusal> {
+    check_facts(&[
+        ("address", &request.address, ADDRESS_BYTES_MAX),
+        ("host", &request.host, LABEL_BYTES_MAX),
+        ("rack", &request.rack, LABEL_BYTES_MAX),
+        ("directory", &request.directory, PATH_BYTES_MAX),
+    ])?;
     let stored = core.write(move |core, tx| join_tx(tx, drive, master, request, core.now_ms())).await?;
     let (record, renamed) = stored;
     let name = record.name.clone();
@@ -45,29 +73,204 @@ pub async fn join(
 
 /// A heartbeat.
 pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Result<HeartbeatReply, Refusal> {
-    let was = core.drives().state(drive, core.now_ms());
-    let admission = core.drives().heartbeat(drive, &beat, core.now_ms());
+    check_facts(&[
+        ("address", &beat.address, ADDRESS_BYTES_MAX),
+        ("host", &beat.host, LABEL_BYTES_MAX),
+        ("directory", &beat.directory, PATH_BYTES_MAX),
+        ("means", &beat.io, MEANS_BYTES_MAX),
+    ])?;
     let unknown = || Refusal::new(Reason::NoDrive, format!("drive {drive} is not known here"));
-    let admission = admission.ok_or_else(unknown)?;
-    if let Some(record) = admission.changed {
+    let (was, known) = {
+        let (now_ms, table) = (core.now_ms(), core.drives());
+        (table.state(drive, now_ms), table.drive(drive).map(|known| known.record.clone()))
+    };
+    let known = known.ok_or_else(unknown)?;
+    if known.replaced_by != DriveId(0) {
+        core.drives().heartbeat(drive, &beat, core.running_ms());
+        return Ok(no_lease(core, &known, &beat, Admission::Replaced, "it was replaced".to_owned()));
+    }
+    if let Err(why) = look_at_seen(core, &known, &beat.seen).await? {
+        return Ok(no_lease(core, &known, &beat, Admission::ManagerOlder, why));
+    }
+    let record = match rule(core, &known, &beat) {
+        // It has served its last request: whoever comes next need not wait for its lease, also if the manager stops too.
+        Ruling::Drive(record) if beat.closing => {
+            store_instance(core, &known, DriveRecord { start: 0, ..*record }).await?
+        }
+        Ruling::Drive(record) => store_instance(core, &known, *record).await?,
+        Ruling::Wait => {
+            let why = format!("{}; until its lease has surely lapsed this one waits", elsewhere(core, drive));
+            return Ok(no_lease(core, &known, &beat, Admission::Wait, why));
+        }
+        Ruling::Superseded => {
+            let why = elsewhere(core, drive);
+            tracing::warn!(name = %known.name, directory = %beat.directory, host = %beat.host, pid = beat.pid, %why,
+                "a second process of a drive was told to stop");
+            return Ok(no_lease(core, &known, &beat, Admission::Superseded, why));
+        }
+    };
+    let admission = core.drives().heartbeat(drive, &beat, core.running_ms()).ok_or_else(unknown)?;
+    if let Some(heard) = admission.changed {
         // The lease just granted counts from the address on record: store it before the answer.
-        core.write(move |_, tx| {
-            tx.set(key::drive(drive), &record);
+        let new = heard.clone();
+        if let Err(refusal) = core.write(move |_, tx| store_heard(tx, new)).await {
+            // The table must not be ahead of the state, or the next heartbeat finds nothing to store.
+            let mut table = core.drives();
+            if table.drive(drive).is_some_and(|drive| drive.record == heard) {
+                table.set_record(record);
+            }
+            return Err(refusal);
+        }
+    }
+    let leads = {
+        let (now_ms, drives, lease_ms) = core.drives_counted();
+        core.leadership().handle_time(now_ms, drives, lease_ms)
+    };
+    if leads || admission.readmit || (was != DriveState::Up && admission.lease_ms > 0) {
+        core.wake.notify_waiters();
+    }
+    if admission.lease_ms == 0 {
+        let why = if beat.closing {
+            "it stops"
+        } else if record.behind {
+            "its log ends before what it had acknowledged: its columns are being put out of their files' sets"
+        } else {
+            "it is told first of what went out while it was away"
+        };
+        return Ok(no_lease(core, &record, &beat, Admission::Wait, why.to_owned()));
+    }
+    Ok(HeartbeatReply {
+        lease_ms: admission.lease_ms,
+        ..no_lease(core, &record, &beat, Admission::Serve, String::new())
+    })
+}
+
+/// The answer without a lease. The drive's own epoch comes back: a drive that was out gets no lease before it was fenced for
+/// each column that went out, so it has nothing to hold back by itself.
+fn no_lease(
+    core: &Core,
+    record: &DriveRecord,
+    beat: &Heartbeat,
+    admission: Admission,
+    detail: String,
+) -> HeartbeatReply {
+    // A process that is not the drive yet keeps the number that its directory has.
+    let instance = if record.start == beat.start { record.instance } else { beat.instance };
+    HeartbeatReply { lease_ms: 0, admission, detail, instance, state: core.mark(), epoch: beat.epoch }
+}
+
+/// Holds what the drive has seen of the manager's state against it. `Err` says why the drive gets no lease from this one.
+async fn look_at_seen(
+    core: &Arc<Core>,
+    record: &DriveRecord,
+    seen: &StateMark,
+) -> Result<Result<(), String>, Refusal> {
+    let own = core.mark();
+    let known = if seen.term == own.term {
+        seen.mark == own.mark && seen.changes <= own.changes
+    } else {
+        let (term, mark, changes) = (seen.term, seen.mark, seen.changes);
+        let stored = core.read(move |_, tx| Ok(tx.record::<u64>(&key::term(term))?)).await?;
+        term == 0 || (stored == Some(mark) && changes <= own.changes)
+    };
+    let seen_is = if known { Seen::Known } else { Seen::Newer };
+    if seen_is == Seen::Newer
+        && matches!(*core.leadership(), Leadership::Comparing(_))
+        && seen.term >= own.term
+    {
+        raise_term(core, seen.term).await?;
+    }
+    let found_out = core.leadership().handle_heartbeat(record.drive, &record.name, (seen_is, seen));
+    if found_out {
+        let why = core.leadership().notice();
+        tracing::error!(drive = %record.name, "{why}");
+        core.write(|_, tx| {
+            tx.set(key::meta("older"), &1u64);
             Ok(())
         })
         .await?;
     }
-    if admission.readmit || (was != DriveState::Up && admission.lease_ms > 0) {
-        core.wake.notify_waiters();
+    Ok(core.leadership().admits_drives())
+}
+
+/// A restored state goes on above every term that drives have seen, or they would not believe it.
+async fn raise_term(core: &Arc<Core>, above: u64) -> Result<(), Refusal> {
+    core.write(move |core, tx| {
+        let begun = begin_term(tx, above)?;
+        // Before it is durable: a term that nobody has heard of harms nobody.
+        *core.term.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = begun;
+        Ok(())
+    })
+    .await
+}
+
+fn rule(core: &Core, record: &DriveRecord, beat: &Heartbeat) -> Ruling {
+    let comparing = matches!(*core.leadership(), Leadership::Comparing(_));
+    let (lapsed, processes) = {
+        let (now_ms, table) = (core.now_ms(), core.drives());
+        (table.lapsed(record.drive, now_ms), table.processes(record.drive))
+    };
+    let gone = |process: &ProcessMark| presence(process) == Presence::Gone;
+    let over = lapsed || (beat.start != record.start && !processes.is_empty() && processes.iter().all(gone));
+    // A restored state does not know which processes were admitted since it was copied: it takes those that come.
+    let last = if over || comparing { Last::Over } else { Last::MayServe };
+    let beat = Heartbeat { restarted: beat.restarted || comparing, ..beat.clone() };
+    core.admissions().judge(record, &beat, last)
+}
+
+/// Stores which process is the drive, before it is told.
+async fn store_instance(
+    core: &Arc<Core>,
+    known: &DriveRecord,
+    ruled: DriveRecord,
+) -> Result<DriveRecord, Refusal> {
+    if *known == ruled {
+        return Ok(ruled);
     }
-    // The drive's own epoch: a drive that was out gets no lease before it was fenced for each column that went out, so it has
-    // nothing to hold back by itself.
-    Ok(HeartbeatReply { lease_ms: admission.lease_ms, replaced: admission.replaced, epoch: beat.epoch })
+    let stored = core
+        .write(move |_, tx| {
+            let found: Option<DriveRecord> = tx.record(&key::drive(ruled.drive))?;
+            let mut record = found.ok_or_else(|| no_drive(&ruled.name))?;
+            (record.start, record.instance) = (ruled.start, ruled.instance);
+            record.behind |= ruled.behind;
+            tx.set(key::drive(ruled.drive), &record);
+            Ok(record)
+        })
+        .await?;
+    core.drives().set_record(stored.clone());
+    Ok(stored)
+}
+
+/// Where the process on record is.
+fn elsewhere(core: &Core, drive: DriveId) -> String {
+    let table = core.drives();
+    let Some(known) = table.drive(drive) else { return "it is not known".to_owned() };
+    let (record, pid) = (&known.record, known.pid);
+    let process = if pid == 0 { "a process".to_owned() } else { format!("process {pid}") };
+    format!("{process} on {} in {} is drive {}", record.host, record.directory, record.name)
+}
+
+/// Stores what a drive said of itself. What others decide about it (that it was replaced, its name, its rack, which process it is,
+/// how far its log had come) is theirs: it may have
+/// been stored since this copy of the record was made, and must not be undone.
+fn store_heard(tx: &mut Tx, heard: DriveRecord) -> Result<(), Refusal> {
+    let key = key::drive(heard.drive);
+    let record = match tx.record::<DriveRecord>(&key)? {
+        Some(DriveRecord { name, replaced_by, rack, instance, start, log, behind, .. }) => {
+            DriveRecord { name, replaced_by, rack, instance, start, log, behind, ..heard }
+        }
+        None => heard,
+    };
+    tx.set(key, &record);
+    Ok(())
 }
 
 /// `new` takes the place of `old`, which must be dead: one durable record. Files are changed one by one as they are rebuilt.
 /// Gives the number of components that are to be rebuilt.
-pub async fn replace(core: &Arc<Core>, request: ReplaceDrive) -> Result<u64, Refusal> {
+pub async fn replace(core: &Arc<Core>, operation: Operation, request: ReplaceDrive) -> Result<u64, Refusal> {
+    if let Some(before) = core.read(move |core, tx| recall(core, tx, operation)).await? {
+        return Ok(before.components);
+    }
     let (old, new) = replaceable(core, &request)?;
     // One look: a drive that was killed just now need not be waited for.
     let life = procedure::life(core, old, Instant::now()).await;
@@ -78,19 +281,24 @@ pub async fn replace(core: &Arc<Core>, request: ReplaceDrive) -> Result<u64, Ref
         Life::Unknown => return no("may still hold its lease: try again in some seconds"),
     }
     let stored = core
-        .write(move |_, tx| {
+        .once(operation, move |_, tx| {
             let mut record: DriveRecord =
                 tx.record(&key::drive(old))?.ok_or_else(|| no_drive(&old.to_string()))?;
             if record.replaced_by == DriveId(0) {
                 record.replaced_by = new;
             }
             tx.set(key::drive(old), &record);
-            Ok((record, inodes::counts(tx, old)?.components))
+            let components = inodes::counts(tx, old)?.components;
+            Ok((Outcome { components, ..Outcome::DONE }, (record, components)))
         })
         .await;
-    let stored = stored.inspect(|(record, _)| core.drives().set_record(record.clone()));
+    if let Ok(Once::Now((record, _))) = &stored {
+        core.drives().set_record(record.clone());
+    }
     procedure::release_holds(core, [old]);
-    let (_, components) = stored?;
+    let components = match stored? {
+        Once::Now((_, components)) | Once::Before(Outcome { components, .. }) => components,
+    };
     tracing::info!(old = %request.old, new = %request.new, components, "a drive was replaced");
     core.wake.notify_waiters();
     Ok(components)
@@ -130,6 +338,7 @@ pub async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
             pid: std::process::id(),
             uptime_ms: core.uptime_ms(),
             directory: core.directory.clone(),
+            notice: core.leadership().notice(),
         })
     })
     .await
@@ -211,6 +420,10 @@ fn join_tx(
         directory: request.directory,
         capacity_bytes: request.capacity_bytes,
         joined_ms: now_ms,
+        instance: 0,
+        start: 0,
+        log: 0,
+        behind: false,
     };
     tx.set(key::drive(drive), &record);
     Ok((record, renamed))
@@ -228,4 +441,41 @@ fn natural(name: &str) -> (String, u64, String) {
     let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
     let (head, tail) = name.split_at(name.len() - digits);
     (head.to_owned(), tail.parse().unwrap_or(0), name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::kv::Db;
+    use crate::memory::MemoryKv;
+
+    #[test]
+    fn a_heartbeat_that_was_on_its_way_undoes_no_replacement() {
+        let db = Db::new(Arc::new(MemoryKv::new()));
+        let request = JoinDrive {
+            name: "one".into(),
+            address: "a:1".into(),
+            host: "h".into(),
+            rack: "r".into(),
+            directory: "/d".into(),
+            pid: 1,
+            capacity_bytes: 1,
+        };
+        let joined = db.write(|tx| join_tx(tx, DriveId(1), Key::new([1; 32]), request, 5)).unwrap().0;
+        // The heartbeat's copy is made, then the drive is replaced and renamed, then the copy is stored.
+        let heard = DriveRecord { address: "b:2".into(), confirmed: true, ..joined.clone() };
+        db.write(|tx| {
+            let replaced =
+                DriveRecord { replaced_by: DriveId(2), name: "one-replaced".into(), ..joined.clone() };
+            tx.set(key::drive(DriveId(1)), &replaced);
+            Ok(())
+        })
+        .unwrap();
+        db.write(|tx| store_heard(tx, heard)).unwrap();
+        let stored = db.read(|tx| Ok(tx.record::<DriveRecord>(&key::drive(DriveId(1)))?)).unwrap().unwrap();
+        assert_eq!((stored.replaced_by, stored.name.as_str()), (DriveId(2), "one-replaced"));
+        assert_eq!((stored.address.as_str(), stored.confirmed), ("b:2", true));
+    }
 }

@@ -1,66 +1,123 @@
 //! Opening files, and what the holder of a lease asks for: the requests that may need the procedure on a file first.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::version::Lease;
-use braid_layout::{Column, FileId};
+use braid_layout::{Column, DriveId, FileId};
 use braid_wire::control::{
     Access, Commit, CreateUnnamed, DriveState, Link, Open, Opened, Refresh, Release, Renew, ReportLost,
 };
 use braid_wire::{Reason, Refusal};
 
-use crate::core::Core;
+use crate::core::{Core, busy};
 use crate::fence::make_partition;
 use crate::files::{self, lease_lost, leased};
 use crate::inodes;
 use crate::leases::LeaseState;
 use crate::names::show;
+use crate::operations::{Once, Operation, Outcome, recall, remember};
 use crate::procedure::{self, Cause, Life, Lost, Probe, drive_of, hold_lapsed};
 use crate::schema::InodeRecord;
 use crate::view;
 
 /// Makes a file without a name, leased to the asker.
-pub async fn create_unnamed(core: &Arc<Core>, request: CreateUnnamed) -> Result<Opened, Refusal> {
-    let (file, inode) = core
-        .write(move |core, tx| {
-            let CreateUnnamed { volume, shape, client } = &request;
-            let place = |seed: u64, shape: &_| core.place(seed, shape);
-            files::create_unnamed(tx, volume, shape, *client, &place, core.now_ms())
+pub async fn create_unnamed(
+    core: &Arc<Core>,
+    operation: Operation,
+    request: CreateUnnamed,
+) -> Result<Opened, Refusal> {
+    let client = request.client;
+    let avoid: BTreeSet<DriveId> = request.avoid.iter().copied().collect();
+    for &drive in &avoid {
+        core.drives().met_full(drive);
+    }
+    let made = core
+        .once(operation, move |core, tx| {
+            let CreateUnnamed { volume, shape, client, .. } = &request;
+            let place = |seed: u64, shape: &_| core.place(seed, shape, &avoid);
+            let (file, inode) = files::create_unnamed(tx, volume, shape, *client, &place, core.now_ms())?;
+            Ok((Outcome::opened(file, inode.lease), (file, inode)))
         })
         .await?;
-    core.leases().grant(file, inode.lease, core.now_ms());
-    opened(core, file, inode, Access::Write).await
+    match made {
+        Once::Now((file, inode)) => {
+            core.leases().grant(file, inode.lease, core.running_ms());
+            opened(core, file, inode, Access::Write).await
+        }
+        Once::Before(Outcome { file, .. }) => take(core, operation, file, client).await,
+    }
 }
 
-/// Opens a file by path.
-pub async fn open(core: &Arc<Core>, request: Open) -> Result<Opened, Refusal> {
-    if request.access == Access::Read {
-        let path = request.path.clone();
-        let (file, inode) = core
-            .read(move |_, tx| {
-                let found = crate::directories::resolve(tx, &request.volume, &request.path)?;
-                Ok((found.file(), found.inode))
-            })
-            .await?;
-        if inode.kind == braid_wire::control::EntryKind::Directory {
-            return Err(Refusal::new(Reason::IsDirectory, format!("{:?} is a directory", show(&path))));
-        }
-        return reader(core, file).await;
+/// Opens a file by path, to read it.
+pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Refusal> {
+    let path = request.path.clone();
+    let (file, inode) = core
+        .read(move |_, tx| {
+            let found = crate::directories::resolve(tx, &request.volume, &request.path)?;
+            Ok((found.file(), found.inode))
+        })
+        .await?;
+    if inode.kind == braid_wire::control::EntryKind::Directory {
+        return Err(Refusal::new(Reason::IsDirectory, format!("{:?} is a directory", show(&path))));
     }
+    reader(core, file).await
+}
+
+/// Opens a file by path, to write it; makes it if asked to. A repeat is about the file that was found or made before, whatever
+/// has the name now.
+pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open) -> Result<Opened, Refusal> {
     let client = request.client;
-    let (file, made) = core
+    let (file, made, _turn) = core
         .write(move |core, tx| {
-            let place = |seed: u64, shape: &_| core.place(seed, shape);
-            files::find_or_create(tx, &request, &place, core.now_ms())
+            if let Some(before) = recall(core, tx, operation)? {
+                return Ok((before.file, None, None));
+            }
+            let none = BTreeSet::new();
+            let place = |seed: u64, shape: &_| core.place(seed, shape, &none);
+            let (file, made) = files::find_or_create(tx, &request, &place, core.now_ms())?;
+            if let Some(inode) = &made {
+                remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
+            }
+            // Whoever finds the new name waits until its maker has its lease: else it would end the lease on record as one that
+            // nobody holds, and its own would then be taken for the maker's.
+            let turn =
+                made.is_some().then(|| core.try_lock_file(file).ok_or_else(|| busy(file))).transpose()?;
+            Ok((file, made, turn))
         })
         .await?;
     if let Some(inode) = made {
-        core.leases().grant(file, inode.lease, core.now_ms());
+        core.leases().grant(file, inode.lease, core.running_ms());
         return opened(core, file, inode, Access::Write).await;
     }
+    take(core, operation, file, client).await
+}
+
+/// Takes the file's lease for the asker; for a repeat, the lease that it was given before, if that is not over.
+async fn take(core: &Arc<Core>, operation: Operation, file: FileId, client: u64) -> Result<Opened, Refusal> {
     let _turn = core.lock_file(file).await?;
+    if let Some(opened) = still_open(core, operation).await? {
+        return Ok(opened);
+    }
     make_free(core, file).await?;
-    grant(core, file, client).await
+    grant(core, operation, file, client).await
+}
+
+/// The answer that the operation had before, as long as the lease then granted is not over. The caller has the file's turn.
+pub async fn still_open(core: &Arc<Core>, operation: Operation) -> Result<Option<Opened>, Refusal> {
+    let before = core
+        .read(move |core, tx| {
+            let Some(Outcome { file, lease, .. }) = recall(core, tx, operation)? else { return Ok(None) };
+            let inode = inodes::find(tx, file)?.filter(|inode| inode.held && inode.lease == lease);
+            Ok(inode.map(|inode| (file, lease, inode)))
+        })
+        .await?;
+    match before {
+        Some((file, lease, inode)) if core.leases().renew(file, lease, core.now_ms()) => {
+            Ok(Some(opened(core, file, inode, Access::Write).await?))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// New capabilities for an open file.
@@ -92,29 +149,34 @@ pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
 }
 
 /// Names a file.
-pub async fn link(core: &Arc<Core>, request: Link) -> Result<(), Refusal> {
-    renew_lease(core, request.file, request.lease)?;
-    core.write(move |core, tx| files::link(tx, &request, core.now_ms())).await?;
+pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Result<(), Refusal> {
+    core.once(operation, move |core, tx| {
+        renew_lease(core, request.file, request.lease)?;
+        files::link(tx, &request, core.now_ms())?;
+        Ok((Outcome::DONE, ()))
+    })
+    .await?;
     core.wake.notify_waiters(); // what it replaced is to be removed
     Ok(())
 }
 
-/// Ends a lease. One that was not clean is recovered from in the background, or by whoever opens the file next.
-pub async fn release(core: &Arc<Core>, request: Release) -> Result<(), Refusal> {
-    let Release { file, lease, clean } = request;
+/// Ends a lease. One that was not clean is recovered from in the background, or by whoever opens the file next. It is clean only
+/// if what was written lies below the size, whatever the writer thinks: the next one takes all past the size for zeros.
+pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -> Result<(), Refusal> {
+    let Release { file, lease, clean, end } = request;
     let _turn = core.lock_file(file).await?;
-    let known = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
-    match known {
-        // Ended by EndRebuild, or by an earlier release whose answer was lost.
-        Some(inode) if !inode.held && inode.lease == lease && !inode.unclean => return Ok(()),
-        Some(inode) if inode.held && inode.lease == lease => {}
-        _ => return Err(lease_lost(file, lease)),
-    }
+    let released = core
+        .once(operation, move |core, tx| {
+            let clean = clean && end <= leased(tx, file, lease)?.size;
+            if clean {
+                renew_lease(core, file, lease)?;
+                files::release(tx, file, lease)?;
+            }
+            Ok((Outcome::DONE, clean))
+        })
+        .await?;
+    let Once::Now(clean) = released else { return Ok(()) };
     if clean {
-        if !core.leases().renew(file, lease, core.now_ms()) {
-            return Err(lease_lost(file, lease));
-        }
-        core.write(move |_, tx| files::release(tx, file, lease)).await?;
         core.leases().end(file);
     } else {
         core.leases().begin_end(file, core.now_ms(), true);
@@ -175,9 +237,22 @@ pub async fn make_free(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Re
 }
 
 /// Grants the next lease. The caller has the file's turn and has made it free.
-pub async fn grant(core: &Arc<Core>, file: FileId, client: u64) -> Result<Opened, Refusal> {
-    let inode = core.write(move |_, tx| files::grant(tx, file, client)).await?;
-    core.leases().grant(file, inode.lease, core.now_ms());
+pub async fn grant(
+    core: &Arc<Core>,
+    operation: Operation,
+    file: FileId,
+    client: u64,
+) -> Result<Opened, Refusal> {
+    let inode = core
+        .write(move |core, tx| {
+            // Of a repeat the lease is over that it was given before: it gets another.
+            recall(core, tx, operation)?;
+            let inode = files::grant(tx, file, client)?;
+            remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
+            Ok(inode)
+        })
+        .await?;
+    core.leases().grant(file, inode.lease, core.running_ms());
     opened(core, file, inode, Access::Write).await
 }
 
@@ -248,7 +323,7 @@ async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Op
 }
 
 fn renew_lease(core: &Core, file: FileId, lease: Lease) -> Result<(), Refusal> {
-    if core.leases().renew(file, lease, core.now_ms()) { Ok(()) } else { Err(lease_lost(file, lease)) }
+    if core.leases().renew(file, lease, core.running_ms()) { Ok(()) } else { Err(lease_lost(file, lease)) }
 }
 
 /// One client's bad link takes no column out: a drive whose lease holds and that answers us stays in.
@@ -256,7 +331,7 @@ async fn refuse_if_up(core: &Arc<Core>, inode: &InodeRecord, lost: &[(u32, Colum
     for &(index, column) in lost {
         let drive = drive_of(inode, index, column);
         let up = |core: &Core| core.drives().state(drive, core.now_ms()) == DriveState::Up;
-        if up(core) && matches!(procedure::probe(core, drive).await, Probe::Answers) && up(core) {
+        if up(core) && procedure::probe(core, drive).await == Probe::Answers && up(core) {
             let detail = format!("{} is up and answers the manager: try again", core.drives().name(drive));
             return Err(Refusal::new(Reason::Busy, detail));
         }
@@ -295,6 +370,9 @@ async fn wait_until_dead(
         let name = core.drives().name(drive);
         let detail = match life {
             Life::Alive => format!("{name} is up and answers the manager: try again"),
+            _ if core.drives().returning(drive, core.running_ms()) => {
+                format!("{name} has returned and is being told what it missed: try again")
+            }
             _ => format!("{name} does not answer, but may still hold its lease: try again"),
         };
         return Err(Refusal::new(Reason::Busy, detail));

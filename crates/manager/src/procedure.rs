@@ -1,12 +1,15 @@
 //! The one procedure on a file (PROTOCOL section 6): raise the generation, fence, survey, judge, verdict.
 //!
+//! After a lease that ended without a clean release the file's size is settled too, from what the columns hold (`settle`):
+//! after the last verdict, before anybody gets the file.
+//!
 //! It runs for a lease that ended without a clean release, for columns that go out or join, and for joining columns that
 //! are caught up. Idempotent: `g + 1` is durable before the first fence, marked `unfenced` until the last verdict is stored;
 //! whoever finds the mark runs it again with a higher `g`. No decision is stored. One runs at a time on a file: the caller holds
 //! the file's lock.
 //!
-//! A column that does not answer its fence must go out too: when its drive's lease has surely lapsed, or its address refuses
-//! connections. All waits end at a deadline, with a refusal that names the drives.
+//! A column that does not answer its fence must go out too: when its drive's lease has surely lapsed, or its host says that its
+//! process is gone. All waits end at a deadline, with a refusal that names the drives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,19 +17,19 @@ use std::time::Duration;
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId};
+use braid_transport::process::{Presence, presence};
 use braid_wire::control::DriveState;
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::core::Core;
-use crate::drives::DriveTable;
 use crate::fence::{fence_all, judge_all};
-use crate::files::worn_out;
-use crate::grants::CAPABILITY_MS;
+use crate::files::{self, worn_out};
 use crate::inodes::{self, set_stale};
 use crate::kv::Tx;
 use crate::schema::{InodeRecord, Place, StaleRecord};
+use crate::settle::data_end;
 
 /// How long a procedure may take beyond the drives' lease.
 const SPARE: Duration = Duration::from_secs(10);
@@ -111,9 +114,9 @@ async fn attempt(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<
             return Ok(None);
         };
         tracing::debug!(%file, g = %inode.g, ended, "fencing");
-        match fence_and_judge(core, file, &inode, live, deadline).await? {
-            Some(dead) => lost = dead,
-            None => return finish(core, file, inode.g, ended).await,
+        match fence_and_judge(core, file, &inode, (ended, live), deadline).await? {
+            Judged::Dead(dead) => lost = dead,
+            Judged::Done { end } => return finish(core, file, inode.g, ended, end).await,
         }
     }
 }
@@ -161,7 +164,7 @@ pub fn hold_lapsed(core: &Core, inode: &InodeRecord) -> Vec<Lost> {
     for (of, segment) in inode.segments.iter().zip(0u32..) {
         for column in of.set.iter() {
             let drive = of.drive(column);
-            if table.hold_dead(drive, false, now_ms) {
+            if table.hold_lapsed(drive, now_ms) {
                 dead.push(Lost { segment, column, drive });
             }
         }
@@ -172,18 +175,13 @@ pub fn hold_lapsed(core: &Core, inode: &InodeRecord) -> Vec<Lost> {
 /// Finds out whether a drive lives. [`Life::Dead`] has put a hold on it.
 pub async fn life(core: &Core, drive: DriveId, deadline: Instant) -> Life {
     loop {
-        if core.drives().hold_dead(drive, false, core.now_ms()) {
+        if core.drives().hold_lapsed(drive, core.now_ms()) || hold_gone(core, drive) {
             return Life::Dead;
         }
-        let asked_ms = core.now_ms();
-        match probe(core, drive).await {
-            Probe::Refuses if hold_refusing(&mut core.drives(), drive, asked_ms, core.now_ms()) => {
-                return Life::Dead;
-            }
-            Probe::Answers if core.drives().state(drive, core.now_ms()) == DriveState::Up => {
-                return Life::Alive;
-            }
-            _ => {}
+        if probe(core, drive).await == Probe::Answers
+            && core.drives().state(drive, core.now_ms()) == DriveState::Up
+        {
+            return Life::Alive;
         }
         if Instant::now() >= deadline {
             return Life::Unknown;
@@ -192,13 +190,11 @@ pub async fn life(core: &Core, drive: DriveId, deadline: Instant) -> Life {
     }
 }
 
-/// Holds back a drive whose address, looked at from `asked_ms` on, refuses connections. Not while it has a session open with
-/// us: then its process lives, and something on the way refuses for it. Not if it was heard since either: then it is a process
-/// that started after the look, maybe at another address, and it may have its lease already.
-fn hold_refusing(table: &mut DriveTable, drive: DriveId, asked_ms: u64, now_ms: u64) -> bool {
-    let looked_for_ms = now_ms.saturating_sub(asked_ms);
-    let lives = |known: &crate::drives::Drive| known.connected() || known.silent_ms(now_ms) <= looked_for_ms;
-    !table.drive(drive).is_some_and(lives) && table.hold_dead(drive, true, now_ms)
+/// Holds back a drive whose process is gone, by the word of the host that it shares with us.
+fn hold_gone(core: &Core, drive: DriveId) -> bool {
+    let processes = core.drives().processes(drive);
+    processes.iter().all(|process| presence(process) == Presence::Gone)
+        && core.drives().hold_gone(drive, &processes)
 }
 
 /// Ends holds without anything having gone out.
@@ -208,12 +204,11 @@ pub fn release_holds(core: &Core, drives: impl IntoIterator<Item = DriveId>) {
 }
 
 /// What a look at a drive's address shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
     /// The drive says hello.
     Answers,
-    /// Nobody listens.
-    Refuses,
-    /// Neither.
+    /// It does not. An address that refuses connections says no more: something on the way may refuse for a drive that lives.
     Silent,
 }
 
@@ -223,7 +218,6 @@ pub async fn probe(core: &Core, drive: DriveId) -> Probe {
     let Some(address) = address else { return Probe::Silent };
     match core.reach.probe(drive, &address).await {
         Ok(()) => Probe::Answers,
-        Err(crate::reach::ReachError::Gone) => Probe::Refuses,
         Err(_) => Probe::Silent,
     }
 }
@@ -262,16 +256,28 @@ async fn raise(
     raised
 }
 
-/// Steps 2 to 5. Gives columns that must go out first, on drives that are held back.
+/// How steps 2 to 5 ended.
+enum Judged {
+    /// Columns must go out first, on drives that are held back.
+    Dead(Vec<Lost>),
+    /// Every column of the set has stored the verdict. Where the lease had ended: how far the file's data reaches.
+    Done {
+        /// One past the last byte; 0 if nobody asked.
+        end: u64,
+    },
+}
+
+/// Steps 2 to 5, and how far the data reaches that they left.
 async fn fence_and_judge(
     core: &Arc<Core>,
     file: FileId,
     inode: &InodeRecord,
-    live: bool,
+    (ended, live): (bool, bool),
     deadline: Instant,
-) -> Result<Option<Vec<Lost>>, Refusal> {
+) -> Result<Judged, Refusal> {
     let mut failures: BTreeMap<(u32, Column), String>;
     loop {
+        let mut end = 0;
         let fenced = fence_all(core, file, inode).await;
         failures = fenced.failures;
         if failures.is_empty() && !live {
@@ -280,8 +286,15 @@ async fn fence_and_judge(
                 continue;
             }
         }
+        // Of a file without a name nothing is left; where a cut was begun, its size stands.
+        if failures.is_empty() && ended && inode.is_named() && !inode.cut {
+            match data_end(core, file, inode).await {
+                Ok(reached) => end = reached,
+                Err(columns) => failures = columns,
+            }
+        }
         if failures.is_empty() {
-            return Ok(None);
+            return Ok(Judged::Done { end });
         }
         let mut dead = Vec::new();
         for &(segment, column) in failures.keys() {
@@ -291,7 +304,7 @@ async fn fence_and_judge(
             }
         }
         if !dead.is_empty() {
-            return Ok(Some(dead));
+            return Ok(Judged::Dead(dead));
         }
         if Instant::now() >= deadline {
             return Err(not_answering(core, inode, &failures));
@@ -306,17 +319,19 @@ async fn finish(
     file: FileId,
     g: braid_layout::Generation,
     ended: bool,
+    end: u64,
 ) -> Result<Option<InodeRecord>, Refusal> {
     core.write(move |core, tx| {
         let Some(mut inode) = inodes::find(tx, file)? else { return Ok(None) };
         // Only a replacement of a drive changes a file's record without its lock, and it leaves g alone.
         inode.unfenced = inode.g != g;
         if ended {
-            (inode.held, inode.unclean) = (false, true);
+            (inode.held, inode.client) = (false, 0);
             if !inode.is_named() {
-                inodes::bury(tx, file, &inode, core.now_ms() + CAPABILITY_MS)?;
+                inodes::bury(tx, file, &inode)?;
                 return Ok(None);
             }
+            files::settle_size(tx, &mut inode, end, core.now_ms())?;
         }
         inodes::save(tx, file, &inode);
         Ok(Some(inode))
@@ -383,75 +398,4 @@ fn not_answering(core: &Core, inode: &InodeRecord, failures: &BTreeMap<(u32, Col
 pub fn drive_of(inode: &InodeRecord, index: u32, column: Column) -> DriveId {
     let segment = usize::try_from(index).ok().and_then(|index| inode.segments.get(index));
     segment.map(|segment| segment.drive(column)).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use braid_wire::capability::Key;
-    use braid_wire::control::Heartbeat;
-
-    use super::*;
-    use crate::schema::DriveRecord;
-
-    const D: DriveId = DriveId(1);
-
-    fn table() -> DriveTable {
-        let mut table = DriveTable::new(1000, 0);
-        let record = DriveRecord {
-            drive: D,
-            name: "d1".to_owned(),
-            master: Key::new([0; 32]),
-            confirmed: true,
-            replaced_by: DriveId(0),
-            address: "a:1".to_owned(),
-            host: String::new(),
-            rack: String::new(),
-            directory: String::new(),
-            capacity_bytes: 1,
-            joined_ms: 0,
-        };
-        table.insert(record, false);
-        table
-    }
-
-    fn beat(table: &mut DriveTable, address: &str, now_ms: u64) -> u32 {
-        let beat = Heartbeat {
-            address: address.to_owned(),
-            host: String::new(),
-            directory: String::new(),
-            pid: 1,
-            capacity_bytes: 1,
-            used_bytes: 0,
-            live_bytes: 0,
-            restarted: true,
-            epoch: 0,
-            io: String::new(),
-            scrub: Default::default(),
-        };
-        table.heartbeat(D, &beat, now_ms).expect("known").lease_ms
-    }
-
-    #[test]
-    fn a_drive_that_has_a_session_open_is_not_dead_whatever_its_address_refuses() {
-        let mut table = table();
-        table.session_begun(D);
-        assert!(beat(&mut table, "a:1", 5000) > 0);
-        assert!(!hold_refusing(&mut table, D, 5300, 5400), "somebody else refuses in its place");
-        table.session_ended(D);
-        assert!(hold_refusing(&mut table, D, 5300, 5400));
-    }
-
-    #[test]
-    fn a_drive_that_was_heard_while_its_old_address_was_looked_at_is_not_dead() {
-        let mut table = table();
-        assert!(beat(&mut table, "a:1", 5000) > 0);
-        // It restarts at another port and gets its lease before the look at the old one has failed.
-        assert!(beat(&mut table, "a:2", 5400) > 0);
-        assert!(!hold_refusing(&mut table, D, 5300, 5500), "it serves under its new lease");
-        assert!(!hold_refusing(&mut table, D, 5400, 5500), "nor in doubt");
-        assert_eq!(table.state(D, 5500), DriveState::Up);
-        // A later look speaks of the process that was heard last.
-        assert!(hold_refusing(&mut table, D, 5401, 5500));
-        assert_eq!(beat(&mut table, "a:2", 5600), 0, "held");
-    }
 }

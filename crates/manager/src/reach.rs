@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// Most calls at a time to one drive; as many sessions are kept.
-const CALLS_PER_DRIVE: usize = 4;
+pub const CALLS_PER_DRIVE: usize = 32;
 
 /// Most calls that wait for their turn, for one drive.
 const WAITING_PER_DRIVE: usize = 1024;
@@ -27,9 +27,6 @@ const CALL_WAIT: Duration = Duration::from_secs(8);
 /// Why a drive did not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReachError {
-    /// Nobody listens at its address: its process is gone.
-    #[error("its address refuses connections")]
-    Gone,
     /// It did not answer, or not as a drive should.
     #[error("{0}")]
     Unreachable(String),
@@ -161,7 +158,9 @@ impl Pool {
 
 fn reach_error(error: TransportError) -> ReachError {
     match error {
-        TransportError::Refused { .. } => ReachError::Gone,
+        TransportError::Refused { .. } => {
+            ReachError::Unreachable("its address refuses connections".to_owned())
+        }
         TransportError::Refusal(refusal) => ReachError::Refused(refusal),
         other => ReachError::Unreachable(other.to_string()),
     }

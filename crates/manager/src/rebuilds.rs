@@ -13,14 +13,17 @@ use braid_layout::{Column, DriveId, FileId};
 use braid_wire::control::{BeginRebuild, DriveState, EndRebuild, Opened, StaleFiles, StaleFilesReply};
 use braid_wire::{Reason, Refusal};
 
-use crate::core::{Core, candidate};
+use crate::core::Core;
 use crate::files::{lease_lost, leased, worn_out};
 use crate::inodes::{occupy, set_stale, vacate};
 use crate::kv::Tx;
 use crate::members::no_drive;
-use crate::opens::{grant, make_free};
+use crate::opens::{grant, make_free, still_open};
+use crate::operations::{Operation, Outcome, recall};
 use crate::procedure::{self, Cause};
+
 use crate::schema::{InodeRecord, Place, StaleRecord, key, table};
+use crate::space::candidate;
 
 /// Most files in one reply.
 const FILES_PER_PAGE_MAX: usize = 4096;
@@ -44,7 +47,7 @@ pub async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result<StaleF
 }
 
 /// Leases a file and lets its stale columns on the drive join.
-pub async fn begin(core: &Arc<Core>, request: BeginRebuild) -> Result<Opened, Refusal> {
+pub async fn begin(core: &Arc<Core>, operation: Operation, request: BeginRebuild) -> Result<Opened, Refusal> {
     let file = request.file;
     let (target, olds) = target_of(core, &request.drive)?;
     if core.drives().state(target, core.now_ms()) != DriveState::Up {
@@ -52,6 +55,9 @@ pub async fn begin(core: &Arc<Core>, request: BeginRebuild) -> Result<Opened, Re
         return Err(Refusal::new(Reason::NoDrive, format!("{name} is away: start it, then rebuild")));
     }
     let _turn = core.lock_file(file).await?;
+    if let Some(opened) = still_open(core, operation).await? {
+        return Ok(opened);
+    }
     let inode = make_free(core, file).await?;
     let columns = joining_columns(&inode, target, &olds);
     if columns.is_empty() {
@@ -67,13 +73,17 @@ pub async fn begin(core: &Arc<Core>, request: BeginRebuild) -> Result<Opened, Re
     });
     let cause = Cause { change: Some(change), ..Cause::nothing() };
     procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
-    grant(core, file, request.client).await
+    grant(core, operation, file, request.client).await
 }
 
-/// The columns that joined under this lease are ready. Ends the lease.
-pub async fn end(core: &Arc<Core>, request: EndRebuild) -> Result<(), Refusal> {
+/// The columns that joined under this lease are ready. Ends the lease. One that is over already is lost: its columns may not
+/// have become ready.
+pub async fn end(core: &Arc<Core>, operation: Operation, request: EndRebuild) -> Result<(), Refusal> {
     let EndRebuild { file, lease } = request;
-    if !core.leases().renew(file, lease, core.now_ms()) {
+    if core.read(move |core, tx| recall(core, tx, operation)).await?.is_some() {
+        return Ok(());
+    }
+    if !core.leases().renew(file, lease, core.running_ms()) {
         return Err(lease_lost(file, lease));
     }
     let _turn = core.lock_file(file).await?;
@@ -81,7 +91,11 @@ pub async fn end(core: &Arc<Core>, request: EndRebuild) -> Result<(), Refusal> {
     let change: procedure::Change = Arc::new(move |_, tx, file, inode| ready(tx, file, inode, lease));
     let cause = Cause { live: true, change: Some(change), ..Cause::nothing() };
     procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
-    core.write(move |_, tx| crate::files::release(tx, file, lease)).await?;
+    core.once(operation, move |_, tx| {
+        crate::files::release(tx, file, lease)?;
+        Ok((Outcome::DONE, ()))
+    })
+    .await?;
     core.leases().end(file);
     Ok(())
 }

@@ -109,6 +109,7 @@ mod tests {
             owed: Vec::new(),
             tips: Vec::new(),
             damaged: false,
+            end: 0,
         }
     }
 

@@ -45,6 +45,12 @@ pub mod table {
     pub const REMOVAL: u8 = b'r';
     /// Drive, file, object to [`RemoveRecord`](super::RemoveRecord): the component is to be removed.
     pub const REMOVE: u8 = b'R';
+    /// Term to its mark.
+    pub const TERM: u8 = b't';
+    /// Blocks of numbers that were drawn.
+    pub const BLOCK: u8 = b'b';
+    /// Client and operation to [`OperationRecord`](super::OperationRecord): it was carried out.
+    pub const OPERATION: u8 = b'o';
 }
 
 record! {
@@ -105,20 +111,20 @@ record! {
         size: u64,
         /// Manager time of its making.
         created_ms: u64,
-        /// Manager time of its last change.
+        /// Manager time of its last change, or the time that its maker told.
         modified_ms: u64,
+        /// Permission bits, if its maker told them.
+        mode: Option<u32>,
         /// Its generation; 0 for a directory.
         g: Generation,
         /// The last lease granted.
         lease: Lease,
         /// Whether that lease was neither released nor recovered from.
         held: bool,
-        /// Who holds it.
+        /// Who holds it, or released it; 0 if it was recovered from.
         client: u64,
-        /// The last writer went without a clean release.
-        unclean: bool,
-        /// The size was raised under this lease, so what an unclean writer left past the size was punched.
-        grew: bool,
+        /// A cut of the file was begun and not ended: bytes past the size are left over, and the size stands all the same.
+        cut: bool,
         /// The order of the last Link or Commit carried out under this lease; 0 if there was none.
         order: u64,
         /// `g` is stored here and may not yet be on every column of the set: the fence must be run (again).
@@ -171,6 +177,14 @@ record! {
         capacity_bytes: u64,
         /// Manager time of its joining.
         joined_ms: u64,
+        /// The number of the last process that was admitted as this drive; 0: none yet.
+        instance: u64,
+        /// What that process drew at its start.
+        start: u64,
+        /// How far its log had come when this was stored.
+        log: u64,
+        /// It returned with less than it had acknowledged, or its host says so: its columns are being put out of their files' sets.
+        behind: bool,
     }
 }
 record! {
@@ -216,9 +230,21 @@ record! {
         volume: VolumeId,
         /// The file's last generation.
         g: Generation,
-        /// Until this manager time an old writer's capability could make the object anew: remove it once more then. 0: it
-        /// could not.
-        until_ms: u64,
+    }
+}
+record! {
+    /// What an operation came to, for its repeat.
+    pub struct OperationRecord {
+        /// Manager time when it was carried out.
+        done_ms: u64,
+        /// CRC32C of its request's kind and fields.
+        request: u32,
+        /// The file that was opened; 0 for none.
+        file: FileId,
+        /// The lease that was granted on it.
+        lease: Lease,
+        /// Components to rebuild, after a drive was replaced.
+        components: u64,
     }
 }
 
@@ -245,7 +271,7 @@ pub mod key {
         key
     }
 
-    /// `m` and a word: `cluster`, `next`, `removing`, `term`, `time`.
+    /// `m` and a word: `changes`, `cluster`, `next`, `older`, `removing`, `restored`, `term`, `time`, `unnamed`.
     pub fn meta(word: &str) -> Vec<u8> {
         join(table::META, &[word.as_bytes()])
     }
@@ -293,6 +319,18 @@ pub mod key {
     /// `R` drive, file, object.
     pub fn remove(drive: DriveId, file: FileId, object: ObjectId) -> Vec<u8> {
         join(table::REMOVE, &[&drive.0.to_be_bytes(), &file.0.to_be_bytes(), &object.0.to_be_bytes()])
+    }
+    /// `t` term.
+    pub fn term(term: u64) -> Vec<u8> {
+        join(table::TERM, &[&term.to_be_bytes()])
+    }
+    /// `b` block.
+    pub fn block(block: u64) -> Vec<u8> {
+        join(table::BLOCK, &[&block.to_be_bytes()])
+    }
+    /// `o` client, operation.
+    pub fn operation(client: u64, number: u64) -> Vec<u8> {
+        join(table::OPERATION, &[&client.to_be_bytes(), &number.to_be_bytes()])
     }
     /// The keys that begin with `prefix`: from it to (not with) the second.
     pub fn under(prefix: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
@@ -385,13 +423,6 @@ impl Tx {
     /// A number of the cluster; 0 if it was never set.
     pub fn number(&self, word: &str) -> Result<u64, KvError> {
         Ok(self.record(&key::meta(word))?.unwrap_or_default())
-    }
-
-    /// A number never given before, for a volume, a file or an object: from 1.
-    pub fn next_number(&mut self) -> Result<u64, KvError> {
-        let next = self.number("next")? + 1;
-        self.set(key::meta("next"), &next);
-        Ok(next)
     }
 }
 

@@ -27,7 +27,7 @@ pub async fn ask(core: &Core, asked: ScrubDrive) -> Result<ScrubDriveReply, Refu
         let detail = "a rate of at least 1 byte a second is given to start a scrub, and only then";
         return Err(Refusal::new(Reason::Malformed, detail));
     }
-    let request = Scrub { act: asked.act, rate: asked.rate, term: core.term };
+    let request = Scrub { act: asked.act, rate: asked.rate, term: core.term() };
     let why = match drive_call(core, drive, &request.into()).await {
         Ok(DriveReply::Scrub(scrub)) => return Ok(ScrubDriveReply { name, scrub }),
         Ok(other) => format!("it answers {} to a Scrub", other.name()),

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use braid_layout::DriveId;
-use braid_transport::{ControlPeer, Listener, Stream, TransportError, challenge};
+use braid_transport::{Asked, ControlPeer, Listener, Stream, TransportError, challenge};
 use braid_wire::capability::Key;
 use braid_wire::control::{
     Authenticate, ControlReply, ControlRequest, DirectoryReply, Done, JoinDriveReply, ReplaceDriveReply,
-    VolumeListReply,
+    RequestHead, VolumeCreate, VolumeListReply,
 };
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::frame::WIRE_VERSION;
@@ -20,7 +20,10 @@ use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 
 use crate::core::Core;
-use crate::{directories, members, opens, rebuilds, scrub, shapes, view, volumes};
+use crate::kv::Tx;
+use crate::operations::{self, Once, Operation, Outcome};
+use crate::room::Visitor;
+use crate::{backup, compare, directories, members, opens, rebuilds, scrub, shapes, view, volumes};
 
 /// Serves until the task is dropped; the sessions end with it.
 pub async fn serve(core: Arc<Core>, listener: Listener) {
@@ -49,6 +52,9 @@ async fn session(core: Arc<Core>, stream: Stream) {
     let address = stream.address().to_owned();
     match conversation(&core, stream).await {
         Ok(()) => {}
+        Err(TransportError::Refusal(refusal)) if refusal.reason == Reason::Busy => {
+            tracing::info!(%address, %refusal, "refused a session");
+        }
         Err(TransportError::Refusal(refusal)) => {
             core.bad_tokens.fetch_add(1, Ordering::Relaxed);
             tracing::info!(%address, %refusal, "refused a session");
@@ -68,37 +74,19 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
         features: 0,
         challenge: challenge(),
     };
-    let mut peer =
-        ControlPeer::accept(stream, &hello, || core.head(), |asker| secret_of(core, asker)).await?;
-    let _open = (peer.standing == Standing::Drive).then(|| OpenSession::begin(core, peer.drive));
-    while let Some((number, request)) = peer.next().await? {
+    let visitor = Visitor::of(&stream)?;
+    let place_for = |asker: &Authenticate| core.room.place(visitor, asker);
+    let secret_of = |asker: &Authenticate| secret_of(core, asker);
+    let mut peer = ControlPeer::accept(stream, &hello, || core.head(), secret_of, place_for).await?;
+    while let Some(Asked { number, head, request }) = peer.next(|| core.head()).await? {
         let answer = match request {
-            Ok(request) => answer(core, &peer, request).await,
+            Ok(request) => answer(core, &peer, &head, request).await,
             Err(refusal) => Err(refusal),
         };
         let reply = answer.unwrap_or_else(ControlReply::Refused);
         peer.reply(number, &core.head(), &reply).await?;
     }
     Ok(())
-}
-
-/// A drive's session, counted while it is open.
-struct OpenSession {
-    core: Arc<Core>,
-    drive: DriveId,
-}
-
-impl OpenSession {
-    fn begin(core: &Arc<Core>, drive: DriveId) -> OpenSession {
-        core.drives().session_begun(drive);
-        OpenSession { core: Arc::clone(core), drive }
-    }
-}
-
-impl Drop for OpenSession {
-    fn drop(&mut self) {
-        self.core.drives().session_ended(self.drive);
-    }
 }
 
 /// The secret that an asker must know.
@@ -119,6 +107,7 @@ fn secret_of(core: &Core, asker: &Authenticate) -> Result<Key, Refusal> {
 async fn answer(
     core: &Arc<Core>,
     peer: &ControlPeer,
+    head: &RequestHead,
     request: ControlRequest,
 ) -> Result<ControlReply, Refusal> {
     use ControlRequest as R;
@@ -128,6 +117,16 @@ async fn answer(
             Ok(JoinDriveReply { name: members::join(core, peer.drive, master, join).await? }.into())
         }
         (Standing::Drive, R::Heartbeat(beat)) => Ok(members::heartbeat(core, peer.drive, beat).await?.into()),
+        // What an operator asks to see how things stand is answered by whatever state there is.
+        (Standing::Client, R::Status(_)) => Ok(members::status(core).await?.into()),
+        (Standing::Client, R::Backup(_)) => Ok(backup::make(core).await?.into()),
+        (Standing::Client, request) if request.is_operation() => {
+            core.leadership().serving()?;
+            let turn = operations::begin(core, head, &request)?;
+            let answer = answer_operation(core, turn.operation, request).await;
+            turn.end(&answer);
+            answer
+        }
         (Standing::Client, request) => answer_client(core, request).await,
         (_, request) => {
             Err(Refusal::new(Reason::NotAllowed, format!("this token does not allow {}", request.name())))
@@ -135,62 +134,11 @@ async fn answer(
     }
 }
 
+/// Requests that may be repeated freely.
 async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<ControlReply, Refusal> {
     use ControlRequest as R;
+    core.leadership().serving()?;
     match request {
-        R::VolumeCreate(_)
-        | R::VolumeRemove(_)
-        | R::VolumeList(_)
-        | R::Lookup(_)
-        | R::ReadDirectory(_)
-        | R::MakeDirectory(_)
-        | R::Rename(_)
-        | R::Unlink(_) => answer_names(core, request).await,
-        R::CreateUnnamed(create) => Ok(opens::create_unnamed(core, create).await?.into()),
-        R::Open(open) => Ok(opens::open(core, open).await?.into()),
-        R::Refresh(refresh) => Ok(opens::refresh(core, refresh).await?.into()),
-        R::ReportLost(report) => Ok(opens::report_lost(core, report).await?.into()),
-        R::Link(link) => done(opens::link(core, link).await),
-        R::Renew(renew) => done(opens::renew(core, renew).await),
-        R::Commit(commit) => done(opens::commit(core, commit).await),
-        R::Release(release) => done(opens::release(core, release).await),
-        R::Status(_) => Ok(members::status(core).await?.into()),
-        R::ReplaceDrive(replace) => {
-            Ok(ReplaceDriveReply { components: members::replace(core, replace).await? }.into())
-        }
-        R::ScrubDrive(asked) => Ok(scrub::ask(core, asked).await?.into()),
-        R::StaleFiles(stale) => Ok(rebuilds::stale_files(core, stale).await?.into()),
-        R::BeginRebuild(begin) => Ok(rebuilds::begin(core, begin).await?.into()),
-        R::EndRebuild(end) => done(rebuilds::end(core, end).await),
-        R::Authenticate(_) => Err(Refusal::new(Reason::Malformed, "the session is authenticated already")),
-        R::JoinDrive(_) | R::Heartbeat(_) => {
-            Err(Refusal::new(Reason::NotAllowed, format!("a client token does not allow {}", request.name())))
-        }
-    }
-}
-
-async fn answer_names(core: &Arc<Core>, request: ControlRequest) -> Result<ControlReply, Refusal> {
-    use ControlRequest as R;
-    match request {
-        R::VolumeCreate(create) => {
-            let volume = core
-                .write(move |core, tx| {
-                    let drives =
-                        core.drives().iter().filter(|drive| drive.record.replaced_by == DriveId(0)).count();
-                    let shape = if create.shape.k == 0 {
-                        shapes::from_spec(&create.shape, &shapes::default_spec(drives)?)?
-                    } else {
-                        shapes::from_spec(&create.shape, &create.shape)?
-                    };
-                    shapes::check_width(&shape, drives)?;
-                    let spec = shapes::spec_of(&shape);
-                    volumes::create(tx, &create.name, spec, create.quota_bytes, core.now_ms())
-                })
-                .await?;
-            crate::sweep::make_partitions_of(core, volume).await;
-            Ok(Done {}.into())
-        }
-        R::VolumeRemove(remove) => done(core.write(move |_, tx| volumes::remove(tx, &remove.name)).await),
         R::VolumeList(_) => {
             let volumes = core.read(|_, tx| volumes::rows(tx)).await?;
             Ok(VolumeListReply { volumes }.into())
@@ -210,30 +158,96 @@ async fn answer_names(core: &Arc<Core>, request: ControlRequest) -> Result<Contr
                 .await?;
             Ok(DirectoryReply { entries, more }.into())
         }
-        R::MakeDirectory(make) => done(
-            core.write(move |core, tx| {
-                directories::make(tx, &make.volume, &make.path, make.parents, core.now_ms())
-            })
-            .await,
-        ),
-        R::Rename(rename) => {
-            let work = move |core: &Core, tx: &mut _| {
-                directories::rename(tx, &rename.volume, &rename.from, &rename.to, core.now_ms())
-            };
-            let renamed = core.write(work).await;
-            core.wake.notify_waiters();
-            done(renamed)
-        }
-        R::Unlink(unlink) => {
-            let work = move |core: &Core, tx: &mut _| {
-                directories::unlink(tx, &unlink.volume, &unlink.path, core.now_ms())
-            };
-            let removed = core.write(work).await;
-            core.wake.notify_waiters();
-            done(removed)
+        R::Open(open) => Ok(opens::open_to_read(core, open).await?.into()),
+        R::Refresh(refresh) => Ok(opens::refresh(core, refresh).await?.into()),
+        R::ReportLost(report) => Ok(opens::report_lost(core, report).await?.into()),
+        R::Renew(renew) => done(opens::renew(core, renew).await),
+        R::Commit(commit) => done(opens::commit(core, commit).await),
+        R::FreeUnnamed(_) => done(compare::free_unnamed(core).await),
+        R::ScrubDrive(asked) => Ok(scrub::ask(core, asked).await?.into()),
+        R::StaleFiles(stale) => Ok(rebuilds::stale_files(core, stale).await?.into()),
+        R::Authenticate(_) => Err(Refusal::new(Reason::Malformed, "the session is authenticated already")),
+        R::JoinDrive(_) | R::Heartbeat(_) => {
+            Err(Refusal::new(Reason::NotAllowed, format!("a client token does not allow {}", request.name())))
         }
         other => Err(Refusal::new(Reason::Unsupported, format!("{} has no place here", other.name()))),
     }
+}
+
+/// Requests that are carried out once.
+async fn answer_operation(
+    core: &Arc<Core>,
+    operation: Operation,
+    request: ControlRequest,
+) -> Result<ControlReply, Refusal> {
+    use ControlRequest as R;
+    match request {
+        R::VolumeCreate(create) => done(create_volume(core, operation, create).await),
+        R::VolumeRemove(remove) => {
+            in_one(core, operation, move |_, tx| volumes::remove(tx, &remove.name)).await
+        }
+        R::MakeDirectory(make) => {
+            in_one(core, operation, move |core, tx| {
+                directories::make(tx, &make.volume, &make.path, make.parents, core.now_ms())
+            })
+            .await
+        }
+        R::Rename(rename) => {
+            in_one(core, operation, move |core, tx| {
+                directories::rename(tx, &rename.volume, &rename.from, &rename.to, core.now_ms())
+            })
+            .await
+        }
+        R::Unlink(unlink) => {
+            in_one(core, operation, move |core, tx| {
+                directories::unlink(tx, &unlink.volume, &unlink.path, core.now_ms())
+            })
+            .await
+        }
+        R::CreateUnnamed(create) => Ok(opens::create_unnamed(core, operation, create).await?.into()),
+        R::Open(open) => Ok(opens::open_to_write(core, operation, open).await?.into()),
+        R::Link(link) => done(opens::link(core, operation, link).await),
+        R::Release(release) => done(opens::release(core, operation, release).await),
+        R::ReplaceDrive(replace) => {
+            Ok(ReplaceDriveReply { components: members::replace(core, operation, replace).await? }.into())
+        }
+        R::BeginRebuild(begin) => Ok(rebuilds::begin(core, operation, begin).await?.into()),
+        R::EndRebuild(end) => done(rebuilds::end(core, operation, end).await),
+        other => Err(Refusal::new(Reason::Unsupported, format!("{} has no place here", other.name()))),
+    }
+}
+
+async fn create_volume(core: &Arc<Core>, operation: Operation, create: VolumeCreate) -> Result<(), Refusal> {
+    let made = core
+        .once(operation, move |core, tx| {
+            let drives = core.drives().iter().filter(|drive| drive.record.replaced_by == DriveId(0)).count();
+            let shape = if create.shape.k == 0 {
+                shapes::from_spec(&create.shape, &shapes::default_spec(drives)?)?
+            } else {
+                shapes::from_spec(&create.shape, &create.shape)?
+            };
+            shapes::check_width(&shape, drives)?;
+            let spec = shapes::spec_of(&shape);
+            let volume = volumes::create(tx, &create.name, spec, create.quota_bytes, core.now_ms())?;
+            Ok((Outcome::DONE, volume))
+        })
+        .await?;
+    // Of one that was made before, the background makes those that are missing.
+    if let Once::Now(volume) = made {
+        crate::sweep::make_partitions_of(core, volume).await;
+    }
+    Ok(())
+}
+
+/// An operation that is one transaction, answered with Done. What it removed is for the background to free.
+async fn in_one(
+    core: &Arc<Core>,
+    operation: Operation,
+    work: impl FnOnce(&Core, &mut Tx) -> Result<(), Refusal> + Send + 'static,
+) -> Result<ControlReply, Refusal> {
+    let once = core.once(operation, move |core, tx| work(core, tx).map(|()| (Outcome::DONE, ()))).await;
+    core.wake.notify_waiters();
+    done(once.map(drop))
 }
 
 fn done(result: Result<(), Refusal>) -> Result<ControlReply, Refusal> {

@@ -12,28 +12,34 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use braid_layout::{ClusterId, FileId};
-use braid_transport::{Listener, TransportError};
+use braid_layout::{ClusterId, DriveId, FileId};
+use braid_transport::{Limits, Listener, TransportError, process, raise_descriptors};
 use braid_wire::Refusal;
 use braid_wire::capability::Key;
 use braid_wire::token::{Standing, Token};
-use rustix::fs::{FlockOperation, flock};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::core::Core;
-use crate::drives::DriveTable;
+use crate::drives::{DriveTable, margin_ms};
 use crate::embedded::EmbeddedKv;
-use crate::kv::{Db, Kv, KvError};
+use crate::kv::{Db, Kv, KvError, Tx};
+use crate::leadership::Leadership;
 use crate::leases::Leases;
 use crate::members::has_untold;
+use crate::private;
 use crate::reach::Reach;
+use crate::room::Room;
 use crate::schema::{ClusterRecord, DriveRecord, InodeRecord, key, table};
 use crate::serve::serve;
 use crate::sweep::{extend_time, sweep};
 use crate::time::{ManagerClock, boot_ms};
 
+/// All of a manager's state, in its directory.
+pub(crate) const STATE_FILE: &str = "manager.redb";
+const CLIENT_TOKEN: &str = "client.token";
+const JOIN_TOKEN: &str = "join.token";
 /// How long a stop waits for the transactions under way.
 const CLOSE_WAIT: Duration = Duration::from_secs(20);
 
@@ -80,8 +86,30 @@ pub enum ManagerError {
         source: std::io::Error,
     },
     /// The state cannot be opened.
-    #[error(transparent)]
+    #[error(
+        "{0}; if it is damaged, move it away and restore a backup: braid manager restore BACKUP --dir DIR"
+    )]
     State(#[from] KvError),
+    /// There are tokens and no state: it was lost. A manager that began anew would know none of the cluster's files.
+    #[error(
+        "{dir} has the tokens of a cluster, and its state ({STATE_FILE}) is missing or empty: put it back, or restore a backup: \
+         braid manager restore BACKUP --dir {dir}; to found a new cluster, use an empty directory"
+    )]
+    StateGone {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// A backup is restored only where there is no state.
+    #[error("{0} is there already: move it away first, if the backup is to take its place")]
+    StateThere(PathBuf),
+    /// A file is no backup, or damaged.
+    #[error("the backup {path}: {what}")]
+    Backup {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
     /// The state cannot be brought up to a start.
     #[error("cannot start: {0}")]
     Start(Refusal),
@@ -104,19 +132,22 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ManagerError> {
     let dir = &config.dir;
-    fs::create_dir_all(dir).map_err(|source| ManagerError::File { path: dir.clone(), source })?;
+    private::make_dir_all(dir).map_err(|source| ManagerError::File { path: dir.clone(), source })?;
     let _lock = lock(dir)?;
+    private::tighten(dir);
+    refuse_without_state(dir)?;
     // Before the state is touched: a port in use costs nothing.
-    let listener = Listener::bind(&config.listen).await?;
-    let path = dir.join("manager.redb");
+    let room = Room::new(raise_descriptors(Room::descriptors()));
+    let listener = Listener::bind_with(&config.listen, Limits::default(), room.capacity()).await?;
+    let path = dir.join(STATE_FILE);
     let kv = tokio::task::spawn_blocking(move || EmbeddedKv::open(&path));
     let mut kv = kv.await.map_err(|error| ManagerError::Start(failed(&error)))??;
     let closed = kv.closed();
-    let core = start(Arc::new(kv), &config).await.map_err(ManagerError::Start)?;
+    let core = start(Arc::new(kv), &config, room).await.map_err(ManagerError::Start)?;
     let told = self::ready(&core, &listener);
-    write_token(dir, "client.token", &told.client_token)?;
-    write_token(dir, "join.token", &told.join_token)?;
-    tracing::info!(address = %told.address, cluster = %told.cluster, term = core.term, "the manager serves");
+    write_token(dir, CLIENT_TOKEN, &told.client_token)?;
+    write_token(dir, JOIN_TOKEN, &told.join_token)?;
+    tracing::info!(address = %told.address, cluster = %told.cluster, term = core.term(), "the manager serves");
     let _ = ready.send(told);
     let mut tasks = JoinSet::new();
     tasks.spawn(serve(Arc::clone(&core), listener));
@@ -133,33 +164,47 @@ pub async fn run(
 }
 
 /// Brings the state up to a new term, and the tables from it.
-pub async fn start(kv: Arc<dyn Kv>, config: &Config) -> Result<Arc<Core>, Refusal> {
+pub async fn start(kv: Arc<dyn Kv>, config: &Config, room: Room) -> Result<Arc<Core>, Refusal> {
     let db = Db::new(kv);
     let first = db.clone();
-    let opened = tokio::task::spawn_blocking(move || open_state(&first)).await;
-    let (cluster, term, clock) = opened.map_err(|error| failed(&error))??;
+    let speak_ms = u64::from(config.lease_ms) + margin_ms(u64::from(config.lease_ms));
+    let opened = tokio::task::spawn_blocking(move || open_state(&first, speak_ms)).await;
+    let Opened { cluster, term, mark, changes, clock, drives, older, restored } =
+        opened.map_err(|error| failed(&error))??;
     // What earlier managers promised lapses a lease after this start; the first of all had none before it.
     let promised_ms = if term == 1 { 0 } else { clock.now_ms() };
+    let leadership = match (restored, older) {
+        (true, _) => Leadership::Comparing("waiting for the drives".to_owned()),
+        (false, true) => Leadership::Older("found out before this start".to_owned()),
+        (false, false) => Leadership::begin(drives, clock.now_ms()),
+    };
     let core = Arc::new(Core {
         reach: Reach::new(cluster.cluster),
+        room,
         db,
         cluster,
-        term,
+        term: Mutex::new((term, mark)),
+        changes: AtomicU64::new(changes),
+        leadership: Mutex::new(leadership),
+        admissions: Mutex::default(),
         client_lease_ms: config.client_lease_ms,
         directory: config.dir.display().to_string(),
         started_boot_ms: boot_ms(),
         wake: Notify::new(),
         bad_tokens: AtomicU64::new(0),
-        drives: Mutex::new(DriveTable::new(config.lease_ms, promised_ms)),
-        leases: Mutex::new(Leases::new(config.client_lease_ms)),
+        backups: Semaphore::new(1),
+        drives: Mutex::new(DriveTable::new(config.lease_ms, promised_ms, clock.pauses())),
+        leases: Mutex::new(Leases::new(config.client_lease_ms, clock.pauses())),
+        operations: Mutex::default(),
         unfinished: Mutex::default(),
         files: Mutex::default(),
         clock,
     });
     extend_time(&core).await?;
-    core.read(|core, tx| {
+    core.read(move |core, tx| {
         for (_, record) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
-            let untold = has_untold(tx, record.drive)?;
+            // A restored state does not know what drives were told; it is put in order when it has been compared.
+            let untold = !restored && has_untold(tx, record.drive)?;
             core.drives().insert(record, untold);
         }
         let (from, to) = key::all(table::ATTENTION);
@@ -167,7 +212,7 @@ pub async fn start(kv: Arc<dyn Kv>, config: &Config) -> Result<Arc<Core>, Refusa
             let file = FileId(key::number(&attention, 1));
             let inode: Option<InodeRecord> = tx.record(&key::inode(file))?;
             match inode {
-                Some(inode) if inode.held => core.leases().grant(file, inode.lease, core.now_ms()),
+                Some(inode) if inode.held => core.leases().grant(file, inode.lease, core.running_ms()),
                 Some(inode) if inode.unfenced => drop(core.unfinished().insert(file)),
                 _ => {}
             }
@@ -188,11 +233,28 @@ pub fn ready(core: &Core, listener: &Listener) -> Ready {
     }
 }
 
-fn open_state(db: &Db) -> Result<(ClusterRecord, u64, ManagerClock), Refusal> {
+/// A state that is brought up to a new term.
+struct Opened {
+    cluster: ClusterRecord,
+    term: u64,
+    mark: u64,
+    changes: u64,
+    clock: ManagerClock,
+    /// Drives on record that were not replaced.
+    drives: usize,
+    /// It was found to be older than what drives have seen.
+    older: bool,
+    /// It was restored, and is to be compared.
+    restored: bool,
+}
+
+fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
     db.write(|tx| {
-        let clock = ManagerClock::begin(tx.number("time")?);
-        let term = tx.number("term")? + 1;
-        tx.set(key::meta("term"), &term);
+        let clock = ManagerClock::begin(tx.number("time")?, speak_ms);
+        let (term, mark) = begin_term(tx, 0)?;
+        tx.begin_block()?;
+        let changes = tx.number("changes")? + 1;
+        tx.set(key::meta("changes"), &changes);
         let cluster = match tx.record(&key::meta("cluster"))? {
             Some(cluster) => cluster,
             None => {
@@ -206,8 +268,29 @@ fn open_state(db: &Db) -> Result<(ClusterRecord, u64, ManagerClock), Refusal> {
                 fresh
             }
         };
-        Ok((cluster, term, clock))
+        let drives = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
+        let drives = drives.iter().filter(|(_, drive)| drive.replaced_by == DriveId(0)).count();
+        let (older, restored) = (tx.number("older")? != 0, tx.number("restored")? != 0);
+        Ok(Opened { cluster, term, mark, changes, clock, drives, older, restored })
     })
+}
+
+/// Stores the next term, above `above` too, with a mark of its own.
+pub(crate) fn begin_term(tx: &mut Tx, above: u64) -> Result<(u64, u64), Refusal> {
+    let (term, mark) = (tx.number("term")?.max(above) + 1, u64::from_le_bytes(random()));
+    tx.set(key::meta("term"), &term);
+    tx.set(key::term(term), &mark);
+    Ok((term, mark))
+}
+
+/// A first start finds neither state nor tokens.
+fn refuse_without_state(dir: &Path) -> Result<(), ManagerError> {
+    let has_state = fs::metadata(dir.join(STATE_FILE)).is_ok_and(|found| found.len() > 0);
+    let has_tokens = [CLIENT_TOKEN, JOIN_TOKEN].iter().any(|name| dir.join(name).exists());
+    if has_tokens && !has_state {
+        return Err(ManagerError::StateGone { dir: dir.to_owned() });
+    }
+    Ok(())
 }
 
 fn random<const N: usize>() -> [u8; N] {
@@ -225,14 +308,14 @@ fn failed(error: &dyn std::fmt::Display) -> Refusal {
     Refusal::new(braid_wire::Reason::Medium, error.to_string())
 }
 
-fn lock(dir: &Path) -> Result<File, ManagerError> {
+pub(crate) fn lock(dir: &Path) -> Result<File, ManagerError> {
     let path = dir.join("LOCK");
-    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = opened.map_err(|source| ManagerError::File { path: path.clone(), source })?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(ManagerError::InUse(dir.to_owned())),
-        Err(error) => Err(ManagerError::File { path, source: error.into() }),
+    match process::lock(&file) {
+        Ok(true) => Ok(file),
+        Ok(false) => Err(ManagerError::InUse(dir.to_owned())),
+        Err(source) => Err(ManagerError::File { path, source }),
     }
 }
 

@@ -1,5 +1,5 @@
 //! What the manager does by itself: ends lapsed leases, readmits drives, makes and removes partitions, frees the components of
-//! removed files, moves the durable bound of time.
+//! removed files, forgets old operations, moves the durable bound of time.
 //!
 //! Each is a list in the state and a loop over it, so a restart loses nothing; what does not work for now is tried again.
 
@@ -14,18 +14,27 @@ use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use crate::behind;
+use crate::compare;
 use crate::core::Core;
-use crate::fence::{drive_call, make_partition, tell};
+use crate::fence::{drive_call, make_partition};
 use crate::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST};
-use crate::inodes::{self, set_stale};
-use crate::members::has_untold;
+use crate::inodes;
+use crate::operations;
+use crate::pauses::LISTEN_MS;
 use crate::procedure::{self, Cause, hold_lapsed};
 use crate::reach::ReachError;
-use crate::schema::{RemoveRecord, StaleRecord, key, table};
+use crate::returns::readmit_drives;
+use crate::schema::{DriveRecord, RemoveRecord, key, table};
 use crate::volumes;
 
 /// Between two rounds when nothing wakes a loop.
 const ROUND: Duration = Duration::from_millis(500);
+/// Between two times that the drives' progress is stored. A drive that loses less than this while the manager is killed too is not
+/// found out.
+const LOGS_EVERY: Duration = Duration::from_secs(1);
+/// Between two looks for operations that may be forgotten.
+const FORGET_ROUND: Duration = Duration::from_secs(60);
 /// Between two tries of a procedure that failed.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Most procedures at a time that are nobody's request.
@@ -41,8 +50,13 @@ const PARTITIONS_WAIT: Duration = Duration::from_secs(5);
 pub async fn sweep(core: Arc<Core>) {
     let mut loops = JoinSet::new();
     loops.spawn(keep_time(Arc::clone(&core)));
+    loops.spawn(compare::run(Arc::clone(&core)));
+    loops.spawn(listen(Arc::clone(&core)));
     loops.spawn(end_leases(Arc::clone(&core)));
     loops.spawn(readmit_drives(Arc::clone(&core)));
+    loops.spawn(put_out_drives(Arc::clone(&core)));
+    loops.spawn(keep_logs(Arc::clone(&core)));
+    loops.spawn(forget_operations(Arc::clone(&core)));
     loops.spawn(tend_drives(core));
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {
@@ -76,8 +90,16 @@ pub async fn make_partitions_of(core: &Arc<Core>, volume: VolumeId) {
     }
 }
 
-async fn pause(core: &Core) {
+/// Until something wakes the background, or a round has passed.
+pub async fn pause(core: &Core) {
     let _ = timeout(ROUND, core.wake.notified()).await;
+}
+
+/// Returns once the state is known to be the present one: nothing is ended, freed or put out by one that may be of the past.
+pub(crate) async fn until_leading(core: &Core) {
+    while core.leadership().serving().is_err() {
+        pause(core).await;
+    }
 }
 
 async fn keep_time(core: Arc<Core>) {
@@ -89,11 +111,26 @@ async fn keep_time(core: Arc<Core>) {
     }
 }
 
+/// Notes again and again that this process runs and listens. Alone in its loop, so that nothing else holds it up.
+async fn listen(core: Arc<Core>) {
+    let pauses = core.clock.pauses();
+    loop {
+        if let Some(paused_ms) = pauses.listen(core.running_ms()) {
+            tracing::warn!(
+                paused_ms,
+                "the manager did not run for a while: drives and leases are given time to speak before any is judged"
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(LISTEN_MS)).await;
+    }
+}
+
 async fn end_leases(core: Arc<Core>) {
     let mut running = JoinSet::new();
     let mut busy = BTreeSet::new();
     let mut not_before: BTreeMap<FileId, Instant> = BTreeMap::new();
     loop {
+        until_leading(&core).await;
         while let Some(ended) = running.try_join_next() {
             if let Ok((file, ok)) = ended {
                 busy.remove(&file);
@@ -139,12 +176,10 @@ async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> 
             let (ended, lost) = (inode.held, hold_lapsed(core, &inode));
             procedure::run(core, file, Cause { ended, lost, ..Cause::nothing() }).await?;
         } else {
-            core.write(move |core, tx| {
+            core.write(move |_, tx| {
                 // It may have got its name just now.
                 match inodes::find(tx, file)? {
-                    Some(inode) if !inode.is_named() => {
-                        inodes::bury(tx, file, &inode, core.now_ms() + CAPABILITY_MS)
-                    }
+                    Some(inode) if !inode.is_named() => inodes::bury(tx, file, &inode),
                     _ => Ok(()),
                 }
             })
@@ -156,85 +191,66 @@ async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> 
     Ok(())
 }
 
-async fn readmit_drives(core: Arc<Core>) {
+async fn forget_operations(core: Arc<Core>) {
     loop {
-        let waiting = core.drives().to_readmit(core.now_ms());
-        let mut calls = JoinSet::new();
-        for drive in waiting {
-            let core = Arc::clone(&core);
-            calls.spawn(async move {
-                if let Err(error) = readmit(&core, drive).await {
-                    let name = core.drives().name(drive);
-                    tracing::info!(%name, %error, "a drive that returned cannot be readmitted yet");
-                }
-            });
+        until_leading(&core).await;
+        if let Err(error) = operations::forget_old(&core).await {
+            tracing::error!(%error, "old operations cannot be forgotten");
         }
-        while calls.join_next().await.is_some() {}
+        tokio::time::sleep(FORGET_ROUND).await;
+    }
+}
+
+/// Drives that returned with less than they had acknowledged.
+async fn put_out_drives(core: Arc<Core>) {
+    loop {
+        until_leading(&core).await;
+        let behind = core.drives().behind();
+        for drive in behind {
+            if let Err(refusal) = behind::put_out(&core, drive).await {
+                let name = core.drives().name(drive);
+                tracing::error!(%name, %refusal, "the columns of a drive that is behind are not out yet");
+            }
+        }
         pause(&core).await;
     }
 }
 
-/// Fences a drive that returned for every column on it that went out, so that no older capability moves a byte there.
-async fn readmit(core: &Arc<Core>, drive: DriveId) -> Result<(), ReachError> {
-    let outs = core.drives().outs(drive);
-    while let Some(rows) = untold(core, drive).await? {
-        let mut calls = JoinSet::new();
-        for row in rows {
-            while calls.len() >= CALLS {
-                finish_one(&mut calls).await?;
+/// Stores how far the drives' logs have come.
+async fn keep_logs(core: Arc<Core>) {
+    loop {
+        tokio::time::sleep(LOGS_EVERY).await;
+        let due = {
+            let table = core.drives();
+            core.admissions().due(table.iter().map(|drive| &drive.record))
+        };
+        if due.is_empty() {
+            continue;
+        }
+        let stored = core.write(move |_, tx| {
+            let mut records = Vec::new();
+            for (drive, log) in due {
+                let Some(mut record) = tx.record::<DriveRecord>(&key::drive(drive))? else { continue };
+                if !record.behind {
+                    record.log = log;
+                    tx.set(key::drive(drive), &record);
+                    records.push(record);
+                }
             }
-            let core = Arc::clone(core);
-            calls.spawn(async move { tell_one(&core, row).await });
-        }
-        while !calls.is_empty() {
-            finish_one(&mut calls).await?;
+            Ok(records)
+        });
+        match stored.await {
+            Ok(records) => records.into_iter().for_each(|record| core.drives().set_record(record)),
+            Err(error) => tracing::error!(%error, "how far the drives' logs have come cannot be stored"),
         }
     }
-    core.drives().readmit(drive, outs);
-    Ok(())
-}
-
-async fn finish_one(calls: &mut JoinSet<Result<(), ReachError>>) -> Result<(), ReachError> {
-    match calls.join_next().await {
-        Some(Ok(result)) => result,
-        _ => Ok(()),
-    }
-}
-
-async fn untold(core: &Arc<Core>, drive: DriveId) -> Result<Option<Vec<crate::schema::Place>>, ReachError> {
-    core.read(move |_, tx| {
-        if !has_untold(tx, drive)? {
-            return Ok(None);
-        }
-        let rows = tx.records::<StaleRecord>(&key::of_drive(table::STALE, drive), usize::MAX)?;
-        let untold = rows.into_iter().filter(|(_, stale)| !stale.told).take(REMOVES_PER_ROUND);
-        Ok(Some(untold.map(|(key, _)| key::place_of(&key)).collect()))
-    })
-    .await
-    .map_err(ReachError::Refused)
-}
-
-async fn tell_one(core: &Arc<Core>, place: crate::schema::Place) -> Result<(), ReachError> {
-    let file = place.file;
-    let _turn = core.lock_file(file).await.map_err(ReachError::Refused)?;
-    let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await.map_err(ReachError::Refused)?;
-    if let Some(inode) = &found {
-        tell(core, file, inode, place.segment, place.column).await?;
-    }
-    let told = core.write(move |_, tx| {
-        let stale: Option<StaleRecord> = tx.record(&key::place(table::STALE, place))?;
-        if let Some(stale) = stale {
-            set_stale(tx, place, Some(StaleRecord { told: true, ..stale }))?;
-        }
-        Ok(())
-    });
-    told.await.map_err(ReachError::Refused)
 }
 
 async fn tend_drives(core: Arc<Core>) {
     let mut running = JoinSet::new();
     let mut busy = BTreeSet::new();
     loop {
+        until_leading(&core).await;
         while let Some(ended) = running.try_join_next() {
             if let Ok((drive, result)) = ended {
                 busy.remove(&drive);
@@ -285,26 +301,36 @@ async fn tend(core: &Arc<Core>, drive: DriveId) -> Result<(), ReachError> {
     if let Some(starts) = starts {
         core.drives().partitions_made(drive, starts);
     }
-    while free_components(core, drive).await? {}
+    free_components(core, drive).await?;
     remove_partitions(core, drive).await
 }
 
-/// Frees some components. Whether there may be more to free now.
-async fn free_components(core: &Arc<Core>, drive: DriveId) -> Result<bool, ReachError> {
-    let rows = core
-        .read(move |core, tx| {
-            let rows = tx.records::<RemoveRecord>(&key::of_drive(table::REMOVE, drive), usize::MAX)?;
-            let (now_ms, first) =
-                (core.now_ms(), |record: &RemoveRecord| record.until_ms.checked_sub(CAPABILITY_MS));
-            // Those that an old writer could make anew are removed as soon as may be, and again when it no longer can.
-            let due = |record: &RemoveRecord| {
-                record.until_ms <= now_ms || first(record).is_some_and(|at| now_ms < at + 5_000)
-            };
-            Ok(rows.into_iter().filter(|(_, record)| due(record)).take(REMOVES_PER_ROUND).collect::<Vec<_>>())
-        })
-        .await
-        .map_err(ReachError::Refused)?;
-    let full = rows.len() == REMOVES_PER_ROUND;
+/// Frees the components on one drive: one walk over its list, some rows at a time.
+async fn free_components(core: &Arc<Core>, drive: DriveId) -> Result<(), ReachError> {
+    let (mut from, to) = key::of_drive(table::REMOVE, drive);
+    loop {
+        let range = (from.clone(), to.clone());
+        let rows = core
+            .read(move |_, tx| Ok(tx.records::<RemoveRecord>(&range, REMOVES_PER_ROUND)?))
+            .await
+            .map_err(ReachError::Refused)?;
+        let Some((last, _)) = rows.last() else { return Ok(()) };
+        from.clone_from(last);
+        // The next key that can be.
+        from.push(0);
+        let more = rows.len() == REMOVES_PER_ROUND;
+        free_some(core, drive, rows).await?;
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
+async fn free_some(
+    core: &Arc<Core>,
+    drive: DriveId,
+    rows: Vec<(Vec<u8>, RemoveRecord)>,
+) -> Result<(), ReachError> {
     let mut calls = JoinSet::new();
     let (mut freed, mut failed) = (Vec::new(), None);
     for (row, record) in rows {
@@ -317,22 +343,21 @@ async fn free_components(core: &Arc<Core>, drive: DriveId) -> Result<bool, Reach
         let core = Arc::clone(core);
         calls.spawn(async move {
             let done = free_one(&core, drive, &row, &record).await;
-            done.map(|()| (record.until_ms <= core.now_ms()).then_some(row))
+            done.map(|()| row)
         });
     }
     while !calls.is_empty() {
         settle(calls.join_next().await, &mut freed, &mut failed);
     }
-    let any = !freed.is_empty();
-    let stored = core.write(move |_, tx| Ok(freed.iter().try_for_each(|row| inodes::removed(tx, row))?));
-    stored.await.map_err(ReachError::Refused)?;
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(full && any),
+    if !freed.is_empty() {
+        let stored =
+            core.write(move |_, tx| Ok(freed.iter().try_for_each(|row| inodes::removed(tx, row))?));
+        stored.await.map_err(ReachError::Refused)?;
     }
+    failed.map_or(Ok(()), Err)
 }
 
-type Freed = Result<Option<Vec<u8>>, ReachError>;
+type Freed = Result<Vec<u8>, ReachError>;
 
 fn settle(
     ended: Option<Result<Freed, tokio::task::JoinError>>,
@@ -340,26 +365,26 @@ fn settle(
     failed: &mut Option<ReachError>,
 ) {
     match ended {
-        Some(Ok(Ok(row))) => freed.extend(row),
+        Some(Ok(Ok(row))) => freed.push(row),
         Some(Ok(Err(error))) => *failed = Some(error),
         _ => {}
     }
 }
 
 async fn free_one(core: &Core, drive: DriveId, row: &[u8], record: &RemoveRecord) -> Result<(), ReachError> {
-    let object = ObjectId(key::number(row, 25));
+    let (file, object) = (FileId(key::number(row, 17)), ObjectId(key::number(row, 25)));
     let partition = PartitionId::from(record.volume);
     let (address, grant) = {
         let (now_ms, table) = (core.now_ms(), core.drives());
         let Some(known) = table.drive(drive) else { return Ok(()) };
         let state = (record.g, Default::default(), Default::default());
-        let place = (drive, partition, object);
+        let place = (drive, partition, object, file);
         let expires_ms = now_ms + CAPABILITY_MS;
         let grant =
             grants::for_object(&known.record.master, KEY_EPOCH_FIRST, place, state, [0; 16], expires_ms);
         (known.record.address.clone(), grant)
     };
-    let request = Remove { at: Address { partition, object }, term: core.term };
+    let request = Remove { at: Address { partition, object }, term: core.term() };
     match core.reach.call(drive, &address, &grant, &request.into()).await {
         Ok(_) => Ok(()),
         Err(ReachError::Refused(refusal)) if is_absent(&refusal) => Ok(()),
@@ -383,7 +408,7 @@ async fn remove_partitions(core: &Arc<Core>, drive: DriveId) -> Result<(), Reach
         .map_err(ReachError::Refused)?;
     for (row, _) in rows {
         let at = Address::of_partition(PartitionId(key::number(&row, 17)));
-        let request = Remove { at, term: core.term };
+        let request = Remove { at, term: core.term() };
         match drive_call(core, drive, &request.into()).await {
             Ok(_) => {}
             Err(ReachError::Refused(refusal)) if is_absent(&refusal) => {}

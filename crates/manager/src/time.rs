@@ -4,11 +4,18 @@
 //! clock, if that is later, so that times in listings mean something to people), and counts on a clock that also runs while
 //! the machine sleeps. A wall clock that jumps moves nothing while the manager runs; one that is wrong at a start makes time
 //! leap ahead once, which ends leases and capabilities early, and they are asked for anew. Nothing rests on it.
+//!
+//! What is told and stored is [`ManagerClock::now_ms`], which waits for the bound. Leases are granted by
+//! [`ManagerClock::running_ms`], which waits for nothing: were the bound late and then moved, a lease granted meanwhile would
+//! seem older than it is, and a drive dead that still serves. Either notices a pause of this process before it gives a time.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::pauses::Pauses;
 
 /// How far the durable bound is set ahead, in milliseconds: a crash makes time leap ahead by at most this.
 pub const AHEAD_MS: u64 = 30_000;
@@ -18,15 +25,22 @@ pub struct ManagerClock {
     begin_ms: u64,
     boot_begin_ms: u64,
     bound_ms: AtomicU64,
+    pauses: Arc<Pauses>,
 }
 
 impl ManagerClock {
     /// Begins at the durable bound (0 at the very first start). Call [`ManagerClock::extension`] and store it before any use.
-    pub fn begin(bound_ms: u64) -> ManagerClock {
+    /// `speak_ms`: within what time after a pause everybody who lives is heard.
+    pub fn begin(bound_ms: u64, speak_ms: u64) -> ManagerClock {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(0);
         let begin_ms = bound_ms.max(wall_ms);
-        ManagerClock { begin_ms, boot_begin_ms: boot_ms(), bound_ms: AtomicU64::new(begin_ms) }
+        ManagerClock {
+            begin_ms,
+            boot_begin_ms: boot_ms(),
+            bound_ms: AtomicU64::new(begin_ms),
+            pauses: Arc::new(Pauses::new(speak_ms, begin_ms)),
+        }
     }
 
     /// Now. Never past the durable bound: if that could not be moved in time, time stands still at it.
@@ -45,8 +59,16 @@ impl ManagerClock {
         self.bound_ms.fetch_max(bound_ms, Ordering::AcqRel);
     }
 
-    fn running_ms(&self) -> u64 {
-        self.begin_ms + boot_ms().saturating_sub(self.boot_begin_ms)
+    /// Now, for what is granted here and never stored: it stands still for no bound. Never behind [`ManagerClock::now_ms`].
+    pub fn running_ms(&self) -> u64 {
+        let now_ms = self.begin_ms + boot_ms().saturating_sub(self.boot_begin_ms);
+        self.pauses.look(now_ms);
+        now_ms
+    }
+
+    /// The pauses of this process.
+    pub fn pauses(&self) -> Arc<Pauses> {
+        Arc::clone(&self.pauses)
     }
 }
 
@@ -64,7 +86,7 @@ mod tests {
     #[test]
     fn time_begins_at_the_bound_and_stops_at_it() {
         let far = u64::MAX / 4;
-        let clock = ManagerClock::begin(far);
+        let clock = ManagerClock::begin(far, 1000);
         assert_eq!(clock.now_ms(), far, "nothing past the bound before it is durable");
         let bound = clock.extension().unwrap();
         assert!(bound >= far + AHEAD_MS);
@@ -72,6 +94,6 @@ mod tests {
         assert!(clock.now_ms() >= far && clock.now_ms() < bound);
         assert_eq!(clock.extension(), None);
         // A successor that knows only the bound is never behind.
-        assert!(ManagerClock::begin(bound).now_ms() >= bound);
+        assert!(ManagerClock::begin(bound, 1000).now_ms() >= bound);
     }
 }

@@ -19,6 +19,7 @@ pub fn stat(drives: &DriveTable, file: FileId, inode: &InodeRecord, now_ms: u64)
         size: inode.size,
         created_ms: inode.created_ms,
         modified_ms: inode.modified_ms,
+        mode: inode.mode,
         g: inode.g,
         segments: inode.segments.iter().map(|segment| segment_row(drives, segment, now_ms)).collect(),
     }
@@ -66,7 +67,7 @@ pub fn opened(
         lease: if access == Access::Write { inode.lease } else { Default::default() },
         lease_ms,
         expires_ms,
-        unclean: inode.unclean,
+        cut: inode.cut,
     }
 }
 
@@ -87,6 +88,8 @@ pub fn drive_row(tx: &Tx, drives: &DriveTable, drive: &Drive, now_ms: u64) -> Re
         capacity_bytes: record.capacity_bytes,
         used_bytes: drive.used_bytes,
         live_bytes: drive.live_bytes,
+        free_bytes: drive.free_bytes,
+        spare_bytes: drive.spare_bytes,
         silent_ms: drive.silent_ms(now_ms),
         components: counts.components,
         scrub: drive.scrub.clone(),

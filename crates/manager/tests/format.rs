@@ -59,6 +59,9 @@ fn keys_are_as_they_were() {
             key::remove(DriveId(1), FileId(5), ObjectId(6)),
             "52 00000000000000000000000000000001 0000000000000005 0000000000000006",
         ),
+        (key::block(258), "62 0000000000000102"),
+        (key::term(258), "74 0000000000000102"),
+        (key::operation(7, 258), "6f 0000000000000007 0000000000000102"),
     ];
     for (key, golden) in cases {
         assert_eq!(hex(&key), golden.split_whitespace().collect::<String>());
@@ -80,9 +83,10 @@ fn small_records_are_as_they_were() {
     check(&StaleRecord { joining: true, lease: Lease(3), told: true }, "01 01 03000000 01");
     check(&PartitionRecord { key_epoch: 1 }, "01 01000000");
     check(&RemovalRecord { volume: VolumeId(1), left: 5 }, "01 0100000000000000 05000000");
+    check(&RemoveRecord { volume: VolumeId(1), g: Generation(2) }, "01 0100000000000000 02000000");
     check(
-        &RemoveRecord { volume: VolumeId(1), g: Generation(2), until_ms: 256 },
-        "01 0100000000000000 02000000 0001000000000000",
+        &OperationRecord { done_ms: 9, request: 10, file: FileId(5), lease: Lease(3), components: 11 },
+        "01 0900000000000000 0a000000 0500000000000000 03000000 0b00000000000000",
     );
 }
 
@@ -132,12 +136,12 @@ fn a_file_is_as_it_was() {
         size: 100,
         created_ms: 7,
         modified_ms: 8,
+        mode: Some(0o640),
         g: Generation(3),
         lease: Lease(4),
         held: true,
         client: 5,
-        unclean: false,
-        grew: true,
+        cut: true,
         order: 9,
         unfenced: false,
         segments: vec![segment],
@@ -145,7 +149,7 @@ fn a_file_is_as_it_was() {
     check(
         &inode,
         "01 0100000000000000 01 0200000000000000 01000000 66 6400000000000000 0700000000000000 0800000000000000
-         03000000 04000000 01 0500000000000000 00 01 0900000000000000 00 01000000
+         01 a0010000 03000000 04000000 01 0500000000000000 01 0900000000000000 00 01000000
          0000000000000000 ffffffffffffffff 05 02 01 00100000 0600000000000000 03000000
          01000000000000000000000000000000 02000000000000000000000000000000 03000000000000000000000000000000
          0500000000000000 0400000000000000",
@@ -166,10 +170,14 @@ fn a_drive_is_as_it_was() {
         directory: "/d".into(),
         capacity_bytes: 1,
         joined_ms: 2,
+        instance: 3,
+        start: 4,
+        log: 5,
+        behind: true,
     };
     let golden = format!(
         "01 01000000000000000000000000000000 01000000 64 {} 01 {} 03000000 613a31 01000000 68 00000000 02000000 2f64
-         0100000000000000 0200000000000000",
+         0100000000000000 0200000000000000 0300000000000000 0400000000000000 0500000000000000 01",
         "33".repeat(32),
         "00".repeat(16),
     );
@@ -196,5 +204,5 @@ fn the_document_lists_every_record_with_its_fields() {
         }
         records += 1;
     }
-    assert_eq!(records, 11);
+    assert_eq!(records, 12);
 }

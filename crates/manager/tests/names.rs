@@ -12,7 +12,7 @@ use braid_manager::memory::MemoryKv;
 use braid_manager::schema::{DriveRecord, key};
 use braid_manager::{directories, files, inodes, volumes};
 use braid_wire::capability::Key;
-use braid_wire::control::{Access, Commit, EntryKind, Link, Open, ShapeSpec};
+use braid_wire::control::{Access, Commit, Cut, EntryKind, Link, Open, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 use proptest::prelude::*;
 
@@ -225,6 +225,10 @@ impl Real {
                     directory: String::new(),
                     capacity_bytes: 1,
                     joined_ms: 0,
+                    instance: 0,
+                    start: 0,
+                    log: 0,
+                    behind: false,
                 };
                 tx.set(key::drive(DriveId(id)), &record);
             }
@@ -256,15 +260,24 @@ impl Real {
             Op::LinkNew { path, size, replace } => {
                 let (file, inode) = files::create_unnamed(tx, "v", &SHAPE, 1, &place, 2)?;
                 let (volume, path) = ("v".to_owned(), bytes(path));
-                let link =
-                    Link { file, lease: inode.lease, volume, path, size: *size, replace: *replace, order: 1 };
+                let link = Link {
+                    file,
+                    lease: inode.lease,
+                    volume,
+                    path,
+                    size: *size,
+                    replace: *replace,
+                    order: 1,
+                    modified_ms: None,
+                    mode: None,
+                };
                 files::link(tx, &link, 2)?;
                 files::release(tx, file, inode.lease)
             }
             Op::Commit { path, size } => match leased(tx, path) {
                 Some((file, lease)) => {
                     let order = inodes::get(tx, file)?.order + 1;
-                    files::commit(tx, &Commit { file, lease, size: *size, order }, 2)
+                    files::commit(tx, &Commit { file, lease, size: *size, order, cut: Cut::No }, 2)
                 }
                 None => Ok(()),
             },

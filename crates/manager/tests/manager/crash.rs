@@ -7,6 +7,7 @@ use braid_layout::Column;
 use braid_manager::check::check;
 use braid_manager::core::Core;
 use braid_manager::memory::MemoryKv;
+use braid_manager::room::Room;
 use braid_manager::serve::serve;
 use braid_manager::start::{ready, start};
 use braid_manager::sweep::sweep;
@@ -17,16 +18,20 @@ use tokio::task::JoinSet;
 
 use crate::fake::{CLIENT_LEASE_MS, Client, FakeDrive, LEASE_MS, eventually, lost, no_shape, open, release};
 
-struct InMemory {
-    core: Arc<Core>,
-    ready: Ready,
+/// A manager whose state is in memory.
+pub(crate) struct InMemory {
+    pub(crate) core: Arc<Core>,
+    pub(crate) ready: Ready,
     tasks: JoinSet<()>,
 }
 
 impl InMemory {
-    async fn start(kv: &MemoryKv, listen: &str) -> InMemory {
-        let config =
-            Config { lease_ms: LEASE_MS, client_lease_ms: CLIENT_LEASE_MS, ..Config::new("memory", listen) };
+    pub(crate) async fn start(kv: &MemoryKv, listen: &str) -> InMemory {
+        InMemory::with_client_lease(kv, listen, CLIENT_LEASE_MS).await
+    }
+
+    pub(crate) async fn with_client_lease(kv: &MemoryKv, listen: &str, client_lease_ms: u32) -> InMemory {
+        let config = Config { lease_ms: LEASE_MS, client_lease_ms, ..Config::new("memory", listen) };
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         let listener = loop {
             match Listener::bind(listen).await {
@@ -36,7 +41,7 @@ impl InMemory {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
-        let core = start(Arc::new(kv.clone()), &config).await.unwrap();
+        let core = start(Arc::new(kv.clone()), &config, Room::of(64, 64)).await.unwrap();
         let ready = ready(&core, &listener);
         let mut tasks = JoinSet::new();
         tasks.spawn(serve(Arc::clone(&core), listener));
@@ -44,7 +49,7 @@ impl InMemory {
         InMemory { core, ready, tasks }
     }
 
-    async fn die(mut self) -> String {
+    pub(crate) async fn die(mut self) -> String {
         self.tasks.shutdown().await;
         self.ready.address
     }
@@ -64,18 +69,30 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     for path in ["a/f", "a/b/g"] {
         if let Ok(ControlReply::Opened(file)) = client.ask(open(path, Access::Write, true)).await {
             put(&file);
-            let _ = client.ask(Commit { file: file.stat.file, lease: file.lease, size: 100, order: 1 }).await;
+            let _ = client
+                .ask(Commit { file: file.stat.file, lease: file.lease, size: 100, order: 1, cut: Cut::No })
+                .await;
             let _ = client.ask(release(&file, true)).await;
         }
     }
     let _ = client.ask(Rename { volume: main(), from: "a/b".into(), to: "c".into() }).await;
-    let unnamed = CreateUnnamed { volume: main(), shape: no_shape(), client: 1 };
+    let unnamed = CreateUnnamed { volume: main(), shape: no_shape(), client: 1, avoid: Vec::new() };
     if let Ok(ControlReply::Opened(file)) = client.ask(unnamed).await {
         put(&file);
         let (id, lease) = (file.stat.file, file.lease);
         let path = "a/f".into();
         let _ = client
-            .ask(Link { file: id, lease, volume: main(), path, size: 50, replace: true, order: 1 })
+            .ask(Link {
+                file: id,
+                lease,
+                volume: main(),
+                path,
+                size: 50,
+                replace: true,
+                order: 1,
+                modified_ms: None,
+                mode: None,
+            })
             .await;
         drives[0].kill();
         let column = file.stat.segments[0].columns.iter().position(|c| c.drive == drives[0].id);

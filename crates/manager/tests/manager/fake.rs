@@ -19,34 +19,35 @@ pub(crate) const LEASE_MS: u32 = 700;
 /// Client lease of clusters in which leases lapse ([`Cluster::lapsing`]).
 pub(crate) const CLIENT_LEASE_MS: u32 = 900;
 /// Client lease of the others: longer than any test. Their clients do not renew, and may be held up for a while.
-const CLIENT_LEASE_LONG_MS: u32 = 300_000;
+pub(crate) const CLIENT_LEASE_LONG_MS: u32 = 300_000;
 
 /// A manager, and how to stop it.
 pub(crate) struct Manager {
     pub(crate) ready: Ready,
     pub(crate) dir: PathBuf,
-    client_lease_ms: u32,
+    leases_ms: (u32, u32),
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), ManagerError>>,
 }
 
 impl Manager {
     pub(crate) async fn start(dir: &Path) -> Manager {
-        Manager::start_at(dir, "127.0.0.1:0", CLIENT_LEASE_LONG_MS).await
+        Manager::start_at(dir, "127.0.0.1:0", (LEASE_MS, CLIENT_LEASE_LONG_MS)).await
     }
 
     /// Starts at this address. Another test's connection may have the port for the moment: tries again, for at most 20 s.
-    async fn start_at(dir: &Path, listen: &str, client_lease_ms: u32) -> Manager {
+    async fn start_at(dir: &Path, listen: &str, leases_ms: (u32, u32)) -> Manager {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         loop {
-            let config = Config { lease_ms: LEASE_MS, client_lease_ms, ..Config::new(dir, listen) };
+            let (lease_ms, client_lease_ms) = leases_ms;
+            let config = Config { lease_ms, client_lease_ms, ..Config::new(dir, listen) };
             let (tell, ready) = oneshot::channel();
             let (stop, stopped) = oneshot::channel();
             let task = tokio::spawn(run(config, tell, async {
                 let _ = stopped.await;
             }));
             if let Ok(ready) = ready.await {
-                return Manager { ready, dir: dir.to_owned(), client_lease_ms, stop: Some(stop), task };
+                return Manager { ready, dir: dir.to_owned(), leases_ms, stop: Some(stop), task };
             }
             let error = task.await.unwrap().unwrap_err();
             let taken = matches!(error, ManagerError::Listen(TransportError::InUse { .. }));
@@ -62,10 +63,9 @@ impl Manager {
 
     /// Stops it and starts it again at the same address.
     pub(crate) async fn restart(self) -> Manager {
-        let (dir, address, client_lease_ms) =
-            (self.dir.clone(), self.ready.address.clone(), self.client_lease_ms);
+        let (dir, address, leases_ms) = (self.dir.clone(), self.ready.address.clone(), self.leases_ms);
         self.stop().await;
-        Manager::start_at(&dir, &address, client_lease_ms).await
+        Manager::start_at(&dir, &address, leases_ms).await
     }
 
     pub(crate) async fn client(&self) -> Client {
@@ -73,20 +73,56 @@ impl Manager {
     }
 }
 
-/// A client's session with the manager.
-pub(crate) struct Client(pub(crate) ControlSession);
+/// A client's session with the manager, its number, and the number of its last operation.
+pub(crate) struct Client(pub(crate) ControlSession, pub(crate) u64, pub(crate) u64);
 
 impl Client {
     pub(crate) async fn connect(ready: &Ready) -> Client {
         let token = &ready.client_token;
-        Client(ControlSession::connect(&ready.address, token, &Limits::default()).await.unwrap())
+        let session = ControlSession::connect(&ready.address, token, &Limits::default()).await.unwrap();
+        let number = u64::from_le_bytes(*braid_transport::challenge().first_chunk().unwrap());
+        Client(session, number, 0)
     }
 
+    /// The head of a new operation.
+    pub(crate) fn operation(&mut self) -> RequestHead {
+        self.2 += 1;
+        let begun_ms = self.0.head().now_ms;
+        RequestHead { client: self.1, operation: self.2, settled_below: self.2, begun_ms }
+    }
+
+    /// The heads of some operations of which none is settled before the others.
+    pub(crate) fn operations(&mut self, count: usize) -> Vec<RequestHead> {
+        let settled_below = self.2 + 1;
+        (0..count).map(|_| RequestHead { settled_below, ..self.operation() }).collect()
+    }
+
+    /// Asks; what needs a number gets a new one.
     pub(crate) async fn ask(&mut self, request: impl Into<ControlRequest>) -> Result<ControlReply, Refusal> {
-        match self.0.call(&request.into()).await {
-            Ok(reply) => Ok(reply),
-            Err(TransportError::Refusal(refusal)) => Err(refusal),
-            Err(error) => panic!("{error}"),
+        let request = request.into();
+        let head = if request.is_operation() { self.operation() } else { RequestHead::NONE };
+        self.ask_as(&head, request).await
+    }
+
+    /// Asks under this head. A manager that does not lead yet is asked again, for at most 20 s.
+    pub(crate) async fn ask_as(
+        &mut self,
+        head: &RequestHead,
+        request: impl Into<ControlRequest>,
+    ) -> Result<ControlReply, Refusal> {
+        let request = request.into();
+        let until = tokio::time::Instant::now() + Duration::from_secs(20);
+        loop {
+            match self.0.call_as(head, &request).await {
+                Ok(reply) => return Ok(reply),
+                Err(TransportError::Refusal(refusal))
+                    if refusal.reason == Reason::NotLeading && tokio::time::Instant::now() < until =>
+                {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Err(TransportError::Refusal(refusal)) => return Err(refusal),
+                Err(error) => panic!("{error}"),
+            }
         }
     }
 
@@ -120,7 +156,7 @@ impl Client {
         opened(self.patient(open(path, Access::Write, true)).await.unwrap())
     }
 
-    /// Asks until the answer is not "busy" or "leased", for at most 20 s.
+    /// Asks until the answer is not "busy" or "leased", each time anew, for at most 20 s.
     pub(crate) async fn patient(
         &mut self,
         request: impl Into<ControlRequest>,
@@ -130,9 +166,27 @@ impl Client {
         loop {
             match self.ask(request.clone()).await {
                 Err(refusal)
-                    if matches!(refusal.reason, Reason::Busy | Reason::Leased)
+                    if matches!(refusal.reason, Reason::Busy | Reason::Leased | Reason::DriveInUse)
                         && tokio::time::Instant::now() < until =>
                 {
+                    tokio::time::sleep(Duration::from_millis(30)).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Asks under this head until the answer is not one that asks to come again, for at most 20 s.
+    pub(crate) async fn patient_as(
+        &mut self,
+        head: &RequestHead,
+        request: impl Into<ControlRequest>,
+    ) -> Result<ControlReply, Refusal> {
+        let request = request.into();
+        let until = tokio::time::Instant::now() + Duration::from_secs(20);
+        loop {
+            match self.ask_as(head, request.clone()).await {
+                Err(refusal) if refusal.reason == Reason::Busy && tokio::time::Instant::now() < until => {
                     tokio::time::sleep(Duration::from_millis(30)).await;
                 }
                 answer => return answer,
@@ -197,17 +251,22 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn new(drives: u128, shape: ShapeSpec) -> Cluster {
-        Cluster::with_lease(drives, shape, CLIENT_LEASE_LONG_MS).await
+        Cluster::with_leases(drives, shape, (LEASE_MS, CLIENT_LEASE_LONG_MS)).await
     }
 
     /// One in which clients' leases lapse within a test.
     pub(crate) async fn lapsing(drives: u128, shape: ShapeSpec) -> Cluster {
-        Cluster::with_lease(drives, shape, CLIENT_LEASE_MS).await
+        Cluster::with_leases(drives, shape, (LEASE_MS, CLIENT_LEASE_MS)).await
     }
 
-    async fn with_lease(drives: u128, shape: ShapeSpec, client_lease_ms: u32) -> Cluster {
+    /// One with this heartbeat lease.
+    pub(crate) async fn with_drive_lease(drives: u128, shape: ShapeSpec, lease_ms: u32) -> Cluster {
+        Cluster::with_leases(drives, shape, (lease_ms, CLIENT_LEASE_LONG_MS)).await
+    }
+
+    async fn with_leases(drives: u128, shape: ShapeSpec, leases_ms: (u32, u32)) -> Cluster {
         let dir = tempfile::tempdir().unwrap();
-        let manager = Manager::start_at(dir.path(), "127.0.0.1:0", client_lease_ms).await;
+        let manager = Manager::start_at(dir.path(), "127.0.0.1:0", leases_ms).await;
         let mut joined = Vec::new();
         for id in 1..=drives {
             joined.push(FakeDrive::join(&manager.ready, id, "").await.unwrap());
@@ -242,7 +301,7 @@ impl Cluster {
 }
 
 pub(crate) fn release(opened: &Opened, clean: bool) -> Release {
-    Release { file: opened.stat.file, lease: opened.lease, clean }
+    Release { file: opened.stat.file, lease: opened.lease, clean, end: 0 }
 }
 
 pub(crate) fn lost(opened: &Opened, columns: &[u8]) -> ReportLost {

@@ -8,14 +8,15 @@ use std::time::Duration;
 use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version};
 use braid_manager::Ready;
 use braid_transport::{
-    ControlSession, Credentials, Limits, Listener, Receiver, Sender, Stream, TransportError, challenge,
+    Bounds, ControlSession, Credentials, GivesWay, Limits, Listener, Places, Receiver, Sender, Stream,
+    TransportError, challenge,
 };
 use braid_wire::authorise::{Denied, Scene, Verified, authorise};
 use braid_wire::capability::Key;
 use braid_wire::control::*;
 use braid_wire::data::{
-    DriveReply, DriveRequest, FenceReply, HELLO, Hello, PeerRole, PendingState, UnitState, UnitVerdict,
-    VersionsReply,
+    DriveReply, DriveRequest, FenceReply, HELLO, Hello, Listing, PeerRole, PendingState, UnitState,
+    UnitVerdict, VersionsReply,
 };
 use braid_wire::token::Token;
 use braid_wire::{FrameHeader, Reason, Refusal, Wire};
@@ -47,7 +48,18 @@ pub(crate) struct FakeState {
     /// Sends no heartbeats.
     pub(crate) silent: bool,
     pub(crate) replaced: bool,
+    /// The process that it says it is; all zeros: nobody can look it up.
+    pub(crate) process: ProcessMark,
     pub(crate) leases: u64,
+    /// What its process drew at its start, and what it brings with heartbeats.
+    pub(crate) start: u64,
+    pub(crate) instance: u64,
+    pub(crate) log: u64,
+    pub(crate) seen: StateMark,
+    /// What the last heartbeat came to.
+    pub(crate) admission: Option<Admission>,
+    /// Whether its heartbeats say that nothing can be written any more.
+    pub(crate) full: bool,
 }
 
 /// A drive: identity and state, with or without a running process.
@@ -65,6 +77,16 @@ pub(crate) struct FakeDrive {
 impl FakeDrive {
     /// Joins the cluster and starts.
     pub(crate) async fn join(ready: &Ready, id: u128, name: &str) -> Result<FakeDrive, TransportError> {
+        FakeDrive::join_as(ready, id, name, ProcessMark::default()).await
+    }
+
+    /// Joins as this process.
+    pub(crate) async fn join_as(
+        ready: &Ready,
+        id: u128,
+        name: &str,
+        process: ProcessMark,
+    ) -> Result<FakeDrive, TransportError> {
         let (token, id) = (&ready.join_token, DriveId(id));
         let listener = Listener::bind("127.0.0.1:0").await?;
         let credentials = Credentials::joining(token, id);
@@ -87,7 +109,7 @@ impl FakeDrive {
             id,
             name: joined.name,
             master,
-            state: Arc::default(),
+            state: Arc::new(Mutex::new(FakeState { process, start: 1, ..FakeState::default() })),
             cluster: ready.cluster,
             manager: ready.address.clone(),
             running: Arc::default(),
@@ -98,17 +120,38 @@ impl FakeDrive {
 
     /// Its process starts (again), at a new address.
     pub(crate) async fn start(&self) {
+        self.state().start += 1;
         self.spawn(Listener::bind("127.0.0.1:0").await.unwrap());
     }
 
     /// Its process dies: connections to it are refused.
     pub(crate) fn kill(&self) {
-        self.running.lock().unwrap().drain(..).for_each(|task| task.abort());
+        self.cut_off();
         self.state().serves_until = None;
+    }
+
+    /// A firewall resets what it has open with the manager and refuses connections to it. Clients still reach it, and it
+    /// serves them until its lease lapses.
+    pub(crate) fn cut_off(&self) {
+        self.running.lock().unwrap().drain(..).for_each(|task| task.abort());
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, FakeState> {
         self.state.lock().unwrap()
+    }
+
+    /// What its heartbeats bring.
+    fn told(&self) -> FakeState {
+        let state = self.state();
+        FakeState {
+            start: state.start,
+            instance: state.instance,
+            log: state.log,
+            seen: state.seen.clone(),
+            process: state.process.clone(),
+            full: state.full,
+            ..FakeState::default()
+        }
     }
 
     /// Whether it would serve now.
@@ -198,7 +241,15 @@ impl FakeDrive {
             DriveRequest::Versions(asked) => {
                 let object = &state.objects[&place];
                 let of = |unit: &u64| object.units.get(unit).cloned().unwrap_or_else(|| clean(*unit));
-                VersionsReply { units: asked.units.iter().take(2).map(of).collect() }.into()
+                if asked.list == Listing::Named {
+                    let units = asked.units.iter().take(2).map(of).collect();
+                    return (object.g, VersionsReply { units, next: None }.into());
+                }
+                assert_eq!(asked.list, Listing::BytesDown, "nothing else is asked of it");
+                // One at a time, so that the manager must ask again.
+                let mut down = object.units.range(..=asked.from).rev().filter(|(_, state)| state.end > 0);
+                let units = down.next().map(|(_, state)| state.clone()).into_iter().collect();
+                VersionsReply { units, next: down.next().map(|(unit, _)| *unit) }.into()
             }
             DriveRequest::Verdict(verdict) => {
                 let object = state.objects.get_mut(&place).unwrap();
@@ -231,6 +282,7 @@ pub(crate) fn clean(unit: u64) -> UnitState {
         owed: Vec::new(),
         tips: Vec::new(),
         damaged: false,
+        end: 0,
     }
 }
 
@@ -243,7 +295,10 @@ async fn accept(drive: FakeDrive, listener: Listener) {
 }
 
 async fn session(drive: FakeDrive, stream: Stream) -> Result<(), TransportError> {
+    let places = Places::new(Bounds::new(1, 1), GivesWay::Idle);
+    let place = places.take(stream.holder()?, stream.origin()).expect("the only one");
     let (mut sender, mut receiver): (Sender, Receiver) = stream.into_halves();
+    receiver.admit(place);
     let hello = Hello {
         role: PeerRole::Drive,
         version_min: 1,
@@ -311,26 +366,40 @@ async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<
     let credentials = Credentials::of_drive(drive.cluster, drive.id, &drive.master);
     let mut session = ControlSession::connect(&drive.manager, credentials, &Limits::default()).await?;
     while !drive.state().silent {
+        // All at once: a second guard within one expression would wait for the first.
+        let FakeState { start, instance, log, seen, process, full, .. } = drive.told();
         let beat = Heartbeat {
             address: address.to_owned(),
             host: format!("host-{}", drive.id),
             directory: "/nowhere".to_owned(),
             pid: 1,
+            process,
             capacity_bytes: 1 << 40,
             used_bytes: 1,
             live_bytes: 1,
+            free_bytes: if full { 0 } else { 1 << 39 },
+            spare_bytes: 0,
             restarted: *restarted,
             epoch: 0,
             io: String::new(),
             scrub: Default::default(),
+            start,
+            instance,
+            log,
+            seen,
+            closing: false,
         };
         let sent = tokio::time::Instant::now();
         if let ControlReply::Heartbeat(reply) = session.call(&beat.into()).await? {
             let mut state = drive.state();
             state.serves_until = Some(sent + Duration::from_millis(u64::from(reply.lease_ms)));
-            state.replaced |= reply.replaced;
+            state.replaced |= reply.admission == Admission::Replaced;
+            if matches!(reply.admission, Admission::Serve | Admission::Wait) {
+                (state.instance, state.seen) = (reply.instance, reply.state);
+            }
+            state.admission = Some(reply.admission);
             state.leases += u64::from(reply.lease_ms > 0);
-            *restarted = false;
+            *restarted &= reply.lease_ms == 0;
         }
         tokio::time::sleep(BEAT).await;
     }

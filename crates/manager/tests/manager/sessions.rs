@@ -19,7 +19,9 @@ async fn a_file_is_made_named_found_and_listed() {
     let mut client = cluster.manager.client().await;
     let make = MakeDirectory { volume: "main".into(), path: "a/b".into(), parents: true };
     client.done(make).await;
-    let opened = client.opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), client: 9 }).await;
+    let opened = client
+        .opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), client: 9, avoid: Vec::new() })
+        .await;
     let segment = &opened.stat.segments[0];
     assert_eq!((segment.shape.k, segment.shape.m, segment.shape.unit_bytes), (4, 1, 512 << 10));
     assert_eq!(opened.grants[0].iter().flatten().count(), 5);
@@ -39,17 +41,22 @@ async fn a_file_is_made_named_found_and_listed() {
         size: 77,
         replace: false,
         order: 1,
+        modified_ms: Some(123),
+        mode: Some(0o640),
     };
+    let odd = Link { mode: Some(0o100644), ..link.clone() };
+    assert_eq!(client.refused(odd).await.reason, Reason::Malformed);
     client.done(link.clone()).await;
-    client.done(link).await; // the answer was lost: again
+    client.done(link).await; // it comes late, after itself
     client.done(release(&opened, true)).await;
-    client.done(release(&opened, true)).await;
+    assert_eq!(client.refused(release(&opened, true)).await.reason, Reason::LeaseLost);
     let row = client.stat("a/b/c").await.unwrap();
     assert_eq!((row.size, row.file, row.kind), (77, opened.stat.file, EntryKind::File));
+    assert_eq!((row.modified_ms, row.mode), (123, Some(0o640)));
     let reader = client.opened(open("a/b/c", Access::Read, false)).await;
     let capability = &reader.grants[0][0].as_ref().unwrap().capability;
     assert!(capability.rights.include(Rights::READ) && !capability.rights.include(Rights::WRITE));
-    assert_eq!((reader.lease.0, capability.lease.0, reader.unclean), (0, 0, false));
+    assert_eq!((reader.lease.0, capability.lease.0, reader.cut), (0, 0, false));
     let list = ReadDirectory { volume: "main".into(), path: "a/b".into(), after: Vec::new(), limit: 0 };
     let Ok(ControlReply::Directory(list)) = client.ask(list).await else { panic!() };
     assert_eq!(list.entries.len(), 1);
@@ -124,10 +131,14 @@ async fn bad_input_is_refused_with_its_reason() {
         (open("d/f", Access::Write, false).into(), Reason::Leased),
         (exclusive.into(), Reason::Exists),
         (
-            Commit { file: file.stat.file, lease: braid_layout::Lease(9), size: 1, order: 1 }.into(),
+            Commit { file: file.stat.file, lease: braid_layout::Lease(9), size: 1, order: 1, cut: Cut::No }
+                .into(),
             Reason::LeaseLost,
         ),
-        (Commit { file: file.stat.file, lease: file.lease, size: 1, order: 0 }.into(), Reason::Malformed),
+        (
+            Commit { file: file.stat.file, lease: file.lease, size: 1, order: 0, cut: Cut::No }.into(),
+            Reason::Malformed,
+        ),
         (StaleFiles { drive: "drive-9".into(), after: Default::default(), limit: 1 }.into(), Reason::NoDrive),
         (ReplaceDrive { old: "drive-1".into(), new: "drive-2".into() }.into(), Reason::DriveInUse),
     ];
@@ -155,7 +166,7 @@ async fn a_second_writer_waits_for_the_lease_and_a_renewal_keeps_it() {
     first.done(release(&held, true)).await;
     let next = second.opened(open("f", Access::Write, false)).await;
     assert_eq!(next.lease.0, held.lease.0 + 1);
-    assert_eq!((next.stat.g, next.unclean), (held.stat.g, false), "a clean release needs no procedure");
+    assert_eq!(next.stat.g, held.stat.g, "a clean release needs no procedure");
 }
 
 #[tokio::test]
@@ -166,11 +177,14 @@ async fn a_quota_bounds_the_files_sizes() {
     let mut file = open("f", Access::Write, true);
     file.volume = "small".into();
     let opened = client.opened(file).await;
-    let commit = |order, size| Commit { file: opened.stat.file, lease: opened.lease, size, order };
+    let commit =
+        |order, size| Commit { file: opened.stat.file, lease: opened.lease, size, order, cut: Cut::No };
     client.done(commit(1, 1000)).await;
     assert_eq!(client.refused(commit(2, 1001)).await.reason, Reason::Quota);
     client.done(commit(3, 400)).await;
-    let second = client.opened(CreateUnnamed { volume: "small".into(), shape: no_shape(), client: 1 }).await;
+    let second = client
+        .opened(CreateUnnamed { volume: "small".into(), shape: no_shape(), client: 1, avoid: Vec::new() })
+        .await;
     let link = |path: &str, size, replace| Link {
         file: second.stat.file,
         lease: second.lease,
@@ -179,6 +193,8 @@ async fn a_quota_bounds_the_files_sizes() {
         size,
         replace,
         order: 1,
+        modified_ms: None,
+        mode: None,
     };
     assert_eq!(client.refused(link("g", 601, false)).await.reason, Reason::Quota);
     assert_eq!(client.refused(link("f", 900, false)).await.reason, Reason::Exists);
@@ -192,13 +208,15 @@ async fn a_quota_bounds_the_files_sizes() {
 async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
     let cluster = Cluster::new(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
-    let unnamed = client.opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), client: 9 }).await;
+    let unnamed = client
+        .opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), client: 9, avoid: Vec::new() })
+        .await;
     let (file, lease) = (unnamed.stat.file, unnamed.lease);
     let link = |path: &str, size, order| {
         let (volume, path) = ("main".to_owned(), path.into());
-        Link { file, lease, volume, path, size, replace: false, order }
+        Link { file, lease, volume, path, size, replace: false, order, modified_ms: None, mode: None }
     };
-    let commit = |size, order| Commit { file, lease, size, order };
+    let commit = |size, order| Commit { file, lease, size, order, cut: Cut::No };
     client.done(link("a", 10, 1)).await;
     client.done(commit(20, 2)).await;
     client.done(link("a", 10, 1)).await;
@@ -221,7 +239,7 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
     client.done(release(&unnamed, true)).await;
     // Another lease counts from 1.
     let next = client.opened(open("c", Access::Write, false)).await;
-    client.done(Commit { file, lease: next.lease, size: 60, order: 1 }).await;
+    client.done(Commit { file, lease: next.lease, size: 60, order: 1, cut: Cut::No }).await;
     assert_eq!(client.stat("c").await.unwrap().size, 60);
 }
 
@@ -314,9 +332,10 @@ async fn a_manager_that_has_stopped_is_done_with_its_directory() {
         let manager = Manager::start(dir.path()).await;
         let mut clients = tokio::task::JoinSet::new();
         for n in 0..8 {
-            let mut client = manager.client().await.0;
+            let mut client = manager.client().await;
             let volume = VolumeCreate { name: format!("v{round}-{n}"), shape: no_shape(), quota_bytes: 0 };
-            clients.spawn(async move { client.call(&volume.into()).await.is_ok() });
+            let head = client.operation();
+            clients.spawn(async move { client.0.call_as(&head, &volume.into()).await.is_ok() });
         }
         // At the first answer it stops, with the others' transactions under way.
         clients.join_next().await;
@@ -329,7 +348,9 @@ async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
     let cluster = Cluster::new(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
     let opened = client.create("kept").await;
-    client.done(Commit { file: opened.stat.file, lease: opened.lease, size: 5, order: 1 }).await;
+    client
+        .done(Commit { file: opened.stat.file, lease: opened.lease, size: 5, order: 1, cut: Cut::No })
+        .await;
     client.status().await;
     let (before, token) = (client.0.head().clone(), cluster.manager.ready.client_token.clone());
     let cluster = cluster.restart_manager().await;
@@ -340,7 +361,9 @@ async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
     assert!(after.term > before.term && after.now_ms >= before.now_ms, "{before:?} {after:?}");
     // The lease outlives the manager, and so does whoever holds it.
     assert_eq!(client.refused(open("kept", Access::Write, false)).await.reason, Reason::Leased);
-    client.done(Commit { file: opened.stat.file, lease: opened.lease, size: 6, order: 2 }).await;
+    client
+        .done(Commit { file: opened.stat.file, lease: opened.lease, size: 6, order: 2, cut: Cut::No })
+        .await;
     client.done(release(&opened, true)).await;
     client.opened(open("kept", Access::Write, false)).await;
 }

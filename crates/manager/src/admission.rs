@@ -1,0 +1,191 @@
+//! Which process is a drive, and whether its disk is as new as it was. A pure machine: what is on record, what a heartbeat says
+//! and whether the last process is surely over are parameters.
+//!
+//! One process at a time is a drive. The manager numbers those that it admits (*instances*); a process stores the number in its
+//! directory before it serves. So a directory that brings the last number is the one that served last; one that brings a lower number is
+//! a copy, or was put back to an older state. A process that is not the one on record is admitted only when that one is
+//! surely over. If that one is heard again instead, the newcomer is told to stop.
+//!
+//! Every heartbeat tells how far the drive's log has come. One that has come less far than before has lost what it
+//! acknowledged. Such a drive, and one whose number is lower, is *behind*: none of its columns counts until it is caught up.
+
+use std::collections::BTreeMap;
+
+use braid_layout::DriveId;
+use braid_wire::control::Heartbeat;
+
+use crate::schema::DriveRecord;
+
+/// What is known of drives' processes in this term, besides what is on record.
+#[derive(Debug, Default)]
+pub struct Admissions {
+    drives: BTreeMap<DriveId, Known>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    /// How far the log has come. It is stored now and then: see [`Admissions::due`].
+    log: u64,
+    /// A process that is not the one on record asked to be the drive.
+    rival: Option<Rival>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Rival {
+    start: u64,
+    /// The one on record was heard since.
+    refused: bool,
+}
+
+/// Whether the process on record serves no more, for certain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Last {
+    /// Its lease has lapsed, it has said that it stops, or its host says that it is gone.
+    Over,
+    /// Nobody can say.
+    MayServe,
+}
+
+/// What comes of a heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ruling {
+    /// It is the drive. Its record, changed or not.
+    Drive(Box<DriveRecord>),
+    /// The process on record may still serve.
+    Wait,
+    /// Another process is the drive.
+    Superseded,
+}
+
+impl Admissions {
+    /// Judges a heartbeat of a drive that was not replaced.
+    pub fn judge(&mut self, record: &DriveRecord, beat: &Heartbeat, last: Last) -> Ruling {
+        let known = self.drives.entry(record.drive).or_default();
+        known.log = known.log.max(record.log);
+        let mut record = record.clone();
+        if beat.start != record.start {
+            if !beat.restarted {
+                return Ruling::Superseded;
+            }
+            match known.rival {
+                Some(rival) if rival.start == beat.start && rival.refused => return Ruling::Superseded,
+                _ => known.rival = Some(Rival { start: beat.start, refused: false }),
+            }
+            if record.start != 0 && last == Last::MayServe {
+                return Ruling::Wait;
+            }
+            record.behind |= beat.instance < record.instance;
+            record.instance = record.instance.max(beat.instance) + 1;
+            record.start = beat.start;
+            known.rival = None;
+        } else if let Some(rival) = &mut known.rival {
+            rival.refused = true;
+        }
+        record.behind |= beat.log < known.log;
+        if !record.behind {
+            known.log = beat.log;
+        }
+        Ruling::Drive(Box::new(record))
+    }
+
+    /// Logs that have come further than is on record.
+    pub fn due<'a>(&self, records: impl Iterator<Item = &'a DriveRecord>) -> Vec<(DriveId, u64)> {
+        let of = |record: &DriveRecord| self.drives.get(&record.drive).map_or(0, |known| known.log);
+        records.filter(|record| of(record) > record.log).map(|record| (record.drive, of(record))).collect()
+    }
+
+    /// The drive's columns are out: from now on its log counts from where it is. The next heartbeat tells.
+    pub fn handle_caught(&mut self, drive: DriveId) {
+        if let Some(known) = self.drives.get_mut(&drive) {
+            known.log = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_wire::capability::Key;
+
+    use super::*;
+    use crate::drives::tests::beat;
+
+    fn record(start: u64, instance: u64, log: u64) -> DriveRecord {
+        DriveRecord {
+            drive: DriveId(1),
+            name: "d".to_owned(),
+            master: Key::new([1; 32]),
+            confirmed: true,
+            replaced_by: DriveId(0),
+            address: String::new(),
+            host: String::new(),
+            rack: String::new(),
+            directory: String::new(),
+            capacity_bytes: 0,
+            joined_ms: 0,
+            instance,
+            start,
+            log,
+            behind: false,
+        }
+    }
+
+    fn said(start: u64, instance: u64, log: u64, restarted: bool) -> Heartbeat {
+        Heartbeat { start, instance, log, restarted, ..beat("a:1") }
+    }
+
+    fn admitted(ruling: Ruling) -> (u64, u64, bool) {
+        match ruling {
+            Ruling::Drive(record) => (record.start, record.instance, record.behind),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_drive_that_starts_again_is_the_next_instance() {
+        let mut admissions = Admissions::default();
+        let first = admissions.judge(&record(0, 0, 0), &said(7, 0, 0, true), Last::MayServe);
+        assert_eq!(admitted(first), (7, 1, false));
+        let same = admissions.judge(&record(7, 1, 0), &said(7, 1, 5, false), Last::MayServe);
+        assert_eq!(admitted(same), (7, 1, false));
+        let next = said(8, 1, 5, true);
+        assert_eq!(admissions.judge(&record(7, 1, 0), &next, Last::MayServe), Ruling::Wait);
+        assert_eq!(admitted(admissions.judge(&record(7, 1, 0), &next, Last::Over)), (8, 2, false));
+        // What it took the place of is told to stop, should it wake up.
+        let late = admissions.judge(&record(8, 2, 5), &said(7, 1, 5, false), Last::MayServe);
+        assert_eq!(late, Ruling::Superseded);
+    }
+
+    #[test]
+    fn of_two_directories_the_one_that_serves_stays() {
+        let mut admissions = Admissions::default();
+        let (own, copy) = (said(7, 3, 5, false), said(9, 3, 5, true));
+        assert_eq!(admissions.judge(&record(7, 3, 5), &copy, Last::MayServe), Ruling::Wait);
+        assert_eq!(admitted(admissions.judge(&record(7, 3, 5), &own, Last::MayServe)), (7, 3, false));
+        assert_eq!(admissions.judge(&record(7, 3, 5), &copy, Last::MayServe), Ruling::Superseded);
+    }
+
+    #[test]
+    fn a_copy_that_comes_after_the_drive_served_again_is_behind() {
+        let mut admissions = Admissions::default();
+        // Its log has come as far, by writes of its own.
+        let copy = said(9, 3, 500, true);
+        assert_eq!(admitted(admissions.judge(&record(7, 4, 200), &copy, Last::Over)), (9, 5, true));
+    }
+
+    #[test]
+    fn a_log_that_has_come_less_far_is_behind_until_it_was_caught() {
+        let mut admissions = Admissions::default();
+        let again = said(7, 3, 99, false);
+        assert_eq!(admitted(admissions.judge(&record(7, 3, 100), &again, Last::MayServe)), (7, 3, true));
+        let far = said(7, 3, 200, false);
+        assert_eq!(admitted(admissions.judge(&record(7, 3, 100), &far, Last::MayServe)), (7, 3, false));
+        // Not on record yet, but told.
+        let less = said(8, 3, 150, true);
+        assert_eq!(admitted(admissions.judge(&record(7, 3, 100), &less, Last::Over)), (8, 4, true));
+        assert_eq!(admissions.due([record(7, 3, 100)].iter()), [(DriveId(1), 200)]);
+        admissions.handle_caught(DriveId(1));
+        let after = admissions.judge(&record(8, 4, 0), &said(8, 4, 151, false), Last::MayServe);
+        assert_eq!(admitted(after), (8, 4, false));
+        assert_eq!(admissions.due([record(8, 4, 0)].iter()), [(DriveId(1), 151)]);
+    }
+}

@@ -1,0 +1,102 @@
+//! A drive that returned with less than it had acknowledged: every column on it goes out of its file's set (PROTOCOL R9, section
+//! 7). Then it is told so, object by object, gets its lease, and is caught up as any drive that was away.
+//!
+//! It has no lease while this is done, so nothing of it is served; what was done survives a restart, and what was not is found
+//! again by the drive's record.
+//!
+//! The files' records are changed without their locks, in batches. A procedure that is under way on one of them sees at
+//! its end that the generation is not the one that it fenced, and leaves the file marked as unfenced. Where fewer than `k` ready columns
+//! are left, the file has lost bytes: its columns go out all the same, and whoever opens it is told which drives it misses.
+
+use std::sync::Arc;
+
+use braid_layout::version::Lease;
+use braid_layout::{DriveId, FileId};
+use braid_wire::Refusal;
+
+use crate::core::Core;
+use crate::inodes::{self, set_stale};
+use crate::kv::Tx;
+use crate::schema::{DriveRecord, Place, StaleRecord, key, table};
+
+/// Most columns put out by one transaction.
+const COLUMNS_PER_BATCH: usize = 512;
+
+/// Puts every column on the drive out of its file's set; then the drive is not behind any more, but stale.
+pub async fn put_out(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
+    let (mut after, mut count) = (None, 0);
+    loop {
+        let (last, changed) = core.write(move |_, tx| put_out_some(tx, drive, after)).await?;
+        core.unfinished().extend(changed.iter().filter(|(_, held)| !held).map(|(file, _)| *file));
+        count += changed.len();
+        match last {
+            Some(_) => after = last,
+            None => break,
+        }
+    }
+    let record = core
+        .write(move |_, tx| {
+            let Some(mut record) = tx.record::<DriveRecord>(&key::drive(drive))? else { return Ok(None) };
+            (record.behind, record.log) = (false, 0);
+            tx.set(key::drive(drive), &record);
+            Ok(Some(record))
+        })
+        .await?;
+    if let Some(record) = record {
+        tracing::warn!(
+            name = %record.name, columns = count,
+            "the drive returned with less than it had acknowledged: all of its columns are stale until they are rebuilt"
+        );
+        let mut table = core.drives();
+        table.set_record(record);
+        table.set_untold(drive);
+        drop(table);
+        core.admissions().handle_caught(drive);
+    }
+    core.wake.notify_waiters();
+    Ok(())
+}
+
+/// Files whose records were changed, each with whether it has a lease.
+type Changed = Vec<(FileId, bool)>;
+
+/// Some columns, and where to go on; `None`: there are no more.
+fn put_out_some(
+    tx: &mut Tx,
+    drive: DriveId,
+    after: Option<Place>,
+) -> Result<(Option<Place>, Changed), Refusal> {
+    let (first, to) = key::of_drive(table::COLUMN, drive);
+    let from = after.map_or(first, |place| [key::place(table::COLUMN, place).as_slice(), &[0]].concat());
+    let rows = tx.scan(&from, &to, COLUMNS_PER_BATCH)?;
+    let places: Vec<Place> = rows.iter().map(|(key, _)| key::place_of(key)).collect();
+    let mut changed = Vec::new();
+    for &place in &places {
+        if let Some(held) = put_out_one(tx, place)? {
+            changed.push((place.file, held));
+        }
+    }
+    let last = places.last().copied().filter(|_| places.len() == COLUMNS_PER_BATCH);
+    Ok((last, changed))
+}
+
+/// One column. `Some` if its file's generation rises, with whether the file has a lease.
+fn put_out_one(tx: &mut Tx, place: Place) -> Result<Option<bool>, Refusal> {
+    let Some(mut inode) = inodes::find(tx, place.file)? else { return Ok(None) };
+    let index = usize::try_from(place.segment).unwrap_or(usize::MAX);
+    let Some(segment) = inode.segments.get_mut(index) else { return Ok(None) };
+    // What it was told before it may have forgotten.
+    set_stale(tx, place, Some(StaleRecord { joining: false, lease: Lease(0), told: false }))?;
+    if !segment.set.contains(place.column) {
+        return Ok(None);
+    }
+    segment.set = segment.set.without(place.column);
+    segment.joining = segment.joining.without(place.column);
+    let enough = segment.ready().count() >= u32::from(segment.shape.k);
+    inode.g = inode.g.next().ok_or_else(|| crate::files::worn_out(place.file))?;
+    // Without enough columns nothing can be fenced: the file waits for those that it misses.
+    inode.unfenced |= enough;
+    let held = inode.held;
+    inodes::save(tx, place.file, &inode);
+    Ok(Some(held))
+}

@@ -1,0 +1,473 @@
+//! A restored state against what the drives hold, before any client is answered.
+//!
+//! The state is of the past; the drives are of the present. Every object names its file and column, and has the generation, set and joining
+//! columns that its file last had. So, file by file, once every drive was heard:
+//!
+//! - The objects of the highest generation say which columns are in the set. Those that are not, or are of a lower generation, are
+//!   out; the file goes on one generation above, and its size is settled from the components as after a writer that died.
+//! - A column that should hold bytes by the file's size, and has no object, is out. If fewer than `k` columns are left,
+//!   the file is *not whole*: it was removed since, or has lost bytes. Whoever opens it is told which drives it misses.
+//! - An object whose file no name leads to is of a file that was made since, or was being removed. It is kept until an operator
+//!   says otherwise ([`free_unnamed`]).
+//!
+//! Nothing is removed here. It may begin anew at any point. What was found is written into the manager's directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_layout::version::Lease;
+use braid_layout::{Column, ColumnMask, DriveId, FileId, PartitionId, Role, Stripe};
+use braid_wire::control::{DriveState, EntryKind};
+use braid_wire::data::{DriveReply, List, ListedObject};
+use braid_wire::{Reason, Refusal};
+
+use crate::core::Core;
+use crate::fence::partition_call;
+use crate::inodes::{self, set_stale};
+use crate::kv::Tx;
+use crate::leadership::Leadership;
+use crate::members::has_untold;
+use crate::names::show;
+use crate::reach::ReachError;
+use crate::schema::{InodeRecord, Place, SegmentRecord, StaleRecord, key, table};
+use crate::volumes;
+
+/// Between two looks whether every drive was heard, and after a failure.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// For a drive that does not come, from the manager's start.
+const DRIVES_WAIT_MS: u64 = 60_000;
+/// Objects asked for at a time.
+const PAGE: u32 = 4096;
+/// Files changed by one transaction.
+const FILES_PER_BATCH: usize = 256;
+/// Names that the report lists.
+const NAMES_MAX: usize = 10_000;
+/// The report's name in the manager's directory.
+pub const REPORT_FILE: &str = "comparison.txt";
+
+/// What a comparison found.
+#[derive(Debug, Default)]
+struct Report {
+    files: u64,
+    not_whole: Vec<String>,
+    more: u64,
+    unnamed: u64,
+}
+
+/// Objects of one file, as their drives list them.
+type Listed = BTreeMap<(u32, Column), (DriveId, ListedObject)>;
+
+/// Compares, if the state was restored, and then takes the lead.
+pub async fn run(core: Arc<Core>) {
+    while matches!(*core.leadership(), Leadership::Comparing(_)) {
+        match compare(&core).await {
+            Ok(()) => return,
+            Err(refusal) => {
+                say(&core, refusal.detail);
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        }
+    }
+}
+
+/// What a comparison has kept, because no name leads to it, may be freed.
+pub async fn free_unnamed(core: &Arc<Core>) -> Result<(), Refusal> {
+    core.write(|_, tx| {
+        tx.set(key::meta("unnamed"), &0u64);
+        Ok(())
+    })
+    .await
+}
+
+fn say(core: &Core, how: String) {
+    if let Leadership::Comparing(said) = &mut *core.leadership() {
+        *said = how;
+    }
+}
+
+async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
+    let (drives, away) = drives(core)?;
+    let away = Arc::new(away);
+    let volumes = core.read(|_, tx| volumes::all(tx)).await?;
+    let (mut report, mut seen) = (Report::default(), BTreeSet::new());
+    for volume in volumes {
+        say(core, format!("volume {}, {} files so far", volume.name, report.files));
+        let partition = PartitionId::from(volume.volume);
+        let mut listing = Listing::new(drives.iter().copied());
+        while let Some(files) = listing.next(core, partition).await? {
+            let files: Vec<(FileId, Listed)> = files.into_iter().collect();
+            for batch in files.chunks(FILES_PER_BATCH) {
+                seen.extend(batch.iter().map(|(file, _)| *file));
+                let (batch, away) = (batch.to_vec(), Arc::clone(&away));
+                let found = core
+                    .write(move |_, tx| {
+                        let each = batch.iter().map(|(file, listed)| settle(tx, *file, listed, &away));
+                        each.collect::<Result<Vec<_>, _>>()
+                    })
+                    .await?;
+                found.into_iter().for_each(|found| report.count(found));
+            }
+        }
+    }
+    let unseen = core.read(move |_, tx| files_without_objects(tx, &seen)).await?;
+    for batch in unseen.chunks(FILES_PER_BATCH) {
+        let (batch, away) = (batch.to_vec(), Arc::clone(&away));
+        let found = core
+            .write(move |_, tx| {
+                let each = batch.iter().map(|file| settle(tx, *file, &Listed::new(), &away));
+                each.collect::<Result<Vec<_>, _>>()
+            })
+            .await?;
+        found.into_iter().for_each(|found| report.count(found));
+    }
+    finish(core, report).await
+}
+
+/// The drives that are up, and those that do not come. An error while one of these may still come.
+fn drives(core: &Core) -> Result<(Vec<DriveId>, BTreeSet<DriveId>), Refusal> {
+    let (now_ms, table) = (core.now_ms(), core.drives());
+    let (up, away) = (table.up(now_ms), table.in_state(DriveState::Away, now_ms));
+    if away.is_empty() || (!up.is_empty() && core.uptime_ms() > DRIVES_WAIT_MS) {
+        return Ok((up, away.into_iter().collect()));
+    }
+    let detail = format!("waiting for {}: start them", table.names(away));
+    Err(Refusal::new(Reason::NotServing, detail))
+}
+
+/// What one file came to.
+enum Found {
+    Whole,
+    NotWhole(String),
+    Unnamed,
+}
+
+impl Report {
+    fn count(&mut self, found: Found) {
+        match found {
+            Found::Whole => self.files += 1,
+            Found::Unnamed => self.unnamed += 1,
+            Found::NotWhole(name) => {
+                self.files += 1;
+                if self.not_whole.len() < NAMES_MAX { self.not_whole.push(name) } else { self.more += 1 }
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let missing = u64::try_from(self.not_whole.len()).unwrap_or(u64::MAX) + self.more;
+        let mut text = format!(
+            "The manager's state was restored, and compared with what the drives hold.\n\n{} files have a name; {} of them \
+             are whole, {missing} are not.\n{} files on the drives have no name: they were made after the backup, or were being \
+             removed. Their\nbytes are kept until `braid manager free-unnamed`.\n",
+            self.files,
+            self.files - missing,
+            self.unnamed,
+        );
+        if missing > 0 {
+            text.push_str("\nNot whole (removed after the backup, or lost with a drive); remove them, or copy them here anew:\n");
+            for name in &self.not_whole {
+                let _ = writeln!(text, "  {name}");
+            }
+        }
+        if self.more > 0 {
+            let _ = writeln!(text, "  and {} more", self.more);
+        }
+        text
+    }
+}
+
+/// Lists a partition's objects on all drives, in the order of their numbers.
+struct Listing {
+    drives: Vec<(DriveId, Cursor)>,
+}
+
+#[derive(Default)]
+struct Cursor {
+    after: u64,
+    page: Vec<ListedObject>,
+    at_end: bool,
+}
+
+impl Listing {
+    fn new(drives: impl Iterator<Item = DriveId>) -> Listing {
+        Listing { drives: drives.map(|drive| (drive, Cursor::default())).collect() }
+    }
+
+    /// The next files: all objects up to a number that every drive has listed past.
+    async fn next(
+        &mut self,
+        core: &Core,
+        partition: PartitionId,
+    ) -> Result<Option<BTreeMap<FileId, Listed>>, Refusal> {
+        for (drive, cursor) in &mut self.drives {
+            if cursor.page.is_empty() && !cursor.at_end {
+                cursor.page = list(core, *drive, partition, cursor.after).await?;
+                cursor.at_end = cursor.page.is_empty();
+                cursor.after = cursor.page.last().map_or(cursor.after, |last| last.object.0);
+            }
+        }
+        let upto =
+            self.drives.iter().filter_map(|(_, cursor)| cursor.page.last()).map(|last| last.object).min();
+        let Some(upto) = upto else { return Ok(None) };
+        let mut files: BTreeMap<FileId, Listed> = BTreeMap::new();
+        for (drive, cursor) in &mut self.drives {
+            let rest = cursor.page.split_off(cursor.page.partition_point(|listed| listed.object <= upto));
+            for listed in std::mem::replace(&mut cursor.page, rest) {
+                let place = (listed.segment, listed.column);
+                let of_file = files.entry(listed.file).or_default();
+                match of_file.get(&place) {
+                    // A column that moved: what is left of it elsewhere is older.
+                    Some((_, other)) if other.g >= listed.g => {}
+                    _ => drop(of_file.insert(place, (*drive, listed))),
+                }
+            }
+        }
+        Ok(Some(files))
+    }
+}
+
+async fn list(
+    core: &Core,
+    drive: DriveId,
+    partition: PartitionId,
+    after: u64,
+) -> Result<Vec<ListedObject>, Refusal> {
+    let name = core.drives().name(drive);
+    let failed = |why: String| Refusal::new(Reason::NotServing, format!("{name} cannot be asked: {why}"));
+    let request = List { partition, after, limit: PAGE }.into();
+    match partition_call(core, drive, partition, &request).await {
+        Ok(DriveReply::List(reply)) => Ok(reply.objects),
+        Ok(other) => Err(failed(format!("it answers {} to a List", other.name()))),
+        Err(ReachError::Refused(refusal)) if refusal.reason == Reason::NoPartition => Ok(Vec::new()),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+/// Brings one file's record up to what the drives hold.
+fn settle(tx: &mut Tx, file: FileId, listed: &Listed, away: &BTreeSet<DriveId>) -> Result<Found, Refusal> {
+    let Some(mut inode) = inodes::find(tx, file)? else { return Ok(Found::Unnamed) };
+    let mut whole = true;
+    let newest = listed.values().map(|(_, object)| object.g).max().unwrap_or_default();
+    let segments = std::mem::take(&mut inode.segments);
+    for (index, mut segment) in (0u32..).zip(segments) {
+        let set = present_set(&segment, index, inode.size, listed, away);
+        for column in segment.all().iter() {
+            let place = Place { drive: segment.drive(column), file, segment: index, column };
+            let stale = (!set.contains(column)).then_some(StaleRecord {
+                joining: false,
+                lease: Lease(0),
+                told: false,
+            });
+            set_stale(tx, place, stale)?;
+        }
+        (segment.set, segment.joining) = (set, ColumnMask::EMPTY);
+        whole &= set.count() >= u32::from(segment.shape.k);
+        inode.segments.push(segment);
+    }
+    inode.g = inode.g.max(newest).next().ok_or_else(|| crate::files::worn_out(file))?;
+    // As after a writer that died: what it wrote past the size on record counts.
+    inode.held = true;
+    inode.unfenced = whole;
+    if !inode.is_named() {
+        inodes::bury(tx, file, &inode)?;
+        return Ok(Found::Whole);
+    }
+    inodes::save(tx, file, &inode);
+    Ok(if whole { Found::Whole } else { Found::NotWhole(path_of(tx, &inode)?) })
+}
+
+/// The columns of a segment that hold what they should. Where `m` or fewer of their drives answer, nobody can tell: any `m + 1` columns
+/// have one in common with every set that the file ever had.
+fn present_set(
+    segment: &SegmentRecord,
+    index: u32,
+    size: u64,
+    listed: &Listed,
+    away: &BTreeSet<DriveId>,
+) -> ColumnMask {
+    let absent = segment.columns(|drive| away.contains(&drive));
+    if !absent.is_empty() && segment.all().minus(absent).count() <= u32::from(segment.shape.m) {
+        return ColumnMask::EMPTY;
+    }
+    let object = |column: Column| {
+        let (drive, object) = listed.get(&(index, column))?;
+        (*drive == segment.drive(column) && object.object == segment.object).then_some(object)
+    };
+    let newest: Option<&ListedObject> = segment.all().iter().filter_map(object).max_by_key(|object| object.g);
+    let Some(newest) = newest else {
+        let unwritten = size <= segment.start;
+        return if unwritten { segment.set.minus(segment.joining) } else { ColumnMask::EMPTY };
+    };
+    let written = written_columns(segment, size);
+    let set = newest.set.minus(newest.joining).and(segment.all());
+    let holds = |column: &Column| match object(*column) {
+        Some(object) => object.g == newest.g,
+        None => !written.contains(*column) || absent.contains(*column),
+    };
+    set.iter().filter(holds).collect()
+}
+
+/// The columns that hold bytes of a file of this size, if it has no holes: of its first stripes, which are enough to meet
+/// every column.
+fn written_columns(segment: &SegmentRecord, size: u64) -> ColumnMask {
+    let Ok(shape) = crate::shapes::from_spec(&segment.shape, &segment.shape) else { return segment.all() };
+    let bytes = size.min(segment.end).saturating_sub(segment.start);
+    let stripes = bytes.div_ceil(shape.stripe_bytes()).min(u64::from(shape.width()));
+    let mut columns = ColumnMask::EMPTY;
+    for stripe in (0..stripes).map(Stripe) {
+        let left = bytes - stripe.0 * shape.stripe_bytes();
+        let data = left.div_ceil(u64::from(shape.unit_bytes())).min(u64::from(shape.k()));
+        let data = (0..shape.k()).take(usize::try_from(data).unwrap_or(usize::MAX)).map(Role::Data);
+        let parity = (0..shape.m()).map(Role::Parity);
+        data.chain(parity).for_each(|role| columns = columns.with(shape.column(stripe, role)));
+    }
+    columns
+}
+
+/// Files of which no drive has an object.
+fn files_without_objects(tx: &Tx, seen: &BTreeSet<FileId>) -> Result<Vec<FileId>, Refusal> {
+    let (mut from, to) = key::all(table::INODE);
+    let mut files = Vec::new();
+    loop {
+        let rows = tx.records::<InodeRecord>(&(from.clone(), to.clone()), 4096)?;
+        for (key, inode) in &rows {
+            let file = FileId(key::number(key, 1));
+            if inode.kind == EntryKind::File && !seen.contains(&file) {
+                files.push(file);
+            }
+        }
+        match rows.last() {
+            Some((last, _)) if rows.len() == 4096 => from = [last.as_slice(), &[0]].concat(),
+            _ => return Ok(files),
+        }
+    }
+}
+
+/// A file's volume and path, for people.
+fn path_of(tx: &Tx, inode: &InodeRecord) -> Result<String, Refusal> {
+    let volume = volumes::by_number(tx, inode.volume)?.name;
+    let (mut path, mut parent) = (show(&inode.name), inode.parent);
+    while let Some(directory) = inodes::find(tx, parent)?.filter(|directory| directory.parent != FileId(0)) {
+        path = format!("{}/{path}", show(&directory.name));
+        parent = directory.parent;
+    }
+    Ok(format!("braid://{volume}/{path}"))
+}
+
+async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {
+    let path = PathBuf::from(&core.directory).join(REPORT_FILE);
+    let written = std::fs::write(&path, report.text());
+    written.map_err(|error| {
+        Refusal::new(Reason::Medium, format!("{} cannot be written: {error}", path.display()))
+    })?;
+    core.write(|core, tx| {
+        tx.set(key::meta("restored"), &0u64);
+        // Every lease is over: its end settles what its writer left.
+        let (from, to) = key::all(table::ATTENTION);
+        for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
+            let file = FileId(key::number(&attention, 1));
+            if let Some(inode) = inodes::find(tx, file)?.filter(|inode| inode.held) {
+                core.leases().grant(file, inode.lease, 0);
+            }
+        }
+        Ok(())
+    })
+    .await?;
+    tracing::warn!(
+        files = report.files, not_whole = report.not_whole.len(), unnamed = report.unnamed, report = %path.display(),
+        "the restored state was compared with what the drives hold"
+    );
+    let now_ms = core.now_ms();
+    let up = core.drives().up(now_ms);
+    for drive in up {
+        if core.read(move |_, tx| has_untold(tx, drive)).await? {
+            core.drives().set_untold(drive);
+        }
+    }
+    *core.leadership() = Leadership::Leading;
+    core.wake.notify_waiters();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{Generation, ObjectId};
+    use braid_wire::control::ShapeSpec;
+
+    use super::*;
+
+    fn segment() -> SegmentRecord {
+        SegmentRecord {
+            start: 0,
+            end: u64::MAX,
+            shape: ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 },
+            object: ObjectId(9),
+            drives: vec![DriveId(1), DriveId(2), DriveId(3)],
+            set: ColumnMask::all(3),
+            joining: ColumnMask::EMPTY,
+        }
+    }
+
+    fn mask(columns: &[u8]) -> ColumnMask {
+        columns.iter().copied().map(Column).collect()
+    }
+
+    /// Objects as `(column, g, set)`.
+    fn listed(objects: &[(u8, u32, &[u8])]) -> Listed {
+        let object = |&(column, g, set): &(u8, u32, &[u8])| {
+            let column = Column(column);
+            let object = ListedObject {
+                object: ObjectId(9),
+                file: FileId(8),
+                segment: 0,
+                column,
+                g: Generation(g),
+                set: mask(set),
+                joining: ColumnMask::EMPTY,
+            };
+            ((0, column), (DriveId(u128::from(column.0) + 1), object))
+        };
+        objects.iter().map(object).collect()
+    }
+
+    #[track_caller]
+    fn check(size: u64, objects: &[(u8, u32, &[u8])], expected: &[u8]) {
+        assert_eq!(present_set(&segment(), 0, size, &listed(objects), &BTreeSet::new()), mask(expected));
+    }
+
+    #[test]
+    fn what_drives_hold_says_which_columns_count() {
+        let all: &[u8] = &[0, 1, 2];
+        check(1 << 20, &[(0, 1, all), (1, 1, all), (2, 1, all)], &[0, 1, 2]);
+        // Column 1 went out after the backup.
+        check(1 << 20, &[(0, 4, &[0, 2]), (1, 3, all), (2, 4, &[0, 2])], &[0, 2]);
+        // Removed on two drives of three, the third was away.
+        check(1 << 20, &[(2, 1, all)], &[2]);
+        check(1 << 20, &[], &[]);
+        check(0, &[], &[0, 1, 2]);
+    }
+
+    #[test]
+    fn a_drive_that_is_away_keeps_its_column_where_the_others_can_tell() {
+        let away = |ids: &[u128]| ids.iter().copied().map(DriveId).collect::<BTreeSet<_>>();
+        let all: &[u8] = &[0, 1, 2];
+        let two = listed(&[(0, 3, all), (2, 3, all)]);
+        assert_eq!(present_set(&segment(), 0, 1 << 20, &two, &away(&[2])), mask(all));
+        assert_eq!(present_set(&segment(), 0, 1 << 20, &two, &away(&[])), mask(&[0, 2]));
+        let one = listed(&[(0, 3, all)]);
+        assert_eq!(present_set(&segment(), 0, 1 << 20, &one, &away(&[2, 3])), ColumnMask::EMPTY);
+    }
+
+    #[test]
+    fn a_small_file_has_no_object_where_it_has_no_bytes() {
+        // One unit: data column 0 and parity column 2 of stripe 0.
+        assert_eq!(written_columns(&segment(), 100), mask(&[0, 2]));
+        assert_eq!(written_columns(&segment(), 5000), mask(&[0, 1, 2]));
+        let all: &[u8] = &[0, 1, 2];
+        check(100, &[(0, 1, all), (2, 1, all)], &[0, 1, 2]);
+        check(100, &[(2, 1, all)], &[1, 2]);
+    }
+}

@@ -1,0 +1,363 @@
+//! Operations: requests that change what their own repeat would find, each carried out at most once.
+//!
+//! An answer can be lost, and the asker asks again under the same number. What an operation came to is therefore stored in the
+//! transaction that makes the change, and the repeat is answered from there, also after a restart. A refusal changed nothing, so
+//! none is stored.
+//!
+//! Three things keep a number from being carried out twice
+//! - One copy of an operation runs at a time; another is told to come again.
+//! - What is stored stays until the asker says that the operation is settled. After that a copy that was held up on its way (in
+//!   a session that the asker gave up) must change nothing: it is below the asker's mark. Such copies lie in this process's own
+//!   sockets and end with it, so the marks, and the refusals that were told, are kept in memory only.
+//! - Of an asker that went without a word, what is stored goes after [`KEPT_MS`]. An operation older than half of that is
+//!   refused, so none is carried out anew because it was forgotten.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use braid_layout::FileId;
+use braid_layout::version::Lease;
+use braid_wire::checksum::crc32c;
+use braid_wire::control::{ControlReply, ControlRequest, RequestHead};
+use braid_wire::{Reason, Refusal};
+
+use crate::core::Core;
+use crate::kv::{KvError, Tx};
+use crate::schema::{OperationRecord, key, table};
+
+/// How long it is known what an operation came to whose asker went without a word: an hour.
+pub const KEPT_MS: u64 = 3_600_000;
+/// An operation that was begun longer ago is refused.
+pub const AGE_MAX_MS: u64 = KEPT_MS / 2;
+/// Most numbers between the lowest that is not settled and the highest: a client has far fewer calls under way.
+const WINDOW_MAX: u64 = 1 << 20;
+/// Most askers of whom something is kept in memory; of most there is nothing to keep.
+const ASKERS_MAX: usize = 1 << 20;
+/// Most refusals kept of one asker: those of its operations that are not settled.
+const REFUSALS_MAX: usize = 1024;
+/// Most rows of settled operations that one transaction deletes beside its own work.
+const SETTLED_PER_WRITE: usize = 64;
+/// Rows looked at in one transaction of the background.
+const ROWS_PER_ROUND: usize = 4096;
+
+/// Which operation a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operation {
+    /// The asker's number.
+    pub client: u64,
+    /// The operation's.
+    pub number: u64,
+    /// The asker's operations below this are settled.
+    pub settled_below: u64,
+    /// CRC32C of what was asked for: a number that comes with another request was used twice.
+    pub request: u32,
+}
+
+/// What an operation came to: as much as its answer needs beyond "done".
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The file that was opened.
+    pub file: FileId,
+    /// The lease that was granted on it.
+    pub lease: Lease,
+    /// Components to rebuild after a drive was replaced.
+    pub components: u64,
+}
+
+/// What an operation comes to.
+#[derive(Debug)]
+pub enum Once<R> {
+    /// It was carried out now.
+    Now(R),
+    /// It was carried out before.
+    Before(Outcome),
+}
+
+/// What is known of operations beside the state.
+#[derive(Debug, Default)]
+pub struct Operations {
+    askers: BTreeMap<u64, Asker>,
+}
+
+#[derive(Debug, Default)]
+struct Asker {
+    settled_below: u64,
+    running: BTreeSet<u64>,
+    refused: BTreeMap<u64, Refusal>,
+    heard_ms: u64,
+}
+
+/// An operation while it is carried out: no other copy of it is.
+pub struct Turn {
+    core: Arc<Core>,
+    /// Which it is.
+    pub operation: Operation,
+}
+
+impl Outcome {
+    /// Nothing to tell but that it is done.
+    pub const DONE: Outcome = Outcome { file: FileId(0), lease: Lease(0), components: 0 };
+
+    /// A file was opened under this lease.
+    pub fn opened(file: FileId, lease: Lease) -> Outcome {
+        Outcome { file, lease, ..Outcome::DONE }
+    }
+}
+
+impl<R> Once<R> {
+    /// Whether it was carried out now.
+    pub fn is_now(&self) -> bool {
+        matches!(self, Once::Now(_))
+    }
+}
+
+/// Begins an operation, as its request's head says. Refused if the head contradicts itself or is too old.
+pub fn begin(core: &Arc<Core>, head: &RequestHead, request: &ControlRequest) -> Result<Turn, Refusal> {
+    let now_ms = core.now_ms();
+    check_head(head, request, now_ms)?;
+    let mut body = request.kind().to_le_bytes().to_vec();
+    request.put_body(&mut body);
+    let &RequestHead { client, operation: number, settled_below, .. } = head;
+    core.operations().begin(client, number, settled_below, now_ms)?;
+    let operation = Operation { client, number, settled_below, request: crc32c(&body) };
+    Ok(Turn { core: Arc::clone(core), operation })
+}
+
+impl Turn {
+    /// Ends it with this answer. A refusal for good is given to any copy that comes yet: its asker was told that nothing changed.
+    pub fn end(self, answer: &Result<ControlReply, Refusal>) {
+        if let Err(refusal) = answer
+            && is_final(refusal.reason)
+        {
+            self.core.operations().refused(&self.operation, refusal.clone());
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.core.operations().end(&self.operation);
+    }
+}
+
+impl Operations {
+    fn begin(&mut self, client: u64, number: u64, settled_below: u64, now_ms: u64) -> Result<(), Refusal> {
+        if self.askers.len() >= ASKERS_MAX && !self.askers.contains_key(&client) {
+            let detail = format!("more than {ASKERS_MAX} clients were here within the hour: try again later");
+            return Err(Refusal::new(Reason::Busy, detail));
+        }
+        let asker = self.askers.entry(client).or_default();
+        asker.heard_ms = now_ms;
+        if settled_below > asker.settled_below {
+            asker.settled_below = settled_below;
+            asker.refused = asker.refused.split_off(&settled_below);
+        }
+        if asker.running.insert(number) {
+            return Ok(());
+        }
+        Err(Refusal::new(Reason::Busy, format!("operation {number} is being carried out: ask again")))
+    }
+
+    fn end(&mut self, operation: &Operation) {
+        let Some(asker) = self.askers.get_mut(&operation.client) else { return };
+        asker.running.remove(&operation.number);
+        // Numbers begin at 1: such a mark says nothing.
+        if asker.settled_below <= 1 && asker.running.is_empty() && asker.refused.is_empty() {
+            self.askers.remove(&operation.client);
+        }
+    }
+
+    fn refused(&mut self, operation: &Operation, refusal: Refusal) {
+        let Some(asker) = self.askers.get_mut(&operation.client) else { return };
+        asker.refused.insert(operation.number, refusal);
+        if asker.refused.len() > REFUSALS_MAX {
+            asker.refused.pop_first();
+        }
+    }
+
+    /// Refuses a copy of an operation that its asker has done with.
+    fn check(&self, operation: &Operation) -> Result<(), Refusal> {
+        let Some(asker) = self.askers.get(&operation.client) else { return Ok(()) };
+        if operation.number < asker.settled_below {
+            let detail = format!("operation {} was given up or answered before", operation.number);
+            return Err(Refusal::new(Reason::Outdated, detail));
+        }
+        asker.refused.get(&operation.number).map_or(Ok(()), |refusal| Err(refusal.clone()))
+    }
+
+    /// Forgets askers that were not heard for so long that all they sent is too old to be carried out.
+    fn forget(&mut self, now_ms: u64) {
+        self.askers
+            .retain(|_, asker| !asker.running.is_empty() || now_ms.saturating_sub(asker.heard_ms) < KEPT_MS);
+    }
+}
+
+/// What the operation came to before, if it was carried out. Refused if its asker has done with it.
+pub fn recall(core: &Core, tx: &Tx, operation: Operation) -> Result<Option<Outcome>, Refusal> {
+    core.operations().check(&operation)?;
+    let key = key::operation(operation.client, operation.number);
+    let Some(record) = tx.record::<OperationRecord>(&key)? else { return Ok(None) };
+    if record.request != operation.request {
+        let detail = format!("operation {} was another request before: numbers rise", operation.number);
+        return Err(Refusal::new(Reason::Malformed, detail));
+    }
+    Ok(Some(Outcome { file: record.file, lease: record.lease, components: record.components }))
+}
+
+/// Stores what the operation came to, in the transaction that carries it out, and forgets some that are settled.
+pub fn remember(tx: &mut Tx, operation: Operation, outcome: Outcome, now_ms: u64) -> Result<(), KvError> {
+    let Operation { client, number, settled_below, request } = operation;
+    let Outcome { file, lease, components } = outcome;
+    let record = OperationRecord { done_ms: now_ms, request, file, lease, components };
+    let settled =
+        tx.scan(&key::operation(client, 0), &key::operation(client, settled_below), SETTLED_PER_WRITE)?;
+    settled.into_iter().for_each(|(row, _)| tx.delete(row));
+    tx.set(key::operation(client, number), &record);
+    Ok(())
+}
+
+/// Carries an operation out by `work` in this transaction, unless it was carried out before.
+pub fn once<R>(
+    core: &Core,
+    tx: &mut Tx,
+    operation: Operation,
+    work: impl FnOnce(&mut Tx) -> Result<(Outcome, R), Refusal>,
+) -> Result<Once<R>, Refusal> {
+    if let Some(before) = recall(core, tx, operation)? {
+        return Ok(Once::Before(before));
+    }
+    let (outcome, result) = work(tx)?;
+    remember(tx, operation, outcome, core.now_ms())?;
+    Ok(Once::Now(result))
+}
+
+/// Forgets operations whose askers went without a word: the background's work.
+pub async fn forget_old(core: &Arc<Core>) -> Result<(), Refusal> {
+    let now_ms = core.now_ms();
+    core.operations().forget(now_ms);
+    let (mut from, to) = key::all(table::OPERATION);
+    loop {
+        let range = (from.clone(), to.clone());
+        let rows = core.read(move |_, tx| Ok(tx.records::<OperationRecord>(&range, ROWS_PER_ROUND)?)).await?;
+        let full = rows.len() == ROWS_PER_ROUND;
+        if let Some((last, _)) = rows.last() {
+            from = [last.as_slice(), &[0]].concat();
+        }
+        let old = |record: &OperationRecord| now_ms.saturating_sub(record.done_ms) >= KEPT_MS;
+        let old: Vec<Vec<u8>> =
+            rows.into_iter().filter(|(_, record)| old(record)).map(|(row, _)| row).collect();
+        if !old.is_empty() {
+            core.write(move |_, tx| {
+                old.into_iter().for_each(|row| tx.delete(row));
+                Ok(())
+            })
+            .await?;
+        }
+        if !full {
+            return Ok(());
+        }
+    }
+}
+
+fn check_head(head: &RequestHead, request: &ControlRequest, now_ms: u64) -> Result<(), Refusal> {
+    let &RequestHead { client, operation, settled_below, begun_ms } = head;
+    let malformed = |what: &str| Err(Refusal::new(Reason::Malformed, format!("{}: {what}", request.name())));
+    if client == 0 || operation == 0 || begun_ms == 0 {
+        return malformed(
+            "it changes something, and needs the asker's number, the operation's, and its time",
+        );
+    }
+    if settled_below > operation {
+        return malformed("its operation is not above those that its asker says are settled");
+    }
+    if operation - settled_below > WINDOW_MAX {
+        let detail =
+            format!("more than {WINDOW_MAX} operations since the last that is not settled: wait for it");
+        return Err(Refusal::new(Reason::Busy, detail));
+    }
+    let age_ms = now_ms.saturating_sub(begun_ms);
+    if age_ms > AGE_MAX_MS {
+        let detail = format!(
+            "{} was begun {} s ago: too long to tell whether it was done. Look, then ask again",
+            request.name(),
+            age_ms / 1000
+        );
+        return Err(Refusal::new(Reason::Outdated, detail));
+    }
+    Ok(())
+}
+
+/// Whether the asker takes the refusal for its answer. It asks again under the same number after the others; and after a failure
+/// of the state it is not known whether the change is durable.
+fn is_final(reason: Reason) -> bool {
+    !matches!(reason, Reason::Busy | Reason::NotLeading | Reason::Closing | Reason::Medium)
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_wire::control::VolumeRemove;
+
+    use super::*;
+
+    fn operation(number: u64, settled_below: u64) -> Operation {
+        Operation { client: 7, number, settled_below, request: 1 }
+    }
+
+    #[test]
+    fn one_copy_runs_at_a_time_and_none_once_it_is_settled() {
+        let mut known = Operations::default();
+        known.begin(7, 5, 1, 0).unwrap();
+        assert_eq!(known.begin(7, 5, 1, 0).unwrap_err().reason, Reason::Busy);
+        known.check(&operation(5, 1)).unwrap();
+        known.end(&operation(5, 1));
+        // A copy of 5 that was held up begins after its asker went on.
+        known.begin(7, 6, 6, 0).unwrap();
+        known.begin(7, 5, 1, 0).unwrap();
+        assert_eq!(known.check(&operation(5, 1)).unwrap_err().reason, Reason::Outdated);
+        known.check(&operation(6, 6)).unwrap();
+        known.check(&Operation { client: 8, ..operation(5, 1) }).unwrap();
+    }
+
+    #[test]
+    fn a_refusal_that_was_told_stands_for_every_copy() {
+        let mut known = Operations::default();
+        known.begin(7, 5, 5, 0).unwrap();
+        known.refused(&operation(5, 5), Refusal::new(Reason::NotFound, "no"));
+        known.end(&operation(5, 5));
+        known.begin(7, 5, 5, 0).unwrap();
+        assert_eq!(known.check(&operation(5, 5)).unwrap_err().reason, Reason::NotFound);
+        known.begin(7, 6, 6, 0).unwrap();
+        assert!(known.askers[&7].refused.is_empty(), "it is settled");
+    }
+
+    #[test]
+    fn nothing_is_kept_of_an_asker_of_whom_there_is_nothing_to_say() {
+        let mut known = Operations::default();
+        known.begin(7, 1, 1, 0).unwrap();
+        known.end(&operation(1, 1));
+        assert!(known.askers.is_empty());
+        known.begin(7, 2, 2, 10).unwrap();
+        known.end(&operation(2, 2));
+        known.forget(KEPT_MS);
+        assert_eq!(known.askers.len(), 1);
+        known.forget(KEPT_MS + 10);
+        assert!(known.askers.is_empty());
+    }
+
+    #[test]
+    fn heads_that_contradict_themselves_or_are_old_are_refused() {
+        let request = ControlRequest::from(VolumeRemove { name: "v".into() });
+        let now_ms = 2 * KEPT_MS;
+        let good = RequestHead { client: 7, operation: 5, settled_below: 5, begun_ms: now_ms - AGE_MAX_MS };
+        check_head(&good, &request, now_ms).unwrap();
+        for (head, reason) in [
+            (RequestHead { operation: 0, settled_below: 0, ..good.clone() }, Reason::Malformed),
+            (RequestHead { begun_ms: 0, ..good.clone() }, Reason::Malformed),
+            (RequestHead { settled_below: 6, ..good.clone() }, Reason::Malformed),
+            (RequestHead { operation: 6 + WINDOW_MAX, ..good.clone() }, Reason::Busy),
+            (RequestHead { begun_ms: now_ms - AGE_MAX_MS - 1, ..good.clone() }, Reason::Outdated),
+        ] {
+            assert_eq!(check_head(&head, &request, now_ms).unwrap_err().reason, reason, "{head:?}");
+        }
+    }
+}

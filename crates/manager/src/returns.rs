@@ -1,0 +1,146 @@
+//! Drives that return: each is fenced for every column of it that went out, and only then gets its lease.
+//!
+//! A column's row is *told* in the state once its drive was fenced for it, so that a restart goes on where this ended. Nothing but
+//! the file's generation is relied on: a fence for a generation in which the column is out refuses everything older. If the file
+//! has another one by the time the row is stored, the column may have been in and gone out again, and is told anew.
+//!
+//! It ends: many columns at a time are told, their rows are stored together, and meanwhile no others go out (see
+//! [`DriveTable::returning`](crate::drives::DriveTable::returning)). One file that cannot be told holds up no other.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use braid_layout::{DriveId, Generation};
+use braid_wire::Refusal;
+use tokio::task::JoinSet;
+
+use crate::core::Core;
+use crate::fence::tell;
+use crate::inodes::{self, set_stale};
+use crate::kv::Tx;
+use crate::members::has_untold;
+use crate::reach::{CALLS_PER_DRIVE, ReachError};
+use crate::schema::{Place, StaleRecord, key, table};
+use crate::sweep::{pause, until_leading};
+
+/// Most columns that a drive is told of at a time. Some calls are left for other procedures.
+const TELLS: usize = CALLS_PER_DRIVE - CALLS_PER_DRIVE / 4;
+/// Rows between two transactions.
+const ROWS_PER_ROUND: usize = 512;
+
+/// Readmits drives that return, for ever.
+pub async fn readmit_drives(core: Arc<Core>) {
+    let (mut running, mut busy) = (JoinSet::new(), BTreeSet::new());
+    loop {
+        until_leading(&core).await;
+        while let Some(ended) = running.try_join_next() {
+            match ended {
+                Ok((drive, result)) => {
+                    busy.remove(&drive);
+                    if let Err(error) = result {
+                        let name = core.drives().name(drive);
+                        tracing::info!(%name, %error, "a drive that returned cannot be readmitted yet");
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(%error, "readmitting a drive failed within the manager");
+                    busy.clear(); // whose it was is not known; twice does no harm
+                }
+            }
+        }
+        for drive in core.drives().to_readmit(core.now_ms()) {
+            if busy.insert(drive) {
+                let core = Arc::clone(&core);
+                running.spawn(async move { (drive, readmit(&core, drive).await) });
+            }
+        }
+        pause(&core).await;
+    }
+}
+
+/// One pass over the drive's columns that are out. It is readmitted if it was told of all, and was not held meanwhile; else the next
+/// pass tells it the rest.
+pub async fn readmit(core: &Arc<Core>, drive: DriveId) -> Result<(), ReachError> {
+    let outs = core.drives().outs(drive);
+    let (mut from, to) = key::of_drive(table::STALE, drive);
+    let mut left = None;
+    loop {
+        let page = (from.clone(), to.clone());
+        let rows = core
+            .read(move |_, tx| Ok(tx.records::<StaleRecord>(&page, ROWS_PER_ROUND)?))
+            .await
+            .map_err(ReachError::Refused)?;
+        let Some((last, _)) = rows.last() else { break };
+        from = [last.as_slice(), &[0]].concat();
+        let untold =
+            rows.iter().filter(|(_, stale)| !stale.told).map(|(key, _)| key::place_of(key)).collect();
+        match tell_some(core, drive, untold).await? {
+            Some(ReachError::Unreachable(why)) => return Err(ReachError::Unreachable(why)),
+            refused => left = refused.or(left),
+        }
+    }
+    match left {
+        Some(error) => Err(error),
+        None => {
+            let any = core.read(move |_, tx| has_untold(tx, drive)).await.map_err(ReachError::Refused)?;
+            if !any {
+                core.drives().readmit(drive, outs);
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Tells the drive of these columns, and stores that it was told. Gives why some are left, if so.
+async fn tell_some(
+    core: &Arc<Core>,
+    drive: DriveId,
+    places: Vec<Place>,
+) -> Result<Option<ReachError>, ReachError> {
+    let (mut calls, mut told, mut failed) = (JoinSet::new(), Vec::new(), None);
+    let mut places = places.into_iter();
+    loop {
+        // One that does not answer at all is not asked on and on.
+        while calls.len() < TELLS && !matches!(failed, Some(ReachError::Unreachable(_))) {
+            let Some(place) = places.next() else { break };
+            let core = Arc::clone(core);
+            calls.spawn(async move { (place, tell_one(&core, place).await) });
+        }
+        match calls.join_next().await {
+            Some(Ok((place, Ok(g)))) => told.push((place, g)),
+            Some(Ok((_, Err(error)))) => {
+                if !matches!(failed, Some(ReachError::Unreachable(_))) {
+                    failed = Some(error);
+                }
+            }
+            Some(Err(error)) => tracing::error!(%error, "telling a drive failed within the manager"),
+            None => break,
+        }
+    }
+    if !told.is_empty() {
+        core.write(move |_, tx| told.iter().try_for_each(|&(place, g)| store_told(tx, place, g)))
+            .await
+            .map_err(ReachError::Refused)?;
+        core.drives().told_some(drive, core.running_ms());
+    }
+    Ok(failed)
+}
+
+/// Fences the drive for one column. Gives the generation, or `None` if the file is gone.
+async fn tell_one(core: &Arc<Core>, place: Place) -> Result<Option<Generation>, ReachError> {
+    let file = place.file;
+    let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await.map_err(ReachError::Refused)?;
+    let Some(inode) = found else { return Ok(None) };
+    tell(core, file, &inode, place.segment, place.column).await?;
+    Ok(Some(inode.g))
+}
+
+/// Stores that the column's drive was fenced for generation `g`, if that still is the file's.
+fn store_told(tx: &mut Tx, place: Place, g: Option<Generation>) -> Result<(), Refusal> {
+    let stale: Option<StaleRecord> = tx.record(&key::place(table::STALE, place))?;
+    let now = inodes::find(tx, place.file)?.map(|inode| inode.g);
+    match stale {
+        Some(stale) if now == g => Ok(set_stale(tx, place, Some(StaleRecord { told: true, ..stale }))?),
+        _ => Ok(()),
+    }
+}

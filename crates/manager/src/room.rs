@@ -1,0 +1,123 @@
+//! Room for sessions, by what they have proved: each kind has places of its own, so that none locks out another.
+//!
+//! Clients share one token, so places are counted by address. On this machine many share one, so more of it come in, and some
+//! places are kept for it: its operator comes in whoever else is there. A session that is idle when its place is needed is closed,
+//! the longest idle first; its client connects anew with its next request.
+
+use braid_transport::{Bounds, Capacity, GivesWay, Holder, Origin, Place, Places, Stream, TransportError};
+use braid_wire::control::Authenticate;
+use braid_wire::token::Standing;
+use braid_wire::{Reason, Refusal};
+
+use crate::members::DRIVES_MAX;
+
+/// Sessions of clients, in all.
+const CLIENTS_MAX: usize = 1024;
+/// The fewest places of a kind, however short of descriptors the system is.
+const PLACES_MIN: usize = 16;
+/// Sessions of drives that join: one each, for a moment.
+const JOINING_MAX: usize = 64;
+/// Sessions of drives. A drive has one, and for a while the one before that broke.
+const DRIVES_EACH: usize = 2;
+/// Connections that are about to end, and those that have proved nothing.
+const OTHERS_MAX: usize = 512;
+/// What else of descriptors a manager needs: its files and its own sessions with drives, four each.
+const DESCRIPTORS_BESIDES: usize = 64 + 4 * DRIVES_MAX;
+
+/// The places of sessions that have proved what they are.
+pub struct Room {
+    clients: Places,
+    joining: Places,
+    drives: Places,
+}
+
+impl Room {
+    /// Room for all, or for their shares of the descriptors that the process may have.
+    pub fn new(descriptors: u64) -> Room {
+        let (wanted, may) = (Room::descriptors(), descriptors.min(Room::descriptors()));
+        let share = |all: usize| {
+            let share = u64::try_from(all).unwrap_or(u64::MAX).saturating_mul(may) / wanted;
+            usize::try_from(share).unwrap_or(all).max(PLACES_MIN)
+        };
+        Room::of(share(CLIENTS_MAX), share(DRIVES_MAX * DRIVES_EACH))
+    }
+
+    /// Room for so many clients and drives.
+    pub fn of(clients: usize, drives: usize) -> Room {
+        let bounds = Bounds {
+            all: clients,
+            each: (clients / 4).max(1),
+            each_here: (clients / 4 * 3).max(1),
+            kept_here: clients / 16,
+        };
+        Room {
+            clients: Places::new(bounds, GivesWay::Idle),
+            joining: Places::new(Bounds::new(JOINING_MAX, JOINING_MAX / 2), GivesWay::Idle),
+            drives: Places::new(Bounds::new(drives, DRIVES_EACH), GivesWay::Idle),
+        }
+    }
+
+    /// Descriptors that a manager would like to have.
+    pub fn descriptors() -> u64 {
+        let all = OTHERS_MAX + CLIENTS_MAX + JOINING_MAX + DRIVES_MAX * DRIVES_EACH + DESCRIPTORS_BESIDES;
+        u64::try_from(all).unwrap_or(u64::MAX)
+    }
+
+    /// What its listener holds.
+    pub fn capacity(&self) -> Capacity {
+        let connections = OTHERS_MAX + self.clients.all() + self.joining.all() + self.drives.all();
+        Capacity { connections, full: full("connections", connections), ..Capacity::default() }
+    }
+
+    /// The place of one that has proved what it is.
+    pub fn place(&self, who: Visitor, asker: &Authenticate) -> Result<Place, Refusal> {
+        let (places, holder, what) = match asker.standing {
+            Standing::Client => (&self.clients, who.holder, "sessions of clients"),
+            Standing::Join => (&self.joining, who.holder, "drives that join"),
+            Standing::Drive => (&self.drives, Holder::Drive(asker.drive), "sessions of drives"),
+        };
+        places.take(holder, who.origin).ok_or_else(|| {
+            tracing::warn!(what, taken = places.taken(), "no place is free and none idle: refused a session");
+            Refusal::new(Reason::Busy, full(what, places.all()))
+        })
+    }
+}
+
+/// Who is at the other end of a connection, as far as its address tells.
+#[derive(Debug, Clone, Copy)]
+pub struct Visitor {
+    holder: Holder,
+    origin: Origin,
+}
+
+impl Visitor {
+    /// The peer of this connection.
+    pub fn of(stream: &Stream) -> Result<Visitor, TransportError> {
+        Ok(Visitor { holder: stream.holder()?, origin: stream.origin() })
+    }
+}
+
+fn full(what: &str, most: usize) -> String {
+    format!(
+        "the manager has no place for more {what} (at most {most}, fewer from one address) and none is idle: end some, try again \
+         later, or ask the cluster's operator, for whom places are kept on the manager's machine"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_shrinks_with_the_descriptors_that_there_are() {
+        let places = |descriptors| {
+            let room = Room::new(descriptors);
+            (room.clients.all(), room.drives.all())
+        };
+        assert_eq!(places(u64::MAX), (CLIENTS_MAX, DRIVES_MAX * DRIVES_EACH));
+        assert_eq!(places(Room::descriptors()), (CLIENTS_MAX, DRIVES_MAX * DRIVES_EACH));
+        let (clients, drives) = places(1024);
+        assert!((100..200).contains(&clients) && (200..300).contains(&drives), "{clients} and {drives}");
+        assert_eq!(places(0), (PLACES_MIN, PLACES_MIN));
+    }
+}

@@ -1,0 +1,117 @@
+//! A file's size after its writer died or went uncleanly: what the drives hold decides, unless a cut was under way.
+
+use braid_layout::Column;
+use braid_wire::control::*;
+
+use crate::fake::{Cluster, open, opened, raid5, release, version};
+use crate::fake_drive::clean;
+
+const UNIT: u64 = 4096;
+
+/// raid5 3+1, by stripe: on which column its data units are. Parity is on column 3, 2, 1, 0, and so on.
+fn column_of(stripe: u64, data: u8) -> u8 {
+    u8::try_from((u64::from(data) + 4 - stripe % 4) % 4).unwrap()
+}
+
+/// Every column has stripe 0 in full, and of stripe 5 only data unit 1, up to this byte, and the parity.
+fn put(cluster: &Cluster, file: &Opened, end: u32) {
+    let place = (braid_layout::PartitionId(file.stat.volume.0), file.stat.segments[0].columns[0].object);
+    for column in 0..4 {
+        let drive = cluster.of(file, column);
+        drive.put(file, Column(column), &[]);
+        let mut state = drive.state();
+        let units = &mut state.objects.get_mut(&place).unwrap().units;
+        let mut insert = |unit, end, cover: &[u64]| {
+            let cover = cover.iter().map(|&n| version(u32::from(n > 0), u32::from(n > 0), n)).collect();
+            let settled = version(1, 1, 7);
+            units.insert(unit, braid_wire::data::UnitState { settled, end, cover, ..clean(unit) });
+        };
+        insert(0, u32::try_from(UNIT).unwrap(), if column == 3 { &[7, 7, 7] } else { &[] });
+        if column == column_of(5, 1) {
+            insert(5, end, &[]);
+        } else if column == column_of(5, 3) {
+            insert(5, end, &[0, 7, 0]);
+        }
+        // A hole far out is no data.
+        insert(9, 0, &[]);
+    }
+}
+
+fn commit(file: &Opened, size: u64, order: u64, cut: Cut) -> Commit {
+    Commit { file: file.stat.file, lease: file.lease, size, order, cut }
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_past_the_committed_size_counts_whatever_the_quota_says() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    client.done(VolumeCreate { name: "small".into(), shape: raid5(3), quota_bytes: 100 }).await;
+    let mut request = open("f", Access::Write, true);
+    request.volume = "small".into();
+    let file = client.opened(request.clone()).await;
+    put(&cluster, &file, 1000);
+    client.done(commit(&file, 60, 1, Cut::No)).await;
+    client.done(release(&file, false)).await;
+    request.create = false;
+    let next = opened(client.patient(request).await.unwrap());
+    let end = 5 * 3 * UNIT + UNIT + 1000;
+    assert_eq!((next.stat.size, next.cut), (end, false));
+    let Ok(ControlReply::Volumes(volumes)) = client.ask(VolumeList {}).await else { panic!() };
+    let small = volumes.volumes.iter().find(|volume| volume.name == "small").unwrap();
+    assert_eq!((small.files, small.file_bytes), (1, end), "it is charged for");
+    // A smaller commit is a cut; the quota forbids only growth.
+    client.done(commit(&next, 60, 1, Cut::Begins)).await;
+}
+
+#[tokio::test]
+async fn parity_tells_of_a_column_that_is_out() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put(&cluster, &file, 1000);
+    cluster.of(&file, column_of(5, 1)).kill();
+    client.done(release(&file, false)).await;
+    let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
+    assert_eq!(next.stat.segments[0].set.count(), 3, "its column is out");
+    assert_eq!(next.stat.size, 5 * 3 * UNIT + UNIT + 1000);
+}
+
+#[tokio::test]
+async fn a_release_that_leaves_bytes_past_the_size_is_not_clean() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put(&cluster, &file, 1000);
+    client.done(commit(&file, 60, 1, Cut::No)).await;
+    client.done(Release { end: 61, ..release(&file, true) }).await;
+    let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
+    assert!(next.stat.g > file.stat.g, "it was recovered from");
+    assert_eq!(next.stat.size, 5 * 3 * UNIT + UNIT + 1000);
+    // And one that leaves none is.
+    client.done(Release { end: next.stat.size, ..release(&next, true) }).await;
+    let last = client.opened(open("f", Access::Write, false)).await;
+    assert_eq!((last.stat.g, last.stat.size), (next.stat.g, next.stat.size));
+}
+
+#[tokio::test]
+async fn while_a_file_is_being_cut_its_size_stands() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put(&cluster, &file, 1000);
+    client.done(commit(&file, 10 * UNIT, 1, Cut::No)).await;
+    client.done(commit(&file, 60, 2, Cut::Begins)).await;
+    client.done(release(&file, false)).await;
+    let mut next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
+    for _ in 0..2 {
+        assert_eq!((next.stat.size, next.cut), (60, true));
+        // Neither a release nor another size ends the cut.
+        client.done(commit(&next, 60, 1, Cut::No)).await;
+        client.done(release(&next, true)).await;
+        next = client.opened(open("f", Access::Write, false)).await;
+    }
+    client.done(commit(&next, 60, 1, Cut::Ends)).await;
+    client.done(release(&next, false)).await;
+    let last = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
+    assert!(!last.cut && last.stat.size > 60, "it is settled again: {}", last.stat.size);
+}
