@@ -5,6 +5,7 @@
 //! another cluster, and never completed, gives way to a corrected token, unless its store holds an object.
 
 use braid_layout::DriveId;
+use braid_wire::control::StateMark;
 use braid_wire::token::{Standing, Token};
 use tracing::info;
 
@@ -63,6 +64,8 @@ fn fresh(config: &Config, token: &Token) -> Result<Identity, DriveError> {
         joined: false,
         epoch: 0,
         was_out: false,
+        instance: 0,
+        seen: StateMark { term: 0, mark: 0, changes: 0 },
     })
 }
 

@@ -49,8 +49,11 @@ pub struct Settings {
     /// Payload bytes in memory at a time, of all connections. Default 256 MiB. One connection holds at most an eighth
     /// (or one payload, if that is more).
     pub payload_bytes_max: usize,
-    /// Connections at a time. Default 1024.
+    /// Connections at a time of peers that have shown a capability, the manager's besides. Default 1024.
     pub connections_max: usize,
+    /// How long a request may wait for the drive's own store, or for memory. Then its connection is ended, so that a disk that hangs
+    /// does not fill the drive. Default 40 s: clients have given up by then.
+    pub store_wait: Duration,
     /// Requests of one connection that are accepted and not yet answered. Default 256.
     pub requests_max: usize,
     /// Reads that run at a time, each in a thread. Default 32.
@@ -86,6 +89,7 @@ impl Default for Settings {
         Settings {
             payload_bytes_max: 256 << 20,
             connections_max: 1024,
+            store_wait: Duration::from_secs(40),
             requests_max: 256,
             reads_max: 32,
             limits: Limits::default(),

@@ -5,25 +5,31 @@
 //! the answers as they come due. Between them is a queue with a bound; a peer that takes no answers fills it, and nothing more is
 //! read from that peer, until the transport's stall bound ends the connection.
 //!
+//! A peer has a stranger's place until a request of it carries a good MAC; then it has one of [`crate::room`]. What waits for the
+//! store or for memory does so for [`Settings::store_wait`](crate::Settings::store_wait) at most: then the connection ends, as if the
+//! answer had been lost, and its slots come back.
+//!
 //! The lease is checked twice: when a request comes, and again before its answer leaves (PROTOCOL R8).
 
 use std::sync::Arc;
 
 use braid_layout::Generation;
-use braid_transport::{FilePiece, Receiver, Sender, Stream, TransportError, challenge};
-use braid_wire::authorise::{Denied, authorise};
+use braid_transport::{FilePiece, Receiver, Sender, Stream, TransportError, Work, challenge};
+use braid_wire::authorise::{Denied, Verified, authorise};
 use braid_wire::capability::Binding;
 use braid_wire::data::{DriveReply, HELLO, Hello, PeerRole, may_refuse};
 use braid_wire::frame::{BODY_BYTES_MAX, FrameHeader, WIRE_VERSION};
-use braid_wire::seal::ReplySeal;
+use braid_wire::seal::{ReplySeal, split};
 use braid_wire::{Reason, Refusal, Wire};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 use tracing::{debug, info, warn};
 
 use crate::core::{Core, Figures};
 use crate::reply::{Answer, Payload};
 use crate::requests::Requests;
+use crate::room::Visitor;
 
 /// An answer that is there, or will be.
 pub(crate) enum Coming {
@@ -31,6 +37,8 @@ pub(crate) enum Coming {
     Now(Box<Answer>),
     /// When the store or a thread has it.
     Later(oneshot::Receiver<Answer>),
+    /// Never: this was waited for in vain.
+    Late(&'static str),
 }
 
 /// A request that was taken.
@@ -38,6 +46,10 @@ struct Job {
     kind: u16,
     seal: ReplySeal,
     coming: Coming,
+    /// Until when it may be waited for.
+    until: Instant,
+    /// Until the answer has left the connection is not idle.
+    _work: Option<Work>,
     /// Answered whether or not the lease holds.
     leaseless: bool,
 }
@@ -45,6 +57,7 @@ struct Job {
 /// Serves one connection until the peer ends it, breaks the format, stalls, or `closing` is set. What was taken is answered.
 pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Receiver<bool>) {
     let (peer, is_local) = (stream.address().to_owned(), stream.is_local());
+    let Ok(visitor) = Visitor::of(&stream) else { return };
     let (mut sender, receiver) = stream.into_halves();
     let hello = Hello {
         role: PeerRole::Drive,
@@ -63,7 +76,7 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
     // A set of one: it ends with this task, whatever ends that.
     let mut answering = JoinSet::new();
     answering.spawn(answer(Arc::clone(&core), sender, due));
-    let mut taker = Taker { binding: hello.binding(), sequence: 0, proven: false, jobs, receiver };
+    let mut taker = Taker { binding: hello.binding(), sequence: 0, visitor, proven: false, jobs, receiver };
     let mut requests = Requests::new(core, is_local);
     let ended = taker.run(&mut requests, closing).await;
     // Ends the queue: the answerer goes on until what was taken is answered.
@@ -84,7 +97,8 @@ struct Taker {
     binding: Binding,
     /// The highest sequence number of a request with a good MAC.
     sequence: u64,
-    /// Whether the peer has shown a good capability: until then it has less time.
+    visitor: Visitor,
+    /// Whether the peer has shown a good MAC, and has its place.
     proven: bool,
     jobs: mpsc::Sender<Job>,
     receiver: Receiver,
@@ -96,9 +110,8 @@ impl Taker {
         requests: &mut Requests,
         mut closing: watch::Receiver<bool>,
     ) -> Result<(), TransportError> {
-        let limits = requests.core().settings.limits;
+        let wait = requests.core().settings.limits.idle;
         loop {
-            let wait = if self.proven { limits.idle } else { limits.idle.min(limits.reply) };
             let frame = tokio::select! {
                 frame = self.receiver.frame_within(wait, "for the next request") => frame?,
                 () = self.jobs.closed() => return Ok(()),
@@ -121,19 +134,31 @@ impl Taker {
     ) -> Result<Job, TransportError> {
         let core = requests.core();
         let sequence = &mut self.sequence;
-        match core.with_scene(self.binding, |scene| authorise(scene, sequence, header, body)) {
-            Ok(verified) => {
-                self.proven = true;
+        let judged = core.with_scene(self.binding, |scene| authorise(scene, sequence, header, body));
+        let placed = self.place(&core, body);
+        let (seal, coming, leaseless) = match (judged, placed) {
+            (Ok(verified), Ok(())) => {
                 let (seal, leaseless) = (verified.seal.clone(), verified.precedes_lease());
-                let coming = requests.carry_out(verified, &mut self.receiver).await?;
-                Ok(Job { kind: header.kind, seal, coming, leaseless })
+                (seal, requests.carry_out(verified, &mut self.receiver).await?, leaseless)
             }
-            Err(Denied { refusal, seal }) => {
+            (Ok(Verified { seal, .. }), Err(refusal)) | (Err(Denied { refusal, seal }), _) => {
                 debug!(peer = self.receiver.address(), reason = ?refusal.reason, %refusal, "refused");
-                let coming = Coming::refused(Generation(0), refusal);
-                Ok(Job { kind: header.kind, seal, coming, leaseless: false })
+                (seal, Coming::refused(Generation(0), refusal), false)
             }
+        };
+        let until = Instant::now() + core.settings.store_wait;
+        Ok(Job { kind: header.kind, seal, coming, until, _work: self.receiver.work(), leaseless })
+    }
+
+    /// Gives the peer its place once a request of it had a good MAC, and with that the capability in `body` is good.
+    fn place(&mut self, core: &Core, body: &[u8]) -> Result<(), Refusal> {
+        if self.proven || self.sequence == 0 {
+            return Ok(());
         }
+        let Ok((authority, _)) = split(body) else { return Ok(()) };
+        self.receiver.admit(core.room.place(self.visitor, &authority.capability)?);
+        self.proven = true;
+        Ok(())
     }
 }
 
@@ -143,8 +168,18 @@ async fn answer(
     mut sender: Sender,
     mut due: mpsc::Receiver<Job>,
 ) -> Result<(), TransportError> {
-    while let Some(Job { kind, seal, coming, leaseless }) = due.recv().await {
-        let mut answer = coming.wait().await;
+    while let Some(Job { kind, seal, coming, until, _work, leaseless }) = due.recv().await {
+        let mut answer = match coming.wait(until).await {
+            Ok(answer) => answer,
+            Err(what) => {
+                let (peer, request) = (sender.address(), seal.request());
+                warn!(
+                    peer,
+                    request, what, "waited too long: the connection is ended, so that its slots are free"
+                );
+                return Ok(());
+            }
+        };
         let refused = match &answer.reply {
             DriveReply::Refused(refusal) => {
                 debug_assert!(may_refuse(kind, refusal.reason), "{kind:#06x}: {refusal:?} is not documented");
@@ -210,15 +245,37 @@ impl Coming {
         Coming::now(Answer::refused(g, refusal))
     }
 
-    pub(crate) async fn wait(self) -> Answer {
+    /// The answer, or what was waited for in vain.
+    pub(crate) async fn wait(self, until: Instant) -> Result<Answer, &'static str> {
         match self {
-            Coming::Now(answer) => *answer,
-            Coming::Later(coming) => coming.await.unwrap_or_else(|_| {
-                Answer::refused(
-                    Generation(0),
-                    Refusal::new(Reason::Medium, "internal: the request was dropped"),
-                )
-            }),
+            Coming::Now(answer) => Ok(*answer),
+            Coming::Later(coming) => match timeout_at(until, coming).await {
+                Ok(Ok(answer)) => Ok(answer),
+                Ok(Err(_)) => {
+                    let refusal = Refusal::new(Reason::Medium, "internal: the request was dropped");
+                    Ok(Answer::refused(Generation(0), refusal))
+                }
+                Err(_) => Err("the store: does its disk hang?"),
+            },
+            Coming::Late(what) => Err(what),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_is_waited_for_within_its_bound() {
+        let until = || Instant::now() + Duration::from_millis(50);
+        let (_kept, coming) = oneshot::channel();
+        assert!(Coming::Later(coming).wait(until()).await.is_err());
+        assert!(Coming::Late("memory").wait(until()).await.is_err_and(|what| what == "memory"));
+        let (done, coming) = oneshot::channel();
+        assert!(done.send(Answer::done(Generation(3))).is_ok());
+        assert!(Coming::Later(coming).wait(until()).await.is_ok_and(|answer| answer.g == Generation(3)));
     }
 }

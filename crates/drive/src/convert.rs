@@ -1,8 +1,10 @@
 //! Between the wire's words and the store's.
 
 use braid_layout::{ObjectId, PartitionId, Version};
-use braid_store::{Chain, PartitionState, ViewExtent, WriteKind};
-use braid_wire::data::{self, ColumnMap, Extent, PartitionAttributes, PendingState, Tip, UnitState};
+use braid_store::{Chain, Direction, Holes, Listing, PartitionState, ViewExtent, WriteKind};
+use braid_wire::data::{
+    self, ColumnMap, Extent, PartitionAttributes, PendingState, Tip, UnitState, Versions,
+};
 use braid_wire::{Capability, Wire};
 
 const _: () =
@@ -93,7 +95,7 @@ pub(crate) fn extent(extent: &ViewExtent) -> Extent {
 /// A unit's chain as the wire tells it.
 pub(crate) fn unit_state(chain: &Chain) -> UnitState {
     let mut state = unwritten(chain.unit);
-    state.damaged = chain.lost;
+    (state.damaged, state.end) = (chain.lost, chain.end);
     for entry in &chain.entries {
         if entry.settled {
             state.settled = entry.version;
@@ -119,6 +121,18 @@ pub(crate) fn unwritten(unit: u64) -> UnitState {
         owed: Vec::new(),
         tips: Vec::new(),
         damaged: false,
+        end: 0,
+    }
+}
+
+/// What of an object's units a listing is about; `None`: the units are named.
+pub(crate) fn listing(asked: &Versions) -> Option<Listing> {
+    let which = |direction, holes| Listing { from: asked.from, direction, holes };
+    match asked.list {
+        data::Listing::Named => None,
+        data::Listing::Written => Some(which(Direction::Up, Holes::Listed)),
+        data::Listing::Bytes => Some(which(Direction::Up, Holes::PassedOver)),
+        data::Listing::BytesDown => Some(which(Direction::Down, Holes::PassedOver)),
     }
 }
 

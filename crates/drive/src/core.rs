@@ -15,6 +15,8 @@ use crate::clock::{Clock, Moment};
 use crate::config::Settings;
 use crate::gate::Gate;
 use crate::lease::Lease;
+use crate::revoked::Revoked;
+use crate::room::Room;
 use crate::scrub::{Progress, Scrub};
 
 /// One drive while it runs.
@@ -28,10 +30,12 @@ pub(crate) struct Core {
     pub(crate) reads: Arc<Semaphore>,
     pub(crate) figures: Figures,
     pub(crate) gate: Gate,
+    pub(crate) room: Room,
     /// Told when a scrub is asked for.
     pub(crate) scrub_wake: Notify,
     keys: Keys,
     lease: Mutex<Lease>,
+    revoked: Mutex<Revoked>,
     scrub: Mutex<Scrub>,
     started: Moment,
 }
@@ -57,7 +61,7 @@ impl Core {
         (cluster, drive): (ClusterId, DriveId),
         master: &Key,
         store: Store,
-        (gate, scrub): (Gate, Progress),
+        (lease, gate, scrub, room): (Lease, Gate, Progress, Room),
         settings: Settings,
     ) -> Core {
         Core {
@@ -68,9 +72,11 @@ impl Core {
             reads: Arc::new(Semaphore::new(settings.reads_max.max(1))),
             figures: Figures::default(),
             gate,
+            room,
             scrub_wake: Notify::new(),
             keys: Keys::new(master.drive_key(drive)),
-            lease: Mutex::default(),
+            lease: Mutex::new(lease),
+            revoked: Mutex::default(),
             scrub: Mutex::new(Scrub::new(scrub, settings.scrub_rate)),
             started: settings.clock.now(),
             settings,
@@ -83,6 +89,10 @@ impl Core {
 
     pub(crate) fn lease(&self) -> MutexGuard<'_, Lease> {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn revoked(&self) -> MutexGuard<'_, Revoked> {
+        self.revoked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn scrub(&self) -> MutexGuard<'_, Scrub> {

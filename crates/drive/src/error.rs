@@ -74,6 +74,17 @@ pub enum DriveError {
         "{0} has lost its store; empty the directory and join as a new drive, then rebuild the old one's columns"
     )]
     StoreGone(PathBuf),
+    /// Another process is this drive, by the manager's word.
+    #[error(
+        "{dir} is not the directory of this drive any more: {why}; one of them is a copy: keep the other running, and remove \
+         or empty this one"
+    )]
+    Superseded {
+        /// The directory.
+        dir: PathBuf,
+        /// The manager's words.
+        why: String,
+    },
     /// The store.
     #[error("store in {dir}: {source}")]
     Store {
@@ -95,6 +106,9 @@ fn remedy(error: &TransportError) -> &'static str {
     match error {
         TransportError::WrongPeer { mismatch: Mismatch::Cluster { .. }, .. } => {
             "; give the join token of the cluster whose manager this is, or the address of the token's manager"
+        }
+        TransportError::Refused { .. } | TransportError::Connect { .. } | TransportError::Timeout { .. } => {
+            "; see that the manager runs, and that its address is right"
         }
         _ => "",
     }

@@ -4,10 +4,12 @@
 //! soon, then later and later, but never later than a quarter of a lease.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use braid_store::Stat;
+use braid_transport::process::own_mark;
 use braid_transport::{ControlSession, Credentials, Limits, Mismatch, TransportError};
-use braid_wire::control::{ControlReply, ControlRequest, Heartbeat, HeartbeatReply};
+use braid_wire::control::{Admission, ControlReply, ControlRequest, Heartbeat, HeartbeatReply, ProcessMark};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -20,6 +22,9 @@ use crate::lease::Beat;
 const INTERVAL_FIRST: Duration = Duration::from_millis(1500);
 /// Between heartbeats while the manager gives no lease: it has something to put in order first.
 const INTERVAL_WAITING: Duration = Duration::from_millis(250);
+/// Between two times that the manager's progress is stored. What it lost of less than this, while its drives were killed at the same
+/// time, is found by its mark only if it was started in between.
+const STORE_EVERY: Duration = Duration::from_secs(5);
 /// The shortest time between heartbeats, and the first after a failure.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 
@@ -31,27 +36,49 @@ pub(crate) struct About {
     pub(crate) directory: String,
 }
 
-/// Sends heartbeats until `closing` is set. An error ends the drive: the manager is another cluster's.
+/// Sends heartbeats until `closing` is set; what it gives then can send the last one. An error ends the drive: the manager is
+/// another cluster's, or another process is this drive.
 pub(crate) async fn run(
     core: Arc<Core>,
     directory: Arc<Directory>,
-    mut identity: Identity,
+    identity: Identity,
     manager: String,
     about: About,
     mut closing: watch::Receiver<bool>,
-) -> Result<(), DriveError> {
-    let mut pulse = Pulse { manager, session: None, interval: INTERVAL_FIRST, restarted: true, failures: 0 };
+) -> Result<Option<Pulse>, DriveError> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).expect("the system gives random bytes");
+    let mut pulse = Pulse {
+        manager,
+        directory,
+        identity,
+        about,
+        start: u64::from_le_bytes(random),
+        process: own_mark(),
+        session: None,
+        interval: INTERVAL_FIRST,
+        restarted: true,
+        failures: 0,
+        stored: Instant::now(),
+    };
     loop {
-        let wait = match pulse.beat(&core, &directory, &mut identity, &about).await {
+        let wait = match pulse.beat(&core, Last::No).await {
             Ok(()) => pulse.interval,
             Err(Stop::Failed(error)) => pulse.handle_failure(&error),
             Err(Stop::Fatal(error)) => return Err(error),
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            _ = closing.wait_for(|&closing| closing) => return Ok(()),
+            _ = closing.wait_for(|&closing| closing) => return Ok(Some(pulse)),
         }
     }
+}
+
+/// Whether it is the process's last heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Yes,
+    No,
 }
 
 enum Stop {
@@ -65,24 +92,38 @@ impl From<TransportError> for Stop {
     }
 }
 
-struct Pulse {
+/// What heartbeats go on from.
+pub(crate) struct Pulse {
     /// Where the manager is to be found.
     manager: String,
+    directory: Arc<Directory>,
+    identity: Identity,
+    about: About,
+    /// Random: this process.
+    start: u64,
+    /// Which process this is.
+    process: ProcessMark,
     session: Option<ControlSession>,
     interval: Duration,
-    /// No heartbeat was answered since the start.
+    /// No heartbeat was answered with a lease since the start.
     restarted: bool,
     failures: u32,
+    /// When the manager's progress was last stored.
+    stored: Instant,
 }
 
 impl Pulse {
-    async fn beat(
-        &mut self,
-        core: &Arc<Core>,
-        directory: &Arc<Directory>,
-        identity: &mut Identity,
-        about: &About,
-    ) -> Result<(), Stop> {
+    /// Tells the manager that the drive has served its last request.
+    pub(crate) async fn farewell(mut self, core: &Arc<Core>) {
+        if self.restarted {
+            return;
+        }
+        if let Err(Stop::Failed(error)) = self.beat(core, Last::Yes).await {
+            info!(manager = %self.manager, %error, "the manager was not told that the drive stops");
+        }
+    }
+
+    async fn beat(&mut self, core: &Arc<Core>, last: Last) -> Result<(), Stop> {
         let stat = {
             let core = Arc::clone(core);
             // In a thread, as it asks the file system; a disk that hangs ends the heartbeats, as it should.
@@ -91,21 +132,9 @@ impl Pulse {
         let stat = stat.map_err(|error| Stop::Fatal(DriveError::Task(error)))?;
         let mut session = match self.session.take() {
             Some(session) => session,
-            None => self.connect(core, directory, identity).await?,
+            None => self.connect(core).await?,
         };
-        let heartbeat = Heartbeat {
-            address: about.address.clone(),
-            host: about.host.clone(),
-            directory: about.directory.clone(),
-            pid: std::process::id(),
-            capacity_bytes: stat.capacity,
-            used_bytes: stat.used,
-            live_bytes: stat.live,
-            restarted: self.restarted,
-            epoch: core.gate.epoch(),
-            scrub: core.scrub().state(&stat),
-            io: core.means(),
-        };
+        let heartbeat = self.heartbeat(core, &stat, last);
         let sent = core.clock().now();
         let reply = match session.call(&ControlRequest::Heartbeat(heartbeat)).await? {
             ControlReply::Heartbeat(reply) => reply,
@@ -114,25 +143,84 @@ impl Pulse {
                 return Err(TransportError::Unexpected { address: self.manager.clone(), what }.into());
             }
         };
-        if reply.epoch > core.gate.epoch() {
-            adopt_epoch(core, directory, identity, reply.epoch, stat.objects).await.map_err(Stop::Fatal)?;
+        if reply.admission == Admission::Superseded {
+            let dir = self.directory.path().to_owned();
+            return Err(Stop::Fatal(DriveError::Superseded { dir, why: reply.detail }));
         }
+        self.remember(core, &reply, stat.objects, last).await.map_err(Stop::Fatal)?;
         let was_serving = core.holds().is_ok();
         let beat = core.lease().handle_heartbeat(sent, session.head(), &reply);
-        self.tell(beat, was_serving, identity, &reply);
+        if beat == Beat::Renewed {
+            core.revoked().handle_time(session.head().now_ms);
+        }
+        self.tell(beat, was_serving, &reply, last);
         if beat != Beat::OldTerm {
             self.session = Some(session);
-            self.restarted = false;
+            self.restarted &= reply.admission != Admission::Serve;
         }
         Ok(())
     }
 
-    async fn connect(
-        &self,
+    fn heartbeat(&self, core: &Core, stat: &Stat, last: Last) -> Heartbeat {
+        Heartbeat {
+            address: self.about.address.clone(),
+            host: self.about.host.clone(),
+            directory: self.about.directory.clone(),
+            pid: std::process::id(),
+            process: self.process.clone(),
+            capacity_bytes: stat.capacity,
+            used_bytes: stat.used,
+            live_bytes: stat.live,
+            free_bytes: stat.free,
+            spare_bytes: stat.spare,
+            restarted: self.restarted,
+            epoch: core.gate.epoch(),
+            scrub: core.scrub().state(stat),
+            io: core.means(),
+            start: self.start,
+            instance: self.identity.instance,
+            log: core.store.last_record(),
+            seen: self.identity.seen.clone(),
+            closing: last == Last::Yes,
+        }
+    }
+
+    /// Stores what the manager told, before anything is served under it: the drive's epoch and instance, and how far the
+    /// manager's state has come. The last only now and then where it is nothing but progress.
+    async fn remember(
+        &mut self,
         core: &Core,
-        directory: &Arc<Directory>,
-        identity: &mut Identity,
-    ) -> Result<ControlSession, Stop> {
+        reply: &HeartbeatReply,
+        objects: u64,
+        last: Last,
+    ) -> Result<(), DriveError> {
+        if !matches!(reply.admission, Admission::Serve | Admission::Wait) {
+            return Ok(());
+        }
+        let identity = &mut self.identity;
+        let new_epoch = reply.epoch > core.gate.epoch();
+        let progress = reply.state.changes != identity.seen.changes;
+        let new_state = (reply.state.term, reply.state.mark) != (identity.seen.term, identity.seen.mark);
+        let due = progress && (last == Last::Yes || self.stored.elapsed() >= STORE_EVERY);
+        if !new_epoch && !new_state && !due && reply.instance == identity.instance {
+            return Ok(());
+        }
+        if new_epoch {
+            identity.epoch = reply.epoch;
+            identity.was_out |= objects > 0;
+        }
+        identity.instance = reply.instance;
+        identity.seen = reply.state.clone();
+        save(&self.directory, identity).await?;
+        self.stored = Instant::now();
+        if new_epoch {
+            core.gate.handle_epoch(reply.epoch, objects);
+        }
+        Ok(())
+    }
+
+    async fn connect(&mut self, core: &Core) -> Result<ControlSession, Stop> {
+        let (directory, identity) = (&self.directory, &mut self.identity);
         let Some(master) = &identity.master else {
             return Err(Stop::Fatal(DriveError::NoToken(directory.path().to_owned())));
         };
@@ -160,12 +248,15 @@ impl Pulse {
         }
     }
 
-    fn tell(&mut self, beat: Beat, was_serving: bool, identity: &Identity, reply: &HeartbeatReply) {
-        let (name, manager) = (&identity.name, &self.manager);
+    fn tell(&mut self, beat: Beat, was_serving: bool, reply: &HeartbeatReply, last: Last) {
+        let (name, manager) = (&self.identity.name, &self.manager);
         match beat {
             Beat::Renewed => {
                 self.failures = 0;
                 if reply.lease_ms == 0 {
+                    if self.interval != INTERVAL_WAITING && last == Last::No {
+                        info!(drive = %name, why = %reply.detail, "the manager gives no lease yet");
+                    }
                     self.interval = INTERVAL_WAITING;
                     return;
                 }
@@ -182,7 +273,14 @@ impl Pulse {
                 // Told once; the heartbeats go on, so that the manager shows that it is there.
                 self.failures = 1;
             }
-            Beat::OldTerm => warn!(drive = %name, %manager, "a manager that no longer leads answered"),
+            Beat::OldTerm => {
+                // One line for the first, and one now and then.
+                if self.failures.is_multiple_of(64) {
+                    let why = &reply.detail;
+                    warn!(drive = %name, %manager, %why, "a manager that no longer leads, or of an older state, answered");
+                }
+                self.failures = self.failures.saturating_add(1);
+            }
         }
     }
 
@@ -197,21 +295,6 @@ impl Pulse {
         }
         (INTERVAL_MIN * 2u32.saturating_pow(self.failures.min(10))).min(self.interval)
     }
-}
-
-/// Stores a higher epoch before anything is served under it.
-async fn adopt_epoch(
-    core: &Core,
-    directory: &Arc<Directory>,
-    identity: &mut Identity,
-    epoch: u64,
-    objects: u64,
-) -> Result<(), DriveError> {
-    identity.epoch = epoch;
-    identity.was_out |= objects > 0;
-    save(directory, identity).await?;
-    core.gate.handle_epoch(epoch, objects);
-    Ok(())
 }
 
 async fn save(directory: &Arc<Directory>, identity: &Identity) -> Result<(), DriveError> {

@@ -10,8 +10,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use braid_layout::{ClusterId, DriveId};
+use braid_store::disk::private;
+use braid_transport::process;
 use braid_wire::Key;
-use rustix::fs::{FlockOperation, flock};
+use braid_wire::control::StateMark;
 use serde::{Deserialize, Serialize};
 
 use crate::error::DriveError;
@@ -46,6 +48,10 @@ pub(crate) struct Identity {
     pub(crate) epoch: u64,
     /// Whether an epoch was told when there were objects here: see [`crate::gate`].
     pub(crate) was_out: bool,
+    /// The number that the manager gave to the last process that it admitted as this drive; 0: none yet.
+    pub(crate) instance: u64,
+    /// How far the manager's state had come when this was last stored.
+    pub(crate) seen: StateMark,
 }
 
 /// `drive.toml` as text.
@@ -63,6 +69,11 @@ struct Text {
     joined: bool,
     epoch: u64,
     was_out: bool,
+    instance: u64,
+    seen_term: u64,
+    /// In hex: TOML's numbers have a sign.
+    seen_mark: String,
+    seen_changes: u64,
 }
 
 /// A drive's directory, held by this process until it is dropped.
@@ -73,21 +84,23 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Takes the directory, which is made if it is missing.
+    /// Takes the directory, which is made if it is missing. Nobody but its owner may read what is in it.
     pub(crate) fn take(path: &Path) -> Result<Directory, DriveError> {
-        fs::create_dir_all(path).map_err(|source| file_error("make", path, source))?;
+        private::make_dir_all(path).map_err(|source| file_error("make", path, source))?;
         let lock_path = path.join(LOCK_FILE);
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(private::FILE_MODE)
             .open(&lock_path)
             .map_err(|source| file_error("open", &lock_path, source))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Directory { path: path.to_owned(), _lock: lock }),
-            Err(error) if error == rustix::io::Errno::WOULDBLOCK => Err(DriveError::InUse(path.to_owned())),
-            Err(error) => Err(file_error("lock", &lock_path, error.into())),
+        if !process::lock(&lock).map_err(|source| file_error("lock", &lock_path, source))? {
+            return Err(DriveError::InUse(path.to_owned()));
         }
+        // The store looks after its own.
+        private::tighten(path, &[]);
+        Ok(Directory { path: path.to_owned(), _lock: lock })
     }
 
     /// The directory.
@@ -139,8 +152,12 @@ impl Directory {
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), DriveError> {
         let (path, fresh) = (self.path.join(name), self.path.join(format!("{name}.new")));
         let write = || -> io::Result<()> {
-            let mut file =
-                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;
+            let mut file = OpenOptions::new()
+                .create(true)
+                .truncate(true)
+                .write(true)
+                .mode(private::FILE_MODE)
+                .open(&fresh)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(&fresh, &path)?;
@@ -166,6 +183,13 @@ impl Identity {
             joined: text.joined,
             epoch: text.epoch,
             was_out: text.was_out,
+            instance: text.instance,
+            seen: StateMark {
+                term: text.seen_term,
+                mark: u64::from_str_radix(&text.seen_mark, 16)
+                    .map_err(|_| format!("{} is not 16 hex digits", text.seen_mark))?,
+                changes: text.seen_changes,
+            },
         })
     }
 
@@ -180,6 +204,10 @@ impl Identity {
             joined: self.joined,
             epoch: self.epoch,
             was_out: self.was_out,
+            instance: self.instance,
+            seen_term: self.seen.term,
+            seen_mark: format!("{:016x}", self.seen.mark),
+            seen_changes: self.seen.changes,
         };
         let body = toml::to_string(&text).expect("numbers and texts have a TOML form");
         format!("# This drive's identity and master key: keep it secret, and keep it with the store.\n{body}")
@@ -227,6 +255,8 @@ mod tests {
             joined: true,
             epoch: 7,
             was_out: false,
+            instance: 3,
+            seen: StateMark { term: 2, mark: u64::MAX, changes: 9 },
         }
     }
 
@@ -241,6 +271,21 @@ mod tests {
         assert_eq!(back.master, identity().master);
         let mode = fs::metadata(dir.path().join(IDENTITY_FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_directory_is_its_owners_also_one_that_was_open_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d");
+        let mode = |name: &str| fs::metadata(path.join(name)).unwrap().permissions().mode() & 0o777;
+        drop(Directory::take(&path).unwrap());
+        assert_eq!((mode(""), mode(LOCK_FILE)), (0o700, 0o600));
+        Directory::take(&path).unwrap().save(&identity()).unwrap();
+        for (name, wide) in [(LOCK_FILE, 0o644), (IDENTITY_FILE, 0o640), ("", 0o755)] {
+            fs::set_permissions(path.join(name), fs::Permissions::from_mode(wide)).unwrap();
+        }
+        drop(Directory::take(&path).unwrap());
+        assert_eq!((mode(""), mode(LOCK_FILE), mode(IDENTITY_FILE)), (0o700, 0o600, 0o600));
     }
 
     #[test]

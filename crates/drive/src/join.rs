@@ -75,6 +75,9 @@ pub(crate) fn open(
     }
 }
 
+/// After so long without writes the store gives back what it can do without.
+const GIVE_BACK: Duration = Duration::from_secs(1);
+
 fn who(identity: &Identity) -> braid_store::Identity {
     braid_store::Identity { cluster: identity.cluster, drive: identity.drive }
 }
@@ -86,6 +89,7 @@ fn options(config: &Config) -> Options {
         sync: settings.sync,
         segment_bytes: settings.segment_bytes.unwrap_or(Options::default().segment_bytes),
         clean_share_percent: settings.clean_share_percent,
+        give_back: Some(GIVE_BACK),
         method: settings.method,
         direct: settings.direct,
     }
@@ -148,7 +152,7 @@ async fn attempt(
     capacity_bytes: u64,
 ) -> Result<(), DriveError> {
     let limits = &config.settings.limits;
-    if known(identity, manager, limits).await {
+    if known(identity, manager, limits).await.map_err(DriveError::Join)? {
         identity.manager = Some(manager.to_owned());
         identity.joined = true;
         return directory.save(identity);
@@ -186,9 +190,15 @@ async fn attempt(
     }
 }
 
-/// Whether the manager knows the drive already, by a key from a join that a crash cut short.
-async fn known(identity: &Identity, manager: &str, limits: &Limits) -> bool {
-    let Some(master) = &identity.master else { return false };
+/// Whether the manager knows the drive already, by a key from a join that a crash cut short. Only its word tells that it does
+/// not: a session that breaks, or bytes that were damaged on their way, say nothing, and the key is kept for the next try.
+async fn known(identity: &Identity, manager: &str, limits: &Limits) -> Result<bool, TransportError> {
+    let Some(master) = &identity.master else { return Ok(false) };
     let credentials = Credentials::of_drive(identity.cluster, identity.drive, master);
-    ControlSession::connect(manager, credentials, limits).await.is_ok()
+    match ControlSession::connect(manager, credentials, limits).await {
+        Ok(_) => Ok(true),
+        Err(error @ TransportError::Refusal(_)) if may_pass(&error) => Err(error),
+        Err(TransportError::Refusal(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }

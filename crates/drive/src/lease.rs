@@ -5,7 +5,7 @@
 //!   manager's by more than the exchange took, so a capability ends a little early at worst. It never goes back.
 //! - A reply of an older term than one that was heard is from a manager that no longer leads: it gives nothing.
 
-use braid_wire::control::{ControlHead, HeartbeatReply};
+use braid_wire::control::{Admission, ControlHead, HeartbeatReply};
 use braid_wire::{Reason, Refusal};
 
 use crate::clock::Moment;
@@ -36,18 +36,23 @@ pub enum Beat {
     Renewed,
     /// The drive was replaced: it serves no more, for good.
     Replaced,
-    /// From a manager that no longer leads; nothing changed.
+    /// From a manager that no longer leads, or whose state is older than what was seen; nothing changed.
     OldTerm,
 }
 
 impl Lease {
+    /// For a drive that has last heard a manager of this term; 0: of none.
+    pub fn new(term: u64) -> Lease {
+        Lease { term, ..Lease::default() }
+    }
+
     /// The manager answered a heartbeat that left at `sent`.
     pub fn handle_heartbeat(&mut self, sent: Moment, head: &ControlHead, reply: &HeartbeatReply) -> Beat {
-        if head.term < self.term {
+        if head.term < self.term || reply.admission == Admission::ManagerOlder {
             return Beat::OldTerm;
         }
         self.term = head.term;
-        if reply.replaced {
+        if reply.admission == Admission::Replaced {
             self.replaced = true;
         }
         if self.replaced {
@@ -109,10 +114,14 @@ impl Lease {
 
 #[cfg(test)]
 mod tests {
+    use braid_wire::control::StateMark;
+
     use super::*;
 
     fn reply(lease_ms: u32) -> HeartbeatReply {
-        HeartbeatReply { lease_ms, replaced: false, epoch: 0 }
+        let state = StateMark { term: 1, mark: 1, changes: 1 };
+        let (admission, detail) = (Admission::Serve, String::new());
+        HeartbeatReply { lease_ms, admission, detail, instance: 1, state, epoch: 0 }
     }
 
     fn head(term: u64, now_ms: u64) -> ControlHead {
@@ -156,10 +165,21 @@ mod tests {
     }
 
     #[test]
+    fn a_manager_whose_state_is_older_gives_nothing() {
+        let mut lease = Lease::new(7);
+        assert_eq!(lease.handle_heartbeat(Moment(0), &head(6, 1), &reply(1000)), Beat::OldTerm);
+        let older = HeartbeatReply { admission: Admission::ManagerOlder, ..reply(1000) };
+        assert_eq!(lease.handle_heartbeat(Moment(0), &head(9, 1), &older), Beat::OldTerm);
+        assert_eq!(reason(lease.serving(Moment(1))), Some(Reason::NotServing));
+        assert_eq!(lease.handle_heartbeat(Moment(2), &head(7, 1), &reply(1000)), Beat::Renewed);
+        assert_eq!(lease.serving(Moment(3)), Ok(()));
+    }
+
+    #[test]
     fn replaced_is_for_good() {
         let mut lease = Lease::default();
         lease.handle_heartbeat(Moment(0), &head(1, 1), &reply(1000));
-        let gone = HeartbeatReply { lease_ms: 1000, replaced: true, epoch: 0 };
+        let gone = HeartbeatReply { admission: Admission::Replaced, ..reply(1000) };
         assert_eq!(lease.handle_heartbeat(Moment(10), &head(1, 11), &gone), Beat::Replaced);
         assert_eq!(lease.handle_heartbeat(Moment(20), &head(1, 21), &reply(1000)), Beat::Replaced);
         assert_eq!(reason(lease.serving(Moment(30))), Some(Reason::NotServing));

@@ -32,6 +32,8 @@ mod manage;
 mod queries;
 mod reply;
 mod requests;
+mod revoked;
+mod room;
 mod scrub;
 mod sending;
 mod serve;

@@ -14,6 +14,8 @@ use braid_wire::data::{
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
 
+use tokio::time::Instant;
+
 use crate::connection::Coming;
 use crate::convert;
 use crate::core::Core;
@@ -95,9 +97,11 @@ impl Requests {
                     result => done(g, result),
                 }
             }
-            R::Remove(_) if facts.is_none() => Answer::done(g),
             R::Remove(remove) => {
                 let (partition, object) = (remove.at.partition, remove.at.object);
+                // First: what is on its way to make it again comes too late.
+                let now_ms = core.manager_ms().unwrap_or(capability.expires_ms);
+                core.revoked().handle_removal((partition, object), now_ms);
                 done(g, core.store.commit(Mutation::Remove { partition, object, g: capability.g }))
             }
             R::Fence(asked) => fence_and_list(core, &capability, &asked),
@@ -116,7 +120,8 @@ impl Requests {
 
     /// As [`Requests::look`], and waits for it.
     async fn look_now(&self, work: impl FnOnce(&Core) -> Answer + Send + 'static) -> Coming {
-        Coming::now(self.look(work).await.wait().await)
+        let until = Instant::now() + self.core().settings.store_wait;
+        self.look(work).await.wait(until).await.map_or_else(Coming::Late, Coming::now)
     }
 }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use braid_layout::{Generation, ObjectId};
-use braid_store::{Error, Stat, View};
+use braid_layout::{Column, ColumnMask, FileId, Generation, ObjectId, PartitionId};
+use braid_store::{Error, Listing, Stat, View};
 use braid_wire::data::{
-    Address, ColumnMap, DriveAttributes, GetAttributes, List, ListReply, PartitionListReply, Read, ReadReply,
-    UnitState, Versions, VersionsReply, Want,
+    Address, ColumnMap, DriveAttributes, GetAttributes, List, ListReply, ListedObject, PartitionListReply,
+    Read, ReadReply, UnitState, VERSIONS_LOOKED_AT_MAX, VERSIONS_UNITS_MAX, Versions, VersionsReply, Want,
 };
 use braid_wire::frame::BODY_BYTES_MAX;
 use braid_wire::{Reason, Refusal, Wire};
@@ -89,11 +89,44 @@ fn covers(core: &Core, read: &Read) -> Result<bool, Error> {
     Ok(covered || chains.iter().any(|chain| !chain.tips.is_empty()))
 }
 
-/// What units hold: as many of those asked for as fit a reply.
+/// What units hold, those named or those that there are: as many as fit a reply.
 pub(crate) fn versions(core: &Core, g: Generation, asked: &Versions) -> Answer {
+    match convert::listing(asked) {
+        Some(list) => listed(core, g, asked, list),
+        None => named(core, g, asked),
+    }
+}
+
+/// The most bytes that a reply may list.
+fn list_bytes_max() -> usize {
+    usize::try_from(BODY_BYTES_MAX).expect("it is 1 MiB") - BODY_RESERVE_BYTES
+}
+
+fn listed(core: &Core, g: Generation, asked: &Versions, list: Listing) -> Answer {
+    let limit = usize::try_from(asked.limit).unwrap_or(VERSIONS_UNITS_MAX).min(VERSIONS_UNITS_MAX);
+    let listed = core.store.list(asked.at.partition, asked.at.object, list, limit, VERSIONS_LOOKED_AT_MAX);
+    let listed = match listed {
+        Ok(listed) => listed,
+        Err(error) => return Answer::refused(g, refusal(&error)),
+    };
+    let mut left = list_bytes_max();
+    let mut units: Vec<UnitState> = Vec::with_capacity(listed.units.len());
+    for chain in &listed.units {
+        let state = convert::unit_state(chain);
+        let bytes = state.to_bytes().len();
+        if bytes > left {
+            return Answer::new(g, VersionsReply { units, next: Some(chain.unit) });
+        }
+        left -= bytes;
+        units.push(state);
+    }
+    Answer::new(g, VersionsReply { units, next: listed.next })
+}
+
+fn named(core: &Core, g: Generation, asked: &Versions) -> Answer {
     let (partition, object) = (asked.at.partition, asked.at.object);
     let mut units: Vec<UnitState> = Vec::with_capacity(asked.units.len());
-    let (mut left, bound) = (usize::try_from(BODY_BYTES_MAX).expect("it is 1 MiB") - BODY_RESERVE_BYTES, g);
+    let (mut left, bound) = (list_bytes_max(), g);
     for run in convert::runs(&asked.units) {
         let chains = match core.store.versions(partition, object, run.clone()) {
             Ok(chains) => chains,
@@ -107,13 +140,13 @@ pub(crate) fn versions(core: &Core, g: Generation, asked: &Versions) -> Answer {
             };
             let bytes = state.to_bytes().len();
             if bytes > left {
-                return Answer::new(g, VersionsReply { units });
+                return Answer::new(g, VersionsReply { units, next: None });
             }
             left -= bytes;
             units.push(state);
         }
     }
-    Answer::new(g, VersionsReply { units })
+    Answer::new(g, VersionsReply { units, next: None })
 }
 
 /// An object's attributes; a well-known one's are the partition's or the drive's.
@@ -171,6 +204,36 @@ pub(crate) fn list(core: &Core, asked: &List) -> Answer {
         return Answer::new(Generation(0), PartitionListReply { partitions });
     }
     let after = (asked.after != 0).then_some(ObjectId(asked.after));
-    let objects = core.store.objects(asked.partition, after, limit);
-    Answer::from_store(Generation(0), objects, |objects| ListReply { objects }.into())
+    let listed = core.store.objects(asked.partition, after, limit).and_then(|objects| {
+        let known = |object| listed_object(core, asked.partition, object).transpose();
+        objects.into_iter().filter_map(known).collect()
+    });
+    Answer::from_store(Generation(0), listed, |objects| ListReply { objects }.into())
+}
+
+/// An object as its own record has it; `None`: it has been removed meanwhile.
+fn listed_object(
+    core: &Core,
+    partition: PartitionId,
+    object: ObjectId,
+) -> Result<Option<ListedObject>, Error> {
+    let unknown = ListedObject {
+        object,
+        file: FileId(0),
+        segment: 0,
+        column: Column(0),
+        g: Generation(0),
+        set: ColumnMask::EMPTY,
+        joining: ColumnMask::EMPTY,
+    };
+    let stored = match core.store.object(partition, object) {
+        Ok(stored) => stored,
+        Err(Error::NoObject(..)) => return Ok(None),
+        Err(Error::Damaged { .. }) => return Ok(Some(unknown)),
+        Err(error) => return Err(error),
+    };
+    let Ok(map) = ColumnMap::from_bytes(&stored.map) else { return Ok(Some(unknown)) };
+    let (file, segment, column) = (map.file, map.segment, map.column);
+    let (g, set, joining) = (stored.g, stored.set, stored.joining);
+    Ok(Some(ListedObject { object, file, segment, column, g, set, joining }))
 }

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_layout::{Generation, Version};
-use braid_store::{Body, Mutation, Outcome, Rejected, Standing, Write};
+use braid_store::{Body, Mutation, Outcome, Rejected, Reply, Standing, Write};
 use braid_transport::{Receiver, TransportError};
-use braid_wire::authorise::{ObjectFacts, Verified, address, term};
+use braid_wire::authorise::{ObjectFacts, Verified, address, needs, term};
 use braid_wire::data::{ColumnMap, DriveRequest, Retire, StripeWrite, Written};
 use braid_wire::{Capability, Reason, Refusal, Wire};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::buffers::{Connection, Share};
 use crate::connection::Coming;
@@ -88,7 +89,10 @@ impl Requests {
                 Coming::refused(g, Refusal::new(Reason::Unsupported, detail))
             }
             R::Read(read) => {
-                let Some(share) = self.share(read.to - read.from).await else { return Ok(closing()) };
+                let share = match self.share(read.to - read.from).await {
+                    Ok(share) => share,
+                    Err(coming) => return Ok(coming),
+                };
                 let room =
                     Room { buffers: Arc::clone(&self.buffers), share, sendfile_min: self.sendfile_min };
                 let g = capability.g;
@@ -102,6 +106,10 @@ impl Requests {
             R::GetAttributes(asked) => self.look(move |core| queries::attributes(core, &asked)).await,
             R::List(asked) => self.look(move |core| queries::list(core, &asked)).await,
             R::Flush(_) => self.submit(Mutation::Flush, move |result| done(g, result)).await,
+            R::Retire(retire) if facts.is_none() => {
+                self.end_lease(capability, &retire);
+                Coming::now(Answer::done(g))
+            }
             R::Retire(retire) => self.retire(capability, g, &retire).await,
             R::Create(create) => self.create(capability, facts, create).await,
             request => self.manage(capability, facts, request).await,
@@ -127,6 +135,12 @@ impl Requests {
         use DriveRequest as R;
         let request = &verified.request;
         let refused = |g, refusal| Err(Box::new(Answer::refused(g, refusal)));
+        let ends_lease = matches!(request, R::Retire(retire) if retire.ends_lease);
+        if !ends_lease
+            && let Err(refusal) = self.core.revoked().check(&verified.capability, needs(request).rights)
+        {
+            return refused(Generation(0), refusal);
+        }
         let facts = match self.facts(place) {
             Ok(facts) => facts,
             Err(refusal) => return refused(Generation(0), refusal),
@@ -134,6 +148,7 @@ impl Requests {
         let Some(facts) = facts else {
             return match request {
                 R::Create(_) | R::Remove(_) | R::Flush(_) => Ok(None),
+                R::Retire(_) if ends_lease => Ok(None),
                 _ => refused(Generation(0), no_object()),
             };
         };
@@ -184,7 +199,10 @@ impl Requests {
         let body = if write.hole {
             Body::Hole
         } else {
-            let Some(share) = self.share(bytes).await else { return Ok(closing()) };
+            let share = match self.share(bytes).await {
+                Ok(share) => share,
+                Err(coming) => return Ok(coming),
+            };
             let mut buffer = self.buffers.buffer(bytes, share);
             receiver.payload(buffer.fill()).await?;
             Body::Bytes { payload: buffer.into_bytes(), crcs: write.crcs }
@@ -236,6 +254,9 @@ impl Requests {
             let detail = format!("stamp {settled_to} is not of lease {}", capability.lease);
             return Coming::refused(g, Refusal::new(Reason::Scope, detail));
         }
+        if retire.ends_lease {
+            self.end_lease(capability, retire);
+        }
         let settled_below = Version { n: settled_to.n.saturating_add(1), ..settled_to };
         let (partition, object) = (retire.at.partition, retire.at.object);
         let client = retire.client;
@@ -245,19 +266,35 @@ impl Requests {
         if retire.durable { coming } else { Coming::now(Answer::done(g)) }
     }
 
+    /// No capability of the request's lease, or of an earlier one, writes to the object any more.
+    fn end_lease(&self, capability: &Capability, retire: &Retire) {
+        let place = (retire.at.partition, retire.at.object);
+        // The request would not have come so far without a lease.
+        let now_ms = self.core.manager_ms().unwrap_or(capability.expires_ms);
+        self.core.revoked().handle_lease_end(place, capability.lease, now_ms);
+    }
+
     /// The facts of an object that is being made count at once.
     pub(crate) fn is_making(&mut self, place: Place, facts: Facts, answered: Arc<AtomicBool>) {
         self.making.push(Making { place, facts, answered });
     }
 
-    /// A share of the payload bound; `None` when the drive is closing.
-    async fn share(&self, bytes: u32) -> Option<Share> {
-        self.buffers.share(bytes).await.ok()
+    /// A share of the payload bound, or why there is none.
+    async fn share(&self, bytes: u32) -> Result<Share, Coming> {
+        match timeout(self.core.settings.store_wait, self.buffers.share(bytes)).await {
+            Ok(share) => share.map_err(|_| closing()),
+            Err(_) => Err(Coming::Late("memory for payloads: others hold all of it")),
+        }
     }
 
     /// Runs `work` in a thread, of which there is a bounded number.
     pub(crate) async fn look(&self, work: impl FnOnce(&Core) -> Answer + Send + 'static) -> Coming {
-        let Ok(permit) = Arc::clone(&self.core.reads).acquire_owned().await else { return closing() };
+        let permit = Arc::clone(&self.core.reads).acquire_owned();
+        let permit = match timeout(self.core.settings.store_wait, permit).await {
+            Ok(Ok(permit)) => permit,
+            Ok(Err(_)) => return closing(),
+            Err(_) => return Coming::Late("a thread: all of them wait for the store; does its disk hang?"),
+        };
         let (core, (done, coming)) = (self.core(), oneshot::channel());
         tokio::task::spawn_blocking(move || {
             let answer = work(&core);
@@ -278,8 +315,7 @@ impl Requests {
         let reply = Box::new(move |result| drop(done.send(finish(result))));
         if let Err(Rejected { mutation, reply }) = self.core.store.try_submit(mutation, reply) {
             // The store's queue is full: wait for it in a thread, and take nothing more from this peer meanwhile.
-            let store = self.core.store.clone();
-            let _ = tokio::task::spawn_blocking(move || store.submit(mutation, reply)).await;
+            return self.queue_in_thread(mutation, reply, coming).await;
         }
         Coming::Later(coming)
     }
@@ -291,9 +327,20 @@ impl Requests {
     ) -> Coming {
         let (done, coming) = oneshot::channel();
         let reply = Box::new(move |result| drop(done.send(finish(result))));
-        let store = self.core.store.clone();
-        let _ = tokio::task::spawn_blocking(move || store.submit(mutation, reply)).await;
-        Coming::Later(coming)
+        self.queue_in_thread(mutation, reply, coming).await
+    }
+
+    async fn queue_in_thread(
+        &self,
+        mutation: Mutation,
+        reply: Reply,
+        coming: oneshot::Receiver<Answer>,
+    ) -> Coming {
+        let (store, wait) = (self.core.store.clone(), self.core.settings.store_wait);
+        match tokio::task::spawn_blocking(move || store.submit_within(mutation, reply, wait).is_ok()).await {
+            Ok(false) => Coming::Late("a place in the store's queue: does its disk hang?"),
+            _ => Coming::Later(coming),
+        }
     }
 }
 

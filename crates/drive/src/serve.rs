@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use braid_layout::DriveId;
 use braid_store::Store;
-use braid_transport::Listener;
+use braid_transport::{Listener, raise_descriptors};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
@@ -18,13 +18,17 @@ use crate::connection;
 use crate::core::Core;
 use crate::error::DriveError;
 use crate::gate::Gate;
-use crate::heartbeat::{self, About};
+use crate::heartbeat::{self, About, Pulse};
 use crate::identity::{Directory, Identity};
 use crate::join;
+use crate::lease::Lease;
+use crate::room::Room;
 use crate::scrub;
 
 /// After an error of the system at accepting: it is out of something, and needs a moment.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// For the last heartbeat.
+const FAREWELL_WAIT: Duration = Duration::from_secs(1);
 /// How long a shutdown waits for a store that is just being opened.
 const PREPARE_WAIT: Duration = Duration::from_secs(1);
 
@@ -57,12 +61,12 @@ pub async fn run(
             Ok(Err(_)) | Err(_) => Ok(()),
         };
     };
-    let Prepared { directory, mut identity, manager, listener, store, about } = prepared?;
+    let Prepared { directory, mut identity, manager, listener, room, store, about } = prepared?;
     let capacity = store.stat().map(|stat| stat.capacity).unwrap_or_default();
     let joining = join::join(&directory, &mut identity, &manager, &config, &about, capacity);
     let joined = unless(&mut shutdown, joining).await;
     let core = match joined {
-        Some(Ok(())) => core(&identity, store.clone(), &config, &directory),
+        Some(Ok(())) => core(&identity, store.clone(), room, &config, &directory),
         Some(Err(error)) => Err(error),
         None => {
             info!(%manager, "stopped before it joined");
@@ -89,7 +93,7 @@ pub async fn run(
     let ended = loop {
         tokio::select! {
             () = &mut shutdown => break Ok(()),
-            beaten = &mut heartbeats => break beaten.unwrap_or_else(|error| Err(error.into())),
+            beaten = &mut heartbeats => break beaten.unwrap_or_else(|error| Err(error.into())).map(drop),
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
                     connections.spawn(connection::serve(Arc::clone(&core), stream, closing.clone()));
@@ -110,12 +114,28 @@ pub async fn run(
     core.lease().handle_closing();
     let _ = close.send(true);
     finish(connections, core.settings.shutdown_wait).await;
-    if !heartbeats.is_finished() {
-        end(heartbeats, Duration::ZERO).await;
+    if ended.is_ok() {
+        // So that nobody waits for its lease to lapse.
+        farewell(heartbeats, &core).await;
     }
     end(scrubbing, core.settings.shutdown_wait).await;
     close_store(store, &config).await?;
     ended
+}
+
+/// Has the heartbeats say that the drive has served its last request. The manager may be away: it is not waited for long.
+async fn farewell(mut heartbeats: JoinHandle<Result<Option<Pulse>, DriveError>>, core: &Arc<Core>) {
+    let last = async {
+        if let Ok(Ok(Some(pulse))) = (&mut heartbeats).await {
+            pulse.farewell(core).await;
+        }
+    };
+    if tokio::time::timeout(FAREWELL_WAIT, last).await.is_err() {
+        info!("the manager was not told that the drive stops: it waits for its lease to lapse");
+    }
+    if !heartbeats.is_finished() {
+        end(heartbeats, Duration::ZERO).await;
+    }
 }
 
 /// Waits until a task is gone: until then it holds the directory. After `wait` it is cut off.
@@ -191,6 +211,7 @@ struct Prepared {
     /// Where the manager is to be found.
     manager: String,
     listener: Listener,
+    room: Room,
     store: Store,
     about: About,
 }
@@ -204,7 +225,9 @@ async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
     })
     .await?;
     let settings = &config.settings;
-    let listener = Listener::bind_with(&config.listen, settings.limits, settings.connections_max).await?;
+    let descriptors = raise_descriptors(Room::descriptors(settings.connections_max));
+    let room = Room::new(settings.connections_max, descriptors);
+    let listener = Listener::bind_with(&config.listen, settings.limits, room.capacity()).await?;
     let (directory, opening) = (Arc::new(directory), identity.clone());
     let store = {
         let directory = Arc::clone(&directory);
@@ -218,19 +241,22 @@ async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
             .display()
             .to_string(),
     };
-    Ok(Prepared { directory, identity, manager, listener, store, about })
+    Ok(Prepared { directory, identity, manager, listener, room, store, about })
 }
 
 fn core(
     identity: &Identity,
     store: Store,
+    room: Room,
     config: &Config,
     directory: &Directory,
 ) -> Result<Core, DriveError> {
     let Some(master) = &identity.master else { return Err(DriveError::NoToken(directory.path().to_owned())) };
     let gate = Gate::new(identity.epoch, identity.was_out);
+    let lease = Lease::new(identity.seen.term);
     let identity = (identity.cluster, identity.drive);
-    Ok(Core::new(identity, master, store, (gate, scrub::load(directory)), config.settings.clone()))
+    let parts = (lease, gate, scrub::load(directory), room);
+    Ok(Core::new(identity, master, store, parts, config.settings.clone()))
 }
 
 async fn in_thread<T: Send + 'static>(

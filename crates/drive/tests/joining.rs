@@ -141,6 +141,23 @@ async fn a_join_whose_answer_was_lost_keeps_its_identity_within_its_cluster() {
 }
 
 #[tokio::test]
+async fn a_session_that_breaks_says_nothing_of_whether_the_drive_has_joined() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    manager.state().breaks_at_join = true;
+    let error = fails(once(dir.path(), &manager)).await;
+    assert!(matches!(error, DriveError::Join(TransportError::Closed { .. })), "{error}");
+    let (joined, key) = manager.state().masters.clone().into_iter().next().unwrap();
+    {
+        let mut state = manager.state();
+        (state.breaks_at_join, state.breaks) = (false, 1);
+    }
+    // The next try breaks as it asks, the one after it hears that the manager knows it: by the key that it has.
+    let drive = Drive::start(dir.path(), &manager).await;
+    assert_eq!((drive.id, manager.master(joined), manager.state().joins), (joined, Some(key), 1));
+    drive.stop().await;
+}
+
+#[tokio::test]
 async fn a_store_with_an_object_is_never_begun_anew() {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
     let other = Manager::start_for(OTHER).await;

@@ -345,7 +345,8 @@ async fn what_a_client_retires_is_forgotten() {
     let drive = Drive::start(dir.path(), &manager).await;
     let (mut session, grant) = (drive.session().await, drive.grant(object_level()));
     for (client, watermark) in [(11, 3), (0, u64::MAX), (12, 5)] {
-        let retire = Retire { at: AT, settled_to: stamp(1), durable: true, client, watermark };
+        let retire =
+            Retire { at: AT, settled_to: stamp(1), durable: true, client, watermark, ends_lease: false };
         session.call(&grant, &retire.into(), &[]).await.unwrap();
     }
     drive.stop().await;

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use braid_drive::{Sending, Settings};
 use braid_transport::{DriveSession, Limits, Receiver, Sender, Stream, TransportError, challenge};
+use braid_wire::capability::Rights;
 use braid_wire::control::Grant;
 use braid_wire::data::{DriveReply, DriveRequest, Hello};
 use braid_wire::frame::HEADER_BYTES;
-use braid_wire::{FrameHeader, Reason, Wire, seal};
+use braid_wire::{Capability, FrameHeader, Reason, Wire, seal};
 use support::manager::Manager;
 use support::requests::*;
-use support::{CLUSTER, Drive, SENDING, config, settings, within};
+use support::{Drive, SENDING, config, settings, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -35,6 +36,11 @@ async fn serves(session: &mut DriveSession, grant: &Grant, n: u64) {
     let written = within(session.call(grant, &write(n, 0, &payload, n), &[&payload])).await.unwrap().0;
     assert!(matches!(written, DriveReply::Written(_)), "{written:?}");
     assert_eq!(within(session.call(grant, &read(n, 0, UNIT), &[])).await.unwrap().1, payload);
+}
+
+/// What a client has: all rights but the manager's.
+fn client_level() -> Capability {
+    Capability { rights: Rights::READ.and(Rights::WRITE).and(Rights::CREATE), ..object_level() }
 }
 
 async fn halves(drive: &Drive) -> (Sender, Receiver, seal::Asker) {
@@ -145,10 +151,7 @@ async fn a_peer_that_sends_half_a_payload_holds_up_nobody_and_loses_its_connecti
     let payload = bytes(1, UNIT);
     let mut stuck = Vec::new();
     for _ in 0..4 {
-        let mut stream = TcpStream::connect(drive.address).await.unwrap();
-        let mut hello = vec![0; HEADER_BYTES + Hello::BYTES_MIN];
-        stream.read_exact(&mut hello).await.unwrap();
-        let hello = Hello::from_bytes(&hello[HEADER_BYTES..]).unwrap();
+        let (mut stream, hello) = greeted(&drive).await;
         let mut body = Vec::new();
         seal::Asker::new(&hello, challenge()).seal(&grant, 1, &write(1, 0, &payload, 1), UNIT, &mut body);
         stream.write_all(&FrameHeader::new(0x0103, 1, &body, UNIT).emit()).await.unwrap();
@@ -175,7 +178,7 @@ async fn a_peer_that_sends_half_a_payload_holds_up_nobody_and_loses_its_connecti
 #[tokio::test]
 async fn mute_peers_are_given_up_and_others_served() {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
-    let brief = |settings: &mut Settings| settings.limits.reply = Duration::from_millis(300);
+    let brief = |settings: &mut Settings| settings.limits.proof = Duration::from_millis(300);
     let drive = drive(dir.path(), &manager, brief).await;
     let mut mute = Vec::new();
     for _ in 0..50 {
@@ -254,25 +257,114 @@ fn refusal(body: &[u8]) -> Reason {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_bound_are_told_so() {
+async fn idle_connections_give_way_and_strangers_have_no_place_of_others() {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
     let drive = drive(dir.path(), &manager, |settings| settings.connections_max = 2).await;
-    let wait = async {
+    let grant = drive.grant(client_level());
+    let mut strangers = Vec::new();
+    for _ in 0..400 {
+        strangers.push(TcpStream::connect(drive.address).await.unwrap());
+    }
+    let (mut first, mut second) = (drive.session().await, drive.session().await);
+    serves(&mut first, &grant, 1).await;
+    serves(&mut second, &grant, 2).await;
+    // Idle times are told apart by milliseconds.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    serves(&mut first, &grant, 3).await;
+    let mut third = drive.session().await;
+    serves(&mut third, &grant, 4).await;
+    let request: DriveRequest = read(0, 0, 10);
+    let closed = second.call(&grant, &request, &[]).await.unwrap_err();
+    assert!(matches!(closed, TransportError::Closed { .. }), "{closed}");
+    serves(&mut first, &grant, 5).await;
+    for stranger in strangers.drain(..200) {
+        until_closed(stranger).await;
+    }
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_with_requests_under_way_gives_way_to_none() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let one = |settings: &mut Settings| {
+        settings.connections_max = 1;
+        settings.requests_max = 1000;
+    };
+    let drive = drive(dir.path(), &manager, one).await;
+    let grant = drive.grant(client_level());
+    drive.write(0, &bytes(1, UNIT), 1).await;
+    // Answers that are not taken fill the sockets, and the connection is busy.
+    let (mut sender, mut receiver, mut asker) = halves(&drive).await;
+    for request in 1..=1000 {
+        let mut body = Vec::new();
+        asker.seal(&grant, request, &read(0, 0, UNIT), 0, &mut body);
+        sender.send(0x0102, request, &body, &[]).await.unwrap();
+    }
+    // The first answer shows that the connection has its place.
+    let (header, _) = within(receiver.frame()).await.unwrap().unwrap();
+    assert_eq!(header.kind, 0x8102);
+    let mut other = drive.session().await;
+    let request: DriveRequest = read(0, 0, 10);
+    let refusal = match other.call(&grant, &request, &[]).await {
+        Err(TransportError::Refusal(refusal)) => refusal,
+        answered => panic!("{answered:?}"),
+    };
+    assert_eq!(refusal.reason, Reason::Busy);
+    assert!(refusal.detail.contains("operator"), "it says whom to ask: {refusal}");
+    // The manager comes in all the same.
+    serves(&mut drive.session().await, &drive.grant(object_level()), 1).await;
+    drop((sender, receiver));
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn who_waits_for_memory_too_long_loses_the_connection_and_its_slot_comes_back() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let brief = |settings: &mut Settings| {
+        settings.payload_bytes_max = 1;
+        settings.store_wait = Duration::from_millis(200);
+        settings.limits = stall(60_000);
+    };
+    let drive = drive(dir.path(), &manager, brief).await;
+    let (grant, payload) = (drive.grant(client_level()), bytes(1, UNIT));
+    // It announces a payload, and sends half of it: all the memory there is, for a minute.
+    let (mut stuck, hello) = greeted(&drive).await;
+    let mut body = Vec::new();
+    seal::Asker::new(&hello, challenge()).seal(&grant, 1, &write(1, 0, &payload, 1), UNIT, &mut body);
+    stuck.write_all(&FrameHeader::new(0x0103, 1, &body, UNIT).emit()).await.unwrap();
+    stuck.write_all(&body).await.unwrap();
+    stuck.write_all(&payload[..payload.len() / 2]).await.unwrap();
+    let refused = async {
         loop {
-            // The sessions that prepared the object may still be closing.
-            let (first, second) = (drive.session_now().await, drive.session_now().await);
-            if let (Ok(first), Ok(second)) = (first, second) {
-                return (first, second);
+            let mut session = drive.session().await;
+            match session.call(&grant, &write(2, 0, &payload, 2), &[&payload]).await {
+                // What is stuck had not come yet.
+                Ok(_) => {}
+                Err(error) => return error,
             }
         }
     };
-    let (mut first, _second) = within(wait).await;
-    match drive.session_now().await {
-        Err(TransportError::Refusal(refusal)) => assert_eq!(refusal.reason, Reason::Busy),
-        other => panic!("{other:?}"),
-    }
-    serves(&mut first, &drive.grant(object_level()), 1).await;
+    let error = within(refused).await;
+    assert!(matches!(error, TransportError::Closed { .. } | TransportError::Io { .. }), "{error}");
+    drop(stuck);
+    let served = async {
+        loop {
+            let mut session = drive.session().await;
+            if session.call(&grant, &write(2, 0, &payload, 3), &[&payload]).await.is_ok() {
+                return;
+            }
+        }
+    };
+    within(served).await;
     drive.stop().await;
+}
+
+/// A bare connection and the drive's hello.
+async fn greeted(drive: &Drive) -> (TcpStream, Hello) {
+    let mut stream = TcpStream::connect(drive.address).await.unwrap();
+    let mut hello = vec![0; HEADER_BYTES + Hello::BYTES_MIN];
+    stream.read_exact(&mut hello).await.unwrap();
+    (stream, Hello::from_bytes(&hello[HEADER_BYTES..]).unwrap())
 }
 
 #[tokio::test]
@@ -293,16 +385,6 @@ async fn many_clients_at_once() {
         client.unwrap();
     }
     std::sync::Arc::into_inner(drive).unwrap().stop().await;
-}
-
-trait Now {
-    async fn session_now(&self) -> Result<DriveSession, TransportError>;
-}
-
-impl Now for Drive {
-    async fn session_now(&self) -> Result<DriveSession, TransportError> {
-        DriveSession::connect(&self.address.to_string(), self.id, CLUSTER, &Limits::default()).await
-    }
 }
 
 #[tokio::test]

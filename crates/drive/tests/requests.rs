@@ -9,8 +9,8 @@ use braid_wire::Reason;
 use braid_wire::checksum::block_crcs;
 use braid_wire::data::{
     Address, Create, Delta, Done, DriveReply, DriveRequest, Expect, Extent, Fence, FenceReply, Flush,
-    GetAttributes, Join, List, ListReply, PartitionSet, Read, Ready, Remove, Retire, SetAttributes,
-    StripeWrite, UnitVerdict, UnitWrite, Verdict, Want, Written,
+    GetAttributes, Join, List, ListReply, ListedObject, PartitionSet, Read, Ready, Remove, Retire,
+    SetAttributes, StripeWrite, UnitVerdict, UnitWrite, Verdict, Want, Written,
 };
 use support::manager::Manager;
 use support::requests::*;
@@ -40,7 +40,17 @@ async fn partitions_and_objects_come_and_go() {
         other => panic!("{other:?}"),
     }
     let list = List { partition: PARTITION, after: 0, limit: 10 }.into();
-    let listed = DriveReply::List(ListReply { objects: vec![OBJECT] });
+    let listed = DriveReply::List(ListReply {
+        objects: vec![ListedObject {
+            object: OBJECT,
+            file: map().file,
+            segment: map().segment,
+            column: map().column,
+            g: object_level().g,
+            set: object_level().set,
+            joining: object_level().joining,
+        }],
+    });
     assert_eq!(session.call(&partition, &list, &[]).await.unwrap().0, listed);
     let past = List { partition: PARTITION, after: OBJECT.0, limit: 10 }.into();
     let none = DriveReply::List(ListReply { objects: vec![] });
@@ -183,7 +193,14 @@ async fn versions_retire_fence_and_verdict() {
     assert!(gone.version.is_zero());
     // The same stamps again under the new generation, as a writer sends them after a mark-out.
     assert!(session.call(&new, &write(5, 0, &one, 4), &[&one]).await.is_ok());
-    let retire = |durable| Retire { at: AT, settled_to: stamp(4), durable, client: 0, watermark: 0 };
+    let retire = |durable| Retire {
+        at: AT,
+        settled_to: stamp(4),
+        durable,
+        client: 0,
+        watermark: 0,
+        ends_lease: false,
+    };
     assert_eq!(session.call(&new, &retire(false).into(), &[]).await.unwrap().0, done());
     assert_eq!(session.call(&new, &retire(true).into(), &[]).await.unwrap().0, done());
     let DriveReply::Read(kept) = session.call(&new, &read(5, 0, UNIT), &[]).await.unwrap().0 else {

@@ -64,7 +64,7 @@ fn release(number: u32) -> DriveRequest {
 }
 
 fn retire(n: u64) -> DriveRequest {
-    Retire { at: AT, settled_to: stamp(n), durable: true, client: 0, watermark: 0 }.into()
+    Retire { at: AT, settled_to: stamp(n), durable: true, client: 0, watermark: 0, ends_lease: false }.into()
 }
 
 #[tokio::test]

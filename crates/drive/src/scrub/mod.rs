@@ -9,6 +9,8 @@
 //! - It rests while the drive holds no heartbeat lease: a drive that is cut off does nothing.
 //! - What the store has lost as a whole (a partition's values, ranges of keys) is not walked: the store tells of it when it is
 //!   asked how the scrub stands.
+//! - A unit is whole only if its bytes are right and lie in the file that its directory names: what was deleted under a running
+//!   drive reads as before until the next start. A pass begins and ends with a look at all files in use.
 //! - What is damaged is listed, at most [`SCRUB_DAMAGED_MAX`] units, until a whole later pass did not find it again.
 //!
 //! [`Scrub`] decides what is next and is pure: moments and manager time are parameters. [`walk`] finds and verifies units;
@@ -23,7 +25,8 @@ use std::collections::BTreeMap;
 
 use braid_layout::{ObjectId, PartitionId};
 use braid_store::Stat;
-use braid_wire::data::{DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX, ScrubPhase, ScrubReply, ScrubState};
+use braid_wire::data::{DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX};
+use braid_wire::data::{ScrubPhase, ScrubReply, ScrubState, WrongFile};
 
 use crate::clock::Moment;
 use pace::Pace;
@@ -60,6 +63,9 @@ pub(crate) struct Progress {
     pub(crate) damaged: BTreeMap<Place, (u64, DamagedUnit)>,
     /// Damaged units that this pass found beyond those listed.
     pub(crate) more: u64,
+    /// Files in use that are not as they should be, as far as they are listed, and how many there are: as a pass last saw them. Not
+    /// stored: a restart finds out what is missing by itself.
+    pub(crate) files: (Vec<WrongFile>, u64),
 }
 
 /// A unit, or an object as a whole: `None`, which comes first.
@@ -156,6 +162,9 @@ impl Scrub {
         pass.verified.bytes = pass.verified.bytes.saturating_add(step.bytes);
         pass.verified.units = pass.verified.units.saturating_add(step.units);
         let found_any = !step.damaged.is_empty();
+        if let Some(files) = step.files {
+            self.progress.files = files;
+        }
         for found in step.damaged {
             let place = (found.partition, found.object, found.unit);
             if self.progress.damaged.contains_key(&place) || self.progress.damaged.len() < SCRUB_DAMAGED_MAX {
@@ -190,6 +199,7 @@ impl Scrub {
                 .unwrap_or(u64::MAX)
                 .saturating_add(self.progress.more),
             lost: stat.lost,
+            wrong_files: self.progress.files.1,
             began_ms: verified.began_ms,
             ended_ms: self.progress.ended_ms,
             passes: self.progress.passes,
@@ -199,7 +209,7 @@ impl Scrub {
     /// How it stands, what it found, and what the store has `lost`, of which it lists as much as it may.
     pub(crate) fn report(&self, stat: &Stat, lost: Vec<LostKeys>) -> ScrubReply {
         let damaged = self.progress.damaged.values().map(|(_, unit)| unit.clone()).collect();
-        ScrubReply { state: self.state(stat), damaged, lost }
+        ScrubReply { state: self.state(stat), damaged, lost, files: self.progress.files.0.clone() }
     }
 
     /// What is to be kept.

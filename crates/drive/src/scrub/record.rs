@@ -108,6 +108,7 @@ fn parse(text: &str) -> Result<Progress, String> {
         last: verified(text.last),
         damaged,
         more: text.more,
+        files: Default::default(),
     })
 }
 
@@ -167,6 +168,7 @@ mod tests {
             last: verified,
             damaged: [None, Some(2)].map(|at| ((partition, object, at), (4, unit(at)))).into(),
             more: 1,
+            files: Default::default(),
         };
         save(&held, &progress).unwrap();
         assert_eq!(load(&held), progress);

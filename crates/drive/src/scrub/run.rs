@@ -63,6 +63,9 @@ fn tell(step: &Step) {
         let (partition, object, file) = (unit.partition, unit.object, unit.file);
         warn!(%partition, %object, unit = unit.unit, %file, what = %unit.what, "the scrub found damage");
     }
+    for file in step.files.iter().flat_map(|(files, _)| files) {
+        warn!(name = %file.name, what = %file.what, "the scrub found a file in use that is not as it should be");
+    }
 }
 
 async fn save(core: &Core, directory: &Arc<Directory>) {

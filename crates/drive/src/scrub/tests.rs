@@ -25,13 +25,22 @@ struct Drive {
     units: u64,
     unit_bytes: u64,
     wrong: Vec<u64>,
+    files: (Vec<WrongFile>, u64),
     read: u64,
 }
 
 impl Drive {
     fn new(own_rate: u64, units: u64, unit_bytes: u64) -> Drive {
         let scrub = Scrub::new(Progress::default(), own_rate);
-        Drive { scrub, now: Moment(5_000), units, unit_bytes, wrong: Vec::new(), read: 0 }
+        Drive {
+            scrub,
+            now: Moment(5_000),
+            units,
+            unit_bytes,
+            wrong: Vec::new(),
+            files: Default::default(),
+            read: 0,
+        }
     }
 
     fn step(&self, from: Position) -> Step {
@@ -39,6 +48,7 @@ impl Drive {
         Step {
             bytes: self.unit_bytes,
             units: 1,
+            files: (unit == 0).then(|| self.files.clone()),
             damaged: self.wrong.iter().filter(|&&wrong| wrong == unit).map(|_| damaged(unit)).collect(),
             next: (unit + 1 < self.units).then(|| at(unit + 1)),
         }
@@ -150,6 +160,21 @@ fn what_is_damaged_is_listed_until_a_whole_pass_does_not_find_it() {
     drive.run(2_000, false);
     assert_eq!(found(&drive), [7, 8]);
     assert_eq!(drive.scrub.state(&live(0)).passes, 2);
+}
+
+#[test]
+fn files_that_are_wrong_are_told_until_a_pass_finds_them_well() {
+    let mut drive = Drive::new(0, 10, 1000);
+    let file = WrongFile { name: "log/00000003.seg".to_owned(), what: "gone".to_owned() };
+    drive.files = (vec![file.clone()], 7);
+    drive.scrub.handle_start(10_000, 1);
+    drive.run(2_000, false);
+    let report = drive.scrub.report(&live(0), Vec::new());
+    assert_eq!((report.files, report.state.wrong_files), (vec![file], 7));
+    drive.files = Default::default();
+    drive.scrub.handle_start(10_000, 2);
+    drive.run(2_000, false);
+    assert_eq!(drive.scrub.state(&live(0)).wrong_files, 0);
 }
 
 #[test]

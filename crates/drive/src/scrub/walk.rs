@@ -4,7 +4,7 @@ use braid_layout::{FileId, ObjectId, PartitionId};
 use braid_store::format::page::Key;
 use braid_store::{Error, Store};
 use braid_wire::Wire;
-use braid_wire::data::{ColumnMap, DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX};
+use braid_wire::data::{ColumnMap, DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX, WrongFile};
 
 use super::Position;
 
@@ -26,12 +26,25 @@ pub(crate) struct Step {
     pub(crate) units: u64,
     /// What does not match, or cannot be read.
     pub(crate) damaged: Vec<DamagedUnit>,
+    /// Files in use that are not as they should be, as many as are listed, and how many there are; if they were looked at.
+    pub(crate) files: Option<(Vec<WrongFile>, u64)>,
     /// Where the next step begins; `None`: that was all.
     pub(crate) next: Option<Position>,
 }
 
-/// Verifies units from `from` on until a step is done. An error ends the scrub: the store serves no more.
+/// Verifies units from `from` on until a step is done. The first and the last step of a pass look at all files in use too. An error
+/// ends the scrub: the store serves no more.
 pub(super) fn step(store: &Store, from: Position) -> Result<Step, Error> {
+    let mut step = units(store, from)?;
+    if from == Position::default() || step.next.is_none() {
+        let (files, count) = store.wrong_files(SCRUB_DAMAGED_MAX);
+        let files = files.into_iter().map(|file| WrongFile { name: file.name, what: file.what }).collect();
+        step.files = Some((files, count));
+    }
+    Ok(step)
+}
+
+fn units(store: &Store, from: Position) -> Result<Step, Error> {
     let mut step = Step::default();
     let mut at = from;
     for _ in 0..STEP_OBJECTS {

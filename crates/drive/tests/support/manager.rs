@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use braid_layout::{ClusterId, DriveId};
-use braid_transport::{ControlPeer, Limits, Listener, Stream, challenge};
+use braid_transport::{
+    Asked, Bounds, Capacity, ControlPeer, GivesWay, Limits, Listener, Origin, Places, Stream, challenge,
+};
 use braid_wire::control::{
-    Authenticate, ControlHead, ControlReply, ControlRequest, Heartbeat, HeartbeatReply, JoinDriveReply,
+    Admission, Authenticate, ControlHead, ControlReply, ControlRequest, Heartbeat, HeartbeatReply,
+    JoinDriveReply, StateMark,
 };
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::token::{Standing, Token};
@@ -28,10 +31,15 @@ pub struct State {
     pub lease_ms: u32,
     pub replaced: bool,
     pub epoch: u64,
+    pub admission: Admission,
+    pub instance: u64,
+    pub mark: StateMark,
     /// Heartbeats are answered.
     pub answers: bool,
     /// The connection breaks once a join was stored and before it is answered.
     pub breaks_at_join: bool,
+    /// So many connections break before anything was said.
+    pub breaks: u32,
     pub joins: u32,
     pub masters: BTreeMap<DriveId, Key>,
     pub last: Option<Heartbeat>,
@@ -43,7 +51,8 @@ impl Manager {
     }
 
     pub async fn start_for(cluster: ClusterId) -> Manager {
-        let listener = Listener::bind_with("127.0.0.1:0", Limits::default(), 64).await.unwrap();
+        let listener =
+            Listener::bind_with("127.0.0.1:0", Limits::default(), Capacity::default()).await.unwrap();
         let address = listener.local_address().to_string();
         let state = Arc::new(Mutex::new(State {
             cluster,
@@ -52,8 +61,12 @@ impl Manager {
             lease_ms: 6000,
             replaced: false,
             epoch: 0,
+            admission: Admission::Serve,
+            instance: 1,
+            mark: StateMark { term: 1, mark: 11, changes: 1 },
             answers: true,
             breaks_at_join: false,
+            breaks: 0,
             joins: 0,
             masters: BTreeMap::new(),
             last: None,
@@ -109,6 +122,13 @@ fn secret_of(state: &Arc<Mutex<State>>, asker: &Authenticate) -> Result<Key, Ref
 }
 
 async fn serve(stream: Stream, state: Arc<Mutex<State>>) {
+    {
+        let mut state = state.lock().unwrap();
+        if state.breaks > 0 {
+            state.breaks -= 1;
+            return;
+        }
+    }
     let hello = Hello {
         role: PeerRole::Manager,
         version_min: 1,
@@ -119,9 +139,12 @@ async fn serve(stream: Stream, state: Arc<Mutex<State>>) {
         challenge: challenge(),
     };
     let secret_of = |asker: &Authenticate| secret_of(&state, asker);
-    let Ok(mut peer) = ControlPeer::accept(stream, &hello, || head(&state), secret_of).await else { return };
-    while let Ok(Some((request, asked))) = peer.next().await {
-        let reply = match asked {
+    let (places, holder) = (Places::new(Bounds::new(1, 1), GivesWay::Idle), stream.holder().unwrap());
+    let place_for = |_: &Authenticate| Ok(places.take(holder, Origin::Here).unwrap());
+    let accepted = ControlPeer::accept(stream, &hello, || head(&state), secret_of, place_for).await;
+    let Ok(mut peer) = accepted else { return };
+    while let Ok(Some(Asked { number, request, .. })) = peer.next(|| head(&state)).await {
+        let reply = match request {
             Ok(ControlRequest::JoinDrive(join)) => {
                 let master = Token::master_key(&peer.secret, &peer.binding, &peer.nonce, peer.drive);
                 let mut state = state.lock().unwrap();
@@ -138,14 +161,23 @@ async fn serve(stream: Stream, state: Arc<Mutex<State>>) {
                 if !state.answers {
                     return;
                 }
-                let (lease_ms, replaced, epoch) = (state.lease_ms, state.replaced, state.epoch);
-                ControlReply::Heartbeat(HeartbeatReply { lease_ms, replaced, epoch })
+                let (lease_ms, epoch, instance) = (state.lease_ms, state.epoch, state.instance);
+                let admission = if state.replaced { Admission::Replaced } else { state.admission };
+                let (detail, mark) = ("as the test says".to_owned(), state.mark.clone());
+                ControlReply::Heartbeat(HeartbeatReply {
+                    lease_ms,
+                    admission,
+                    detail,
+                    instance,
+                    state: mark,
+                    epoch,
+                })
             }
             Ok(other) => ControlReply::Refused(Refusal::new(Reason::Unsupported, other.name())),
             Err(refusal) => ControlReply::Refused(refusal),
         };
         let head = head(&state);
-        if peer.reply(request, &head, &reply).await.is_err() {
+        if peer.reply(number, &head, &reply).await.is_err() {
             return;
         }
     }

@@ -7,8 +7,8 @@ use braid_transport::TransportError;
 use braid_wire::capability::{Capability, Protection, Rights};
 use braid_wire::checksum::block_crcs;
 use braid_wire::data::{
-    Address, Attributes, ColumnMap, Create, DriveReply, DriveRequest, Expect, PartitionSet, Read, ReadReply,
-    StripeWrite, Versions, Want,
+    Address, Attributes, ColumnMap, Create, DriveReply, DriveRequest, Expect, Listing, PartitionSet, Read,
+    ReadReply, StripeWrite, Versions, Want,
 };
 
 use super::Drive;
@@ -43,6 +43,7 @@ pub fn object_level() -> Capability {
         protection: Protection::Integrity,
         holder: DriveId(0),
         map: [0; 16],
+        file: FileId(0),
     }
 }
 
@@ -136,7 +137,7 @@ pub fn read_want(unit: u64, from: u32, to: u32, want: Want) -> DriveRequest {
 }
 
 pub fn versions(units: &[u64]) -> DriveRequest {
-    Versions { at: AT, units: units.to_vec() }.into()
+    Versions { at: AT, list: Listing::Named, units: units.to_vec(), from: 0, limit: 0 }.into()
 }
 
 /// The attributes in an answer.

@@ -1,0 +1,169 @@
+//! Capabilities that are over before they expire: of a lease that was given back, of an object that was removed. Pure: manager
+//! time is a parameter.
+//!
+//! The manager signs no new ones for these, and every one that it signed before expires within [`CAPABILITY_MS`]. So it is enough to
+//! remember an object for as long as that. What was remembered is gone after a restart: then no capability from before the restart
+//! writes or creates anything, and its holder asks the manager for a new one, which has it only if its lease lives. The
+//! manager's own capabilities are never refused here: it knows what it does.
+
+use std::collections::BTreeMap;
+
+use braid_layout::version::Lease;
+use braid_layout::{ObjectId, PartitionId};
+use braid_wire::capability::{CAPABILITY_MS, Rights};
+use braid_wire::{Capability, Reason, Refusal};
+
+/// The most objects that are remembered. With more, all capabilities signed before now are refused, as after a restart.
+const OBJECTS_MAX: usize = 1 << 20;
+/// How far a drive's idea of manager time may lag behind: it is remembered that much longer.
+const LAG_MS: u64 = 60_000;
+/// What a client changes an object by.
+const CHANGES: Rights = Rights::WRITE.and(Rights::CREATE).and(Rights::REMOVE).and(Rights::SET_ATTRIBUTES);
+
+/// What is refused.
+#[derive(Debug, Default)]
+pub(crate) struct Revoked {
+    /// Capabilities that expire at this time or before were signed when something else may have been revoked; `None`: the
+    /// manager's time is not known yet, and nothing is served.
+    floor_ms: Option<u64>,
+    objects: BTreeMap<(PartitionId, ObjectId), Revocation>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Revocation {
+    /// Leases up to this one are over; `None`: the object was removed.
+    to: Option<Lease>,
+    /// No capability it could be about is good after this.
+    until_ms: u64,
+}
+
+impl Revoked {
+    /// Manager time is known: at the first answer to a heartbeat.
+    pub(crate) fn handle_time(&mut self, now_ms: u64) {
+        self.floor_ms.get_or_insert(now_ms + CAPABILITY_MS);
+    }
+
+    /// A lease on the object was given back.
+    pub(crate) fn handle_lease_end(&mut self, place: (PartitionId, ObjectId), lease: Lease, now_ms: u64) {
+        let before = self.objects.get(&place).map(|known| known.to);
+        let to = match before {
+            Some(None) => None,
+            Some(Some(before)) => Some(before.max(lease)),
+            None => Some(lease),
+        };
+        self.remember(place, to, now_ms);
+    }
+
+    /// The object was removed.
+    pub(crate) fn handle_removal(&mut self, place: (PartitionId, ObjectId), now_ms: u64) {
+        self.remember(place, None, now_ms);
+    }
+
+    /// Whether a request that needs these `rights` may be carried out under the capability, and if not, why.
+    pub(crate) fn check(&self, capability: &Capability, rights: Rights) -> Result<(), Refusal> {
+        let changes = rights.0 & CHANGES.0 != 0;
+        if !changes || capability.rights.include(Rights::MANAGE) {
+            return Ok(());
+        }
+        if self.floor_ms.is_none_or(|floor_ms| capability.expires_ms <= floor_ms) {
+            let detail = "the capability is from before the drive's start: ask the manager";
+            return Err(Refusal::new(Reason::Expired, detail));
+        }
+        let detail = match self.objects.get(&(capability.partition, capability.object)) {
+            Some(Revocation { to: None, .. }) => "the object was removed: ask the manager".to_owned(),
+            Some(Revocation { to: Some(to), .. }) if capability.lease <= *to => {
+                format!("lease {} was given back: ask the manager", capability.lease)
+            }
+            _ => return Ok(()),
+        };
+        Err(Refusal::new(Reason::StaleGeneration, detail))
+    }
+
+    fn remember(&mut self, place: (PartitionId, ObjectId), to: Option<Lease>, now_ms: u64) {
+        if self.objects.len() >= OBJECTS_MAX && !self.objects.contains_key(&place) {
+            self.objects.retain(|_, known| known.until_ms > now_ms);
+            if self.objects.len() >= OBJECTS_MAX {
+                self.objects.clear();
+                self.floor_ms = Some(now_ms + CAPABILITY_MS + LAG_MS);
+            }
+        }
+        self.objects.insert(place, Revocation { to, until_ms: now_ms + CAPABILITY_MS + LAG_MS });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::{ColumnMask, DriveId, FileId, Generation};
+    use braid_wire::capability::Protection;
+
+    use super::*;
+
+    const PLACE: (PartitionId, ObjectId) = (PartitionId(1), ObjectId(2));
+
+    fn capability(lease: u32, signed_ms: u64) -> Capability {
+        Capability {
+            drive: DriveId(1),
+            partition: PLACE.0,
+            object: PLACE.1,
+            object_version: 1,
+            rights: Rights::READ.and(Rights::WRITE).and(Rights::CREATE),
+            from: 0,
+            to: u64::MAX,
+            expires_ms: signed_ms + CAPABILITY_MS,
+            reservation: 0,
+            key_epoch: 1,
+            g: Generation(1),
+            set: ColumnMask::all(1),
+            joining: ColumnMask::EMPTY,
+            lease: Lease(lease),
+            rate: 0,
+            protection: Protection::Integrity,
+            holder: DriveId(0),
+            map: [0; 16],
+            file: FileId(2),
+        }
+    }
+
+    fn reason(revoked: &Revoked, capability: &Capability) -> Option<Reason> {
+        revoked.check(capability, Rights::WRITE).err().map(|refusal| refusal.reason)
+    }
+
+    #[test]
+    fn a_lease_that_was_given_back_writes_no_more_and_the_next_one_does() {
+        let mut revoked = Revoked::default();
+        revoked.handle_time(1000);
+        assert_eq!(reason(&revoked, &capability(3, 2000)), None);
+        revoked.handle_lease_end(PLACE, Lease(3), 3000);
+        assert_eq!(reason(&revoked, &capability(3, 2000)), Some(Reason::StaleGeneration));
+        assert_eq!(reason(&revoked, &capability(2, 2000)), Some(Reason::StaleGeneration));
+        assert_eq!(reason(&revoked, &capability(4, 2000)), None);
+        revoked.handle_lease_end(PLACE, Lease(1), 3000);
+        assert_eq!(reason(&revoked, &capability(3, 2000)), Some(Reason::StaleGeneration));
+        assert!(revoked.check(&capability(3, 2000), Rights::READ).is_ok());
+    }
+
+    #[test]
+    fn what_was_removed_is_not_made_again_but_by_the_manager() {
+        let mut revoked = Revoked::default();
+        revoked.handle_time(1000);
+        revoked.handle_removal(PLACE, 3000);
+        let client = capability(9, 2000);
+        assert!(revoked.check(&client, Rights::CREATE).is_err());
+        let manager = Capability { rights: client.rights.and(Rights::MANAGE), ..client.clone() };
+        assert!(revoked.check(&manager, Rights::CREATE).is_ok());
+        revoked.handle_lease_end(PLACE, Lease(3), 3000);
+        assert!(revoked.check(&client, Rights::CREATE).is_err(), "it stays removed");
+        let other = Capability { object: ObjectId(3), ..client };
+        assert!(revoked.check(&other, Rights::CREATE).is_ok());
+    }
+
+    #[test]
+    fn after_a_restart_no_older_capability_changes_anything() {
+        let mut revoked = Revoked::default();
+        assert_eq!(reason(&revoked, &capability(1, 500)), Some(Reason::Expired));
+        revoked.handle_time(1000);
+        revoked.handle_time(5000);
+        assert_eq!(reason(&revoked, &capability(1, 1000)), Some(Reason::Expired));
+        assert_eq!(reason(&revoked, &capability(1, 1001)), None);
+    }
+}

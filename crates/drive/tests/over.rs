@@ -1,0 +1,97 @@
+//! Capabilities that are over before they expire: of a lease that was given back, of an object that was removed, of another file,
+//! from before the drive's start.
+
+mod support;
+
+use braid_layout::{FileId, Version, version::Lease};
+use braid_wire::Reason;
+use braid_wire::capability::{CAPABILITY_MS, Capability, Rights};
+use braid_wire::data::{Remove, Retire};
+use support::manager::Manager;
+use support::requests::*;
+use support::*;
+
+/// What a writer has: everything but the manager's own rights.
+fn writer() -> Capability {
+    let rights = Rights::READ.and(Rights::WRITE).and(Rights::CREATE).and(Rights::GET_ATTRIBUTES);
+    Capability { rights, ..object_level() }
+}
+
+#[tokio::test]
+async fn a_lease_that_was_given_back_writes_no_more() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = Drive::start(dir.path(), &manager).await;
+    drive.prepare().await;
+    let mut session = drive.session().await;
+    let (old, payload) = (drive.grant(writer()), bytes(3, 100));
+    assert!(session.call(&old, &write(0, 0, &payload, 1), &[&payload]).await.is_ok());
+    let end =
+        Retire { at: AT, settled_to: stamp(1), durable: true, client: 0, watermark: 0, ends_lease: true };
+    for _ in 0..2 {
+        assert!(session.call(&old, &end.clone().into(), &[]).await.is_ok());
+    }
+    let late = session.call(&old, &write(0, 0, &payload, 2), &[&payload]).await;
+    assert_eq!(reason(late), Reason::StaleGeneration);
+    assert_eq!(reason(session.call(&old, &create(), &[]).await), Reason::StaleGeneration);
+    assert!(session.call(&old, &read(0, 0, 100), &[]).await.is_ok());
+    // The next lease of the same generation writes.
+    let next = Lease(old.capability.lease.0 + 1);
+    let new = drive.grant(Capability { lease: next, ..writer() });
+    let stamp = Version { lease: next, n: 1, ..stamp(1) };
+    let mut later = write_of(0, 0, &payload, 1);
+    later.stamp = stamp;
+    assert!(session.call(&new, &later.into(), &[&payload]).await.is_ok());
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn a_lease_ends_where_nothing_was_written_too() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = Drive::start(dir.path(), &manager).await;
+    let mut session = drive.session().await;
+    assert!(session.call(&drive.grant(drive_level()), &partition_create(), &[]).await.is_ok());
+    let old = drive.grant(writer());
+    let end =
+        Retire { at: AT, settled_to: stamp(0), durable: true, client: 0, watermark: 0, ends_lease: true };
+    assert!(session.call(&old, &end.into(), &[]).await.is_ok());
+    assert_eq!(reason(session.call(&old, &create(), &[]).await), Reason::StaleGeneration);
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn a_removed_object_is_not_made_again() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = Drive::start(dir.path(), &manager).await;
+    drive.prepare().await;
+    let mut session = drive.session().await;
+    let (old, all) = (drive.grant(writer()), drive.grant(object_level()));
+    assert!(session.call(&all, &Remove { at: AT, term: 1 }.into(), &[]).await.is_ok());
+    assert_eq!(reason(session.call(&old, &create(), &[]).await), Reason::StaleGeneration);
+    // Nor after a restart, which forgets what was removed: the capability is from before it.
+    drop(session);
+    drive.stop().await;
+    let drive = Drive::start(dir.path(), &manager).await;
+    let mut session = drive.session().await;
+    let started_ms = manager.state().now_ms;
+    let signed_at = |ms: u64| drive.grant(Capability { expires_ms: ms + CAPABILITY_MS, ..writer() });
+    assert_eq!(reason(session.call(&signed_at(started_ms), &create(), &[]).await), Reason::Expired);
+    assert!(session.call(&signed_at(started_ms + 1), &create(), &[]).await.is_ok());
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn an_object_of_another_file_is_refused() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = Drive::start(dir.path(), &manager).await;
+    drive.prepare().await;
+    let mut session = drive.session().await;
+    let own = drive.grant(Capability { file: map().file, ..writer() });
+    let others = drive.grant(Capability { file: FileId(map().file.0 + 1), ..writer() });
+    let payload = bytes(3, 100);
+    assert!(session.call(&own, &write(0, 0, &payload, 1), &[&payload]).await.is_ok());
+    assert!(session.call(&own, &read(0, 0, 100), &[]).await.is_ok());
+    assert_eq!(reason(session.call(&others, &read(0, 0, 100), &[]).await), Reason::Scope);
+    let late = session.call(&others, &write(0, 0, &payload, 2), &[&payload]).await;
+    assert_eq!(reason(late), Reason::Scope);
+    drive.stop().await;
+}
