@@ -1,12 +1,13 @@
-//! The check of a file: every unit and parity unit is read, and parity is made anew and compared. Memory is bounded by the
+//! The check of a file: every unit and parity unit that its drives hold is read, and parity is made anew and compared. Memory is bounded by the
 //! plan sets under way, and the report by [`FINDINGS_MAX`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use braid_layout::{Column, Role, Stripe};
+use braid_layout::{Column, ColumnMask, Role, Stripe};
 use braid_plan::Target;
 use braid_wire::Reason;
+use braid_wire::data::Listing;
 
 use crate::buffers::User;
 use crate::client::Client;
@@ -16,7 +17,7 @@ use crate::faults::{Learnt, Remedy};
 use crate::handle::Handle;
 use crate::join;
 use crate::name::Name;
-use crate::open::{self, OpenOptions};
+use crate::open::OpenOptions;
 use crate::read::Patience;
 use crate::run::{Failed, Run};
 
@@ -40,21 +41,28 @@ pub struct Report {
     pub unchecked: Vec<Unchecked>,
 }
 
-/// A unit that is not as it should be.
+/// A stripe that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The segment's index.
     pub segment: usize,
     /// The stripe.
     pub stripe: u64,
-    /// The column that holds the unit.
+    /// The unit that is wrong; absent where nobody can tell which of the stripe's it is.
+    pub unit: Option<WrongUnit>,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// A unit that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongUnit {
+    /// The column that holds it.
     pub column: Column,
     /// Its drive's name.
     pub drive: String,
     /// What the column holds in this stripe.
     pub role: Role,
-    /// What is wrong.
-    pub fault: Fault,
 }
 
 /// What is wrong with a unit.
@@ -62,12 +70,15 @@ pub struct Finding {
 pub enum Fault {
     /// Its bytes do not match their checksum: at its drive, or on the way, from this byte of the unit on.
     Damaged(String),
-    /// It is whole, but not the parity of its stripe's data; from this byte of the unit on.
-    ParityMismatch {
+    /// It is whole, but of an older version than the stripe's other columns name: its drive was put back to an older state.
+    Behind(String),
+    /// It is whole and of the right version, but not what all the others of the stripe give; from this byte of the unit on. Where
+    /// the unit is absent: data and parity do not match, and there are too few others to tell which of them is wrong.
+    Unequal {
         /// First byte that differs.
         at: u32,
     },
-    /// The columns of the stripe name different versions of its data, and go on doing so.
+    /// The columns of the stripe name different versions of its data, and go on doing so, with a write under way or begun.
     VersionsDiffer,
 }
 
@@ -104,7 +115,7 @@ impl Client {
     pub async fn check(&self, name: &Name, progress: impl FnMut(&Report) + Send) -> Result<Report> {
         let file = self.open(name, &OpenOptions::new().read(true)).await?;
         let handle = file.handle();
-        let end = open::reach(handle).await?.min(file.size());
+        let end = file.size();
         let sink = Mutex::new(Sink { report: Report::default(), away: BTreeMap::new(), progress });
         let view = handle.view();
         for (segment, place) in view.layout.segments().iter().enumerate() {
@@ -124,16 +135,21 @@ impl Client {
                 continue;
             }
             let last = place.stripe_at(end.min(place.end) - 1).0;
-            let step = handle.stripes_per_set(&view, segment);
-            let starts = (0..=last).step_by(usize::try_from(step).unwrap_or(usize::MAX));
-            let checks = starts.map(|first| {
-                let (stripes, sink) = (first..(first + step).min(last + 1), &sink);
-                async move {
-                    let _permit = self.set_permit().await;
-                    check_stripes(handle, segment, stripes, sink).await
+            let mut held = handle.held(segment, Listing::Written, 0..last + 1);
+            loop {
+                let runs = held.next().await?;
+                if runs.is_empty() {
+                    break;
                 }
-            });
-            join::windowed(self.config().sets_per_request, checks).await?;
+                let checks = runs.into_iter().map(|stripes| {
+                    let sink = &sink;
+                    async move {
+                        let _permit = self.set_permit().await;
+                        check_stripes(handle, segment, stripes, sink).await
+                    }
+                });
+                join::windowed(self.config().sets_per_request, checks).await?;
+            }
         }
         let sink = sink.into_inner().expect("no holder panics");
         let mut report = sink.report;
@@ -142,7 +158,9 @@ impl Client {
             Unchecked { segment, column, drive, why }
         }));
         report.unchecked.sort_by_key(|unchecked| (unchecked.segment, unchecked.column));
-        report.findings.sort_by_key(|finding| (finding.segment, finding.stripe, finding.column));
+        report.findings.sort_by_key(|finding| {
+            (finding.segment, finding.stripe, finding.unit.as_ref().map(|unit| unit.column))
+        });
         Ok(report)
     }
 }
@@ -166,8 +184,8 @@ async fn check_stripes<F: FnMut(&Report) + Send>(
         let mut run = Run::new(handle, &view, set, User::Nothing)?;
         let failed = match run.read().await {
             Err(crate::Error::Torn { stripe, .. }) if part.end - part.start == 1 => {
-                let finding = finding(&run, segment, Stripe(stripe), Role::Parity(0), Fault::VersionsDiffer);
-                sink.lock().expect("no holder panics").find(finding);
+                let fault = Fault::VersionsDiffer;
+                sink.lock().expect("no holder panics").find(Finding { segment, stripe, unit: None, fault });
                 continue;
             }
             // Which stripe it is, and whether it stays so, shows when each is looked at by itself.
@@ -178,25 +196,59 @@ async fn check_stripes<F: FnMut(&Report) + Send>(
             other => other?,
         };
         let without: BTreeSet<Stripe> = failed.iter().map(|one| one.stripe).collect();
-        let unequal = run.compute(&without)?;
+        let unequal: BTreeMap<Stripe, u32> =
+            run.compute(&without)?.into_iter().rev().map(|one| (one.stripe, one.at)).collect();
         let remedy = {
             let mut sink = sink.lock().expect("no holder panics");
             sink.count(&run, &without);
-            for one in unequal {
-                let fault = Fault::ParityMismatch { at: one.at };
-                sink.find(finding(&run, segment, one.stripe, Role::Parity(one.parity), fault));
-            }
             sink.note(&run, segment, &failed, &learnt, &mut todo)
         };
+        for (stripe, at) in unequal {
+            let unit = culprit(handle, segment, stripe, &learnt).await?;
+            let unit = unit.map(|column| wrong_unit(&run, segment, stripe, column));
+            let finding = Finding { segment, stripe: stripe.0, unit, fault: Fault::Unequal { at } };
+            sink.lock().expect("no holder panics").find(finding);
+        }
         handle.mend(&view, remedy, &mut patience).await?;
     }
     Ok(())
 }
 
-fn finding(run: &Run<'_>, segment: usize, stripe: Stripe, role: Role, fault: Fault) -> Finding {
-    let column = run.view.layout.segments()[segment].column(stripe, role);
+/// The column of a stripe without which all its others agree. `None`: there are too few to tell, or more than one is wrong.
+async fn culprit(handle: &Handle, segment: usize, stripe: Stripe, learnt: &Learnt) -> Result<Option<Column>> {
+    let view = handle.view();
+    let shape = view.layout.segments()[segment].shape;
+    let mut found = Vec::new();
+    for column in ColumnMask::all(shape.width()).minus(learnt.away()).iter() {
+        let without = learnt.clone().with(ColumnMask::EMPTY.with(column));
+        let compile = |target: &Target<'_>| braid_plan::check(target, stripe.0..stripe.0 + 1);
+        let Some(set) = handle.compile_with(&view, segment, &without, compile)? else { continue };
+        // With nothing to compare, nothing disagrees.
+        if set.arithmetic.is_empty() {
+            continue;
+        }
+        let mut run = Run::new(handle, &view, set, User::Nothing)?;
+        match run.read().await {
+            Ok(failed) if failed.is_empty() => {
+                if run.compute(&BTreeSet::new())?.is_empty() {
+                    found.push(column);
+                }
+            }
+            // It changes meanwhile: what was unequal is told, and not whose fault it is.
+            Ok(_) | Err(crate::Error::Torn { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(match found[..] {
+        [one] => Some(one),
+        _ => None,
+    })
+}
+
+fn wrong_unit(run: &Run<'_>, segment: usize, stripe: Stripe, column: Column) -> WrongUnit {
+    let role = run.view.layout.segments()[segment].role(stripe, column);
     let drive = run.view.segments[segment].columns[column.index()].name.clone();
-    Finding { segment, stripe: stripe.0, column, drive, role, fault }
+    WrongUnit { column, drive, role }
 }
 
 impl<F: FnMut(&Report)> Sink<F> {
@@ -242,10 +294,9 @@ impl<F: FnMut(&Report)> Sink<F> {
             if !own.away().contains(one.column) {
                 continue;
             }
-            let role = run.view.layout.segments()[segment].role(one.stripe, one.column);
-            if is_damage(&one.failure) {
-                let fault = Fault::Damaged(one.failure.to_string());
-                self.find(finding(run, segment, one.stripe, role, fault));
+            if let Some(fault) = fault(&one.failure) {
+                let unit = Some(wrong_unit(run, segment, one.stripe, one.column));
+                self.find(Finding { segment, stripe: one.stripe.0, unit, fault });
             } else {
                 self.away.entry((segment, one.column)).or_insert_with(|| one.failure.to_string());
             }
@@ -255,6 +306,14 @@ impl<F: FnMut(&Report)> Sink<F> {
     }
 }
 
-fn is_damage(failure: &Failure) -> bool {
-    matches!(failure, Failure::Corrupt(_)) || failure.is(Reason::Damaged) || failure.is(Reason::Medium)
+/// What is wrong with a unit whose read failed like this; `None`: nothing, its column is away.
+fn fault(failure: &Failure) -> Option<Fault> {
+    match failure {
+        Failure::Behind { .. } => Some(Fault::Behind(failure.to_string())),
+        Failure::Corrupt(_) => Some(Fault::Damaged(failure.to_string())),
+        _ if failure.is(Reason::Damaged) || failure.is(Reason::Medium) => {
+            Some(Fault::Damaged(failure.to_string()))
+        }
+        _ => None,
+    }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use braid_transport::Limits;
-use braid_wire::Reason;
 use braid_wire::control::{ControlReply, ControlRequest};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -41,10 +40,11 @@ impl Client {
             subject: "this machine's random numbers".to_owned(),
             why: error.to_string(),
         })?;
+        let number = u64::from_le_bytes(number);
         let shared = Shared {
-            control: Control::new(config.clone()),
+            control: Control::new(config.clone(), number),
             drives: Drives::new(config.token.cluster, limits, config.idle_sessions, config.avoid),
-            number: u64::from_le_bytes(number),
+            number,
             sets: Semaphore::new(config.sets.max(1)),
             scratch: Scratch::default(),
             config,
@@ -65,18 +65,12 @@ impl Client {
         subject: &str,
         request: impl Into<ControlRequest>,
     ) -> Result<ControlReply> {
-        self.shared.control.call(subject, &request.into(), None).await
+        self.shared.control.call(subject, &request.into()).await
     }
 
-    /// Asks for something whose answer is nothing but "done". A refusal for the reason `already` means the same, where an
-    /// earlier try may have been carried out.
-    pub(crate) async fn ask_done(
-        &self,
-        subject: &str,
-        request: impl Into<ControlRequest>,
-        already: Option<Reason>,
-    ) -> Result<()> {
-        match self.shared.control.call(subject, &request.into(), already).await? {
+    /// Asks for something whose answer is nothing but "done".
+    pub(crate) async fn ask_done(&self, subject: &str, request: impl Into<ControlRequest>) -> Result<()> {
+        match self.ask(subject, request).await? {
             ControlReply::Done(_) => Ok(()),
             other => Err(unexpected(subject, &other)),
         }

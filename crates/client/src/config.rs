@@ -36,11 +36,17 @@ pub struct Config {
     pub sets_per_request: usize,
     /// Bytes of file in one plan set, rounded to whole stripes, at least one. Default 8 MiB.
     pub set_bytes: u64,
-    /// Idle sessions kept per drive. Default 4.
+    /// Idle sessions kept per drive. Default 16: as many as plan sets may be under way, so that many small requests make none anew.
     pub idle_sessions: usize,
-    /// Sessions with the manager. Default 4.
+    /// Sessions with the manager. Default 16: a client that opens and closes many files waits for its answers at once.
     pub control_sessions: usize,
+    /// Told the manager's address when a request has waited for the manager for [`WAIT_TOLD_AFTER`], once for each request; so that
+    /// whoever waits knows what for. Default: nobody.
+    pub on_wait: Option<fn(&str)>,
 }
+
+/// A request that waits for the manager for longer is told of.
+pub const WAIT_TOLD_AFTER: Duration = Duration::from_secs(1);
 
 impl Config {
     /// The defaults, for this manager and token.
@@ -58,8 +64,9 @@ impl Config {
             sets: 16,
             sets_per_request: 3,
             set_bytes: 8 << 20,
-            idle_sessions: 4,
-            control_sessions: 4,
+            idle_sessions: 16,
+            control_sessions: 16,
+            on_wait: None,
         }
     }
 }

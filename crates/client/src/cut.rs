@@ -33,7 +33,18 @@ pub(crate) fn judge(k: u8, seen: &[Seen<'_>]) -> Cut {
     if seen.iter().all(|one| one.fits(&cut)) { Cut::Agreed } else { Cut::Torn(cut) }
 }
 
+/// The newest version of each data unit that any of these reads names.
+pub(crate) fn newest(k: u8, seen: &[Seen<'_>]) -> Vec<Version> {
+    (0..k).map(|data| seen.iter().filter_map(|one| one.claim(data)).max().unwrap_or_default()).collect()
+}
+
 impl Seen<'_> {
+    /// A version that this read stands for and that is older than the one of that unit in `newest`, with that one.
+    pub(crate) fn older(&self, newest: &[Version]) -> Option<(Version, Version)> {
+        let claims = (0..).zip(newest).filter_map(|(data, named)| Some((self.claim(data)?, *named)));
+        claims.into_iter().find(|(has, named)| has < named)
+    }
+
     /// Which version of data unit `data` this read stands for; `None` if it says nothing of it.
     fn claim(&self, data: u8) -> Option<Version> {
         match self.role {
@@ -85,6 +96,26 @@ mod tests {
         check(&[(Data(0), &[5]), (Parity(0), &[8, 6, 7]), (Parity(1), &[5, 6, 7])], Some(&[5, 6, 7]));
         // Two reads of one unit on both sides of it.
         check(&[(Data(0), &[5]), (Data(0), &[8]), (Data(1), &[6]), (Data(2), &[7])], Some(&[5, 6, 7]));
+    }
+
+    #[test]
+    fn whoever_stands_for_less_than_the_newest_is_behind() {
+        let covers = [[version(5), version(6)], [version(4), version(6)]];
+        let data = |data, n| Seen { role: Role::Data(data), version: version(n), cover: &[] };
+        let parity = |index, cover: usize| Seen {
+            role: Role::Parity(index),
+            version: version(9),
+            cover: &covers[cover],
+        };
+        let behind = |seen: &[Seen<'_>]| -> Vec<Role> {
+            let newest = newest(2, seen);
+            seen.iter().filter(|one| one.older(&newest).is_some()).map(|one| one.role).collect()
+        };
+        let all = [data(0, 5), data(1, 6), parity(0, 0), parity(1, 0)];
+        assert_eq!(behind(&all), []);
+        assert_eq!(behind(&[data(0, 4), all[1], all[2], all[3]]), [Role::Data(0)], "both parities say so");
+        assert_eq!(behind(&[all[0], all[1], all[2], parity(1, 1)]), [Role::Parity(1)]);
+        assert_eq!(behind(&[data(0, 7), all[1], all[2]]), [Role::Parity(0)], "it lacks what the data has");
     }
 
     #[test]

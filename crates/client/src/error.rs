@@ -25,7 +25,7 @@ pub enum Error {
         source: NameError,
     },
     /// The manager could not be reached in time.
-    #[error("no answer from the manager at {address}: {source}. Is it running, and is the address right?")]
+    #[error("{}", manager_words(address, source))]
     Manager {
         /// Its address.
         address: String,
@@ -42,9 +42,8 @@ pub enum Error {
     },
     /// More columns of a stripe are away or damaged than its parity can replace.
     #[error(
-        "{file}: stripes {} to {} of segment {segment} cannot be {action}: {} of its columns cannot be used ({}), and it \
-         can do without {spare}. Start these drives again, or replace and rebuild them", stripes.start,
-        stripes.end.saturating_sub(1), drives.len(), Joined(drives)
+        "{file}: stripes {} to {} of segment {segment} cannot be {action}: {}. Start these drives again, or replace and rebuild \
+         them", stripes.start, stripes.end.saturating_sub(1), Unusable(drives, *spare)
     )]
     TooManyAway {
         /// The file.
@@ -261,8 +260,10 @@ fn reason_kind(reason: Reason) -> Kind {
         Reason::TooFewDrives
         | Reason::TooManyAway
         | Reason::NotLeading
+        | Reason::StateOlder
         | Reason::NotServing
         | Reason::Busy
+        | Reason::Outdated
         | Reason::Closing => Kind::Unavailable,
         // These are for the client itself to act on: whoever sees one has met a mistake.
         Reason::Malformed
@@ -278,18 +279,61 @@ fn reason_kind(reason: Reason) -> Kind {
     }
 }
 
-/// A list for people.
-struct Joined<'a>(&'a [String]);
+/// What is wrong with the way to the manager, and what to look at.
+fn manager_words(address: &str, source: &TransportError) -> String {
+    match source {
+        TransportError::Damaged { .. } => format!(
+            "the manager at {address} cannot be understood: {source}. Look at the network between here and there: it \
+             changes bytes on their way"
+        ),
+        source => {
+            format!(
+                "no answer from the manager at {address}: {source}. Is it running, and is the address right?"
+            )
+        }
+    }
+}
 
-impl fmt::Display for Joined<'_> {
+/// The columns that cannot be used, and how many a stripe can do without. Where fewer are known than that, others must be away that
+/// were not asked: then the number would read like a contradiction.
+struct Unusable<'a>(&'a [String], u8);
+
+impl fmt::Display for Unusable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join("; "))
+        let (Unusable(drives, spare), named) = (self, self.0.join("; "));
+        if drives.len() > usize::from(*spare) {
+            write!(
+                f,
+                "{} of its columns cannot be used ({named}), and it can do without {spare}",
+                drives.len()
+            )
+        } else {
+            write!(f, "too few of its columns can be used; known to be away: {named}")
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_is_told_that_what_can_be_done_without_is_missing() {
+        let away = |drives: &[&str]| {
+            let drives = drives.iter().map(|&drive| drive.to_owned()).collect();
+            let (file, action, spare) = ("f".to_owned(), "written", 1);
+            Error::TooManyAway { file, segment: 0, stripes: 2..4, action, spare, drives }.to_string()
+        };
+        assert!(
+            away(&["a: x", "b: y"])
+                .contains("2 of its columns cannot be used (a: x; b: y), and it can do without 1")
+        );
+        let one = away(&["a: x"]);
+        assert!(
+            one.contains("stripes 2 to 3") && one.contains("a: x") && !one.contains("can do without"),
+            "{one}"
+        );
+    }
 
     #[test]
     fn a_refused_snapshot_has_a_family_of_its_cause() {

@@ -43,6 +43,14 @@ pub(crate) enum Failure {
     Refused { refusal: Refusal, proven: bool },
     /// Bytes that do not match their checksum, from this byte of the unit on.
     Corrupt(u32),
+    /// The unit is whole, but older than what the stripe's other columns say of it: its drive was put back to an older state. Made
+    /// by [`Run::read`](crate::run::Run::read), which sees them together.
+    Behind {
+        /// What it has.
+        has: String,
+        /// What the others name.
+        named: String,
+    },
 }
 
 /// An answer or why there is none.
@@ -162,7 +170,7 @@ impl Failure {
             Failure::Refused { refusal, .. } => {
                 !matches!(refusal.reason, Reason::NoObject | Reason::Damaged | Reason::Medium | Reason::Gone)
             }
-            Failure::Corrupt(_) => false,
+            Failure::Corrupt(_) | Failure::Behind { .. } => false,
             Failure::Idle | Failure::Lost(_) => true,
         }
     }
@@ -180,6 +188,12 @@ impl std::fmt::Display for Failure {
             Failure::Lost(why) => f.write_str(why),
             Failure::Refused { refusal, .. } => write!(f, "{refusal}"),
             Failure::Corrupt(at) => write!(f, "bytes from {at} of the unit do not match their checksum"),
+            Failure::Behind { has, named } => {
+                write!(
+                    f,
+                    "its unit is older than the others of the stripe: it has {has}, and they name {named}"
+                )
+            }
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) enum Remedy {
 pub(crate) fn remedy(failure: &Failure, write: bool) -> Remedy {
     let refusal = match failure {
         Failure::Idle => return Remedy::Again,
-        Failure::Lost(_) | Failure::Corrupt(_) => return Remedy::Without,
+        Failure::Lost(_) | Failure::Corrupt(_) | Failure::Behind { .. } => return Remedy::Without,
         Failure::Refused { refusal, .. } => refusal,
     };
     match refusal.reason {

@@ -2,24 +2,30 @@
 //!
 //! - A write is acknowledged when it is durable on every drive of the file's set: the bytes are there for any reader at once.
 //! - The *size* is committed to the manager by [`File::flush`], [`File::set_len`], [`File::link`] and [`File::close`]. Until then
-//!   other readers see the old size, and if the writer dies what it wrote past that size is cleared away.
+//!   other readers see the old size. If the writer dies, the manager settles the size from what the drives hold: nothing that was
+//!   acknowledged is lost. What a write left that was not acknowledged may show too; and where a drive was away, zeros behind it.
+//! - A cut ([`File::set_len`] to less) is done when it returns. A writer that dies in it leaves the file either as it was or cut;
+//!   whoever opens it next clears away what is past the size.
 //! - A reader's size is that of its opening; [`File::stat`] brings it up to date.
 //! - A file that is dropped without being closed gives its lease up in the background, as unclean.
 
 use std::io::SeekFrom;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braid_wire::Reason;
-use braid_wire::control::{Commit, Link, StatRow};
+use braid_layout::Stripe;
+use braid_wire::control::{Commit, Cut, Link, StatRow};
+use braid_wire::data::Listing;
 use tokio::sync::Semaphore;
 
 use crate::error::{Error, Result};
+use crate::extents;
 use crate::handle::Handle;
+use crate::join;
 use crate::lease::{self, Keeper};
 use crate::name::Name;
-use crate::open;
-use crate::retire::{self, Answered};
+use crate::retire::{self, Occasion};
 use crate::write::WriteSide;
 
 /// Largest file, in bytes: what POSIX offsets can name.
@@ -87,6 +93,12 @@ impl File {
         &self.handle.subject
     }
 
+    /// The drive that refused a write of this handle as it is full, if one did. What the file was to hold can be written to another
+    /// one: [`Client::create_unnamed_beside`](crate::Client::create_unnamed_beside).
+    pub fn full_drive(&self) -> Option<braid_layout::DriveId> {
+        self.writer.as_ref().and_then(|writer| writer.side.full.get().copied())
+    }
+
     /// The size in bytes as this handle sees it: with its own writes, whether committed or not.
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
@@ -106,6 +118,18 @@ impl File {
             None => self.size.store(row.size, Ordering::Release),
         }
         Ok(row)
+    }
+
+    /// The time of its last change and its permission bits, as of the manager's last answer.
+    pub fn kept(&self) -> Kept {
+        let view = self.handle.view();
+        Kept { modified_ms: Some(view.stat.modified_ms), mode: view.stat.mode }
+    }
+
+    /// The first bytes from `from` on that may be other than zero: whole stripes, some of them; `None` if there are none up
+    /// to the end. The drives are asked what they hold, and no byte is read.
+    pub async fn data_after(&self, from: u64) -> Result<Option<Range<u64>>> {
+        extents::data_after(&self.handle, from..self.size()).await
     }
 
     /// Reads from `offset` on into `buffer`. Gives how many bytes: fewer than asked for only where the file ends.
@@ -169,7 +193,7 @@ impl File {
     pub async fn flush(&self) -> Result<()> {
         let Some(writer) = &self.writer else { return Ok(()) };
         writer.side.check(self.subject())?;
-        self.commit(writer).await
+        self.commit(writer, Cut::No).await
     }
 
     /// Sets the size. Bytes that are cut off are gone: a file that grows again has zeros there. The new size is committed
@@ -181,13 +205,13 @@ impl File {
             return Err(Error::Range { file: self.subject().to_owned(), offset: size, bytes: 0 });
         }
         let old = self.size.swap(size, Ordering::AcqRel);
-        if let Err(error) = self.commit(writer).await {
+        // Writes that failed may have left bytes past the size: they go too.
+        let cuts = size < old.max(writer.side.stamps.written_end());
+        if let Err(error) = self.commit(writer, if cuts { Cut::Begins } else { Cut::No }).await {
             self.size.store(old, Ordering::Release);
             return Err(error);
         }
-        if size < old
-            && let Err(error) = self.punch_from(size).await
-        {
+        if cuts && let Err(error) = self.end_cut(size).await {
             // A later extension would show the bytes: whoever opens the file next clears them away first.
             writer.side.stamps.break_off(&format!("it was cut, but not cleared: {error}"));
             return Err(error);
@@ -197,6 +221,11 @@ impl File {
 
     /// Gives an unnamed file its name, with its size, atomically.
     pub async fn link(&self, name: &Name, replace: Replace) -> Result<()> {
+        self.link_with(name, replace, Kept::default()).await
+    }
+
+    /// The same, and the file has the time of its last change and the permission bits that are told.
+    pub async fn link_with(&self, name: &Name, replace: Replace, kept: Kept) -> Result<()> {
         let writer = self.writing()?;
         writer.side.check(self.subject())?;
         let _turn = writer.commits.acquire().await.expect("it is never closed");
@@ -209,41 +238,34 @@ impl File {
             size,
             replace: replace == Replace::Yes,
             order: writer.next_order(),
+            modified_ms: kept.modified_ms,
+            mode: kept.mode,
         };
         let subject = name.to_string();
         writer.committed.store(UNKNOWN, Ordering::Release);
-        if let Err(error) = self.handle.client.ask_done(&subject, request, None).await {
-            let lost = error.reason() == Some(Reason::LeaseLost);
-            if !(lost && self.is_linked(name, size).await) {
-                return Err(self.handle.lease_error(error));
-            }
-        }
+        let answer = self.handle.client.ask_done(&subject, request).await;
+        answer.map_err(|error| self.handle.lease_error(error))?;
         writer.committed.store(size, Ordering::Release);
         Ok(())
-    }
-
-    /// Whether the file has this name and size. An answer that was lost may have said so, and the lease may have ended before
-    /// the request could be repeated.
-    async fn is_linked(&self, name: &Name, size: u64) -> bool {
-        let found = self.handle.client.stat(name).await;
-        found.is_ok_and(|row| (row.file, row.size) == (self.handle.view().file, size))
     }
 
     /// Commits the size, has the drives retire what is settled, and gives the lease back.
     pub async fn close(mut self) -> Result<()> {
         let Some(writer) = self.writer.take() else { return Ok(()) };
         let flushed = match writer.side.check(self.subject()) {
-            Ok(()) => self.commit(&writer).await,
+            Ok(()) => self.commit(&writer, Cut::No).await,
             checked => checked,
         };
-        let clean = match writer.side.stamps.all_settled() {
-            Some(_) if !writer.side.stamps.is_used() => true,
-            Some(settled_to) => retire::retire(&self.handle, settled_to, Answered::WhenDurable).await,
+        // The next writer takes everything past the size for zeros.
+        let end = writer.side.stamps.written_end();
+        let within = flushed.is_ok() && end <= self.size();
+        let settled = match writer.side.stamps.all_settled() {
+            Some(settled_to) => retire::retire(&self.handle, settled_to, Occasion::LeaseEnd).await,
             None => false,
         };
         let lost = writer.side.lost.get().is_some();
         writer.keeper.end();
-        let released = if lost { Ok(()) } else { lease::release(&self.handle, clean).await };
+        let released = if lost { Ok(()) } else { lease::release(&self.handle, within && settled, end).await };
         flushed.and(released)
     }
 
@@ -251,29 +273,45 @@ impl File {
         &self.handle
     }
 
-    /// Makes everything past `size` that any drive may hold a hole.
-    pub(crate) async fn punch_from(&self, size: u64) -> Result<()> {
+    /// Makes everything past `size` that any drive holds a hole, and has the manager know that it is gone.
+    pub(crate) async fn end_cut(&self, size: u64) -> Result<()> {
         let writer = self.writing()?;
         let mark = writer.side.stamps.mark();
-        let end = open::reach(&self.handle).await?;
-        if size < end {
-            self.handle.punch_range(&writer.side, size..end).await?;
+        let view = self.handle.view();
+        for (segment, place) in view.layout.segments().iter().enumerate() {
+            if place.end <= size {
+                continue;
+            }
+            let first = place.stripe_at(size.max(place.start)).0;
+            let mut held = self.handle.held(segment, Listing::Bytes, first..u64::MAX);
+            loop {
+                let runs = held.next().await?;
+                if runs.is_empty() {
+                    break;
+                }
+                let punches = runs.into_iter().map(|run| {
+                    let end = place.stripe_range(Stripe(run.end - 1)).end;
+                    let range = place.stripe_range(Stripe(run.start)).start.max(size)..end;
+                    self.handle.punch_range(&writer.side, range)
+                });
+                join::windowed(self.handle.client.config().sets_per_request, punches).await?;
+            }
         }
         writer.side.stamps.truncated(size, mark);
-        Ok(())
+        self.commit(writer, Cut::Ends).await
     }
 
-    /// Has the manager know the size, unless it does.
-    async fn commit(&self, writer: &Writer) -> Result<()> {
+    /// Has the manager know the size, and how a cut stands, unless it does.
+    async fn commit(&self, writer: &Writer, cut: Cut) -> Result<()> {
         let _turn = writer.commits.acquire().await.expect("it is never closed");
         let (view, size) = (self.handle.view(), self.size());
-        if writer.committed.load(Ordering::Acquire) == size {
+        if cut == Cut::No && writer.committed.load(Ordering::Acquire) == size {
             return Ok(());
         }
         // Until it has answered: a request whose answer is lost may have been carried out.
         writer.committed.store(UNKNOWN, Ordering::Release);
-        let request = Commit { file: view.file, lease: view.lease, size, order: writer.next_order() };
-        let answer = self.handle.client.ask_done(self.subject(), request, None).await;
+        let request = Commit { file: view.file, lease: view.lease, size, order: writer.next_order(), cut };
+        let answer = self.handle.client.ask_done(self.subject(), request).await;
         answer.map_err(|error| self.handle.lease_error(error))?;
         writer.committed.store(size, Ordering::Release);
         Ok(())
@@ -307,4 +345,14 @@ pub enum Replace {
     Yes,
     /// It stays, and the request fails.
     No,
+}
+
+/// What a new file takes over from what it is a copy of; what is not told is the manager's own: the time of the request, and no
+/// permission bits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Time of the last change, in milliseconds since 1970.
+    pub modified_ms: Option<u64>,
+    /// Permission bits, at most `0o7777`. Braid itself does not go by them.
+    pub mode: Option<u32>,
 }

@@ -1,18 +1,21 @@
-//! The task that keeps a writer's lease while its file is open: renews it, and retires what is settled when the writer
-//! pauses. It ends when the file is closed; when the file is dropped without, it gives the lease up as unclean, so that
-//! the manager settles what the writer left.
+//! The task that keeps a writer's lease while its file is open: renews it, asks for new capabilities before the old ones
+//! expire, and retires what is settled when the writer pauses. Each goes on by itself: the renewals wait for neither of the
+//! others. It ends when the file is closed; when the file is dropped without, it gives the lease up as unclean, so that the
+//! manager settles what the writer left.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use braid_layout::Version;
-use braid_wire::Reason;
 use braid_wire::control::{Release, Renew};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::retire;
+use crate::view::View;
 use crate::write::WriteSide;
 
 /// How often the task looks.
@@ -45,46 +48,72 @@ impl Keeper {
     }
 }
 
-async fn keep(handle: &Handle, side: &WriteSide, mut ended: oneshot::Receiver<()>) {
-    let mut renewed = Instant::now();
+async fn keep(handle: &Handle, side: &WriteSide, ended: oneshot::Receiver<()>) {
+    let why = tokio::select! {
+        end = ended => {
+            if end.is_err() {
+                give_up(handle, side).await;
+            }
+            return;
+        }
+        why = keep_lease(handle) => why,
+        why = keep_capabilities(handle) => why,
+        never = keep_retired(handle, side) => match never {},
+    };
+    tracing::warn!(file = %handle.subject, why, "the write lease is lost");
+    // Only the first loss counts.
+    let _ = side.lost.set(why);
+}
+
+/// Between two renewals.
+fn period(view: &View) -> Duration {
+    (Duration::from_millis(u64::from(view.lease_ms)) / 3).max(RENEW_MIN)
+}
+
+/// Renews the lease, until it is lost: gives why.
+async fn keep_lease(handle: &Handle) -> String {
+    let mut due = Instant::now() + period(&handle.view());
+    loop {
+        tokio::time::sleep_until(due).await;
+        let (asked, view) = (Instant::now(), handle.view());
+        let period = period(&view);
+        let renew = Renew { file: view.file, lease: view.lease };
+        let answer = handle.client.shared.control.renew(&handle.subject, renew, period.max(TICK)).await;
+        due = match answer.map_err(|error| handle.lease_error(error)) {
+            Ok(_) => asked + period,
+            Err(Error::LeaseLost { why, .. }) => return why,
+            Err(error) => {
+                tracing::warn!(file = %handle.subject, %error, "the lease could not be renewed");
+                Instant::now() + TICK.min(period)
+            }
+        };
+    }
+}
+
+/// Asks for new capabilities when the old ones would run out within a lease, until the lease is lost: gives why.
+async fn keep_capabilities(handle: &Handle) -> String {
+    loop {
+        let view = handle.view();
+        tokio::time::sleep(TICK.min(period(&view))).await;
+        let soon = handle.client.shared.control.now_ms().saturating_add(u64::from(view.lease_ms));
+        if soon < view.expires_ms {
+            continue;
+        }
+        match handle.refresh(&view).await {
+            Ok(_) => {}
+            Err(Error::LeaseLost { why, .. }) => return why,
+            Err(error) => {
+                tracing::warn!(file = %handle.subject, %error, "the capabilities could not be renewed")
+            }
+        }
+    }
+}
+
+/// Retires what is settled when the writer pauses.
+async fn keep_retired(handle: &Handle, side: &WriteSide) -> Infallible {
     let (mut seen, mut retired) = (None, None);
     loop {
-        let period = (Duration::from_millis(u64::from(handle.view().lease_ms)) / 3).max(RENEW_MIN);
-        let tick = TICK.min(period);
-        tokio::select! {
-            end = &mut ended => {
-                if end.is_err() {
-                    give_up(handle, side).await;
-                }
-                return;
-            }
-            () = tokio::time::sleep(tick) => {}
-        }
-        if renewed.elapsed() + tick > period {
-            let asked = Instant::now();
-            // A file that is closed or dropped meanwhile does not wait for the manager.
-            let answer = tokio::select! {
-                end = &mut ended => {
-                    if end.is_err() {
-                        give_up(handle, side).await;
-                    }
-                    return;
-                }
-                answer = renew(handle) => answer,
-            };
-            match answer {
-                Ok(()) => renewed = asked,
-                Err(Error::LeaseLost { why, .. }) => {
-                    tracing::warn!(file = %handle.subject, why, "the write lease is lost");
-                    // Only the first loss counts.
-                    let _ = side.lost.set(why);
-                    return;
-                }
-                Err(error) => {
-                    tracing::warn!(file = %handle.subject, %error, "the lease could not be renewed")
-                }
-            }
-        }
+        tokio::time::sleep(TICK.min(period(&handle.view()))).await;
         let settled = side.stamps.all_settled().filter(|_| side.stamps.is_used());
         if settled.is_some() && settled == seen && settled != retired {
             retire_idle(handle, settled).await;
@@ -94,21 +123,10 @@ async fn keep(handle: &Handle, side: &WriteSide, mut ended: oneshot::Receiver<()
     }
 }
 
-/// Renews the lease, and the capabilities with it when they would run out before the next renewals.
-async fn renew(handle: &Handle) -> Result<(), Error> {
-    let view = handle.view();
-    let soon = handle.client.shared.control.now_ms().saturating_add(u64::from(view.lease_ms));
-    if soon >= view.expires_ms {
-        return handle.refresh(&view).await.map(drop);
-    }
-    let request = Renew { file: view.file, lease: view.lease };
-    handle.client.ask_done(&handle.subject, request, None).await.map_err(|error| handle.lease_error(error))
-}
-
 /// The writer pauses: the drives need not keep what came before.
 async fn retire_idle(handle: &Handle, settled: Option<Version>) {
     if let Some(settled_to) = settled
-        && !retire::retire(handle, settled_to, retire::Answered::AtOnce).await
+        && !retire::retire(handle, settled_to, retire::Occasion::Pause).await
     {
         tracing::debug!(file = %handle.subject, "not every drive has retired what is settled");
     }
@@ -116,16 +134,21 @@ async fn retire_idle(handle: &Handle, settled: Option<Version>) {
 
 /// The file was dropped without being closed.
 async fn give_up(handle: &Handle, side: &WriteSide) {
-    let clean = !side.stamps.is_used();
-    if let Err(error) = release(handle, clean).await {
+    let clean = match side.stamps.all_settled() {
+        Some(none) if !side.stamps.is_used() => {
+            retire::retire(handle, none, retire::Occasion::LeaseEnd).await
+        }
+        _ => false,
+    };
+    if let Err(error) = release(handle, clean, side.stamps.written_end()).await {
         tracing::info!(file = %handle.subject, %error, "the lease could not be given up; it ends by itself");
     }
 }
 
-/// Ends the lease.
-pub(crate) async fn release(handle: &Handle, clean: bool) -> Result<(), Error> {
+/// Ends the lease. `end`: see [`Stamps::written_end`](crate::stamps::Stamps::written_end).
+pub(crate) async fn release(handle: &Handle, clean: bool, end: u64) -> Result<(), Error> {
     let view = handle.view();
-    let request = Release { file: view.file, lease: view.lease, clean };
-    let answer = handle.client.ask_done(&handle.subject, request, Some(Reason::LeaseLost)).await;
+    let request = Release { file: view.file, lease: view.lease, clean, end };
+    let answer = handle.client.ask_done(&handle.subject, request).await;
     answer.map_err(|error| handle.lease_error(error))
 }

@@ -25,14 +25,18 @@ mod drives;
 mod error;
 mod exchange;
 mod explain;
+mod extents;
 mod faults;
 mod file;
 mod handle;
+mod held;
 mod join;
 mod lease;
+mod mend;
 mod name;
 mod names;
 mod open;
+mod operations;
 mod read;
 mod rebuild;
 mod retire;
@@ -44,12 +48,12 @@ mod stripes;
 mod view;
 mod write;
 
-pub use check::{FINDINGS_MAX, Fault, Finding, Report, Unchecked};
+pub use check::{FINDINGS_MAX, Fault, Finding, Report, Unchecked, WrongUnit};
 pub use client::Client;
-pub use config::Config;
+pub use config::{Config, WAIT_TOLD_AFTER};
 pub use error::{Error, Kind, Result};
 pub use explain::{Asked, Explained};
-pub use file::{FILE_BYTES_MAX, File, Replace};
+pub use file::{FILE_BYTES_MAX, File, Kept, Replace};
 pub use name::{
     COMPONENT_BYTES_MAX, Name, NameError, PATH_BYTES_MAX, PREFIX, VOLUME_BYTES_MAX, check_volume,
 };

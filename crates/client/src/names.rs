@@ -3,9 +3,9 @@
 use braid_layout::Shape;
 use braid_wire::Reason;
 use braid_wire::control::{
-    ControlReply, DirectoryReply, Entry, Lookup, MakeDirectory, ReadDirectory, Rename, ReplaceDrive,
-    ScrubDrive, ScrubDriveReply, ShapeSpec, StatRow, Status, StatusReply, Unlink, VolumeCreate, VolumeList,
-    VolumeRemove, VolumeRow,
+    Backup, BackupReply, ControlReply, DirectoryReply, Entry, FreeUnnamed, Lookup, MakeDirectory,
+    ReadDirectory, Rename, ReplaceDrive, ScrubDrive, ScrubDriveReply, ShapeSpec, StatRow, Status,
+    StatusReply, Unlink, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
 };
 use braid_wire::data::ScrubAct;
 
@@ -41,13 +41,13 @@ impl Client {
     pub async fn volume_create(&self, name: &str, shape: Option<Shape>, quota_bytes: u64) -> Result<()> {
         let subject = volume_subject(name)?;
         let request = VolumeCreate { name: name.to_owned(), shape: spec(shape), quota_bytes };
-        self.ask_done(&subject, request, Some(Reason::Exists)).await
+        self.ask_done(&subject, request).await
     }
 
     /// Removes an empty volume.
     pub async fn volume_remove(&self, name: &str) -> Result<()> {
         let subject = volume_subject(name)?;
-        self.ask_done(&subject, VolumeRemove { name: name.to_owned() }, Some(Reason::NoVolume)).await
+        self.ask_done(&subject, VolumeRemove { name: name.to_owned() }).await
     }
 
     /// All volumes, by name.
@@ -79,7 +79,7 @@ impl Client {
         let subject = name.to_string();
         let parents = parents == Parents::Make;
         let request = MakeDirectory { volume: name.volume().to_owned(), path: name.path().to_vec(), parents };
-        self.ask_done(&subject, request, Some(Reason::Exists)).await
+        self.ask_done(&subject, request).await
     }
 
     /// Renames a file or directory within its volume, atomically. A file replaces a file, a directory an empty directory.
@@ -95,14 +95,14 @@ impl Client {
         }
         let volume = from.volume().to_owned();
         let request = Rename { volume, from: from.path().to_vec(), to: to.path().to_vec() };
-        self.ask_done(&subject, request, Some(Reason::NotFound)).await
+        self.ask_done(&subject, request).await
     }
 
     /// Removes a file or an empty directory.
     pub async fn unlink(&self, name: &Name) -> Result<()> {
         let subject = name.to_string();
         let request = Unlink { volume: name.volume().to_owned(), path: name.path().to_vec() };
-        self.ask_done(&subject, request, Some(Reason::NotFound)).await
+        self.ask_done(&subject, request).await
     }
 
     /// The cluster's drives and figures.
@@ -111,6 +111,19 @@ impl Client {
             ControlReply::Status(status) => Ok(status),
             other => Err(unexpected("cluster", &other)),
         }
+    }
+
+    /// Has the manager write a backup of its state into its directory, on its machine.
+    pub async fn backup(&self) -> Result<BackupReply> {
+        match self.ask("manager", Backup {}).await? {
+            ControlReply::Backup(made) => Ok(made),
+            other => Err(unexpected("manager", &other)),
+        }
+    }
+
+    /// Lets go of what a comparison after a restore found without a name.
+    pub async fn free_unnamed(&self) -> Result<()> {
+        self.ask_done("manager", FreeUnnamed {}).await
     }
 
     /// Asks a drive, by name or identity, for a scrub of at most `rate` bytes a second, or (`None`) how its scrub stands.

@@ -1,8 +1,9 @@
 //! Opening files.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use braid_layout::Shape;
+use braid_layout::{DriveId, Shape};
 use braid_wire::control::{Access, ControlReply, CreateUnnamed, Open, Opened};
 
 use crate::client::{Client, unexpected};
@@ -12,7 +13,6 @@ use crate::handle::Handle;
 use crate::lease::Keeper;
 use crate::name::{Name, check_volume};
 use crate::names::spec;
-use crate::retire;
 use crate::stamps::Stamps;
 use crate::write::WriteSide;
 
@@ -92,7 +92,7 @@ impl OpenOptions {
 }
 
 impl Client {
-    /// Opens a file. For writing, leftovers of a writer that died are cleared away first.
+    /// Opens a file. For writing, what a writer that died while it cut the file left over is cleared away first.
     pub async fn open(&self, name: &Name, options: &OpenOptions) -> Result<File> {
         let subject = name.to_string();
         let access = options.access(&subject)?;
@@ -119,10 +119,25 @@ impl Client {
     /// Makes a file without a name, opened for reading and writing. It is gone when it is closed, unless [`File::link`] gave
     /// it a name.
     pub async fn create_unnamed(&self, volume: &str, shape: Option<Shape>) -> Result<File> {
+        self.create_unnamed_beside(volume, shape, &BTreeSet::new()).await
+    }
+
+    /// The same, on other drives than `full`, which refused the file's bytes as they are full ([`File::full_drive`]), as long as
+    /// there are enough others.
+    pub async fn create_unnamed_beside(
+        &self,
+        volume: &str,
+        shape: Option<Shape>,
+        full: &BTreeSet<DriveId>,
+    ) -> Result<File> {
         check_volume(volume).map_err(|source| Error::Name { name: volume.to_owned(), source })?;
         let subject = format!("new file in volume {volume}");
-        let request =
-            CreateUnnamed { volume: volume.to_owned(), shape: spec(shape), client: self.shared.number };
+        let request = CreateUnnamed {
+            volume: volume.to_owned(),
+            shape: spec(shape),
+            client: self.shared.number,
+            avoid: full.iter().copied().collect(),
+        };
         match self.ask(&subject, request).await? {
             ControlReply::Opened(opened) => {
                 let options = OpenOptions::new().read(true).write(true);
@@ -140,21 +155,21 @@ impl Client {
         new: bool,
         options: &OpenOptions,
     ) -> Result<File> {
-        let (size, unclean) = (opened.stat.size, opened.unclean);
+        let (size, cut) = (opened.stat.size, opened.cut);
         // The first lease of a file: nobody wrote it before.
-        let fresh = (new || opened.lease.0 == 1) && size == 0 && !unclean;
+        let fresh = (new || opened.lease.0 == 1) && size == 0 && !cut;
         let handle = Arc::new(Handle::new(self.clone(), subject, access, opened)?);
         if access == Access::Read {
             return Ok(File::reader(handle, size));
         }
         let view = handle.view();
-        // What a dead writer left past the size is not zeros until it has been punched.
-        let written_end = if unclean { u64::MAX } else { size };
+        // What a cut that was not ended left past the size is not zeros until it has been punched.
+        let written_end = if cut { u64::MAX } else { size };
         let side = Arc::new(WriteSide::new(Stamps::new(view.lease, view.g, written_end, fresh)));
         let keeper = Keeper::start(Arc::clone(&handle), Arc::clone(&side));
         let file = File::writer(handle, side, keeper, size, options.clone().into());
-        if unclean {
-            file.punch_from(size).await?;
+        if cut {
+            file.end_cut(size).await?;
         }
         Ok(file)
     }
@@ -164,16 +179,4 @@ impl From<OpenOptions> for crate::file::Mode {
     fn from(options: OpenOptions) -> Self {
         crate::file::Mode { read: options.read, append: options.append }
     }
-}
-
-/// One past the last byte that any column may hold, over all segments.
-pub(crate) async fn reach(handle: &Handle) -> Result<u64> {
-    let mut end = 0;
-    for (segment, place) in handle.view().layout.segments().iter().enumerate() {
-        let own = retire::reach(handle, segment).await?;
-        if own > place.start {
-            end = end.max(own);
-        }
-    }
-    Ok(end)
 }

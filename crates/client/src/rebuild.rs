@@ -1,18 +1,22 @@
 //! The rebuild of a drive: every file with a column on it that is out or joining has that column written anew from the
 //! others, under a lease of its own, and the manager then lists the column as ready.
 //!
+//! A few files go at once, so that one that waits or fails holds up no other; those that someone writes come last. Of each file
+//! the stripes are walked that its drives hold.
+//!
 //! Each unit is installed under the version that the other columns hold, so that a rebuild that was cut short and starts
 //! again ends in the same state.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use braid_layout::{ColumnMask, FileId, Version};
 use braid_plan::Target;
 use braid_wire::Reason;
 use braid_wire::control::{Access, BeginRebuild, ControlReply, EndRebuild, Opened, StaleFiles};
+use braid_wire::data::Listing;
 
 use crate::buffers::User;
 use crate::client::{Client, unexpected};
@@ -22,7 +26,6 @@ use crate::faults::{Learnt, Remedy, remedy};
 use crate::handle::Handle;
 use crate::join;
 use crate::lease::{self, Keeper};
-use crate::open;
 use crate::read::Patience;
 use crate::retry::Tries;
 use crate::run::{Run, Writer};
@@ -31,6 +34,8 @@ use crate::write::WriteSide;
 
 /// Files asked for at a time.
 const PAGE: u32 = 256;
+/// Files that are rebuilt at once: few enough that those that wait leave plan sets to the others.
+const FILES_AT_ONCE: usize = 4;
 /// How long a file that someone writes is waited for.
 const LEASED_PATIENCE: Duration = Duration::from_secs(15);
 
@@ -47,72 +52,117 @@ pub struct Rebuilt {
     pub bytes: u64,
     /// Files that could not be rebuilt, with why. They stay degraded; try again.
     pub failed: Vec<(FileId, Error)>,
+    /// At the end: files with stale columns on the drive, as the manager lists them then. Those that failed are among them, and
+    /// those of which a column went out meanwhile. None: the drive is up to date.
+    pub left: u64,
 }
 
-/// What the sets under way count.
-#[derive(Default)]
-struct Counts {
-    stripes: AtomicU64,
-    bytes: AtomicU64,
+/// What the files under way are counted in, and who is told.
+struct Tally<F>(Mutex<(Rebuilt, F)>);
+
+impl<F: FnMut(&Rebuilt) + Send> Tally<F> {
+    fn count(&self, what: impl FnOnce(&mut Rebuilt)) {
+        let mut tally = self.0.lock().expect("no holder panics");
+        let (done, progress) = &mut *tally;
+        what(done);
+        progress(done);
+    }
 }
 
 impl Client {
     /// Rebuilds every stale column on a drive, which goes by name or id. `progress` is called after every plan set. A
     /// file that cannot be rebuilt does not stop the others: see [`Rebuilt::failed`].
-    pub async fn rebuild(&self, drive: &str, mut progress: impl FnMut(&Rebuilt) + Send) -> Result<Rebuilt> {
-        let subject = format!("drive {drive}");
-        let (mut done, mut after) = (Rebuilt::default(), FileId(0));
+    pub async fn rebuild(&self, drive: &str, progress: impl FnMut(&Rebuilt) + Send) -> Result<Rebuilt> {
+        let tally = Tally(Mutex::new((Rebuilt::default(), progress)));
+        let (mut after, mut leased) = (FileId(0), Vec::new());
         loop {
-            let request = StaleFiles { drive: drive.to_owned(), after, limit: PAGE };
-            let files = match self.ask(&subject, request).await? {
-                ControlReply::StaleFiles(page) => page.files,
-                other => return Err(unexpected(&subject, &other)),
-            };
+            let files = self.stale_files(drive, after).await?;
+            let Some(&last) = files.last() else { break };
+            leased.extend(self.rebuild_some(files, drive, Duration::ZERO, &tally).await);
+            after = last;
+        }
+        self.rebuild_some(leased, drive, LEASED_PATIENCE, &tally).await;
+        let mut done = tally.0.into_inner().expect("no holder panics").0;
+        // Counted anew and not from what failed: what was listed as stale after its page was passed would else be forgotten.
+        after = FileId(0);
+        loop {
+            let files = self.stale_files(drive, after).await?;
             let Some(&last) = files.last() else { return Ok(done) };
-            if last <= after {
-                return Err(Error::Answer {
-                    subject,
-                    why: format!("file {last} was listed after file {after}"),
-                });
-            }
-            for file in files {
-                match self.rebuild_file(file, drive, &mut done, &mut progress).await {
-                    Ok(()) => done.files += 1,
-                    // It was removed meanwhile.
-                    Err(Error::Refused { refusal, .. }) if refusal.reason == Reason::NotFound => {}
-                    Err(error) => {
-                        tracing::warn!(%file, %error, "the file was not rebuilt");
-                        done.failed.push((file, error));
-                    }
-                }
-                progress(&done);
-            }
+            done.left += u64::try_from(files.len()).unwrap_or(u64::MAX);
             after = last;
         }
     }
 
-    async fn rebuild_file(
+    /// Some files after one with stale columns on the drive; in order, and empty at the end.
+    async fn stale_files(&self, drive: &str, after: FileId) -> Result<Vec<FileId>> {
+        let subject = format!("drive {drive}");
+        let request = StaleFiles { drive: drive.to_owned(), after, limit: PAGE };
+        let files = match self.ask(&subject, request).await? {
+            ControlReply::StaleFiles(page) => page.files,
+            other => return Err(unexpected(&subject, &other)),
+        };
+        match files.last() {
+            Some(&last) if last <= after => {
+                Err(Error::Answer { subject, why: format!("file {last} was listed after file {after}") })
+            }
+            _ => Ok(files),
+        }
+    }
+
+    /// Rebuilds these files. Those that someone writes are waited for so long; without any patience they are given back.
+    async fn rebuild_some<F: FnMut(&Rebuilt) + Send>(
+        &self,
+        files: Vec<FileId>,
+        drive: &str,
+        patience: Duration,
+        tally: &Tally<F>,
+    ) -> Vec<FileId> {
+        let leased = Mutex::new(Vec::new());
+        let rebuilds = files.into_iter().map(|file| {
+            let leased = &leased;
+            async move {
+                match self.rebuild_file(file, drive, patience, tally).await {
+                    Ok(()) => tally.count(|done| done.files += 1),
+                    // It was removed meanwhile.
+                    Err(error) if error.reason() == Some(Reason::NotFound) => {}
+                    Err(error) if error.reason() == Some(Reason::Leased) && patience.is_zero() => {
+                        leased.lock().expect("no holder panics").push(file);
+                    }
+                    Err(error) => {
+                        tracing::warn!(%file, %error, "the file was not rebuilt");
+                        tally.count(|done| done.failed.push((file, error)));
+                    }
+                }
+                Ok::<(), Infallible>(())
+            }
+        });
+        let Ok(()) = join::windowed(FILES_AT_ONCE, rebuilds).await;
+        leased.into_inner().expect("no holder panics")
+    }
+
+    async fn rebuild_file<F: FnMut(&Rebuilt) + Send>(
         &self,
         file: FileId,
         drive: &str,
-        done: &mut Rebuilt,
-        progress: &mut (impl FnMut(&Rebuilt) + Send),
+        patience: Duration,
+        tally: &Tally<F>,
     ) -> Result<()> {
         let subject = format!("file number {file}");
-        let opened = self.begin_rebuild(&subject, file, drive).await?;
+        let opened = self.begin_rebuild(&subject, file, drive, patience).await?;
         let size = opened.stat.size;
         let handle = Arc::new(Handle::new(self.clone(), subject.clone(), Access::Write, opened)?);
         let view = handle.view();
         let side = Arc::new(WriteSide::new(Stamps::new(view.lease, view.g, size, false)));
         let keeper = Keeper::start(Arc::clone(&handle), Arc::clone(&side));
-        let rebuilt = rebuild_segments(&handle, &side, done, progress).await;
+        let rebuilt = rebuild_segments(&handle, &side, tally).await;
         keeper.end();
         match rebuilt {
             Ok(()) => {
-                self.ask_done(&subject, EndRebuild { file, lease: view.lease }, Some(Reason::LeaseLost)).await
+                let ended = self.ask_done(&subject, EndRebuild { file, lease: view.lease }).await;
+                ended.map_err(|error| handle.lease_error(error))
             }
             Err(error) => {
-                if let Err(release) = lease::release(&handle, false).await {
+                if let Err(release) = lease::release(&handle, false, size).await {
                     tracing::info!(%file, error = %release, "the rebuild's lease could not be given up; it ends by itself");
                 }
                 Err(error)
@@ -120,8 +170,14 @@ impl Client {
         }
     }
 
-    async fn begin_rebuild(&self, subject: &str, file: FileId, drive: &str) -> Result<Opened> {
-        let mut tries = Tries::new(LEASED_PATIENCE);
+    async fn begin_rebuild(
+        &self,
+        subject: &str,
+        file: FileId,
+        drive: &str,
+        patience: Duration,
+    ) -> Result<Opened> {
+        let mut tries = Tries::new(patience);
         loop {
             let request = BeginRebuild { file, drive: drive.to_owned(), client: self.shared.number };
             match self.ask(subject, request).await {
@@ -134,57 +190,50 @@ impl Client {
     }
 }
 
-async fn rebuild_segments(
+async fn rebuild_segments<F: FnMut(&Rebuilt) + Send>(
     handle: &Handle,
     side: &WriteSide,
-    done: &mut Rebuilt,
-    progress: &mut (impl FnMut(&Rebuilt) + Send),
+    tally: &Tally<F>,
 ) -> Result<()> {
-    // Past the size too: the column may have bytes there from before the others were cut, or versions that they have not.
-    let end = open::reach(handle).await?;
     let view = handle.view();
-    for (segment, place) in view.layout.segments().iter().enumerate() {
+    for segment in 0..view.layout.segments().len() {
         // Those on the drive, and those of drives whose place it took that found another home.
         let columns = view.segments[segment].joining;
-        if columns.is_empty() || place.start >= end {
+        if columns.is_empty() {
             continue;
         }
-        let last = place.stripe_at(end.min(place.end) - 1).0;
-        let step = handle.stripes_per_set(&view, segment);
-        done.stripes_begun += last + 1;
-        let (stripes, bytes) = (done.stripes, done.bytes);
-        let counts = Counts::default();
-        let counted = std::sync::Mutex::new((&mut *done, &mut *progress));
-        let starts = (0..=last).step_by(usize::try_from(step).unwrap_or(usize::MAX));
-        let sets = starts.map(|first| {
-            let (own, counts, counted) = (first..(first + step).min(last + 1), &counts, &counted);
-            async move {
+        // Past the size too: the column may have bytes there from before the others were cut, or versions that they have not.
+        let mut held = handle.held(segment, Listing::Written, 0..u64::MAX);
+        loop {
+            let runs = held.next().await?;
+            if runs.is_empty() {
+                break;
+            }
+            tally.count(|done| done.stripes_begun += runs.iter().map(|run| run.end - run.start).sum::<u64>());
+            let sets = runs.into_iter().map(|own| async move {
                 let _held = side.stripes.hold(segment, own.clone()).await;
                 let _permit = handle.client.set_permit().await;
                 side.check(&handle.subject)?;
-                rebuild_set(handle, segment, own.clone(), columns, counts).await?;
-                counts.stripes.fetch_add(own.end - own.start, Ordering::Relaxed);
-                let mut counted = counted.lock().expect("no holder panics");
-                let (done, progress) = &mut *counted;
-                done.stripes = stripes + counts.stripes.load(Ordering::Relaxed);
-                done.bytes = bytes + counts.bytes.load(Ordering::Relaxed);
-                progress(done);
+                let bytes = rebuild_set(handle, segment, own.clone(), columns).await?;
+                tally.count(|done| {
+                    done.stripes += own.end - own.start;
+                    done.bytes += bytes;
+                });
                 Ok(())
-            }
-        });
-        join::windowed(handle.client.config().sets_per_request, sets).await?;
+            });
+            join::windowed(handle.client.config().sets_per_request, sets).await?;
+        }
     }
     Ok(())
 }
 
-/// Rebuilds the units of a few stripes. Anything may be repeated, so a failure begins anew.
+/// Rebuilds the units of a few stripes. Anything may be repeated, so a failure begins anew. Gives the bytes written.
 async fn rebuild_set(
     handle: &Handle,
     segment: usize,
     stripes: std::ops::Range<u64>,
     columns: ColumnMask,
-    counts: &Counts,
-) -> Result<()> {
+) -> Result<u64> {
     let mut patience = Patience::new(handle);
     let mut learnt = Learnt::default();
     loop {
@@ -206,9 +255,7 @@ async fn rebuild_set(
             if failed.is_empty() {
                 let written =
                     run.set.instructions().filter(|(_, i)| i.op.is_write()).map(|(_, i)| i.op.range());
-                let bytes: u64 = written.map(|range| u64::from(range.end - range.start)).sum();
-                counts.bytes.fetch_add(bytes, Ordering::Relaxed);
-                return Ok(());
+                return Ok(written.map(|range| u64::from(range.end - range.start)).sum());
             }
             if let Some((one, refusal)) = failed.iter().find_map(|one| match &one.failure {
                 Failure::Refused { refusal, .. } if remedy(&one.failure, true) == Remedy::NotStored => {

@@ -11,19 +11,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, Role, Stripe, Version};
+use braid_layout::{Column, ColumnMask, Stripe, Version};
 use braid_plan::{Instruction, InstructionId, Op, Place, PlanSet, Request, Source, VersionOf, Want};
 use braid_wire::data::{self, Create, DriveReply, DriveRequest, Read, StripeWrite};
 use braid_wire::{Reason, Refusal};
 
 use crate::arithmetic::{self, Unequal};
 use crate::buffers::{Memory, User};
-use crate::cut::{self, Cut, Seen};
 use crate::error::{Error, Result};
 use crate::exchange::{Failure, Item, Outcome, exchange};
 use crate::handle::Handle;
 use crate::join;
 use crate::view::View;
+use torn::Looks;
+
+mod torn;
 
 /// How often a torn stripe is asked for again. A writer that rewrites one stripe without a pause tears about every second
 /// try, so that this many in a row means that the columns will not agree.
@@ -43,6 +45,8 @@ pub(crate) struct Run<'a> {
     written: Vec<bool>,
     /// Some column's object was not there: its bytes were taken for a hole.
     pub(crate) saw_absent: bool,
+    /// Its units are those of another set's stripe writes, made whole: by stripe, the stamp and the columns of that write.
+    stands_in: Option<BTreeMap<Stripe, (Version, ColumnMask)>>,
 }
 
 /// What a read said of its bytes.
@@ -50,6 +54,8 @@ pub(crate) struct Run<'a> {
 pub(crate) struct Arrived {
     pub(crate) version: Version,
     pub(crate) cover: Vec<Version>,
+    /// Whether its drive does not know it settled: someone may be writing.
+    pub(crate) pending: bool,
 }
 
 /// An instruction that has no good answer.
@@ -88,17 +94,24 @@ impl<'a> Run<'a> {
         })?;
         let memory = Memory::new(user, &set.scratch, &handle.client.shared.scratch);
         let (arrived, written) = (vec![None; set.len()], vec![false; set.len()]);
-        Ok(Run { handle, view: Arc::clone(view), set, memory, arrived, written, saw_absent: false })
+        let (saw_absent, stands_in) = (false, None);
+        Ok(Run { handle, view: Arc::clone(view), set, memory, arrived, written, saw_absent, stands_in })
     }
 
     /// Runs the reads, and asks again for stripes whose reads are not of one cut. Gives what failed; a stripe that is in
-    /// there must not be computed with.
+    /// there must not be computed with. Where nobody writes and the reads still are of no one cut, those of the older versions
+    /// have failed: [`Failure::Behind`].
     pub(crate) async fn read(&mut self) -> Result<Vec<Failed>> {
         let all =
             self.set.instructions().filter(|(_, i)| !i.op.is_write()).map(|(_, i)| (i.id, None)).collect();
         let mut failed = self.ask_reads(all).await?;
+        let mut looks = Looks::default();
         for round in 0.. {
-            let torn = self.torn(&failed);
+            let mut torn = self.torn(&failed);
+            for stripe in looks.unchanged(self, &torn) {
+                failed.extend(self.behind(stripe));
+                torn.remove(&stripe);
+            }
             let Some((&stripe, _)) = torn.first_key_value() else { break };
             if round == CUTS_MAX {
                 return Err(Error::Torn {
@@ -198,6 +211,17 @@ impl<'a> Run<'a> {
         Ok(failed)
     }
 
+    /// The units that this set makes anew are sent in place of parts of them that `other` writes, under its stamps.
+    pub(crate) fn stand_in_for(&mut self, other: &Run<'_>) {
+        let writes = other.set.instructions().filter_map(|(_, instruction)| match &instruction.op {
+            Op::StripeWrite { stripe, stamp: VersionOf::Given(stamp), columns, .. } => {
+                Some((*stripe, (*stamp, *columns)))
+            }
+            _ => None,
+        });
+        self.stands_in = Some(writes.collect());
+    }
+
     /// The same writes under a newer view (PROTOCOL C3): the answers so far are forgotten, if its generation is newer.
     pub(crate) fn retarget(&mut self, view: &Arc<View>) {
         let segment = &view.segments[self.set.segment];
@@ -229,7 +253,17 @@ impl<'a> Run<'a> {
         if stamp.is_zero() {
             return Ok(None);
         }
-        let install = matches!(self.set.request, Request::Rebuild { .. });
+        let mut columns = *columns;
+        if let Some(writes) = &self.stands_in {
+            // What was read is not of that write if it gives another version: then it is no content of this stamp.
+            let Some(&(_, own)) = writes.get(stripe).filter(|(named, _)| *named == stamp) else {
+                return Err(self
+                    .handle
+                    .plan_error(&format!("stripe {} at {stamp} was not written", stripe.0)));
+            };
+            columns = own;
+        }
+        let install = matches!(self.set.request, Request::Rebuild { .. }) && self.stands_in.is_none();
         let payload = match bytes {
             Source::Hole => &[][..],
             Source::Place(place) => self.memory.at(*place).map_err(|error| self.handle.plan_error(&error))?,
@@ -237,15 +271,19 @@ impl<'a> Run<'a> {
         // A rebuild reads holes as zeros, and cannot tell them apart: a unit of zeros is installed as a hole.
         let hole = matches!(bytes, Source::Hole) || install && is_zero(payload);
         let payload = if hole { &[][..] } else { payload };
+        // Installed is the whole unit, whatever is sent of it: zeros at its end are none of its bytes, and a file's size goes by
+        // where these end.
+        let payload = if install { without_zeros_behind(payload) } else { payload };
+        let to = if hole { *to } else { from + u32::try_from(payload.len()).expect("a unit") };
         let request = StripeWrite {
             at: self.view.address(self.set.segment, column),
             unit: stripe.0,
             from: *from,
-            to: *to,
+            to,
             hole,
             install,
             stamp,
-            columns: *columns,
+            columns,
             cover: cover.iter().map(|version| self.version(version)).collect::<Result<_>>()?,
             settled_below: writer.settled_below,
             client: writer.client,
@@ -310,7 +348,8 @@ impl<'a> Run<'a> {
             self.arrived[id.index()] = None;
             match outcome {
                 Ok(DriveReply::Read(reply)) => {
-                    self.arrived[id.index()] = Some(Arrived { version: reply.version, cover: reply.cover });
+                    self.arrived[id.index()] =
+                        Some(Arrived { version: reply.version, cover: reply.cover, pending: reply.pending });
                 }
                 Ok(other) => {
                     label.failed.failure = Failure::Lost(format!("it answered a read with {}", other.name()));
@@ -318,7 +357,8 @@ impl<'a> Run<'a> {
                 }
                 // An object that was never created is a hole, if the drive that says so knows the capability.
                 Err(Failure::Refused { refusal, proven: true }) if refusal.reason == Reason::NoObject => {
-                    self.arrived[id.index()] = Some(Arrived { version: Version::ZERO, cover: Vec::new() });
+                    self.arrived[id.index()] =
+                        Some(Arrived { version: Version::ZERO, cover: Vec::new(), pending: false });
                     holes.extend(label.failed.into);
                     self.saw_absent = true;
                 }
@@ -331,69 +371,6 @@ impl<'a> Run<'a> {
         let split = self.memory.split(&[], &holes).map_err(|error| self.handle.plan_error(&error))?;
         split.outputs.into_iter().for_each(|bytes| bytes.fill(0));
         Ok(failed)
-    }
-
-    /// Stripes that need one cut and whose reads, all of them there, are not of one: with the cut to ask for.
-    fn torn(&self, failed: &[Failed]) -> BTreeMap<Stripe, Vec<Version>> {
-        let failed: BTreeSet<Stripe> = failed.iter().map(|one| one.stripe).collect();
-        let segment = &self.view.layout.segments()[self.set.segment];
-        let needs: BTreeSet<Stripe> = self
-            .set
-            .stripes
-            .iter()
-            .filter(|note| note.strategy.needs_cut() && !failed.contains(&note.stripe))
-            .map(|note| note.stripe)
-            .collect();
-        let mut seen: BTreeMap<Stripe, Vec<Seen<'_>>> = BTreeMap::new();
-        let mut torn: BTreeMap<Stripe, Vec<Version>> = BTreeMap::new();
-        for (plan, instruction) in self.set.instructions() {
-            let stripe = instruction.op.stripe();
-            if instruction.op.is_write() || !needs.contains(&stripe) {
-                continue;
-            }
-            let role = segment.role(stripe, plan.column);
-            match &self.arrived[instruction.id.index()] {
-                Some(Arrived { version, cover }) => {
-                    seen.entry(stripe).or_default().push(Seen { role, version: *version, cover });
-                }
-                // The version asked for was retired meanwhile: the stripe begins anew.
-                None => drop(torn.insert(stripe, Vec::new())),
-            }
-        }
-        for (stripe, seen) in seen {
-            if let Cut::Torn(cut) = cut::judge(segment.shape.k(), &seen) {
-                torn.entry(stripe).or_insert(cut);
-            }
-        }
-        torn
-    }
-
-    /// The reads of torn stripes to repeat. In every other round all of a stripe's reads begin anew, as the writer goes on
-    /// meanwhile; else those that are not of the cut are asked for it by name.
-    fn ask_again(
-        &self,
-        torn: &BTreeMap<Stripe, Vec<Version>>,
-        round: u32,
-    ) -> Vec<(InstructionId, Option<Vec<Version>>)> {
-        let segment = &self.view.layout.segments()[self.set.segment];
-        let mut again = Vec::new();
-        for (plan, instruction) in self.set.instructions().filter(|(_, i)| !i.op.is_write()) {
-            let stripe = instruction.op.stripe();
-            let Some(cut) = torn.get(&stripe) else { continue };
-            let role = segment.role(stripe, plan.column);
-            let arrived = self.arrived[instruction.id.index()].as_ref();
-            let fits = arrived.is_some_and(|a| Seen { role, version: a.version, cover: &a.cover }.fits(cut));
-            if round % 2 == 1 || cut.is_empty() {
-                again.push((instruction.id, None));
-            } else if !fits {
-                let exactly = match role {
-                    Role::Data(data) => vec![cut[usize::from(data)]],
-                    Role::Parity(_) => cut.clone(),
-                };
-                again.push((instruction.id, Some(exactly)));
-            }
-        }
-        again
     }
 }
 
@@ -459,6 +436,12 @@ impl Handle {
     pub(crate) fn plan_error(&self, why: &(impl ToString + ?Sized)) -> Error {
         Error::Plan { file: self.subject.clone(), why: why.to_string() }
     }
+}
+
+/// The bytes up to the last that is no zero.
+fn without_zeros_behind(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    &bytes[..end]
 }
 
 /// Whether all bytes are zeros. In pieces: within one without a branch, and other bytes end the look early.

@@ -107,6 +107,12 @@ impl Stamps {
         (state.unsettled.is_empty() && state.broken.is_none()).then_some(last)
     }
 
+    /// Bytes of the file at or past this are zeros on every column, as far as this handle's doings go: not below the end of
+    /// any write of bytes that was begun, whatever became of it, unless a truncation took it away.
+    pub(crate) fn written_end(&self) -> u64 {
+        self.lock().written_end
+    }
+
     /// Whether a stamp was ever given out.
     pub(crate) fn is_used(&self) -> bool {
         self.lock().next > 1

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use braid_layout::{Column, ColumnMask};
+use braid_layout::{Column, ColumnMask, DriveId};
 use braid_plan::{Body, Target, Write};
 use braid_wire::Reason;
 
@@ -28,6 +28,9 @@ use crate::view::View;
 /// A column that failed in this many rounds is lost, whatever it says.
 const UNMENDED_MAX: u32 = 6;
 
+/// How often the damaged units of a write are made anew: a drive that finds more of them each time does not keep what it is sent.
+const MENDED_MAX: u32 = 3;
+
 /// What a handle that writes keeps.
 #[derive(Debug)]
 pub(crate) struct WriteSide {
@@ -35,6 +38,8 @@ pub(crate) struct WriteSide {
     pub(crate) stripes: Stripes,
     /// How the lease was lost, if it was.
     pub(crate) lost: std::sync::OnceLock<String>,
+    /// The drive that refused a write as it is full, if one did.
+    pub(crate) full: std::sync::OnceLock<DriveId>,
 }
 
 /// What the failures of one round of writes call for.
@@ -50,7 +55,8 @@ struct Verdict {
 
 impl WriteSide {
     pub(crate) fn new(stamps: Stamps) -> WriteSide {
-        WriteSide { stamps, stripes: Stripes::default(), lost: std::sync::OnceLock::new() }
+        let (lost, full) = Default::default();
+        WriteSide { stamps, stripes: Stripes::default(), lost, full }
     }
 
     /// That the handle may write.
@@ -141,6 +147,10 @@ impl Handle {
                 run.compute(&BTreeSet::new())?;
                 return Ok(run);
             }
+            if let Some(one) = failed.iter().find(|one| matches!(one.failure, Failure::Behind { .. })) {
+                // Part of such a unit would make all of it look current.
+                return Err(self.torn(&view, chunk.segment, one));
+            }
             let mut remedy = Remedy::Without;
             for one in &failed {
                 match learnt.note(one) {
@@ -156,16 +166,26 @@ impl Handle {
     /// Sends until every column of the set has answered in one generation.
     async fn send(&self, side: &WriteSide, mut run: Run<'_>, patience: &mut Patience) -> Result<()> {
         let mut unmended: BTreeMap<Column, u32> = BTreeMap::new();
+        let mut mended = 0;
         loop {
             run.retarget(&self.view());
             let writer =
                 Writer { client: self.client.shared.number, settled_below: side.stamps.settled_below() };
-            let failed = run.write(writer).await?;
+            let mut failed = run.write(writer).await?;
             if failed.is_empty() {
                 return Ok(());
             }
+            if failed.iter().all(|one| one.failure.is(Reason::Damaged)) && mended < MENDED_MAX {
+                self.mend_units(&run, &failed, writer).await?;
+                mended += 1;
+                continue;
+            }
+            if mended < MENDED_MAX {
+                // They come when the others have answered.
+                failed.retain(|one| !one.failure.is(Reason::Damaged));
+            }
             let view = Arc::clone(&run.view);
-            let mut verdict = self.judge(&view, run.set.segment, &failed, &mut unmended)?;
+            let mut verdict = self.judge(side, &view, run.set.segment, &failed, &mut unmended)?;
             if !verdict.wait.is_empty() && !patience.again_for_a_while().await {
                 verdict.lost = verdict.lost.or(verdict.wait);
             }
@@ -186,6 +206,7 @@ impl Handle {
     /// did not mend is lost.
     fn judge(
         &self,
+        side: &WriteSide,
         view: &View,
         segment: usize,
         failed: &[Failed],
@@ -207,9 +228,13 @@ impl Handle {
                 Remedy::Without => verdict.lost = verdict.lost.with(one.column),
                 Remedy::NotStored => {
                     if let Failure::Refused { refusal, .. } = &one.failure {
+                        let column = &view.segments[segment].columns[one.column.index()];
+                        if refusal.reason == Reason::Full {
+                            let _ = side.full.set(column.drive);
+                        }
                         return Err(Error::NotStored {
                             file: self.subject.clone(),
-                            drive: view.segments[segment].columns[one.column.index()].name.clone(),
+                            drive: column.name.clone(),
                             refusal: refusal.clone(),
                         });
                     }
@@ -237,7 +262,13 @@ impl Handle {
                 }
                 let stripes = failed.iter().map(|one| one.stripe.0);
                 let (first, last) = (stripes.clone().min().unwrap_or(0), stripes.max().unwrap_or(0));
-                Err(self.too_many_away(view, segment, first..last + 1, "written", &learnt))
+                match self.too_many_away(view, segment, first..last + 1, "written", &learnt) {
+                    // This write may have met fewer than are away: the manager looked at all, and names them.
+                    Error::TooManyAway { drives, spare, .. } if drives.len() <= usize::from(spare) => {
+                        Err(Error::Refused { subject: self.subject.clone(), refusal })
+                    }
+                    error => Err(error),
+                }
             }
             Err(Error::Refused { refusal, .. }) if may_change(refusal.reason) => {
                 tracing::info!(file = %self.subject, %refusal, "the manager keeps the columns in the set for now");
@@ -246,6 +277,11 @@ impl Handle {
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn torn(&self, view: &View, segment: usize, one: &Failed) -> Error {
+        let why = self.describe(view, segment, one);
+        Error::Torn { file: self.subject.clone(), segment, stripe: one.stripe.0, why }
     }
 
     fn describe(&self, view: &View, segment: usize, failed: &Failed) -> String {

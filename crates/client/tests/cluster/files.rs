@@ -4,9 +4,7 @@ use std::io::SeekFrom;
 
 use crate::common::{Cluster, Random, assert_same, name, pattern, put, read_all, shape};
 use braid_client::{Client, File, Kind, OpenOptions, Parents, Replace};
-use braid_layout::{Lease, Scheme, Shape};
-use braid_transport::{ControlSession, Limits};
-use braid_wire::control::{Link, Release};
+use braid_layout::{Scheme, Shape};
 
 /// Random reads, writes, truncations and reopenings, each compared with a `Vec`.
 async fn against_model(scheme: Scheme, k: u8, m: u8, seed: u64) {
@@ -196,26 +194,6 @@ async fn names_listing_and_unnamed_files() {
     let file = client.open(&name("e"), &again).await.expect("create");
     file.close().await.expect("close");
     assert_eq!(client.open(&name("e"), &again).await.expect_err("it is there").kind(), Kind::Exists);
-}
-
-/// The manager names the file, its answer is lost, and when the client can ask again its lease is over. The lost request is
-/// sent here, over a session of its own.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_was_linked_is_no_error_though_the_answer_was_lost_and_then_the_lease() {
-    let (cluster, client, shape) = one_file().await;
-    let (token, limits) = (&cluster.ready.client_token, Limits::default());
-    let mut session = ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect");
-    for (path, size, linked) in [("same", 5, true), ("other size", 6, false)] {
-        let unnamed = client.create_unnamed("main", Some(shape)).await.expect("create");
-        unnamed.write_at(b"bytes", 0).await.expect("write");
-        let (file, lease) = (unnamed.stat().await.expect("stat").file, Lease(1));
-        let (volume, path_bytes) = ("main".to_owned(), path.as_bytes().to_vec());
-        let lost = Link { file, lease, volume, path: path_bytes, size, replace: false, order: 1 };
-        session.call(&lost.into()).await.expect("the lost request");
-        session.call(&Release { file, lease, clean: true }.into()).await.expect("the lease ends");
-        let found = unnamed.link(&name(path), Replace::No).await;
-        assert_eq!(found.is_ok(), linked, "{path}: {found:?}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -99,3 +99,43 @@ async fn stop_and_wait(cluster: &mut Cluster, client: &Client) {
     let away = |row: &DriveRow| row.drive == cluster.drives[1].id && row.state == DriveState::Away;
     wait_for(|| async { client.status().await.expect("status").drives.iter().any(away) }).await;
 }
+
+/// Where the data is, is asked of the drives: of a sparse file, of one drive less, and never of what is past the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sparse_file_tells_where_its_data_is() {
+    let mut cluster = Cluster::start(4).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let (path, shape) = (name("f"), shape(Scheme::Raid5, 3, 1, 4096));
+    let (stripe, far) = (3 * 4096, 200_000);
+    let file =
+        client.open(&path, &OpenOptions::new().write(true).create(true).shape(shape)).await.expect("open");
+    // One unit, the second of its stripe; two stripes; the last byte of the file, more than one question away.
+    file.write_at(&[1; 10], 7 * stripe + 5000).await.expect("write");
+    file.write_at(&pattern(1, 2 * 3 * 4096), 20 * stripe).await.expect("write");
+    file.write_at(&[2], far * stripe + 3).await.expect("write");
+    file.close().await.expect("close");
+    let expected = [7 * stripe..8 * stripe, 20 * stripe..22 * stripe, far * stripe..far * stripe + 4];
+
+    for healthy in [true, false] {
+        if !healthy {
+            let holder = client.stat(&path).await.expect("stat").segments[0].columns[1].drive_name.clone();
+            cluster.kill(holder[1..].parse().expect("d and a number"));
+        }
+        let file = client.open(&path, &OpenOptions::new().read(true)).await.expect("open");
+        let (mut found, mut from) = (Vec::new(), 0);
+        while let Some(data) = file.data_after(from).await.expect("told") {
+            from = data.end;
+            found.push(data);
+        }
+        assert_eq!(found, expected, "healthy: {healthy}");
+        let within = file.data_after(20 * stripe + 100).await.expect("told");
+        assert_eq!(within, Some(20 * stripe + 100..22 * stripe));
+        assert_eq!(file.data_after(u64::MAX).await.expect("told"), None);
+    }
+    let gone = client.open(&path, &OpenOptions::new().read(true)).await.expect("open");
+    client.unlink(&path).await.expect("unlinked");
+    // Whether its objects are removed yet or not: what was removed is never called a hole.
+    let told = gone.data_after(0).await;
+    assert!(told.as_ref().map_or(true, |data| data.as_ref() == Some(&expected[0])), "{told:?}");
+}

@@ -1,6 +1,11 @@
 //! The client against a real manager and real drives, in this process, on loopback.
 
+mod answers;
 mod common;
 mod faults;
 mod files;
 mod holes;
+mod raw;
+mod settled;
+mod sparse;
+mod wrong;

@@ -1,0 +1,172 @@
+//! Against a manager that answers as it is told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use braid_layout::version::Lease;
+use braid_layout::{ClusterId, ColumnMask, DriveId, FileId};
+use braid_transport::{Asked, Bounds, ControlPeer, GivesWay, Limits, Listener, Origin, Places, challenge};
+use braid_wire::Key;
+use braid_wire::control::{Authenticate, ControlHead, Done, ReportLost, Unlink};
+use braid_wire::data::{Hello, PeerRole};
+use braid_wire::token::{Standing, Token};
+use tokio::sync::mpsc;
+
+use super::*;
+
+const CLUSTER: ClusterId = ClusterId(5);
+
+/// What the manager does with a request.
+#[derive(Clone, Copy, PartialEq)]
+enum Act {
+    Done,
+    Refuse(Reason),
+    /// The session ends without an answer.
+    Break,
+    /// No answer comes, and the session stays.
+    Mute,
+}
+
+fn token() -> Token {
+    Token { standing: Standing::Client, cluster: CLUSTER, secret: Key::new([7; 32]) }
+}
+
+/// A client of a manager that does as `act` says with a session's and a request's number and the request; and the heads of the
+/// requests as they come. The manager's time is `now_ms`.
+async fn client_of(
+    now_ms: Arc<AtomicU64>,
+    act: impl Fn(usize, &ControlRequest) -> Act + Send + Sync + 'static,
+) -> (Arc<Control>, mpsc::UnboundedReceiver<RequestHead>) {
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_address().to_string();
+    let (tell, heads) = mpsc::unbounded_channel();
+    let (act, asked) = (Arc::new(act), Arc::new(AtomicU64::new(0)));
+    tokio::spawn(async move {
+        while let Ok(stream) = listener.accept().await {
+            let (act, tell, now_ms, asked) =
+                (Arc::clone(&act), tell.clone(), Arc::clone(&now_ms), Arc::clone(&asked));
+            tokio::spawn(async move {
+                let head = || ControlHead { term: 1, now_ms: now_ms.load(Ordering::SeqCst) };
+                let hello = Hello {
+                    role: PeerRole::Manager,
+                    version_min: 1,
+                    version_max: 1,
+                    cluster: CLUSTER,
+                    drive: DriveId(0),
+                    features: 0,
+                    challenge: challenge(),
+                };
+                let places = Places::new(Bounds::new(1, 1), GivesWay::Idle);
+                let holder = stream.holder().unwrap();
+                let place = |_: &Authenticate| Ok(places.take(holder, Origin::Here).unwrap());
+                let accepted = ControlPeer::accept(stream, &hello, head, |_| Ok(token().secret), place).await;
+                let mut peer = accepted.unwrap();
+                while let Ok(Some(Asked { number, head: of, request })) = peer.next(head).await {
+                    let request = request.unwrap();
+                    let nth = usize::try_from(asked.fetch_add(1, Ordering::SeqCst)).unwrap();
+                    let _ = tell.send(of);
+                    let reply = match act(nth, &request) {
+                        Act::Done => ControlReply::Done(Done {}),
+                        Act::Refuse(reason) => ControlReply::Refused(Refusal::new(reason, "no")),
+                        Act::Break => return,
+                        Act::Mute => std::future::pending().await,
+                    };
+                    if peer.reply(number, &head(), &reply).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let config = Config { patience: Duration::from_secs(20), ..Config::new(address, token()) };
+    let config = Config { limits: Limits { reply: Duration::from_secs(60), ..Limits::default() }, ..config };
+    let control = Arc::new(Control::new(config, 77));
+    control.greet().await.unwrap();
+    (control, heads)
+}
+
+fn unlink() -> ControlRequest {
+    Unlink { volume: "main".into(), path: b"f".to_vec() }.into()
+}
+
+fn renew() -> Renew {
+    Renew { file: FileId(1), lease: Lease(1) }
+}
+
+fn lost(file: u64) -> ControlRequest {
+    let (file, columns) = (FileId(file), ColumnMask(1));
+    ReportLost { file, lease: Lease(1), client: 77, segment: 0, columns }.into()
+}
+
+#[tokio::test]
+async fn a_repeat_has_the_number_of_the_first_try_and_the_next_says_that_it_is_settled() {
+    let now_ms = Arc::new(AtomicU64::new(1_000_000));
+    let act = |nth, _: &ControlRequest| if nth < 2 { Act::Break } else { Act::Done };
+    let (control, mut heads) = client_of(now_ms, act).await;
+    for _ in 0..2 {
+        control.call("f", &unlink()).await.unwrap();
+    }
+    let first = heads.recv().await.unwrap();
+    assert_eq!((first.client, first.operation, first.settled_below), (77, 1, 1));
+    assert!(first.begun_ms >= 1_000_000);
+    for _ in 0..2 {
+        assert_eq!(heads.recv().await.unwrap(), first);
+    }
+    let next = heads.recv().await.unwrap();
+    assert_eq!((next.operation, next.settled_below), (2, 2));
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_repeat_is_an_error_and_never_success() {
+    let now_ms = Arc::new(AtomicU64::new(1_000_000));
+    let act = |nth, _: &ControlRequest| if nth == 0 { Act::Break } else { Act::Refuse(Reason::NotFound) };
+    let (control, _heads) = client_of(now_ms, act).await;
+    let error = control.call("f", &unlink()).await.unwrap_err();
+    assert_eq!(error.reason(), Some(Reason::NotFound));
+}
+
+#[tokio::test]
+async fn an_operation_is_begun_anew_if_its_time_was_wrong_and_nobody_can_have_carried_it_out() {
+    // The manager's time has leapt since the last answer.
+    let now_ms = Arc::new(AtomicU64::new(1_000_000));
+    let act = |nth, _: &ControlRequest| if nth == 0 { Act::Refuse(Reason::Outdated) } else { Act::Done };
+    let (control, mut heads) = client_of(Arc::clone(&now_ms), act).await;
+    now_ms.store(9_000_000, Ordering::SeqCst);
+    control.call("f", &unlink()).await.unwrap();
+    let (first, second) = (heads.recv().await.unwrap(), heads.recv().await.unwrap());
+    assert!(first.begun_ms < 9_000_000 && second.begun_ms >= 9_000_000);
+    assert_eq!((first.operation, second.operation), (1, 2));
+    // Not so when an answer was lost: it may have been carried out.
+    let act = |nth, _: &ControlRequest| if nth == 0 { Act::Break } else { Act::Refuse(Reason::Outdated) };
+    let (control, _heads) = client_of(now_ms, act).await;
+    assert_eq!(control.call("f", &unlink()).await.unwrap_err().reason(), Some(Reason::Outdated));
+}
+
+#[tokio::test]
+async fn renewals_wait_for_no_other_call_and_for_no_mute_session() {
+    let now_ms = Arc::new(AtomicU64::new(1_000_000));
+    let act = |_, request: &ControlRequest| match request {
+        ControlRequest::ReportLost(_) => Act::Mute,
+        _ => Act::Done,
+    };
+    let (control, mut heads) = client_of(now_ms, act).await;
+    let mut calls = tokio::task::JoinSet::new();
+    let sessions = Config::new("", token()).control_sessions;
+    for file in 0..2 * u64::try_from(sessions).unwrap() {
+        let control = Arc::clone(&control);
+        calls.spawn(async move { control.call_for_now("f", &lost(file)).await });
+    }
+    for _ in 0..sessions {
+        heads.recv().await.unwrap();
+    }
+    // All sessions for calls are taken; a call would wait for a minute.
+    let renewed = timeout(Duration::from_secs(15), control.renew("f", renew(), Duration::from_secs(15)));
+    renewed.await.expect("it waits for no call").unwrap();
+    calls.abort_all();
+    // Sessions that went mute are given up.
+    let now_ms = Arc::new(AtomicU64::new(1_000_000));
+    let act = |nth, _: &ControlRequest| if nth < RENEWAL_SESSIONS { Act::Mute } else { Act::Done };
+    let (control, _heads) = client_of(now_ms, act).await;
+    let renewed = timeout(Duration::from_secs(15), control.renew("f", renew(), Duration::from_millis(300)));
+    renewed.await.expect("it waits for no mute session").unwrap();
+}

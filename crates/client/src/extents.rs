@@ -1,0 +1,32 @@
+//! Where a file's next data are, by what its columns list: no byte is read.
+
+use std::ops::Range;
+
+use braid_layout::Stripe;
+use braid_wire::data::Listing;
+
+use crate::error::Result;
+use crate::handle::Handle;
+
+/// The first bytes of the range that may be other than zero, in whole stripes as far as the range goes.
+pub(crate) async fn data_after(handle: &Handle, range: Range<u64>) -> Result<Option<Range<u64>>> {
+    let view = handle.view();
+    for (index, segment) in view.layout.segments().iter().enumerate() {
+        let (from, to) = (range.start.max(segment.start), range.end.min(segment.end));
+        if from >= to {
+            continue;
+        }
+        let stripes = segment.stripe_at(from).0..segment.stripe_at(to - 1).0 + 1;
+        let runs = handle.held(index, Listing::Bytes, stripes).next().await?;
+        let Some(first) = runs.first() else { continue };
+        // A run is cut where a plan set ends; its neighbours go on.
+        let joined = |end: u64, run: &Range<u64>| if run.start == end { run.end } else { end };
+        let last = runs[1..].iter().fold(first.end, joined) - 1;
+        let (begin, end) =
+            (segment.stripe_range(Stripe(first.start)).start, segment.stripe_range(Stripe(last)).end);
+        return Ok(Some(begin.max(from)..end.min(to)));
+    }
+    // Objects that are not there hold nothing, unless the file was removed meanwhile: then this is an error.
+    handle.refresh(&view).await?;
+    Ok(None)
+}

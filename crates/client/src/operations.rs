@@ -1,0 +1,75 @@
+//! Numbers of operations: requests to the manager that change what their own repeat would find.
+//!
+//! Each has a number of its own, which its repeats carry too. The manager remembers what an operation came to until it is told
+//! that all below a number are settled: answered, or given up for good.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+/// A client's operations.
+#[derive(Debug)]
+pub(crate) struct Operations {
+    open: Mutex<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    next: u64,
+    /// Begun and not settled.
+    numbers: BTreeSet<u64>,
+}
+
+/// An operation that was begun. Settled when it is dropped: after that it is never sent again.
+#[derive(Debug)]
+pub(crate) struct Begun<'a> {
+    operations: &'a Operations,
+    pub(crate) number: u64,
+    /// Manager time, never later than it was.
+    pub(crate) at_ms: u64,
+}
+
+impl Operations {
+    /// None was begun yet.
+    pub(crate) fn new() -> Operations {
+        Operations { open: Mutex::new(Open { next: 1, numbers: BTreeSet::new() }) }
+    }
+
+    /// Begins one, at this manager time.
+    pub(crate) fn begin(&self, at_ms: u64) -> Begun<'_> {
+        let mut open = self.open.lock().expect("no holder panics");
+        let number = open.next;
+        open.next += 1;
+        open.numbers.insert(number);
+        Begun { operations: self, number, at_ms }
+    }
+
+    /// All below this are settled.
+    pub(crate) fn settled_below(&self) -> u64 {
+        let open = self.open.lock().expect("no holder panics");
+        open.numbers.first().copied().unwrap_or(open.next)
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.operations.open.lock().expect("no holder panics").numbers.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_that_is_open_holds_the_mark() {
+        let operations = Operations::new();
+        assert_eq!(operations.settled_below(), 1);
+        let (first, second) = (operations.begin(0), operations.begin(0));
+        assert_eq!((first.number, second.number, operations.settled_below()), (1, 2, 1));
+        drop(second);
+        assert_eq!(operations.settled_below(), 1);
+        drop(first);
+        assert_eq!(operations.settled_below(), 3);
+        assert_eq!(operations.begin(0).number, 3);
+    }
+}

@@ -1,0 +1,139 @@
+//! Stripes whose reads are not of one cut: which they are, what to ask for again, and who is behind if that does not help.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_layout::{Role, Stripe, Version};
+use braid_plan::{InstructionId, Op};
+
+use super::{Arrived, Failed, Run};
+use crate::cut::{self, Cut, Seen};
+use crate::exchange::Failure;
+
+/// How often a stripe is found the same, with nothing in it that is pending, before it is believed to stay so. A write that is
+/// under way leaves its stamp pending until every column has it: so two would do, and one is for good measure.
+const UNCHANGED: u32 = 3;
+
+/// What the reads of torn stripes said when they were last all there, and how often in a row.
+#[derive(Default)]
+pub(super) struct Looks(BTreeMap<Stripe, (Look, u32)>);
+
+/// One stripe's reads: version and cover of each.
+type Look = Vec<(InstructionId, Version, Vec<Version>)>;
+
+impl Looks {
+    /// The torn stripes that nobody writes and that stay as they are.
+    pub(super) fn unchanged(&mut self, run: &Run<'_>, torn: &BTreeMap<Stripe, Vec<Version>>) -> Vec<Stripe> {
+        let mut unchanged = Vec::new();
+        for &stripe in torn.keys() {
+            let Some(now) = run.settled_look(stripe) else { continue };
+            let (last, times) = self.0.entry(stripe).or_default();
+            *times = if *last == now { *times + 1 } else { 1 };
+            *last = now;
+            if *times >= UNCHANGED {
+                unchanged.push(stripe);
+            }
+        }
+        unchanged
+    }
+}
+
+impl Run<'_> {
+    /// Stripes that need one cut and whose reads, all of them there, are not of one: with the cut to ask for.
+    pub(super) fn torn(&self, failed: &[Failed]) -> BTreeMap<Stripe, Vec<Version>> {
+        let failed: BTreeSet<Stripe> = failed.iter().map(|one| one.stripe).collect();
+        let segment = &self.view.layout.segments()[self.set.segment];
+        let needs: BTreeSet<Stripe> = self
+            .set
+            .stripes
+            .iter()
+            .filter(|note| note.strategy.needs_cut() && !failed.contains(&note.stripe))
+            .map(|note| note.stripe)
+            .collect();
+        let mut seen: BTreeMap<Stripe, Vec<Seen<'_>>> = BTreeMap::new();
+        let mut torn: BTreeMap<Stripe, Vec<Version>> = BTreeMap::new();
+        for (plan, instruction) in self.set.instructions() {
+            let stripe = instruction.op.stripe();
+            if instruction.op.is_write() || !needs.contains(&stripe) {
+                continue;
+            }
+            let role = segment.role(stripe, plan.column);
+            match &self.arrived[instruction.id.index()] {
+                Some(Arrived { version, cover, .. }) => {
+                    seen.entry(stripe).or_default().push(Seen { role, version: *version, cover });
+                }
+                // The version asked for was retired meanwhile: the stripe begins anew.
+                None => drop(torn.insert(stripe, Vec::new())),
+            }
+        }
+        for (stripe, seen) in seen {
+            if let Cut::Torn(cut) = cut::judge(segment.shape.k(), &seen) {
+                torn.entry(stripe).or_insert(cut);
+            }
+        }
+        torn
+    }
+
+    /// The reads of torn stripes to repeat. In every other round all of a stripe's reads begin anew, as the writer goes on
+    /// meanwhile; else those that are not of the cut are asked for it by name.
+    pub(super) fn ask_again(
+        &self,
+        torn: &BTreeMap<Stripe, Vec<Version>>,
+        round: u32,
+    ) -> Vec<(InstructionId, Option<Vec<Version>>)> {
+        let segment = &self.view.layout.segments()[self.set.segment];
+        let mut again = Vec::new();
+        for (plan, instruction) in self.set.instructions().filter(|(_, i)| !i.op.is_write()) {
+            let stripe = instruction.op.stripe();
+            let Some(cut) = torn.get(&stripe) else { continue };
+            let role = segment.role(stripe, plan.column);
+            let arrived = self.arrived[instruction.id.index()].as_ref();
+            let fits = arrived.is_some_and(|a| Seen { role, version: a.version, cover: &a.cover }.fits(cut));
+            if round % 2 == 1 || cut.is_empty() {
+                again.push((instruction.id, None));
+            } else if !fits {
+                let exactly = match role {
+                    Role::Data(data) => vec![cut[usize::from(data)]],
+                    Role::Parity(_) => cut.clone(),
+                };
+                again.push((instruction.id, Some(exactly)));
+            }
+        }
+        again
+    }
+
+    /// What the stripe's reads said; `None` if one is not there, or of a version that may still be on its way.
+    fn settled_look(&self, stripe: Stripe) -> Option<Look> {
+        let reads = self.set.instructions().filter(|(_, i)| !i.op.is_write() && i.op.stripe() == stripe);
+        reads
+            .map(|(_, instruction)| {
+                let arrived = self.arrived[instruction.id.index()].as_ref().filter(|a| !a.pending)?;
+                Some((instruction.id, arrived.version, arrived.cover.clone()))
+            })
+            .collect()
+    }
+
+    /// The reads of a torn stripe that stand for less than the newest versions that any of them names.
+    pub(super) fn behind(&self, stripe: Stripe) -> Vec<Failed> {
+        let segment = &self.view.layout.segments()[self.set.segment];
+        let mut reads = Vec::new();
+        for (plan, instruction) in self.set.instructions() {
+            let Op::Read { stripe: own, into, .. } = instruction.op else { continue };
+            if let (true, Some(arrived)) = (own == stripe, &self.arrived[instruction.id.index()]) {
+                let role = segment.role(stripe, plan.column);
+                reads.push((
+                    plan.column,
+                    into,
+                    Seen { role, version: arrived.version, cover: &arrived.cover },
+                ));
+            }
+        }
+        let seen: Vec<Seen<'_>> = reads.iter().map(|(.., seen)| *seen).collect();
+        let newest = cut::newest(segment.shape.k(), &seen);
+        let failed = |(column, into, seen): &(_, _, Seen<'_>)| {
+            let (has, named) = seen.older(&newest)?;
+            let failure = Failure::Behind { has: has.to_string(), named: named.to_string() };
+            Some(Failed { column: *column, stripe, into: Some(*into), failure })
+        };
+        reads.iter().filter_map(failed).collect()
+    }
+}

@@ -1,0 +1,254 @@
+//! Answers of the manager that are lost or damaged on their way, and sessions that break.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use braid_client::{Client, Error, Kind, OpenOptions, Parents, Replace};
+use braid_layout::Scheme;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};
+
+/// Stands between a client and the manager.
+struct Between {
+    address: String,
+    way: Arc<Way>,
+}
+
+#[derive(Default)]
+struct Way {
+    /// The next answer is lost. From then on nothing is let through, over no connection, until the way is opened again.
+    loses: AtomicBool,
+    closed: AtomicBool,
+    /// Of every so many pieces one has a bit flipped; 0: none.
+    flips: AtomicU64,
+    pieces: AtomicU64,
+    flipped: AtomicU64,
+}
+
+impl Between {
+    async fn start(manager: &str) -> Between {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("its address").to_string();
+        let (way, manager) = (Arc::new(Way::default()), manager.to_owned());
+        let shared = Arc::clone(&way);
+        tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                if shared.closed.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let Ok(far) = TcpStream::connect(&manager).await else { continue };
+                tokio::spawn(pass(near, far, Arc::clone(&shared)));
+            }
+        });
+        Between { address, way }
+    }
+
+    async fn client(&self, cluster: &Cluster) -> Client {
+        let mut config = cluster.config();
+        config.manager.clone_from(&self.address);
+        Client::connect(config).await.expect("a client")
+    }
+
+    fn lose_next_answer(&self) {
+        self.way.loses.store(true, Ordering::SeqCst);
+    }
+
+    /// The answer was lost.
+    async fn lost(&self) {
+        wait_for(|| async { self.way.closed.load(Ordering::SeqCst) }).await;
+    }
+
+    fn open(&self) {
+        self.way.closed.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Passes bytes on, until either side ends or an answer is lost.
+async fn pass(mut near: TcpStream, mut far: TcpStream, way: Arc<Way>) {
+    let (mut from_near, mut from_far) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    loop {
+        let (bytes, to, answer) = tokio::select! {
+            read = near.read(&mut from_near) => (read.map(|read| &mut from_near[..read]), &mut far, false),
+            read = far.read(&mut from_far) => (read.map(|read| &mut from_far[..read]), &mut near, true),
+        };
+        let Ok(bytes) = bytes else { return };
+        if bytes.is_empty() || way.closed.load(Ordering::SeqCst) {
+            return;
+        }
+        if answer && way.loses.swap(false, Ordering::SeqCst) {
+            way.closed.store(true, Ordering::SeqCst);
+            return;
+        }
+        let flips = way.flips.load(Ordering::SeqCst);
+        let piece = way.pieces.fetch_add(1, Ordering::SeqCst);
+        if flips > 0 && piece % flips == flips - 1 {
+            // Another place each time: header, head or fields.
+            let bit = usize::try_from(piece * 37).expect("small") % (bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            way.flipped.fetch_add(1, Ordering::SeqCst);
+        }
+        if to.write_all(bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn small() -> braid_layout::Shape {
+    shape(Scheme::Raid5, 2, 1, 4096)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_remove_and_a_rename_whose_answers_were_lost_hit_no_file_made_since() {
+    let mut cluster = Cluster::start(3).await;
+    let direct = cluster.client().await;
+    direct.volume_create("main", None, 0).await.expect("a volume");
+    let between = Between::start(&cluster.ready.address).await;
+    let client = between.client(&cluster).await;
+    for restarts in [false, true] {
+        put(&direct, &name("f"), small(), b"removed").await;
+        put(&direct, &name("g"), small(), b"moved").await;
+        for path in ["f", "g"] {
+            between.lose_next_answer();
+            let (asker, moves) = (client.clone(), path == "g");
+            let asked = tokio::spawn(async move {
+                if moves {
+                    asker.rename(&name("g"), &name("h")).await
+                } else {
+                    asker.unlink(&name("f")).await
+                }
+            });
+            between.lost().await;
+            assert_eq!(direct.stat(&name(path)).await.unwrap_err().kind(), Kind::NotFound, "it was done");
+            put(&direct, &name(path), small(), b"another's").await;
+            if restarts {
+                cluster.restart_manager().await;
+            }
+            between.open();
+            asked.await.expect("no panic").expect("it was done");
+            assert_eq!(read_all(&direct, &name(path)).await.expect("it is there"), b"another's");
+        }
+        assert_eq!(read_all(&direct, &name("h")).await.expect("it is there"), b"moved");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_exclusive_create_whose_answer_was_lost_finds_its_file() {
+    let cluster = Cluster::start(3).await;
+    let direct = cluster.client().await;
+    direct.volume_create("main", None, 0).await.expect("a volume");
+    let between = Between::start(&cluster.ready.address).await;
+    let client = between.client(&cluster).await;
+    between.lose_next_answer();
+    let asker = client.clone();
+    let asked = tokio::spawn(async move {
+        let options = OpenOptions::new().write(true).create_new(true).shape(small());
+        asker.open(&name("new"), &options).await
+    });
+    between.lost().await;
+    wait_for(|| async { direct.stat(&name("new")).await.is_ok() }).await;
+    between.open();
+    let file = asked.await.expect("no panic").expect("it is the one that made it");
+    let bytes = pattern(3, 20_000);
+    file.write_at(&bytes, 0).await.expect("write");
+    file.close().await.expect("close");
+    assert_same(&read_all(&direct, &name("new")).await.expect("read"), &bytes, "what was written");
+    let options = OpenOptions::new().write(true).create_new(true);
+    assert_eq!(client.open(&name("new"), &options).await.unwrap_err().kind(), Kind::Exists);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_whose_answer_was_lost_is_done_though_the_lease_is_over_by_then() {
+    let cluster = Cluster::start(3).await;
+    let direct = cluster.client().await;
+    direct.volume_create("main", None, 0).await.expect("a volume");
+    let between = Between::start(&cluster.ready.address).await;
+    let client = between.client(&cluster).await;
+    let unnamed = client.create_unnamed("main", Some(small())).await.expect("create");
+    unnamed.write_at(b"bytes", 0).await.expect("write");
+    between.lose_next_answer();
+    let asked = tokio::spawn(async move { (unnamed.link(&name("f"), Replace::No).await, unnamed) });
+    between.lost().await;
+    // No renewal gets through either: the lease ends, and another writer gets the file.
+    let options = OpenOptions::new().write(true);
+    wait_for(|| async { direct.open(&name("f"), &options).await.is_ok() }).await;
+    between.open();
+    let (linked, unnamed) = asked.await.expect("no panic");
+    linked.expect("it was done");
+    let lost = unnamed.close().await.expect_err("the lease is lost");
+    assert_eq!(lost.kind(), Kind::Busy, "{lost}");
+    assert_eq!(read_all(&direct, &name("f")).await.expect("read"), b"bytes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broken_sessions_make_no_success_of_a_refusal() {
+    let mut cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    client.mkdir(&name("d"), Parents::MustExist).await.expect("a directory");
+    // Each request finds a session that broke while it was idle.
+    cluster.restart_manager().await;
+    assert_eq!(client.unlink(&name("no")).await.unwrap_err().kind(), Kind::NotFound);
+    cluster.restart_manager().await;
+    assert_eq!(client.rename(&name("no"), &name("x")).await.unwrap_err().kind(), Kind::NotFound);
+    cluster.restart_manager().await;
+    assert_eq!(client.mkdir(&name("d"), Parents::MustExist).await.unwrap_err().kind(), Kind::Exists);
+    cluster.restart_manager().await;
+    assert_eq!(client.volume_create("main", None, 0).await.unwrap_err().kind(), Kind::Exists);
+    cluster.restart_manager().await;
+    assert_eq!(client.volume_remove("other").await.unwrap_err().kind(), Kind::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_go_on_though_bits_are_flipped_on_their_way() {
+    let cluster = Cluster::start(3).await;
+    let direct = cluster.client().await;
+    direct.volume_create("main", None, 0).await.expect("a volume");
+    let between = Between::start(&cluster.ready.address).await;
+    let client = between.client(&cluster).await;
+    between.way.flips.store(7, Ordering::SeqCst);
+    for index in 0..30 {
+        let (directory, file) = (name(&format!("d{index}")), name(&format!("d{index}/f")));
+        client.mkdir(&directory, Parents::MustExist).await.expect("mkdir");
+        put(&client, &file, small(), b"bytes").await;
+        assert_eq!(read_all(&client, &file).await.expect("read"), b"bytes");
+        client.rename(&file, &name(&format!("d{index}/g"))).await.expect("rename");
+        client.unlink(&name(&format!("d{index}/g"))).await.expect("unlink");
+        client.unlink(&directory).await.expect("rmdir");
+    }
+    assert!(between.way.flipped.load(Ordering::SeqCst) > 30);
+    // When nothing gets through, the error says what it is.
+    between.way.flips.store(1, Ordering::SeqCst);
+    let mut config = cluster.config();
+    config.manager.clone_from(&between.address);
+    config.patience = Duration::from_secs(1);
+    let error = Client::connect(config).await.expect_err("nothing gets through");
+    assert!(matches!(error, Error::Manager { .. }) && error.kind() == Kind::Unavailable, "{error}");
+    let words = error.to_string();
+    assert!(words.contains("damaged") && words.contains("network") && !words.contains("running"), "{words}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drive_that_is_mute_ends_no_idle_writers_lease() {
+    let mut cluster = Cluster::start(3).await;
+    let mut config = cluster.config();
+    // To retire what is settled waits this long for a drive that says nothing, longer than a lease.
+    (config.limits.connect, config.drive_reply) = (Duration::from_secs(20), Duration::from_secs(20));
+    let client = Client::connect(config).await.expect("a client");
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let options = OpenOptions::new().write(true).create(true).shape(small());
+    let file = client.open(&name("f"), &options).await.expect("open");
+    file.write_at(&pattern(1, 40_000), 0).await.expect("write");
+    let _mute = cluster.make_mute(0).await;
+    // Two leases and more: the writer is idle, and its renewals go on.
+    let other = cluster.client().await;
+    let idle = std::time::Instant::now();
+    while idle.elapsed() < Duration::from_millis(7500) {
+        let error = other.open(&name("f"), &OpenOptions::new().write(true)).await.expect_err("it is leased");
+        assert_eq!(error.kind(), Kind::Busy, "{error}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    file.flush().await.expect("the lease is kept");
+}

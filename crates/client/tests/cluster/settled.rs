@@ -1,0 +1,230 @@
+//! A file's size after its writer went: what was acknowledged is there, what is past the size is zeros on every column, and a cut
+//! that was begun is ended.
+
+use std::time::Duration;
+
+use braid_client::{Client, Kind, OpenOptions};
+use braid_layout::{Lease, Scheme, Shape};
+use braid_transport::{ControlSession, Limits};
+use braid_wire::control::{Commit, Cut};
+
+use crate::common::{Cluster, assert_same, name, open_when_free, pattern, put, read_all, shape, wait_for};
+
+const UNIT: u32 = 4096;
+
+async fn cluster(drives: usize) -> (Cluster, Client) {
+    let cluster = Cluster::start(drives).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    (cluster, client)
+}
+
+fn raid5() -> Shape {
+    shape(Scheme::Raid5, 4, 1, UNIT)
+}
+
+/// The file reads as `model`, healthy and without any one of the drives that hold it, and its check is clean.
+async fn is(cluster: &mut Cluster, client: &Client, path: &braid_client::Name, model: &[u8], context: &str) {
+    assert_same(&read_all(client, path).await.expect("read"), model, context);
+    let report = client.check(path, |_| {}).await.expect("check");
+    assert!(report.is_clean(), "{context}: {report:?}");
+    cluster.kill(1);
+    assert_same(&read_all(client, path).await.expect("read"), model, &format!("{context}, degraded"));
+}
+
+/// What a killed process leaves: nobody says anything to the manager, and the lease lapses.
+async fn killed_writer(cluster: &Cluster, path: braid_client::Name, writes: Vec<(u64, Vec<u8>)>) {
+    let config = cluster.config();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let (tell, told) = tokio::sync::oneshot::channel();
+    runtime.spawn(async move {
+        let client = Client::connect(config).await.expect("a client");
+        let options = OpenOptions::new().write(true).create(true).shape(raid5());
+        let file = client.open(&path, &options).await.expect("open");
+        for (offset, bytes) in writes {
+            file.write_at(&bytes, offset).await.expect("it is acknowledged");
+        }
+        tell.send(()).expect("the test waits");
+        // Until it is killed.
+        std::future::pending::<()>().await;
+    });
+    told.await.expect("all is acknowledged");
+    runtime.shutdown_background();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_is_there_after_its_writer_was_killed() {
+    let (mut cluster, client) = cluster(5).await;
+    let (path, old, new) = (name("f"), pattern(1, 30_000), pattern(2, 100_000));
+    put(&client, &path, raid5(), &old).await;
+    killed_writer(&cluster, path.clone(), vec![(25_000, new.clone()), (190_000, b"far".to_vec())]).await;
+    let file = open_when_free(&client, &path).await;
+    assert_eq!(file.size(), 190_003, "to the byte: every data column is there");
+    file.set_len(200_000).await.expect("grow");
+    file.close().await.expect("close");
+    let mut model = old[..25_000].to_vec();
+    model.extend_from_slice(&new);
+    model.resize(190_000, 0);
+    model.extend_from_slice(b"far");
+    model.resize(200_000, 0);
+    is(&mut cluster, &client, &path, &model, "grown").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn so_it_is_where_a_data_columns_drive_died_with_the_writer() {
+    let (mut cluster, client) = cluster(5).await;
+    let (path, bytes) = (name("f"), pattern(2, 100_000));
+    killed_writer(&cluster, path.clone(), vec![(0, bytes.clone())]).await;
+    // The last byte is in data unit 0 of stripe 6.
+    let (unit, row) = (u64::from(UNIT), client.stat(&path).await.expect("stat"));
+    assert_eq!((99_999 / (4 * unit), 99_999 / unit % 4), (6, 0));
+    let column = raid5().column(braid_layout::Stripe(6), braid_layout::Role::Data(0));
+    let drive = row.segments[0].columns[column.index()].drive_name.clone();
+    cluster.kill(drive[1..].parse().expect("d and a number"));
+    let file = open_when_free(&client, &path).await;
+    let size = file.size();
+    assert!(
+        (100_000..100_000 + unit).contains(&size),
+        "{size}: nothing is missing, and less than a unit too much"
+    );
+    file.close().await.expect("close");
+    let mut model = bytes;
+    model.resize(usize::try_from(size).expect("small"), 0);
+    assert_same(&read_all(&client, &path).await.expect("read"), &model, "degraded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebuilt_column_says_to_the_byte_where_its_bytes_end() {
+    let (mut cluster, client) = cluster(5).await;
+    let (path, bytes) = (name("f"), pattern(2, 100));
+    put(&client, &path, raid5(), &bytes).await;
+    let holder = client.stat(&path).await.expect("stat").segments[0].columns[0].drive_name.clone();
+    let index: usize = holder[1..].parse().expect("d and a number");
+    cluster.stop(index).await;
+    let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
+    file.write_at(b"anew", 0).await.expect("write");
+    file.close().await.expect("close");
+    cluster.restart(index).await;
+    cluster.all_up(&client).await;
+    let rebuilt = client.rebuild(&holder, |_| {}).await.expect("rebuild");
+    assert!(rebuilt.failed.is_empty() && rebuilt.files == 1, "{rebuilt:?}");
+    killed_writer(&cluster, path.clone(), vec![(0, b"once".to_vec())]).await;
+    let file = open_when_free(&client, &path).await;
+    assert_eq!(file.size(), 100);
+}
+
+/// The commit is refused, and so the release must not be clean: bytes are past the size.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_close_whose_commit_is_refused_leaves_no_bytes_that_are_taken_for_zeros() {
+    let (mut cluster, client) = cluster(5).await;
+    client.volume_create("small", None, 20_000).await.expect("a volume");
+    let path: braid_client::Name = "braid://small/f".parse().expect("a name");
+    let bytes = pattern(5, 30_000);
+    let options = OpenOptions::new().write(true).create(true).shape(raid5());
+    let file = client.open(&path, &options).await.expect("create");
+    file.write_at(&bytes, 0).await.expect("write");
+    assert_eq!(file.close().await.expect_err("over the quota").kind(), Kind::NoSpace);
+    let file = open_when_free(&client, &path).await;
+    assert_eq!(file.size(), 30_000, "it is all there, and told");
+    // Parity is made from what is there, and a cut takes it away.
+    file.write_at(b"in the middle", 10_000).await.expect("write");
+    file.set_len(15_000).await.expect("cut");
+    file.set_len(19_000).await.expect("grow");
+    file.close().await.expect("close");
+    let mut model = bytes[..15_000].to_vec();
+    model[10_000..10_013].copy_from_slice(b"in the middle");
+    model.resize(19_000, 0);
+    is(&mut cluster, &client, &path, &model, "cut and grown").await;
+}
+
+/// One of a write's chunks is on its drives when the write is given up: the size does not tell of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_was_given_up_leaves_no_bytes_that_are_taken_for_zeros() {
+    let (mut cluster, client) = cluster(5).await;
+    let (path, old) = (name("f"), pattern(5, 1000));
+    let bytes = pattern(6, 300_000);
+    for stop_after in [0, 1, 2, 4, 8, 16] {
+        put(&client, &path, raid5(), &old).await;
+        let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
+        {
+            let mut write = std::pin::pin!(file.write_at(&bytes, 2000));
+            // Some polls in: chunks are read, sent or done.
+            for _ in 0..stop_after {
+                if tokio::time::timeout(Duration::from_micros(300), &mut write).await.is_ok() {
+                    break;
+                }
+            }
+        }
+        let _ = file.close().await;
+        let file = open_when_free(&client, &path).await;
+        let size = usize::try_from(file.size()).expect("small");
+        file.set_len(400_000).await.expect("grow");
+        let mut found = vec![0xee; 400_000];
+        assert_eq!(file.read_at(&mut found, 0).await.expect("read"), 400_000);
+        assert_same(&found[..1000], &old, "what was there");
+        assert!(found[size..].iter().all(|byte| *byte == 0), "{stop_after}: bytes past the size {size}");
+        file.write_at(&pattern(7, 100), 350_000).await.expect("write");
+        file.close().await.expect("close");
+        let report = client.check(&path, |_| {}).await.expect("check");
+        assert!(report.findings.is_empty(), "{stop_after}: {report:?}");
+    }
+    let model = read_all(&client, &path).await.expect("read");
+    is(&mut cluster, &client, &path, &model, "at the end").await;
+}
+
+/// The writer's process ends between the two halves of a cut.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_that_was_begun_is_ended_by_who_opens_the_file_next() {
+    let (mut cluster, client) = cluster(5).await;
+    let (path, bytes) = (name("f"), pattern(6, 300_000));
+    put(&client, &path, raid5(), &bytes).await;
+    let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
+    let number = file.stat().await.expect("stat").file;
+    let (token, limits) = (&cluster.ready.client_token, Limits::default());
+    let mut session = ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect");
+    let cut = Commit { file: number, lease: Lease(2), size: 70_000, order: 1, cut: Cut::Begins };
+    session.call(&cut.into()).await.expect("the first half");
+    drop(file);
+    wait_for(|| async { client.stat(&path).await.expect("stat").size == 70_000 }).await;
+    let file = open_when_free(&client, &path).await;
+    assert_eq!(file.size(), 70_000, "the size stands");
+    // From now on it is settled again: a byte that is acknowledged is there.
+    file.write_at(b"x", 250_000).await.expect("write");
+    drop(file);
+    let file = open_when_free(&client, &path).await;
+    assert_eq!(file.size(), 250_001);
+    file.close().await.expect("close");
+    let mut model = bytes[..70_000].to_vec();
+    model.resize(250_000, 0);
+    model.push(b'x');
+    is(&mut cluster, &client, &path, &model, "cut").await;
+}
+
+/// A drive stores no more: the last stripes are on the others only, and go back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stripe_that_was_taken_back_does_not_count() {
+    let cluster = Cluster::start_with(5, |index| (index == 3).then_some(1 << 20)).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let path = name("f");
+    let options = OpenOptions::new().write(true).create(true).shape(shape(Scheme::Raid5, 4, 1, 65536));
+    let file = client.open(&path, &options).await.expect("open");
+    let (bytes, mut acknowledged) = (pattern(3, 10 << 20), 0);
+    for part in bytes.chunks(1 << 18) {
+        let offset = u64::try_from(acknowledged).expect("small");
+        if file.write_at(part, offset).await.is_err() {
+            break;
+        }
+        acknowledged += part.len();
+    }
+    assert!(acknowledged > 0 && acknowledged < bytes.len(), "the drive is full in the end");
+    drop(file);
+    let file = open_when_free(&client, &path).await;
+    let size = usize::try_from(file.size()).expect("small");
+    assert!(size >= acknowledged, "{size} of {acknowledged}");
+    let mut found = vec![0xee; size];
+    file.read_at(&mut found, 0).await.expect("read");
+    assert_same(&found[..acknowledged], &bytes[..acknowledged], "what was acknowledged");
+    assert_same(&found[size - 64..], &bytes[size - 64..size], "it ends with bytes that are there");
+}

@@ -1,0 +1,131 @@
+//! A file of a few bytes that lie far apart: what walks it costs what it holds, and not how long it is.
+
+use std::time::Duration;
+
+use braid_client::{Client, OpenOptions};
+use braid_layout::Scheme;
+
+use crate::common::{Cluster, assert_same, name, open_when_free, pattern, put, read_all, shape};
+
+/// 4 EiB.
+const FAR: u64 = 1 << 62;
+
+/// In far less than it would take to walk the range, on a machine that has other things to do.
+async fn soon<T>(what: &str, does: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), does)
+        .await
+        .unwrap_or_else(|_| panic!("{what} takes for ever"))
+}
+
+async fn far_byte(cluster: &Cluster, path: &str) -> Client {
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let options = OpenOptions::new().write(true).create(true).shape(shape(Scheme::Raid5, 3, 1, 4096));
+    let file = client.open(&name(path), &options).await.expect("create");
+    file.write_at(b"near", 5).await.expect("write");
+    file.write_at(b"far", FAR).await.expect("write");
+    file.close().await.expect("close");
+    client
+}
+
+async fn bytes_at(client: &Client, path: &str, offset: u64, length: usize) -> Vec<u8> {
+    let file = client.open(&name(path), &OpenOptions::new().read(true)).await.expect("open");
+    let mut buffer = vec![0xee; length];
+    let read = file.read_at(&mut buffer, offset).await.expect("read");
+    buffer.truncate(read);
+    buffer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sparse_file_is_checked_rebuilt_cut_and_settled_at_once() {
+    let mut cluster = Cluster::start(4).await;
+    let client = far_byte(&cluster, "f").await;
+    let path = name("f");
+    let report = soon("a check", client.check(&path, |_| {})).await.expect("check");
+    assert!(report.is_clean() && report.stripes == 2, "{report:?}");
+
+    // Its drives are rebuilt one after the other.
+    for index in 0..2 {
+        cluster.stop(index).await;
+        let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
+        file.write_at(b"anew", 5).await.expect("write");
+        file.write_at(b"new", FAR).await.expect("write");
+        file.close().await.expect("close");
+        cluster.restart(index).await;
+        cluster.all_up(&client).await;
+        let drive = format!("d{index}");
+        let rebuilt = soon("a rebuild", client.rebuild(&drive, |_| {})).await.expect("rebuild");
+        assert!(rebuilt.failed.is_empty() && rebuilt.files == 1 && rebuilt.stripes == 2, "{rebuilt:?}");
+    }
+    assert_eq!(bytes_at(&client, "f", FAR - 2, 9).await, b"\0\0new");
+
+    // Its writer goes: the size is settled, and nothing is to be cleared.
+    let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
+    file.write_at(b"farther", 2 * FAR - 9).await.expect("write");
+    drop(file);
+    let file = soon("opening it", open_when_free(&client, &path)).await;
+    assert_eq!(file.size(), 2 * FAR - 2);
+
+    soon("a cut", file.set_len(7)).await.expect("cut");
+    file.set_len(FAR + 3).await.expect("grow");
+    file.close().await.expect("close");
+    assert_eq!(bytes_at(&client, "f", 5, 4).await, b"an\0\0");
+    assert_eq!(bytes_at(&client, "f", FAR, 9).await, b"\0\0\0", "the old bytes are gone");
+    assert!(soon("a check", client.check(&path, |_| {})).await.expect("check").is_clean());
+    cluster.kill(3);
+    assert_eq!(bytes_at(&client, "f", FAR, 9).await, b"\0\0\0", "from the parity too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_cannot_be_rebuilt_holds_up_no_other() {
+    let mut cluster = Cluster::start(4).await;
+    let client = far_byte(&cluster, "a").await;
+    let shape = shape(Scheme::Raid5, 3, 1, 4096);
+    let (bytes, new) = (pattern(4, 50_000), pattern(9, 3 * 4096));
+    for index in 0..12 {
+        put(&client, &name(&format!("f{index}")), shape, &bytes).await;
+    }
+    cluster.kill(1);
+    let mut open = Vec::new();
+    for index in 0..12 {
+        let path = name(&format!("f{index}"));
+        let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
+        // A whole stripe: the dead drive's column is out.
+        file.write_at(&new, 0).await.expect("write");
+        // Two of them stay open: nobody can have them.
+        if index < 2 {
+            open.push(file);
+        } else {
+            file.close().await.expect("close");
+        }
+    }
+    cluster.restart(1).await;
+    cluster.all_up(&client).await;
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let other = cluster.client().await;
+    let rebuild = tokio::spawn(async move {
+        let told = move |done: &braid_client::Rebuilt| tell.send(done.files).expect("the test listens");
+        other.rebuild("d1", told).await.expect("rebuild")
+    });
+    let all_others = async {
+        while let Some(files) = told.recv().await {
+            if files >= 10 {
+                break;
+            }
+        }
+    };
+    soon("the others", all_others).await;
+    assert!(!rebuild.is_finished(), "it waits for those that someone writes");
+    for file in open {
+        file.close().await.expect("close");
+    }
+    let rebuilt = rebuild.await.expect("it ends");
+    assert!(rebuilt.failed.is_empty() && rebuilt.files >= 12, "{rebuilt:?}");
+    let mut model = bytes;
+    model[..new.len()].copy_from_slice(&new);
+    cluster.kill(2);
+    for index in 0..12 {
+        let found = read_all(&client, &name(&format!("f{index}"))).await.expect("read");
+        assert_same(&found, &model, &format!("f{index} from the rebuilt column"));
+    }
+}

@@ -1,0 +1,189 @@
+//! A column that is wrong: which one it is, who says so, and that nothing is made from it. And a unit that its drive has lost.
+
+use std::time::{Duration, Instant};
+
+use braid_client::{Error, Fault, OpenOptions};
+use braid_layout::code::Code;
+use braid_layout::{Generation, Lease, Role, Scheme, Stripe, Version};
+
+use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};
+use crate::raw::{self, Part};
+
+const UNIT: usize = 4096;
+/// What `put` gives stripe 0 of a new file.
+const FIRST: Version = Version { g: Generation(1), lease: Lease(1), n: 1 };
+
+async fn cluster(drives: usize) -> (Cluster, braid_client::Client) {
+    let cluster = Cluster::start(drives).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    (cluster, client)
+}
+
+/// The index of the drive that holds a column of stripe 0.
+async fn drive_of(client: &braid_client::Client, path: &str, column: usize) -> usize {
+    let row = client.stat(&name(path)).await.expect("stat");
+    row.segments[0].columns[column].drive_name[1..].parse().expect("d and a number")
+}
+
+/// Stripe 0 of rs 2+2 on columns 0 to 3, written anew but for one column, which is thereby behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_column_that_is_behind_is_named_and_never_a_source() {
+    let shape = shape(Scheme::Rs, 2, 2, 4096);
+    for left_out in [0u8, 2] {
+        let (mut cluster, client) = cluster(5).await;
+        put(&client, &name("f"), shape, &pattern(1, 20 * UNIT)).await;
+        let new = [pattern(5, UNIT), pattern(9, UNIT)];
+        let mut parity = [vec![0; UNIT], vec![0; UNIT]];
+        {
+            let [p, q] = &mut parity;
+            Code::new(shape).encode(&[&new[0], &new[1]], &mut [p, q]);
+        }
+        let parts = [(0, &new[0]), (1, &new[1]), (2, &parity[0]), (3, &parity[1])];
+        let parts: Vec<Part<'_>> = parts
+            .iter()
+            .filter(|(column, _)| *column != left_out)
+            .map(|&(column, bytes)| Part {
+                column,
+                bytes,
+                cover: if column < 2 { &[] } else { &[true, true] },
+            })
+            .collect();
+        raw::write(&cluster, "f", FIRST, &parts).await;
+
+        let began = Instant::now();
+        let report = client.check(&name("f"), |_| {}).await.expect("check");
+        let [finding] = &report.findings[..] else { panic!("{report:?}") };
+        let unit = finding.unit.as_ref().expect("it is known which");
+        let expected = format!("d{}", drive_of(&client, "f", usize::from(left_out)).await);
+        assert_eq!((finding.stripe, &unit.drive), (0, &expected));
+        assert!(matches!(finding.fault, Fault::Behind(_)), "{finding:?}");
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+
+        // Without the other data column, which is then made from columns that are not behind.
+        let other = drive_of(&client, "f", 1).await;
+        cluster.kill(other);
+        let mut found = vec![0; UNIT];
+        let file = client.open(&name("f"), &OpenOptions::new().read(true)).await.expect("open");
+        file.read_at(&mut found, u64::try_from(UNIT).expect("small")).await.expect("read");
+        assert_same(&found, &new[1], "degraded");
+        // With one parity column less there is nothing to make it from but the one behind.
+        let parity = drive_of(&client, "f", if left_out == 0 { 2 } else { 3 }).await;
+        cluster.kill(parity);
+        let error = file.read_at(&mut found, u64::try_from(UNIT).expect("small")).await.expect_err("too few");
+        let Error::TooManyAway { drives, .. } = &error else { panic!("{error}") };
+        assert!(drives.iter().any(|why| why.starts_with(&expected) && why.contains("older")), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_column_that_is_wrong_is_named_where_the_others_can_tell() {
+    for m in [1u8, 2] {
+        let (cluster, client) = cluster(4).await;
+        let shape = shape(Scheme::Raid1, 1, m, 4096);
+        put(&client, &name("f"), shape, &pattern(1, 9 * UNIT)).await;
+        let (right, wrong) = (pattern(5, UNIT), pattern(9, UNIT));
+        // One of the copies differs, under the same stamp.
+        let parts: Vec<Part<'_>> = (0..=m)
+            .map(|column| Part {
+                column,
+                bytes: if column == 1 { &wrong } else { &right },
+                cover: if column == 0 { &[] } else { &[true] },
+            })
+            .collect();
+        raw::write(&cluster, "f", FIRST, &parts).await;
+        let report = client.check(&name("f"), |_| {}).await.expect("check");
+        let [finding] = &report.findings[..] else { panic!("{report:?}") };
+        assert!(matches!(finding.fault, Fault::Unequal { .. }) && finding.stripe == 0, "{finding:?}");
+        let named = finding.unit.as_ref().map(|unit| unit.drive.clone());
+        let expected = format!("d{}", drive_of(&client, "f", 1).await);
+        assert_eq!(named, (m == 2).then_some(expected), "of two that differ nobody can tell which is right");
+    }
+}
+
+/// Flips a bit in the headers of the records that hold these bytes in a stopped drive's log.
+fn spoil_headers(cluster: &Cluster, index: usize, bytes: &[u8]) -> usize {
+    let mut spoiled = 0;
+    let mut stack = vec![cluster.drives[index].dir.clone()];
+    while let Some(dir) = stack.pop() {
+        for entry in std::fs::read_dir(dir).expect("the drive's directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                // By the log alone: a checkpoint knows what was there.
+                if path.file_name().is_some_and(|name| name == "checkpoint") {
+                    for checkpoint in std::fs::read_dir(&path).expect("checkpoints") {
+                        std::fs::remove_file(checkpoint.expect("one").path()).expect("removed");
+                    }
+                } else {
+                    stack.push(path);
+                }
+                continue;
+            }
+            let mut log = std::fs::read(&path).expect("a file of the drive");
+            if let Some(at) = log.windows(64).position(|window| window == &bytes[..64]) {
+                log[at - 512] ^= 1;
+                std::fs::write(&path, log).expect("a file of the drive");
+                spoiled += 1;
+            }
+        }
+    }
+    spoiled
+}
+
+/// Units that a drive has lost, data and parity, take writes again: of the whole unit, and of a part of it, which the stripe's
+/// other columns complete.
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_units_are_mended_by_writes_to_them() {
+    let (mut cluster, client) = cluster(5).await;
+    let shape = shape(Scheme::Raid5, 4, 1, 4096);
+    let mut model = pattern(1, 20 * UNIT);
+    put(&client, &name("f"), shape, &model).await;
+    // Column 0 has data of stripes 0 and 2 and the parity of stripe 4.
+    let index = drive_of(&client, "f", 0).await;
+    cluster.stop(index).await;
+    let mut lost = Vec::new();
+    for stripe in [0, 2, 4] {
+        let role = shape.role(Stripe(stripe), braid_layout::Column(0));
+        let begin = usize::try_from(stripe).expect("small") * 4 * UNIT;
+        let data: Vec<&[u8]> = model[begin..begin + 4 * UNIT].chunks(UNIT).collect();
+        let unit = match role {
+            Role::Data(data_index) => data[usize::from(data_index)].to_vec(),
+            Role::Parity(_) => {
+                let mut parity = vec![0; UNIT];
+                Code::new(shape).encode(&data, &mut [&mut parity]);
+                parity
+            }
+        };
+        assert_eq!(spoil_headers(&cluster, index, &unit), 1, "stripe {stripe}");
+        lost.push(role);
+    }
+    cluster.restart(index).await;
+    cluster.all_up(&client).await;
+    let damaged = |report: &braid_client::Report| {
+        report.findings.iter().filter(|found| matches!(found.fault, Fault::Damaged(_))).count()
+    };
+    assert_eq!(lost, [Role::Data(0), Role::Data(2), Role::Parity(0)]);
+    wait_for(|| async { client.check(&name("f"), |_| {}).await.is_ok_and(|r| r.unchecked.is_empty()) }).await;
+    assert_eq!(damaged(&client.check(&name("f"), |_| {}).await.expect("check")), 3);
+
+    let file = client.open(&name("f"), &OpenOptions::new().read(true).write(true)).await.expect("open");
+    // Part of the unit; part of one whose parity it is; then all of a stripe.
+    for (from, length, seed) in [(100, 50, 7), (17 * UNIT + 10, 60, 8), (8 * UNIT, 4 * UNIT, 9)] {
+        let bytes = pattern(seed, length);
+        file.write_at(&bytes, u64::try_from(from).expect("small"))
+            .await
+            .expect("a damaged unit is no obstacle");
+        model[from..from + length].copy_from_slice(&bytes);
+        let mut found = vec![0; model.len()];
+        file.read_at(&mut found, 0).await.expect("read");
+        assert_same(&found, &model, "before it is settled");
+    }
+    file.close().await.expect("close");
+    let report = client.check(&name("f"), |_| {}).await.expect("check");
+    assert!(report.is_clean(), "{report:?}");
+    // What was written is whole there: it is read without any other drive.
+    for other in (0..5).filter(|other| *other != index).take(1) {
+        cluster.kill(other);
+    }
+    assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "degraded");
+}
