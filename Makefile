@@ -17,8 +17,11 @@ test: setup format lint docs units fuzz-smoke
 setup:
 	@command -v cc >/dev/null || { apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev; }
 
+# The binary without debug sections; these are beside it, in braid.debug, where debuggers and backtraces find them.
 build: setup
 	$(CARGO) build --release --locked -p braid-cli
+	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
+	tools/split-debug.sh "$$target_dir/release/braid"
 
 format:
 	$(CARGO) fmt --all --check

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use braid_client::Client;
-use braid_wire::control::DriveState;
+use braid_wire::Reason;
+use braid_wire::control::{DriveState, StatusReply};
 
 use crate::args::DriveMeans;
 use crate::cluster_dir::{ClusterDir, ClusterFile};
@@ -14,11 +15,14 @@ use crate::connect::connect;
 use crate::exit::{Doing, Exit, Failure};
 use crate::local::{ANY_PORT, DriveStart, MANAGER, Mode, Server};
 use crate::volume;
+use crate::waiting::telling;
 
 /// Drives of a new cluster.
 const DRIVES_DEFAULT: u16 = 6;
 /// How long the drives may take until the manager has heard of all of them.
 const JOIN_BOUND: Duration = Duration::from_secs(30);
+/// For a request that tells whether the manager's state is the present one.
+const NOTICE_WAIT: Duration = Duration::from_millis(100);
 const JOIN_POLL: Duration = Duration::from_millis(20);
 /// The default volume.
 const VOLUME: &str = "main";
@@ -64,8 +68,9 @@ pub(crate) async fn bring_up(
     dir.write(&cluster)?;
     servers.insert(0, manager);
     servers.extend(start_drives(&dir, &cluster.manager, missing, mode, means).await?);
-    let client = connect(&cluster).await?;
-    all_joined(&client, &cluster.drives).await?;
+    let client = connect(&dir, &cluster).await?;
+    let waited = || "for the drives to join".to_owned();
+    telling(waited, all_joined(&client, &cluster.drives)).await?;
     if client.volumes().await?.is_empty() {
         volume::create_default(&client, VOLUME, cluster.drives.len()).await?;
     }
@@ -129,6 +134,17 @@ async fn start_drives(
     Ok(servers)
 }
 
+/// A manager whose state is older than what drives have seen gives them no leases: there is nothing to wait for.
+async fn refuse_older(client: &Client, status: &StatusReply) -> Result<(), Failure> {
+    if status.notice.is_empty() {
+        return Ok(());
+    }
+    match timeout(NOTICE_WAIT, client.volumes()).await {
+        Ok(Err(error)) if error.reason() == Some(Reason::StateOlder) => Err(Failure::from(error)),
+        _ => Ok(()),
+    }
+}
+
 /// Waits until the manager has heard of every drive.
 pub(crate) async fn all_joined(client: &Client, names: &[String]) -> Result<(), Failure> {
     let end = Instant::now() + JOIN_BOUND;
@@ -136,6 +152,7 @@ pub(crate) async fn all_joined(client: &Client, names: &[String]) -> Result<(), 
         let status = timeout_at(end, client.status()).await.map_err(|_| {
             Failure::new(Exit::Timeout, "wait for the drives to join", "the manager does not answer")
         })??;
+        refuse_older(client, &status).await?;
         let up = |name: &String| {
             status.drives.iter().any(|row| &row.name == name && row.state != DriveState::Away)
         };
@@ -149,9 +166,8 @@ pub(crate) async fn all_joined(client: &Client, names: &[String]) -> Result<(), 
                 missing.join(", "),
                 JOIN_BOUND.as_secs()
             );
-            return Err(
-                Failure::new(Exit::Timeout, "wait for the drives to join", why).remedy("see their logs")
-            );
+            return Err(Failure::new(Exit::Timeout, "wait for the drives to join", why)
+                .remedy("their logs say why: DIR/logs/NAME.log"));
         }
         sleep(JOIN_POLL).await;
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::args;
 use crate::connect;
 use crate::exit::{Doing, Exit, Failure};
-use crate::names::{remote, show_remote};
+use crate::names::{NameFacts, remote, show_remote};
 use crate::namespace;
 use crate::rate::Progress;
 use crate::report::{Report, complain, count};
@@ -18,7 +18,8 @@ use crate::report::{Report, complain, count};
 /// What was found in one file; a line of `--json`.
 #[derive(Debug, Serialize)]
 struct Checked {
-    name: String,
+    #[serde(flatten)]
+    name: NameFacts,
     /// No unit is wrong. Those that could not be read are in `unchecked`.
     ok: bool,
     stripes: u64,
@@ -34,8 +35,10 @@ struct Checked {
 struct Mismatch {
     segment: usize,
     stripe: u64,
-    column: usize,
-    drive: String,
+    /// The column that is wrong; null where nobody can tell which of the stripe's it is.
+    column: Option<usize>,
+    /// Its drive.
+    drive: Option<String>,
     what: String,
 }
 
@@ -93,8 +96,9 @@ pub(crate) async fn run(check: args::Check, cluster: Option<&Path>, report: Repo
     }
 }
 
-/// What can be done as long as no more is lost than the parity replaces.
-const REMEDY: &str = "copy each onto itself (braid cp NAME NAME) while its drives are up: that stores it anew from what is whole";
+/// What puts right units whose drive is named. Nothing is advised that writes bytes of which nobody knows whether they are right.
+const REMEDY: &str = "where a drive is named, give its columns to another, which makes them anew from the others: braid drive add, \
+     braid drive replace DRIVE NEW, braid rebuild NEW; where none is, restore the file from its source";
 
 /// The end of a check whose reader went away.
 fn cut_short(wrong: u64, files: u64) -> Failure {
@@ -145,8 +149,8 @@ async fn check_one(client: &Client, name: &Name, progress: &Progress) -> Result<
     let mismatches = report.findings.iter().map(|finding| Mismatch {
         segment: finding.segment,
         stripe: finding.stripe,
-        column: finding.column.index(),
-        drive: finding.drive.clone(),
+        column: finding.unit.as_ref().map(|unit| unit.column.index()),
+        drive: finding.unit.as_ref().map(|unit| unit.drive.clone()),
         what: show_fault(finding),
     });
     let unchecked = report.unchecked.iter().map(|column| Unchecked {
@@ -156,7 +160,7 @@ async fn check_one(client: &Client, name: &Name, progress: &Progress) -> Result<
         why: column.why.clone(),
     });
     Ok(Checked {
-        name: show_remote(name),
+        name: NameFacts::new(name),
         ok: report.findings.is_empty() && report.more == 0,
         stripes: report.stripes,
         units: report.units,
@@ -168,16 +172,25 @@ async fn check_one(client: &Client, name: &Name, progress: &Progress) -> Result<
 }
 
 fn show_fault(finding: &Finding) -> String {
-    let unit = match finding.role {
-        Role::Data(index) => format!("data unit {index}"),
-        Role::Parity(index) => format!("parity unit {index}"),
+    let unit = match finding.unit.as_ref().map(|unit| unit.role) {
+        Some(Role::Data(index)) => format!("data unit {index}"),
+        Some(Role::Parity(index)) => format!("parity unit {index}"),
+        None => "it".to_owned(),
     };
     match &finding.fault {
         Fault::Damaged(why) => format!("{unit} is damaged: {why}"),
-        Fault::ParityMismatch { at } => {
-            format!("{unit} is not the parity of the data, from its byte {at} on")
+        Fault::Behind(why) => format!("{unit} is behind: {why}"),
+        Fault::Unequal { at } if finding.unit.is_some() => {
+            format!("{unit} is wrong, from its byte {at} on: all the others of the stripe agree without it")
         }
-        Fault::VersionsDiffer => format!("{unit}: the columns name different versions of the data"),
+        Fault::Unequal { at } => {
+            format!(
+                "data and parity do not match, from byte {at} of a unit on, and nobody can tell which column is wrong"
+            )
+        }
+        Fault::VersionsDiffer => {
+            "the columns name different versions of the data, with a write begun: check again".to_owned()
+        }
     }
 }
 
@@ -187,9 +200,14 @@ fn show(found: &Checked) -> String {
         (true, true) => "ok",
         (true, false) => "INCOMPLETE, what was read is ok",
     };
-    let mut text = format!("{}: {} units in {} stripes, {verdict}", found.name, found.units, found.stripes);
+    let mut text =
+        format!("{}: {} units in {} stripes, {verdict}", found.name.shown, found.units, found.stripes);
     for Mismatch { segment, stripe, column, drive, what } in &found.mismatches {
-        text.push_str(&format!("\n  segment {segment}, stripe {stripe}, column {column} on {drive}: {what}"));
+        text.push_str(&format!("\n  segment {segment}, stripe {stripe}"));
+        if let (Some(column), Some(drive)) = (column, drive) {
+            text.push_str(&format!(", column {column} on {drive}"));
+        }
+        text.push_str(&format!(": {what}"));
     }
     if found.mismatches_more > 0 {
         text.push_str(&format!("\n  and {} more", found.mismatches_more));

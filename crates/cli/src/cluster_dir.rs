@@ -16,9 +16,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use braid_store::disk::private;
 use serde::{Deserialize, Serialize};
 
+use crate::args::environment;
 use crate::exit::{Doing, Exit, Failure};
+use crate::held::{self, Held};
+use crate::shell::quoted;
 
 /// The name of the file that says how to reach a cluster.
 pub(crate) const CLUSTER_FILE: &str = "cluster.toml";
@@ -45,9 +49,21 @@ pub(crate) struct ClusterDir {
 #[derive(Debug)]
 pub(crate) struct DirLock {
     _file: File,
+    /// To notice that the directory is gone.
+    pub(crate) held: Held,
 }
 
 impl ClusterDir {
+    /// Whether `braid up` made it, so that all its servers are on this machine and `braid up` starts them.
+    pub(crate) fn is_by_up(&self) -> bool {
+        self.manager().is_dir()
+    }
+
+    /// What starts the servers of it that do not run, to be typed.
+    pub(crate) fn up_command(&self) -> String {
+        format!("`braid up --detach --dir {}`", quoted(self.root.as_os_str()))
+    }
+
     /// The directory asked for: `--dir`, else `--cluster` or BRAID_CLUSTER, else the user's own.
     pub(crate) fn choose(dir: Option<&Path>, cluster: Option<&Path>) -> Result<ClusterDir, Failure> {
         let chosen = dir.or(cluster).map(Path::to_path_buf).or_else(default_dir).ok_or_else(|| {
@@ -84,7 +100,7 @@ impl ClusterDir {
         self.root.join("pids").join(name)
     }
 
-    /// Makes what is missing. A directory that holds other things is refused.
+    /// Makes what is missing, and keeps others from reading what is there. A directory that holds other things is refused.
     pub(crate) fn prepare(&self) -> Result<(), Failure> {
         let what = || format!("use {} for a cluster", self.root.display());
         if self.root.exists() && !self.root.join("manager").exists() && !self.root.join(CLUSTER_FILE).exists()
@@ -109,12 +125,13 @@ impl ClusterDir {
                 .create(&dir)
                 .doing(|| format!("make {}", dir.display()))?;
         }
+        private::tighten(&self.root, &["logs", "pids"]);
         Ok(())
     }
 
     /// Takes the directory for this process.
     pub(crate) fn lock(&self) -> Result<DirLock, Failure> {
-        let path = self.root.join("LOCK");
+        let path = self.root.join(held::LOCK);
         let what = || format!("take {}", self.root.display());
         let mut file = OpenOptions::new()
             .read(true)
@@ -143,7 +160,8 @@ impl ClusterDir {
             writeln!(file, "{}", std::process::id())
         };
         write(&mut file).doing(what)?;
-        Ok(DirLock { _file: file })
+        let held = Held::by(&self.root, &file).doing(what)?;
+        Ok(DirLock { _file: file, held })
     }
 
     /// Reads `cluster.toml`; `None` if there is none.
@@ -160,6 +178,16 @@ impl ClusterDir {
             Failure::new(Exit::Failed, format!("read {}", path.display()), error.message())
                 .remedy("it needs manager = \"HOST:PORT\" and token = \"braid-client-...\"")
         })
+    }
+
+    /// That there is no cluster here, and what there is instead.
+    pub(crate) fn none(&self, what: impl Into<String>) -> Failure {
+        let why = if self.root.exists() {
+            format!("there is none: no {CLUSTER_FILE} is in it")
+        } else {
+            "there is no such directory".to_owned()
+        };
+        Failure::new(Exit::NoCluster, what, why)
     }
 
     /// Replaces `cluster.toml`.
@@ -192,7 +220,7 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Where `braid up` puts a cluster when nobody says where.
 fn default_dir() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name| environment(name).map(PathBuf::from);
     set("XDG_DATA_HOME")
         .or_else(|| set("HOME").map(|home| home.join(".local/share")))
         .map(|data| data.join("braid"))
@@ -221,6 +249,29 @@ mod tests {
         assert_eq!(dir.read().expect("read"), Some(cluster));
         let mode = fs::metadata(dir.root().join(CLUSTER_FILE)).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_directory_that_was_open_to_others_is_closed_to_them() {
+        let (_temporary, dir) = fresh();
+        dir.prepare().expect("prepared");
+        fs::write(dir.log("manager"), "x").expect("written");
+        fs::write(dir.root().join(CLUSTER_FILE), "x").expect("written");
+        let paths = [
+            dir.root().to_owned(),
+            dir.root().join("logs"),
+            dir.root().join("pids"),
+            dir.log("manager"),
+            dir.root().join(CLUSTER_FILE),
+        ];
+        for path in &paths {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
+        }
+        dir.prepare().expect("prepared again");
+        for path in &paths {
+            let mode = fs::metadata(path).expect("there").permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
+        }
     }
 
     #[test]

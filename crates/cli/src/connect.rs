@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::cluster_dir::{ClusterDir, ClusterFile};
 use crate::exit::{Exit, Failure};
+use crate::waiting::{self, telling};
 
 /// How long a manager may take to accept the first connection. A command begun while no manager runs fails at once; one
 /// under way waits for the manager's return with the client's own, longer patience.
@@ -20,26 +21,25 @@ const FIRST_CONNECT: Duration = Duration::from_secs(3);
 pub(crate) async fn cluster(path: Option<&Path>) -> Result<Client, Failure> {
     let dir = ClusterDir::choose(None, path)?;
     match dir.read()? {
-        Some(cluster) => connect(&cluster).await,
-        None => Err(Failure::new(
-            Exit::NoCluster,
-            format!("find a cluster in {}", dir.root().display()),
-            "there is none",
-        )
-        .remedy("start one with `braid up --detach`, or name one with --cluster DIR or BRAID_CLUSTER")),
+        Some(cluster) => connect(&dir, &cluster).await,
+        None => Err(dir
+            .none(format!("find a cluster in {}", dir.root().display()))
+            .remedy("start one with `braid up --detach`, or name one with --cluster DIR or BRAID_CLUSTER")),
     }
 }
 
-/// A client for this cluster.
-pub(crate) async fn connect(cluster: &ClusterFile) -> Result<Client, Failure> {
+/// A client for this cluster, whose file was found in `dir`.
+pub(crate) async fn connect(dir: &ClusterDir, cluster: &ClusterFile) -> Result<Client, Failure> {
     let token: Token = cluster.token.parse().map_err(|error: BadToken| {
         Failure::new(Exit::NotAllowed, "read the cluster's token", error.to_string())
     })?;
     let nobody = |why: String| {
         Failure::new(Exit::NoCluster, format!("connect to the manager at {}", cluster.manager), why)
-            .remedy("is it running? `braid up --detach` starts what does not run")
+            .remedy(remedy(dir))
     };
-    match timeout(FIRST_CONNECT, TcpStream::connect(&cluster.manager)).await {
+    let connecting = timeout(FIRST_CONNECT, TcpStream::connect(&cluster.manager));
+    match telling(|| format!("for the manager at {} to take a connection", cluster.manager), connecting).await
+    {
         // It dies or comes back just now: the client waits for it.
         Ok(Ok(_)) => {}
         Ok(Err(error)) if error.kind() == ErrorKind::ConnectionReset => {}
@@ -49,5 +49,16 @@ pub(crate) async fn connect(cluster: &ClusterFile) -> Result<Client, Failure> {
         Ok(Err(error)) => return Err(nobody(error.to_string())),
         Err(_) => return Err(nobody(format!("no answer in {} s", FIRST_CONNECT.as_secs()))),
     }
-    Client::connect(Config::new(cluster.manager.clone(), token)).await.map_err(Failure::from)
+    let mut config = Config::new(cluster.manager.clone(), token);
+    config.on_wait = Some(waiting::for_manager);
+    Client::connect(config).await.map_err(Failure::from)
+}
+
+/// What to do about a manager that is not there: it may be on this machine or on another.
+fn remedy(dir: &ClusterDir) -> String {
+    if dir.is_by_up() {
+        return format!("{} starts what does not run", dir.up_command());
+    }
+    let place = dir.root().display();
+    format!("see that `braid manager serve` runs on its host, and that {place} has its address")
 }

@@ -11,6 +11,7 @@ use crate::cluster_dir::ClusterDir;
 use crate::exit::{Doing, Exit, Failure};
 use crate::local::{MANAGER, Server};
 use crate::report::Report;
+use crate::waiting::telling;
 
 /// What was stopped.
 #[derive(Debug, Serialize)]
@@ -26,9 +27,15 @@ pub(crate) async fn run(down: args::Down, cluster: Option<&Path>, report: Report
     let dir = ClusterDir::choose(down.dir.as_deref(), cluster)?;
     let what = || format!("stop the cluster in {}", dir.root().display());
     let Some(file) = dir.read()? else {
-        return Err(Failure::new(Exit::NoCluster, what(), "there is none")
-            .remedy("give the directory of `braid up` with --dir"));
+        return Err(dir.none(what()).remedy(
+            "give the directory of `braid up` with --dir; servers whose directory was removed stop by themselves within seconds",
+        ));
     };
+    if !dir.is_by_up() {
+        let why = "`braid up` did not start it, so it is not known here which processes are its own";
+        return Err(Failure::new(Exit::NoCluster, what(), why)
+            .remedy("stop each `braid manager serve` and `braid drive serve` where it runs"));
+    }
     let _lock = dir.lock().map_err(|failure| match failure.exit {
         Exit::Busy => Failure::new(Exit::Busy, what(), "`braid up` runs it in the foreground")
             .remedy("stop it with Ctrl-C there"),
@@ -39,7 +46,7 @@ pub(crate) async fn run(down: args::Down, cluster: Option<&Path>, report: Report
         servers.extend(Server::find(&dir, name)?);
     }
     let stopped = servers.iter().map(|server| server.name.clone()).collect();
-    let killed = stop_all(servers).await?;
+    let killed = telling(|| "for the servers to stop".to_owned(), stop_all(servers)).await?;
     let facts = DownReport { directory: dir.root().display().to_string(), stopped, killed };
     report.line(&facts, |facts| match (facts.stopped.as_slice(), facts.killed.as_slice()) {
         ([], _) => format!("nothing ran in {}", facts.directory),

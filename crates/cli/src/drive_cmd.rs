@@ -43,14 +43,14 @@ async fn add(
 ) -> Result<(), Failure> {
     let dir = ClusterDir::choose(None, cluster)?;
     let what = || format!("add a drive to {}", dir.root().display());
-    let Some(mut file) = dir.read()?.filter(|_| dir.manager().exists()) else {
+    let Some(mut file) = dir.read()?.filter(|_| dir.is_by_up()) else {
         return Err(Failure::new(Exit::NoCluster, what(), "no cluster was made here by `braid up`")
             .remedy("on another machine use `braid drive serve`"));
     };
     let _lock = dir.lock()?;
     if Server::find(&dir, MANAGER)?.is_none() {
         return Err(Failure::new(Exit::NoCluster, what(), "its manager does not run")
-            .remedy("start it with `braid up --detach`"));
+            .remedy(format!("start it with {}", dir.up_command())));
     }
     let name = name.unwrap_or_else(|| next_name(&file.drives));
     // The rule of volumes, which keeps any directory and any command line right.
@@ -66,7 +66,7 @@ async fn add(
     let directory = dir.drive(&name);
     let start = DriveStart { name: &name, directory: &directory, manager: &file.manager, means };
     let server = Server::start_drive(&dir, start, Mode::Detached).await?;
-    let client = connect::connect(&file).await?;
+    let client = connect::connect(&dir, &file).await?;
     all_joined(&client, std::slice::from_ref(&name)).await?;
     file.drives.push(name.clone());
     dir.write(&file)?;

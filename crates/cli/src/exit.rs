@@ -36,6 +36,10 @@ pub(crate) enum Exit {
     Timeout = 11,
     /// Another program listens on the port.
     PortInUse = 12,
+    /// `status` found something at risk.
+    NotWell = 13,
+    /// The directory of a running server was removed or replaced.
+    DirectoryGone = 14,
     /// Ctrl-C, SIGTERM or SIGHUP.
     Interrupted = 130,
 }
@@ -64,12 +68,19 @@ pub(crate) const TABLE: &[(Exit, &str)] = &[
     ),
     (Exit::Timeout, "a bounded wait ended without an answer"),
     (Exit::PortInUse, "another program listens on the port"),
+    (Exit::NotWell, "status: something is at risk; it says what, and the command that mends it"),
+    (
+        Exit::DirectoryGone,
+        "the directory of a running server was removed or replaced: the server has stopped",
+    ),
     (Exit::Interrupted, "interrupted; nothing half-done is left under a target name"),
 ];
 
 const JSON: &str = "\
-JSON: with --json a command that succeeds prints one JSON value on standard output; ls, stat, cp, check, store dump and demo print
-one object per line, as they go. Errors stay one line of text on standard error: programs go by the exit code.
+JSON: with --json a command that succeeds prints one JSON value on standard output; ls, stat, cp, rm, mkdir, check, store dump and demo
+print one object per line, as they go; cat, and cp to -, print the bytes asked for and nothing else. `name` is a whole name, from
+braid:// on; where it is not UTF-8, `name_bytes` has its bytes in base64 (so have `source`, `target`, `from` and `to`). Errors stay lines
+of text on standard error: programs go by the exit code.
 
 ";
 
@@ -215,7 +226,7 @@ mod tests {
     fn the_table_has_each_code_once_and_in_order() {
         let codes: Vec<u8> = TABLE.iter().map(|(exit, _)| *exit as u8).collect();
         assert!(codes.windows(2).all(|pair| pair[0] < pair[1]), "{codes:?}");
-        assert_eq!(codes.len(), 14);
+        assert_eq!(codes.len(), 16);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Ctrl-C, SIGTERM and SIGHUP: the user wants it to end, now and cleanly.
+//! Ctrl-C, SIGTERM and SIGHUP: the user wants it to end, now and cleanly. A server stays at SIGHUP: the terminal that it was
+//! started from has gone, which says nothing of the server.
 
 use std::io;
 use std::sync::mpsc;
@@ -21,23 +22,44 @@ const LAST_WORD: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     signals: [Signal; 3],
+    of: Of,
 }
 
+/// Whose signals they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// A command: each of them ends it.
+    Command,
+    /// A server: SIGHUP is logged and ignored.
+    Server,
+    /// `braid up`, which supervises servers and has no log: the same, said on standard error.
+    Supervisor,
+}
+
+/// What is said at a signal that is ignored.
+const IGNORED: &str = "SIGHUP is ignored: there is nothing to reload; SIGTERM stops";
+
 impl Interrupts {
-    pub(crate) fn new() -> Result<Interrupts, Failure> {
+    pub(crate) fn new(of: Of) -> Result<Interrupts, Failure> {
         let watch = |kind| signal(kind).doing(|| "watch for signals".into());
         let signals =
             [watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?, watch(SignalKind::hangup())?];
-        Ok(Interrupts { signals })
+        Ok(Interrupts { signals, of })
     }
 
-    /// Waits for the next one.
-    pub(crate) async fn next(&mut self) {
+    /// Waits for the next that ends the program, and gives its name.
+    pub(crate) async fn next(&mut self) -> &'static str {
         let [interrupt, terminate, hangup] = &mut self.signals;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => return "SIGINT",
+                _ = terminate.recv() => return "SIGTERM",
+                _ = hangup.recv() => match self.of {
+                    Of::Command => return "SIGHUP",
+                    Of::Server => tracing::info!("{IGNORED}"),
+                    Of::Supervisor => complain(IGNORED),
+                },
+            }
         }
     }
 
@@ -53,7 +75,7 @@ impl Interrupts {
                 return;
             };
             runtime.block_on(async {
-                match Interrupts::new() {
+                match Interrupts::new(Of::Command) {
                     Err(failure) => drop(watching.send(Err(failure))),
                     Ok(mut interrupts) => {
                         let _ = watching.send(Ok(()));

@@ -9,15 +9,16 @@ use serde::Serialize;
 use crate::args;
 use crate::connect;
 use crate::exit::{Doing, Exit, Failure};
-use crate::names::{remote, show_remote};
+use crate::names::{NameFacts, remote, show_remote};
 use crate::namespace;
 use crate::report::{Report, show_name};
-use crate::time;
+use crate::{size, time};
 
-/// An entry; a line of `--json`. In `name`, bytes that are not UTF-8, control characters and the backslash are escaped.
+/// An entry; a line of `--json`.
 #[derive(Debug, Serialize)]
 struct Row {
-    name: String,
+    #[serde(flatten)]
+    name: NameFacts,
     kind: &'static str,
     size: u64,
     /// None for a volume.
@@ -30,7 +31,7 @@ pub(crate) async fn run(ls: args::Ls, cluster: Option<&Path>, report: Report) ->
     let names = ls.names.iter().map(|name| remote(name)).collect::<Result<Vec<Name>, _>>()?;
     let client = connect::cluster(cluster).await?;
     if names.is_empty() && !ls.recursive {
-        return volumes(&client, ls.long, report).await;
+        return volumes(&client, &ls, report).await;
     }
     let names = if names.is_empty() { roots(&client).await? } else { names };
     let headed = ls.recursive || names.len() > 1;
@@ -50,7 +51,7 @@ pub(crate) async fn run(ls: args::Ls, cluster: Option<&Path>, report: Report) ->
                 size: row.size,
                 modified_ms: row.modified_ms,
             };
-            print(&entry, show_name(name.path()), ls.long, report)?;
+            print(&entry, &name, &show_name(name.path()), &ls, report)?;
         } else {
             tree(&client, name, &ls, headed, report).await?;
         }
@@ -59,13 +60,15 @@ pub(crate) async fn run(ls: args::Ls, cluster: Option<&Path>, report: Report) ->
 }
 
 /// Lists the volumes.
-async fn volumes(client: &Client, long: bool, report: Report) -> Result<(), Failure> {
+async fn volumes(client: &Client, ls: &args::Ls, report: Report) -> Result<(), Failure> {
     for row in client.volumes().await? {
-        let name = format!("braid://{}", row.name);
-        let row = Row { name, kind: "volume", size: row.file_bytes, modified_ms: None };
-        report.line(&row, |row| match long {
-            true => format!("{:>14}  {}", row.size, row.name),
-            false => row.name.clone(),
+        let shown = format!("{}{}", braid_client::PREFIX, row.name);
+        let root = Name::root(&row.name).doing(|| format!("list volume {}", row.name))?;
+        let row =
+            Row { name: NameFacts::new(&root), kind: "volume", size: row.file_bytes, modified_ms: None };
+        report.line(&row, |row| match ls.long {
+            true => format!("{}  {shown}", size_shown(row.size, ls)),
+            false => shown,
         })?;
     }
     Ok(())
@@ -93,9 +96,8 @@ async fn tree(
         let mut below = Vec::new();
         for entry in namespace::entries(client, &name).await? {
             let full = name.join(&entry.name).doing(|| format!("list {}", show_remote(&name)))?;
-            // For programs the whole path, for people the name under its heading.
-            let shown = if report.json { show_name(full.path()) } else { show_name(&entry.name) };
-            print(&entry, shown, ls.long, report)?;
+            // For programs the whole name, for people the last part of it under its heading.
+            print(&entry, &full, &show_name(&entry.name), ls, report)?;
             if ls.recursive && entry.kind == EntryKind::Directory {
                 below.push(full);
             }
@@ -105,15 +107,23 @@ async fn tree(
     Ok(())
 }
 
-fn print(entry: &Entry, name: String, long: bool, report: Report) -> Result<(), Failure> {
+fn print(entry: &Entry, name: &Name, shown: &str, ls: &args::Ls, report: Report) -> Result<(), Failure> {
     let directory = entry.kind == EntryKind::Directory;
     let kind = if directory { "directory" } else { "file" };
+    let name = NameFacts::new(name);
     let row = Row { name, kind, size: entry.size, modified_ms: Some(entry.modified_ms) };
     report.line(&row, |row| {
         let slash = if directory { "/" } else { "" };
-        match long {
-            true => format!("{:>14}  {}  {}{slash}", row.size, time::show(entry.modified_ms), row.name),
-            false => format!("{}{slash}", row.name),
+        match ls.long {
+            true => {
+                format!("{}  {}  {shown}{slash}", size_shown(row.size, ls), time::show(entry.modified_ms))
+            }
+            false => format!("{shown}{slash}"),
         }
     })
+}
+
+/// The column of sizes.
+fn size_shown(bytes: u64, ls: &args::Ls) -> String {
+    if ls.human { format!("{:>9}", size::show(bytes)) } else { format!("{bytes:>14}") }
 }

@@ -1,7 +1,9 @@
 //! The `braid` binary: arguments in, exit code out. Each command is a module; what they share is how they fail ([`exit`]),
 //! how they report ([`report`]) and how they find their cluster ([`cluster_dir`], [`connect`]).
 
+mod address;
 mod args;
+mod base64;
 mod bench;
 mod bring_up;
 mod causes;
@@ -14,9 +16,13 @@ mod df;
 mod down;
 mod drive_cmd;
 mod exit;
+mod health;
+mod held;
 mod interrupt;
 mod list;
 mod local;
+mod manager_cmd;
+mod manual;
 mod names;
 mod namespace;
 mod place;
@@ -27,6 +33,7 @@ mod replace;
 mod report;
 mod scrub;
 mod serve;
+mod shell;
 mod size;
 mod stat;
 mod status;
@@ -34,6 +41,7 @@ mod store_cmd;
 mod time;
 mod up;
 mod volume;
+mod waiting;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -44,7 +52,7 @@ use tracing_subscriber::EnvFilter;
 
 use args::{Bench, Cli, Command, Drive, Manager};
 use exit::{Doing, Exit, Failure};
-use interrupt::Interrupts;
+use interrupt::{Interrupts, Of};
 use report::Report;
 
 /// How long work on other threads may take to notice that the program ends.
@@ -74,7 +82,8 @@ fn main() -> ExitCode {
 
 /// Runs the command, or ends it at the first signal. Servers and `up` end in their own way.
 async fn run(cli: Cli) -> Result<(), Failure> {
-    let (cluster, report) = (cli.cluster.as_deref(), Report { json: cli.json });
+    let (cluster, report) = (cli.cluster(), Report { json: cli.json });
+    let cluster = cluster.as_deref();
     match cli.command {
         Command::Up(up) => return up::run(up, cluster, report).await,
         Command::Manager(Manager::Serve(serve)) => return serve::manager(serve).await,
@@ -84,11 +93,11 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     // The demo and a bench have processes to stop and files to remove; others end almost at once.
     let slow = matches!(cli.command, Command::Demo(_) | Command::Bench(_));
     Interrupts::end_after(if slow { interrupt::GRACE_DEMO } else { interrupt::GRACE })?;
-    let mut interrupts = Interrupts::new()?;
+    let mut interrupts = Interrupts::new(Of::Command)?;
     // Dropping a command undoes what it has begun: children are stopped, temporary files removed, nothing is linked.
     tokio::select! {
         ended = command(cli.command, cluster, report) => ended,
-        () = interrupts.next() => Err(Interrupts::failure()),
+        _ = interrupts.next() => Err(Interrupts::failure()),
     }
 }
 
@@ -96,15 +105,18 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
     match command {
         Command::Up(up) => up::run(up, cluster, report).await,
         Command::Manager(Manager::Serve(serve)) => serve::manager(serve).await,
+        Command::Manager(Manager::Backup { file }) => manager_cmd::backup(file, cluster, report).await,
+        Command::Manager(Manager::Restore { backup, dir }) => manager_cmd::restore(backup, dir, report),
+        Command::Manager(Manager::FreeUnnamed) => manager_cmd::free_unnamed(cluster, report).await,
         Command::Down(down) => down::run(down, cluster, report).await,
         Command::Status => status::run(cluster, report).await,
         Command::Df => df::run(cluster, report).await,
         Command::Cp(cp) => copy::run(cp, cluster, report).await,
         Command::Cat(cat) => copy::cat(cat, cluster).await,
         Command::Ls(ls) => list::run(ls, cluster, report).await,
-        Command::Rm(rm) => namespace::rm(rm, cluster).await,
-        Command::Mv(mv) => namespace::mv(mv, cluster).await,
-        Command::Mkdir(mkdir) => namespace::mkdir(mkdir, cluster).await,
+        Command::Rm(rm) => namespace::rm(rm, cluster, report).await,
+        Command::Mv(mv) => namespace::mv(mv, cluster, report).await,
+        Command::Mkdir(mkdir) => namespace::mkdir(mkdir, cluster, report).await,
         Command::Stat(stat) => stat::run(stat, cluster, report).await,
         Command::Volume(volume) => volume::run(volume, cluster, report).await,
         Command::Plan(plan) => plan_cmd::run(plan, cluster, report).await,
@@ -115,13 +127,15 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Demo(demo) => demo::run(demo, report).await,
         Command::Store(store) => store_cmd::run(store, report).await,
         Command::Bench(Bench::Store(store)) => bench::store(store, report).await,
-        Command::DemoPeer => demo::bound::peer(),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { directory } => manual::pages(&directory),
+        Command::DemoPeer { file } => demo::peer::peer(&file),
     }
 }
 
 /// Servers log what they do; other commands only what needs a look, so that one line of error stays one line.
 fn log_to_stderr(command: &Command) {
-    let serves = matches!(command, Command::Manager(_) | Command::Drive(Drive::Serve(_)));
+    let serves = matches!(command, Command::Manager(Manager::Serve(_)) | Command::Drive(Drive::Serve(_)));
     let default = if serves { "info" } else { "off" };
     let filter = EnvFilter::try_from_env("BRAID_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     tracing_subscriber::fmt()

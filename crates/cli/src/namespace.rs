@@ -5,11 +5,14 @@ use std::path::Path;
 use braid_client::{Client, Name, Parents};
 use braid_wire::Reason;
 use braid_wire::control::{Entry, EntryKind, StatRow};
+use serde::Serialize;
 
 use crate::args;
 use crate::connect;
 use crate::exit::{Doing, Exit, Failure};
-use crate::names::{Place, remote, show_remote};
+use crate::names::{NameFacts, Place, Text, remote, show_remote};
+use crate::rate::Progress;
+use crate::report::Report;
 
 /// What a name stands for; `None` if nothing is there.
 pub(crate) async fn stat_if_there(client: &Client, name: &Name) -> Result<Option<StatRow>, Failure> {
@@ -25,19 +28,51 @@ pub(crate) async fn entries(client: &Client, name: &Name) -> Result<Vec<Entry>, 
     Ok(client.list(name).all().await?)
 }
 
+/// A name that was removed; a line of `--json`.
+#[derive(Debug, Serialize)]
+struct Removed {
+    #[serde(flatten)]
+    name: NameFacts,
+    /// What was removed: of a directory all that was in it, and it.
+    files: u64,
+    directories: u64,
+    bytes: u64,
+}
+
+/// A directory that was made; a line of `--json`.
+#[derive(Debug, Serialize)]
+struct Made {
+    #[serde(flatten)]
+    name: NameFacts,
+}
+
+/// A name that became another, in `--json`.
+#[derive(Debug, Serialize)]
+struct Moved {
+    from: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_bytes: Option<String>,
+    to: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to_bytes: Option<String>,
+}
+
 /// Runs `braid mkdir`.
-pub(crate) async fn mkdir(mkdir: args::Mkdir, cluster: Option<&Path>) -> Result<(), Failure> {
+pub(crate) async fn mkdir(mkdir: args::Mkdir, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let names = mkdir.names.iter().map(|name| remote(name)).collect::<Result<Vec<Name>, _>>()?;
     let client = connect::cluster(cluster).await?;
     let parents = if mkdir.parents { Parents::Make } else { Parents::MustExist };
     for name in &names {
         client.mkdir(name, parents).await?;
+        if report.json {
+            report.note(&Made { name: NameFacts::new(name) }, |_| String::new())?;
+        }
     }
     Ok(())
 }
 
 /// Runs `braid mv`.
-pub(crate) async fn mv(mv: args::Mv, cluster: Option<&Path>) -> Result<(), Failure> {
+pub(crate) async fn mv(mv: args::Mv, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let from = remote(&mv.from)?;
     let Place::Remote { name: to, directory } = Place::parse(&mv.to)? else {
         return Err(Failure::usage(mv.to.to_string_lossy(), "both names must be braid://VOLUME/PATH")
@@ -52,22 +87,36 @@ pub(crate) async fn mv(mv: args::Mv, cluster: Option<&Path>) -> Result<(), Failu
     }
     let client = connect::cluster(cluster).await?;
     let at_target = stat_if_there(&client, &to).await?;
-    let into = at_target.is_some_and(|row| row.kind == EntryKind::Directory);
+    let into = at_target.as_ref().is_some_and(|row| row.kind == EntryKind::Directory);
     if directory && !into {
-        return Err(Failure::new(Exit::NotFound, show_remote(&to), "it is not a directory"));
+        return Err(no_directory(show_remote(&to), at_target.is_some()));
     }
     let to = match from.file_name() {
         Some(name) if into => to.join(name).doing(|| format!("move {}", show_remote(&from)))?,
         _ => to,
     };
-    Ok(client.rename(&from, &to).await?)
+    client.rename(&from, &to).await?;
+    let (from, to) = (Text::of(&from), Text::of(&to));
+    let facts = Moved { from: from.text, from_bytes: from.bytes, to: to.text, to_bytes: to.bytes };
+    if report.json { report.facts(&facts, |_| String::new()) } else { Ok(()) }
+}
+
+/// A target that was written with a slash at its end, and is no directory: nothing at all, or something else.
+pub(crate) fn no_directory(what: String, there: bool) -> Failure {
+    if there {
+        Failure::new(Exit::Conflict, what, "it is not a directory")
+    } else {
+        Failure::new(Exit::NotFound, what, "no such directory").remedy("make it with mkdir")
+    }
 }
 
 /// Runs `braid rm`.
-pub(crate) async fn rm(rm: args::Rm, cluster: Option<&Path>) -> Result<(), Failure> {
+pub(crate) async fn rm(rm: args::Rm, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let names = rm.names.iter().map(|name| remote(name)).collect::<Result<Vec<Name>, _>>()?;
     let client = connect::cluster(cluster).await?;
+    let progress = Progress::begin(None, rm.recursive).count_files(None);
     for name in &names {
+        let mut removed = Removed { name: NameFacts::new(name), files: 0, directories: 0, bytes: 0 };
         match stat_if_there(&client, name).await? {
             None if rm.force => {}
             None => {
@@ -82,32 +131,77 @@ pub(crate) async fn rm(rm: args::Rm, cluster: Option<&Path>) -> Result<(), Failu
                 return Err(Failure::new(Exit::Conflict, format!("remove {}", show_remote(name)), why)
                     .remedy("use -r"));
             }
-            Some(row) if row.kind == EntryKind::Directory => remove_tree(&client, name).await?,
-            Some(_) => client.unlink(name).await?,
+            Some(row) if row.kind == EntryKind::Directory => {
+                remove_tree(&client, name, &mut removed, &progress).await?
+            }
+            Some(row) => {
+                client.unlink(name).await?;
+                removed.file(row.size, &progress);
+            }
+        }
+        if report.json {
+            report.note(&removed, |_| String::new())?;
         }
     }
+    progress.end();
     Ok(())
 }
 
+impl Removed {
+    /// One file more.
+    fn file(&mut self, bytes: u64, progress: &Progress) {
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        progress.file_done();
+        progress.add(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+}
+
 /// Removes a directory and what is in it; of a volume's root, what is in it.
-async fn remove_tree(client: &Client, root: &Name) -> Result<(), Failure> {
+async fn remove_tree(
+    client: &Client,
+    root: &Name,
+    removed: &mut Removed,
+    progress: &Progress,
+) -> Result<(), Failure> {
     // Each directory is met twice: first what is in it goes onto the stack above it, then it is empty.
     let mut stack = vec![(root.clone(), false)];
     while let Some((name, emptied)) = stack.pop() {
         if emptied {
             if !name.is_root() {
                 client.unlink(&name).await?;
+                removed.directories += 1;
             }
             continue;
         }
+        progress.name(show_remote(&name));
         stack.push((name.clone(), true));
         for entry in entries(client, &name).await? {
             let below = name.join(&entry.name).doing(|| format!("remove {}", show_remote(&name)))?;
             match entry.kind {
                 EntryKind::Directory => stack.push((below, false)),
-                EntryKind::File => client.unlink(&below).await?,
+                EntryKind::File => {
+                    client.unlink(&below).await?;
+                    removed.file(entry.size, progress);
+                }
             }
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_not_called_something_else() {
+        let missing = no_directory("x/".into(), false);
+        assert_eq!(
+            (missing.exit, missing.to_string().as_str()),
+            (Exit::NotFound, "x/: no such directory; make it with mkdir")
+        );
+        let other = no_directory("x/".into(), true);
+        assert_eq!((other.exit, other.to_string().as_str()), (Exit::Conflict, "x/: it is not a directory"));
+    }
 }

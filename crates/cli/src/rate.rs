@@ -4,9 +4,13 @@
 //! mixes with results.
 
 use std::io::{IsTerminal, stderr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::report::count;
+use crate::size;
 
 /// Bytes moved and the time they took.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -37,19 +41,39 @@ impl std::ops::AddAssign for Rate {
     }
 }
 
-/// Bytes per second for people, in decimal units as networks are rated.
+/// Bytes per second for people, in the binary units of sizes: in one line there is one system of units.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate is shown with three digits"
+)]
 pub(crate) fn show(bytes_per_second: f64) -> String {
-    match bytes_per_second {
-        rate if rate >= 1e9 => format!("{:.2} GB/s", rate / 1e9),
-        rate if rate >= 1e6 => format!("{:.0} MB/s", rate / 1e6),
-        rate => format!("{:.0} kB/s", rate / 1e3),
-    }
+    format!("{}/s", size::show(bytes_per_second as u64))
 }
 
-/// A running count of bytes.
+/// A running count of bytes, and of files where there are several.
 pub(crate) struct Progress {
     bar: ProgressBar,
     began: Instant,
+    files: Option<Files>,
+}
+
+/// Files done.
+struct Files {
+    done: AtomicU64,
+    /// In all, where that is known.
+    of: Option<u64>,
+}
+
+impl Files {
+    /// The words before a bar; nothing about a single file.
+    fn show(&self) -> String {
+        match (self.done.load(Ordering::Relaxed), self.of) {
+            (_, Some(0 | 1)) => String::new(),
+            (done, Some(of)) => format!("{done} of {of} files  "),
+            (done, None) => format!("{}  ", count(done, "file")),
+        }
+    }
 }
 
 impl Progress {
@@ -59,9 +83,9 @@ impl Progress {
             let bar = ProgressBar::with_draw_target(bytes, ProgressDrawTarget::stderr_with_hz(5));
             let template = match bytes {
                 Some(_) => {
-                    "{msg:30!} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}"
+                    "{prefix}{msg:30!} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}"
                 }
-                None => "{msg:30!} {spinner} {binary_bytes} {binary_bytes_per_sec}",
+                None => "{prefix}{msg:30!} {spinner} {binary_bytes} {binary_bytes_per_sec}",
             };
             bar.with_style(
                 ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
@@ -69,7 +93,23 @@ impl Progress {
         } else {
             ProgressBar::hidden()
         };
-        Progress { bar, began: Instant::now() }
+        Progress { bar, began: Instant::now(), files: None }
+    }
+
+    /// Files are counted too: how many there are, if that is known.
+    pub(crate) fn count_files(mut self, of: Option<u64>) -> Progress {
+        let files = Files { done: AtomicU64::new(0), of };
+        self.bar.set_prefix(files.show());
+        self.files = Some(files);
+        self
+    }
+
+    /// One file more is done.
+    pub(crate) fn file_done(&self) {
+        if let Some(files) = &self.files {
+            files.done.fetch_add(1, Ordering::Relaxed);
+            self.bar.set_prefix(files.show());
+        }
     }
 
     /// What is being copied now.
@@ -80,6 +120,11 @@ impl Progress {
     /// `bytes` more have arrived.
     pub(crate) fn add(&self, bytes: usize) {
         self.bar.inc(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    /// `bytes` that had arrived are to come again.
+    pub(crate) fn take_back(&self, bytes: u64) {
+        self.bar.set_position(self.bar.position().saturating_sub(bytes));
     }
 
     /// `bytes` have arrived in all.
@@ -107,8 +152,24 @@ mod tests {
     #[test]
     fn rates() {
         let rate = Rate { bytes: 3_000_000_000, time: Duration::from_secs(2) };
-        assert_eq!(rate.show(), "1.50 GB/s");
-        assert_eq!(Rate::default().show(), "0 kB/s");
-        assert_eq!(show(12_345_678.0), "12 MB/s");
+        assert_eq!(rate.show(), "1.40 GiB/s");
+        assert_eq!(Rate::default().show(), "0 B/s");
+        assert_eq!(show(12_345_678.0), "11.8 MiB/s");
+    }
+
+    #[test]
+    fn files_and_bytes_are_counted() {
+        let prefix = |progress: &Progress| progress.bar.prefix();
+        let progress = Progress::begin(Some(10), false).count_files(Some(3));
+        assert_eq!(prefix(&progress), "0 of 3 files  ");
+        progress.file_done();
+        progress.add(4);
+        assert_eq!((prefix(&progress).as_str(), progress.bar.position()), ("1 of 3 files  ", 4));
+        let unknown = Progress::begin(None, false).count_files(None);
+        unknown.file_done();
+        assert_eq!(prefix(&unknown), "1 file  ");
+        let one = Progress::begin(Some(10), false).count_files(Some(1));
+        one.file_done();
+        assert_eq!(prefix(&one), "");
     }
 }

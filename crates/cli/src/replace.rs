@@ -7,7 +7,9 @@ use braid_client::{Client, Error};
 use braid_wire::Reason;
 use braid_wire::control::{DriveRow, DriveState};
 use serde::Serialize;
-use tokio::time::{Instant, sleep};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::args;
 use crate::connect;
@@ -15,10 +17,13 @@ use crate::exit::{Exit, Failure};
 use crate::rate::{Progress, Rate};
 use crate::report::{Report, count};
 use crate::size;
+use crate::waiting::telling;
 
 /// How long a drive that died may still hold its lease, with a margin.
 const LEASE_BOUND: Duration = Duration::from_secs(30);
 const LEASE_POLL: Duration = Duration::from_millis(100);
+/// How long a drive may take to accept a connection.
+const ANSWER_BOUND: Duration = Duration::from_secs(5);
 
 /// A rebuild's result in `--json`.
 #[derive(Debug, Serialize)]
@@ -26,6 +31,8 @@ struct Facts {
     drive: String,
     files: u64,
     files_failed: usize,
+    /// Files of which a column on the drive is still not up to date.
+    files_left: u64,
     stripes: u64,
     bytes: u64,
     seconds: f64,
@@ -46,7 +53,8 @@ pub(crate) async fn run(old: &str, new: &str, cluster: Option<&Path>, report: Re
         return Err(Failure::usage(format!("replace {old}"), "it cannot take its own place"));
     }
     let client = connect::cluster(cluster).await?;
-    let components = replace(&client, old, new).await?;
+    let waited = || format!("until the lease of {old} has lapsed, if it is dead");
+    let components = telling(waited, replace(&client, old, new)).await?;
     let facts = Replaced { old: old.to_owned(), new: new.to_owned(), components_to_rebuild: components };
     report.facts(&facts, |_| {
         format!(
@@ -87,6 +95,9 @@ pub(crate) async fn rebuild(
     report: Report,
 ) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
+    if let Some(row) = row(&client, &rebuild.drive).await? {
+        must_serve(&row).await?;
+    }
     let progress = Progress::begin(None, !report.json);
     progress.name(format!("rebuild {}", rebuild.drive));
     let done = client.rebuild(&rebuild.drive, |at| progress.reached(at.bytes)).await?;
@@ -95,16 +106,21 @@ pub(crate) async fn rebuild(
         drive: rebuild.drive,
         files: done.files,
         files_failed: done.failed.len(),
+        files_left: done.left,
         stripes: done.stripes,
         bytes: rate.bytes,
         seconds: rate.time.as_secs_f64(),
         bytes_per_second: rate.bytes_per_second(),
     };
     report.line(&facts, |facts| {
+        let left = match facts.files_left {
+            0 => String::new(),
+            left => format!("; {} not up to date", count(left, "file")),
+        };
         format!(
-            "{}: {} files, {} in {:.2} s, {}",
+            "{}: {} rebuilt, {} in {:.2} s, {}{left}",
             facts.drive,
-            facts.files,
+            count(facts.files, "file"),
             size::show(facts.bytes),
             facts.seconds,
             rate.show()
@@ -113,11 +129,45 @@ pub(crate) async fn rebuild(
     all_rebuilt(done, &facts.drive)
 }
 
-/// Whether every file was rebuilt; if not, the first reason.
+/// A drive that is away has nothing to rebuild that the manager knows of, and is not up to date all the same: what it holds cannot
+/// be read. (The name of one that was replaced stands for its successor, which the manager knows.)
+async fn must_serve(row: &DriveRow) -> Result<(), Failure> {
+    let refuse = |why: String| {
+        Err(Failure::new(Exit::DrivesAway, format!("rebuild {}", row.name), why).remedy(format!(
+            "start it on {} ({}), or if it is lost give its columns to another: `braid drive replace {} NEW`",
+            row.host, row.directory, row.name
+        )))
+    };
+    match row.state {
+        DriveState::Away => {
+            let silent = row.silent_ms / 1000;
+            refuse(format!("it is away, silent for {silent} s: nothing can be brought up to date on it"))
+        }
+        // One that has just died, or hangs, counts as up until its lease has lapsed.
+        DriveState::Up => match timeout(ANSWER_BOUND, greeted(&row.address)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => refuse(format!("it does not answer at {}: {error}", row.address)),
+            Err(_) => refuse(format!("it gave no answer at {} in {} s", row.address, ANSWER_BOUND.as_secs())),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Waits for the first byte of a drive, which speaks first. That a connection is taken says nothing: the system takes it for a
+/// process that hangs or is just ending.
+async fn greeted(address: &str) -> std::io::Result<()> {
+    TcpStream::connect(address).await?.read_exact(&mut [0]).await.map(|_| ())
+}
+
+/// Whether the drive is up to date; if not, the first reason.
 pub(crate) fn all_rebuilt(done: braid_client::Rebuilt, drive: &str) -> Result<(), Failure> {
     let failed = done.failed.len();
     match done.failed.into_iter().next() {
-        None => Ok(()),
+        None if done.left == 0 => Ok(()),
+        None => {
+            let why = format!("{} on it went out of date meanwhile", count(done.left, "file"));
+            Err(Failure::new(Exit::DrivesAway, format!("rebuild {drive}"), why).remedy("run it again"))
+        }
         Some((file, error)) => {
             let away = error.reason() == Some(Reason::NoDrive);
             let exit = Failure::from(error);
@@ -128,5 +178,24 @@ pub(crate) fn all_rebuilt(done: braid_client::Rebuilt, drive: &str) -> Result<()
             Err(Failure::new(code, format!("rebuild {drive}"), why)
                 .remedy("the others are done; run it again"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_client::Rebuilt;
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_no_success() {
+        all_rebuilt(Rebuilt { files: 3, ..Rebuilt::default() }, "d").expect("all done");
+        let failure =
+            all_rebuilt(Rebuilt { files: 3, left: 2, ..Rebuilt::default() }, "d").expect_err("not all");
+        assert_eq!(failure.exit, Exit::DrivesAway);
+        assert!(
+            failure.to_string().contains("2 files on it went out of date meanwhile; run it again"),
+            "{failure}"
+        );
     }
 }

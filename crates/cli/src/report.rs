@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
-use crate::exit::{Doing, Failure};
+use crate::exit::{Doing, Exit, Failure};
 
 /// Where results go and in which form.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +47,15 @@ impl Report {
         }
     }
 
+    /// As [`Report::line`], of work that must be done whether anybody reads of it or not.
+    pub(crate) fn note<T: Serialize>(
+        &self,
+        facts: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        unread(self.line(facts, text))
+    }
+
     /// A line for people only.
     pub(crate) fn say(&self, text: impl AsRef<str>) -> Result<(), Failure> {
         if self.json { Ok(()) } else { print(&format!("{}\n", text.as_ref())) }
@@ -59,6 +68,14 @@ fn print(text: &str) -> Result<(), Failure> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::closed_pipe()),
         other => other.doing(|| "write to standard output".into()),
+    }
+}
+
+/// That the reader of standard output went away is no reason to end: an exit code of 0 would then say that all is done.
+pub(crate) fn unread(said: Result<(), Failure>) -> Result<(), Failure> {
+    match said {
+        Err(failure) if failure.exit == Exit::Ok => Ok(()),
+        other => other,
     }
 }
 
@@ -96,7 +113,7 @@ pub(crate) fn count(number: u64, thing: &str) -> String {
     if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }
 
-/// A byte name for people and for JSON: UTF-8 as it is; other bytes, control characters and the backslash escaped, so that
+/// A byte name for people: UTF-8 as it is; other bytes, control characters and the backslash escaped, so that
 /// no two names look the same.
 pub(crate) fn show_name(name: &[u8]) -> String {
     let mut shown = String::with_capacity(name.len());
@@ -124,6 +141,13 @@ mod tests {
         let text =
             table(&["name", "size"], &[1], [vec!["a".into(), "1".into()], vec!["bb".into(), "100".into()]]);
         assert_eq!(text, "name  size\na        1\nbb     100\n");
+    }
+
+    #[test]
+    fn a_reader_that_goes_away_ends_no_work() {
+        assert_eq!(unread(Err(Failure::closed_pipe())), Ok(()));
+        let failure = Failure::new(Exit::NoSpace, "write to standard output", "full");
+        assert_eq!(unread(Err(failure.clone())), Err(failure));
     }
 
     #[test]

@@ -37,6 +37,14 @@ struct Facts {
     state: StateFacts,
     damaged_units: Vec<Damaged>,
     lost_keys: Vec<Lost>,
+    files: Vec<WrongFile>,
+}
+
+/// A file in use of a drive that its next start would not find as it should be.
+#[derive(Debug, Serialize)]
+struct WrongFile {
+    name: String,
+    what: String,
 }
 
 /// How a scrub stands, in `--json`.
@@ -56,6 +64,8 @@ pub(crate) struct StateFacts {
     damaged: u64,
     /// Lost ranges, and partitions whose values are lost.
     lost: u64,
+    /// Files in use that are missing, were replaced or cut short.
+    wrong_files: u64,
     /// Manager time in milliseconds.
     began_ms: Option<u64>,
     last_pass_ended_ms: Option<u64>,
@@ -111,15 +121,18 @@ pub(crate) async fn run(scrub: args::Scrub, cluster: Option<&Path>, report: Repo
     let volumes = volumes(&client).await?;
     let facts: Vec<Facts> = said.iter().map(|reply| facts(reply, &volumes)).collect();
     report.facts(&facts, |facts| show(facts))?;
-    let bad = |facts: &&Facts| facts.state.damaged > 0 || facts.state.lost > 0;
+    let bad = |facts: &&Facts| facts.state.damaged > 0 || facts.state.lost > 0 || facts.state.wrong_files > 0;
     let damaged: Vec<&Facts> = facts.iter().filter(bad).collect();
     if scrub.wait && !damaged.is_empty() {
         let units = damaged.iter().map(|facts| facts.state.damaged).sum();
         let lost: u64 = damaged.iter().map(|facts| facts.state.lost).sum();
         let on: Vec<&str> = damaged.iter().map(|facts| facts.drive.as_str()).collect();
         let ranges = if lost > 0 { format!(" and {}", count(lost, "lost range")) } else { String::new() };
-        let why = format!("{}{ranges} on {}", count(units, "damaged unit"), on.join(", "));
-        return Err(Failure::new(Exit::Mismatch, "scrub", why).remedy(REMEDY));
+        let files: u64 = damaged.iter().map(|facts| facts.state.wrong_files).sum();
+        let gone = if files > 0 { format!(" and {}", count(files, "missing file")) } else { String::new() };
+        let why = format!("{}{ranges}{gone} on {}", count(units, "damaged unit"), on.join(", "));
+        let remedy = if files > 0 { REMEDY_FILES } else { REMEDY };
+        return Err(Failure::new(Exit::Mismatch, "scrub", why).remedy(remedy));
     }
     if silent.is_empty() {
         return Ok(());
@@ -128,8 +141,11 @@ pub(crate) async fn run(scrub: args::Scrub, cluster: Option<&Path>, report: Repo
     Err(Failure::new(Exit::DrivesAway, "scrub", why).remedy("see `braid status`"))
 }
 
-const REMEDY: &str =
-    "`braid check --all braid://VOLUME` names the files; copy each onto itself (braid cp NAME NAME)";
+const REMEDY: &str = "`braid check --all braid://VOLUME` names the files; braid drive replace and braid rebuild make its columns anew on another drive";
+
+/// What was in such files can still be read, until the drive is started again: so the others must not depend on it by then.
+const REMEDY_FILES: &str = "files of a running drive were deleted, replaced or cut short: give its place to an empty drive \
+     (braid drive replace OLD NEW, braid rebuild NEW) before it is started again";
 
 /// Drives that were not replaced.
 async fn all_drives(client: &Client) -> Result<Vec<String>, Failure> {
@@ -235,6 +251,12 @@ fn facts(reply: &ScrubDriveReply, volumes: &BTreeMap<u64, String>) -> Facts {
         state: state_facts(&reply.scrub.state),
         damaged_units: damaged.collect(),
         lost_keys: lost.collect(),
+        files: reply
+            .scrub
+            .files
+            .iter()
+            .map(|file| WrongFile { name: file.name.clone(), what: file.what.clone() })
+            .collect(),
     }
 }
 
@@ -254,6 +276,7 @@ pub(crate) fn state_facts(state: &ScrubState) -> StateFacts {
         of_bytes: state.of_bytes,
         damaged: state.damaged,
         lost: state.lost,
+        wrong_files: state.wrong_files,
         began_ms: moment(state.began_ms),
         last_pass_ended_ms: moment(state.ended_ms),
         passes: state.passes,
@@ -264,7 +287,9 @@ impl StateFacts {
     /// In a few words, for a table.
     pub(crate) fn brief(&self) -> String {
         let some = |number: u64, what| if number > 0 { format!(", {number} {what}") } else { String::new() };
-        let damaged = some(self.damaged, "damaged") + &some(self.lost, "lost");
+        let damaged = some(self.damaged, "damaged")
+            + &some(self.lost, "lost")
+            + &some(self.wrong_files, "of its files missing or not its own");
         let percent = (self.verified_bytes.saturating_mul(100)).checked_div(self.of_bytes).unwrap_or(0);
         match self.state {
             "idle" => format!("idle{damaged}"),
@@ -298,6 +323,13 @@ fn show(drives: &[Facts]) -> String {
         let listed = u64::try_from(facts.damaged_units.len()).unwrap_or(u64::MAX);
         if facts.state.damaged > listed {
             text += &format!("{}: and {} more\n", facts.drive, facts.state.damaged - listed);
+        }
+        for file in &facts.files {
+            text += &format!("{}: {}: {}\n", facts.drive, file.name, file.what);
+        }
+        let listed = u64::try_from(facts.files.len()).unwrap_or(u64::MAX);
+        if facts.state.wrong_files > listed {
+            text += &format!("{}: and {} more files\n", facts.drive, facts.state.wrong_files - listed);
         }
         for keys in &facts.lost_keys {
             text += &format!("{}: {}: {}\n", facts.drive, keys.place(), keys.what);
@@ -355,7 +387,7 @@ mod tests {
             keys(2, Some(10), None),
         ];
         let state = ScrubState { lost: 6, ..ScrubState::default() };
-        let scrub = ScrubReply { state, damaged: Vec::new(), lost };
+        let scrub = ScrubReply { state, damaged: Vec::new(), lost, files: Vec::new() };
         let reply = ScrubDriveReply { name: "d1".to_owned(), scrub };
         let facts = facts(&reply, &BTreeMap::from([(1, "main".to_owned())]));
         assert_eq!(facts.state.brief(), "idle, 6 lost");

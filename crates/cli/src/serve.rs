@@ -1,5 +1,5 @@
 //! `braid manager serve` and `braid drive serve`: the two servers in the foreground, until SIGTERM, Ctrl-C or the end of
-//! the lifeline.
+//! the lifeline; at once when their directory is gone.
 
 use std::io::Read;
 use std::path::Path;
@@ -7,33 +7,40 @@ use std::path::Path;
 use braid_wire::token::{BadToken, Token};
 use tokio::sync::oneshot;
 
-use crate::args::{DriveServe, ManagerServe, Supervised};
+use crate::address;
+use crate::args::{self, DriveServe, ManagerServe, Supervised};
 use crate::cluster_dir::{CLUSTER_FILE, ClusterFile, write_cluster_file};
 use crate::exit::{Doing, Exit, Failure};
-use crate::interrupt::Interrupts;
+use crate::held::Held;
+use crate::interrupt::{Interrupts, Of};
 use crate::process::PidRecord;
+use crate::report::complain;
 
 /// Runs `braid manager serve`.
 pub(crate) async fn manager(serve: ManagerServe) -> Result<(), Failure> {
+    address::check(&serve.listen, serve.advertise.as_deref()).await?;
     let stop = Stop::new(&serve.supervised)?;
+    let what = || format!("serve the manager in {}", serve.dir.display());
     let config = braid_manager::Config::new(&serve.dir, &serve.listen);
     let (ready, is_ready) = oneshot::channel();
     let running = braid_manager::run(config, ready, stop.wait());
     let announcing = async {
         let Ok(ready) = is_ready.await else { return Ok(()) };
+        end_without(&serve.dir, what())?;
         let address = serve.advertise.clone().unwrap_or_else(|| ready.address.clone());
         let cluster =
             ClusterFile { manager: address, token: ready.client_token.to_string(), drives: Vec::new() };
         write_cluster_file(&serve.dir.join(CLUSTER_FILE), &cluster)?;
         announce(&ready.address, &serve.supervised)
     };
-    let what = || format!("serve the manager in {}", serve.dir.display());
     tokio::try_join!(async { running.await.doing(what) }, announcing).map(|_| ())
 }
 
 /// Runs `braid drive serve`.
 pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
+    address::check(&serve.listen, serve.advertise.as_deref()).await?;
     let stop = Stop::new(&serve.supervised)?;
+    let what = || format!("serve the drive in {}", serve.dir.display());
     let token = token(&serve)?;
     let mut config = braid_drive::Config::new(&serve.dir, &serve.listen);
     config.advertise = serve.advertise.clone();
@@ -51,10 +58,23 @@ pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
     let running = braid_drive::run(config, ready, stop.wait());
     let announcing = async {
         let Ok(ready) = is_ready.await else { return Ok(()) };
+        end_without(&serve.dir, what())?;
         announce(&ready.address.to_string(), &serve.supervised)
     };
-    let what = || format!("serve the drive in {}", serve.dir.display());
     tokio::try_join!(async { running.await.doing(what) }, announcing).map(|_| ())
+}
+
+/// Ends the process as soon as the directory that it serves is gone. At once, as a crash would: an orderly stop writes to files
+/// by their names, and these may be another's by now.
+fn end_without(dir: &Path, what: String) -> Result<(), Failure> {
+    let held = Held::now(dir).doing(|| what.clone())?;
+    tokio::spawn(async move {
+        held.gone().await;
+        let failure = held.failure(what);
+        complain(&failure.to_string());
+        std::process::exit(i32::from(failure.exit as u8))
+    });
+    Ok(())
 }
 
 /// Tells the parent that it serves. The log has it from the server itself.
@@ -65,13 +85,16 @@ fn announce(address: &str, supervised: &Supervised) -> Result<(), Failure> {
         .doing(|| format!("write {}", path.display()))
 }
 
-/// The join token, from the command line or a file.
+/// The join token, from the command line, a file or the environment.
 fn token(serve: &DriveServe) -> Result<Option<Token>, Failure> {
     let what = || "read the join token".to_owned();
     let text = match (&serve.token, &serve.token_file) {
         (Some(text), _) => text.clone(),
         (None, Some(path)) => std::fs::read_to_string(path).doing(|| format!("read {}", path.display()))?,
-        (None, None) => return Ok(None),
+        (None, None) => match args::environment("BRAID_JOIN_TOKEN") {
+            Some(text) => text.to_string_lossy().into_owned(),
+            None => return Ok(None),
+        },
     };
     let token =
         text.parse().map_err(|error: BadToken| Failure::new(Exit::NotAllowed, what(), error.to_string()))?;
@@ -82,7 +105,8 @@ fn file_name(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_string_lossy().into_owned())
 }
 
-/// What ends a server: a signal, or the end of its lifeline.
+/// What ends a server: a signal, or the end of its lifeline. Which it was is logged; an error of the server's own is the last line
+/// of its log, by `main`.
 struct Stop {
     interrupts: Interrupts,
     lifeline: Option<oneshot::Receiver<()>>,
@@ -99,7 +123,7 @@ impl Stop {
             });
             is_cut
         });
-        Ok(Stop { interrupts: Interrupts::new()?, lifeline })
+        Ok(Stop { interrupts: Interrupts::new(Of::Server)?, lifeline })
     }
 
     async fn wait(mut self) {
@@ -109,9 +133,10 @@ impl Stop {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
-            () = self.interrupts.next() => {}
-            () = cut => {}
-        }
+        let reason = tokio::select! {
+            signal = self.interrupts.next() => signal,
+            () = cut => "the process that it belongs to has ended",
+        };
+        tracing::info!(reason, "stopping");
     }
 }

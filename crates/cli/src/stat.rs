@@ -11,14 +11,15 @@ use serde::Serialize;
 use crate::args;
 use crate::connect;
 use crate::exit::Failure;
-use crate::names::{remote, show_remote};
+use crate::names::{NameFacts, remote};
 use crate::report::{Report, table};
 use crate::{size, time};
 
 /// A name; a line of `--json`.
 #[derive(Debug, Serialize)]
 struct Facts {
-    name: String,
+    #[serde(flatten)]
+    name: NameFacts,
     kind: &'static str,
     file: u64,
     size: u64,
@@ -71,7 +72,7 @@ pub(crate) async fn run(stat: args::Stat, cluster: Option<&Path>, report: Report
 
 fn facts(name: &Name, row: &StatRow) -> Facts {
     Facts {
-        name: show_remote(name),
+        name: NameFacts::new(name),
         kind: if row.kind == EntryKind::Directory { "directory" } else { "file" },
         file: row.file.0,
         size: row.size,
@@ -125,7 +126,7 @@ pub(crate) fn show_state(state: DriveState) -> &'static str {
 fn show(facts: &Facts) -> String {
     let mut text = format!(
         "{}: {} {}, {} ({} bytes), modified {}",
-        facts.name,
+        facts.name.shown,
         facts.kind,
         facts.file,
         size::show(facts.size),

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use crate::connect;
 use crate::exit::{Exit, Failure};
+use crate::health::{self, Risk};
 use crate::report::{Report, count, table};
 use crate::scrub::{StateFacts, state_facts};
 use crate::size;
@@ -26,6 +27,11 @@ struct Facts {
     files: u64,
     /// Removed files whose components are not freed everywhere yet.
     removing: u64,
+    /// What the manager wants people to know of its state; empty: nothing.
+    notice: String,
+    /// Nothing is at risk.
+    well: bool,
+    risks: Vec<Risk>,
     drives: Vec<DriveFacts>,
 }
 
@@ -53,7 +59,11 @@ pub(crate) struct DriveFacts {
     pub(crate) used_bytes: u64,
     pub(crate) live_bytes: u64,
     /// Used and not live: what cleaning may give back, and what the records cost.
-    dead_bytes: u64,
+    pub(crate) dead_bytes: u64,
+    /// What can be written now.
+    pub(crate) free_bytes: u64,
+    /// Of that, files of freed segments that are kept for new ones.
+    pub(crate) spare_bytes: u64,
     /// Since its last heartbeat.
     silent_ms: u64,
     components: u64,
@@ -74,29 +84,42 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         pid: status.pid,
         uptime_ms: status.uptime_ms,
     };
+    let risks = health::risks(&status.drives);
     let facts = Facts {
         cluster: status.cluster.to_string(),
         manager,
         volumes: status.volumes,
         files: status.files,
         removing: status.removing,
+        notice: status.notice.clone(),
+        well: risks.is_empty(),
+        risks,
         drives: drive_facts(&status.drives),
     };
     report.facts(&facts, |facts| {
         let manager = &facts.manager;
         let removing =
             if facts.removing == 0 { String::new() } else { format!(", {} being removed", facts.removing) };
+        let notice = if facts.notice.is_empty() { String::new() } else { format!("! {}\n", facts.notice) };
         format!(
-            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n\n{}",
+            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n{notice}{}\n{}",
             facts.cluster,
             manager.address,
             manager.pid,
             manager.uptime_ms / 1000,
             count(facts.volumes, "volume"),
             count(facts.files, "file"),
+            health::show(&facts.risks),
             drive_table(&facts.drives)
         )
-    })
+    })?;
+    if facts.well {
+        return Ok(());
+    }
+    let why =
+        format!("{} of {} at risk", health::drives(&facts.risks), count(facts.drives.len() as u64, "drive"));
+    Err(Failure::new(Exit::NotWell, "status", why)
+        .remedy("the lines \"at risk\" say what, and the command that mends it"))
 }
 
 /// The status, or that the manager does not answer: who asks for it wants to know, and not to wait.
@@ -135,6 +158,8 @@ pub(crate) fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
         used_bytes: row.used_bytes,
         live_bytes: row.live_bytes,
         dead_bytes: row.used_bytes.saturating_sub(row.live_bytes),
+        free_bytes: row.free_bytes,
+        spare_bytes: row.spare_bytes,
         silent_ms: row.silent_ms,
         components: row.components,
         stale_components: row.stale,

@@ -74,8 +74,8 @@ fn check(dir: &Path, report: Report) -> Result<(), Failure> {
     let places = if damaged == 1 { "place is" } else { "places are" };
     let what = format!("check {}", dir.display());
     Err(Failure::new(Exit::Mismatch, what, format!("{damaged} {places} damaged")).remedy(
-        "serve the drive; `braid check` then names the files, and copying each onto itself repairs it; if the drive then \
-         refuses writes, replace it (`braid drive replace`)",
+        "serve the drive; `braid check` then names the files; to make its units anew from the others, replace it (`braid drive \
+         replace`) and rebuild the new one (`braid rebuild`)",
     ))
 }
 

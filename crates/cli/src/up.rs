@@ -17,9 +17,10 @@ use crate::bring_up::{Running, bring_up, drive_names};
 use crate::cluster_dir::{ClusterDir, DirLock};
 use crate::down::stop_all;
 use crate::exit::{Doing, Exit, Failure};
-use crate::interrupt::Interrupts;
+use crate::interrupt::{Interrupts, Of};
 use crate::local::{DriveStart, MANAGER, Mode, Server};
 use crate::report::{Report, complain};
+use crate::shell::quoted;
 
 /// How often a server that ends at once is started again in the foreground before it is given up.
 const RESTARTS_MAX: u32 = 5;
@@ -38,7 +39,7 @@ struct UpReport {
 
 /// Runs the command. In the foreground it returns after Ctrl-C, or if something cannot be kept running.
 pub(crate) async fn run(up: args::Up, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
-    let mut interrupts = Interrupts::new()?;
+    let mut interrupts = Interrupts::new(Of::Supervisor)?;
     let dir = ClusterDir::choose(up.dir.as_deref(), cluster)?;
     dir.prepare()?;
     let lock = dir.lock()?;
@@ -48,7 +49,7 @@ pub(crate) async fn run(up: args::Up, cluster: Option<&Path>, report: Report) ->
     let mode = if up.detach { Mode::Detached } else { Mode::Attached };
     let running = tokio::select! {
         running = bring_up(dir, up.drives, mode, up.means) => running?,
-        () = interrupts.next() => return Err(Interrupts::failure()),
+        _ = interrupts.next() => return Err(Interrupts::failure()),
     };
     // A cluster that serves goes on serving, whoever reads this.
     let said = say(&running, report);
@@ -88,6 +89,7 @@ fn say(running: &Running, report: Report) -> Result<(), Failure> {
             .map(|server| server.name.clone())
             .collect(),
     };
+    let root = quoted(running.dir.root().as_os_str());
     report.line(&facts, |facts| {
         let started = if facts.started.is_empty() {
             "nothing had to be started".into()
@@ -99,25 +101,33 @@ fn say(running: &Running, report: Report) -> Result<(), Failure> {
             facts.directory,
             facts.manager,
             facts.drives.len(),
-            facts.directory
+            root
         )
     })
 }
 
-/// Starts again what dies, until Ctrl-C, which stops all of them, or until something cannot be kept up.
+/// Starts again what dies, until Ctrl-C, which stops all of them, or until something cannot be kept up or the directory is gone.
 async fn supervise(
     mut running: Running,
-    _lock: DirLock,
+    lock: DirLock,
     mut interrupts: Interrupts,
     report: Report,
 ) -> Result<(), Failure> {
+    let place = running.dir.root().display().to_string();
+    let lost = || lock.held.failure(format!("run the cluster in {place}"));
     let _ = report.say("running; Ctrl-C stops all of it");
     let mut history = vec![(0_u32, Instant::now()); running.servers.len()];
-    loop {
+    let signal = loop {
         let index = tokio::select! {
             ended = first_ended(&running.servers) => ended.doing(|| "watch the servers".into())?,
-            () = interrupts.next() => break,
+            signal = interrupts.next() => break signal,
+            // What still runs is killed on the way out: it must not write to the directory's successor.
+            () = lock.held.gone() => return Err(lost()),
         };
+        // The servers notice it too, perhaps first.
+        if lock.held.is_gone().await {
+            return Err(lost());
+        }
         let server = &mut running.servers[index];
         let name = server.name.clone();
         let how = server.status().unwrap_or_else(|| "it is gone".into());
@@ -135,10 +145,10 @@ async fn supervise(
         (*restarts, *since) = (*restarts + 1, Instant::now());
         running.servers[index] = tokio::select! {
             server = restart(&running, &name) => server?,
-            () = interrupts.next() => break,
+            signal = interrupts.next() => break signal,
         };
-    }
-    let _ = report.say("stopping");
+    };
+    let _ = report.say(format!("stopping: {signal}"));
     stop_all(running.servers).await.map(|_| ())
 }
 

@@ -30,6 +30,12 @@ struct Row {
     file_bytes: u64,
 }
 
+/// A volume that was removed, in `--json`.
+#[derive(Debug, Serialize)]
+struct Removed {
+    name: String,
+}
+
 /// Runs the command.
 pub(crate) async fn run(
     command: args::Volume,
@@ -39,7 +45,10 @@ pub(crate) async fn run(
     match command {
         args::Volume::Create(create) => self::create(create, cluster, report).await,
         args::Volume::Ls => list(&connect::cluster(cluster).await?, report).await,
-        args::Volume::Rm { name } => Ok(connect::cluster(cluster).await?.volume_remove(&name).await?),
+        args::Volume::Rm { name } => {
+            connect::cluster(cluster).await?.volume_remove(&name).await?;
+            if report.json { report.facts(&Removed { name }, |_| String::new()) } else { Ok(()) }
+        }
     }
 }
 

@@ -2,13 +2,19 @@
 
 use std::ffi::OsString;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
 #[derive(Debug, Args)]
 pub(crate) struct Cp {
     /// Copy directories and what is in them; what is no file or directory is skipped, and told
     #[arg(short, long)]
     pub(crate) recursive: bool,
+    /// Keep the time of the last change, to the millisecond, and the permission bits of files
+    #[arg(short, long)]
+    pub(crate) preserve: bool,
+    /// Leave a file whose copy is there with the same size and, with -p, the same time, or else a time not before its own
+    #[arg(short, long)]
+    pub(crate) update: bool,
     /// No progress, no summary
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -27,10 +33,17 @@ pub(crate) struct Cat {
 }
 
 #[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
 pub(crate) struct Ls {
     /// With size and time of the last change
     #[arg(short)]
     pub(crate) long: bool,
+    /// With -l: sizes for people, such as 1.50 MiB
+    #[arg(short = 'h', long = "human-readable")]
+    pub(crate) human: bool,
+    /// Print help (-h means sizes, as with ls)
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
     /// With all directories below
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,

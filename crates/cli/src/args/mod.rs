@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 use crate::{exit, size};
 
@@ -25,14 +26,27 @@ pub(crate) use store::Store;
 #[command(after_long_help = format!("{EXAMPLES}\n{}", exit::help()))]
 #[command(after_help = "Exit codes and examples: braid --help")]
 pub(crate) struct Cli {
-    /// The cluster: a directory made by `braid up`, or a cluster.toml file [default: the `up` default directory]
-    #[arg(long, global = true, env = "BRAID_CLUSTER", value_name = "DIR")]
+    /// The cluster: a directory made by `braid up`, or a cluster.toml file [env: BRAID_CLUSTER] [default: the `up` default
+    /// directory]
+    #[arg(long, global = true, value_name = "DIR")]
     pub(crate) cluster: Option<PathBuf>,
-    /// Print JSON instead of text: one value, or one object per line from ls, stat, cp, check and demo
+    /// Print JSON instead of text: one value, or one object per line from ls, stat, cp, rm, mkdir, check, store dump and demo
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// The cluster that the command line names, else the environment.
+    pub(crate) fn cluster(&self) -> Option<PathBuf> {
+        self.cluster.clone().or_else(|| environment("BRAID_CLUSTER").map(PathBuf::from))
+    }
+}
+
+/// A variable of the environment; one that is empty is as good as unset, as scripts leave them so. (The parser would refuse it.)
+pub(crate) fn environment(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 const EXAMPLES: &str = "\
@@ -65,8 +79,8 @@ pub(crate) enum Command {
     Df,
     /// Copy files to, from and between volumes; `-` is standard input or output
     #[command(
-        after_help = "A target appears whole or not at all: an error or Ctrl-C leaves nothing under its name and an existing target as it was. Only bytes are copied: no owner, mode or times. Names need not be UTF-8.\n\nSymbolic links to files are followed: the copy holds the bytes. Below -r, links to directories, links to nothing, named pipes, sockets and devices are skipped, each with a line on standard error, and the exit code is 1 once the rest is copied.\n\nWhile it is copied, a local file is .braid-PID-N.part beside its target; only kill -9 or a crash leaves it there, and it may be removed.\n\nExamples:\n  \
-        braid cp a.bin braid://main/a.bin\n  braid cp -r src braid://main/backup/\n  braid cp braid://main/a.bin .\n  \
+        after_help = "A target appears whole or not at all: an error or Ctrl-C leaves nothing under its name and an existing target as it was. Only bytes are copied, and with -p permission bits and the time of the last change of files; never an owner. Holes of sparse files are kept. Names need not be UTF-8.\n\nMany files go at once. One that cannot be copied is told on standard error and stops no other; the exit code says so at the end. --update goes by size and time, as rsync does: it does not look at the bytes.\n\nWith -r a volume, or a directory written with /. at its end, is copied into a directory as what is in it; any other directory comes into it under its own name.\n\nSymbolic links to files are followed: the copy holds the bytes. Below -r, links to directories, links to nothing, named pipes, sockets and devices are skipped, each with a line on standard error, and the exit code is 1 once the rest is copied.\n\nWhile it is copied, a local file is .braid-PID-N.part beside its target; only kill -9 or a crash leaves it there, and it may be removed.\n\nExamples:\n  \
+        braid cp a.bin braid://main/a.bin\n  braid cp -r src braid://main/backup/\n  braid cp -rpu src braid://main/backup/\n  braid cp -r braid://main/ copy/\n  braid cp braid://main/a.bin .\n  \
         braid cp braid://main/a.bin - | sha256sum\n  tar c src | braid cp - braid://main/src.tar"
     )]
     Cp(Cp),
@@ -75,7 +89,7 @@ pub(crate) enum Command {
     Cat(Cat),
     /// List volumes and directories
     #[command(
-        after_help = "Control characters, bytes that are not UTF-8 and the backslash are escaped with a backslash.\n\nExamples:\n  braid ls\n  braid ls braid://main\n  braid ls -lR braid://main/photos"
+        after_help = "Control characters, bytes that are not UTF-8 and the backslash are escaped with a backslash.\n\nExamples:\n  braid ls\n  braid ls braid://main\n  braid ls -lhR braid://main/photos"
     )]
     Ls(Ls),
     /// Remove files, and directories with -r
@@ -124,16 +138,33 @@ pub(crate) enum Command {
     Manager(Manager),
     /// Show all of it work: files in and out, a drive killed, degraded, rebuilt; every copy compared
     #[command(
-        after_help = "Six drives and a manager as processes, raid5 4+1 with a unit of 512K. Every step prints its rate and the ratio to the bound: a bare socket copy of the same bytes between as many processes, measured in the same run. \
+        after_help = "Six drives and a manager as processes, raid5 4+1 with a unit of 512K. Every step prints its rate and the ratio to the bound: what sockets and files alone do with as many bytes between as many processes, measured in the same run. \
         Exit 0 only if every comparison held.\n\nExamples:\n  braid demo\n  braid demo --dir /dev/shm movie.mkv\n  braid demo --json"
     )]
     Demo(Demo),
     /// Measure Braid's parts against what this machine does without them
     #[command(subcommand)]
     Bench(Bench),
-    /// One end of a bare socket copy; `braid demo` measures its bound with these
+    /// Print what completes commands and options in a shell
+    #[command(
+        after_help = "Examples:\n  braid completions bash > ~/.local/share/bash-completion/completions/braid\n  \
+        braid completions zsh > ~/.zfunc/_braid       with fpath+=~/.zfunc before compinit in ~/.zshrc\n  \
+        braid completions fish > ~/.config/fish/completions/braid.fish"
+    )]
+    Completions {
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Write the man pages, one for each command, into a directory
+    #[command(after_help = "Example:\n  braid man ~/.local/share/man/man1 && man braid-cp")]
+    Man {
+        /// Made if it is not there; pages of the same names are replaced
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
+    /// A file and a socket without a drive; `braid demo` measures its bound with these
     #[command(hide = true)]
-    DemoPeer,
+    DemoPeer { file: PathBuf },
 }
 
 #[derive(Debug, Args)]

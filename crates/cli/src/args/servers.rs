@@ -44,14 +44,8 @@ pub(crate) struct DriveServe {
     /// The manager's address; needed at the first start, and when it has moved
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) manager: Option<String>,
-    /// The join token; needed at the first start only
-    #[arg(
-        long,
-        value_name = "TOKEN",
-        env = "BRAID_JOIN_TOKEN",
-        hide_env_values = true,
-        conflicts_with = "token_file"
-    )]
+    /// The join token; needed at the first start only [env: BRAID_JOIN_TOKEN]
+    #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
     pub(crate) token: Option<String>,
     /// A file that holds the join token
     #[arg(long, value_name = "FILE")]
@@ -170,6 +164,34 @@ pub(crate) enum Manager {
         braid manager serve --dir /var/lib/braid --listen 0.0.0.0:7400 --advertise host-a:7400"
     )]
     Serve(ManagerServe),
+    /// Write a backup of a manager's state, while it runs; on its machine
+    #[command(
+        after_help = "The backup holds every name, layout and secret of the cluster, not the files' bytes. Make one after every change of \
+        drives or volumes, and as often as you can bear to lose names.\n\nExample:\n  braid manager backup /safe/braid-manager.backup"
+    )]
+    Backup {
+        /// Where to write it
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Put a backup into the directory of a manager that does not run
+    #[command(
+        after_help = "The directory must hold no state: move manager.redb away first. Without BACKUP, the state that is there is taken as one that \
+        was put back by other means (a snapshot, a copied directory).\n\nThe manager that starts then compares its names with what the drives \
+        hold, before it answers anybody: files that are whole are kept, files that were removed or lost since are named in \
+        comparison.txt beside the state, and bytes that no name leads to are kept until `braid manager free-unnamed`.\n\nExample:\n  \
+        braid manager restore /safe/braid-manager.backup --dir /var/lib/braid/manager"
+    )]
+    Restore {
+        /// The backup
+        #[arg(value_name = "BACKUP")]
+        backup: Option<PathBuf>,
+        /// The manager's directory
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+    },
+    /// After a restore: let go of the bytes that no name leads to
+    FreeUnnamed,
 }
 
 #[derive(Debug, Args)]

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 pub(crate) enum Store {
     /// Read all of a store and say what is wrong, and where
     #[command(
-        after_help = "Every header, payload, checkpoint page and reference is read and compared, as far as the log goes. Nothing is changed: what the next opening would cut off after a crash is named as harmless. A damaged unit is not lost to the file it is part of: with the drive served again, `braid check` names the file, and copying it onto itself makes the unit anew from the others.\n\nExit 0: whole; 10: damaged.\n\nExamples:\n  \
+        after_help = "Every header, payload, checkpoint page and reference is read and compared, as far as the log goes. Nothing is changed: what the next opening would cut off after a crash is named as harmless. A damaged unit is not lost to the file it is part of: with the drive served again, `braid check` names the file, and `braid drive replace` and `braid rebuild` make the unit anew from the others.\n\nExit 0: whole; 10: damaged.\n\nExamples:\n  \
         braid store check /srv/braid/drive-1\n  braid store check --json /disk1/braid/store"
     )]
     Check(StoreDir),

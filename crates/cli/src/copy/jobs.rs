@@ -6,6 +6,7 @@
 //! than its source: links to directories, which could lead round in circles, links to nothing, and what is neither file nor
 //! directory. None of these is ever opened: opening a pipe without a writer would wait for ever.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -63,9 +64,7 @@ pub(crate) async fn list(
     };
     let into = at_target == What::Directory;
     if slash && !into && !(recursive && sources.len() == 1) {
-        return Err(
-            Failure::new(Exit::NotFound, target.show(), "it is not a directory").remedy("make it with mkdir")
-        );
+        return Err(namespace::no_directory(target.show(), at_target != What::Nothing));
     }
     if sources.len() > 1 && !into {
         let why = "several sources need a directory to go to";
@@ -79,6 +78,7 @@ pub(crate) async fn list(
         let target = if into { child(&target, &source)? } else { target.clone() };
         add(client, source, target, recursive, &mut jobs).await?;
     }
+    check_targets_differ(&jobs.list)?;
     check_parents(client, &jobs.list).await?;
     Ok(jobs)
 }
@@ -101,15 +101,19 @@ async fn add(
     recursive: bool,
     jobs: &mut Jobs,
 ) -> Result<(), Failure> {
-    let mut waiting = vec![(source, target)];
+    let mut waiting = vec![(source, target, None)];
     let mut below_source = false;
-    while let Some((source, target)) = waiting.pop() {
+    while let Some((source, target, known)) = waiting.pop() {
         if below_source && let Some(why) = not_copied(&source) {
             complain(&format!("skipped {}: {why}", source.show()));
             jobs.skipped += 1;
             continue;
         }
-        match look(client, &source).await? {
+        let what = match known {
+            Some(what) => what,
+            None => look(client, &source).await?,
+        };
+        match what {
             What::Nothing => return Err(nothing_there(&source)),
             What::Special(kind) => return Err(special(&source, kind)),
             What::File(size) => jobs.list.push(Job { source, target, size, directory: false }),
@@ -129,8 +133,9 @@ async fn add(
             }
             What::Directory => {
                 let mut below = Vec::new();
-                for entry in entries(client, &source).await? {
-                    below.push((entry.clone(), child(&target, &entry)?));
+                for (entry, what) in entries(client, &source).await? {
+                    let target = child(&target, &entry)?;
+                    below.push((entry, target, what));
                 }
                 // Taken from the end: so they come in order.
                 waiting.extend(below.into_iter().rev());
@@ -142,14 +147,18 @@ async fn add(
     Ok(())
 }
 
-/// What is below a directory, in order of names.
-async fn entries(client: &Client, place: &Place) -> Result<Vec<Place>, Failure> {
+/// What is below a directory, in order of names, and what it is where the listing tells.
+async fn entries(client: &Client, place: &Place) -> Result<Vec<(Place, Option<What>)>, Failure> {
     match place {
         Place::Remote { name, .. } => {
             let mut found = Vec::new();
             for entry in namespace::entries(client, name).await? {
                 let name = name.join(&entry.name).doing(|| format!("read {}", place.show()))?;
-                found.push(Place::Remote { name, directory: false });
+                let what = match entry.kind {
+                    EntryKind::Directory => What::Directory,
+                    EntryKind::File => What::File(Some(entry.size)),
+                };
+                found.push((Place::Remote { name, directory: false }, Some(what)));
             }
             Ok(found)
         }
@@ -157,9 +166,9 @@ async fn entries(client: &Client, place: &Place) -> Result<Vec<Place>, Failure> 
             let what = || format!("read {}", path.display());
             let mut found = Vec::new();
             for entry in fs::read_dir(path).doing(what)? {
-                found.push(Place::Local(entry.doing(what)?.path()));
+                found.push((Place::Local(entry.doing(what)?.path()), None));
             }
-            found.sort_by_key(Place::file_name);
+            found.sort_by_key(|(place, _)| place.file_name());
             Ok(found)
         }
         Place::Pipe => Ok(Vec::new()),
@@ -210,8 +219,11 @@ pub(crate) fn special(place: &Place, kind: &str) -> Failure {
     }
 }
 
-/// `source`'s own name in the directory `target`.
+/// `source`'s own name in the directory `target`; of a volume or `.` the directory itself, so that their contents come into it.
 fn child(target: &Place, source: &Place) -> Result<Place, Failure> {
+    if source.is_contents() {
+        return Ok(target.clone());
+    }
     let what = || format!("copy {} into {}", source.show(), target.show());
     let name = source.file_name().ok_or_else(|| {
         Failure::usage(what(), "it has no name to use there").remedy("give the target a name")
@@ -250,6 +262,19 @@ fn look_local(path: &Path) -> Result<What, Failure> {
     }
 }
 
+/// Files are copied at once: two to one name would leave either of them there.
+fn check_targets_differ(jobs: &[Job]) -> Result<(), Failure> {
+    let mut seen = BTreeMap::new();
+    for job in jobs.iter().filter(|job| !job.directory && job.target != Place::Pipe) {
+        if let Some(other) = seen.insert(job.target.show(), &job.source) {
+            let why = format!("{} and {} would have the same name there", other.show(), job.source.show());
+            return Err(Failure::usage(format!("copy to {}", job.target.show()), why)
+                .remedy("copy one of them under another name"));
+        }
+    }
+    Ok(())
+}
+
 /// Each target's directory must be there, or be made by an earlier job: so that a long copy does not fail at its end.
 async fn check_parents(client: &Client, jobs: &[Job]) -> Result<(), Failure> {
     let Some(first) = jobs.first() else { return Ok(()) };
@@ -268,7 +293,11 @@ async fn check_parents(client: &Client, jobs: &[Job]) -> Result<(), Failure> {
         }
         Place::Local(path) => match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => {
-                missing(parent.display().to_string())
+                let (parent, there) = (parent.display().to_string(), parent.exists());
+                if there {
+                    return Err(Failure::new(Exit::Conflict, parent, "it is not a directory"));
+                }
+                missing(parent)
             }
             _ => Ok(()),
         },

@@ -1,11 +1,17 @@
 //! `braid cp` and `braid cat`.
 //!
-//! The command line becomes a list of jobs ([`jobs`]), each one file from a source to a target; a target appears whole or
-//! not at all ([`target`]); the bytes go through one pipeline ([`pipeline`]).
+//! The command line becomes a list of jobs ([`jobs`]), each one file from a source to a target, and many of them go at once
+//! ([`many`]); a target appears whole or not at all ([`target`]); the bytes go through one pipeline ([`pipeline`]), whose local
+//! end is [`local`]; holes stay holes ([`zeros`]), and time and mode may be kept ([`keep`]).
 
+mod elsewhere;
 mod jobs;
+mod keep;
+mod local;
+mod many;
 pub(crate) mod pipeline;
 mod target;
+mod zeros;
 
 use std::fs::File as LocalFile;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use braid_client::{Client, Name};
+use braid_client::{Client, Kept, Name};
 use rustix::fs::OFlags;
 use serde::Serialize;
 
@@ -22,18 +28,31 @@ use crate::connect;
 use crate::exit::{Doing, Exit, Failure};
 use crate::names::{Place, remote};
 use crate::rate::{Progress, Rate};
-use crate::report::Report;
+use crate::report::{Report, count, unread};
 use crate::size;
 
 use jobs::{Job, Jobs};
+use keep::{Facts, Preserve, Which};
+use many::Outcome;
 use pipeline::{Sink, Source};
-use target::{Sibling, Unnamed, is_special, pipe_file};
+use target::{Sibling, is_special, pipe_file};
+
+/// How files are copied.
+#[derive(Debug, Clone, Copy)]
+struct Options {
+    preserve: Preserve,
+    which: Which,
+}
 
 /// One file copied; a line of `--json`.
 #[derive(Debug, Serialize)]
 struct Copied {
     source: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_bytes: Option<String>,
     target: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_bytes: Option<String>,
     bytes: u64,
     seconds: f64,
     bytes_per_second: f64,
@@ -51,44 +70,33 @@ pub(crate) async fn run(cp: args::Cp, cluster: Option<&Path>, report: Report) ->
     let Jobs { list: jobs, skipped } = jobs::list(&client, sources, target, cp.recursive).await?;
     let to_pipe = jobs.iter().any(|job| matches!(&job.target, Place::Pipe));
     let total = jobs.iter().map(|job| job.size).sum::<Option<u64>>();
-    let progress = Progress::begin(total, !cp.quiet && !to_pipe);
-    let (mut all, mut files) = (Rate::default(), 0_u64);
-    for job in &jobs {
-        if job.directory {
-            jobs::make_directory(&client, &job.target).await?;
-            continue;
-        }
-        progress.name(job.source.show());
-        let began = Instant::now();
-        let bytes = copy_one(&client, job, &progress).await?;
-        let rate = Rate { bytes, time: began.elapsed() };
-        all += rate;
-        files += 1;
-        if report.json && !to_pipe {
-            report.line(&copied(job, rate), |_| String::new())?;
-        }
-    }
+    let of_files = jobs.iter().filter(|job| !job.directory).count();
+    let only = (of_files == 1)
+        .then(|| jobs.iter().find(|job| !job.directory).map(|job| job.target.show()))
+        .flatten();
+    let options = Options {
+        preserve: if cp.preserve { Preserve::Yes } else { Preserve::No },
+        which: if cp.update { Which::Changed } else { Which::All },
+    };
+    let of_files = u64::try_from(of_files).unwrap_or(u64::MAX);
+    let progress = Arc::new(Progress::begin(total, !cp.quiet && !to_pipe).count_files(Some(of_files)));
+    let began = Instant::now();
+    let each = |job: &Job, rate| match report.json && !to_pipe {
+        true => report.note(&copied(job, rate), |_| String::new()),
+        false => Ok(()),
+    };
+    let summary = many::copy_all(&client, jobs, options, &progress, each).await?;
     progress.end();
-    if !cp.quiet && !to_pipe {
-        let what = if files == 1 {
-            jobs.iter().find(|job| !job.directory).map_or(String::new(), |job| job.target.show())
-        } else {
-            format!("{files} files")
-        };
-        report.say(format!(
-            "{what}: {} in {:.2} s, {}",
-            size::show(all.bytes),
-            all.time.as_secs_f64(),
-            all.show()
-        ))?;
+    if !cp.quiet && !to_pipe && summary.files + summary.same > 0 {
+        let all = Rate { bytes: summary.bytes, time: began.elapsed() };
+        let what = only.unwrap_or_else(|| count(summary.files, "file"));
+        let (bytes, seconds) = (size::show(all.bytes), all.time.as_secs_f64());
+        let copied =
+            (summary.files > 0).then(|| format!("{what}: {bytes} in {seconds:.2} s, {}", all.show()));
+        let same = (summary.same > 0).then(|| format!("{} the same and left", count(summary.same, "file")));
+        unread(report.say(copied.into_iter().chain(same).collect::<Vec<String>>().join("; ")))?;
     }
-    match skipped {
-        0 => Ok(()),
-        1 => Err(Failure::new(Exit::Failed, "copy", "1 thing was skipped; the rest is copied")),
-        more => {
-            Err(Failure::new(Exit::Failed, "copy", format!("{more} things were skipped; the rest is copied")))
-        }
-    }
+    summary.into_result(skipped)
 }
 
 /// Runs `braid cat`.
@@ -97,30 +105,44 @@ pub(crate) async fn cat(cat: args::Cat, cluster: Option<&Path>) -> Result<(), Fa
     let client = connect::cluster(cluster).await?;
     let progress = Progress::begin(None, false);
     for name in names {
-        let (source, stripe_bytes) = open_source(&client, &Place::Remote { name, directory: false }).await?;
-        let sink = Sink::Local { file: pipe_file(&std::io::stdout())?, name: "standard output".into() };
+        let Opened { source, stripe_bytes, .. } =
+            open_source(&client, &Place::Remote { name, directory: false }).await?;
+        let sink = Sink::Pipe { file: pipe_file(&std::io::stdout())?, name: "standard output".into() };
         pipeline::run(source, sink, stripe_bytes, &progress).await?;
     }
     Ok(())
 }
 
 fn copied(job: &Job, rate: Rate) -> Copied {
+    let (source, target) = (job.source.text(), job.target.text());
     Copied {
-        source: job.source.show(),
-        target: job.target.show(),
+        source: source.text,
+        source_bytes: source.bytes,
+        target: target.text,
+        target_bytes: target.bytes,
         bytes: rate.bytes,
         seconds: rate.time.as_secs_f64(),
         bytes_per_second: rate.bytes_per_second(),
     }
 }
 
-/// Copies one file; the bytes copied.
-async fn copy_one(client: &Client, job: &Job, progress: &Progress) -> Result<u64, Failure> {
-    let (source, read_stripe) = open_source(client, &job.source).await?;
-    match &job.target {
+/// Copies one file, unless its copy is there and only changes are asked for.
+async fn copy_one(
+    client: &Client,
+    job: &Job,
+    options: Options,
+    progress: &Progress,
+) -> Result<Outcome, Failure> {
+    if options.which == Which::Changed && is_same(client, job, options.preserve).await? {
+        progress.add(usize::try_from(job.size.unwrap_or(0)).unwrap_or(usize::MAX));
+        return Ok(Outcome::Same);
+    }
+    let Opened { source, stripe_bytes: read_stripe, kept } = open_source(client, &job.source).await?;
+    let kept = if options.preserve == Preserve::Yes { kept } else { Kept::default() };
+    let bytes = match &job.target {
         Place::Pipe => {
-            let sink = Sink::Local { file: pipe_file(&std::io::stdout())?, name: "standard output".into() };
-            pipeline::run(source, sink, read_stripe, progress).await
+            let sink = Sink::Pipe { file: pipe_file(&std::io::stdout())?, name: "standard output".into() };
+            pipeline::run(source, sink, read_stripe, progress).await?
         }
         Place::Local(path) if is_special(path) => {
             // On a thread of its own: a named pipe is waited for until somebody reads it.
@@ -128,34 +150,46 @@ async fn copy_one(client: &Client, job: &Job, progress: &Progress) -> Result<u64
             let opening = tokio::task::spawn_blocking(move || LocalFile::options().write(true).open(path));
             let what = || format!("write {}", job.target.show());
             let file = opening.await.map_err(std::io::Error::other).doing(what)?.doing(what)?;
-            pipeline::run(source, Sink::Local { file, name: job.target.show() }, read_stripe, progress).await
+            pipeline::run(source, Sink::Pipe { file, name: job.target.show() }, read_stripe, progress).await?
         }
         Place::Local(path) => {
             let (sibling, file) = Sibling::create(path)?;
-            let bytes =
-                pipeline::run(source, Sink::Local { file, name: job.target.show() }, read_stripe, progress)
-                    .await?;
+            let what = || format!("write {}", job.target.show());
+            let written = file.try_clone().doing(what)?;
+            let sink = Sink::Local { file, name: job.target.show() };
+            let bytes = pipeline::run(source, sink, read_stripe, progress).await?;
+            keep::give(&written, kept).doing(what)?;
             sibling.commit()?;
-            Ok(bytes)
+            bytes
         }
-        Place::Remote { name, .. } => {
-            let unnamed = Unnamed::create(client, name.clone()).await?;
-            let stripe = stripe_bytes(&unnamed.file);
-            let bytes =
-                pipeline::run(source, Sink::Remote(Arc::clone(&unnamed.file)), stripe, progress).await?;
-            unnamed.commit().await?;
-            Ok(bytes)
-        }
-    }
+        Place::Remote { name, .. } => elsewhere::run(client, job, (source, kept), name, progress).await?,
+    };
+    Ok(Outcome::Copied(bytes))
 }
 
-/// Opens a source, and says how large its stripes are (0 for a local file).
-async fn open_source(client: &Client, place: &Place) -> Result<(Source, u64), Failure> {
+/// Whether the target is there and the same.
+async fn is_same(client: &Client, job: &Job, preserve: Preserve) -> Result<bool, Failure> {
+    let Some(target) = Facts::of(client, &job.target).await? else { return Ok(false) };
+    let source = Facts::of(client, &job.source).await?;
+    Ok(source.is_some_and(|source| source.is_same(&target, preserve)))
+}
+
+/// A source that is open.
+struct Opened {
+    source: Source,
+    /// How large its stripes are; 0 for a local file.
+    stripe_bytes: u64,
+    /// What a copy may keep of it.
+    kept: Kept,
+}
+
+async fn open_source(client: &Client, place: &Place) -> Result<Opened, Failure> {
     let what = || format!("read {}", place.show());
     match place {
         Place::Pipe => {
             let file = pipe_file(&std::io::stdin())?;
-            Ok((Source::Local { file, expected: None, name: "standard input".into() }, 0))
+            let source = Source::Local { file, expected: None, name: "standard input".into() };
+            Ok(Opened { source, stripe_bytes: 0, kept: Kept::default() })
         }
         Place::Local(path) => {
             // If a named pipe took the file's place meanwhile: opened like this it does not wait for a writer.
@@ -170,12 +204,13 @@ async fn open_source(client: &Client, place: &Place) -> Result<(Source, u64), Fa
             }
             // Files that the kernel makes up (/proc) have no size to go by.
             let expected = Some(metadata.len()).filter(|&len| len > 0);
-            Ok((Source::Local { file, expected, name: place.show() }, 0))
+            let source = Source::Local { file, expected, name: place.show() };
+            Ok(Opened { source, stripe_bytes: 0, kept: keep::of_local(&metadata) })
         }
         Place::Remote { name, .. } => {
             let file = client.open(name, &braid_client::OpenOptions::new().read(true)).await?;
-            let (size, stripe) = (file.size(), stripe_bytes(&file));
-            Ok((Source::Remote { file: Arc::new(file), size }, stripe))
+            let (size, stripe_bytes, kept) = (file.size(), stripe_bytes(&file), file.kept());
+            Ok(Opened { source: Source::Remote { file: Arc::new(file), size }, stripe_bytes, kept })
         }
     }
 }

@@ -3,16 +3,21 @@
 //! Buffers go round: pool, source, sink, pool. Their number bounds memory and is the only backpressure. A remote source reads
 //! ahead with every free buffer and a remote sink writes all buffers it holds at once, so the network works while
 //! the local file is read or written.
+//!
+//! Holes are kept. A local source passes over them; a remote one, that gave nothing but zeros, asks the drives where the next
+//! data is. The last chunk says where the file ends, for a hole may be there.
 
 use std::fs::File as LocalFile;
-use std::io::{self, Read, Write};
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_client::File as RemoteFile;
 use braid_wire::Reason;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::{local, zeros};
 use crate::exit::{Doing, Exit, Failure};
 use crate::rate::Progress;
 
@@ -20,10 +25,10 @@ use crate::rate::Progress;
 const BUFFERS: usize = 5;
 /// Bytes of a buffer, about; rounded to whole stripes.
 const BUFFER_BYTES: u64 = 8 << 20;
-/// Buffers of small files are multiples of this.
-const SMALL_BYTES: u64 = 64 << 10;
 /// Stripes over this are not kept whole: memory matters more.
 const STRIPE_BYTES_MAX: u64 = 64 << 20;
+/// Holes of local files are looked for in multiples of this, where the copy's stripes do not say.
+const GRANULE_BYTES: u64 = 64 << 10;
 
 /// Where bytes come from.
 pub(crate) enum Source {
@@ -35,27 +40,52 @@ pub(crate) enum Source {
 
 /// Where bytes go to.
 pub(crate) enum Sink {
-    /// A file or pipe here.
+    /// A pipe, terminal or device here.
+    Pipe { file: LocalFile, name: String },
+    /// A new, empty file here.
     Local { file: LocalFile, name: String },
     /// A file being made.
     Remote(Arc<RemoteFile>),
 }
 
 /// Part of a file, in a buffer of the pool.
-struct Chunk {
-    offset: u64,
-    buffer: Vec<u8>,
-    bytes: usize,
+pub(super) struct Chunk {
+    pub(super) offset: u64,
+    pub(super) buffer: Vec<u8>,
+    pub(super) bytes: usize,
+    /// It comes from a volume, which gives zeros for holes.
+    pub(super) may_have_holes: bool,
+}
+
+impl Chunk {
+    pub(super) fn data(&self) -> &[u8] {
+        &self.buffer[..self.bytes]
+    }
+
+    /// One past its last byte in the file.
+    pub(super) fn end(&self) -> u64 {
+        self.offset + u64::try_from(self.bytes).unwrap_or(u64::MAX)
+    }
+}
+
+/// Where used buffers go.
+pub(super) type Free = mpsc::Sender<Vec<u8>>;
+
+/// A source's side: free buffers, where chunks go, and the most bytes of one.
+pub(super) struct Feed {
+    pub(super) pool: mpsc::Receiver<Vec<u8>>,
+    pub(super) send: mpsc::Sender<Coming>,
+    pub(super) bytes: usize,
 }
 
 /// A chunk that is there, or on its way.
-enum Coming {
+pub(super) enum Coming {
     Here(Result<Chunk, Failure>),
     Reading(JoinHandle<Result<Chunk, Failure>>),
 }
 
 impl Coming {
-    async fn arrive(self) -> Result<Chunk, Failure> {
+    pub(super) async fn arrive(self) -> Result<Chunk, Failure> {
         match self {
             Coming::Here(chunk) => chunk,
             Coming::Reading(task) => task.await.map_err(io::Error::other).doing(|| "read".into())?,
@@ -87,104 +117,56 @@ pub(crate) async fn run(
         let _ = free.try_send(Vec::new());
     }
     let (send, chunks) = mpsc::channel(BUFFERS);
+    let feed = Feed { pool, send, bytes };
+    // Whole stripes: what lies beside a hole is written without reading the rest of its stripe.
+    let granule = match stripe_bytes {
+        0 => GRANULE_BYTES,
+        stripe if stripe > STRIPE_BYTES_MAX => BUFFER_BYTES,
+        stripe => stripe,
+    };
     match source {
-        Source::Local { file, expected, name } => {
-            // Not waited for: it ends with the channel, and a pipe without a writer may keep it for ever.
-            std::thread::spawn(move || read_local(file, expected, &name, bytes, pool, &send));
+        // Not waited for: they end with the channel, and a pipe without a writer may keep one for ever.
+        Source::Local { file, expected: None, name } => {
+            std::thread::spawn(move || local::read_stream(file, &name, feed));
+        }
+        Source::Local { file, expected: Some(expected), name } => {
+            std::thread::spawn(move || local::read_file(&file, expected, &name, granule, feed));
         }
         Source::Remote { file, size } => {
-            tokio::spawn(read_remote(file, size, bytes, pool, send));
+            tokio::spawn(read_remote(file, size, feed));
         }
     }
     match sink {
-        Sink::Local { file, name } => write_local(file, &name, chunks, free, progress).await,
-        Sink::Remote(file) => write_remote(&file, chunks, free, progress).await,
+        Sink::Pipe { file, name } => local::write_stream(file, &name, chunks, free, progress).await,
+        Sink::Local { file, name } => local::write_file(file, &name, chunks, free, progress).await,
+        Sink::Remote(file) => write_remote(&file, granule, chunks, free, progress).await,
     }
-}
-
-/// Fills buffers from a local file until its end.
-fn read_local(
-    mut file: LocalFile,
-    expected: Option<u64>,
-    name: &str,
-    bytes: usize,
-    mut pool: mpsc::Receiver<Vec<u8>>,
-    send: &mpsc::Sender<Coming>,
-) {
-    let mut offset = 0;
-    while let Some(mut buffer) = pool.blocking_recv() {
-        // A small file needs a small buffer; one byte more than it has, to meet its end.
-        let small = expected
-            .filter(|_| offset == 0)
-            .map_or(u64::MAX, |expected| (expected + 1).next_multiple_of(SMALL_BYTES));
-        let want = usize::try_from(small).unwrap_or(usize::MAX).min(bytes);
-        if buffer.len() < want {
-            buffer.resize(want, 0);
-        }
-        let chunk = fill(&mut file, &mut buffer[..want]).doing(|| format!("read {name}"));
-        let read = *chunk.as_ref().unwrap_or(&0);
-        let ended = read < want;
-        let whole =
-            chunk.and_then(|_| if ended { not_shrunk(&file, expected, offset, read, name) } else { Ok(()) });
-        let last = whole.is_err() || ended;
-        let length = u64::try_from(read).unwrap_or(u64::MAX);
-        let coming = whole.map(|()| Chunk { offset, buffer, bytes: read });
-        if send.blocking_send(Coming::Here(coming)).is_err() || last {
-            return;
-        }
-        offset += length;
-    }
-}
-
-/// Reads until the buffer is full or the file has ended.
-fn fill(file: &mut LocalFile, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match file.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(bytes) => filled += bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
-/// At the end of the file: it must have given at least what it had when it was opened, and must still have what it gave.
-fn not_shrunk(
-    file: &LocalFile,
-    expected: Option<u64>,
-    offset: u64,
-    read: usize,
-    name: &str,
-) -> Result<(), Failure> {
-    let Some(expected) = expected else { return Ok(()) };
-    let reached = offset + u64::try_from(read).unwrap_or(u64::MAX);
-    let now = file.metadata().doing(|| format!("read {name}"))?.len();
-    if reached >= expected && now >= reached {
-        return Ok(());
-    }
-    let why =
-        format!("it shrank from {} to {} bytes while it was copied", expected.max(reached), now.min(reached));
-    Err(Failure::new(Exit::Failed, format!("copy {name}"), why).remedy("nothing was stored; copy it again"))
 }
 
 /// Reads ahead with every free buffer, and hands them on in order.
-async fn read_remote(
-    file: Arc<RemoteFile>,
-    size: u64,
-    bytes: usize,
-    mut pool: mpsc::Receiver<Vec<u8>>,
-    send: mpsc::Sender<Coming>,
-) {
+async fn read_remote(file: Arc<RemoteFile>, size: u64, feed: Feed) {
+    let Feed { mut pool, send, bytes } = feed;
+    let whole = u64::try_from(bytes).unwrap_or(u64::MAX);
+    let gave_zeros = Arc::new(AtomicBool::new(false));
     let mut offset = 0;
     while offset < size {
+        if gave_zeros.swap(false, Ordering::Relaxed) {
+            match file.data_after(offset).await.map_err(|error| gone(&file, error)) {
+                // Chunks stay where they would be without holes: at whole stripes of what they go to.
+                Ok(Some(data)) => offset = offset.max(data.start / whole * whole),
+                Ok(None) => break,
+                Err(failure) => {
+                    let _ = send.send(Coming::Here(Err(failure))).await;
+                    return;
+                }
+            }
+        }
         let Some(mut buffer) = pool.recv().await else { return };
         let want = usize::try_from(size - offset).unwrap_or(usize::MAX).min(bytes);
         if buffer.len() < want {
             buffer.resize(want, 0);
         }
-        let file = Arc::clone(&file);
+        let (file, gave_zeros) = (Arc::clone(&file), Arc::clone(&gave_zeros));
         let reading = tokio::spawn(async move {
             let mut filled = 0;
             while filled < want {
@@ -194,13 +176,18 @@ async fn read_remote(
                     bytes => filled += bytes,
                 }
             }
-            Ok(Chunk { offset, buffer, bytes: filled })
+            if zeros::is_all(&buffer[..filled]) {
+                gave_zeros.store(true, Ordering::Relaxed);
+            }
+            Ok(Chunk { offset, buffer, bytes: filled, may_have_holes: true })
         });
         if send.send(Coming::Reading(reading)).await.is_err() {
             return;
         }
         offset += u64::try_from(want).unwrap_or(u64::MAX);
     }
+    let end = Chunk { offset: size, buffer: Vec::new(), bytes: 0, may_have_holes: false };
+    let _ = send.send(Coming::Here(Ok(end))).await;
 }
 
 /// An error of a read; that the file went away is told by its name.
@@ -212,58 +199,25 @@ fn gone(file: &RemoteFile, error: braid_client::Error) -> Failure {
     Failure::new(Exit::NotFound, format!("read {}", file.subject()), why).remedy("read it again")
 }
 
-/// Writes chunks one after another.
-async fn write_local(
-    mut file: LocalFile,
-    name: &str,
-    mut chunks: mpsc::Receiver<Coming>,
-    free: mpsc::Sender<Vec<u8>>,
-    progress: &Progress,
-) -> Result<u64, Failure> {
-    let mut written = 0;
-    while let Some(coming) = chunks.recv().await {
-        let chunk = coming.arrive().await?;
-        let bytes = chunk.bytes;
-        let writing = tokio::task::spawn_blocking(move || {
-            let result = file.write_all(&chunk.buffer[..chunk.bytes]);
-            (file, chunk.buffer, result)
-        });
-        let (back, buffer, result) =
-            writing.await.map_err(io::Error::other).doing(|| format!("write {name}"))?;
-        file = back;
-        match result {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(Failure::closed_pipe()),
-            result => result.doing(|| format!("write {name}"))?,
-        }
-        let _ = free.try_send(buffer);
-        written += u64::try_from(bytes).unwrap_or(u64::MAX);
-        progress.add(bytes);
-    }
-    Ok(written)
-}
-
-/// Writes all the chunks that are there at once.
+/// Writes all the chunks that are there at once. Of those that may have holes, pieces of `granule` zeros are left out.
 async fn write_remote(
     file: &Arc<RemoteFile>,
+    granule: u64,
     mut chunks: mpsc::Receiver<Coming>,
-    free: mpsc::Sender<Vec<u8>>,
+    free: Free,
     progress: &Progress,
 ) -> Result<u64, Failure> {
+    let granule = usize::try_from(granule).unwrap_or(usize::MAX);
     let mut writing = JoinSet::new();
-    let mut written = 0;
+    let (mut size, mut written) = (0, 0);
     let mut open = true;
     while open || !writing.is_empty() {
         tokio::select! {
             coming = chunks.recv(), if open => match coming {
                 Some(coming) => {
                     let chunk = coming.arrive().await?;
-                    let file = Arc::clone(file);
-                    writing.spawn(async move {
-                        if chunk.bytes > 0 {
-                            file.write_at(&chunk.buffer[..chunk.bytes], chunk.offset).await?;
-                        }
-                        Ok(chunk)
-                    });
+                    size = chunk.end();
+                    writing.spawn(write_chunk(Arc::clone(file), chunk, granule));
                 }
                 None => open = false,
             },
@@ -278,7 +232,28 @@ async fn write_remote(
             }
         }
     }
-    Ok(written)
+    if file.size() < size {
+        // It ends with a hole.
+        file.set_len(size).await?;
+    }
+    progress.add(usize::try_from(size - written).unwrap_or(usize::MAX));
+    Ok(size)
+}
+
+async fn write_chunk(
+    file: Arc<RemoteFile>,
+    chunk: Chunk,
+    granule: usize,
+) -> Result<Chunk, braid_client::Error> {
+    if !chunk.may_have_holes {
+        file.write_at(chunk.data(), chunk.offset).await?;
+        return Ok(chunk);
+    }
+    for run in zeros::data_runs(chunk.data(), granule) {
+        let at = chunk.offset + u64::try_from(run.start).unwrap_or(u64::MAX);
+        file.write_at(&chunk.data()[run], at).await?;
+    }
+    Ok(chunk)
 }
 
 /// What went wrong first: a write that finds the file given up already may be done before the one that failed, which says why.

@@ -3,6 +3,7 @@
 //! A local target is a hidden sibling until it is renamed; a remote one is a file without a name until it is linked. Dropped
 //! before that, the sibling is removed and the manager frees the file when its lease ends.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File as LocalFile, OpenOptions};
 use std::os::fd::AsFd;
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use braid_client::{Client, File as RemoteFile, Name, Replace};
+use braid_client::{Client, File as RemoteFile, Kept, Name, Replace};
+use braid_layout::DriveId;
 
 use crate::exit::{Doing, Failure};
 use crate::names::show_remote;
@@ -74,19 +76,37 @@ pub(crate) struct Unnamed {
 }
 
 impl Unnamed {
-    /// Makes it in the volume of `name`, with the volume's shape.
-    pub(crate) async fn create(client: &Client, name: Name) -> Result<Unnamed, Failure> {
-        let file = client.create_unnamed(name.volume(), None).await?;
+    /// Makes it in the volume of `name`, with the volume's shape, on other drives than `full` while there are enough.
+    pub(crate) async fn create(
+        client: &Client,
+        name: Name,
+        full: &BTreeSet<DriveId>,
+    ) -> Result<Unnamed, Failure> {
+        let file = client.create_unnamed_beside(name.volume(), None, full).await?;
         Ok(Unnamed { file: Arc::new(file), name })
     }
 
-    /// Puts it under its name with its size, atomically, in the place of a file that may be there.
-    pub(crate) async fn commit(self) -> Result<(), Failure> {
+    /// Whether it has a column on one of these drives.
+    pub(crate) fn is_on(&self, drives: &BTreeSet<DriveId>) -> bool {
+        let layout = self.file.layout();
+        let mut columns = layout.segments().iter().flat_map(|segment| &segment.components);
+        columns.any(|component| drives.contains(&component.drive))
+    }
+
+    /// Gives it up at once. If a write is still under way, the manager does when its lease ends.
+    pub(crate) async fn give_up(self) {
+        if let Some(file) = Arc::into_inner(self.file) {
+            let _ = file.close().await;
+        }
+    }
+
+    /// Puts it under its name with its size and what it keeps of its source, atomically, in the place of a file that may be there.
+    pub(crate) async fn commit(self, kept: Kept) -> Result<(), Failure> {
         let what = || format!("store {}", show_remote(&self.name));
         let file = Arc::into_inner(self.file)
             .ok_or_else(|| std::io::Error::other("a write is still under way"))
             .doing(what)?;
-        file.link(&self.name, Replace::Yes).await?;
+        file.link_with(&self.name, Replace::Yes, kept).await?;
         file.close().await?;
         Ok(())
     }

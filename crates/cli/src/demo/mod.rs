@@ -1,8 +1,9 @@
 //! `braid demo`: a whole cluster in a temporary place, real files in and out, a drive killed, replaced, rebuilt, another
 //! killed; every copy compared by SHA-256, every rate against the bound of the same run.
 
-pub(crate) mod bound;
+mod bound;
 mod files;
+pub(crate) mod peer;
 mod steps;
 mod transfer;
 
@@ -22,9 +23,9 @@ use crate::down::stop_all;
 use crate::exit::{Doing, Exit, Failure};
 use crate::local::{DriveStart, Mode, Server};
 use crate::place::Place;
-use crate::rate::{self, Rate};
+use crate::rate::Rate;
 use crate::replace::{all_rebuilt, replace};
-use crate::report::Report;
+use crate::report::{Report, count};
 use crate::size;
 
 use bound::Bound;
@@ -43,12 +44,12 @@ pub(crate) async fn run(demo: args::Demo, report: Report) -> Result<(), Failure>
     let inputs = files::choose(&demo.files)?;
     let bytes: u64 = inputs.iter().map(|input| input.size).sum();
     let parent = demo.dir.clone().unwrap_or_else(std::env::temp_dir);
-    // The files with parity, one of them twice, and a drive's share again for the rebuild.
-    let place = Place::make(&parent, "demo", bytes * 3 + (64 << 20), demo.keep)?;
+    // The files with parity, one of them twice, and a drive's share again for the rebuild; before them the bound's.
+    let place = Place::make(&parent, "demo", bytes * 3 + bound::BYTES_MIN * 2, demo.keep)?;
     let mut steps = Steps::new(report);
     steps.say(format!(
-        "{} files, {}; {DRIVES} drives in {}; {SCHEME} 4+1, unit {}",
-        inputs.len(),
+        "{}, {}; {DRIVES} drives in {}; {SCHEME} 4+1, unit {}",
+        count(inputs.len() as u64, "file"),
         size::show(bytes),
         place.path().display(),
         size::show(u64::from(UNIT_BYTES))
@@ -106,21 +107,17 @@ impl<'a> Demo<'a> {
     async fn start(place: &Place, inputs: &[Input], steps: &'a mut Steps) -> Result<Demo<'a>, Failure> {
         let bytes = inputs.iter().map(|input| input.size).sum();
         let began = Instant::now();
-        let measured =
-            tokio::task::spawn_blocking(move || bound::measure(u64::from(WIDTH - 1), 1, bytes)).await;
+        let peers = place.path().join("bound");
+        let measure = move || bound::measure(u64::from(WIDTH - 1), 1, bytes, &peers);
+        let measured = tokio::task::spawn_blocking(measure).await;
         let bound = measured.map_err(std::io::Error::other).doing(|| "measure the bound".into())??;
-        steps.did(format!("bound measured: bare sockets to {WIDTH} processes"), began.elapsed(), true)?;
-        steps.say(format!(
-            "      a client that sends {} of its own with parity: {}; that receives them: {}",
-            size::show(bound.bytes),
-            rate::show(bound.write),
-            rate::show(bound.read)
-        ))?;
+        steps.did(format!("bound measured: {WIDTH} processes with a file each"), began.elapsed(), true)?;
+        steps.say(format!("      {}", bound.show()))?;
         let began = Instant::now();
         let dir = ClusterDir::at(place.path().to_owned());
         dir.prepare()?;
         let running = bring_up(dir, Some(DRIVES), Mode::Attached, DriveMeans::default()).await?;
-        let client = connect(&running.cluster).await?;
+        let client = connect(&running.dir, &running.cluster).await?;
         let shape = Shape::parse(SCHEME, Some(WIDTH), UNIT_BYTES).doing(|| "make the volume".into())?;
         client.volume_create(VOLUME, Some(shape), 0).await?;
         steps.did(format!("manager and {DRIVES} drives started"), began.elapsed(), true)?;
@@ -138,7 +135,8 @@ impl<'a> Demo<'a> {
             rate += written;
             self.stored.push((name, hash));
         }
-        self.steps.moved(format!("{} files written", inputs.len()), rate, self.bound.write, true)
+        let written = format!("{} written", count(inputs.len() as u64, "file"));
+        self.steps.moved(written, rate, self.bound.write, true)
     }
 
     /// Reads everything stored and compares it.
@@ -149,13 +147,13 @@ impl<'a> Demo<'a> {
             rate += read;
             ok &= hash == *expected;
         }
-        self.steps.moved(step, rate, self.bound.read, ok)
+        self.steps.moved(step, rate, self.bound.read(), ok)
     }
 
     async fn read_one(&mut self, step: &str, index: usize) -> Result<(), Failure> {
         let (name, expected) = &self.stored[index];
         let (rate, hash) = self.window.read(&self.client, name).await?;
-        self.steps.moved(step, rate, self.bound.read, hash == *expected)
+        self.steps.moved(step, rate, self.bound.read(), hash == *expected)
     }
 
     /// Opens the file that is to be written degraded while all drives are up, so that the drive to be killed holds a column
@@ -224,7 +222,7 @@ impl<'a> Demo<'a> {
     fn rebuild_bound(&self) -> f64 {
         let (k, width) = (f64::from(WIDTH - 1), f64::from(WIDTH));
         let sent = self.bound.write * width / k;
-        1.0 / (k / self.bound.read + 1.0 / sent)
+        1.0 / (k / self.bound.read() + 1.0 / sent)
     }
 
     /// Compares every unit with its parity.

@@ -1,4 +1,4 @@
-//! What the demo reports: a line per step for people as it goes, one document for programs at the end.
+//! What the demo reports: a line per step as it goes, for people or programs; for programs a summary at the end.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::rate::{self, Rate};
-use crate::report::Report;
+use crate::report::{Report, unread};
 use crate::size;
 
 /// A step in `--json`. Rates count the user's bytes; they are absent where nothing was copied.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Step {
+    #[serde(rename = "step")]
     pub(crate) name: String,
     pub(crate) bytes: Option<u64>,
     pub(crate) seconds: f64,
@@ -29,15 +30,17 @@ pub(crate) struct Steps {
     done: Vec<Step>,
 }
 
+/// The last line of `--json`.
 #[derive(Debug, Serialize)]
-struct Document<'a> {
+struct Summary {
     ok: bool,
     error: Option<String>,
     /// Where the cluster was.
     directory: String,
     files: u64,
     bytes: u64,
-    steps: &'a [Step],
+    /// How many there were.
+    steps: usize,
 }
 
 impl Steps {
@@ -46,7 +49,7 @@ impl Steps {
     }
 
     pub(crate) fn say(&self, text: impl AsRef<str>) -> Result<(), Failure> {
-        self.report.say(text)
+        unread(self.report.say(text))
     }
 
     /// A step that copied nothing.
@@ -85,7 +88,8 @@ impl Steps {
     }
 
     fn add(&mut self, step: Step) -> Result<(), Failure> {
-        self.report.say(show(&step))?;
+        // The demo's exit code is for all steps, whether anybody reads of them or not.
+        self.report.note(&step, show)?;
         self.done.push(step);
         Ok(())
     }
@@ -95,7 +99,7 @@ impl Steps {
         self.done.iter().all(|step| step.ok)
     }
 
-    /// The document for programs.
+    /// The summary for programs.
     pub(crate) fn finish(
         &self,
         directory: String,
@@ -104,26 +108,20 @@ impl Steps {
         failed: Option<&Failure>,
     ) -> Result<(), Failure> {
         let ok = failed.is_none() && self.ok();
-        let document = Document {
-            ok,
-            error: failed.map(ToString::to_string),
-            directory,
-            files,
-            bytes,
-            steps: &self.done,
-        };
-        if self.report.json { self.report.facts(&document, |_| String::new()) } else { Ok(()) }
+        let error = failed.map(ToString::to_string);
+        let summary = Summary { ok, error, directory, files, bytes, steps: self.done.len() };
+        if self.report.json { self.report.note(&summary, |_| String::new()) } else { Ok(()) }
     }
 }
 
 fn show(step: &Step) -> String {
     let mark = if step.ok { "ok" } else { "WRONG" };
     let amount = match (step.bytes, step.bytes_per_second) {
-        (Some(bytes), Some(per_second)) => format!("{:>9} {:>10}", size::show(bytes), rate::show(per_second)),
+        (Some(bytes), Some(per_second)) => format!("{:>9} {:>11}", size::show(bytes), rate::show(per_second)),
         _ => String::new(),
     };
     let ratio = step.ratio.map_or(String::new(), |ratio| format!("{ratio:.2} of the bound"));
-    format!("{mark:<5} {:<46} {:>7.2} s {amount:<20}  {ratio}", step.name, step.seconds).trim_end().to_owned()
+    format!("{mark:<5} {:<58} {:>7.2} s {amount:<20}  {ratio}", step.name, step.seconds).trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -137,7 +135,7 @@ mod tests {
             .moved("copy", Rate { bytes: 2_000_000, time: Duration::from_secs(1) }, 4e6, true)
             .expect("noted");
         assert_eq!(steps.done[0].ratio, Some(0.5));
-        assert!(show(&steps.done[0]).ends_with("2 MB/s  0.50 of the bound"), "{}", show(&steps.done[0]));
+        assert!(show(&steps.done[0]).ends_with("1.91 MiB/s  0.50 of the bound"), "{}", show(&steps.done[0]));
         steps.did("compare", Duration::ZERO, false).expect("noted");
         assert!(!steps.ok());
     }

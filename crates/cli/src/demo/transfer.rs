@@ -19,7 +19,7 @@ use crate::exit::{Doing, Exit, Failure};
 use crate::rate::Rate;
 
 /// Bytes of the window.
-const WINDOW_BYTES: u64 = 256 << 20;
+pub(crate) const WINDOW_BYTES: u64 = 256 << 20;
 /// Bytes of one request: whole stripes.
 const REQUEST_BYTES: usize = 8 << 20;
 /// Requests under way at once, each in a task of its own, as in a copy.

@@ -43,8 +43,8 @@ fn what_the_command_line_gets_wrong() {
         let said = cluster.line(line);
         assert_eq!(said.code, 2, "{line}: {}", said.err);
     }
-    cluster.line("ls braid://main").failed(5, "there is none");
-    cluster.line("down").failed(5, "there is none");
+    cluster.line("ls braid://main").failed(5, "there is no such directory");
+    cluster.line("down").failed(5, "there is no such directory");
     assert_eq!(cluster.line("--help").ok().text().matches("Exit codes:").count(), 1);
 }
 
@@ -157,6 +157,19 @@ fn directories_and_ports_are_not_shared() {
     let join = ["--token-file", "manager/join.token", "--manager", &address];
     serve(&cluster, &[&["drive", "serve", "--dir", "d9", "--listen", &port], join.as_slice()].concat())
         .failed(12, &port);
+    // An address that nobody can connect to is not told to anybody.
+    for listen in ["0.0.0.0:0", "[::]:0"] {
+        serve(&cluster, &["manager", "serve", "--dir", "any", "--listen", listen])
+            .failed(2, "--advertise HOST:PORT");
+        serve(&cluster, &[&["drive", "serve", "--dir", "d10", "--listen", listen], join.as_slice()].concat())
+            .failed(2, "--advertise HOST:PORT");
+    }
+    serve(
+        &cluster,
+        &["manager", "serve", "--dir", "any", "--listen", "0.0.0.0:0", "--advertise", "0.0.0.0:1"],
+    )
+    .failed(2, "nobody can connect");
+    assert!(!cluster.dir().join("any").exists() && !cluster.dir().join("d10").exists());
     // A drive without a token, and with the wrong kind of token.
     serve(&cluster, &["drive", "serve", "--dir", "d9", "--manager", &address]).failed(2, "join token");
     let client = ["--token-file", "manager/client.token"];

@@ -13,13 +13,17 @@ fn every_comparison_holds_and_nothing_is_left() {
     fs::create_dir(&dir).expect("made");
     let mut command = braid();
     command.args(["demo", "--json", "--dir"]).arg(&dir).arg(&file);
-    let document = run(command).ok().json();
-    assert_eq!(document["ok"], true, "{document}");
-    assert_eq!(document["bytes"], 7_654_321);
-    let steps = document["steps"].as_array().expect("a list");
+    let said = run(command).ok();
+    let lines = said.text().lines().map(|line| serde_json::from_str(line).expect("an object on each line"));
+    let mut steps: Vec<serde_json::Value> = lines.collect();
+    let summary = steps.pop().expect("a summary at the end");
+    assert_eq!(summary["ok"], true, "{summary}");
+    assert_eq!(summary["bytes"], 7_654_321);
+    assert_eq!(summary["steps"], steps.len());
+    assert!(steps.iter().all(|step| step["step"].is_string()), "{steps:?}");
     assert!(steps.iter().all(|step| step["ok"] == true && step["seconds"].is_number()));
     let rated: Vec<_> = steps.iter().filter(|step| step["ratio"].is_number()).collect();
-    assert!(rated.len() >= 7, "{document}");
+    assert!(rated.len() >= 7, "{steps:?}");
     for step in rated {
         for key in ["bytes", "bytes_per_second", "bound_bytes_per_second"] {
             assert!(step[key].as_f64().is_some_and(|value| value > 0.0), "{key} of {step}");

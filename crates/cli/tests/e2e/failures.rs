@@ -61,14 +61,16 @@ fn a_source_that_shrinks_is_refused_and_one_that_grows_is_copied_to_its_end() {
     // Far more than the copy's buffers, so that it cannot have read past the cut before it is made.
     let path = cluster.file("shrinks");
     let file = fs::File::create(&path).expect("made");
-    file.set_len(4 << 30).expect("sparse");
+    // Written, not sparse: holes are passed over at once.
+    let piece = vec![0; 1 << 20];
+    (0..512).for_each(|n| file.write_all_at(&piece, n << 20).expect("written"));
     let mut command =
         cluster.command([OsStr::new("cp"), path.as_os_str(), OsStr::new("braid://main/shrunk")]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     until("the copy reads it", || opened_by(child.id(), &path));
     file.set_len(1000).expect("cut");
     let ended = said(finish(child));
-    ended.failed(1, "shrank from 4294967296 to");
+    ended.failed(1, "shrank from 536870912 to");
     assert_eq!(cluster.line("ls braid://main").ok().text(), "");
 
     let path = cluster.make("grows", 40 << 20, 4);

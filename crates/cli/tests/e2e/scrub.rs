@@ -53,7 +53,9 @@ fn a_changed_byte_is_found_and_named_and_shown_in_the_status() {
         let drives = status["drives"].as_array().expect("a list");
         drives.iter().any(|row| row["name"] == drive.as_str() && row["scrub"]["damaged"] == 1)
     });
-    assert!(cluster.line("status").ok().text().contains("1 damaged"));
+    let said = cluster.line("status");
+    said.failed(13, "1 of 3 drives at risk");
+    assert!(said.text().contains(&format!("at risk: {drive} has 1 damaged unit")), "{}", said.text());
     let facts = cluster.status()["drives"][0].clone();
     assert!(facts["io"].as_str().is_some_and(|io| !io.is_empty()), "{facts}");
     let figure = |name: &str| facts[name].as_u64().expect("a number");
@@ -63,6 +65,26 @@ fn a_changed_byte_is_found_and_named_and_shown_in_the_status() {
     cluster.line("cp braid://main/f braid://main/f").ok();
     until("the old file's components are gone", || cluster.status()["removing"] == 0);
     cluster.line("scrub --all --rate 1G --wait").ok();
+}
+
+#[test]
+fn segments_that_are_deleted_under_a_running_drive_are_told() {
+    let cluster = Cluster::up(3);
+    cluster.put(&cluster.make("f", 6 << 20, 23), "braid://main/f");
+    let log = cluster.dir().join("drive-2/store/log");
+    for entry in fs::read_dir(log).expect("a log").map(|entry| entry.expect("read").path()) {
+        fs::remove_file(entry).expect("removed");
+    }
+    let found = cluster.line("scrub --all --rate 1G --wait");
+    found.failed(10, "missing file");
+    assert!(found.err.contains("on drive-2") && found.err.contains("drive replace"), "{}", found.err);
+    assert!(
+        found.text().contains("drive-2: log/00000001.seg: the file in use is not there"),
+        "{}",
+        found.text()
+    );
+    let facts = cluster.line("scrub --status --json drive-2").ok().json()[0].clone();
+    assert!(facts["wrong_files"].as_u64() > Some(0) && facts["damaged"].as_u64() == Some(6), "{facts}");
 }
 
 #[test]

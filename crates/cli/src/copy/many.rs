@@ -1,0 +1,226 @@
+//! Many files at once.
+//!
+//! A small file costs round trips and commits, not bytes: many under way keep the manager and all drives busy. A large one fills
+//! the network by itself and takes buffers, so fewer of them go at once: the shares bound both. Directories are made in turn,
+//! before what is in them.
+//!
+//! One file's error stops no other: each is told on standard error, and the command fails at its end. Only what would fail them
+//! all ends the copy. Dropped midway, no file that is under way appears.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use braid_client::Client;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{JoinError, JoinSet};
+
+use super::jobs::{self, Job};
+use super::{Options, copy_one};
+use crate::exit::{Doing, Exit, Failure};
+use crate::names::Place;
+use crate::rate::{Progress, Rate};
+use crate::report::complain;
+
+/// Small files under way at once.
+const SHARES: u32 = 32;
+/// A file of at most so many bytes has one share.
+const SMALL_BYTES: u64 = 2 << 20;
+/// Shares of any other, and of one whose size is not known: four of them at once.
+const SHARES_LARGE: u32 = 8;
+
+/// What became of one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was copied: its bytes.
+    Copied(u64),
+    /// It was left as it is: the copy there is the same.
+    Same,
+}
+
+/// What became of all.
+#[derive(Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    pub(crate) same: u64,
+    failed: u64,
+    /// The first error, if there was one.
+    first: Option<Failure>,
+}
+
+/// Copies in progress.
+struct Many<'a, F> {
+    progress: &'a Arc<Progress>,
+    tasks: JoinSet<Ended>,
+    summary: Summary,
+    /// Errors are told as they come; the only one of a single file is the command's own.
+    told: bool,
+    each: F,
+}
+
+/// One that has ended, with the time it took.
+struct Ended {
+    job: Job,
+    outcome: Result<Outcome, Failure>,
+    time: Duration,
+    _shares: OwnedSemaphorePermit,
+}
+
+/// Runs all jobs. `each` hears of every file that was copied.
+pub(crate) async fn copy_all(
+    client: &Client,
+    jobs: Vec<Job>,
+    options: Options,
+    progress: &Arc<Progress>,
+    each: impl FnMut(&Job, Rate) -> Result<(), Failure>,
+) -> Result<Summary, Failure> {
+    let told = jobs.len() > 1;
+    let mut many = Many { progress, tasks: JoinSet::new(), summary: Summary::default(), told, each };
+    let shares = Arc::new(Semaphore::new(SHARES as usize));
+    // Directories that could not be made: nothing below them can be copied.
+    let mut missing: Vec<Place> = Vec::new();
+    for job in jobs {
+        if let Some(directory) = missing.iter().find(|directory| is_below(&job.target, directory)) {
+            let why = format!("{} could not be made", directory.show());
+            many.failed(Failure::new(Exit::Failed, format!("copy {}", job.source.show()), why))?;
+        } else if job.directory {
+            if let Err(failure) = jobs::make_directory(client, &job.target).await {
+                many.failed(failure)?;
+                missing.push(job.target);
+            }
+        } else {
+            let share = if job.size.is_some_and(|size| size <= SMALL_BYTES) { 1 } else { SHARES_LARGE };
+            let permit = loop {
+                tokio::select! {
+                    permit = Arc::clone(&shares).acquire_many_owned(share) => break permit,
+                    Some(ended) = many.tasks.join_next() => many.ended(ended)?,
+                }
+            };
+            many.start(client, job, options, permit.expect("it is never closed"));
+        }
+    }
+    while let Some(ended) = many.tasks.join_next().await {
+        many.ended(ended)?;
+    }
+    Ok(many.summary)
+}
+
+impl<F: FnMut(&Job, Rate) -> Result<(), Failure>> Many<'_, F> {
+    fn start(&mut self, client: &Client, job: Job, options: Options, shares: OwnedSemaphorePermit) {
+        self.progress.name(job.source.show());
+        let (client, progress) = (client.clone(), Arc::clone(self.progress));
+        self.tasks.spawn(async move {
+            let began = Instant::now();
+            let outcome = copy_one(&client, &job, options, &progress).await;
+            Ended { job, outcome, time: began.elapsed(), _shares: shares }
+        });
+    }
+
+    fn ended(&mut self, ended: Result<Ended, JoinError>) -> Result<(), Failure> {
+        let Ended { job, outcome, time, .. } =
+            ended.map_err(std::io::Error::other).doing(|| "copy".into())?;
+        self.progress.file_done();
+        match outcome {
+            Ok(Outcome::Copied(bytes)) => {
+                self.summary.files += 1;
+                self.summary.bytes += bytes;
+                (self.each)(&job, Rate { bytes, time })
+            }
+            Ok(Outcome::Same) => {
+                self.summary.same += 1;
+                Ok(())
+            }
+            Err(failure) => self.failed(failure),
+        }
+    }
+
+    /// Notes an error. It comes back if it is one of all files: the reader of the output, or the manager, is gone.
+    fn failed(&mut self, failure: Failure) -> Result<(), Failure> {
+        if matches!(failure.exit, Exit::Ok | Exit::NoCluster | Exit::Interrupted) {
+            return Err(failure);
+        }
+        if self.told {
+            complain(&failure.to_string());
+        }
+        self.summary.failed += 1;
+        self.summary.first.get_or_insert(failure);
+        Ok(())
+    }
+}
+
+impl Summary {
+    /// An error if anything was left out; `skipped` things were before the copy began.
+    pub(crate) fn into_result(self, skipped: u64) -> Result<(), Failure> {
+        let things =
+            |number: u64| if number == 1 { "1 thing was".into() } else { format!("{number} things were") };
+        let (exit, what) = match (self.first, self.failed, skipped) {
+            (None, _, 0) => return Ok(()),
+            (None, ..) => (Exit::Failed, format!("{} skipped", things(skipped))),
+            (Some(only), 1, 0) if self.files + self.same == 0 => return Err(only),
+            (Some(first), failed, 0) => (first.exit, format!("{} not copied, as told above", things(failed))),
+            (Some(first), failed, _) => {
+                let told = format!("{} not copied, as told above, and {skipped} skipped", things(failed));
+                (first.exit, told)
+            }
+        };
+        Err(Failure::new(exit, "copy", format!("{what}; the rest is copied")))
+    }
+}
+
+/// Whether a target lies below a directory.
+fn is_below(target: &Place, directory: &Place) -> bool {
+    match (target, directory) {
+        (Place::Local(target), Place::Local(directory)) => target.starts_with(directory),
+        (Place::Remote { name, .. }, Place::Remote { name: directory, .. }) => {
+            let rest = name.path().strip_prefix(directory.path());
+            name.volume() == directory.volume() && rest.is_some_and(|rest| rest.first() == Some(&b'/'))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    fn place(text: &str) -> Place {
+        Place::parse(OsStr::new(text)).expect("a place")
+    }
+
+    #[test]
+    fn what_lies_below_a_directory() {
+        for (target, directory, below) in [
+            ("a/b/c", "a/b", true),
+            ("a/bc", "a/b", false),
+            ("braid://v/a/b", "braid://v/a", true),
+            ("braid://v/ab", "braid://v/a", false),
+            ("braid://w/a/b", "braid://v/a", false),
+            ("a/b", "braid://v/a", false),
+        ] {
+            assert_eq!(is_below(&place(target), &place(directory)), below, "{target} {directory}");
+        }
+    }
+
+    #[test]
+    fn the_end_says_all_that_is_missing() {
+        let failure = || Some(Failure::new(Exit::NoSpace, "copy f", "full"));
+        let end = |files, failed, first, skipped| {
+            let summary = Summary { files, failed, first, ..Summary::default() };
+            summary.into_result(skipped).map_err(|failure| (failure.exit, failure.to_string()))
+        };
+        assert_eq!(end(3, 0, None, 0), Ok(()));
+        assert_eq!(end(0, 1, failure(), 0), Err((Exit::NoSpace, "copy f: full".into())));
+        let said = |failed, first, skipped| end(3, failed, first, skipped).expect_err("something is missing");
+        assert_eq!(said(0, None, 1), (Exit::Failed, "copy: 1 thing was skipped; the rest is copied".into()));
+        assert_eq!(
+            said(2, failure(), 0),
+            (Exit::NoSpace, "copy: 2 things were not copied, as told above; the rest is copied".into())
+        );
+        assert_eq!(
+            said(1, failure(), 6).1,
+            "copy: 1 thing was not copied, as told above, and 6 skipped; the rest is copied"
+        );
+    }
+}

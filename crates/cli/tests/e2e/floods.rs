@@ -1,0 +1,60 @@
+//! Peers that prove nothing, in numbers: they take no memory and keep nobody out.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+
+use braid_wire::FrameHeader;
+use braid_wire::frame::BODY_BYTES_MAX;
+
+use crate::support::Cluster;
+
+/// So many at each server.
+const PEERS: usize = 500;
+/// What each of them sends of the body that it announces.
+const SENT_BYTES: usize = 256 << 10;
+/// What all of them may cost a server: less than half of what they send.
+const GROWTH_BYTES_MAX: u64 = 60 << 20;
+
+#[test]
+fn large_frames_before_a_proof_take_no_memory_and_nobodys_place() {
+    let cluster = Cluster::up(2);
+    cluster.put(&cluster.make("f", 300_000, 1), "braid://main/f");
+    let status = cluster.status();
+    let manager = fs::read_to_string(cluster.dir().join("cluster.toml")).expect("a cluster file");
+    let address = manager.lines().find_map(|line| line.strip_prefix("manager = ")).expect("its address");
+    let drive = &status["drives"][0];
+    let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+    let servers = [
+        (address.trim_matches('"').to_owned(), number(&status["manager"]["pid"])),
+        (drive["address"].as_str().expect("text").to_owned(), number(&drive["pid"])),
+    ];
+    let mut frame = FrameHeader::new(0x0102, 1, &vec![7; usize::try_from(BODY_BYTES_MAX).expect("1 MiB")], 0)
+        .emit()
+        .to_vec();
+    frame.resize(SENT_BYTES, 7);
+    let mut flood = Vec::new();
+    for (address, pid) in &servers {
+        let before = resident_bytes(*pid);
+        for _ in 0..PEERS {
+            let mut socket = TcpStream::connect(address).expect("it listens");
+            // Those that are closed at once cannot send all of it.
+            let _ = socket.write_all(&frame);
+            flood.push(socket);
+        }
+        let most = resident_bytes(*pid).saturating_sub(before);
+        assert!(most < GROWTH_BYTES_MAX, "{most} bytes for {PEERS} peers at {address}");
+        println!("{address}: {} KiB before, {} KiB more with {PEERS} peers", before >> 10, most >> 10);
+    }
+    // While they are connected, as far as they still are.
+    assert_eq!(cluster.cat("braid://main/f").len(), 300_000);
+    cluster.line("mkdir braid://main/d").ok();
+}
+
+/// What a process holds in memory of its own: files that it has mapped do not count.
+fn resident_bytes(pid: u64) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux tells");
+    let kibibytes: u64 = line.trim().trim_end_matches(" kB").trim().parse().expect("a number");
+    kibibytes << 10
+}

@@ -1,0 +1,38 @@
+//! A rebuild that could not be done is no success, and the status says what is at risk.
+
+use crate::support::{Cluster, noise, until};
+
+#[test]
+fn a_drive_that_is_away_is_at_risk_and_its_rebuild_is_refused() {
+    let cluster = Cluster::up(4);
+    let file = cluster.make("f", 3 << 20, 1);
+    cluster.put(&file, "braid://main/before");
+    let well = cluster.line("status").ok();
+    assert!(well.text().contains("\nall is well"), "{}", well.text());
+
+    cluster.kill_drive("drive-2");
+    // Its lease has not lapsed yet, so that it still counts as up.
+    cluster.line("rebuild drive-2").failed(8, "rebuild drive-2: it ");
+    until("it counts as away", || cluster.line("drive ls").ok().text().contains(" away "));
+    let refused = cluster.line("rebuild drive-2");
+    refused.failed(8, "it is away");
+    assert!(refused.err.contains("drive replace drive-2 NEW"), "{}", refused.err);
+    let status = cluster.line("status");
+    status.failed(13, "1 of 4 drives at risk");
+    assert!(status.text().contains("at risk: drive-2 is away"), "{}", status.text());
+    let facts = cluster.status();
+    assert_eq!((facts["well"].as_bool(), facts["risks"][0]["kind"].as_str()), (Some(false), Some("away")));
+    assert_eq!(facts["risks"][0]["count"], 1, "{facts}");
+
+    // What is written meanwhile is not on it: it comes back behind.
+    cluster.put(&file, "braid://main/meanwhile");
+    cluster.start(&[]);
+    let status = cluster.line("status");
+    status.failed(13, "1 of 4 drives at risk");
+    let line = "at risk: drive-2 is behind: 1 component is stale, and their files go without; `braid rebuild drive-2`";
+    assert!(status.text().contains(line), "{}", status.text());
+    let rebuilt = cluster.line("rebuild --json drive-2").ok().json();
+    assert_eq!((rebuilt["files"].as_u64(), rebuilt["files_left"].as_u64()), (Some(1), Some(0)));
+    assert!(cluster.line("status").ok().text().contains("\nall is well"));
+    assert!(cluster.cat("braid://main/meanwhile") == noise(3 << 20, 1));
+}
