@@ -203,12 +203,25 @@ pub(crate) fn list(core: &Core, asked: &List) -> Answer {
         let partitions = above.map(convert::partition).collect();
         return Answer::new(Generation(0), PartitionListReply { partitions });
     }
-    let after = (asked.after != 0).then_some(ObjectId(asked.after));
-    let listed = core.store.objects(asked.partition, after, limit).and_then(|objects| {
+    Answer::from_store(Generation(0), listed_objects(core, asked, limit), |objects| {
+        ListReply { objects }.into()
+    })
+}
+
+/// A page of a partition's objects; none only at the end.
+fn listed_objects(core: &Core, asked: &List, limit: usize) -> Result<Vec<ListedObject>, Error> {
+    let mut after = (asked.after != 0).then_some(ObjectId(asked.after));
+    loop {
+        let objects = core.store.objects(asked.partition, after, limit)?;
+        let Some(&last) = objects.last() else { return Ok(Vec::new()) };
         let known = |object| listed_object(core, asked.partition, object).transpose();
-        objects.into_iter().filter_map(known).collect()
-    });
-    Answer::from_store(Generation(0), listed, |objects| ListReply { objects }.into())
+        let listed: Vec<ListedObject> = objects.into_iter().filter_map(known).collect::<Result<_, _>>()?;
+        // All of them may have been removed since.
+        if !listed.is_empty() {
+            return Ok(listed);
+        }
+        after = Some(last);
+    }
 }
 
 /// An object as its own record has it; `None`: it has been removed meanwhile.

@@ -21,14 +21,14 @@ use std::time::Duration;
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, PartitionId, Role, Stripe};
 use braid_wire::control::{DriveState, EntryKind};
-use braid_wire::data::{DriveReply, List, ListedObject};
+use braid_wire::data::ListedObject;
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
-use crate::fence::partition_call;
 use crate::inodes::{self, set_stale};
 use crate::kv::Tx;
 use crate::leadership::Leadership;
+use crate::listing;
 use crate::members::has_untold;
 use crate::names::show;
 use crate::reach::ReachError;
@@ -39,8 +39,6 @@ use crate::volumes;
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// For a drive that does not come, from the manager's start.
 const DRIVES_WAIT_MS: u64 = 60_000;
-/// Objects asked for at a time.
-const PAGE: u32 = 4096;
 /// Files changed by one transaction.
 const FILES_PER_BATCH: usize = 256;
 /// Names that the report lists.
@@ -91,11 +89,11 @@ fn say(core: &Core, how: String) {
 async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
     let (drives, away) = drives(core)?;
     let away = Arc::new(away);
-    let volumes = core.read(|_, tx| volumes::all(tx)).await?;
     let (mut report, mut seen) = (Report::default(), BTreeSet::new());
-    for volume in volumes {
-        say(core, format!("volume {}, {} files so far", volume.name, report.files));
-        let partition = PartitionId::from(volume.volume);
+    let partitions = partitions(core, &drives).await?;
+    let of = partitions.len();
+    for (n, partition) in (1..).zip(partitions) {
+        say(core, format!("volume {n} of {of}, {} files so far", report.files));
         let mut listing = Listing::new(drives.iter().copied());
         while let Some(files) = listing.next(core, partition).await? {
             let files: Vec<(FileId, Listed)> = files.into_iter().collect();
@@ -124,6 +122,16 @@ async fn compare(core: &Arc<Core>) -> Result<(), Refusal> {
         found.into_iter().for_each(|found| report.count(found));
     }
     finish(core, report).await
+}
+
+/// The partitions that any drive has: also those of volumes that this state does not know.
+async fn partitions(core: &Core, drives: &[DriveId]) -> Result<BTreeSet<PartitionId>, Refusal> {
+    let mut partitions = BTreeSet::new();
+    for &drive in drives {
+        let found = listing::partitions(core, drive).await;
+        partitions.extend(found.map_err(|error| cannot_be_asked(core, drive, &error))?);
+    }
+    Ok(partitions)
 }
 
 /// The drives that are up, and those that do not come. An error while one of these may still come.
@@ -229,21 +237,20 @@ impl Listing {
     }
 }
 
+/// The drive's objects of a partition, above a number.
 async fn list(
     core: &Core,
     drive: DriveId,
     partition: PartitionId,
     after: u64,
 ) -> Result<Vec<ListedObject>, Refusal> {
-    let name = core.drives().name(drive);
-    let failed = |why: String| Refusal::new(Reason::NotServing, format!("{name} cannot be asked: {why}"));
-    let request = List { partition, after, limit: PAGE }.into();
-    match partition_call(core, drive, partition, &request).await {
-        Ok(DriveReply::List(reply)) => Ok(reply.objects),
-        Ok(other) => Err(failed(format!("it answers {} to a List", other.name()))),
-        Err(ReachError::Refused(refusal)) if refusal.reason == Reason::NoPartition => Ok(Vec::new()),
-        Err(error) => Err(failed(error.to_string())),
-    }
+    listing::objects(core, drive, partition, after)
+        .await
+        .map_err(|error| cannot_be_asked(core, drive, &error))
+}
+
+fn cannot_be_asked(core: &Core, drive: DriveId, error: &ReachError) -> Refusal {
+    Refusal::new(Reason::NotServing, format!("{} cannot be asked: {error}", core.drives().name(drive)))
 }
 
 /// Brings one file's record up to what the drives hold.

@@ -211,6 +211,11 @@ impl DriveTable {
         self.drives.get(&drive).filter(|drive| drive.starts > drive.made).map(|drive| drive.starts)
     }
 
+    /// How many starts of the drive this manager has seen; 0: none.
+    pub fn starts(&self, drive: DriveId) -> u64 {
+        self.drives.get(&drive).map_or(0, |drive| drive.starts)
+    }
+
     /// All partitions were made on the drive.
     pub fn partitions_made(&mut self, drive: DriveId, starts: u64) {
         if let Some(drive) = self.drives.get_mut(&drive) {

@@ -378,6 +378,6 @@ fn is_missing(refusal: &Refusal) -> bool {
     matches!(refusal.reason, Reason::NoObject | Reason::NoPartition)
 }
 
-fn unexpected(reply: &DriveReply) -> ReachError {
+pub(crate) fn unexpected(reply: &DriveReply) -> ReachError {
     ReachError::Unreachable(format!("it answers {} where that has no place", reply.name()))
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant, kept by every function here and checked by [`check`](crate::check): the derived rows say what the records say.
 
-use braid_layout::{DriveId, FileId};
+use braid_layout::{DriveId, FileId, ObjectId};
 use braid_wire::control::EntryKind;
 use braid_wire::{Reason, Refusal};
 
@@ -133,24 +133,41 @@ pub fn drop_name(tx: &mut Tx, volume: &mut VolumeRecord, file: FileId, now_ms: u
 
 /// Removes a file without a name: its components go to the removal list.
 pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
-    let mut left = 0;
+    let mut components = Vec::new();
     for place in inode.places(file).collect::<Vec<_>>() {
         vacate(tx, place)?;
         if is_replaced(tx, place.drive)? {
             continue;
         }
         let object = inode.segments.get(usize::try_from(place.segment).unwrap_or(0)).map(|s| s.object);
-        let record = RemoveRecord { volume: inode.volume, g: inode.g };
-        tx.set(key::remove(place.drive, file, object.unwrap_or_default()), &record);
-        left += 1;
+        components.push((place.drive, object.unwrap_or_default()));
     }
     tx.delete(key::inode(file));
     tx.delete(key::attention(file));
-    if left > 0 {
-        tx.set(key::removal(file), &RemovalRecord { volume: inode.volume, left });
+    let record = RemoveRecord { volume: inode.volume, g: inode.g };
+    Ok(remove_later(tx, file, &components, &record)?)
+}
+
+/// Puts components of a file that is gone on the removal list; those that are not on it yet.
+pub fn remove_later(
+    tx: &mut Tx,
+    file: FileId,
+    components: &[(DriveId, ObjectId)],
+    record: &RemoveRecord,
+) -> Result<(), KvError> {
+    if components.is_empty() {
+        return Ok(());
+    }
+    for &(drive, object) in components {
+        tx.set(key::remove(drive, file, object), record);
+    }
+    let known: Option<RemovalRecord> = tx.record(&key::removal(file))?;
+    if known.is_none() {
         let removing = tx.number("removing")? + 1;
         tx.set(key::meta("removing"), &removing);
     }
+    let left = known.map_or(0, |known| known.left) + u32::try_from(components.len()).unwrap_or(u32::MAX);
+    tx.set(key::removal(file), &RemovalRecord { volume: record.volume, left });
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 //! What the manager does by itself: ends lapsed leases, readmits drives, makes and removes partitions, frees the components of
-//! removed files, forgets old operations, moves the durable bound of time.
+//! removed files, looks for those that it does not know of, forgets old operations, moves the durable bound of time.
 //!
 //! Each is a list in the state and a loop over it, so a restart loses nothing; what does not work for now is tried again.
 
@@ -21,6 +21,7 @@ use crate::fence::{drive_call, make_partition};
 use crate::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST};
 use crate::inodes;
 use crate::operations;
+use crate::orphans;
 use crate::pauses::LISTEN_MS;
 use crate::procedure::{self, Cause, hold_lapsed};
 use crate::reach::ReachError;
@@ -57,6 +58,7 @@ pub async fn sweep(core: Arc<Core>) {
     loops.spawn(put_out_drives(Arc::clone(&core)));
     loops.spawn(keep_logs(Arc::clone(&core)));
     loops.spawn(forget_operations(Arc::clone(&core)));
+    loops.spawn(orphans::run(Arc::clone(&core)));
     loops.spawn(tend_drives(core));
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {

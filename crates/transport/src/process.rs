@@ -139,9 +139,9 @@ mod tests {
         assert_eq!(presence(&mark), Presence::MayLive);
         child.0.kill().unwrap();
         // It is a zombie now, or will be as soon as the kernel comes to it.
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(20);
         while presence(&mark) == Presence::MayLive {
-            assert!(std::time::Instant::now() < until, "a killed process still counts as living");
+            assert!(Instant::now() < until, "a killed process still counts as living");
             std::thread::yield_now();
         }
         child.0.wait().unwrap();

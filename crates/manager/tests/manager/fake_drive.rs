@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version};
 use braid_manager::Ready;
 use braid_transport::{
     Bounds, ControlSession, Credentials, GivesWay, Limits, Listener, Places, Receiver, Sender, Stream,
@@ -15,8 +15,8 @@ use braid_wire::authorise::{Denied, Scene, Verified, authorise};
 use braid_wire::capability::Key;
 use braid_wire::control::*;
 use braid_wire::data::{
-    DriveReply, DriveRequest, FenceReply, HELLO, Hello, Listing, PeerRole, PendingState, UnitState,
-    UnitVerdict, VersionsReply,
+    DriveReply, DriveRequest, FenceReply, HELLO, Hello, ListReply, ListedObject, Listing,
+    PartitionAttributes, PartitionListReply, PeerRole, PendingState, UnitState, UnitVerdict, VersionsReply,
 };
 use braid_wire::token::Token;
 use braid_wire::{FrameHeader, Reason, Refusal, Wire};
@@ -27,6 +27,8 @@ const BEAT: Duration = Duration::from_millis(60);
 /// An object on a fake drive.
 #[derive(Debug, Clone)]
 pub(crate) struct FakeObject {
+    /// The file that its record names; 0: the record is damaged.
+    pub(crate) file: FileId,
     pub(crate) g: Generation,
     pub(crate) set: ColumnMask,
     pub(crate) joining: ColumnMask,
@@ -171,6 +173,7 @@ impl FakeDrive {
             (unit, UnitState { pending: Some(pending), ..clean(unit) })
         });
         let object = FakeObject {
+            file: row.stat.file,
             g: row.stat.g,
             set: segment.set,
             joining: segment.joining,
@@ -213,10 +216,30 @@ impl FakeDrive {
                 state.objects.remove(&place);
                 done()
             }
+            DriveRequest::List(list) if list.partition == PartitionId(0) => {
+                let above = state.partitions.iter().filter(|partition| partition.0 > list.after);
+                // One at a time, so that the manager must ask again.
+                PartitionListReply { partitions: above.take(1).map(|&partition| listed(partition)).collect() }
+                    .into()
+            }
+            DriveRequest::List(list) => {
+                let above = (list.partition, ObjectId(list.after + 1))..=(list.partition, ObjectId(u64::MAX));
+                let row = |(&(_, object), known): (&(PartitionId, ObjectId), &FakeObject)| ListedObject {
+                    object,
+                    file: known.file,
+                    segment: 0,
+                    column: Column(0),
+                    g: known.g,
+                    set: known.set,
+                    joining: known.joining,
+                };
+                ListReply { objects: state.objects.range(above).take(2).map(row).collect() }.into()
+            }
             DriveRequest::Create(create) => {
                 let map = &create.attributes.map;
                 assert_eq!(map.objects.len(), map.drives.len());
                 let object = FakeObject {
+                    file: map.file,
                     g: capability.g,
                     set: capability.set,
                     joining: capability.joining,
@@ -271,6 +294,10 @@ fn judge(object: &mut FakeObject, verdict: &UnitVerdict) {
     } else if verdict.back.contains(&pending.stamp) {
         state.pending = None;
     }
+}
+
+fn listed(partition: PartitionId) -> PartitionAttributes {
+    PartitionAttributes { partition, quota_bytes: 0, used_bytes: 0, objects: 0, key_epoch: 1 }
 }
 
 pub(crate) fn clean(unit: u64) -> UnitState {

@@ -5,6 +5,7 @@ mod failures;
 mod fake;
 mod fake_drive;
 mod operations;
+mod orphans;
 mod paused;
 mod races;
 mod room;

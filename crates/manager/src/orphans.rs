@@ -1,0 +1,179 @@
+//! Objects of files that are no more: found by listing what a drive holds, and put on the removal list.
+//!
+//! A drive can hold such an object when it did not see the file's removal: its disk was put back to an older state, or this manager's
+//! state was restored and an operator has had what no name leads to freed. So a drive is looked through when it has started or
+//! this manager has, and once a day.
+//!
+//! Only the present state may judge, and only in this order: an object is listed first and its file looked up then. A file's record
+//! is stored before any drive can have an object of it, so a file that is not found is gone; numbers are never drawn again. Objects
+//! that do not tell their file (a damaged record) are kept, and so are all while a restored state is not vouched for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_layout::{DriveId, FileId, PartitionId, VolumeId};
+use braid_wire::Refusal;
+use braid_wire::data::ListedObject;
+use tokio::time::{Instant, sleep};
+
+use crate::core::Core;
+use crate::inodes;
+use crate::kv::{KvError, Tx};
+use crate::listing;
+use crate::reach::ReachError;
+use crate::schema::{RemoveRecord, key, table};
+use crate::sweep::{pause, until_leading};
+
+/// Between two looks at a drive that did not start in between.
+const AGAIN: Duration = Duration::from_secs(24 * 3600);
+/// After a look that failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(5);
+/// Of the time that a page took: how long the drive and the manager have for others before the next one.
+const REST: u32 = 9;
+
+/// When a drive was looked through.
+struct Looked {
+    /// How many starts of it were known.
+    starts: u64,
+    /// When the next look is due without a start.
+    next: Instant,
+}
+
+/// Looks through the drives that are up, one after the other, for ever.
+pub async fn run(core: Arc<Core>) {
+    let mut looked: BTreeMap<DriveId, Looked> = BTreeMap::new();
+    loop {
+        until_leading(&core).await;
+        if !core.read(vouched_for).await.unwrap_or(false) {
+            pause(&core).await;
+            continue;
+        }
+        let due = {
+            let (now_ms, table) = (core.now_ms(), core.drives());
+            let mut up = table.up(now_ms).into_iter().map(|drive| (drive, table.starts(drive)));
+            up.find(|(drive, starts)| {
+                looked
+                    .get(drive)
+                    .is_none_or(|looked| looked.next <= Instant::now() || looked.starts != *starts)
+            })
+        };
+        let Some((drive, starts)) = due else {
+            pause(&core).await;
+            continue;
+        };
+        let next = match look_through(&core, drive).await {
+            Ok(Some(found)) => {
+                if found > 0 {
+                    let name = core.drives().name(drive);
+                    tracing::info!(%name, found, "objects of files that are gone are on a drive: they are freed");
+                    core.wake.notify_waiters();
+                }
+                AGAIN
+            }
+            Ok(None) => AFTER_FAILURE,
+            Err(error) => {
+                let name = core.drives().name(drive);
+                tracing::info!(%name, %error, "a drive could not be looked through for objects of files that are gone");
+                AFTER_FAILURE
+            }
+        };
+        looked.insert(drive, Looked { starts, next: Instant::now() + next });
+    }
+}
+
+/// How many objects were put on the removal list; `None` while nothing may be judged.
+async fn look_through(core: &Arc<Core>, drive: DriveId) -> Result<Option<u64>, ReachError> {
+    let mut found = 0;
+    for partition in listing::partitions(core, drive).await? {
+        let mut after = 0;
+        loop {
+            let began = Instant::now();
+            let page = listing::objects(core, drive, partition, after).await?;
+            let Some(last) = page.last() else { break };
+            after = last.object.0;
+            let Some(freed) = free(core, drive, partition, page).await.map_err(ReachError::Refused)? else {
+                return Ok(None);
+            };
+            found += freed;
+            sleep(began.elapsed() * REST).await;
+        }
+        forget_partition(core, drive, partition).await.map_err(ReachError::Refused)?;
+    }
+    Ok(Some(found))
+}
+
+/// Puts those objects of a page on the removal list whose files are gone, and counts them.
+async fn free(
+    core: &Arc<Core>,
+    drive: DriveId,
+    partition: PartitionId,
+    page: Vec<ListedObject>,
+) -> Result<Option<u64>, Refusal> {
+    let volume = VolumeId(partition.0);
+    let looked = core
+        .read(move |core, tx| {
+            if !vouched_for(core, tx)? {
+                return Ok(None);
+            }
+            let mut gone = Vec::new();
+            for object in page {
+                if is_gone(tx, drive, &object)? {
+                    gone.push(object);
+                }
+            }
+            Ok(Some(gone))
+        })
+        .await?;
+    match looked {
+        Some(gone) if !gone.is_empty() => {
+            core.write(move |core, tx| {
+                if !vouched_for(core, tx)? {
+                    return Ok(None);
+                }
+                let mut freed = 0;
+                for object in &gone {
+                    // It may have been removed, or listed already, since it was looked at.
+                    if is_gone(tx, drive, object)? {
+                        let record = RemoveRecord { volume, g: object.g };
+                        inodes::remove_later(tx, object.file, &[(drive, object.object)], &record)?;
+                        freed += 1;
+                    }
+                }
+                Ok(Some(freed))
+            })
+            .await
+        }
+        Some(_) => Ok(Some(0)),
+        None => Ok(None),
+    }
+}
+
+/// Whether this state may say what is gone.
+fn vouched_for(core: &Core, tx: &Tx) -> Result<bool, Refusal> {
+    Ok(core.leadership().serving().is_ok() && tx.number("unnamed")? == 0)
+}
+
+fn is_gone(tx: &Tx, drive: DriveId, object: &ListedObject) -> Result<bool, KvError> {
+    Ok(object.file != FileId(0)
+        && tx.get(&key::inode(object.file))?.is_none()
+        && tx.get(&key::remove(drive, object.file, object.object))?.is_none())
+}
+
+/// A partition of no volume goes too, once nothing is left in it.
+async fn forget_partition(core: &Arc<Core>, drive: DriveId, partition: PartitionId) -> Result<(), Refusal> {
+    let volume = VolumeId(partition.0);
+    let known = move |core: &Core, tx: &Tx| -> Result<bool, Refusal> {
+        Ok(!vouched_for(core, tx)? || tx.get(&key::volume(volume))?.is_some())
+    };
+    if core.read(move |core, tx| known(core, tx)).await? {
+        return Ok(());
+    }
+    core.write(move |core, tx| {
+        if !known(core, tx)? {
+            tx.mark(key::partition(table::PARTITION_REMOVAL, drive, volume));
+        }
+        Ok(())
+    })
+    .await
+}
