@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: demo test setup setup-full store-full store-model index-memory build format lint docs units fuzz-smoke kill-loop three-hosts send-ways clean
+.PHONY: demo test quick setup setup-full store-full store-model index-memory build format lint docs units fuzz-smoke kill-loop three-hosts send-ways clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -12,6 +12,11 @@ demo: build
 
 ## Format, lints, docs, unit, property and end-to-end tests, fuzz smoke.
 test: setup format lint docs units fuzz-smoke
+
+## While working: all but the slow tests (real processes, the store's storms), in a few minutes.
+quick: setup format lint
+	$(CARGO) test --workspace --exclude braid-store --exclude braid-cli --locked
+	$(CARGO) test -p braid-store -p braid-cli --lib --bins --locked
 
 # A C linker is all that a fresh Debian machine with Rust may lack.
 setup:
