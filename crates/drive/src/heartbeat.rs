@@ -22,8 +22,8 @@ use crate::lease::Beat;
 const INTERVAL_FIRST: Duration = Duration::from_millis(1500);
 /// Between heartbeats while the manager gives no lease: it has something to put in order first.
 const INTERVAL_WAITING: Duration = Duration::from_millis(250);
-/// Between two times that the manager's progress is stored. What it lost of less than this, while its drives were killed at the same
-/// time, is found by its mark only if it was started in between.
+/// Between two times that the manager's progress is stored; it is told with every heartbeat. What the manager lost of less than this,
+/// while its drives were killed at the same time, is found by its mark only if it was started in between.
 const STORE_EVERY: Duration = Duration::from_secs(5);
 /// The shortest time between heartbeats, and the first after a failure.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
@@ -59,11 +59,11 @@ pub(crate) async fn run(
         interval: INTERVAL_FIRST,
         restarted: true,
         failures: 0,
-        stored: Instant::now(),
+        stored: (Instant::now(), 0),
     };
     loop {
         let wait = match pulse.beat(&core, Last::No).await {
-            Ok(()) => pulse.interval,
+            Ok(wait) => wait,
             Err(Stop::Failed(error)) => pulse.handle_failure(&error),
             Err(Stop::Fatal(error)) => return Err(error),
         };
@@ -108,8 +108,8 @@ pub(crate) struct Pulse {
     /// No heartbeat was answered with a lease since the start.
     restarted: bool,
     failures: u32,
-    /// When the manager's progress was last stored.
-    stored: Instant,
+    /// When the manager's progress was last stored, and what.
+    stored: (Instant, u64),
 }
 
 impl Pulse {
@@ -123,7 +123,8 @@ impl Pulse {
         }
     }
 
-    async fn beat(&mut self, core: &Arc<Core>, last: Last) -> Result<(), Stop> {
+    /// Gives the time to the next.
+    async fn beat(&mut self, core: &Arc<Core>, last: Last) -> Result<Duration, Stop> {
         let stat = {
             let core = Arc::clone(core);
             // In a thread, as it asks the file system; a disk that hangs ends the heartbeats, as it should.
@@ -147,18 +148,28 @@ impl Pulse {
             let dir = self.directory.path().to_owned();
             return Err(Stop::Fatal(DriveError::Superseded { dir, why: reply.detail }));
         }
-        self.remember(core, &reply, stat.objects, last).await.map_err(Stop::Fatal)?;
+        let is_numbered = reply.instance != self.identity.instance;
+        if !core.lease().is_over(session.head()) {
+            self.remember(core, &reply, stat.objects, last).await.map_err(Stop::Fatal)?;
+        }
         let was_serving = core.holds().is_ok();
         let beat = core.lease().handle_heartbeat(sent, session.head(), &reply);
         if beat == Beat::Renewed {
             core.revoked().handle_time(session.head().now_ms);
         }
-        self.tell(beat, was_serving, &reply, last);
         if beat != Beat::OldTerm {
             self.session = Some(session);
             self.restarted &= reply.admission != Admission::Serve;
+            if !self.restarted {
+                core.store.release();
+            }
         }
-        Ok(())
+        if is_numbered && beat == Beat::Renewed && reply.lease_ms == 0 {
+            // The manager waits to hear that the number is stored.
+            return Ok(INTERVAL_MIN);
+        }
+        self.tell(beat, was_serving, &reply, last);
+        Ok(self.interval)
     }
 
     fn heartbeat(&self, core: &Core, stat: &Stat, last: Last) -> Heartbeat {
@@ -199,9 +210,11 @@ impl Pulse {
         }
         let identity = &mut self.identity;
         let new_epoch = reply.epoch > core.gate.epoch();
-        let progress = reply.state.changes != identity.seen.changes;
         let new_state = (reply.state.term, reply.state.mark) != (identity.seen.term, identity.seen.mark);
-        let due = progress && (last == Last::Yes || self.stored.elapsed() >= STORE_EVERY);
+        identity.seen = reply.state.clone();
+        let (stored_at, stored) = self.stored;
+        let progress = reply.state.changes != stored;
+        let due = progress && (last == Last::Yes || stored_at.elapsed() >= STORE_EVERY);
         if !new_epoch && !new_state && !due && reply.instance == identity.instance {
             return Ok(());
         }
@@ -210,9 +223,8 @@ impl Pulse {
             identity.was_out |= objects > 0;
         }
         identity.instance = reply.instance;
-        identity.seen = reply.state.clone();
         save(&self.directory, identity).await?;
-        self.stored = Instant::now();
+        self.stored = (Instant::now(), reply.state.changes);
         if new_epoch {
             core.gate.handle_epoch(reply.epoch, objects);
         }

@@ -86,6 +86,8 @@ fn options(config: &Config) -> Options {
     let settings = &config.settings;
     Options {
         capacity: config.capacity_bytes,
+        // Until the manager has seen how far its log had come.
+        held: true,
         sync: settings.sync,
         segment_bytes: settings.segment_bytes.unwrap_or(Options::default().segment_bytes),
         clean_share_percent: settings.clean_share_percent,

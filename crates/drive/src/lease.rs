@@ -48,7 +48,7 @@ impl Lease {
 
     /// The manager answered a heartbeat that left at `sent`.
     pub fn handle_heartbeat(&mut self, sent: Moment, head: &ControlHead, reply: &HeartbeatReply) -> Beat {
-        if head.term < self.term || reply.admission == Admission::ManagerOlder {
+        if self.is_over(head) || reply.admission == Admission::ManagerOlder {
             return Beat::OldTerm;
         }
         self.term = head.term;
@@ -61,6 +61,11 @@ impl Lease {
         let manager_ms = self.manager_ms(sent).map_or(head.now_ms, |before| before.max(head.now_ms));
         self.heard = Some(Heard { sent, lease_ms: reply.lease_ms, manager_ms });
         Beat::Renewed
+    }
+
+    /// Whether a reply is from a manager that no longer leads.
+    pub fn is_over(&self, head: &ControlHead) -> bool {
+        head.term < self.term
     }
 
     /// A request of the manager's carries `term`: one that no longer leads is refused.

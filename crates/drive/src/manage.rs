@@ -47,7 +47,7 @@ impl Requests {
                 answered.store(true, Ordering::Release);
                 done(g, result)
             };
-            return self.submit(mutation, finish).await;
+            return self.submit(mutation, self.still(capability, Rights::CREATE), finish).await;
         };
         if facts.object_version != capability.object_version {
             let detail =

@@ -80,7 +80,7 @@ pub(crate) fn refusal(error: &Error) -> Refusal {
         Error::PartitionExists(_) | Error::Exists(..) => Reason::Exists,
         Error::PartitionNotEmpty(..) => Reason::PartitionNotEmpty,
         Error::NoObject(..) => Reason::NoObject,
-        Error::StaleGeneration { .. } => Reason::StaleGeneration,
+        Error::StaleGeneration { .. } | Error::Withdrawn => Reason::StaleGeneration,
         Error::Gone { .. } | Error::Chain { .. } => Reason::Gone,
         Error::InDoubt { .. } | Error::Backlog(_) | Error::Operations(_) | Error::Runs(_) => Reason::Busy,
         Error::Unsettled { .. } => Reason::Unsettled,

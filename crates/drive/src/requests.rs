@@ -11,6 +11,7 @@ use braid_layout::{Generation, Version};
 use braid_store::{Body, Mutation, Outcome, Rejected, Reply, Standing, Write};
 use braid_transport::{Receiver, TransportError};
 use braid_wire::authorise::{ObjectFacts, Verified, address, needs, term};
+use braid_wire::capability::Rights;
 use braid_wire::data::{ColumnMap, DriveRequest, Retire, StripeWrite, Written};
 use braid_wire::{Capability, Reason, Refusal, Wire};
 use tokio::sync::oneshot;
@@ -105,7 +106,7 @@ impl Requests {
             R::Versions(asked) => self.look(move |core| queries::versions(core, g, &asked)).await,
             R::GetAttributes(asked) => self.look(move |core| queries::attributes(core, &asked)).await,
             R::List(asked) => self.look(move |core| queries::list(core, &asked)).await,
-            R::Flush(_) => self.submit(Mutation::Flush, move |result| done(g, result)).await,
+            R::Flush(_) => self.submit(Mutation::Flush, always(), move |result| done(g, result)).await,
             R::Retire(retire) if facts.is_none() => {
                 self.end_lease(capability, &retire);
                 Coming::now(Answer::done(g))
@@ -242,10 +243,12 @@ impl Requests {
                 written.into()
             })
         };
+        // The payload was long on its way, maybe: a lease that was given back meanwhile writes nothing any more.
+        let still = self.still(capability, Rights::WRITE);
         if bytes <= CHECKED_INLINE_BYTES {
-            return Ok(self.submit(mutation, finish).await);
+            return Ok(self.submit(mutation, still, finish).await);
         }
-        Ok(self.submit_in_thread(mutation, finish).await)
+        Ok(self.submit_in_thread(mutation, still, finish).await)
     }
 
     async fn retire(&self, capability: &Capability, g: Generation, retire: &Retire) -> Coming {
@@ -262,7 +265,7 @@ impl Requests {
         let client = retire.client;
         let watermark = if client == 0 { 0 } else { retire.watermark };
         let mutation = Mutation::Retire { partition, object, g, settled_below, client, watermark };
-        let coming = self.submit(mutation, move |result| done(g, result)).await;
+        let coming = self.submit(mutation, always(), move |result| done(g, result)).await;
         if retire.durable { coming } else { Coming::now(Answer::done(g)) }
     }
 
@@ -271,7 +274,19 @@ impl Requests {
         let place = (retire.at.partition, retire.at.object);
         // The request would not have come so far without a lease.
         let now_ms = self.core.manager_ms().unwrap_or(capability.expires_ms);
-        self.core.revoked().handle_lease_end(place, capability.lease, now_ms);
+        self.core.revoked().handle_lease_end(place, (capability.g, capability.lease), now_ms);
+    }
+
+    /// Whether the capability is good for these rights, to be asked again and again.
+    pub(crate) fn still(&self, capability: &Capability, rights: Rights) -> Still {
+        if capability.rights.include(Rights::MANAGE) {
+            return always();
+        }
+        let (core, capability) = (self.core(), capability.clone());
+        Box::new(move || {
+            let in_time = core.manager_ms().is_some_and(|now_ms| now_ms < capability.expires_ms);
+            in_time && core.revoked().check(&capability, rights).is_ok()
+        })
     }
 
     /// The facts of an object that is being made count at once.
@@ -305,17 +320,18 @@ impl Requests {
         Coming::Later(coming)
     }
 
-    /// Hands a mutation to the store; `finish` makes its answer.
+    /// Hands a mutation to the store, which carries it out if it is `still` allowed; `finish` makes its answer.
     pub(crate) async fn submit(
         &self,
         mutation: Mutation,
+        still: Still,
         finish: impl FnOnce(Result<Outcome, braid_store::Error>) -> Answer + Send + 'static,
     ) -> Coming {
         let (done, coming) = oneshot::channel();
         let reply = Box::new(move |result| drop(done.send(finish(result))));
-        if let Err(Rejected { mutation, reply }) = self.core.store.try_submit(mutation, reply) {
+        if let Err(Rejected { mutation, reply }) = self.core.store.try_submit(mutation, reply, &still) {
             // The store's queue is full: wait for it in a thread, and take nothing more from this peer meanwhile.
-            return self.queue_in_thread(mutation, reply, coming).await;
+            return self.queue_in_thread(mutation, still, reply, coming).await;
         }
         Coming::Later(coming)
     }
@@ -323,25 +339,36 @@ impl Requests {
     async fn submit_in_thread(
         &self,
         mutation: Mutation,
+        still: Still,
         finish: impl FnOnce(Result<Outcome, braid_store::Error>) -> Answer + Send + 'static,
     ) -> Coming {
         let (done, coming) = oneshot::channel();
         let reply = Box::new(move |result| drop(done.send(finish(result))));
-        self.queue_in_thread(mutation, reply, coming).await
+        self.queue_in_thread(mutation, still, reply, coming).await
     }
 
     async fn queue_in_thread(
         &self,
         mutation: Mutation,
+        still: Still,
         reply: Reply,
         coming: oneshot::Receiver<Answer>,
     ) -> Coming {
         let (store, wait) = (self.core.store.clone(), self.core.settings.store_wait);
-        match tokio::task::spawn_blocking(move || store.submit_within(mutation, reply, wait).is_ok()).await {
+        let queue = move || store.submit_within(mutation, reply, wait, &still).is_ok();
+        match tokio::task::spawn_blocking(queue).await {
             Ok(false) => Coming::Late("a place in the store's queue: does its disk hang?"),
             _ => Coming::Later(coming),
         }
     }
+}
+
+/// Whether what is asked for may still be done.
+type Still = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// For what no capability's end speaks against.
+fn always() -> Still {
+    Box::new(|| true)
 }
 
 /// What a stripe write's fields must keep to besides what every request does.

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use braid_layout::version::Lease;
-use braid_layout::{ObjectId, PartitionId};
+use braid_layout::{Generation, ObjectId, PartitionId};
 use braid_wire::capability::{CAPABILITY_MS, Rights};
 use braid_wire::{Capability, Reason, Refusal};
 
@@ -31,8 +31,9 @@ pub(crate) struct Revoked {
 
 #[derive(Debug, Clone, Copy)]
 struct Revocation {
-    /// Leases up to this one are over; `None`: the object was removed.
-    to: Option<Lease>,
+    /// Leases up to this one are over, of generations up to this one; `None`: the object was removed. (A manager whose state was restored
+    /// gives a lease's number again, under a generation above all that the object has had.)
+    to: Option<(Generation, Lease)>,
     /// No capability it could be about is good after this.
     until_ms: u64,
 }
@@ -44,7 +45,12 @@ impl Revoked {
     }
 
     /// A lease on the object was given back.
-    pub(crate) fn handle_lease_end(&mut self, place: (PartitionId, ObjectId), lease: Lease, now_ms: u64) {
+    pub(crate) fn handle_lease_end(
+        &mut self,
+        place: (PartitionId, ObjectId),
+        lease: (Generation, Lease),
+        now_ms: u64,
+    ) {
         let before = self.objects.get(&place).map(|known| known.to);
         let to = match before {
             Some(None) => None,
@@ -71,7 +77,7 @@ impl Revoked {
         }
         let detail = match self.objects.get(&(capability.partition, capability.object)) {
             Some(Revocation { to: None, .. }) => "the object was removed: ask the manager".to_owned(),
-            Some(Revocation { to: Some(to), .. }) if capability.lease <= *to => {
+            Some(Revocation { to: Some(to), .. }) if (capability.g, capability.lease) <= *to => {
                 format!("lease {} was given back: ask the manager", capability.lease)
             }
             _ => return Ok(()),
@@ -79,7 +85,7 @@ impl Revoked {
         Err(Refusal::new(Reason::StaleGeneration, detail))
     }
 
-    fn remember(&mut self, place: (PartitionId, ObjectId), to: Option<Lease>, now_ms: u64) {
+    fn remember(&mut self, place: (PartitionId, ObjectId), to: Option<(Generation, Lease)>, now_ms: u64) {
         if self.objects.len() >= OBJECTS_MAX && !self.objects.contains_key(&place) {
             self.objects.retain(|_, known| known.until_ms > now_ms);
             if self.objects.len() >= OBJECTS_MAX {
@@ -93,7 +99,7 @@ impl Revoked {
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::{ColumnMask, DriveId, FileId, Generation};
+    use braid_layout::{ColumnMask, DriveId, FileId};
     use braid_wire::capability::Protection;
 
     use super::*;
@@ -133,13 +139,16 @@ mod tests {
         let mut revoked = Revoked::default();
         revoked.handle_time(1000);
         assert_eq!(reason(&revoked, &capability(3, 2000)), None);
-        revoked.handle_lease_end(PLACE, Lease(3), 3000);
+        revoked.handle_lease_end(PLACE, (Generation(1), Lease(3)), 3000);
         assert_eq!(reason(&revoked, &capability(3, 2000)), Some(Reason::StaleGeneration));
         assert_eq!(reason(&revoked, &capability(2, 2000)), Some(Reason::StaleGeneration));
         assert_eq!(reason(&revoked, &capability(4, 2000)), None);
-        revoked.handle_lease_end(PLACE, Lease(1), 3000);
+        revoked.handle_lease_end(PLACE, (Generation(1), Lease(1)), 3000);
         assert_eq!(reason(&revoked, &capability(3, 2000)), Some(Reason::StaleGeneration));
         assert!(revoked.check(&capability(3, 2000), Rights::READ).is_ok());
+        // A restored manager gives the number again.
+        let again = Capability { g: Generation(2), ..capability(3, 2000) };
+        assert_eq!(reason(&revoked, &again), None);
     }
 
     #[test]
@@ -151,7 +160,7 @@ mod tests {
         assert!(revoked.check(&client, Rights::CREATE).is_err());
         let manager = Capability { rights: client.rights.and(Rights::MANAGE), ..client.clone() };
         assert!(revoked.check(&manager, Rights::CREATE).is_ok());
-        revoked.handle_lease_end(PLACE, Lease(3), 3000);
+        revoked.handle_lease_end(PLACE, (Generation(1), Lease(3)), 3000);
         assert!(revoked.check(&client, Rights::CREATE).is_err(), "it stays removed");
         let other = Capability { object: ObjectId(3), ..client };
         assert!(revoked.check(&other, Rights::CREATE).is_ok());

@@ -3,13 +3,20 @@
 
 mod support;
 
+use std::time::Duration;
+
 use braid_layout::{FileId, Version, version::Lease};
+use braid_transport::challenge;
 use braid_wire::Reason;
 use braid_wire::capability::{CAPABILITY_MS, Capability, Rights};
-use braid_wire::data::{Remove, Retire};
+use braid_wire::data::{Hello, Remove, Retire};
+use braid_wire::frame::HEADER_BYTES;
+use braid_wire::{FrameHeader, Wire, seal};
 use support::manager::Manager;
 use support::requests::*;
 use support::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 /// What a writer has: everything but the manager's own rights.
 fn writer() -> Capability {
@@ -42,6 +49,56 @@ async fn a_lease_that_was_given_back_writes_no_more() {
     later.stamp = stamp;
     assert!(session.call(&new, &later.into(), &[&payload]).await.is_ok());
     drive.stop().await;
+}
+
+#[tokio::test]
+async fn a_payload_that_comes_after_the_end_of_its_lease_is_not_written() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let drive = Drive::start(dir.path(), &manager).await;
+    drive.prepare().await;
+    let (old, payload) = (drive.grant(writer()), bytes(3, 100));
+    // On one connection a write is begun: all but its last byte is there.
+    let mut late = TcpStream::connect(drive.address).await.unwrap();
+    let mut hello = vec![0; HEADER_BYTES + Hello::BYTES_MIN];
+    late.read_exact(&mut hello).await.unwrap();
+    let hello = Hello::from_bytes(&hello[HEADER_BYTES..]).unwrap();
+    let mut body = Vec::new();
+    seal::Asker::new(&hello, challenge()).seal(&old, 1, &write(0, 0, &payload, 1), 100, &mut body);
+    late.write_all(&FrameHeader::new(0x0103, 1, &body, 100).emit()).await.unwrap();
+    late.write_all(&body).await.unwrap();
+    late.write_all(&payload[..99]).await.unwrap();
+    // The drive has begun with it: nothing else tells, and it takes no time.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut session = drive.session().await;
+    let end =
+        Retire { at: AT, settled_to: stamp(0), durable: true, client: 0, watermark: 0, ends_lease: true };
+    assert!(session.call(&old, &end.into(), &[]).await.is_ok());
+    late.write_all(&payload[99..]).await.unwrap();
+    // It is answered, by a refusal.
+    let mut answer = [0; HEADER_BYTES];
+    late.read_exact(&mut answer).await.unwrap();
+    let (reply, _) = drive.read(0, 0, 100).await;
+    assert!(reply.version.is_zero(), "{reply:?}");
+    drive.stop().await;
+}
+
+#[tokio::test]
+async fn how_far_the_manager_has_come_is_told_with_the_next_heartbeat_and_stored_now_and_then() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    manager.state().lease_ms = 400;
+    let drive = Drive::start(dir.path(), &manager).await;
+    manager.state().mark.changes = 77;
+    within(async {
+        while manager.state().last.as_ref().is_none_or(|beat| beat.seen.changes != 77) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let stored = std::fs::read_to_string(dir.path().join("drive.toml")).unwrap();
+    assert!(stored.contains("seen_changes = 1\n"), "{stored}");
+    drive.stop().await;
+    let stored = std::fs::read_to_string(dir.path().join("drive.toml")).unwrap();
+    assert!(stored.contains("seen_changes = 77\n"), "{stored}");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::checkpoint::keeper::Keeper;
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) headers: Headers,
     pub(crate) keeper: Keeper,
     pub(crate) cleaning: Cleaning,
+    /// As in `Options`.
+    pub(crate) held: AtomicBool,
     pub(crate) superblock: Superblock,
     /// As in `Options`.
     pub(crate) capacity: Option<u64>,
@@ -62,6 +65,13 @@ pub(crate) struct Shared {
     pub(crate) segment_bytes: u64,
     /// As in `Options`.
     pub(crate) sync: bool,
+}
+
+impl Shared {
+    /// Whether nothing of the store's own may be written yet.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
+    }
 }
 
 /// The committer's own.
@@ -226,6 +236,7 @@ impl Committer {
     /// Say durably that all is durable, so that the next opening takes no damage in the tail for a torn write.
     fn mark_closed(&mut self) {
         if self.log.file.is_none()
+            || self.shared.is_held()
             || self.log.recent.newest().kind == Some(Kind::Mark)
             || self.log.certify().is_err()
         {

@@ -20,6 +20,9 @@ pub enum Error {
     /// Only an empty partition can be removed: remove its objects first.
     #[error("partition {0} still holds {1} objects")]
     PartitionNotEmpty(PartitionId, u64),
+    /// The right to do it ended while it waited to be done.
+    #[error("the right to this ended before it was carried out")]
+    Withdrawn,
     /// No such object.
     #[error("object {1} is not in partition {0}")]
     NoObject(PartitionId, ObjectId),

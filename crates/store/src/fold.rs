@@ -68,7 +68,7 @@ impl Committer {
 
     fn jobs(&self) -> Vec<Job> {
         let index = self.shared.index.read();
-        if index.foldable.is_empty() || self.log.rest.check().is_err() {
+        if index.foldable.is_empty() || self.shared.is_held() || self.log.rest.check().is_err() {
             return Vec::new();
         }
         let crowded = index.foldable.len() > WAITING_MAX;

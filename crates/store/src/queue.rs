@@ -97,12 +97,17 @@ impl Queue {
             state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.blocked -= 1;
         }
-        self.put(state, request, bytes);
+        self.put(state, request, bytes, &|| true);
     }
 
     /// As [`Queue::push`], but hands it back if the queue stays full for so long.
     #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
-    pub(crate) fn push_within(&self, request: Request, wait: Duration) -> Result<(), Rejected> {
+    pub(crate) fn push_within(
+        &self,
+        request: Request,
+        wait: Duration,
+        still: &dyn Fn() -> bool,
+    ) -> Result<(), Rejected> {
         let (bytes, until) = (request.0.payload_bytes(), Instant::now() + wait);
         let mut state = self.lock();
         while !state.closed && !state.fits(bytes) {
@@ -114,26 +119,28 @@ impl Queue {
             state = self.drained.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             state.blocked -= 1;
         }
-        self.put(state, request, bytes);
+        self.put(state, request, bytes, still);
         Ok(())
     }
 
     /// Queue a request, or hand it back if the queue is full.
     #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
-    pub(crate) fn try_push(&self, request: Request) -> Result<(), Rejected> {
+    pub(crate) fn try_push(&self, request: Request, still: &dyn Fn() -> bool) -> Result<(), Rejected> {
         let bytes = request.0.payload_bytes();
         let state = self.lock();
         if !state.closed && !state.fits(bytes) {
             return Err(Rejected { mutation: request.0, reply: request.1 });
         }
-        self.put(state, request, bytes);
+        self.put(state, request, bytes, still);
         Ok(())
     }
 
-    fn put(&self, mut state: MutexGuard<'_, State>, request: Request, bytes: u64) {
-        if state.closed {
+    /// `still` is asked under the queue's lock: what it says holds for the request's place among the others.
+    fn put(&self, mut state: MutexGuard<'_, State>, request: Request, bytes: u64, still: &dyn Fn() -> bool) {
+        let error = if state.closed { Some(Error::Closed) } else { (!still()).then_some(Error::Withdrawn) };
+        if let Some(error) = error {
             drop(state);
-            return request.1(Err(Error::Closed));
+            return request.1(Err(error));
         }
         state.bytes += bytes;
         state.waiting.push_back(request);
@@ -365,9 +372,9 @@ mod tests {
         (0..QUEUE_LEN_MAX).for_each(|_| put(&queue));
         let request = || -> Request { (Mutation::Flush, Box::new(|_| {})) };
         let brief = Duration::from_millis(50);
-        assert!(queue.push_within(request(), brief).is_err());
+        assert!(queue.push_within(request(), brief, &|| true).is_err());
         assert_eq!(take(&queue), (true, 100));
-        assert!(queue.push_within(request(), brief).is_ok(), "there is room");
+        assert!(queue.push_within(request(), brief, &|| true).is_ok(), "there is room");
         assert_eq!(queue.len(), QUEUE_LEN_MAX - 99);
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -54,6 +55,9 @@ pub struct Options {
     /// A store that was at rest for so long gives back what it can do without: spare files, then segments without a live byte, then
     /// slowly those that are mostly dead. `None` (the default): it does so only when space is short.
     pub give_back: Option<Duration>,
+    /// The store writes nothing of its own (moves, folds, marks) before [`Store::release`]: its log then ends where it ended when it was
+    /// closed or lost, for as long as somebody is to judge by that whether it is as new as it was. Default: no.
+    pub held: bool,
     /// Whether a commit is synced to the medium. `false` is for tests and benches: a power cut then loses writes.
     pub sync: bool,
     /// How the operating system is asked to read and write.
@@ -71,6 +75,7 @@ impl Default for Options {
             capacity: None,
             clean_share_percent: 25,
             give_back: None,
+            held: false,
             sync: true,
             method: Method::Auto,
             direct: false,
@@ -191,6 +196,7 @@ impl Store {
             cleaning: Cleaning::new(pacer, options.give_back),
             superblock,
             capacity: options.capacity,
+            held: AtomicBool::new(options.held),
             segment_bytes,
             sync: options.sync,
         });
@@ -255,6 +261,11 @@ impl Store {
         self.index().head.sequence.saturating_sub(1)
     }
 
+    /// The store may write on its own from now on: see [`Options::held`].
+    pub fn release(&self) {
+        self.handle.shared.held.store(false, Ordering::Relaxed);
+    }
+
     /// By what means the disk is read and written: "plain, buffered". Says what was asked for and could not be had.
     pub fn means(&self) -> String {
         self.handle.shared.files.disk().describe()
@@ -270,11 +281,19 @@ impl Store {
         }
     }
 
-    /// Like [`Store::submit`], but hands both back if the queue stays full for so long: where the disk hangs.
+    /// Like [`Store::submit`], but hands both back if the queue stays full for so long: where the disk hangs. `still` is asked at the
+    /// moment at which the mutation's place among the others is settled, whether it may be carried out at all; if not, the answer is
+    /// [`Error::Withdrawn`]. It must be quick.
     #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
-    pub fn submit_within(&self, mutation: Mutation, reply: Reply, wait: Duration) -> Result<(), Rejected> {
+    pub fn submit_within(
+        &self,
+        mutation: Mutation,
+        reply: Reply,
+        wait: Duration,
+        still: &dyn Fn() -> bool,
+    ) -> Result<(), Rejected> {
         match mutation.validate() {
-            Ok(()) => self.handle.shared.queue.push_within((mutation, reply), wait),
+            Ok(()) => self.handle.shared.queue.push_within((mutation, reply), wait, still),
             Err(error) => {
                 reply(Err(error));
                 Ok(())
@@ -282,11 +301,16 @@ impl Store {
         }
     }
 
-    /// Like [`Store::submit`], but hands both back instead of blocking: for async callers.
+    /// Like [`Store::submit_within`], but hands both back instead of blocking: for async callers.
     #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
-    pub fn try_submit(&self, mutation: Mutation, reply: Reply) -> Result<(), Rejected> {
+    pub fn try_submit(
+        &self,
+        mutation: Mutation,
+        reply: Reply,
+        still: &dyn Fn() -> bool,
+    ) -> Result<(), Rejected> {
         match mutation.validate() {
-            Ok(()) => self.handle.shared.queue.try_push((mutation, reply)),
+            Ok(()) => self.handle.shared.queue.try_push((mutation, reply), still),
             Err(error) => {
                 reply(Err(error));
                 Ok(())

@@ -105,6 +105,9 @@ impl Cleaner {
     /// The store is at rest: give back what it can do without, a little at a time.
     fn rest(&mut self) {
         let shared = Arc::clone(&self.shared);
+        if shared.is_held() {
+            return;
+        }
         if !self.rest.give_back(&shared) {
             self.round(Effort::Idle);
         }

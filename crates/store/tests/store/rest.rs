@@ -69,6 +69,32 @@ fn what_was_removed_is_given_back_though_space_is_not_short() {
 }
 
 #[test]
+fn a_store_that_is_held_writes_nothing_of_its_own() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = fresh(dir.path(), limited());
+    fill(&store);
+    store.commit(remove(1)).expect("remove");
+    let end = store.last_record();
+    let held = Options { held: true, ..resting() };
+    let copy_dir = tempfile::tempdir().expect("a directory");
+    // As a kill leaves it: no mark says that all is there.
+    copy(dir.path(), copy_dir.path());
+    for _ in 0..2 {
+        let (store, _) = open_with(copy_dir.path(), held.clone());
+        assert_eq!(store.last_record(), end);
+        // Many times as long as it takes to be at rest.
+        std::thread::sleep(Duration::from_millis(400));
+        assert_eq!((store.last_record(), store.stat().expect("stat").moved), (end, 0));
+        store.close().expect("close");
+        assert_eq!(store.last_record(), end);
+    }
+    let (store, _) = open_with(copy_dir.path(), held);
+    store.release();
+    until(&store, "it has moved something", |stat| stat.moved > 0);
+    assert!(store.last_record() > end);
+}
+
+#[test]
 fn spare_files_and_what_is_free_are_told_apart_from_the_reserve() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = fresh(dir.path(), limited());
