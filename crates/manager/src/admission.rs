@@ -2,8 +2,9 @@
 //! and whether the last process is surely over are parameters.
 //!
 //! One process at a time is a drive. The manager numbers those that it admits (*instances*); a process stores the number in its
-//! directory before it serves. So a directory that brings the last number is the one that served last; one that brings a lower number is
-//! a copy, or was put back to an older state. A process that is not the one on record is admitted only when that one is
+//! directory and brings it back before it gets a lease. So a directory that brings the last number that came back is the one that
+//! served last; one that brings a lower number is a copy, or was put back to an older state. (A process that died between the
+//! two has served nothing.) A process that is not the one on record is admitted only when that one is
 //! surely over. If that one is heard again instead, the newcomer is told to stop.
 //!
 //! Every heartbeat tells how far the drive's log has come. One that has come less far than before has lost what it
@@ -74,12 +75,15 @@ impl Admissions {
             if record.start != 0 && last == Last::MayServe {
                 return Ruling::Wait;
             }
-            record.behind |= beat.instance < record.instance;
+            record.behind |= beat.instance < record.stored;
             record.instance = record.instance.max(beat.instance) + 1;
             record.start = beat.start;
             known.rival = None;
         } else if let Some(rival) = &mut known.rival {
             rival.refused = true;
+        }
+        if beat.instance == record.instance {
+            record.stored = record.instance;
         }
         record.behind |= beat.log < known.log;
         if !record.behind {
@@ -109,6 +113,7 @@ mod tests {
     use super::*;
     use crate::drives::tests::beat;
 
+    /// A drive whose last process has brought its number back.
     fn record(start: u64, instance: u64, log: u64) -> DriveRecord {
         DriveRecord {
             drive: DriveId(1),
@@ -123,6 +128,7 @@ mod tests {
             capacity_bytes: 0,
             joined_ms: 0,
             instance,
+            stored: instance,
             start,
             log,
             behind: false,
@@ -153,6 +159,27 @@ mod tests {
         // What it took the place of is told to stop, should it wake up.
         let late = admissions.judge(&record(8, 2, 5), &said(7, 1, 5, false), Last::MayServe);
         assert_eq!(late, Ruling::Superseded);
+    }
+
+    #[test]
+    fn a_process_that_died_before_it_stored_its_number_has_lost_nothing() {
+        let mut admissions = Admissions::default();
+        let Ruling::Drive(offered) = admissions.judge(&record(7, 3, 5), &said(8, 3, 5, true), Last::Over)
+        else {
+            panic!("admitted")
+        };
+        assert_eq!((offered.instance, offered.stored), (4, 3));
+        // The next one comes from the same directory.
+        let Ruling::Drive(next) = admissions.judge(&offered, &said(9, 3, 5, true), Last::Over) else {
+            panic!("admitted")
+        };
+        assert_eq!((next.instance, next.stored, next.behind), (5, 3, false));
+        let Ruling::Drive(back) = admissions.judge(&next, &said(9, 5, 5, true), Last::MayServe) else {
+            panic!("it is the drive")
+        };
+        assert_eq!((back.instance, back.stored, back.behind), (5, 5, false));
+        // From now on the directory with the lower number is older.
+        assert_eq!(admitted(admissions.judge(&back, &said(10, 3, 5, true), Last::Over)), (10, 6, true));
     }
 
     #[test]

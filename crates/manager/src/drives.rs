@@ -166,8 +166,14 @@ impl DriveTable {
         let (lease_ms, promised_ms) = (self.lease_ms, self.lease_ms + self.margin_ms());
         let drive = self.drives.get_mut(&drive)?;
         let replaced = drive.record.replaced_by != DriveId(0);
-        let admitted =
-            !replaced && drive.holds == 0 && !drive.untold && !drive.record.behind && !beat.closing;
+        // Its number is in its directory, or what it serves could not be told from what an older copy does.
+        let is_stored = drive.record.stored == drive.record.instance;
+        let admitted = !replaced
+            && is_stored
+            && drive.holds == 0
+            && !drive.untold
+            && !drive.record.behind
+            && !beat.closing;
         drive.closed = beat.closing;
         (drive.pid, drive.used_bytes, drive.live_bytes) = (beat.pid, beat.used_bytes, beat.live_bytes);
         (drive.free_bytes, drive.spare_bytes) = (beat.free_bytes, beat.spare_bytes);

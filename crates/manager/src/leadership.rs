@@ -114,6 +114,11 @@ impl Leadership {
         }
     }
 
+    /// Whether drives are to keep in mind that they have seen this state.
+    pub fn may_be_remembered(&self) -> bool {
+        matches!(self, Leadership::Leading | Leadership::Comparing(_))
+    }
+
     /// What people should know; empty: nothing.
     pub fn notice(&self) -> String {
         match self {

@@ -21,7 +21,7 @@ use crate::names::check_label;
 use crate::operations::{Once, Operation, Outcome, recall};
 use crate::procedure::{self, Life};
 use crate::schema::{DriveRecord, StaleRecord, key, table};
-use crate::start::begin_term;
+use crate::start::{begin_term, is_of_lost_state};
 use crate::view::drive_row;
 use crate::volumes;
 
@@ -94,10 +94,8 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
     }
     let record = match rule(core, &known, &beat) {
         // It has served its last request: whoever comes next need not wait for its lease, also if the manager stops too.
-        Ruling::Drive(record) if beat.closing => {
-            store_instance(core, &known, DriveRecord { start: 0, ..*record }).await?
-        }
-        Ruling::Drive(record) => store_instance(core, &known, *record).await?,
+        Ruling::Drive(record) if beat.closing => DriveRecord { start: 0, ..*record },
+        Ruling::Drive(record) => *record,
         Ruling::Wait => {
             let why = format!("{}; until its lease has surely lapsed this one waits", elsewhere(core, drive));
             return Ok(no_lease(core, &known, &beat, Admission::Wait, why));
@@ -108,6 +106,10 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
                 "a second process of a drive was told to stop");
             return Ok(no_lease(core, &known, &beat, Admission::Superseded, why));
         }
+    };
+    let Some(record) = store_instance(core, &known, record).await? else {
+        let why = "another heartbeat of the drive came at the same time".to_owned();
+        return Ok(no_lease(core, &known, &beat, Admission::Wait, why));
     };
     let admission = core.drives().heartbeat(drive, &beat, core.running_ms()).ok_or_else(unknown)?;
     if let Some(heard) = admission.changed {
@@ -132,6 +134,8 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
     if admission.lease_ms == 0 {
         let why = if beat.closing {
             "it stops"
+        } else if record.stored < record.instance {
+            "it is to store its number first"
         } else if record.behind {
             "its log ends before what it had acknowledged: its columns are being put out of their files' sets"
         } else {
@@ -156,7 +160,10 @@ fn no_lease(
 ) -> HeartbeatReply {
     // A process that is not the drive yet keeps the number that its directory has.
     let instance = if record.start == beat.start { record.instance } else { beat.instance };
-    HeartbeatReply { lease_ms: 0, admission, detail, instance, state: core.mark(), epoch: beat.epoch }
+    // A mark is remembered only of a state that clients are served from: were this one an older copy, the right one would later
+    // be taken for older.
+    let state = if core.leadership().may_be_remembered() { core.mark() } else { beat.seen.clone() };
+    HeartbeatReply { lease_ms: 0, admission, detail, instance, state, epoch: beat.epoch }
 }
 
 /// Holds what the drive has seen of the manager's state against it. `Err` says why the drive gets no lease from this one.
@@ -170,8 +177,10 @@ async fn look_at_seen(
         seen.mark == own.mark && seen.changes <= own.changes
     } else {
         let (term, mark, changes) = (seen.term, seen.mark, seen.changes);
-        let stored = core.read(move |_, tx| Ok(tx.record::<u64>(&key::term(term))?)).await?;
-        term == 0 || (stored == Some(mark) && changes <= own.changes)
+        let (stored, lost) = core
+            .read(move |_, tx| Ok((tx.record::<u64>(&key::term(term))?, is_of_lost_state(tx, term)?)))
+            .await?;
+        term == 0 || lost || (stored == Some(mark) && changes <= own.changes)
     };
     let seen_is = if known { Seen::Known } else { Seen::Newer };
     if seen_is == Seen::Newer
@@ -218,26 +227,33 @@ fn rule(core: &Core, record: &DriveRecord, beat: &Heartbeat) -> Ruling {
     core.admissions().judge(record, &beat, last)
 }
 
-/// Stores which process is the drive, before it is told.
+/// Stores which process is the drive, before it is told. `None` if another heartbeat was judged by the same record and came first: of
+/// two processes one is the drive.
 async fn store_instance(
     core: &Arc<Core>,
     known: &DriveRecord,
     ruled: DriveRecord,
-) -> Result<DriveRecord, Refusal> {
+) -> Result<Option<DriveRecord>, Refusal> {
     if *known == ruled {
-        return Ok(ruled);
+        return Ok(Some(ruled));
     }
+    let judged_by = (known.start, known.instance, known.stored);
     let stored = core
         .write(move |_, tx| {
             let found: Option<DriveRecord> = tx.record(&key::drive(ruled.drive))?;
             let mut record = found.ok_or_else(|| no_drive(&ruled.name))?;
-            (record.start, record.instance) = (ruled.start, ruled.instance);
+            if (record.start, record.instance, record.stored) != judged_by {
+                return Ok(None);
+            }
+            (record.start, record.instance, record.stored) = (ruled.start, ruled.instance, ruled.stored);
             record.behind |= ruled.behind;
             tx.set(key::drive(ruled.drive), &record);
-            Ok(record)
+            Ok(Some(record))
         })
         .await?;
-    core.drives().set_record(stored.clone());
+    if let Some(record) = &stored {
+        core.drives().set_record(record.clone());
+    }
     Ok(stored)
 }
 
@@ -256,8 +272,8 @@ fn elsewhere(core: &Core, drive: DriveId) -> String {
 fn store_heard(tx: &mut Tx, heard: DriveRecord) -> Result<(), Refusal> {
     let key = key::drive(heard.drive);
     let record = match tx.record::<DriveRecord>(&key)? {
-        Some(DriveRecord { name, replaced_by, rack, instance, start, log, behind, .. }) => {
-            DriveRecord { name, replaced_by, rack, instance, start, log, behind, ..heard }
+        Some(DriveRecord { name, replaced_by, rack, instance, stored, start, log, behind, .. }) => {
+            DriveRecord { name, replaced_by, rack, instance, stored, start, log, behind, ..heard }
         }
         None => heard,
     };
@@ -421,6 +437,7 @@ fn join_tx(
         capacity_bytes: request.capacity_bytes,
         joined_ms: now_ms,
         instance: 0,
+        stored: 0,
         start: 0,
         log: 0,
         behind: false,

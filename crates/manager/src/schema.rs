@@ -179,6 +179,8 @@ record! {
         joined_ms: u64,
         /// The number of the last process that was admitted as this drive; 0: none yet.
         instance: u64,
+        /// The last number that came back with a heartbeat, and so is in the drive's directory. Nothing is served before that.
+        stored: u64,
         /// What that process drew at its start.
         start: u64,
         /// How far its log had come when this was stored.
@@ -271,7 +273,7 @@ pub mod key {
         key
     }
 
-    /// `m` and a word: `changes`, `cluster`, `next`, `older`, `removing`, `restored`, `term`, `time`, `unnamed`.
+    /// `m` and a word: `changes`, `cluster`, `next`, `older`, `removing`, `restored`, `restored_term`, `term`, `time`, `unnamed`.
     pub fn meta(word: &str) -> Vec<u8> {
         join(table::META, &[word.as_bytes()])
     }

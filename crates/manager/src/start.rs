@@ -43,6 +43,9 @@ const JOIN_TOKEN: &str = "join.token";
 /// How long a stop waits for the transactions under way.
 const CLOSE_WAIT: Duration = Duration::from_secs(20);
 
+/// A restored state begins so many terms later: a drive that does not come to be compared may have seen some that no other has.
+const TERMS_PASSED_OVER: u64 = 1 << 20;
+
 /// How to run a manager.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -251,7 +254,9 @@ struct Opened {
 fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
     db.write(|tx| {
         let clock = ManagerClock::begin(tx.number("time")?, speak_ms);
-        let (term, mark) = begin_term(tx, 0)?;
+        let (older, restored) = (tx.number("older")? != 0, tx.number("restored")? != 0);
+        let above = if restored { tx.number("term")? + TERMS_PASSED_OVER } else { 0 };
+        let (term, mark) = begin_term(tx, above)?;
         tx.begin_block()?;
         let changes = tx.number("changes")? + 1;
         tx.set(key::meta("changes"), &changes);
@@ -270,17 +275,26 @@ fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
         };
         let drives = tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)?;
         let drives = drives.iter().filter(|(_, drive)| drive.replaced_by == DriveId(0)).count();
-        let (older, restored) = (tx.number("older")? != 0, tx.number("restored")? != 0);
         Ok(Opened { cluster, term, mark, changes, clock, drives, older, restored })
     })
 }
 
-/// Stores the next term, above `above` too, with a mark of its own.
+/// Stores the next term, above `above` too, with a mark of its own. The term of a restored state is kept: see
+/// [`is_of_lost_state`].
 pub(crate) fn begin_term(tx: &mut Tx, above: u64) -> Result<(u64, u64), Refusal> {
     let (term, mark) = (tx.number("term")?.max(above) + 1, u64::from_le_bytes(random()));
+    if tx.number("restored")? != 0 {
+        tx.set(key::meta("restored_term"), &term);
+    }
     tx.set(key::meta("term"), &term);
     tx.set(key::term(term), &mark);
     Ok((term, mark))
+}
+
+/// Whether a term that a drive has seen is one of the state that was lost when this one was restored. A drive that was away
+/// during the comparison brings such a term for the first time when it returns, and knows nothing newer.
+pub(crate) fn is_of_lost_state(tx: &Tx, term: u64) -> Result<bool, Refusal> {
+    Ok(term < tx.number("restored_term")?)
 }
 
 /// A first start finds neither state nor tokens.

@@ -226,6 +226,7 @@ impl Real {
                     capacity_bytes: 1,
                     joined_ms: 0,
                     instance: 0,
+                    stored: 0,
                     start: 0,
                     log: 0,
                     behind: false,

@@ -21,8 +21,9 @@ pub(crate) fn record(id: u128, name: &str) -> DriveRecord {
         directory: String::new(),
         capacity_bytes: 1,
         joined_ms: 0,
-        instance: 0,
-        start: 0,
+        instance: 1,
+        stored: 1,
+        start: 1,
         log: 0,
         behind: false,
     }

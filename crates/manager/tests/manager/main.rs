@@ -1,5 +1,6 @@
 //! The manager's tests on loopback, with drives that answer just what it asks of them.
 
+mod admission;
 mod crash;
 mod failures;
 mod fake;

@@ -1,0 +1,129 @@
+//! Which process is a drive, and which state is the present one, where several speak at once or after a restore.
+
+use braid_layout::DriveId;
+use braid_manager::core::Core;
+use braid_manager::members::heartbeat;
+use braid_manager::memory::MemoryKv;
+use braid_manager::schema::key;
+use braid_wire::control::*;
+
+use crate::crash::InMemory;
+use crate::fake::{Client, FakeDrive};
+
+/// A heartbeat of a process that has just started.
+fn beat(start: u64, instance: u64) -> Heartbeat {
+    Heartbeat {
+        address: "127.0.0.1:1".to_owned(),
+        host: "h".to_owned(),
+        directory: "/d".to_owned(),
+        pid: 1,
+        process: ProcessMark::default(),
+        capacity_bytes: 1 << 40,
+        used_bytes: 0,
+        live_bytes: 0,
+        free_bytes: 1 << 39,
+        spare_bytes: 0,
+        restarted: true,
+        epoch: 0,
+        io: String::new(),
+        scrub: Default::default(),
+        start,
+        instance,
+        log: 0,
+        seen: StateMark::default(),
+        closing: false,
+    }
+}
+
+/// A manager in memory, and a drive that joined and runs no more.
+async fn with_drive() -> (InMemory, DriveId) {
+    let manager = InMemory::start(&MemoryKv::new(), "127.0.0.1:0").await;
+    let drive = FakeDrive::join(&manager.ready, 1, "a").await.unwrap();
+    Client::connect(&manager.ready).await.until_up(&[&drive]).await;
+    drive.state().silent = true;
+    drive.kill();
+    (manager, drive.id)
+}
+
+/// Until the last process of the drive is surely over.
+async fn admitted(core: &std::sync::Arc<Core>, drive: DriveId, beat: &Heartbeat) -> HeartbeatReply {
+    loop {
+        let reply = heartbeat(core, drive, beat.clone()).await.unwrap();
+        if reply.instance != beat.instance {
+            return reply;
+        }
+        assert_eq!(reply.admission, Admission::Wait, "{reply:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn of_two_processes_that_speak_at_once_one_is_the_drive() {
+    let (manager, drive) = with_drive().await;
+    let core = &manager.core;
+    // Over: the one before has lapsed, and the next has stopped in good order.
+    let first = admitted(core, drive, &beat(50, 1)).await;
+    heartbeat(core, drive, beat(50, first.instance)).await.unwrap();
+    let closing = Heartbeat { closing: true, restarted: false, ..beat(50, first.instance) };
+    heartbeat(core, drive, closing).await.unwrap();
+    let (own, copy) = (beat(60, first.instance), beat(70, first.instance));
+    let (one, two) = tokio::join!(heartbeat(core, drive, own), heartbeat(core, drive, copy));
+    let (one, two) = (one.unwrap(), two.unwrap());
+    assert_eq!((one.lease_ms, two.lease_ms), (0, 0), "nobody serves before its number is stored");
+    let numbered = [&one, &two].iter().filter(|reply| reply.instance > first.instance).count();
+    assert_eq!(numbered, 1, "{one:?} {two:?}");
+}
+
+#[tokio::test]
+async fn a_process_that_died_before_it_stored_its_number_costs_its_drive_nothing() {
+    let (manager, drive) = with_drive().await;
+    let core = &manager.core;
+    let first = admitted(core, drive, &beat(50, 1)).await;
+    assert_eq!((first.instance, first.lease_ms), (2, 0));
+    // Its successor comes from the same directory, which has the old number still. Nobody has to wait: no lease was given.
+    let next = admitted(core, drive, &beat(51, 1)).await;
+    assert_eq!(next.instance, 3);
+    let serves = heartbeat(core, drive, beat(51, 3)).await.unwrap();
+    assert_eq!(serves.admission, Admission::Serve, "{serves:?}");
+}
+
+#[tokio::test]
+async fn a_drive_that_was_away_while_a_restored_state_was_compared_does_not_stop_it() {
+    let (manager, drive) = with_drive().await;
+    let core = &manager.core;
+    let lost = StateMark { term: 500, mark: 7, changes: 1 << 40 };
+    core.write(|_, tx| {
+        tx.set(key::meta("restored_term"), &501u64);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let seen = Heartbeat { seen: lost.clone(), ..beat(50, 1) };
+    admitted(core, drive, &seen).await;
+    // A term from after the restore is one of a newer state.
+    let newer = Heartbeat { seen: StateMark { term: 501, ..lost }, ..beat(50, 2) };
+    let reply = heartbeat(core, drive, newer).await.unwrap();
+    assert_eq!(reply.admission, Admission::ManagerOlder);
+}
+
+#[tokio::test]
+async fn a_manager_that_still_asks_its_drives_leaves_no_mark_on_them() {
+    let kv = MemoryKv::new();
+    let manager = InMemory::start(&kv, "127.0.0.1:0").await;
+    let mut drives = Vec::new();
+    for id in 1..=3 {
+        let drive = FakeDrive::join(&manager.ready, id, &format!("d{id}")).await.unwrap();
+        Client::connect(&manager.ready).await.until_up(&[&drive]).await;
+        drive.state().silent = true;
+        drive.kill();
+        drives.push(drive.id);
+    }
+    manager.die().await;
+    let manager = InMemory::start(&kv, "127.0.0.1:0").await;
+    let first = heartbeat(&manager.core, drives[0], beat(1, 1)).await.unwrap();
+    assert_eq!(first.state, StateMark::default(), "it may be an older copy");
+    heartbeat(&manager.core, drives[1], beat(1, 1)).await.unwrap();
+    // It leads: more than half of its drives were heard.
+    let now = heartbeat(&manager.core, drives[0], beat(1, 1)).await.unwrap();
+    assert_ne!(now.state, StateMark::default());
+}
