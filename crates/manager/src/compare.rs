@@ -12,7 +12,7 @@
 //!
 //! Nothing is removed here. It may begin anew at any point. What was found is written into the manager's directory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,10 +28,9 @@ use crate::core::Core;
 use crate::inodes::{self, set_stale};
 use crate::kv::Tx;
 use crate::leadership::Leadership;
-use crate::listing;
+use crate::listing::{self, Listed, Listing, cannot_be_asked};
 use crate::members::has_untold;
 use crate::names::show;
-use crate::reach::ReachError;
 use crate::schema::{InodeRecord, Place, SegmentRecord, StaleRecord, key, table};
 use crate::volumes;
 
@@ -54,9 +53,6 @@ struct Report {
     more: u64,
     unnamed: u64,
 }
-
-/// Objects of one file, as their drives list them.
-type Listed = BTreeMap<(u32, Column), (DriveId, ListedObject)>;
 
 /// Compares, if the state was restored, and then takes the lead.
 pub async fn run(core: Arc<Core>) {
@@ -185,72 +181,6 @@ impl Report {
         }
         text
     }
-}
-
-/// Lists a partition's objects on all drives, in the order of their numbers.
-struct Listing {
-    drives: Vec<(DriveId, Cursor)>,
-}
-
-#[derive(Default)]
-struct Cursor {
-    after: u64,
-    page: Vec<ListedObject>,
-    at_end: bool,
-}
-
-impl Listing {
-    fn new(drives: impl Iterator<Item = DriveId>) -> Listing {
-        Listing { drives: drives.map(|drive| (drive, Cursor::default())).collect() }
-    }
-
-    /// The next files: all objects up to a number that every drive has listed past.
-    async fn next(
-        &mut self,
-        core: &Core,
-        partition: PartitionId,
-    ) -> Result<Option<BTreeMap<FileId, Listed>>, Refusal> {
-        for (drive, cursor) in &mut self.drives {
-            if cursor.page.is_empty() && !cursor.at_end {
-                cursor.page = list(core, *drive, partition, cursor.after).await?;
-                cursor.at_end = cursor.page.is_empty();
-                cursor.after = cursor.page.last().map_or(cursor.after, |last| last.object.0);
-            }
-        }
-        let upto =
-            self.drives.iter().filter_map(|(_, cursor)| cursor.page.last()).map(|last| last.object).min();
-        let Some(upto) = upto else { return Ok(None) };
-        let mut files: BTreeMap<FileId, Listed> = BTreeMap::new();
-        for (drive, cursor) in &mut self.drives {
-            let rest = cursor.page.split_off(cursor.page.partition_point(|listed| listed.object <= upto));
-            for listed in std::mem::replace(&mut cursor.page, rest) {
-                let place = (listed.segment, listed.column);
-                let of_file = files.entry(listed.file).or_default();
-                match of_file.get(&place) {
-                    // A column that moved: what is left of it elsewhere is older.
-                    Some((_, other)) if other.g >= listed.g => {}
-                    _ => drop(of_file.insert(place, (*drive, listed))),
-                }
-            }
-        }
-        Ok(Some(files))
-    }
-}
-
-/// The drive's objects of a partition, above a number.
-async fn list(
-    core: &Core,
-    drive: DriveId,
-    partition: PartitionId,
-    after: u64,
-) -> Result<Vec<ListedObject>, Refusal> {
-    listing::objects(core, drive, partition, after)
-        .await
-        .map_err(|error| cannot_be_asked(core, drive, &error))
-}
-
-fn cannot_be_asked(core: &Core, drive: DriveId, error: &ReachError) -> Refusal {
-    Refusal::new(Reason::NotServing, format!("{} cannot be asked: {error}", core.drives().name(drive)))
 }
 
 /// Brings one file's record up to what the drives hold.
