@@ -7,10 +7,11 @@
 //!   out; the file goes on one generation above, and its size is settled from the components as after a writer that died.
 //! - A column that should hold bytes by the file's size, and has no object, is out. If fewer than `k` columns are left,
 //!   the file is *not whole*: it was removed since, or has lost bytes. Whoever opens it is told which drives it misses.
-//! - An object whose file no name leads to is of a file that was made since, or was being removed. It is kept until an operator
-//!   says otherwise ([`free_unnamed`]).
+//! - An object whose file no name leads to is of a file that was made since, or was being removed, or had no name yet: it may have
+//!   got one since. It is kept until an operator says otherwise ([`free_unnamed`]).
+//! - What the removal list has was removed before the backup: numbers are never drawn again, so it goes on being freed.
 //!
-//! Nothing is removed here. It may begin anew at any point. What was found is written into the manager's directory.
+//! No byte is removed here. It may begin anew at any point. What was found is written into the manager's directory.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -145,7 +146,10 @@ fn drives(core: &Core) -> Result<(Vec<DriveId>, BTreeSet<DriveId>), Refusal> {
 enum Found {
     Whole,
     NotWhole(String),
+    /// Drives hold objects of it, and they are kept.
     Unnamed,
+    /// Nothing is kept: it is on the removal list, or no drive has an object of it.
+    Nothing,
 }
 
 impl Report {
@@ -153,6 +157,7 @@ impl Report {
         match found {
             Found::Whole => self.files += 1,
             Found::Unnamed => self.unnamed += 1,
+            Found::Nothing => {}
             Found::NotWhole(name) => {
                 self.files += 1;
                 if self.not_whole.len() < NAMES_MAX { self.not_whole.push(name) } else { self.more += 1 }
@@ -164,7 +169,7 @@ impl Report {
         let missing = u64::try_from(self.not_whole.len()).unwrap_or(u64::MAX) + self.more;
         let mut text = format!(
             "The manager's state was restored, and compared with what the drives hold.\n\n{} files have a name; {} of them \
-             are whole, {missing} are not.\n{} files on the drives have no name: they were made after the backup, or were being \
+             are whole, {missing} are not.\n{} files on the drives have no name: they were made after the backup, or were being made or \
              removed. Their\nbytes are kept until `braid manager free-unnamed`.\n",
             self.files,
             self.files - missing,
@@ -185,7 +190,10 @@ impl Report {
 
 /// Brings one file's record up to what the drives hold.
 fn settle(tx: &mut Tx, file: FileId, listed: &Listed, away: &BTreeSet<DriveId>) -> Result<Found, Refusal> {
-    let Some(mut inode) = inodes::find(tx, file)? else { return Ok(Found::Unnamed) };
+    let mut inode = match inodes::find(tx, file)? {
+        Some(inode) if inode.is_named() => inode,
+        found => return unnamed(tx, file, found.as_ref(), listed),
+    };
     let mut whole = true;
     let newest = listed.values().map(|(_, object)| object.g).max().unwrap_or_default();
     let segments = std::mem::take(&mut inode.segments);
@@ -208,12 +216,23 @@ fn settle(tx: &mut Tx, file: FileId, listed: &Listed, away: &BTreeSet<DriveId>) 
     // As after a writer that died: what it wrote past the size on record counts.
     inode.held = true;
     inode.unfenced = whole;
-    if !inode.is_named() {
-        inodes::bury(tx, file, &inode)?;
-        return Ok(Found::Whole);
-    }
     inodes::save(tx, file, &inode);
     Ok(if whole { Found::Whole } else { Found::NotWhole(path_of(tx, &inode)?) })
+}
+
+/// A file to which no name leads. A record of it goes, without its objects: it was leased when the backup was made, and what was
+/// written under that lease may have been named and acknowledged since.
+fn unnamed(
+    tx: &mut Tx,
+    file: FileId,
+    inode: Option<&InodeRecord>,
+    listed: &Listed,
+) -> Result<Found, Refusal> {
+    if let Some(inode) = inode {
+        inodes::forget(tx, file, inode)?;
+    }
+    let freed = tx.get(&key::removal(file))?.is_some();
+    Ok(if freed || listed.is_empty() { Found::Nothing } else { Found::Unnamed })
 }
 
 /// The columns of a segment that hold what they should. Where `m` or fewer of their drives answer, nobody can tell: any `m + 1` columns
