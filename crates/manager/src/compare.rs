@@ -213,9 +213,9 @@ fn settle(tx: &mut Tx, file: FileId, listed: &Listed, away: &BTreeSet<DriveId>) 
         inode.segments.push(segment);
     }
     inode.g = inode.g.max(newest).next().ok_or_else(|| crate::files::worn_out(file))?;
-    // As after a writer that died: what it wrote past the size on record counts.
-    inode.held = true;
-    inode.unfenced = whole;
+    // As after a writer that died: what it wrote past the size on record counts. Of a file that is not whole nothing more can be
+    // found out.
+    (inode.held, inode.client, inode.unfenced) = (whole, 0, whole);
     inodes::save(tx, file, &inode);
     Ok(if whole { Found::Whole } else { Found::NotWhole(path_of(tx, &inode)?) })
 }
@@ -321,12 +321,12 @@ async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {
     })?;
     core.write(|core, tx| {
         tx.set(key::meta("restored"), &0u64);
-        // Every lease is over: its end settles what its writer left.
+        // Every lease is over, whoever still renews it: its end settles what its writer left.
         let (from, to) = key::all(table::ATTENTION);
         for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
             let file = FileId(key::number(&attention, 1));
             if let Some(inode) = inodes::find(tx, file)?.filter(|inode| inode.held) {
-                core.leases().grant(file, inode.lease, 0);
+                core.leases().leave(file, inode.lease);
             }
         }
         Ok(())
