@@ -7,12 +7,13 @@
 //!   out; the file goes on one generation above, and its size is settled from the components as after a writer that died.
 //! - A column that should hold bytes by the file's size, and has no object, is out. If fewer than `k` columns are left,
 //!   the file is *not whole*: it was removed since, or has lost bytes. Whoever opens it is told which drives it misses.
-//! - An object whose file no name leads to is of a file that was made since, or was being removed. It is kept until an operator
-//!   says otherwise ([`free_unnamed`]).
+//! - An object whose file no name leads to is of a file that was made since, or was being removed, or had no name yet: it may have
+//!   got one since. It is kept until an operator says otherwise ([`free_unnamed`]).
+//! - What the removal list has was removed before the backup: numbers are never drawn again, so it goes on being freed.
 //!
-//! Nothing is removed here. It may begin anew at any point. What was found is written into the manager's directory.
+//! No byte is removed here. It may begin anew at any point. What was found is written into the manager's directory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,10 +29,9 @@ use crate::core::Core;
 use crate::inodes::{self, set_stale};
 use crate::kv::Tx;
 use crate::leadership::Leadership;
-use crate::listing;
+use crate::listing::{self, Listed, Listing, cannot_be_asked};
 use crate::members::has_untold;
 use crate::names::show;
-use crate::reach::ReachError;
 use crate::schema::{InodeRecord, Place, SegmentRecord, StaleRecord, key, table};
 use crate::volumes;
 
@@ -54,9 +54,6 @@ struct Report {
     more: u64,
     unnamed: u64,
 }
-
-/// Objects of one file, as their drives list them.
-type Listed = BTreeMap<(u32, Column), (DriveId, ListedObject)>;
 
 /// Compares, if the state was restored, and then takes the lead.
 pub async fn run(core: Arc<Core>) {
@@ -149,7 +146,10 @@ fn drives(core: &Core) -> Result<(Vec<DriveId>, BTreeSet<DriveId>), Refusal> {
 enum Found {
     Whole,
     NotWhole(String),
+    /// Drives hold objects of it, and they are kept.
     Unnamed,
+    /// Nothing is kept: it is on the removal list, or no drive has an object of it.
+    Nothing,
 }
 
 impl Report {
@@ -157,6 +157,7 @@ impl Report {
         match found {
             Found::Whole => self.files += 1,
             Found::Unnamed => self.unnamed += 1,
+            Found::Nothing => {}
             Found::NotWhole(name) => {
                 self.files += 1;
                 if self.not_whole.len() < NAMES_MAX { self.not_whole.push(name) } else { self.more += 1 }
@@ -168,7 +169,7 @@ impl Report {
         let missing = u64::try_from(self.not_whole.len()).unwrap_or(u64::MAX) + self.more;
         let mut text = format!(
             "The manager's state was restored, and compared with what the drives hold.\n\n{} files have a name; {} of them \
-             are whole, {missing} are not.\n{} files on the drives have no name: they were made after the backup, or were being \
+             are whole, {missing} are not.\n{} files on the drives have no name: they were made after the backup, or were being made or \
              removed. Their\nbytes are kept until `braid manager free-unnamed`.\n",
             self.files,
             self.files - missing,
@@ -187,75 +188,12 @@ impl Report {
     }
 }
 
-/// Lists a partition's objects on all drives, in the order of their numbers.
-struct Listing {
-    drives: Vec<(DriveId, Cursor)>,
-}
-
-#[derive(Default)]
-struct Cursor {
-    after: u64,
-    page: Vec<ListedObject>,
-    at_end: bool,
-}
-
-impl Listing {
-    fn new(drives: impl Iterator<Item = DriveId>) -> Listing {
-        Listing { drives: drives.map(|drive| (drive, Cursor::default())).collect() }
-    }
-
-    /// The next files: all objects up to a number that every drive has listed past.
-    async fn next(
-        &mut self,
-        core: &Core,
-        partition: PartitionId,
-    ) -> Result<Option<BTreeMap<FileId, Listed>>, Refusal> {
-        for (drive, cursor) in &mut self.drives {
-            if cursor.page.is_empty() && !cursor.at_end {
-                cursor.page = list(core, *drive, partition, cursor.after).await?;
-                cursor.at_end = cursor.page.is_empty();
-                cursor.after = cursor.page.last().map_or(cursor.after, |last| last.object.0);
-            }
-        }
-        let upto =
-            self.drives.iter().filter_map(|(_, cursor)| cursor.page.last()).map(|last| last.object).min();
-        let Some(upto) = upto else { return Ok(None) };
-        let mut files: BTreeMap<FileId, Listed> = BTreeMap::new();
-        for (drive, cursor) in &mut self.drives {
-            let rest = cursor.page.split_off(cursor.page.partition_point(|listed| listed.object <= upto));
-            for listed in std::mem::replace(&mut cursor.page, rest) {
-                let place = (listed.segment, listed.column);
-                let of_file = files.entry(listed.file).or_default();
-                match of_file.get(&place) {
-                    // A column that moved: what is left of it elsewhere is older.
-                    Some((_, other)) if other.g >= listed.g => {}
-                    _ => drop(of_file.insert(place, (*drive, listed))),
-                }
-            }
-        }
-        Ok(Some(files))
-    }
-}
-
-/// The drive's objects of a partition, above a number.
-async fn list(
-    core: &Core,
-    drive: DriveId,
-    partition: PartitionId,
-    after: u64,
-) -> Result<Vec<ListedObject>, Refusal> {
-    listing::objects(core, drive, partition, after)
-        .await
-        .map_err(|error| cannot_be_asked(core, drive, &error))
-}
-
-fn cannot_be_asked(core: &Core, drive: DriveId, error: &ReachError) -> Refusal {
-    Refusal::new(Reason::NotServing, format!("{} cannot be asked: {error}", core.drives().name(drive)))
-}
-
 /// Brings one file's record up to what the drives hold.
 fn settle(tx: &mut Tx, file: FileId, listed: &Listed, away: &BTreeSet<DriveId>) -> Result<Found, Refusal> {
-    let Some(mut inode) = inodes::find(tx, file)? else { return Ok(Found::Unnamed) };
+    let mut inode = match inodes::find(tx, file)? {
+        Some(inode) if inode.is_named() => inode,
+        found => return unnamed(tx, file, found.as_ref(), listed),
+    };
     let mut whole = true;
     let newest = listed.values().map(|(_, object)| object.g).max().unwrap_or_default();
     let segments = std::mem::take(&mut inode.segments);
@@ -275,15 +213,26 @@ fn settle(tx: &mut Tx, file: FileId, listed: &Listed, away: &BTreeSet<DriveId>) 
         inode.segments.push(segment);
     }
     inode.g = inode.g.max(newest).next().ok_or_else(|| crate::files::worn_out(file))?;
-    // As after a writer that died: what it wrote past the size on record counts.
-    inode.held = true;
-    inode.unfenced = whole;
-    if !inode.is_named() {
-        inodes::bury(tx, file, &inode)?;
-        return Ok(Found::Whole);
-    }
+    // As after a writer that died: what it wrote past the size on record counts. Of a file that is not whole nothing more can be
+    // found out.
+    (inode.held, inode.client, inode.unfenced) = (whole, 0, whole);
     inodes::save(tx, file, &inode);
     Ok(if whole { Found::Whole } else { Found::NotWhole(path_of(tx, &inode)?) })
+}
+
+/// A file to which no name leads. A record of it goes, without its objects: it was leased when the backup was made, and what was
+/// written under that lease may have been named and acknowledged since.
+fn unnamed(
+    tx: &mut Tx,
+    file: FileId,
+    inode: Option<&InodeRecord>,
+    listed: &Listed,
+) -> Result<Found, Refusal> {
+    if let Some(inode) = inode {
+        inodes::forget(tx, file, inode)?;
+    }
+    let freed = tx.get(&key::removal(file))?.is_some();
+    Ok(if freed || listed.is_empty() { Found::Nothing } else { Found::Unnamed })
 }
 
 /// The columns of a segment that hold what they should. Where `m` or fewer of their drives answer, nobody can tell: any `m + 1` columns
@@ -372,12 +321,12 @@ async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {
     })?;
     core.write(|core, tx| {
         tx.set(key::meta("restored"), &0u64);
-        // Every lease is over: its end settles what its writer left.
+        // Every lease is over, whoever still renews it: its end settles what its writer left.
         let (from, to) = key::all(table::ATTENTION);
         for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
             let file = FileId(key::number(&attention, 1));
             if let Some(inode) = inodes::find(tx, file)?.filter(|inode| inode.held) {
-                core.leases().grant(file, inode.lease, 0);
+                core.leases().leave(file, inode.lease);
             }
         }
         Ok(())

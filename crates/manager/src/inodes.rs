@@ -133,19 +133,25 @@ pub fn drop_name(tx: &mut Tx, volume: &mut VolumeRecord, file: FileId, now_ms: u
 
 /// Removes a file without a name: its components go to the removal list.
 pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
+    forget(tx, file, inode)?;
     let mut components = Vec::new();
-    for place in inode.places(file).collect::<Vec<_>>() {
-        vacate(tx, place)?;
+    for place in inode.places(file) {
         if is_replaced(tx, place.drive)? {
             continue;
         }
         let object = inode.segments.get(usize::try_from(place.segment).unwrap_or(0)).map(|s| s.object);
         components.push((place.drive, object.unwrap_or_default()));
     }
-    tx.delete(key::inode(file));
-    tx.delete(key::attention(file));
     let record = RemoveRecord { volume: inode.volume, g: inode.g };
     Ok(remove_later(tx, file, &components, &record)?)
+}
+
+/// Deletes a file's record and the rows that follow from it. What drives hold of it stays.
+pub fn forget(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), KvError> {
+    inode.places(file).try_for_each(|place| vacate(tx, place))?;
+    tx.delete(key::inode(file));
+    tx.delete(key::attention(file));
+    Ok(())
 }
 
 /// Puts components of a file that is gone on the removal list; those that are not on it yet.

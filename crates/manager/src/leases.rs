@@ -8,6 +8,7 @@
 //! waited for us.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use braid_layout::FileId;
@@ -50,6 +51,11 @@ impl Leases {
         self.held.insert(file, Held { lease, until_ms: now_ms + self.lease_ms, ending: false });
     }
 
+    /// The lease on record is nobody's: it is not renewed, and only its end is left to be made.
+    pub fn leave(&mut self, file: FileId, lease: Lease) {
+        self.held.insert(file, Held { lease, until_ms: 0, ending: true });
+    }
+
     /// Renews the lease. False if it is not held, or its end has begun.
     pub fn renew(&mut self, file: FileId, lease: Lease, now_ms: u64) -> bool {
         match self.held.get_mut(&file) {
@@ -90,10 +96,12 @@ impl Leases {
         self.held.remove(&file);
     }
 
-    /// Files whose lease has lapsed or whose end has begun and is not over, at most `limit`.
-    pub fn lapsed(&self, now_ms: u64, limit: usize) -> Vec<FileId> {
-        let over = |held: &Held| held.ending || self.until_ms(held) <= now_ms;
-        self.held.iter().filter(|(_, held)| over(held)).map(|(&file, _)| file).take(limit).collect()
+    /// Files whose lease has lapsed or whose end has begun and is not over: those above `after` first, then the others.
+    pub fn lapsed(&self, now_ms: u64, after: FileId) -> impl Iterator<Item = FileId> {
+        let over = move |held: &Held| held.ending || self.until_ms(held) <= now_ms;
+        let above = self.held.range((Bound::Excluded(after), Bound::Unbounded));
+        let all = above.chain(self.held.range(..=after));
+        all.filter(move |(_, held)| over(held)).map(|(&file, _)| file)
     }
 }
 
@@ -121,6 +129,29 @@ mod tests {
         Leases::new(10, Arc::new(Pauses::new(5, 0)))
     }
 
+    fn lapsed(leases: &Leases, now_ms: u64) -> Vec<FileId> {
+        leases.lapsed(now_ms, FileId(0)).collect()
+    }
+
+    #[test]
+    fn each_has_its_turn_from_any_file_on() {
+        let mut leases = leases();
+        (1..=4).for_each(|file| leases.grant(FileId(file), Lease(1), if file == 3 { 90 } else { 0 }));
+        assert_eq!(leases.lapsed(50, FileId(2)).collect::<Vec<_>>(), [FileId(4), FileId(1), FileId(2)]);
+        assert_eq!(leases.lapsed(50, FileId(9)).count(), 3);
+    }
+
+    #[test]
+    fn a_lease_that_was_left_is_nobodys_also_after_a_pause() {
+        let pauses = Arc::new(Pauses::new(5, 0));
+        let mut leases = Leases::new(10, Arc::clone(&pauses));
+        leases.leave(FILE, Lease(1));
+        pauses.look(9000);
+        assert_eq!(leases.state(FILE, 9000), LeaseState::Over);
+        assert!(!leases.renew(FILE, Lease(1), 9000) && leases.begin_end(FILE, 9000, false));
+        assert_eq!(lapsed(&leases, 0), [FILE]);
+    }
+
     #[test]
     fn a_renewal_that_waited_for_us_counts() {
         let pauses = Arc::new(Pauses::new(5, 0));
@@ -131,13 +162,13 @@ mod tests {
         pauses.listen(105);
         // We are stopped; the loop that ends leases runs before the session with the renewal does.
         pauses.look(9000);
-        assert_eq!(leases.lapsed(9000, 8), [FileId(8)]);
+        assert_eq!(lapsed(&leases, 9000), [FileId(8)]);
         assert!(!leases.begin_end(FILE, 9000, false));
         assert_eq!(leases.state(FILE, 9001), LeaseState::Live(9));
         assert!(leases.renew(FILE, Lease(1), 9005));
         assert_eq!(leases.state(FILE, 9014), LeaseState::Live(1));
         // Without another it ends a term after that.
-        assert_eq!(leases.lapsed(9015, 8), [FILE, FileId(8)]);
+        assert_eq!(lapsed(&leases, 9015), [FILE, FileId(8)]);
     }
 
     #[test]
@@ -148,8 +179,8 @@ mod tests {
         assert!(leases.renew(FILE, Lease(1), 109));
         assert_eq!(leases.state(FILE, 110), LeaseState::Live(9));
         assert_eq!(leases.state(FILE, 119), LeaseState::Over);
-        assert_eq!(leases.lapsed(119, 8), [FILE]);
-        assert!(leases.lapsed(118, 8).is_empty());
+        assert_eq!(lapsed(&leases, 119), [FILE]);
+        assert!(lapsed(&leases, 118).is_empty());
     }
 
     #[test]
@@ -168,9 +199,9 @@ mod tests {
         assert!(!leases.begin_end(FILE, 55, false), "it is live again");
         assert!(leases.begin_end(FILE, 60, false));
         assert!(!leases.renew(FILE, Lease(1), 60));
-        assert_eq!(leases.lapsed(60, 8), [FILE], "until the end is over it is to be ended");
+        assert_eq!(lapsed(&leases, 60), [FILE], "until the end is over it is to be ended");
         leases.end(FILE);
-        assert!(leases.lapsed(60, 8).is_empty());
+        assert!(lapsed(&leases, 60).is_empty());
     }
 
     #[test]

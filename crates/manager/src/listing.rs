@@ -1,8 +1,11 @@
-//! What a drive holds, as it lists it: its partitions, and a partition's objects, page by page.
+//! What drives hold, as they list it: a drive's partitions and a partition's objects, page by page, and the latter of all drives
+//! together, file by file.
 
-use braid_layout::{DriveId, PartitionId};
-use braid_wire::Reason;
+use std::collections::BTreeMap;
+
+use braid_layout::{Column, DriveId, FileId, PartitionId};
 use braid_wire::data::{Address, DriveReply, DriveRequest, List, ListedObject};
+use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::fence::{drive_call, partition_call, unexpected};
@@ -10,6 +13,9 @@ use crate::reach::ReachError;
 
 /// Most rows asked for at a time.
 const PAGE: u32 = 4096;
+
+/// Objects of one file, as their drives list them.
+pub type Listed = BTreeMap<(u32, Column), (DriveId, ListedObject)>;
 
 /// The drive's partitions.
 pub async fn partitions(core: &Core, drive: DriveId) -> Result<Vec<PartitionId>, ReachError> {
@@ -39,6 +45,72 @@ pub async fn objects(
         Err(ReachError::Refused(refusal)) if refusal.reason == Reason::NoPartition => Ok(Vec::new()),
         Err(error) => Err(error),
     }
+}
+
+/// Lists a partition's objects on all drives, in the order of their numbers.
+pub struct Listing {
+    drives: Vec<(DriveId, Cursor)>,
+}
+
+#[derive(Default)]
+struct Cursor {
+    after: u64,
+    page: Vec<ListedObject>,
+    at_end: bool,
+}
+
+impl Listing {
+    /// Of these drives, from the first object on.
+    pub fn new(drives: impl Iterator<Item = DriveId>) -> Listing {
+        Listing { drives: drives.map(|drive| (drive, Cursor::default())).collect() }
+    }
+
+    /// The next files: all objects up to a number that every drive has listed past.
+    pub async fn next(
+        &mut self,
+        core: &Core,
+        partition: PartitionId,
+    ) -> Result<Option<BTreeMap<FileId, Listed>>, Refusal> {
+        for (drive, cursor) in &mut self.drives {
+            if cursor.page.is_empty() && !cursor.at_end {
+                cursor.page = list(core, *drive, partition, cursor.after).await?;
+                cursor.at_end = cursor.page.is_empty();
+                cursor.after = cursor.page.last().map_or(cursor.after, |last| last.object.0);
+            }
+        }
+        let upto =
+            self.drives.iter().filter_map(|(_, cursor)| cursor.page.last()).map(|last| last.object).min();
+        let Some(upto) = upto else { return Ok(None) };
+        let mut files: BTreeMap<FileId, Listed> = BTreeMap::new();
+        for (drive, cursor) in &mut self.drives {
+            let rest = cursor.page.split_off(cursor.page.partition_point(|listed| listed.object <= upto));
+            for listed in std::mem::replace(&mut cursor.page, rest) {
+                let place = (listed.segment, listed.column);
+                let of_file = files.entry(listed.file).or_default();
+                match of_file.get(&place) {
+                    // A column that moved: what is left of it elsewhere is older.
+                    Some((_, other)) if other.g >= listed.g => {}
+                    _ => drop(of_file.insert(place, (*drive, listed))),
+                }
+            }
+        }
+        Ok(Some(files))
+    }
+}
+
+/// The drive's objects of a partition, above a number.
+async fn list(
+    core: &Core,
+    drive: DriveId,
+    partition: PartitionId,
+    after: u64,
+) -> Result<Vec<ListedObject>, Refusal> {
+    objects(core, drive, partition, after).await.map_err(|error| cannot_be_asked(core, drive, &error))
+}
+
+/// Why a comparison cannot go on.
+pub fn cannot_be_asked(core: &Core, drive: DriveId, error: &ReachError) -> Refusal {
+    Refusal::new(Reason::NotServing, format!("{} cannot be asked: {error}", core.drives().name(drive)))
 }
 
 fn request(partition: PartitionId, after: u64) -> DriveRequest {

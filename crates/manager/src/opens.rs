@@ -6,7 +6,8 @@ use std::sync::Arc;
 use braid_layout::version::Lease;
 use braid_layout::{Column, DriveId, FileId};
 use braid_wire::control::{
-    Access, Commit, CreateUnnamed, DriveState, Link, Open, Opened, Refresh, Release, Renew, ReportLost,
+    Access, Commit, CreateUnnamed, DriveState, Link, Lookup, Open, Opened, Refresh, Release, Renew,
+    ReportLost, StatRow,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -62,6 +63,20 @@ pub async fn open_to_read(core: &Arc<Core>, request: Open) -> Result<Opened, Ref
         return Err(Refusal::new(Reason::IsDirectory, format!("{:?} is a directory", show(&path))));
     }
     reader(core, file).await
+}
+
+/// What is at a path.
+pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal> {
+    let (file, mut inode) = core
+        .read(move |_, tx| {
+            let found = crate::directories::resolve(tx, &request.volume, &request.path)?;
+            Ok((found.file(), found.inode))
+        })
+        .await?;
+    if inode.is_left() {
+        inode = settled(core, file).await?;
+    }
+    Ok(view::stat(&core.drives(), file, &inode, core.now_ms()))
 }
 
 /// Opens a file by path, to write it; makes it if asked to. A repeat is about the file that was found or made before, whatever
@@ -228,6 +243,7 @@ pub async fn make_free(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Re
     }
     let lost = hold_lapsed(core, &inode);
     if !inode.held && !inode.unfenced && lost.is_empty() {
+        procedure::refuse_too_many(core, &inode)?;
         return Ok(inode);
     }
     let cause = Cause { ended: inode.held, lost, ..Cause::nothing() };
@@ -271,21 +287,32 @@ async fn opened(
     Ok(view::opened(&core.drives(), (file, &inode), &epochs, access, lease_ms, now_ms))
 }
 
-/// A reader takes what the record says now. If a procedure was left undone, it is done first.
+/// A reader takes what the record says now, once it is settled.
 async fn reader(core: &Arc<Core>, file: FileId) -> Result<Opened, Refusal> {
-    let mut inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
-    if inode.unfenced {
-        let _turn = core.lock_file(file).await?;
-        inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
-        if inode.unfenced {
-            let live = inode.held && matches!(core.leases().state(file, core.now_ms()), LeaseState::Live(_));
-            // A reader does not end a lapsed lease: its pending stamps wait for whoever does.
-            let cause = Cause { live: live || inode.held, ..Cause::nothing() };
-            let gone = || Refusal::new(Reason::NotFound, format!("file {file} was removed"));
-            inode = procedure::run(core, file, cause).await?.ok_or_else(gone)?;
-        }
-    }
+    let inode = settled(core, file).await?;
     opened(core, file, inode, Access::Read).await
+}
+
+/// The file's record. A procedure that was left undone is done first, and a lease that a restore left is ended: what was written
+/// under it may reach past the size on record.
+async fn settled(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Refusal> {
+    let is_settled = |inode: &InodeRecord| !inode.unfenced && !inode.is_left();
+    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    if is_settled(&inode) {
+        return Ok(inode);
+    }
+    let _turn = core.lock_file(file).await?;
+    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    if is_settled(&inode) {
+        return Ok(inode);
+    }
+    let live = inode.held && !core.leases().begin_end(file, core.now_ms(), false);
+    let ended = inode.held && !live;
+    let after = procedure::run(core, file, Cause { live, ended, ..Cause::nothing() }).await?;
+    if ended {
+        core.leases().end(file);
+    }
+    after.ok_or_else(|| Refusal::new(Reason::NotFound, format!("file {file} was removed")))
 }
 
 async fn with_epochs(

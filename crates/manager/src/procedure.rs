@@ -359,7 +359,7 @@ fn take_out(
 }
 
 /// A segment keeps at least `k` ready columns, or the file waits.
-fn refuse_too_many(core: &Core, inode: &InodeRecord) -> Result<(), Refusal> {
+pub fn refuse_too_many(core: &Core, inode: &InodeRecord) -> Result<(), Refusal> {
     for segment in &inode.segments {
         if segment.ready().count() < u32::from(segment.shape.k) {
             return Err(too_many_away(core, inode, segment.all().minus(segment.ready()), segment));

@@ -121,7 +121,7 @@ record! {
         lease: Lease,
         /// Whether that lease was neither released nor recovered from.
         held: bool,
-        /// Who holds it, or released it; 0 if it was recovered from.
+        /// Who holds it, or released it; 0 if it was recovered from, or is to be after a restore.
         client: u64,
         /// A cut of the file was begun and not ended: bytes past the size are left over, and the size stands all the same.
         cut: bool,
@@ -437,6 +437,12 @@ impl InodeRecord {
     /// Whether the manager must not forget it: it has a lease, an open procedure, or no name.
     pub fn needs_attention(&self) -> bool {
         self.held || self.unfenced || !self.is_named()
+    }
+
+    /// Whether nobody holds its lease and the end of it is still to be made: until then its size is not known. A restore leaves
+    /// files so.
+    pub fn is_left(&self) -> bool {
+        self.held && self.client == 0
     }
 
     /// Its places, drive by drive.

@@ -23,7 +23,7 @@ use crate::core::Core;
 use crate::kv::Tx;
 use crate::operations::{self, Once, Operation, Outcome};
 use crate::room::Visitor;
-use crate::{backup, compare, directories, members, opens, rebuilds, scrub, shapes, view, volumes};
+use crate::{backup, compare, directories, members, opens, rebuilds, scrub, shapes, volumes};
 
 /// Serves until the task is dropped; the sessions end with it.
 pub async fn serve(core: Arc<Core>, listener: Listener) {
@@ -143,15 +143,7 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
             let volumes = core.read(|_, tx| volumes::rows(tx)).await?;
             Ok(VolumeListReply { volumes }.into())
         }
-        R::Lookup(lookup) => {
-            let row = core
-                .read(move |core, tx| {
-                    let found = directories::resolve(tx, &lookup.volume, &lookup.path)?;
-                    Ok(view::stat(&core.drives(), found.file(), &found.inode, core.now_ms()))
-                })
-                .await?;
-            Ok(row.into())
-        }
+        R::Lookup(lookup) => Ok(opens::stat(core, lookup).await?.into()),
         R::ReadDirectory(read) => {
             let (entries, more) = core
                 .read(move |_, tx| directories::list(tx, &read.volume, &read.path, &read.after, read.limit))

@@ -210,11 +210,15 @@ pub async fn start(kv: Arc<dyn Kv>, config: &Config, room: Room) -> Result<Arc<C
             let untold = !restored && has_untold(tx, record.drive)?;
             core.drives().insert(record, untold);
         }
+        if restored {
+            return Ok(()); // its leases are over: the comparison says what is left to do
+        }
         let (from, to) = key::all(table::ATTENTION);
         for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
             let file = FileId(key::number(&attention, 1));
             let inode: Option<InodeRecord> = tx.record(&key::inode(file))?;
             match inode {
+                Some(inode) if inode.is_left() => core.leases().leave(file, inode.lease),
                 Some(inode) if inode.held => core.leases().grant(file, inode.lease, core.running_ms()),
                 Some(inode) if inode.unfenced => drop(core.unfinished().insert(file)),
                 _ => {}

@@ -4,6 +4,7 @@
 //! Each is a list in the state and a loop over it, so a restart loses nothing; what does not work for now is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -128,32 +129,46 @@ async fn listen(core: Arc<Core>) {
 }
 
 async fn end_leases(core: Arc<Core>) {
-    let mut running = JoinSet::new();
-    let mut busy = BTreeSet::new();
+    let mut running: JoinSet<(FileId, bool)> = JoinSet::new();
+    let (mut busy, mut last) = (BTreeSet::new(), FileId(0));
     let mut not_before: BTreeMap<FileId, Instant> = BTreeMap::new();
     loop {
         until_leading(&core).await;
-        while let Some(ended) = running.try_join_next() {
-            if let Ok((file, ok)) = ended {
-                busy.remove(&file);
-                if ok {
-                    not_before.remove(&file)
-                } else {
-                    not_before.insert(file, Instant::now() + TRY_AGAIN)
-                };
-            }
-        }
         not_before.retain(|_, at| *at > Instant::now());
-        let mut files = core.leases().lapsed(core.now_ms(), 1024);
-        files.extend(core.unfinished().iter().take(1024));
-        for file in files {
-            if running.len() < PROCEDURES && !not_before.contains_key(&file) && busy.insert(file) {
-                let core = Arc::clone(&core);
-                running.spawn(async move { (file, end_lease(&core, file).await) });
-            }
+        let places = PROCEDURES - running.len();
+        let wanted = |file: &FileId| !busy.contains(file) && !not_before.contains_key(file);
+        for file in due(&core, last, places, wanted) {
+            (last, _) = (file, busy.insert(file));
+            let core = Arc::clone(&core);
+            running.spawn(async move { (file, end_lease(&core, file).await) });
         }
-        pause(&core).await;
+        // When one ends the next begins: after a restore there may be as many as there are files.
+        tokio::select! {
+            Some(Ok((file, ok))) = running.join_next() => {
+                busy.remove(&file);
+                if !ok {
+                    not_before.insert(file, Instant::now() + TRY_AGAIN);
+                }
+            }
+            () = pause(&core) => {}
+        }
     }
+}
+
+/// The next files that are wanted of those whose leases are to be ended or whose procedures were left undone, from `last` on and around:
+/// those that cannot be done for now, however many, keep no others from their turn.
+fn due(core: &Core, last: FileId, limit: usize, wanted: impl Fn(&FileId) -> bool) -> Vec<FileId> {
+    let mut due: Vec<FileId> =
+        core.leases().lapsed(core.now_ms(), last).filter(&wanted).take(limit).collect();
+    {
+        let unfinished = core.unfinished();
+        let above = unfinished.range((Bound::Excluded(last), Bound::Unbounded));
+        due.extend(above.chain(unfinished.range(..=last)).copied().filter(&wanted).take(limit));
+    }
+    due.sort_unstable_by_key(|file| (*file <= last, *file));
+    due.dedup();
+    due.truncate(limit);
+    due
 }
 
 /// Ends a lapsed lease: a file without a name goes, another is recovered. Finishes what was left undone. Whether it is done.
@@ -440,5 +455,33 @@ async fn forget_replaced(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal
             return Ok(());
         }
         core.write(move |_, tx| Ok(rows.iter().try_for_each(|(row, _)| inodes::removed(tx, row))?)).await?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_layout::version::Lease;
+
+    use super::*;
+    use crate::memory::MemoryKv;
+    use crate::room::Room;
+    use crate::start::{Config, start};
+
+    #[tokio::test]
+    async fn files_that_cannot_be_done_keep_no_others_from_their_turn() {
+        let config = Config::new("memory", "");
+        let core = start(Arc::new(MemoryKv::new()), &config, Room::of(4, 4)).await.unwrap();
+        (1..=3000).step_by(2).for_each(|file| core.leases().leave(FileId(file), Lease(1)));
+        core.unfinished().extend((2..=3000).step_by(2).map(FileId));
+        let numbers = |last, wanted: fn(&FileId) -> bool| -> Vec<u64> {
+            due(&core, FileId(last), 4, wanted).iter().map(|file| file.0).collect()
+        };
+        assert_eq!(numbers(0, |file| file.0 > 2900), [2901, 2902, 2903, 2904]);
+        assert_eq!(
+            numbers(1500, |_| true),
+            [1501, 1502, 1503, 1504],
+            "these follow, whatever became of others"
+        );
+        assert_eq!(numbers(2998, |_| true), [2999, 3000, 1, 2]);
     }
 }

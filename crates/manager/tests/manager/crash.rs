@@ -31,6 +31,13 @@ impl InMemory {
     }
 
     pub(crate) async fn with_client_lease(kv: &MemoryKv, listen: &str, client_lease_ms: u32) -> InMemory {
+        let mut manager = InMemory::without_background(kv, listen, client_lease_ms).await;
+        manager.tasks.spawn(sweep(Arc::clone(&manager.core)));
+        manager
+    }
+
+    /// It answers, and does nothing by itself.
+    pub(crate) async fn without_background(kv: &MemoryKv, listen: &str, client_lease_ms: u32) -> InMemory {
         let config = Config { lease_ms: LEASE_MS, client_lease_ms, ..Config::new("memory", listen) };
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         let listener = loop {
@@ -45,7 +52,6 @@ impl InMemory {
         let ready = ready(&core, &listener);
         let mut tasks = JoinSet::new();
         tasks.spawn(serve(Arc::clone(&core), listener));
-        tasks.spawn(sweep(Arc::clone(&core)));
         InMemory { core, ready, tasks }
     }
 

@@ -68,6 +68,15 @@ impl Manager {
         Manager::start_at(&dir, &address, leases_ms).await
     }
 
+    /// Stops it, puts the backup in its state's place, and starts it again at the same address.
+    pub(crate) async fn restore(self, backup: &Path) -> Manager {
+        let (dir, address, leases_ms) = (self.dir.clone(), self.ready.address.clone(), self.leases_ms);
+        self.stop().await;
+        std::fs::remove_file(dir.join("manager.redb")).unwrap();
+        braid_manager::backup::restore(&dir, backup).unwrap();
+        Manager::start_at(&dir, &address, leases_ms).await
+    }
+
     pub(crate) async fn client(&self) -> Client {
         Client::connect(&self.ready).await
     }
@@ -282,6 +291,12 @@ impl Cluster {
 
     pub(crate) async fn restart_manager(mut self) -> Cluster {
         self.manager = self.manager.restart().await;
+        self
+    }
+
+    /// The manager's state is lost, and this backup takes its place.
+    pub(crate) async fn restore(mut self, backup: &Path) -> Cluster {
+        self.manager = self.manager.restore(backup).await;
         self
     }
 

@@ -29,6 +29,7 @@ const BEAT: Duration = Duration::from_millis(60);
 pub(crate) struct FakeObject {
     /// The file that its record names; 0: the record is damaged.
     pub(crate) file: FileId,
+    pub(crate) column: Column,
     pub(crate) g: Generation,
     pub(crate) set: ColumnMask,
     pub(crate) joining: ColumnMask,
@@ -174,6 +175,7 @@ impl FakeDrive {
         });
         let object = FakeObject {
             file: row.stat.file,
+            column,
             g: row.stat.g,
             set: segment.set,
             joining: segment.joining,
@@ -228,7 +230,7 @@ impl FakeDrive {
                     object,
                     file: known.file,
                     segment: 0,
-                    column: Column(0),
+                    column: known.column,
                     g: known.g,
                     set: known.set,
                     joining: known.joining,
@@ -240,6 +242,7 @@ impl FakeDrive {
                 assert_eq!(map.objects.len(), map.drives.len());
                 let object = FakeObject {
                     file: map.file,
+                    column: map.column,
                     g: capability.g,
                     set: capability.set,
                     joining: capability.joining,

@@ -9,6 +9,7 @@ mod operations;
 mod orphans;
 mod paused;
 mod races;
+mod restored;
 mod room;
 mod sessions;
 mod sizes;

@@ -24,6 +24,7 @@ async fn file(cluster: &Cluster, client: &mut Client, path: &str) -> Opened {
 fn object(file: u64) -> FakeObject {
     FakeObject {
         file: FileId(file),
+        column: Column(0),
         g: Generation(3),
         set: ColumnMask::all(4),
         joining: ColumnMask::EMPTY,

@@ -1,0 +1,197 @@
+//! A state that was restored from a backup, and drives that are ahead of it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use braid_layout::{Column, ColumnMask, FileId, PartitionId};
+use braid_manager::check::check;
+use braid_manager::embedded::EmbeddedKv;
+use braid_manager::inodes;
+use braid_manager::kv::Db;
+use braid_manager::memory::MemoryKv;
+use braid_wire::Reason;
+use braid_wire::control::*;
+use braid_wire::data::UnitState;
+
+use crate::crash::InMemory;
+use crate::fake::{
+    CLIENT_LEASE_LONG_MS, Client, Cluster, FakeDrive, eventually, no_shape, open, opened, raid5, release,
+    version,
+};
+use crate::fake_drive::clean;
+
+/// Its components on the drives, as its client makes them.
+fn put(cluster: &Cluster, file: &Opened) {
+    for column in 0..4 {
+        cluster.of(file, column).put(file, Column(column), &[]);
+    }
+}
+
+async fn file(cluster: &Cluster, client: &mut Client, path: &str) -> Opened {
+    let file = client.create(path).await;
+    put(cluster, &file);
+    client.done(release(&file, true)).await;
+    file
+}
+
+async fn backup(client: &mut Client) -> PathBuf {
+    match client.ask(Backup {}).await.unwrap() {
+        ControlReply::Backup(made) => made.path.into(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn report(cluster: &Cluster) -> String {
+    std::fs::read_to_string(cluster.manager.dir.join("comparison.txt")).unwrap()
+}
+
+fn components(cluster: &Cluster, file: FileId) -> usize {
+    let on = |drive: &FakeDrive| drive.state().objects.values().filter(|object| object.file == file).count();
+    cluster.drives.iter().map(on).sum()
+}
+
+async fn holds_together(cluster: Cluster) {
+    let dir: &Path = &cluster.manager.dir.clone();
+    cluster.manager.stop().await;
+    let db = Db::new(Arc::new(EmbeddedKv::open(&dir.join("manager.redb")).unwrap()));
+    assert_eq!(check(&db).unwrap(), Vec::<String>::new());
+}
+
+/// Writes one unit, of so many bytes, as the file's first.
+fn write(cluster: &[FakeDrive], file: &Opened, bytes: u32) {
+    let segment = &file.stat.segments[0];
+    for (column, row) in (0u8..).map(Column).zip(&segment.columns) {
+        let drive = cluster.iter().find(|drive| drive.id == row.drive).unwrap();
+        drive.put(file, column, &[]);
+        if column == Column(0) {
+            let place = (PartitionId(file.stat.volume.0), row.object);
+            let unit = UnitState { settled: version(1, 1, 7), end: bytes, ..clean(0) };
+            drive.state().objects.get_mut(&place).unwrap().units.insert(0, unit);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_a_restore_left_is_settled_before_its_size_is_told() {
+    let kv = MemoryKv::new();
+    let manager = InMemory::start(&kv, "127.0.0.1:0").await;
+    let mut drives = Vec::new();
+    for id in 1..=4 {
+        drives.push(FakeDrive::join(&manager.ready, id, "").await.unwrap());
+    }
+    let mut client = Client::connect(&manager.ready).await;
+    client.until_up(&drives.iter().collect::<Vec<_>>()).await;
+    client.done(VolumeCreate { name: "main".into(), shape: raid5(3), quota_bytes: 0 }).await;
+    let mut files = Vec::new();
+    for path in ["read", "looked at"] {
+        let file = client.create(path).await;
+        write(&drives, &file, 1000);
+        client.done(release(&file, true)).await;
+        files.push(file.stat.file);
+    }
+    // As a comparison leaves them.
+    let leave = manager.core.write(move |_, tx| {
+        for file in files {
+            let mut inode = inodes::get(tx, file)?;
+            inode.g = inode.g.next().unwrap();
+            (inode.held, inode.client, inode.unfenced) = (true, 0, true);
+            inodes::save(tx, file, &inode);
+        }
+        Ok(())
+    });
+    leave.await.unwrap();
+    let address = manager.die().await;
+    let manager = InMemory::without_background(&kv, &address, CLIENT_LEASE_LONG_MS).await;
+    let mut client = Client::connect(&manager.ready).await;
+    client.until_up(&drives.iter().collect::<Vec<_>>()).await;
+    let file = client.opened(open("read", Access::Read, false)).await;
+    assert_eq!(file.stat.size, 1000);
+    assert_eq!(client.stat("looked at").await.unwrap().size, 1000);
+    assert_eq!(check(&manager.core.db).unwrap(), Vec::<String>::new());
+    let file = client.opened(open("read", Access::Write, false)).await;
+    client.done(release(&file, true)).await;
+}
+
+#[tokio::test]
+async fn after_a_restore_files_are_as_long_as_the_drives_say() {
+    const FILES: usize = 60;
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let path = |n: usize| format!("f{n}");
+    for n in 0..FILES {
+        file(&cluster, &mut client, &path(n)).await;
+    }
+    let gone = client.create("gone").await;
+    write(&cluster.drives, &gone, 1000);
+    client.done(Release { end: 1000, ..release(&gone, false) }).await;
+    let gone = opened(client.patient(open("gone", Access::Write, false)).await.unwrap());
+    client.done(Release { end: 1000, ..release(&gone, true) }).await;
+    let backup = backup(&mut client).await;
+    for n in 0..FILES {
+        let file = client.opened(open(&path(n), Access::Write, false)).await;
+        write(&cluster.drives, &file, 1000);
+        let (file, lease, cut) = (file.stat.file, file.lease, Cut::No);
+        client.done(Commit { file, lease, size: 1000, order: 1, cut }).await;
+        client.done(Release { file, lease, clean: true, end: 1000 }).await;
+    }
+    client.done(Unlink { volume: "main".into(), path: "gone".into() }).await;
+    eventually("it is freed", || async { components(&cluster, gone.stat.file) == 0 }).await;
+    let cluster = cluster.restore(&backup).await;
+    let mut client = cluster.manager.client().await;
+    client.until_up(&cluster.drives.iter().collect::<Vec<_>>()).await;
+    for n in (0..FILES).rev() {
+        let file = opened(client.patient(open(&path(n), Access::Read, false)).await.unwrap());
+        assert_eq!(file.stat.size, 1000, "{n}");
+    }
+    // Of one that was removed there is nothing to settle, and nothing to wait for.
+    assert!(report(&cluster).contains("braid://main/gone\n"));
+    assert_eq!(
+        client.opened(open("gone", Access::Read, false)).await.stat.segments[0].set,
+        ColumnMask::EMPTY
+    );
+    assert_eq!(client.refused(open("gone", Access::Write, false)).await.reason, Reason::TooManyAway);
+    client.done(Unlink { volume: "main".into(), path: "gone".into() }).await;
+    client.until("it is gone at once", |status| status.removing == 0).await;
+    holds_together(cluster).await;
+}
+
+#[tokio::test]
+async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_it_is_freed() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    file(&cluster, &mut client, "kept").await;
+    let gone = file(&cluster, &mut client, "gone").await;
+    let away = cluster.of(&gone, 0).clone();
+    away.kill();
+    client.done(Unlink { volume: "main".into(), path: "gone".into() }).await;
+    eventually("it is freed where it can be", || async { components(&cluster, gone.stat.file) == 1 }).await;
+    away.state().mute = true;
+    away.start().await;
+    // Two uploads: of the second nothing is on any drive yet.
+    let unnamed = || CreateUnnamed { volume: "main".into(), shape: no_shape(), client: 7, avoid: Vec::new() };
+    let up = opened(client.patient(unnamed()).await.unwrap());
+    client.opened(unnamed()).await;
+    put(&cluster, &up);
+    let backup = backup(&mut client).await;
+    let (file, lease, volume, path) = (up.stat.file, up.lease, "main".to_owned(), "up".into());
+    let (modified_ms, mode) = (None, None);
+    client
+        .done(Link { file, lease, volume, path, size: 50, replace: false, order: 1, modified_ms, mode })
+        .await;
+    client.done(release(&up, true)).await;
+
+    let cluster = cluster.restore(&backup).await;
+    away.state().mute = false;
+    let mut client = cluster.manager.client().await;
+    client.until_up(&cluster.drives.iter().collect::<Vec<_>>()).await;
+    client.done(VolumeCreate { name: "other".into(), shape: raid5(3), quota_bytes: 0 }).await;
+    client.until("the removal list is empty", |status| status.removing == 0).await;
+    assert_eq!(components(&cluster, gone.stat.file), 0);
+    assert_eq!(components(&cluster, up.stat.file), 4);
+    let report = report(&cluster);
+    assert!(report.contains("1 files have a name; 1 of them are whole, 0 are not"), "{report}");
+    assert!(report.contains("1 files on the drives have no name"), "{report}");
+    client.done(FreeUnnamed {}).await;
+    eventually("an operator let go of it", || async { components(&cluster, up.stat.file) == 0 }).await;
+    holds_together(cluster).await;
+}
