@@ -36,7 +36,7 @@ pub(crate) enum Exit {
     Timeout = 11,
     /// Another program listens on the port.
     PortInUse = 12,
-    /// `status` found something at risk.
+    /// `status` found something at risk, or a manager that answers nobody yet.
     NotWell = 13,
     /// The directory of a running server was removed or replaced.
     DirectoryGone = 14,
@@ -68,7 +68,10 @@ pub(crate) const TABLE: &[(Exit, &str)] = &[
     ),
     (Exit::Timeout, "a bounded wait ended without an answer"),
     (Exit::PortInUse, "another program listens on the port"),
-    (Exit::NotWell, "status: something is at risk; it says what, and the command that mends it"),
+    (
+        Exit::NotWell,
+        "status: something is at risk, or the manager answers nobody yet; it says what, and what mends it",
+    ),
     (
         Exit::DirectoryGone,
         "the directory of a running server was removed or replaced: the server has stopped",

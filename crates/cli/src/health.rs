@@ -4,6 +4,7 @@ use braid_wire::control::{DriveRow, DriveState};
 use serde::Serialize;
 
 use crate::report::count;
+use crate::scrub::REMEDY_FILES;
 use crate::shell::quoted;
 
 /// One thing that is at risk, in `--json`.
@@ -12,21 +13,22 @@ pub(crate) struct Risk {
     drive: String,
     /// `away`, `behind`, `replaced` or `damaged`.
     kind: &'static str,
-    /// Components on the drive that cannot be counted on; of a damaged drive damaged units and lost ranges.
+    /// Components on the drive that cannot be counted on; of a damaged drive damaged units, lost ranges and files that are missing or
+    /// not its own.
     count: u64,
     /// What is at risk, in words.
     what: String,
-    /// What mends it.
+    /// What mends it; empty: what the manager says of its own state comes first.
     remedy: String,
 }
 
-/// All that is at risk, by what the manager knows of the drives.
-pub(crate) fn risks(drives: &[DriveRow]) -> Vec<Risk> {
-    drives.iter().flat_map(|row| [of_columns(row), of_damage(row)]).flatten().collect()
+/// All that is at risk, by what the manager knows of the drives. `notice` is what it says of its own state.
+pub(crate) fn risks(drives: &[DriveRow], notice: &str) -> Vec<Risk> {
+    drives.iter().flat_map(|row| [of_columns(row, notice), of_damage(row)]).flatten().collect()
 }
 
 /// Columns that cannot be read, or not yet.
-fn of_columns(row: &DriveRow) -> Option<Risk> {
+fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
     let name = &row.name;
     let typed = quoted(name.as_ref());
     let risk = |kind, count, what, remedy| Some(Risk { drive: name.clone(), kind, count, what, remedy });
@@ -42,11 +44,7 @@ fn of_columns(row: &DriveRow) -> Option<Risk> {
                     "{name} is away, silent for {} s: the files of its {components} go without{behind}",
                     row.silent_ms / 1000
                 ),
-                format!(
-                    "start it on {} ({}), then `braid rebuild {typed}`; if it is lost, `braid drive replace {typed} NEW`, then \
-                     `braid rebuild NEW`",
-                    row.host, row.directory
-                ),
+                of_away(row, notice),
             )
         }
         DriveState::Replaced if row.components > 0 => risk(
@@ -65,25 +63,46 @@ fn of_columns(row: &DriveRow) -> Option<Risk> {
     }
 }
 
+/// What to do about a drive that is away.
+fn of_away(row: &DriveRow, notice: &str) -> String {
+    let typed = quoted(row.name.as_ref());
+    if !notice.is_empty() {
+        // It may run: a manager whose state is in doubt gives it no lease, and replaces none.
+        return String::new();
+    }
+    if row.scrub.wrong_files > 0 {
+        // Started again, it would come without what was in those files.
+        return format!("`braid drive replace {typed} NEW`, then `braid rebuild NEW`");
+    }
+    format!(
+        "start it on {} ({}), then `braid rebuild {typed}`; if it is lost, `braid drive replace {typed} NEW`, then `braid rebuild \
+         NEW`",
+        row.host, row.directory
+    )
+}
+
 /// What the drive's scrub found.
 fn of_damage(row: &DriveRow) -> Option<Risk> {
-    let found = row.scrub.damaged.saturating_add(row.scrub.lost);
+    let scrub = &row.scrub;
+    let found = scrub.damaged.saturating_add(scrub.lost).saturating_add(scrub.wrong_files);
     if found == 0 || row.state == DriveState::Replaced {
         return None;
     }
     let (name, typed) = (&row.name, quoted(row.name.as_ref()));
-    let ranges = match row.scrub.lost {
-        0 => String::new(),
-        lost => format!(" and {}", count(lost, "lost range")),
+    let kinds =
+        [(scrub.damaged, "damaged unit"), (scrub.lost, "lost range"), (scrub.wrong_files, "missing file")];
+    let has = kinds.iter().filter(|(number, _)| *number > 0).map(|&(number, what)| count(number, what));
+    let mends = if scrub.wrong_files > 0 {
+        REMEDY_FILES.to_owned()
+    } else {
+        format!("`braid drive replace {typed} NEW`, then `braid rebuild NEW`, writes them anew")
     };
     Some(Risk {
         drive: name.clone(),
         kind: "damaged",
         count: found,
-        what: format!("{name} has {}{ranges}", count(row.scrub.damaged, "damaged unit")),
-        remedy: format!(
-            "`braid scrub --status {typed}` lists them; `braid drive replace {typed} NEW`, then `braid rebuild NEW`, writes them anew"
-        ),
+        what: format!("{name} has {}", has.collect::<Vec<_>>().join(" and ")),
+        remedy: format!("`braid scrub --status {typed}` lists them; {mends}"),
     })
 }
 
@@ -91,13 +110,16 @@ fn are(components: u64) -> String {
     format!("{} {}", count(components, "component"), if components == 1 { "is" } else { "are" })
 }
 
-/// A line for each, for people; all is well if there is none.
-pub(crate) fn show(risks: &[Risk]) -> String {
-    if risks.is_empty() {
+/// The manager's word on its own state, then a line for each risk, for people; all is well if there is neither.
+pub(crate) fn show(risks: &[Risk], notice: &str) -> String {
+    if risks.is_empty() && notice.is_empty() {
         return "all is well: no drive is away, behind or damaged\n".to_owned();
     }
-    let mut text: String =
-        risks.iter().map(|risk| format!("at risk: {}; {}\n", risk.what, risk.remedy)).collect();
+    let mut text = if notice.is_empty() { String::new() } else { format!("! {notice}\n") };
+    text.extend(risks.iter().map(|risk| match risk.remedy.as_str() {
+        "" => format!("at risk: {}\n", risk.what),
+        remedy => format!("at risk: {}; {remedy}\n", risk.what),
+    }));
     if drives(risks) > 1 {
         text.push_str(
             "at risk: files with columns on several of these drives may not be readable; `braid check --all braid://VOLUME` names \
@@ -107,8 +129,23 @@ pub(crate) fn show(risks: &[Risk]) -> String {
     text
 }
 
+/// Why not all is well, in a line, and what to do; `None` if it is.
+pub(crate) fn verdict(risks: &[Risk], notice: &str, all: u64) -> Option<(String, &'static str)> {
+    let at_risk = || format!("{} of {} at risk", drives(risks), count(all, "drive"));
+    let of_risks = "the lines \"at risk\" say what, and the command that mends it";
+    match (risks.is_empty(), notice.is_empty()) {
+        (true, true) => None,
+        (false, true) => Some((at_risk(), of_risks)),
+        (no_risk, false) => {
+            let also = if no_risk { String::new() } else { format!("; {}", at_risk()) };
+            let why = format!("the manager answers nobody yet but to say how it is{also}");
+            Some((why, "the line that begins with ! says why"))
+        }
+    }
+}
+
 /// How many drives are concerned.
-pub(crate) fn drives(risks: &[Risk]) -> usize {
+fn drives(risks: &[Risk]) -> usize {
     let names: std::collections::BTreeSet<&str> = risks.iter().map(|risk| risk.drive.as_str()).collect();
     names.len()
 }
@@ -145,34 +182,67 @@ mod tests {
 
     #[test]
     fn each_kind_has_its_amount_and_its_command() {
-        let damaged = DriveRow {
-            scrub: ScrubState { damaged: 2, lost: 1, ..ScrubState::default() },
-            ..row("e", DriveState::Up, 9, 0)
-        };
+        let scrubbed = |name, scrub| DriveRow { scrub, ..row(name, DriveState::Up, 9, 0) };
         let rows = [
             row("well", DriveState::Up, 9, 0),
             row("a", DriveState::Away, 3, 1),
             row("b c", DriveState::Up, 9, 1),
             row("d", DriveState::Replaced, 5, 5),
             row("gone", DriveState::Replaced, 0, 0),
-            damaged,
+            scrubbed("e", ScrubState { damaged: 2, lost: 1, ..ScrubState::default() }),
+            scrubbed("f", ScrubState { wrong_files: 3, ..ScrubState::default() }),
         ];
-        let found = risks(&rows);
+        let found = risks(&rows, "");
         let kinds: Vec<_> = found.iter().map(|risk| (risk.drive.as_str(), risk.kind, risk.count)).collect();
         assert_eq!(
             kinds,
-            [("a", "away", 3), ("b c", "behind", 1), ("d", "replaced", 5), ("e", "damaged", 3)]
+            [
+                ("a", "away", 3),
+                ("b c", "behind", 1),
+                ("d", "replaced", 5),
+                ("e", "damaged", 3),
+                ("f", "damaged", 3)
+            ]
         );
-        let text = show(&found);
+        let text = show(&found, "");
         for words in [
             "a is away, silent for 12 s: the files of its 3 components go without, 1 of them stale as well; start it on h (/d)",
             "b c is behind: 1 component is stale, and their files go without; `braid rebuild 'b c'`",
             "d was replaced: 5 components are not rebuilt elsewhere yet; `braid rebuild d`",
             "e has 2 damaged units and 1 lost range; `braid scrub --status e`",
+            "f has 3 missing files; `braid scrub --status f` lists them; files of a running drive were deleted",
         ] {
             assert!(text.contains(words), "{words:?} is not in {text}");
         }
-        assert_eq!(text.lines().count(), 5, "{text}");
-        assert!(risks(&rows[..1]).is_empty() && show(&[]).starts_with("all is well"));
+        assert_eq!(text.lines().count(), 6, "{text}");
+        assert!(risks(&rows[..1], "").is_empty() && show(&[], "").starts_with("all is well"));
+        let (why, _) = verdict(&found, "", 7).expect("not well");
+        assert_eq!(why, "5 of 7 drives at risk");
+        assert_eq!(verdict(&[], "", 7), None);
+    }
+
+    #[test]
+    fn a_manager_in_doubt_is_not_well_and_sends_nobody_to_replace_drives() {
+        let away = [row("a", DriveState::Away, 3, 0)];
+        let found = risks(&away, "its state is older");
+        assert_eq!(found[0].remedy, "");
+        let text = show(&found, "its state is older");
+        assert!(
+            text.starts_with("! its state is older\nat risk: a is away") && text.ends_with("go without\n"),
+            "{text}"
+        );
+        let (why, _) = verdict(&found, "its state is older", 4).expect("not well");
+        assert!(why.ends_with("1 of 4 drives at risk"), "{why}");
+        assert_eq!(show(&[], "its state is older"), "! its state is older\n");
+        let (why, remedy) = verdict(&[], "its state is older", 4).expect("not well");
+        assert!(!why.contains("at risk") && remedy.contains('!'), "{why}; {remedy}");
+    }
+
+    #[test]
+    fn a_drive_that_lost_files_under_it_is_not_to_be_started_again() {
+        let scrub = ScrubState { wrong_files: 1, ..ScrubState::default() };
+        let found = risks(&[DriveRow { scrub, ..row("a", DriveState::Away, 3, 0) }], "");
+        assert_eq!(found[0].remedy, "`braid drive replace a NEW`, then `braid rebuild NEW`");
+        assert!(found[1].remedy.contains("before it is started again"), "{}", found[1].remedy);
     }
 }

@@ -95,12 +95,21 @@ pub(crate) async fn rebuild(
     report: Report,
 ) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
-    if let Some(row) = row(&client, &rebuild.drive).await? {
-        must_serve(&row).await?;
+    let known = row(&client, &rebuild.drive).await?;
+    if let Some(row) = &known {
+        must_serve(row).await?;
     }
     let progress = Progress::begin(None, !report.json);
     progress.name(format!("rebuild {}", rebuild.drive));
-    let done = client.rebuild(&rebuild.drive, |at| progress.reached(at.bytes)).await?;
+    let done = match client.rebuild(&rebuild.drive, |at| progress.reached(at.bytes)).await {
+        // The drive is known: it, or the one that took its place, is away.
+        Err(error) if known.is_some() && error.reason() == Some(Reason::NoDrive) => {
+            let mut failure = Failure::from(error);
+            failure.exit = Exit::DrivesAway;
+            return Err(failure);
+        }
+        other => other?,
+    };
     let rate = Rate { bytes: done.bytes, time: progress.end() };
     let facts = Facts {
         drive: rebuild.drive,

@@ -144,7 +144,7 @@ pub(crate) async fn run(scrub: args::Scrub, cluster: Option<&Path>, report: Repo
 const REMEDY: &str = "`braid check --all braid://VOLUME` names the files; braid drive replace and braid rebuild make its columns anew on another drive";
 
 /// What was in such files can still be read, until the drive is started again: so the others must not depend on it by then.
-const REMEDY_FILES: &str = "files of a running drive were deleted, replaced or cut short: give its place to an empty drive \
+pub(crate) const REMEDY_FILES: &str = "files of a running drive were deleted, replaced or cut short: give its place to an empty drive \
      (braid drive replace OLD NEW, braid rebuild NEW) before it is started again";
 
 /// Drives that were not replaced.

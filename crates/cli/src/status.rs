@@ -29,7 +29,7 @@ struct Facts {
     removing: u64,
     /// What the manager wants people to know of its state; empty: nothing.
     notice: String,
-    /// Nothing is at risk.
+    /// Nothing is at risk, and the manager answers.
     well: bool,
     risks: Vec<Risk>,
     drives: Vec<DriveFacts>,
@@ -84,7 +84,8 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         pid: status.pid,
         uptime_ms: status.uptime_ms,
     };
-    let risks = health::risks(&status.drives);
+    let risks = health::risks(&status.drives, &status.notice);
+    let verdict = health::verdict(&risks, &status.notice, status.drives.len() as u64);
     let facts = Facts {
         cluster: status.cluster.to_string(),
         manager,
@@ -92,7 +93,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         files: status.files,
         removing: status.removing,
         notice: status.notice.clone(),
-        well: risks.is_empty(),
+        well: verdict.is_none(),
         risks,
         drives: drive_facts(&status.drives),
     };
@@ -100,26 +101,22 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         let manager = &facts.manager;
         let removing =
             if facts.removing == 0 { String::new() } else { format!(", {} being removed", facts.removing) };
-        let notice = if facts.notice.is_empty() { String::new() } else { format!("! {}\n", facts.notice) };
         format!(
-            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n{notice}{}\n{}",
+            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n{}\n{}",
             facts.cluster,
             manager.address,
             manager.pid,
             manager.uptime_ms / 1000,
             count(facts.volumes, "volume"),
             count(facts.files, "file"),
-            health::show(&facts.risks),
+            health::show(&facts.risks, &facts.notice),
             drive_table(&facts.drives)
         )
     })?;
-    if facts.well {
-        return Ok(());
+    match verdict {
+        None => Ok(()),
+        Some((why, remedy)) => Err(Failure::new(Exit::NotWell, "status", why).remedy(remedy)),
     }
-    let why =
-        format!("{} of {} at risk", health::drives(&facts.risks), count(facts.drives.len() as u64, "drive"));
-    Err(Failure::new(Exit::NotWell, "status", why)
-        .remedy("the lines \"at risk\" say what, and the command that mends it"))
 }
 
 /// The status, or that the manager does not answer: who asks for it wants to know, and not to wait.

@@ -28,9 +28,11 @@ use crate::space::candidate;
 /// Most files in one reply.
 const FILES_PER_PAGE_MAX: usize = 4096;
 
-/// Files with stale columns on a drive, or on drives whose place it has taken.
+/// Files with stale columns on a drive, or on drives whose place it has taken. Of a drive that is away there is no such list: what
+/// it misses is known when it is back, and "none" would be taken for "up to date".
 pub async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result<StaleFilesReply, Refusal> {
     let (target, olds) = target_of(core, &request.drive)?;
+    must_be_up(core, target)?;
     let limit = match usize::try_from(request.limit).unwrap_or(usize::MAX) {
         0 => FILES_PER_PAGE_MAX,
         limit => limit.min(FILES_PER_PAGE_MAX),
@@ -50,10 +52,7 @@ pub async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result<StaleF
 pub async fn begin(core: &Arc<Core>, operation: Operation, request: BeginRebuild) -> Result<Opened, Refusal> {
     let file = request.file;
     let (target, olds) = target_of(core, &request.drive)?;
-    if core.drives().state(target, core.now_ms()) != DriveState::Up {
-        let name = core.drives().name(target);
-        return Err(Refusal::new(Reason::NoDrive, format!("{name} is away: start it, then rebuild")));
-    }
+    must_be_up(core, target)?;
     let _turn = core.lock_file(file).await?;
     if let Some(opened) = still_open(core, operation).await? {
         return Ok(opened);
@@ -107,6 +106,15 @@ fn target_of(core: &Core, name: &str) -> Result<(DriveId, Vec<DriveId>), Refusal
     let target = table.successor(named);
     let olds = table.iter().map(|drive| drive.record.drive).filter(|&old| old != target);
     Ok((target, olds.filter(|&old| table.successor(old) == target).collect()))
+}
+
+fn must_be_up(core: &Core, target: DriveId) -> Result<(), Refusal> {
+    let (now_ms, table) = (core.now_ms(), core.drives());
+    if table.state(target, now_ms) == DriveState::Up {
+        return Ok(());
+    }
+    let name = table.name(target);
+    Err(Refusal::new(Reason::NoDrive, format!("{name} is away: start it, then rebuild")))
 }
 
 fn files_in(

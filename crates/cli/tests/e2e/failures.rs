@@ -146,6 +146,15 @@ fn writes_go_on_degraded_and_a_replaced_drive_is_rebuilt() {
     cluster.kill_drive(&other);
     assert!(cluster.cat("braid://main/f") == first);
     assert!(cluster.cat("braid://main/g") == second);
+    // The old name stands for the new drive: it has nothing to rebuild only while it serves.
+    cluster.line(&format!("rebuild {victim}")).ok();
+    cluster.kill_drive("fresh");
+    until("it counts as away", || {
+        let drives = cluster.line("drive ls --json").ok().json();
+        let rows = drives.as_array().expect("a list");
+        rows.iter().any(|row| row["name"] == "fresh" && row["state"] == "away")
+    });
+    cluster.line(&format!("rebuild {victim}")).failed(8, "fresh is away");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::support::{Cluster, finish, noise, run, said, until};
+use crate::support::{Cluster, Said, finish, noise, run, said, signal, until};
 
 /// `cp -a`: the whole directory as it is.
 fn copy_dir(from: &Path, to: &Path) {
@@ -30,6 +30,25 @@ fn stale(cluster: &Cluster, drive: &str) -> u64 {
     let drives = status["drives"].as_array().expect("a list").clone();
     let drive = drives.iter().find(|row| row["name"] == drive).expect("it is there");
     drive["stale_components"].as_u64().expect("a number")
+}
+
+/// What `status` says of a manager that runs without any drive.
+fn status_of_manager_alone(cluster: &Cluster) -> Said {
+    let file = fs::read_to_string(cluster.dir().join("cluster.toml")).expect("read");
+    let address = file.lines().find_map(|line| line.strip_prefix("manager = ")).expect("an address");
+    let mut serve = cluster.command(["manager", "serve", "--listen", address.trim_matches('"'), "--dir"]);
+    serve.arg(manager_dir(cluster)).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = serve.spawn().expect("started");
+    let mut status = None;
+    until("it answers", || {
+        let said = cluster.line("status");
+        let answered = said.code != 5;
+        status = Some(said);
+        answered
+    });
+    signal(child.id(), "TERM");
+    finish(child);
+    status.expect("it was asked")
 }
 
 fn restore(cluster: &Cluster, backup: Option<&Path>) {
@@ -57,6 +76,12 @@ fn a_manager_put_back_to_an_older_state_serves_nothing_until_it_was_compared() {
     let mut up = crate::support::braid();
     up.args(["up", "--detach", "--dir"]).arg(cluster.dir());
     run(up).failed(5, "older than what its drives have seen");
+    let status = status_of_manager_alone(&cluster);
+    status.failed(13, "the manager answers nobody yet");
+    let text = status.text();
+    assert!(text.contains("\n! the manager's state is older") && !text.contains("all is well"), "{text}");
+    // Nothing is known of them by this state: nobody is to replace them.
+    assert!(text.contains("at risk: drive-1 is away") && !text.contains("drive replace"), "{text}");
     cluster.down().ok();
 
     restore(&cluster, None);

@@ -85,6 +85,11 @@ fn segments_that_are_deleted_under_a_running_drive_are_told() {
     );
     let facts = cluster.line("scrub --status --json drive-2").ok().json()[0].clone();
     assert!(facts["wrong_files"].as_u64() > Some(0) && facts["damaged"].as_u64() == Some(6), "{facts}");
+    let missing = || cluster.line("status").text().contains("missing file");
+    until("the status shows it", missing);
+    let status = cluster.line("status");
+    status.failed(13, "1 of 3 drives at risk");
+    assert!(status.text().contains("before it is started again"), "{}", status.text());
 }
 
 #[test]

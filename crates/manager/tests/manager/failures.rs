@@ -348,10 +348,10 @@ async fn a_new_file_is_written_degraded_when_too_few_drives_are_up() {
     let file = client.create("f").await;
     let segment = &file.stat.segments[0];
     assert_eq!((segment.set.count(), segment.columns.len()), (3, 4));
-    assert_eq!(stale(&mut client, &cluster.drives[3].name).await, [file.stat.file.0]);
     client.done(release(&file, true)).await;
     cluster.drives[3].start().await;
     client.until_up(&[&cluster.drives[3]]).await;
+    assert_eq!(stale(&mut client, &cluster.drives[3].name).await, [file.stat.file.0]);
     let rebuild = client.opened(begin(file.stat.file, &cluster.drives[3].name)).await;
     client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
     assert_eq!(client.stat("f").await.unwrap().segments[0].set.count(), 4);
@@ -436,7 +436,18 @@ async fn a_replaced_drives_columns_move_to_the_new_one_or_beside_it() {
     let status = client.status().await;
     let row = status.drives.iter().find(|row| row.drive == old.id).unwrap();
     assert_eq!((row.state, row.components, row.stale), (DriveState::Replaced, 0, 0));
-    // It comes back, is told, and gets no lease; its name is free for another.
+    // While the new one is away nothing can be rebuilt, by either name: that is not "nothing to do".
+    new.kill();
+    client.until("it is away", |s| s.drives.iter().any(|d| d.state == DriveState::Away)).await;
+    for drive in [&old.name, &new.name] {
+        let request = StaleFiles { drive: drive.clone(), after: FileId(0), limit: 100 };
+        let refusal = client.refused(request).await;
+        let why = format!("{} is away", new.name);
+        assert!(refusal.reason == Reason::NoDrive && refusal.detail.contains(&why), "{refusal}");
+    }
+    new.start().await;
+    client.until_up(&[new]).await;
+    // The old one comes back, is told, and gets no lease; its name is free for another.
     old.start().await;
     eventually("it is told", || async { old.state().replaced }).await;
     assert!(!old.serves());
