@@ -17,8 +17,13 @@ pub(crate) async fn data_after(handle: &Handle, range: Range<u64>) -> Result<Opt
             continue;
         }
         let stripes = segment.stripe_at(from).0..segment.stripe_at(to - 1).0 + 1;
-        let runs = handle.held(index, Listing::Bytes, stripes).next().await?;
+        let mut held = handle.held(index, Listing::Bytes, stripes);
+        let runs = held.next().await?;
         let Some(first) = runs.first() else { continue };
+        if held.met_absent() {
+            // As below: before bytes of a column that is gone are taken for a hole.
+            handle.refresh(&view).await?;
+        }
         // A run is cut where a plan set ends; its neighbours go on.
         let joined = |end: u64, run: &Range<u64>| if run.start == end { run.end } else { end };
         let last = runs[1..].iter().fold(first.end, joined) - 1;

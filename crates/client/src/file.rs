@@ -12,9 +12,10 @@
 use std::io::SeekFrom;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use braid_layout::Stripe;
+use braid_wire::Reason;
 use braid_wire::control::{Commit, Cut, Link, StatRow};
 use braid_wire::data::Listing;
 use tokio::sync::Semaphore;
@@ -56,6 +57,8 @@ struct Writer {
     keeper: Keeper,
     /// The size that the manager has; [`UNKNOWN`] if it is not known.
     committed: AtomicU64,
+    /// Whether something was written since the manager last heard of the file.
+    written: AtomicBool,
     /// One change of the size at the manager at a time.
     commits: Semaphore,
     /// The number of the last: the manager passes over one that arrives after a later one.
@@ -82,6 +85,7 @@ impl File {
             side,
             keeper,
             committed: AtomicU64::new(size),
+            written: AtomicBool::new(false),
             commits: Semaphore::new(1),
             order: AtomicU64::new(0),
         };
@@ -152,6 +156,7 @@ impl File {
         if data.is_empty() {
             return Ok(());
         }
+        writer.written.store(true, Ordering::Release);
         self.handle.write_range(&writer.side, offset, data).await?;
         self.size.fetch_max(end, Ordering::AcqRel);
         Ok(())
@@ -197,7 +202,8 @@ impl File {
     }
 
     /// Sets the size. Bytes that are cut off are gone: a file that grows again has zeros there. The new size is committed
-    /// first and the bytes past it cleared after, so that a crash in between leaves the file either as it was or cut.
+    /// first and the bytes past it cleared after, so that a crash in between leaves the file either as it was or cut. After a cut
+    /// that was dropped midway, or of which it is not known whether it began, the handle writes no more.
     pub async fn set_len(&self, size: u64) -> Result<()> {
         let writer = self.writing()?;
         writer.side.check(self.subject())?;
@@ -207,16 +213,30 @@ impl File {
         let old = self.size.swap(size, Ordering::AcqRel);
         // Writes that failed may have left bytes past the size: they go too.
         let cuts = size < old.max(writer.side.stamps.written_end());
-        if let Err(error) = self.commit(writer, if cuts { Cut::Begins } else { Cut::No }).await {
+        let cutting = cuts.then(|| writer.side.stamps.cutting());
+        let how = if cuts { Cut::Begins } else { Cut::No };
+        if let Err(error) = self.commit(writer, how).await {
             self.size.store(old, Ordering::Release);
+            match cutting {
+                // A quota is what a manager that had carried it out would not come to: any other error may hide that it did.
+                Some(cutting) if error.reason() == Some(Reason::Quota) => cutting.over(),
+                Some(cutting) => cutting.fail(&format!("it may have been cut: {error}")),
+                None => {}
+            }
             return Err(error);
         }
-        if cuts && let Err(error) = self.end_cut(size).await {
+        let Some(cutting) = cutting else { return Ok(()) };
+        match self.end_cut(size).await {
+            Ok(()) => {
+                cutting.over();
+                Ok(())
+            }
             // A later extension would show the bytes: whoever opens the file next clears them away first.
-            writer.side.stamps.break_off(&format!("it was cut, but not cleared: {error}"));
-            return Err(error);
+            Err(error) => {
+                cutting.fail(&format!("it was cut, but not cleared: {error}"));
+                Err(error)
+            }
         }
-        Ok(())
     }
 
     /// Gives an unnamed file its name, with its size, atomically.
@@ -243,6 +263,7 @@ impl File {
         };
         let subject = name.to_string();
         writer.committed.store(UNKNOWN, Ordering::Release);
+        writer.written.store(false, Ordering::Release);
         let answer = self.handle.client.ask_done(&subject, request).await;
         answer.map_err(|error| self.handle.lease_error(error))?;
         writer.committed.store(size, Ordering::Release);
@@ -252,6 +273,10 @@ impl File {
     /// Commits the size, has the drives retire what is settled, and gives the lease back.
     pub async fn close(mut self) -> Result<()> {
         let Some(writer) = self.writer.take() else { return Ok(()) };
+        if writer.written.load(Ordering::Acquire) {
+            // Also where the size stands: the file has changed, and its time is to say so.
+            writer.committed.store(UNKNOWN, Ordering::Release);
+        }
         let flushed = match writer.side.check(self.subject()) {
             Ok(()) => self.commit(&writer, Cut::No).await,
             checked => checked,
@@ -310,6 +335,7 @@ impl File {
         }
         // Until it has answered: a request whose answer is lost may have been carried out.
         writer.committed.store(UNKNOWN, Ordering::Release);
+        writer.written.store(false, Ordering::Release);
         let request = Commit { file: view.file, lease: view.lease, size, order: writer.next_order(), cut };
         let answer = self.handle.client.ask_done(self.subject(), request).await;
         answer.map_err(|error| self.handle.lease_error(error))?;

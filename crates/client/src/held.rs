@@ -28,6 +28,8 @@ pub(crate) struct Held<'a> {
     next: Option<u64>,
     /// Stripes from here on are not looked at.
     end: u64,
+    /// Some column had no object.
+    met_absent: bool,
 }
 
 impl Handle {
@@ -35,7 +37,7 @@ impl Handle {
     /// ([`Listing::Written`]), or those with bytes ([`Listing::Bytes`]).
     pub(crate) fn held(&self, segment: usize, list: Listing, stripes: Range<u64>) -> Held<'_> {
         let next = (stripes.start < stripes.end).then_some(stripes.start);
-        Held { handle: self, segment, list, next, end: stripes.end }
+        Held { handle: self, segment, list, next, end: stripes.end, met_absent: false }
     }
 }
 
@@ -54,8 +56,13 @@ impl Held<'_> {
         Ok(Vec::new())
     }
 
+    /// Whether some column had no object. It holds nothing then, or the file was removed meanwhile: the manager knows.
+    pub(crate) fn met_absent(&self) -> bool {
+        self.met_absent
+    }
+
     /// The stripes from `from` on, and up to which they are known.
-    async fn page(&self, from: u64) -> Result<(BTreeSet<u64>, Option<u64>)> {
+    async fn page(&mut self, from: u64) -> Result<(BTreeSet<u64>, Option<u64>)> {
         let (handle, segment) = (self.handle, self.segment);
         let mut patience = Patience::new(handle);
         loop {
@@ -87,7 +94,10 @@ impl Held<'_> {
                         let why = format!("it answered with {}", other.name());
                         note(&mut learnt, column, Failure::Lost(why));
                     }
-                    Err(failure) if failure.is(Reason::NoObject) => answers += 1,
+                    Err(failure) if failure.is(Reason::NoObject) => {
+                        self.met_absent = true;
+                        answers += 1;
+                    }
                     Err(failure) => note(&mut learnt, column, failure),
                 }
             }

@@ -109,7 +109,7 @@ impl Client {
             ControlReply::Opened(opened) => opened,
             other => return Err(unexpected(&subject, &other)),
         };
-        let file = self.opened(subject, access, opened, options.create_new, options).await?;
+        let file = self.opened(subject, access, opened, options).await?;
         if options.truncate && file.size() > 0 {
             file.set_len(0).await?;
         }
@@ -141,7 +141,7 @@ impl Client {
         match self.ask(&subject, request).await? {
             ControlReply::Opened(opened) => {
                 let options = OpenOptions::new().read(true).write(true);
-                self.opened(subject, Access::Write, opened, true, &options).await
+                self.opened(subject, Access::Write, opened, &options).await
             }
             other => Err(unexpected(&subject, &other)),
         }
@@ -152,12 +152,12 @@ impl Client {
         subject: String,
         access: Access,
         opened: Opened,
-        new: bool,
         options: &OpenOptions,
     ) -> Result<File> {
         let (size, cut) = (opened.stat.size, opened.cut);
-        // The first lease of a file: nobody wrote it before.
-        let fresh = (new || opened.lease.0 == 1) && size == 0 && !cut;
+        // The first lease of a file: nobody wrote it before. (What was asked for does not tell: the answer may be to a repeat, after
+        // another has opened the file.)
+        let fresh = opened.lease.0 == 1 && size == 0 && !cut;
         let handle = Arc::new(Handle::new(self.clone(), subject, access, opened)?);
         if access == Access::Read {
             return Ok(File::reader(handle, size));

@@ -49,6 +49,14 @@ pub(crate) struct Begun<'a> {
     sent: bool,
 }
 
+/// A cut that may have begun at the manager. While its mark is there, what is written past the size counts for nothing once the
+/// lease ends: so nothing more may be written until the cut has ended, however it is left.
+#[derive(Debug)]
+pub(crate) struct Cutting<'a> {
+    stamps: &'a Stamps,
+    over: bool,
+}
+
 impl Stamps {
     /// For a lease just granted on a file of this size. `fresh`: nobody wrote the file before.
     pub(crate) fn new(lease: Lease, g: Generation, size: u64, fresh: bool) -> Stamps {
@@ -123,6 +131,11 @@ impl Stamps {
         self.lock().broken.get_or_insert_with(|| why.to_owned());
     }
 
+    /// For a cut: taken before the manager is told.
+    pub(crate) fn cutting(&self) -> Cutting<'_> {
+        Cutting { stamps: self, over: false }
+    }
+
     /// Why nothing more may be written.
     pub(crate) fn broken(&self) -> Option<String> {
         self.lock().broken.clone()
@@ -174,6 +187,26 @@ impl Drop for Begun<'_> {
         let mut state = self.stamps.lock();
         for n in self.first.n..self.first.n + self.count {
             state.unsettled.remove(&Version { n, ..self.first });
+        }
+    }
+}
+
+impl Cutting<'_> {
+    /// Its mark is gone, or never was there.
+    pub(crate) fn over(mut self) {
+        self.over = true;
+    }
+
+    /// It failed, and its mark may be there.
+    pub(crate) fn fail(self, why: &str) {
+        self.stamps.break_off(why);
+    }
+}
+
+impl Drop for Cutting<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.stamps.break_off("a cut was dropped before it had ended");
         }
     }
 }

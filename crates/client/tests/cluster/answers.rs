@@ -9,7 +9,7 @@ use braid_layout::Scheme;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};
+use crate::common::{Cluster, assert_same, name, open_when_free, pattern, put, read_all, shape, wait_for};
 
 /// Stands between a client and the manager.
 struct Between {
@@ -180,6 +180,35 @@ async fn a_link_whose_answer_was_lost_is_done_though_the_lease_is_over_by_then()
     let lost = unnamed.close().await.expect_err("the lease is lost");
     assert_eq!(lost.kind(), Kind::Busy, "{lost}");
     assert_eq!(read_all(&direct, &name("f")).await.expect("read"), b"bytes");
+}
+
+/// The cut may have begun: what is written past it would be acknowledged and not count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handle_that_does_not_know_whether_its_cut_began_acknowledges_nothing_more() {
+    let cluster = Cluster::start(3).await;
+    let direct = cluster.client().await;
+    direct.volume_create("main", None, 0).await.expect("a volume");
+    let bytes = pattern(4, 1000);
+    put(&direct, &name("f"), small(), &bytes).await;
+    let between = Between::start(&cluster.ready.address).await;
+    let mut config = cluster.config();
+    config.manager.clone_from(&between.address);
+    config.patience = Duration::from_millis(300);
+    let client = Client::connect(config).await.expect("a client");
+    let file = client.open(&name("f"), &OpenOptions::new().write(true)).await.expect("open");
+    between.lose_next_answer();
+    assert_eq!(file.set_len(50).await.expect_err("no answer").kind(), Kind::Unavailable);
+    assert_eq!(direct.stat(&name("f")).await.expect("stat").size, 50, "it was done");
+    between.open();
+    assert_eq!(file.write_at(&[1; 100], 2000).await.expect_err("refused").kind(), Kind::Busy);
+    drop(file);
+    let file = open_when_free(&direct, &name("f")).await;
+    assert_eq!(file.size(), 50);
+    file.set_len(1000).await.expect("grow");
+    file.close().await.expect("close");
+    let mut model = bytes[..50].to_vec();
+    model.resize(1000, 0);
+    assert_same(&read_all(&direct, &name("f")).await.expect("read"), &model, "cut and grown");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -224,3 +224,23 @@ async fn a_plan_is_shown_for_any_drives_down() {
     let unknown = client.plan(&path, braid_client::Asked::Write, 0..10, &["nobody".to_owned()]).await;
     assert_eq!(unknown.expect_err("no such drive").kind(), Kind::NotFound);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_written_over_has_a_new_time() {
+    let cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let path = name("f");
+    put(&client, &path, shape(Scheme::Raid5, 2, 1, 4096), &pattern(1, 1000)).await;
+    let time = || async { client.stat(&path).await.expect("stat").modified_ms };
+    let before = time().await;
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
+    file.write_at(b"over", 100).await.expect("write");
+    file.close().await.expect("close");
+    let after = time().await;
+    assert!(after > before, "{before} {after}");
+    // Whoever only opens it changes nothing.
+    client.open(&path, &OpenOptions::new().write(true)).await.expect("open").close().await.expect("close");
+    assert_eq!(time().await, after);
+}

@@ -201,6 +201,56 @@ async fn a_cut_that_was_begun_is_ended_by_who_opens_the_file_next() {
     is(&mut cluster, &client, &path, &model, "cut").await;
 }
 
+/// A cut that is dropped midway, as by a time limit around it, leaves its mark at the manager: what is written past it would be
+/// acknowledged and not count.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handle_whose_cut_was_dropped_acknowledges_nothing_more() {
+    let (mut cluster, _) = cluster(3).await;
+    let mut config = cluster.config();
+    // The drive that says nothing is waited for longer than the test takes.
+    (config.limits.connect, config.drive_reply) = (Duration::from_secs(60), Duration::from_secs(60));
+    let (client, other) = (Client::connect(config).await.expect("a client"), cluster.client().await);
+    let (path, bytes) = (name("f"), pattern(6, 1000));
+    put(&client, &path, shape(Scheme::Raid5, 2, 1, UNIT), &bytes).await;
+    let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
+    let mute = cluster.make_mute(0).await;
+    tokio::select! {
+        _ = file.set_len(50) => panic!("a drive is mute"),
+        () = wait_for(|| async { other.stat(&path).await.expect("stat").size == 50 }) => {}
+    }
+    let write = tokio::time::timeout(Duration::from_secs(10), file.write_at(&[1; 100], 2000)).await;
+    assert_eq!(write.expect("it is refused at once").expect_err("refused").kind(), Kind::Busy);
+    drop(mute);
+    cluster.restart(0).await;
+    cluster.all_up(&other).await;
+    assert_eq!(file.close().await.expect_err("it says so").kind(), Kind::Busy);
+    let file = open_when_free(&other, &path).await;
+    assert_eq!(file.size(), 50);
+    file.set_len(1000).await.expect("grow");
+    file.close().await.expect("close");
+    let mut model = bytes[..50].to_vec();
+    model.resize(1000, 0);
+    is(&mut cluster, &other, &path, &model, "cut and grown").await;
+}
+
+/// A refusal that says that nothing was done leaves the handle as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_that_the_quota_forbids_did_not_begin() {
+    let (_cluster, client) = cluster(3).await;
+    client.volume_create("small", None, 20_000).await.expect("a volume");
+    let path: braid_client::Name = "braid://small/f".parse().expect("a name");
+    let options = OpenOptions::new().write(true).create(true).shape(shape(Scheme::Raid5, 2, 1, UNIT));
+    let file = client.open(&path, &options).await.expect("create");
+    let bytes = pattern(5, 30_000);
+    file.write_at(&bytes, 0).await.expect("write");
+    assert_eq!(file.set_len(25_000).await.expect_err("over the quota").kind(), Kind::NoSpace);
+    assert_eq!(file.size(), 30_000);
+    file.write_at(b"more", 100).await.expect("write");
+    file.set_len(15_000).await.expect("cut");
+    file.close().await.expect("close");
+    assert_eq!(read_all(&client, &path).await.expect("read")[15_000 - 8..], bytes[15_000 - 8..15_000]);
+}
+
 /// A drive stores no more: the last stripes are on the others only, and go back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stripe_that_was_taken_back_does_not_count() {
