@@ -16,6 +16,8 @@ use crate::stat::{ShapeFacts, shape_facts, show_shape};
 
 /// Columns of a volume when nobody says how many, if there are as many drives.
 const WIDTH_DEFAULT: usize = 5;
+/// A width that every scheme can have.
+const WIDTH_POSSIBLE: u8 = 3;
 /// Unit of the default volume.
 const UNIT_DEFAULT: u32 = 512 << 10;
 
@@ -68,7 +70,9 @@ async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Repo
         Some(shape) => shape,
         None => {
             let width = u8::try_from(drives.min(WIDTH_DEFAULT)).unwrap_or(u8::MAX);
-            Shape::parse(&create.scheme, Some(width), unit).doing(what)?
+            // With too few drives for any, what it needs at least is told below.
+            let shape = Shape::parse(&create.scheme, Some(width), unit);
+            shape.or_else(|_| Shape::parse(&create.scheme, Some(WIDTH_POSSIBLE), unit)).doing(what)?
         }
     };
     if usize::from(shape.width()) > drives {
@@ -91,8 +95,8 @@ fn without_width(scheme: &str, unit: u32) -> Result<Option<Shape>, Cause> {
             Ok(Some(Shape::parse(scheme, Some(2), unit)?))
         }
         Err(braid_layout::SchemeError::NoWidth(_)) => {
-            // A width that is always possible shows what else may be wrong.
-            Shape::parse(scheme, Some(3), unit)?;
+            // Shows what else may be wrong.
+            Shape::parse(scheme, Some(WIDTH_POSSIBLE), unit)?;
             Ok(None)
         }
         Err(error) => Err(error.into()),

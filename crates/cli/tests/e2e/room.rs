@@ -43,9 +43,10 @@ impl Cluster {
             self.spawn(&args);
         }
         until("the drives serve", || {
-            let rows = self.df();
-            let told = |name: &&&str| rows.iter().any(|row| row.0 == **name && row.1 > 0);
-            names.iter().filter(told).count() == names.len()
+            let facts = self.braid(&["status", "--json"]).json();
+            let rows = facts["drives"].as_array().expect("a list");
+            let up = |name: &&&str| rows.iter().any(|row| row["name"] == **name && row["state"] == "up");
+            names.iter().filter(up).count() == names.len()
         });
     }
 
