@@ -26,6 +26,7 @@ use braid_wire::data::ListedObject;
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
+use crate::drives::Drive;
 use crate::inodes::{self, set_stale};
 use crate::kv::Tx;
 use crate::leadership::Leadership;
@@ -336,9 +337,10 @@ async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {
         files = report.files, not_whole = report.not_whole.len(), unnamed = report.unnamed, report = %path.display(),
         "the restored state was compared with what the drives hold"
     );
-    let now_ms = core.now_ms();
-    let up = core.drives().up(now_ms);
-    for drive in up {
+    // Also those that are away: they are told when they come.
+    let kept = |drive: &&Drive| drive.record.replaced_by == DriveId(0);
+    let drives: Vec<DriveId> = core.drives().iter().filter(kept).map(|drive| drive.record.drive).collect();
+    for drive in drives {
         if core.read(move |_, tx| has_untold(tx, drive)).await? {
             core.drives().set_untold(drive);
         }
@@ -354,6 +356,32 @@ mod tests {
     use braid_wire::control::ShapeSpec;
 
     use super::*;
+    use crate::drives::tests::{beat, record};
+    use crate::memory::MemoryKv;
+    use crate::room::Room;
+    use crate::start::{Config, start};
+
+    #[tokio::test]
+    async fn a_drive_that_was_away_during_the_comparison_is_told_what_went_out_before_it_gets_a_lease() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config::new(dir.path(), "");
+        let core = start(Arc::new(MemoryKv::new()), &config, Room::of(4, 4)).await.unwrap();
+        for drive in [1, 2] {
+            core.drives().insert(record(drive, "d"), false);
+        }
+        core.write(|_, tx| {
+            let place = Place { drive: DriveId(1), file: FileId(5), segment: 0, column: Column(0) };
+            Ok(set_stale(tx, place, Some(StaleRecord { joining: false, lease: Lease(0), told: false }))?)
+        })
+        .await
+        .unwrap();
+        finish(&core, Report::default()).await.unwrap();
+        let now_ms = core.now_ms();
+        let came = |drive| core.drives().heartbeat(DriveId(drive), &beat("a:1"), now_ms).unwrap();
+        let (one, two) = (came(1), came(2));
+        assert!(one.readmit && one.lease_ms == 0, "{one:?}");
+        assert!(!two.readmit && two.lease_ms > 0, "{two:?}");
+    }
 
     fn segment() -> SegmentRecord {
         SegmentRecord {

@@ -24,6 +24,7 @@ use tokio::time::timeout;
 use crate::core::Core;
 use crate::drives::{DriveTable, margin_ms};
 use crate::embedded::EmbeddedKv;
+use crate::grants::CAPABILITY_MS;
 use crate::kv::{Db, Kv, KvError, Tx};
 use crate::leadership::Leadership;
 use crate::leases::Leases;
@@ -34,12 +35,16 @@ use crate::room::Room;
 use crate::schema::{ClusterRecord, DriveRecord, InodeRecord, key, table};
 use crate::serve::serve;
 use crate::sweep::{extend_time, sweep};
-use crate::time::{ManagerClock, boot_ms};
+use crate::time::{AHEAD_MS, ManagerClock, boot_ms};
 
 /// All of a manager's state, in its directory.
 pub(crate) const STATE_FILE: &str = "manager.redb";
 const CLIENT_TOKEN: &str = "client.token";
 const JOIN_TOKEN: &str = "join.token";
+/// How much later time begins on a restored state. The manager that was lost may have told times up to its bound, which was that much
+/// ahead of the wall clock, and have signed capabilities then: they have expired. Drives get leases before they are told what went out
+/// since the backup, and would serve it by them.
+const RESTORED_LATER_MS: u64 = AHEAD_MS + CAPABILITY_MS;
 /// How long a stop waits for the transactions under way.
 const CLOSE_WAIT: Duration = Duration::from_secs(20);
 
@@ -257,8 +262,9 @@ struct Opened {
 
 fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
     db.write(|tx| {
-        let clock = ManagerClock::begin(tx.number("time")?, speak_ms);
         let (older, restored) = (tx.number("older")? != 0, tx.number("restored")? != 0);
+        let later_ms = if restored { RESTORED_LATER_MS } else { 0 };
+        let clock = ManagerClock::begin_later(tx.number("time")?, later_ms, speak_ms);
         let above = if restored { tx.number("term")? + TERMS_PASSED_OVER } else { 0 };
         let (term, mark) = begin_term(tx, above)?;
         tx.begin_block()?;

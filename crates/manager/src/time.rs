@@ -32,9 +32,14 @@ impl ManagerClock {
     /// Begins at the durable bound (0 at the very first start). Call [`ManagerClock::extension`] and store it before any use.
     /// `speak_ms`: within what time after a pause everybody who lives is heard.
     pub fn begin(bound_ms: u64, speak_ms: u64) -> ManagerClock {
+        ManagerClock::begin_later(bound_ms, 0, speak_ms)
+    }
+
+    /// Begins so much later than the bound and the wall clock: on a state that does not know what was told since it was copied.
+    pub fn begin_later(bound_ms: u64, later_ms: u64, speak_ms: u64) -> ManagerClock {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(0);
-        let begin_ms = bound_ms.max(wall_ms);
+        let begin_ms = bound_ms.max(wall_ms) + later_ms;
         ManagerClock {
             begin_ms,
             boot_begin_ms: boot_ms(),

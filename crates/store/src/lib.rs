@@ -35,6 +35,7 @@ mod lengths;
 mod list;
 mod log;
 mod mutation;
+mod options;
 mod part;
 mod present;
 mod queue;
@@ -62,10 +63,11 @@ pub use mutation::{
     Attributes, Body, Change, Mutation, OPAQUE_BYTES_MAX, Outcome, RESERVE_BYTES_MAX, SNAPSHOTS_MAX,
     Standing, UnitVerdict, VERDICT_STAMPS_MAX, Write, WriteKind,
 };
+pub use options::Options;
 pub use present::WrongFile;
 pub use queue::{QUEUE_BYTES_MAX, QUEUE_LEN_MAX, Rejected, Reply};
 pub use read::OwedDelta;
 pub use recover::{Damage, Recovery};
 pub use step::{DELTAS_MAX, Delta, OWED_MAX, UnitWrite};
-pub use store::{Identity, Options, Stat, Store};
+pub use store::{Identity, Stat, Store};
 pub use view::{Piece, View, ViewExtent, Want};

@@ -15,7 +15,7 @@ use braid_wire::authorise::{Denied, Scene, Verified, authorise};
 use braid_wire::capability::Key;
 use braid_wire::control::*;
 use braid_wire::data::{
-    DriveReply, DriveRequest, FenceReply, HELLO, Hello, ListReply, ListedObject, Listing,
+    DriveReply, DriveRequest, FenceReply, HELLO, Hello, List, ListReply, ListedObject, Listing,
     PartitionAttributes, PartitionListReply, PeerRole, PendingState, UnitState, UnitVerdict, VersionsReply,
 };
 use braid_wire::token::Token;
@@ -218,25 +218,7 @@ impl FakeDrive {
                 state.objects.remove(&place);
                 done()
             }
-            DriveRequest::List(list) if list.partition == PartitionId(0) => {
-                let above = state.partitions.iter().filter(|partition| partition.0 > list.after);
-                // One at a time, so that the manager must ask again.
-                PartitionListReply { partitions: above.take(1).map(|&partition| listed(partition)).collect() }
-                    .into()
-            }
-            DriveRequest::List(list) => {
-                let above = (list.partition, ObjectId(list.after + 1))..=(list.partition, ObjectId(u64::MAX));
-                let row = |(&(_, object), known): (&(PartitionId, ObjectId), &FakeObject)| ListedObject {
-                    object,
-                    file: known.file,
-                    segment: 0,
-                    column: known.column,
-                    g: known.g,
-                    set: known.set,
-                    joining: known.joining,
-                };
-                ListReply { objects: state.objects.range(above).take(2).map(row).collect() }.into()
-            }
+            DriveRequest::List(list) => listing(&state, list),
             DriveRequest::Create(create) => {
                 let map = &create.attributes.map;
                 assert_eq!(map.objects.len(), map.drives.len());
@@ -297,6 +279,28 @@ fn judge(object: &mut FakeObject, verdict: &UnitVerdict) {
     } else if verdict.back.contains(&pending.stamp) {
         state.pending = None;
     }
+}
+
+/// Its partitions, or a partition's objects: a few at a time, so that the manager must ask again.
+fn listing(state: &FakeState, list: &List) -> DriveReply {
+    if list.partition == PartitionId(0) {
+        let above = state.partitions.iter().filter(|partition| partition.0 > list.after);
+        return PartitionListReply {
+            partitions: above.take(1).map(|&partition| listed(partition)).collect(),
+        }
+        .into();
+    }
+    let above = (list.partition, ObjectId(list.after + 1))..=(list.partition, ObjectId(u64::MAX));
+    let row = |(&(_, object), known): (&(PartitionId, ObjectId), &FakeObject)| ListedObject {
+        object,
+        file: known.file,
+        segment: 0,
+        column: known.column,
+        g: known.g,
+        set: known.set,
+        joining: known.joining,
+    };
+    ListReply { objects: state.objects.range(above).take(2).map(row).collect() }.into()
 }
 
 fn listed(partition: PartitionId) -> PartitionAttributes {

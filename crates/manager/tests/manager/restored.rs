@@ -127,9 +127,11 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
     let gone = opened(client.patient(open("gone", Access::Write, false)).await.unwrap());
     client.done(Release { end: 1000, ..release(&gone, true) }).await;
     let backup = backup(&mut client).await;
+    let mut expire_ms = 0;
     for n in 0..FILES {
         let file = client.opened(open(&path(n), Access::Write, false)).await;
         write(&cluster.drives, &file, 1000);
+        expire_ms = file.expires_ms;
         let (file, lease, cut) = (file.stat.file, file.lease, Cut::No);
         client.done(Commit { file, lease, size: 1000, order: 1, cut }).await;
         client.done(Release { file, lease, clean: true, end: 1000 }).await;
@@ -139,6 +141,7 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
     let cluster = cluster.restore(&backup).await;
     let mut client = cluster.manager.client().await;
     client.until_up(&cluster.drives.iter().collect::<Vec<_>>()).await;
+    assert!(client.0.head().now_ms > expire_ms, "drives take no capability that was signed after the backup");
     for n in (0..FILES).rev() {
         let file = opened(client.patient(open(&path(n), Access::Read, false)).await.unwrap());
         assert_eq!(file.stat.size, 1000, "{n}");

@@ -7,7 +7,8 @@ use super::*;
 use crate::crc::block_crcs;
 use crate::disk::memory::Memory;
 use crate::mutation::{Attributes, Body, Mutation, Outcome, Standing, Write, WriteKind};
-use crate::store::{Identity, Options, Store};
+use crate::options::Options;
+use crate::store::{Identity, Store};
 use crate::view::Want;
 
 const P: PartitionId = PartitionId(7);
