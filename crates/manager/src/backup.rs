@@ -45,11 +45,10 @@ pub async fn make(core: &Arc<Core>) -> Result<BackupReply, Refusal> {
             let detail = format!("the backup {} cannot be written: {error}", path.display());
             Refusal::new(Reason::Medium, detail)
         };
-        let (bytes, rows) = write_file(&path, tx).map_err(|error| match error {
+        write_file(&path, tx).map_err(|error| match error {
             Problem::File(error) => failed(error),
             Problem::State(refusal) => refusal,
-        })?;
-        Ok(BackupReply { path: path.display().to_string(), bytes, rows })
+        })
     })
     .await
 }
@@ -114,8 +113,8 @@ impl From<io::Error> for Problem {
     }
 }
 
-/// Writes the file whole or not at all. Gives its length and the number of rows.
-fn write_file(path: &Path, tx: &Tx) -> Result<(u64, u64), Problem> {
+/// Writes the file whole or not at all.
+fn write_file(path: &Path, tx: &Tx) -> Result<BackupReply, Problem> {
     let fresh = path.with_extension("new");
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
     let mut out = Summed { inner: BufWriter::new(file), crc: RunningCrc::new(), bytes: 0 };
@@ -144,7 +143,7 @@ fn write_file(path: &Path, tx: &Tx) -> Result<(u64, u64), Problem> {
     if let Some(dir) = path.parent() {
         File::open(dir)?.sync_all()?;
     }
-    Ok((bytes, rows))
+    Ok(BackupReply { path: path.display().to_string(), bytes, rows, crc })
 }
 
 fn put(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
@@ -265,7 +264,10 @@ mod tests {
         .unwrap();
         let backup = dir.path().join("backup");
         let told = db.read(|tx| write_file(&backup, tx).map_err(|_| unreachable!())).unwrap();
-        assert_eq!(told, (fs::metadata(&backup).unwrap().len(), 10_001));
+        let written = fs::read(&backup).unwrap();
+        assert_eq!((told.bytes, told.rows), (written.len() as u64, 10_001));
+        let (before, last) = written.split_at(written.len() - 4);
+        assert_eq!((braid_wire::checksum::crc32c(before), last), (told.crc, &told.crc.to_le_bytes()[..]));
         let new = dir.path().join("new");
         assert_eq!(restore(&new, &backup).unwrap(), 10_001);
         assert!(matches!(restore(&new, &backup), Err(ManagerError::StateThere(_))));

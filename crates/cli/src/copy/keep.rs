@@ -3,6 +3,9 @@
 //! Kept are the time of the last change, to the millisecond, and the permission bits. Owner, set-user-ID and the like are not:
 //! they mean something only where the same users are known. "The same" is what rsync's quick check calls so: size and time;
 //! the bytes are not looked at.
+//!
+//! A copy made with `--update` has its source's time, also without `-p`, as it was before the first byte was read: a source
+//! that changes while it is copied then has another. The time at which a copy was made, by another clock, would tell nothing of that.
 
 use std::fs::{self, File as LocalFile, FileTimes, Metadata, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -18,12 +21,12 @@ use crate::namespace;
 /// Permission bits that a copy has: read, write, execute, of all three kinds.
 const MODE: u32 = 0o777;
 
-/// Whether a copy has its source's time and permission bits.
+/// Whether a copy has its source's permission bits, and its time whichever files are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Preserve {
     /// `-p`.
     Yes,
-    /// It is changed now, and may be read by whom the system's own settings say.
+    /// It may be read by whom the system's own settings say, and was changed now, unless only changed files are copied.
     No,
 }
 
@@ -36,7 +39,7 @@ pub(crate) enum Which {
     Changed,
 }
 
-/// A file, by the facts that the quick check compares.
+/// A file, by the facts that the quick check compares: two that are equal are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Facts {
     size: u64,
@@ -63,14 +66,14 @@ impl Facts {
             }
         }
     }
+}
 
-    /// Whether `copy` is the same as this. One that keeps the time has it; one that does not was made after.
-    pub(crate) fn is_same(&self, copy: &Facts, preserve: Preserve) -> bool {
-        let time = match preserve {
-            Preserve::Yes => copy.modified_ms == self.modified_ms,
-            Preserve::No => copy.modified_ms >= self.modified_ms,
-        };
-        time && copy.size == self.size
+/// What a copy is given of what can be kept of its source.
+pub(crate) fn kept(of_source: Kept, preserve: Preserve, which: Which) -> Kept {
+    match (preserve, which) {
+        (Preserve::Yes, _) => of_source,
+        (Preserve::No, Which::Changed) => Kept { mode: None, ..of_source },
+        (Preserve::No, Which::All) => Kept::default(),
     }
 }
 
@@ -102,18 +105,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_is_the_same_by_size_and_time() {
-        let source = Facts { size: 10, modified_ms: 1000 };
-        for (size, modified_ms, kept, made_after) in [
-            (10, 1000, true, true),
-            (10, 1001, false, true),
-            (10, 999, false, false),
-            (11, 1000, false, false),
-        ] {
-            let copy = Facts { size, modified_ms };
-            assert_eq!(source.is_same(&copy, Preserve::Yes), kept, "{copy:?}");
-            assert_eq!(source.is_same(&copy, Preserve::No), made_after, "{copy:?}");
-        }
+    fn a_copy_for_updates_has_its_source_s_time() {
+        let source = Kept { modified_ms: Some(1000), mode: Some(0o640) };
+        let given = |preserve, which| kept(source, preserve, which);
+        assert_eq!(given(Preserve::Yes, Which::All), source);
+        assert_eq!(given(Preserve::Yes, Which::Changed), source);
+        assert_eq!(given(Preserve::No, Which::Changed), Kept { modified_ms: Some(1000), mode: None });
+        assert_eq!(given(Preserve::No, Which::All), Kept::default());
     }
 
     #[test]

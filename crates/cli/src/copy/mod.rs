@@ -133,12 +133,12 @@ async fn copy_one(
     options: Options,
     progress: &Progress,
 ) -> Result<Outcome, Failure> {
-    if options.which == Which::Changed && is_same(client, job, options.preserve).await? {
+    if options.which == Which::Changed && is_same(client, job).await? {
         progress.add(usize::try_from(job.size.unwrap_or(0)).unwrap_or(usize::MAX));
         return Ok(Outcome::Same);
     }
     let Opened { source, stripe_bytes: read_stripe, kept } = open_source(client, &job.source).await?;
-    let kept = if options.preserve == Preserve::Yes { kept } else { Kept::default() };
+    let kept = keep::kept(kept, options.preserve, options.which);
     let bytes = match &job.target {
         Place::Pipe => {
             let sink = Sink::Pipe { file: pipe_file(&std::io::stdout())?, name: "standard output".into() };
@@ -168,10 +168,9 @@ async fn copy_one(
 }
 
 /// Whether the target is there and the same.
-async fn is_same(client: &Client, job: &Job, preserve: Preserve) -> Result<bool, Failure> {
+async fn is_same(client: &Client, job: &Job) -> Result<bool, Failure> {
     let Some(target) = Facts::of(client, &job.target).await? else { return Ok(false) };
-    let source = Facts::of(client, &job.source).await?;
-    Ok(source.is_some_and(|source| source.is_same(&target, preserve)))
+    Ok(Facts::of(client, &job.source).await? == Some(target))
 }
 
 /// A source that is open.

@@ -93,11 +93,42 @@ fn time_and_mode_are_kept_both_ways_and_what_is_the_same_is_left() {
     assert_eq!(again("-rpu", tree_os, kept), 3);
     assert_eq!(again("-rpu", tree_os, kept), 0);
     assert_eq!(cluster.cat("braid://main/tree/plain"), noise(5001, 1));
-    // Without -p a copy made later than the last change of its source is the same.
-    copy(&cluster, "-r", &tree, "braid://main").ok();
-    assert_eq!(again("-ru", tree_os, kept), 0);
-    touch(&tree.join("run"), SystemTime::now() + Duration::from_secs(3600));
-    assert_eq!(again("-ru", tree_os, kept), 1);
+}
+
+#[test]
+fn what_changed_while_it_was_copied_is_copied_by_the_next_update() {
+    let cluster = Cluster::up(3);
+    let (tree, back) = (cluster.file("tree"), cluster.file("back"));
+    fs::create_dir_all(&tree).expect("made");
+    fs::create_dir_all(&back).expect("made");
+    let then = SystemTime::now() - Duration::from_secs(3600);
+    for name in ["a", "b"] {
+        fs::write(tree.join(name), noise(5000, 1)).expect("written");
+        touch(&tree.join(name), then);
+    }
+    let out = OsStr::new("braid://main/tree");
+    let update = |from: &OsStr, to: &OsStr| {
+        let args = [OsStr::new("cp"), OsStr::new("--json"), OsStr::new("-ru"), from, to];
+        cluster.braid(args).ok().text().lines().count()
+    };
+    let (volume, tree_os, back_os) = (OsStr::new("braid://main"), tree.as_os_str(), back.as_os_str());
+    // The time of a plain copy is the manager's, and says nothing of the source.
+    copy(&cluster, "-r", &tree, volume).ok();
+    for round in [2, 0] {
+        assert_eq!(update(tree_os, volume), round);
+        assert_eq!(update(out, back_os), round);
+    }
+    // Behind the reader: the same size, after the copy's beginning and before its end.
+    for (name, seed) in [("a", 2), ("b", 3)] {
+        fs::write(tree.join(name), noise(5000, seed)).expect("written");
+        touch(&tree.join(name), then + Duration::from_millis(seed));
+        assert_eq!(update(tree_os, volume), 1, "{name}");
+        assert_eq!(update(out, back_os), 1, "{name}");
+        assert_eq!(fs::read(back.join("tree").join(name)).expect("read"), noise(5000, seed), "{name}");
+    }
+    // Older ones too: an earlier version that was put back.
+    touch(&tree.join("a"), then - Duration::from_secs(1));
+    assert_eq!((update(tree_os, volume), update(tree_os, volume)), (1, 0));
 }
 
 #[test]

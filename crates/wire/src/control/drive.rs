@@ -101,6 +101,8 @@ record! {
         bytes: u64,
         /// Keys in it.
         rows: u64,
+        /// CRC32C of all of it before its last 4 bytes, which hold the same: what tells it from any other backup.
+        crc: u32,
     }
 }
 
