@@ -9,7 +9,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use braid_transport::{ControlSession, TransportError};
+use braid_transport::{ControlSession, Limits, TransportError};
 use braid_wire::control::{ControlReply, ControlRequest, Renew, RequestHead};
 use braid_wire::{Reason, Refusal};
 use tokio::sync::Semaphore;
@@ -117,6 +117,24 @@ impl Control {
     /// As [`Control::call`], but a refusal for now comes back at once: the asker has something to do in between.
     pub(crate) async fn call_for_now(&self, subject: &str, request: &ControlRequest) -> Result<ControlReply> {
         self.told(self.call_in(&self.calls, subject, request, Bounds { one: None, insists: false })).await
+    }
+
+    /// Asks once, on a session of its own, for what may take as long as `reply`: a repeat would begin it anew.
+    pub(crate) async fn call_once(
+        &self,
+        subject: &str,
+        request: &ControlRequest,
+        reply: Duration,
+    ) -> Result<ControlReply> {
+        let limits = Limits { reply, ..self.config.limits.clone() };
+        let asked = async {
+            let (manager, token) = (&self.config.manager, &self.config.token);
+            ControlSession::connect(manager, token, &limits).await?.call(request).await
+        };
+        asked.await.map_err(|error| match error {
+            TransportError::Refusal(refusal) => Error::Refused { subject: subject.to_owned(), refusal },
+            source => Error::Manager { address: self.config.manager.clone(), source },
+        })
     }
 
     /// Renews a lease. A session on which no answer comes within `one` is given up for another.

@@ -1,5 +1,7 @@
 //! The name space and the cluster's facts: what the manager answers by itself.
 
+use std::time::Duration;
+
 use braid_layout::Shape;
 use braid_wire::Reason;
 use braid_wire::control::{
@@ -16,6 +18,9 @@ use crate::view::shape_spec;
 
 /// Entries of a directory that are asked for at a time.
 const PAGE: u32 = 1000;
+
+/// For a backup: longer than the manager lets one take.
+const BACKUP_WAIT: Duration = Duration::from_secs(31 * 60);
 
 /// Whether the directories above are made too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +120,7 @@ impl Client {
 
     /// Has the manager write a backup of its state into its directory, on its machine.
     pub async fn backup(&self) -> Result<BackupReply> {
-        match self.ask("manager", Backup {}).await? {
+        match self.shared.control.call_once("manager", &Backup {}.into(), BACKUP_WAIT).await? {
             ControlReply::Backup(made) => Ok(made),
             other => Err(unexpected("manager", &other)),
         }

@@ -11,6 +11,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_wire::checksum::RunningCrc;
 use braid_wire::control::BackupReply;
@@ -30,17 +31,23 @@ const END: u32 = u32::MAX;
 const LENGTH_MAX: u32 = 16 << 20;
 /// Rows of one page of the state, and of one transaction of a restore.
 const ROWS_PER_PAGE: usize = 4096;
+/// For a backup: time for tens of gigabytes on a slow disk. Its asker waits for longer.
+const WAIT: Duration = Duration::from_secs(30 * 60);
 /// The backup's name in the manager's directory.
 const FILE: &str = "backup";
 
 /// Makes a backup in the manager's directory, in place of the last one there.
 pub async fn make(core: &Arc<Core>) -> Result<BackupReply, Refusal> {
-    let _turn = core
-        .backups
-        .try_acquire()
-        .map_err(|_| Refusal::new(Reason::Busy, "another backup is being made: try again when it is done"))?;
+    make_within(core, WAIT).await
+}
+
+async fn make_within(core: &Arc<Core>, wait: Duration) -> Result<BackupReply, Refusal> {
     let path = PathBuf::from(&core.directory).join(FILE);
-    core.read(move |_, tx| {
+    core.read_within(wait, move |core, tx| {
+        // Whoever waits for it may give up, and it writes on: its turn is over when it is.
+        let _turn = core.backups.try_acquire().map_err(|_| {
+            Refusal::new(Reason::Busy, "another backup is being made: try again when it is done")
+        })?;
         let failed = |error: io::Error| {
             let detail = format!("the backup {} cannot be written: {error}", path.display());
             Refusal::new(Reason::Medium, detail)
@@ -243,6 +250,9 @@ impl<R: Read> SummedInput<R> {
 mod tests {
     use super::*;
     use crate::kv::Db;
+    use crate::memory::MemoryKv;
+    use crate::room::Room;
+    use crate::start::{Config, start};
 
     fn state(path: &Path) -> Db {
         Db::new(Arc::new(EmbeddedKv::open(path).unwrap()))
@@ -281,6 +291,29 @@ mod tests {
             all
         };
         assert_eq!(without(&restored), rows(&db));
+    }
+
+    #[tokio::test]
+    async fn a_backup_that_nobody_waits_for_any_more_still_keeps_others_from_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config::new(dir.path(), "");
+        let core = start(Arc::new(MemoryKv::new()), &config, Room::of(4, 4)).await.unwrap();
+        make(&core).await.unwrap();
+        let good = fs::read(dir.path().join(FILE)).unwrap();
+        // Its disk hangs: a pipe is not open for writing before somebody reads it.
+        let fresh = dir.path().join(FILE).with_extension("new");
+        assert!(std::process::Command::new("mkfifo").arg(&fresh).status().unwrap().success());
+        let brief = Duration::from_millis(300);
+        let (first, second) = (make_within(&core, brief).await, make_within(&core, brief).await);
+        fs::read(&fresh).unwrap();
+        assert_eq!(first.unwrap_err().reason, Reason::Medium);
+        assert_eq!(second.unwrap_err().reason, Reason::Busy);
+        fs::remove_file(&fresh).unwrap();
+        assert_eq!(fs::read(dir.path().join(FILE)).unwrap(), good);
+        while core.backups.available_permits() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        make(&core).await.unwrap();
     }
 
     #[test]

@@ -142,8 +142,17 @@ impl Core {
         self: &Arc<Core>,
         work: impl FnOnce(&Core, &Tx) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Refusal> {
+        self.read_within(STATE_WAIT, work).await
+    }
+
+    /// The same for work that takes longer. Once it has begun it goes on to its end, also after `wait`.
+    pub async fn read_within<R: Send + 'static>(
+        self: &Arc<Core>,
+        wait: Duration,
+        work: impl FnOnce(&Core, &Tx) -> Result<R, Refusal> + Send + 'static,
+    ) -> Result<R, Refusal> {
         let core = Arc::clone(self);
-        within(STATE_WAIT, tokio::task::spawn_blocking(move || core.db.read(|tx| work(&core, tx)))).await
+        within(wait, tokio::task::spawn_blocking(move || core.db.read(|tx| work(&core, tx)))).await
     }
 
     /// One transaction, off the async threads.

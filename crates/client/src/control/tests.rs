@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_layout::version::Lease;
 use braid_layout::{ClusterId, ColumnMask, DriveId, FileId};
-use braid_transport::{Asked, Bounds, ControlPeer, GivesWay, Limits, Listener, Origin, Places, challenge};
+use braid_transport::{Asked, Bounds, ControlPeer, GivesWay, Listener, Origin, Places, challenge};
 use braid_wire::Key;
-use braid_wire::control::{Authenticate, ControlHead, Done, ReportLost, Unlink};
+use braid_wire::control::{Authenticate, Backup, ControlHead, Done, ReportLost, Unlink};
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::token::{Standing, Token};
 use tokio::sync::mpsc;
@@ -25,6 +25,8 @@ enum Act {
     Break,
     /// No answer comes, and the session stays.
     Mute,
+    /// It is done, and takes a second.
+    Slow,
 }
 
 fn token() -> Token {
@@ -70,6 +72,10 @@ async fn client_of(
                         Act::Refuse(reason) => ControlReply::Refused(Refusal::new(reason, "no")),
                         Act::Break => return,
                         Act::Mute => std::future::pending().await,
+                        Act::Slow => {
+                            tokio::time::sleep(Duration::from_secs(1)).await;
+                            ControlReply::Done(Done {})
+                        }
                     };
                     if peer.reply(number, &head(), &reply).await.is_err() {
                         return;
@@ -140,6 +146,19 @@ async fn an_operation_is_begun_anew_if_its_time_was_wrong_and_nobody_can_have_ca
     let act = |nth, _: &ControlRequest| if nth == 0 { Act::Break } else { Act::Refuse(Reason::Outdated) };
     let (control, _heads) = client_of(now_ms, act).await;
     assert_eq!(control.call("f", &unlink()).await.unwrap_err().reason(), Some(Reason::Outdated));
+}
+
+#[tokio::test]
+async fn what_takes_long_is_asked_for_once() {
+    let now_ms = Arc::new(AtomicU64::new(1_000_000));
+    let act = |nth, _: &ControlRequest| if nth == 0 { Act::Slow } else { Act::Break };
+    let (control, mut heads) = client_of(now_ms, act).await;
+    let limits = Limits { reply: Duration::from_millis(100), ..Limits::default() };
+    let control = Control::new(Config { limits, ..control.config.clone() }, 77);
+    let asked = Backup {}.into();
+    control.call_once("manager", &asked, Duration::from_secs(20)).await.unwrap();
+    control.call_once("manager", &asked, Duration::from_secs(20)).await.unwrap_err();
+    assert!(heads.try_recv().is_ok() && heads.try_recv().is_ok() && heads.try_recv().is_err());
 }
 
 #[tokio::test]
