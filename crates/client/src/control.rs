@@ -126,7 +126,7 @@ impl Control {
         request: &ControlRequest,
         reply: Duration,
     ) -> Result<ControlReply> {
-        let limits = Limits { reply, ..self.config.limits.clone() };
+        let limits = Limits { reply, ..self.config.limits };
         let asked = async {
             let (manager, token) = (&self.config.manager, &self.config.token);
             ControlSession::connect(manager, token, &limits).await?.call(request).await

@@ -230,7 +230,9 @@ async fn a_handle_whose_cut_was_dropped_acknowledges_nothing_more() {
     file.close().await.expect("close");
     let mut model = bytes[..50].to_vec();
     model.resize(1000, 0);
-    is(&mut cluster, &other, &path, &model, "cut and grown").await;
+    // Not checked column by column: the drive that was mute may be out.
+    let found = read_all(&other, &path).await.expect("read");
+    assert!(found == model, "cut and grown");
 }
 
 /// A refusal that says that nothing was done leaves the handle as it was.
