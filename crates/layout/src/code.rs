@@ -1,9 +1,11 @@
-//! Parity and erasure codes: parity from data, lost units from any `k` that are there, parity from a change of data.
+//! Parity and erasure codes: parity from data, lost units from any `k` others, parity from a change of data.
 //!
-//! A code is linear and works on each byte position of a stripe by itself: parity unit `i` is the sum over the data
-//! units `j` of `coefficient(i, j) * data[j]` in GF(2^8), polynomial 0x11d, where sum means XOR. Hence
-//! - a unit may be given short: the bytes it lacks count as zeros (the tail of a file, or a hole);
-//! - a change of data changes parity by `coefficient * (old xor new)`, in any order, at any sub-range of the unit.
+//! A code is linear and works on each byte position of a stripe by itself: parity unit `i` is the sum over
+//! the data units `j` of `coefficient(i, j) * data[j]` in GF(2^8), polynomial 0x11d, where sum means XOR.
+//! Hence
+//! - a unit may be passed short: missing bytes count as zeros (the tail of a file, or a hole);
+//! - a change of data changes parity by `coefficient * (old xor new)`, in any order, at any sub-range of the
+//!   unit.
 //!
 //! | scheme | coefficients |
 //! |---|---|
@@ -11,7 +13,7 @@
 //! | raid1, raid4, raid5 | all ones: a copy, or XOR |
 //! | rs | a Cauchy matrix scaled so that its first row and column are ones; numbers in tests/golden/code.txt |
 //!
-//! The bytes are the same on every processor; [`Kernel`] only says how fast they come. Nothing here knows units'
+//! The bytes are the same on every processor; [`Kernel`] only affects the speed. Nothing here knows units'
 //! sizes, columns or versions: callers pass roles and slices.
 
 mod combine;
@@ -23,7 +25,8 @@ mod matrix;
 
 pub use kernel::Kernel;
 
-use crate::{Role, Scheme, Shape};
+use crate::scheme::Redundancy;
+use crate::{Role, Shape};
 use combine::{Input, combine};
 use field::mul;
 use kernel::Start;
@@ -36,21 +39,21 @@ pub struct Code {
     kernel: Kernel,
 }
 
-/// Why lost units were not brought back.
+/// Why lost units were not reconstructed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodeError {
-    /// Fewer than `k` units are there. Nothing was written to the lost ones.
+    /// Fewer than `k` units are available. Nothing was written to the lost ones.
     #[error(
         "{there} units of {shape} are there, {missing} fewer than the {needed} that bring back a lost one"
     )]
     TooFew {
         /// The shape.
         shape: Shape,
-        /// Units that are there.
+        /// Units available.
         there: usize,
         /// Units needed: `k`.
         needed: u8,
-        /// How many more would be needed.
+        /// How many more are needed.
         missing: usize,
     },
     /// A role that no column of this shape has.
@@ -61,7 +64,7 @@ pub enum CodeError {
         /// The shape.
         shape: Shape,
     },
-    /// A role given twice, or both as there and as lost.
+    /// A role given twice, or both as available and as lost.
     #[error("{role:?} was given twice")]
     Twice {
         /// The role.
@@ -70,12 +73,12 @@ pub enum CodeError {
 }
 
 impl Code {
-    /// The code of `shape`, by this processor's best instructions.
+    /// The code of `shape`, using this processor's best instructions.
     pub fn new(shape: Shape) -> Code {
         Code::with_kernel(shape, Kernel::best())
     }
 
-    /// The code of `shape`, by a kernel of the caller's choice: for tests and benchmarks.
+    /// The code of `shape`, using a kernel of the caller's choice: for tests and benchmarks.
     pub fn with_kernel(shape: Shape, kernel: Kernel) -> Code {
         Code { shape, kernel }
     }
@@ -85,23 +88,23 @@ impl Code {
         self.shape
     }
 
-    /// What data unit `data` is multiplied by on its way into parity unit `parity`. Never zero.
+    /// The factor of data unit `data` in parity unit `parity`. Never zero.
     pub fn coefficient(&self, parity: u8, data: u8) -> u8 {
         assert!(parity < self.shape.m(), "parity {parity} is not a parity unit of {}", self.shape);
         assert!(data < self.shape.k(), "data {data} is not a data unit of {}", self.shape);
-        match self.shape.scheme() {
-            Scheme::Rs => COEFFICIENTS[usize::from(parity)][usize::from(data)],
-            Scheme::Raid0 | Scheme::Raid1 | Scheme::Raid4 | Scheme::Raid5 => 1,
+        match self.shape.scheme().redundancy() {
+            Redundancy::ReedSolomon => COEFFICIENTS[usize::from(parity)][usize::from(data)],
+            Redundancy::None | Redundancy::Copies | Redundancy::Xor => 1,
         }
     }
 
-    /// Sets the parity units of a stripe from its data units.
+    /// Computes the parity units of a stripe from its data units.
     ///
-    /// `data` holds the `k` data units in order, each possibly short (even empty): what it lacks counts as zeros.
-    /// `parity` holds the `m` parity units in order, all of one length, at least the longest data unit's. What they
-    /// hold before does not matter.
+    /// `data` holds the `k` data units in order, each possibly short (even empty): missing bytes count as
+    /// zeros. `parity` holds the `m` parity units in order, all of one length, at least the longest data
+    /// unit's. Their old content does not matter.
     ///
-    /// Panics if the counts or lengths are not so.
+    /// Panics if the counts or lengths are wrong.
     pub fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         assert_eq!(data.len(), usize::from(self.shape.k()), "data units of {}", self.shape);
         assert_eq!(parity.len(), usize::from(self.shape.m()), "parity units of {}", self.shape);
@@ -118,11 +121,12 @@ impl Code {
         combine(self.kernel, &inputs, parity, Start::Fresh);
     }
 
-    /// Adds `coefficient * bytes` to the beginning of a parity unit, or of the part of it that the caller slices out.
+    /// Adds `coefficient * bytes` to the beginning of a parity unit, or of the part of it that the caller
+    /// passes.
     ///
-    /// With the new bytes of a data unit this builds parity one unit at a time, from zeros. With a delta, old bytes xor
-    /// new bytes, it brings parity up to date: pass the parity's bytes at the delta's own place in its unit. Deltas
-    /// commute. Adding the same bytes again takes them out again.
+    /// With the new bytes of each data unit this builds parity from zeros, one unit at a time. With a delta,
+    /// old bytes xor new bytes, it updates parity: pass the parity's bytes at the delta's position in its
+    /// unit. Deltas commute. Adding the same bytes a second time removes them.
     ///
     /// Panics if a role is out of range or `bytes` is longer than `parity`.
     pub fn add(&self, data_index: u8, bytes: &[u8], parity_index: u8, parity: &mut [u8]) {
@@ -137,11 +141,12 @@ impl Code {
         self.kernel.sum(&[[coefficient]], &[bytes], &mut output, Start::Onto);
     }
 
-    /// Brings back lost units of a stripe from any `k` or more that are there.
+    /// Reconstructs lost units of a stripe from any `k` or more others.
     ///
-    /// `have` and `lost` name units by role, in any order, no role twice. A unit in `have` may be shorter than a lost
-    /// one: what it lacks counts as zeros; longer, the rest is not looked at. Roles in neither list are taken for
-    /// missing and are not brought back. What `lost` holds before does not matter; after an error it is unchanged.
+    /// `have` and `lost` name units by role, in any order, no role twice. If a unit in `have` is shorter than
+    /// a lost one, its missing bytes count as zeros; if it is longer, the rest is ignored. Roles in neither
+    /// list count as missing and are not reconstructed. The old content of `lost` does not matter; after an
+    /// error it is unchanged.
     pub fn reconstruct(
         &self,
         have: &[(Role, &[u8])],
@@ -154,7 +159,7 @@ impl Code {
         Ok(())
     }
 
-    /// Checks the roles, and sorts what is there by role.
+    /// Checks the roles, and sorts the available units by role.
     fn sort<'a>(
         &self,
         have: &[(Role, &'a [u8])],
@@ -186,11 +191,12 @@ impl Code {
         Ok(units)
     }
 
-    /// Which units to read, and what each is multiplied by for each lost unit: all data that is there, and one parity
-    /// unit, the lowest first (for rs the first is XOR), for each data unit that is missing.
+    /// Which units to read, and the factor of each for each lost unit: all available data, and for each
+    /// missing data unit one parity unit, the lowest first (for rs the first is XOR).
     ///
-    /// With `P` the parity rows used, `A` their coefficients of the missing data and `B` of the data there: parity =
-    /// A missing + B there, so missing = A^-1 parity + A^-1 B there. A lost parity unit is its own row over both.
+    /// With `A` the used parity rows' coefficients of the missing data, and `B` those of the available data:
+    /// parity = A missing + B available, so missing = A^-1 parity + A^-1 B available. A lost parity unit is
+    /// its own row over both.
     fn recipe<'a>(&self, units: &Units<'a>, lost: &[(Role, &mut [u8])]) -> Vec<Input<'a>> {
         let missing: Vec<u8> =
             (0..).zip(&units.data).filter(|(_, unit)| unit.is_none()).map(|(j, _)| j).collect();
@@ -201,14 +207,14 @@ impl Code {
             .collect();
         let inverted = self.solve(&rows, &missing);
 
-        // What a parity row (by its place in `rows`) or a data unit there brings to a missing data unit.
+        // The share of a parity row (by its index in `rows`), or of available data, in a missing data unit.
         let from_row = |place: usize, row: usize| inverted[place][row];
         let from_data = |place: usize, data: u8| {
             rows.iter()
                 .enumerate()
                 .fold(0, |sum, (row, (i, _))| sum ^ mul(from_row(place, row), self.coefficient(*i, data)))
         };
-        // The same, for a lost unit of either kind. `own` is what a lost parity unit gets directly.
+        // The same for a lost unit of either kind. `own` is the direct share in a lost parity unit.
         let to_lost = |role: Role, own: &dyn Fn(u8) -> u8, to_missing: &dyn Fn(usize) -> u8| match role {
             Role::Data(lost) => {
                 to_missing(missing.iter().position(|j| *j == lost).expect("lost data is missing"))
@@ -260,13 +266,14 @@ impl Code {
     }
 }
 
-/// The units that are there, by role.
+/// The available units, by role.
 struct Units<'a> {
     data: Vec<Option<&'a [u8]>>,
     parity: Vec<Option<&'a [u8]>>,
 }
 
-/// `a ^= b`, for the first `b.len()` bytes of `a`: makes a delta of old and new bytes, or applies one to XOR parity.
+/// `a ^= b`, for the first `b.len()` bytes of `a`: makes a delta of old and new bytes, or applies one to XOR
+/// parity.
 ///
 /// Panics if `b` is longer than `a`.
 pub fn xor_into(a: &mut [u8], b: &[u8]) {

@@ -1,8 +1,9 @@
 //! Bytes to units: which column, which stripe and which offset in the component object hold a byte of a file.
 //!
-//! A segment covers the bytes `start..end` of its file. Within it, byte `b` (counted from `start`) lies in stripe
-//! `b / (k * unit)`, data role `b / unit mod k`, at offset `b mod unit` in its unit; and the unit of stripe `s` lies in
-//! its component object at `s * unit`, whatever its role. The roles of stripe `s` are on these columns (`n = k + m`):
+//! A segment covers the bytes `start..end` of its file. Within it, byte `b` (counted from `start`) lies in
+//! stripe `b / (k * unit)`, data role `b / unit mod k`, at offset `b mod unit` in its unit; and the unit of
+//! stripe `s` lies in its component object at `s * unit`, whatever its role. The roles of stripe `s` are on
+//! these columns (`n = k + m`):
 //!
 //! | scheme | column of role `r` in stripe `s` (data `0..k`, parity `k..n`) |
 //! |---|---|
@@ -11,6 +12,7 @@
 
 use std::ops::Range;
 
+use crate::scheme::Rotation;
 use crate::{Column, ColumnMask, DriveId, ObjectId, Shape};
 
 /// A stripe's index in its segment, from 0; also the index of its units in their component objects.
@@ -44,7 +46,7 @@ pub struct Segment {
     pub end: u64,
     /// Scheme, `k`, `m`, unit.
     pub shape: Shape,
-    /// One component per column: `shape.width()` of them, each on a drive of its own.
+    /// One component per column: `shape.width()` of them, each on a different drive.
     pub components: Vec<Component>,
 }
 
@@ -201,8 +203,9 @@ impl Segment {
         from.min(self.end)..from.saturating_add(unit).min(self.end)
     }
 
-    /// How many bytes at the beginning of the unit with `role` in `stripe` stand for bytes of a file of `size` bytes;
-    /// the rest of the unit is zeros. A parity unit is as long as the longest data unit, which is the first.
+    /// How many bytes at the beginning of the unit with `role` in `stripe` stand for bytes of a file of
+    /// `size` bytes; the rest of the unit is zeros. A parity unit is as long as the longest data unit, which
+    /// is the first.
     pub fn unit_len(&self, stripe: Stripe, role: Role, size: u64) -> u32 {
         let data = match role {
             Role::Data(data) => data,
@@ -212,8 +215,8 @@ impl Segment {
         unit_offset(end.min(size).saturating_sub(start))
     }
 
-    /// How many bytes the component object of `column` has when the file has `size` bytes: up to the end of the last
-    /// unit that stands for any, so that there may be zeros between.
+    /// How many bytes the component object of `column` has when the file has `size` bytes: up to the end of
+    /// the last unit that stands for any, so that there may be zeros between.
     pub fn component_len(&self, column: Column, size: u64) -> u64 {
         let end = self.end.min(size);
         if end <= self.start {
@@ -228,8 +231,8 @@ impl Segment {
         }
     }
 
-    /// The byte of the file that byte `offset` of the component object of `column` is; `None` where that is parity, or
-    /// past the segment's end. The inverse of [`Layout::locate`].
+    /// The byte of the file that byte `offset` of the component object of `column` is; `None` where that is
+    /// parity, or past the segment's end. The inverse of [`Layout::locate`].
     pub fn file_offset(&self, column: Column, offset: u64) -> Option<u64> {
         let unit = u64::from(self.shape.unit_bytes());
         let stripe = Stripe(offset / unit);
@@ -238,7 +241,8 @@ impl Segment {
         start.checked_add(offset % unit).filter(|at| *at < end)
     }
 
-    /// The pieces of data units that hold the bytes `range` of the file, in file order. `range` lies in this segment.
+    /// The pieces of data units that hold the bytes `range` of the file, in file order. `range` lies in this
+    /// segment.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + '_ {
         assert!(range.start >= self.start && range.end <= self.end, "{range:?} is not in the segment");
         let unit = u64::from(self.shape.unit_bytes());
@@ -280,10 +284,9 @@ impl Shape {
             Role::Parity(index) => u64::from(self.k()) + u64::from(index),
         };
         assert!(place < n, "{role:?} is not a role of {self}");
-        if self.scheme().rotates() {
-            Column(narrow((place + n - stripe.0 % n) % n))
-        } else {
-            Column(narrow(place))
+        match self.scheme().rotation() {
+            Rotation::Fixed => Column(narrow(place)),
+            Rotation::LeftSymmetric => Column(narrow((place + n - stripe.0 % n) % n)),
         }
     }
 
@@ -291,8 +294,10 @@ impl Shape {
     pub fn role(&self, stripe: Stripe, column: Column) -> Role {
         let n = u64::from(self.width());
         assert!(u64::from(column.0) < n, "column {column} is not a column of {self}");
-        let place =
-            if self.scheme().rotates() { narrow((u64::from(column.0) + stripe.0 % n) % n) } else { column.0 };
+        let place = match self.scheme().rotation() {
+            Rotation::Fixed => column.0,
+            Rotation::LeftSymmetric => narrow((u64::from(column.0) + stripe.0 % n) % n),
+        };
         if place < self.k() { Role::Data(place) } else { Role::Parity(place - self.k()) }
     }
 }

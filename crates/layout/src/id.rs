@@ -1,4 +1,4 @@
-//! Names of things: newtypes, so that a file's number and an object's cannot be swapped.
+//! Identifiers as newtypes, so that a file's number and an object's cannot be swapped.
 
 use std::fmt;
 
@@ -21,12 +21,12 @@ id!(
     ClusterId, u128, "{:032x}"
 );
 id!(
-    /// A drive's identity: random, chosen when its store is formatted. A wiped disk comes back under a new one
-    /// (PROTOCOL R9), so an identity never stands for less than it once held.
+    /// A drive's identity: random, chosen when its store is formatted. A wiped disk gets a new one (PROTOCOL
+    /// R9), so a drive with this identity never holds less than it once did.
     DriveId, u128, "{:032x}"
 );
 id!(
-    /// A volume's number, given once by the manager and never used again.
+    /// A volume's number, assigned once by the manager and never used again.
     VolumeId, u64, "{}"
 );
 id!(
@@ -34,12 +34,12 @@ id!(
     PartitionId, u64, "{}"
 );
 id!(
-    /// A file's number in its cluster, given once by the manager and never used again.
+    /// A file's number in its cluster, assigned once by the manager and never used again.
     FileId, u64, "{}"
 );
 id!(
-    /// An object in a partition of one drive. All components of one segment of a file have the same object number,
-    /// each on a drive of its own.
+    /// An object in a partition of one drive. All components of one segment of a file have the same object
+    /// number, each on a different drive.
     ObjectId, u64, "{}"
 );
 
@@ -50,7 +50,7 @@ impl From<VolumeId> for PartitionId {
 }
 
 impl DriveId {
-    /// The first eight hex digits: enough for a person to tell drives apart.
+    /// The first eight hex digits: enough for users to tell drives apart.
     pub fn short(self) -> String {
         format!("{self}")[..8].to_owned()
     }

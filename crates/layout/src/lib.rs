@@ -1,12 +1,12 @@
 //! Where a byte of a file lies, and how lost bytes come back.
 //!
-//! This crate is the ground floor and pure: bytes to units, stripes and columns ([`geometry`]), parity and erasure
-//! codes ([`code`]), the choice of drives for a new file ([`placement`]), and the names everything above shares
-//! ([`id`], [`version`], [`mask`]). It knows no drive, no socket, no clock and no file.
+//! This crate is the lowest floor, and pure: bytes to units, stripes and columns ([`geometry`]), parity and
+//! erasure codes ([`code`]), the choice of drives for a new file ([`placement`]), and the names that all
+//! crates share ([`id`], [`version`], [`mask`]). It knows no drive, no socket, no clock and no file.
 //!
-//! Words: a *unit* is the bytes of one file that lie together on one drive in one stripe; a *stripe* is `k` data and
-//! `m` parity units with the same unit index; a *column* is one of the `k + m` places of a segment, each held by one
-//! component object on one drive; a *role* says what a column holds in a given stripe.
+//! Terms: a *unit* is the bytes of one file that lie together on one drive in one stripe; a *stripe* is `k`
+//! data and `m` parity units with the same unit index; a *column* is one of the `k + m` places of a segment,
+//! each held by one component object on one drive; a *role* says what a column holds in a given stripe.
 
 pub mod code;
 pub mod geometry;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A column's place in its segment: 0 to `k + m - 1`. The drive of column `c` is `segment.components[c]`.
+/// A column's position in its segment: 0 to `k + m - 1`. The drive of column `c` is `segment.components[c]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Column(pub u8);
 

@@ -1,23 +1,24 @@
-//! Which drives a new file gets: a pure, versioned function of the file's number and the drives there are.
+//! Which drives a new file gets: a pure, versioned function of the file's number and the available drives.
 //!
-//! Weighted rendezvous hashing: every drive draws a number from its own identity, the file's and its weight; the
-//! smallest draws are chosen (see `rank.rs`). The choice of columns is spread over failure domains: a drive whose host has
-//! fewer columns of this file goes before one whose host has more; among equals, the same for the next wider domain
-//! (rack), and so on; then the smaller draw. So
-//! - no two columns share a host as long as there are hosts enough, and else hosts have equally many as far as their
-//!   drives go; under that, the same holds for racks;
-//! - taking away a drive that was not chosen changes nothing, and neither does the order of the candidates;
-//! - taking away a chosen one puts exactly one other in the set of drives, whatever the domains, and it is the same one
-//!   that [`choose_beside`] gives for the lost column; adding a drive puts it in place of one, or changes nothing.
+//! Weighted rendezvous hashing: every drive draws a number from its own identity, the file's and its weight;
+//! the smallest draws are chosen (see `rank.rs`). The choice is spread over failure domains: a drive whose
+//! host has fewer columns of this file comes before one whose host has more; on a tie the same is compared
+//! for the next wider domain (rack), and so on; then the smaller draw wins. So
+//! - no two columns share a host if there are enough hosts. Otherwise hosts have equally many, as far as they
+//!   have drives. Within that, the same holds for racks;
+//! - removing a drive that was not chosen changes nothing, and neither does the order of the candidates;
+//! - removing a chosen drive puts exactly one other in the set of drives, whatever the domains: the same one
+//!   that [`choose_beside`] gives for the lost column. Adding a drive puts it in place of one, or changes
+//!   nothing.
 //!
-//! (These hold because the cost, convex in the numbers of columns in nested domains, makes the choice a greedy basis of
-//! a valuated matroid; the tests try them on small clusters of every form.)
+//! (These hold because the cost, convex in the numbers of columns in nested domains, makes the choice a
+//! greedy basis of a valuated matroid; the tests check them on small clusters of every form.)
 //!
-//! The chosen drives are then put in an order that depends on none of their weights, so that no drive is the first
-//! column, which small files fill first, more often than others that are chosen as often. That order is for new files:
-//! columns of files that exist are replaced one by one, and the others stay.
+//! The chosen drives are then ordered independently of their weights. So no drive is the first column, which
+//! small files fill first, more often than others that are chosen as often. The order is for new files:
+//! columns of existing files are replaced one by one, and the others stay.
 //!
-//! A version is for ever: same inputs, same drives, on every build. It uses integers only.
+//! A version never changes: same inputs, same drives, on every build. It uses integers only.
 
 mod rank;
 
@@ -27,7 +28,7 @@ use std::collections::BTreeMap;
 use crate::DriveId;
 use rank::{Rank, Use, hash};
 
-/// Which function chooses. Files keep the drives they got: a new version moves nothing.
+/// Which function chooses. Existing files keep their drives: a new version moves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum PlacementVersion {
@@ -43,15 +44,15 @@ pub struct Candidate {
     pub drive: DriveId,
     /// Its share of new files, relative to the other candidates: say, its capacity in GiB. 0 takes none.
     pub weight: u32,
-    /// The domains that it fails with, the widest first, the host last: `["rack-2", "host-7"]`. A host's name counts
-    /// within its rack. Drives without any count as on one host.
+    /// The domains that it fails with, the widest first, the host last: `["rack-2", "host-7"]`. A host's name
+    /// is unique within its rack only. Drives without domains count as on one host.
     pub domain: Vec<String>,
 }
 
 /// Why no drives were chosen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
-    /// Fewer drives take new files than there are columns. Add drives or use a narrower scheme.
+    /// Fewer drives can take new files than there are columns. Add drives or use a narrower scheme.
     #[error("{width} columns need as many drives, but only {drives} on {hosts} hosts take new files")]
     TooFew {
         /// Columns asked for.
@@ -67,7 +68,7 @@ pub enum PlacementError {
         /// The drive.
         drive: DriveId,
     },
-    /// The number is not a version's.
+    /// No version has this number.
     #[error("unknown placement version {0}")]
     UnknownVersion(u8),
 }
@@ -92,9 +93,10 @@ pub fn choose(
     choose_beside(version, seed, &[], width, candidates)
 }
 
-/// Drives for `count` more columns of a file that keeps columns on the drives `kept`: in place of lost ones, or for more
-/// copies. Kept drives count in their domains whatever their weight; a candidate that is kept already is passed over.
-/// With `seed` the file's number, this is the choice that keeps a file where [`choose`] would now put it.
+/// Drives for `count` more columns of a file that keeps columns on the drives `kept`: to replace lost ones,
+/// or for more copies. Kept drives count in their domains whatever their weight; candidates that are kept
+/// already are ignored. With the file's number as `seed`, this keeps the file where [`choose`] would now put
+/// it.
 pub fn choose_beside(
     version: PlacementVersion,
     seed: u64,
@@ -121,14 +123,14 @@ pub fn choose_beside(
     Ok(chosen)
 }
 
-/// Takes `count` of the drives, which are in the order of their draws, the best first: each time the best draw among
+/// Takes `count` of the drives, which are sorted by their draws, best first: each time the best draw among
 /// those whose domains have the fewest columns so far.
 fn take(kept: &[Candidate], usable: &[&Candidate], count: u8) -> Vec<DriveId> {
     let mut columns = Columns::new(kept, usable);
     let mut left: Vec<usize> = (0..usable.len()).collect();
     let mut chosen = Vec::with_capacity(usize::from(count));
     for _ in 0..count {
-        // The first of equals is the least: the best draw.
+        // On a tie `min_by` gives the first: the best draw.
         let least = left.iter().enumerate().min_by(|(_, a), (_, b)| columns.compare(**a, **b));
         let (place, &candidate) = least.expect("there are enough drives");
         left.remove(place);
@@ -140,7 +142,7 @@ fn take(kept: &[Candidate], usable: &[&Candidate], count: u8) -> Vec<DriveId> {
 
 /// How many columns of a file each domain has.
 struct Columns {
-    /// Per usable drive the domains it is in, as places in `counts`, its host first.
+    /// For each usable drive the domains it is in, as indices into `counts`, its host first.
     domains: Vec<Vec<usize>>,
     counts: Vec<u32>,
 }
@@ -171,14 +173,14 @@ impl Columns {
         }
     }
 
-    /// By the columns on their hosts, then in their racks, and so on.
+    /// Compares the columns on their hosts, then in their racks, and so on.
     fn compare(&self, a: usize, b: usize) -> Ordering {
         let around = |candidate: usize| self.domains[candidate].iter().map(|place| self.counts[*place]);
         around(a).cmp(around(b))
     }
 }
 
-/// The domain that a drive is in at a level: 0 its host, 1 the rack, and so on. Drives with fewer domains than others
+/// The domain of a drive at a level: 0 its host, 1 the rack, and so on. Drives with fewer domains than others
 /// share a nameless one above.
 fn domain(candidate: &Candidate, level: usize) -> &[String] {
     &candidate.domain[..candidate.domain.len().saturating_sub(level)]

@@ -1,30 +1,154 @@
-//! Redundancy schemes and the shape of a segment: scheme, `k`, `m`, unit size. A [`Shape`] is valid by construction.
+//! Redundancy schemes and the shape of a segment: scheme, `k`, `m`, unit size. A [`Shape`] is valid by
+//! construction.
+//!
+//! All that is particular to a scheme stands in its row of `schemes!`, here and nowhere else.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// Smallest unit: 4 KiB, one checksum block.
 pub const UNIT_BYTES_MIN: u32 = 4 << 10;
 /// Largest unit: 64 MiB.
 pub const UNIT_BYTES_MAX: u32 = 64 << 20;
+/// The unit of a shape that names none: 512 KiB.
+pub const UNIT_BYTES_DEFAULT: u32 = 512 << 10;
 /// Most parity units a stripe may have.
 pub const PARITY_MAX: u8 = 4;
 /// Most columns a segment may have.
 pub const WIDTH_MAX: u8 = 64;
 
-/// How a stripe is made redundant. The discriminants are the numbers in every format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Scheme {
+/// Where the roles of a stripe lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rotation {
+    /// In the same columns in every stripe; parity last.
+    Fixed,
+    /// One column to the left with each stripe (left-symmetric).
+    LeftSymmetric,
+}
+
+/// How parity is made of data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Redundancy {
+    /// There is none.
+    None,
+    /// Each parity unit is a copy of the one data unit.
+    Copies,
+    /// The one parity unit is the XOR of the data units.
+    Xor,
+    /// Reed-Solomon with the Cauchy matrix.
+    ReedSolomon,
+}
+
+/// How people write a scheme's columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Notation {
+    /// `raid0 4`: data columns only.
+    Data,
+    /// `raid5 4+1`.
+    Sum,
+    /// `rs(4,2)`: the columns are part of the name.
+    Call,
+}
+
+/// All that is particular to a scheme.
+#[derive(Debug)]
+struct Row {
+    name: &'static str,
+    rotation: Rotation,
+    redundancy: Redundancy,
+    notation: Notation,
+    /// How many data columns there may be, as far as this scheme's rule goes.
+    data: RangeInclusive<u8>,
+    /// How many parity columns, likewise.
+    parity: RangeInclusive<u8>,
+    /// The two ranges in words, for one who asked for others.
+    rule: &'static str,
+    /// The ways to write it, for one who wrote it otherwise.
+    form: &'static str,
+    /// The width where nothing is said of it; `None`: as the number of drives decides.
+    width_default: Option<u8>,
+}
+
+/// Declares [`Scheme`] by its rows, each with the scheme's number in every format.
+macro_rules! schemes {
+    ($($(#[$doc:meta])* $number:literal $name:ident => $row:expr,)*) => {
+        /// How a stripe is made redundant. The discriminants are the numbers in every format.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Scheme { $($(#[$doc])* $name = $number),* }
+
+        impl Scheme {
+            /// Every scheme, by number.
+            pub const ALL: &'static [Scheme] = &[$(Scheme::$name),*];
+
+            fn row(self) -> &'static Row {
+                match self { $(Scheme::$name => const { &$row }),* }
+            }
+        }
+    };
+}
+
+schemes! {
     /// Striping, no redundancy: `m = 0`.
-    Raid0 = 0,
+    0 Raid0 => Row {
+        name: "raid0",
+        rotation: Rotation::Fixed,
+        redundancy: Redundancy::None,
+        notation: Notation::Data,
+        data: 1..=u8::MAX,
+        parity: 0..=0,
+        rule: "raid0 has 1 to 64 data columns and no parity",
+        form: "raid0 with a width, or raid0:4 for 4 columns",
+        width_default: None,
+    },
     /// Mirrors: `k = 1`, `m` copies beside the first.
-    Raid1 = 1,
+    1 Raid1 => Row {
+        name: "raid1",
+        rotation: Rotation::LeftSymmetric,
+        redundancy: Redundancy::Copies,
+        notation: Notation::Sum,
+        data: 1..=1,
+        parity: 1..=u8::MAX,
+        rule: "raid1 has one data column and 1 to 4 copies of it",
+        form: "raid1 with a width, or raid1:1+2 for two copies beside the first",
+        width_default: Some(2),
+    },
     /// XOR parity on the last column: `m = 1`.
-    Raid4 = 4,
+    4 Raid4 => Row {
+        name: "raid4",
+        rotation: Rotation::Fixed,
+        redundancy: Redundancy::Xor,
+        notation: Notation::Sum,
+        data: 2..=u8::MAX,
+        parity: 1..=1,
+        rule: "raid4 and raid5 have 2 to 63 data columns and one parity",
+        form: "raid4 with a width, or raid4:4+1 for 4 data columns and one parity",
+        width_default: None,
+    },
     /// XOR parity rotated over all columns, left-symmetric: `m = 1`.
-    Raid5 = 5,
+    5 Raid5 => Row {
+        name: "raid5",
+        rotation: Rotation::LeftSymmetric,
+        redundancy: Redundancy::Xor,
+        notation: Notation::Sum,
+        data: 2..=u8::MAX,
+        parity: 1..=1,
+        rule: "raid4 and raid5 have 2 to 63 data columns and one parity",
+        form: "raid5 with a width, or raid5:4+1 for 4 data columns and one parity",
+        width_default: None,
+    },
     /// Reed-Solomon, Cauchy matrix, parity rotated as in raid5: `m` from 1 to 4.
-    Rs = 16,
+    16 Rs => Row {
+        name: "rs",
+        rotation: Rotation::LeftSymmetric,
+        redundancy: Redundancy::ReedSolomon,
+        notation: Notation::Call,
+        data: 1..=u8::MAX,
+        parity: 1..=u8::MAX,
+        rule: "rs(k,m) has at least one data column and 1 to 4 parity",
+        form: "rs(k,m), such as rs(4,2) for 4 data and 2 parity columns",
+        width_default: None,
+    },
 }
 
 /// Scheme, `k`, `m` and unit size that fit together.
@@ -39,10 +163,10 @@ pub struct Shape {
 /// Why a shape was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemeError {
-    /// The scheme's name is not one of those known.
-    #[error("unknown scheme \"{0}\": use raid0, raid1, raid4, raid5 or rs(k,m)")]
+    /// The scheme's name is unknown.
+    #[error("unknown scheme \"{0}\": use {names}", names = Scheme::names())]
     Unknown(String),
-    /// The number is not a scheme's.
+    /// No scheme has this number.
     #[error("unknown scheme number {0}")]
     UnknownNumber(u8),
     /// `k` and `m` do not fit the scheme.
@@ -57,7 +181,7 @@ pub enum SchemeError {
         /// What is allowed.
         rule: &'static str,
     },
-    /// The scheme's numbers are not of its form, or are out of all bounds.
+    /// The scheme's numbers are malformed or far out of bounds.
     #[error("\"{text}\" is not a way to write {scheme}: write {form}")]
     Form {
         /// What was given.
@@ -70,7 +194,7 @@ pub enum SchemeError {
     /// A scheme whose number of columns is not in its name, given without a width.
     #[error("{0} needs a width: the number of drives a file is spread over, parity or copies included")]
     NoWidth(Scheme),
-    /// A width that is not the number of columns written in the scheme.
+    /// The width differs from the number of columns written in the scheme.
     #[error(
         "\"{text}\" has {columns} columns, but the width given is {width}: leave the width out or make them agree"
     )]
@@ -88,38 +212,65 @@ pub enum SchemeError {
 }
 
 impl Scheme {
+    /// The number in every format.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
     /// The scheme with this number in a format.
     pub fn from_number(number: u8) -> Result<Scheme, SchemeError> {
-        match number {
-            0 => Ok(Scheme::Raid0),
-            1 => Ok(Scheme::Raid1),
-            4 => Ok(Scheme::Raid4),
-            5 => Ok(Scheme::Raid5),
-            16 => Ok(Scheme::Rs),
-            other => Err(SchemeError::UnknownNumber(other)),
+        let known = Scheme::ALL.iter().find(|scheme| scheme.number() == number);
+        known.copied().ok_or(SchemeError::UnknownNumber(number))
+    }
+
+    /// Whether the parity units are copies of the one data unit.
+    pub fn is_mirror(self) -> bool {
+        self.redundancy() == Redundancy::Copies
+    }
+
+    /// The width where neither its writing nor the number of drives says one; `None`: the drives decide.
+    pub fn width_default(self) -> Option<u8> {
+        self.row().width_default
+    }
+
+    pub(crate) fn redundancy(self) -> Redundancy {
+        self.row().redundancy
+    }
+
+    pub(crate) fn rotation(self) -> Rotation {
+        self.row().rotation
+    }
+
+    /// `k` and `m` of this many columns; `None`: the number alone does not tell.
+    fn split(self, width: u8) -> Option<(u8, u8)> {
+        let (data, parity) = (&self.row().data, &self.row().parity);
+        if parity.start() == parity.end() {
+            Some((width.saturating_sub(*parity.end()), *parity.end()))
+        } else if data.start() == data.end() {
+            Some((*data.end(), width.saturating_sub(*data.end())))
+        } else {
+            None
         }
     }
 
-    fn form_error(self, text: &str) -> SchemeError {
-        let form = match self {
-            Scheme::Raid0 => "raid0 with a width, or raid0:4 for 4 columns",
-            Scheme::Raid1 => "raid1 with a width, or raid1:1+2 for two copies beside the first",
-            Scheme::Raid4 => "raid4 with a width, or raid4:4+1 for 4 data columns and one parity",
-            Scheme::Raid5 => "raid5 with a width, or raid5:4+1 for 4 data columns and one parity",
-            Scheme::Rs => "rs(k,m), such as rs(4,2) for 4 data and 2 parity columns",
+    /// The names of all schemes, as a sentence has them.
+    fn names() -> String {
+        let name = |scheme: &Scheme| match scheme.row().notation {
+            Notation::Call => format!("{scheme}(k,m)"),
+            Notation::Data | Notation::Sum => scheme.to_string(),
         };
-        SchemeError::Form { text: text.to_owned(), scheme: self, form }
+        let (last, others) = Scheme::ALL.split_last().expect("there are schemes");
+        format!("{} or {}", others.iter().map(name).collect::<Vec<_>>().join(", "), name(last))
     }
 
-    /// Whether the columns' roles rotate from stripe to stripe.
-    pub fn rotates(self) -> bool {
-        matches!(self, Scheme::Raid1 | Scheme::Raid5 | Scheme::Rs)
+    fn form_error(self, text: &str) -> SchemeError {
+        SchemeError::Form { text: text.to_owned(), scheme: self, form: self.row().form }
     }
 }
 
 impl Shape {
-    /// Reads a scheme as people write it. `width` is the number of columns, parity and copies included; `unit_bytes` the
-    /// bytes in a unit.
+    /// Parses a scheme as users write it. `width` is the number of columns, parity and copies included;
+    /// `unit_bytes` the bytes in a unit.
     ///
     /// | scheme | ways to write it (spaces and case do not matter) | width |
     /// |---|---|---|
@@ -128,7 +279,7 @@ impl Shape {
     /// | raid4, raid5 | `raid5`; `raid5:4+1` or `raid5(4,1)` | needed with the first only |
     /// | rs | `rs(4,2)`, `rs:4,2`, `rs:4+2`, `rs4+2`, `rs 4+2` | never needed |
     ///
-    /// A width given beside numbers must be their sum. What [`Shape`] displays can be read back, too.
+    /// A width given with numbers must be their sum. What [`Shape`] displays can be parsed again.
     pub fn parse(scheme: &str, width: Option<u8>, unit_bytes: u32) -> Result<Shape, SchemeError> {
         let (text, scheme, numbers) = split_name(scheme)?;
         let (k, m) = match numbers {
@@ -143,30 +294,26 @@ impl Shape {
                 }
             }
             None => {
-                let width = width.ok_or(SchemeError::NoWidth(scheme));
-                match scheme {
-                    Scheme::Raid0 => (width?, 0),
-                    Scheme::Raid1 => (1, width?.saturating_sub(1)),
-                    Scheme::Raid4 | Scheme::Raid5 => (width?.saturating_sub(1), 1),
-                    Scheme::Rs => return Err(scheme.form_error(&text)),
-                }
+                // Where a width would not do either, the width is not what is missing.
+                scheme.split(0).ok_or_else(|| scheme.form_error(&text))?;
+                let split = scheme.split(width.ok_or(SchemeError::NoWidth(scheme))?);
+                split.expect("it was possible for another width")
             }
         };
         Shape::new(scheme, k, m, unit_bytes)
     }
 
-    /// Checks that the parts fit together.
+    /// Checks that the parts are valid together.
     pub fn new(scheme: Scheme, k: u8, m: u8, unit_bytes: u32) -> Result<Shape, SchemeError> {
-        let rule = match scheme {
-            Scheme::Raid0 if k < 1 || m != 0 => "raid0 has 1 to 64 data columns and no parity",
-            Scheme::Raid1 if k != 1 || m < 1 => "raid1 has one data column and 1 to 4 copies of it",
-            Scheme::Raid4 | Scheme::Raid5 if k < 2 || m != 1 => {
-                "raid4 and raid5 have 2 to 63 data columns and one parity"
-            }
-            Scheme::Rs if k < 1 || m < 1 => "rs(k,m) has at least one data column and 1 to 4 parity",
-            _ if m > PARITY_MAX => "at most 4 parity columns",
-            _ if k > WIDTH_MAX || k + m > WIDTH_MAX => "at most 64 columns in all",
-            _ => "",
+        let row = scheme.row();
+        let rule = if !row.data.contains(&k) || !row.parity.contains(&m) {
+            row.rule
+        } else if m > PARITY_MAX {
+            "at most 4 parity columns"
+        } else if k > WIDTH_MAX || k + m > WIDTH_MAX {
+            "at most 64 columns in all"
+        } else {
+            ""
         };
         if !rule.is_empty() {
             return Err(SchemeError::Columns { scheme, k, m, rule });
@@ -175,6 +322,21 @@ impl Shape {
             return Err(SchemeError::Unit(u64::from(unit_bytes)));
         }
         Ok(Shape { scheme, k, m, unit_bytes })
+    }
+
+    /// The shape where none is asked for: raid5 4+1 in units of [`UNIT_BYTES_DEFAULT`], or with fewer than
+    /// five drives the widest that fits: raid5 3+1 on four, raid5 2+1 on three, raid1 on two, raid0 on one.
+    /// `None`: there is no drive.
+    pub fn default_on(drives: usize) -> Option<Shape> {
+        let (scheme, k, m) = match drives {
+            0 => return None,
+            1 => (Scheme::Raid0, 1, 0),
+            2 => (Scheme::Raid1, 1, 1),
+            3 => (Scheme::Raid5, 2, 1),
+            4 => (Scheme::Raid5, 3, 1),
+            _ => (Scheme::Raid5, 4, 1),
+        };
+        Some(Shape { scheme, k, m, unit_bytes: UNIT_BYTES_DEFAULT })
     }
 
     /// The scheme.
@@ -210,40 +372,34 @@ impl Shape {
 
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Scheme::Raid0 => "raid0",
-            Scheme::Raid1 => "raid1",
-            Scheme::Raid4 => "raid4",
-            Scheme::Raid5 => "raid5",
-            Scheme::Rs => "rs",
-        })
+        f.write_str(self.row().name)
     }
 }
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.scheme {
-            Scheme::Rs => write!(f, "rs({},{})", self.k, self.m),
-            Scheme::Raid0 => write!(f, "raid0 {}", self.k),
-            scheme => write!(f, "{scheme} {}+{}", self.k, self.m),
+        let Shape { scheme, k, m, .. } = self;
+        match scheme.row().notation {
+            Notation::Data => write!(f, "{scheme} {k}"),
+            Notation::Sum => write!(f, "{scheme} {k}+{m}"),
+            Notation::Call => write!(f, "{scheme}({k},{m})"),
         }
     }
 }
 
-/// The trimmed text, the scheme it begins with, and what follows of numbers, without spaces and brackets.
+/// The trimmed text, the scheme it begins with, and the numbers that follow, without spaces and brackets.
 fn split_name(given: &str) -> Result<(String, Scheme, Option<String>), SchemeError> {
     let text = given.trim().to_owned();
     let lower = text.to_ascii_lowercase();
-    let names = [Scheme::Raid0, Scheme::Raid1, Scheme::Raid4, Scheme::Raid5, Scheme::Rs];
-    let found = names.iter().find_map(|scheme| Some((*scheme, lower.strip_prefix(&scheme.to_string())?)));
+    let found = Scheme::ALL.iter().find_map(|scheme| Some((*scheme, lower.strip_prefix(scheme.row().name)?)));
     let Some((scheme, rest)) = found else { return Err(SchemeError::Unknown(text)) };
     let numbers: String = rest.chars().filter(|c| !c.is_whitespace()).collect();
     if numbers.is_empty() {
         return Ok((text, scheme, None));
     }
-    // "raid10" is not raid1 with a 0, but "rs4+2" can mean one thing only.
-    let may_follow = |c: char| match scheme {
-        Scheme::Rs if c.is_ascii_digit() => true,
+    // "raid10" is not raid1 with a 0, but "rs4+2" has only one meaning.
+    let may_follow = |c: char| match scheme.row().notation {
+        Notation::Call if c.is_ascii_digit() => true,
         _ => c == ':' || c == '(' || c.is_whitespace(),
     };
     if !rest.starts_with(may_follow) {
@@ -258,178 +414,17 @@ fn split_name(given: &str) -> Result<(String, Scheme, Option<String>), SchemeErr
     Ok((text, scheme, Some(bare)))
 }
 
-/// `k` and `m` from `k,m` or `k+m`, or from `k` alone for raid0.
+/// `k` and `m` from `k,m` or `k+m`, or from `k` alone where there is no parity.
 fn split_numbers(scheme: Scheme, numbers: String) -> Option<(u8, u8)> {
-    // `parse` alone would take a sign.
+    // `parse` alone would accept a sign.
     let number =
         |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse::<u8>().ok())?;
     match numbers.split_once([',', '+']) {
         Some((k, m)) => Some((number(k)?, number(m)?)),
-        None if scheme == Scheme::Raid0 => Some((number(&numbers)?, 0)),
+        None if scheme.row().notation == Notation::Data => Some((number(&numbers)?, 0)),
         None => None,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const UNIT: u32 = 512 << 10;
-
-    fn check(text: &str, width: Option<u8>, expected: (Scheme, u8, u8)) {
-        let shape =
-            Shape::parse(text, width, UNIT).unwrap_or_else(|error| panic!("{text} {width:?}: {error}"));
-        assert_eq!((shape.scheme(), shape.k(), shape.m()), expected, "{text} {width:?}");
-        assert_eq!(shape.unit_bytes(), UNIT);
-    }
-
-    fn refused(text: &str, width: Option<u8>, expected: &str) {
-        let error = Shape::parse(text, width, UNIT).expect_err(text);
-        assert_eq!(error.to_string(), expected, "{text} {width:?}");
-    }
-
-    #[test]
-    fn schemes_as_people_write_them() {
-        check("raid0", Some(6), (Scheme::Raid0, 6, 0));
-        check("raid0:64", None, (Scheme::Raid0, 64, 0));
-        check("raid1", Some(2), (Scheme::Raid1, 1, 1));
-        check("raid1", Some(5), (Scheme::Raid1, 1, 4));
-        check("raid1(1,2)", Some(3), (Scheme::Raid1, 1, 2));
-        check("RAID4", Some(3), (Scheme::Raid4, 2, 1));
-        check(" raid5 ", Some(5), (Scheme::Raid5, 4, 1));
-        check("raid5:4+1", None, (Scheme::Raid5, 4, 1));
-        check("rs(4,2)", None, (Scheme::Rs, 4, 2));
-        check("RS( 4, 2 )", Some(6), (Scheme::Rs, 4, 2));
-        for text in ["rs:4,2", "rs:4+2", "rs4+2", "rs4,2", "rs 4+2", "rs(4+2)"] {
-            check(text, None, (Scheme::Rs, 4, 2));
-        }
-        check("rs(60,4)", None, (Scheme::Rs, 60, 4));
-    }
-
-    #[test]
-    fn what_is_displayed_can_be_read_back() {
-        for (scheme, k, m) in [
-            (Scheme::Raid0, 64, 0),
-            (Scheme::Raid1, 1, 4),
-            (Scheme::Raid4, 4, 1),
-            (Scheme::Raid5, 63, 1),
-            (Scheme::Rs, 10, 4),
-        ] {
-            let shape = Shape::new(scheme, k, m, UNIT).expect("valid");
-            assert_eq!(Shape::parse(&shape.to_string(), None, UNIT), Ok(shape));
-            assert_eq!(Shape::parse(&shape.to_string(), Some(k + m), UNIT), Ok(shape));
-        }
-    }
-
-    #[test]
-    fn unknown_names_and_forms_are_refused() {
-        for text in ["", "raid", "raid6", "raid10", "raid54+1", "rsa(4,2)", "mirror", "5"] {
-            refused(
-                text,
-                Some(5),
-                &format!("unknown scheme \"{text}\": use raid0, raid1, raid4, raid5 or rs(k,m)"),
-            );
-        }
-        let of_rs = "write rs(k,m), such as rs(4,2) for 4 data and 2 parity columns";
-        for text in [
-            "rs",
-            "rs()",
-            "rs(4",
-            "rs(4;2)",
-            "rs(,2)",
-            "rs(4,2,1)",
-            "rs(4,+2)",
-            "rs(-4,2)",
-            "rs(300,2)",
-            "rs:4",
-        ] {
-            let expected = format!("\"{text}\" is not a way to write rs: {of_rs}");
-            refused(text, None, &expected);
-        }
-        refused(
-            "raid5:4",
-            None,
-            "\"raid5:4\" is not a way to write raid5: write raid5 with a width, or raid5:4+1 for 4 data columns and one parity",
-        );
-    }
-
-    #[test]
-    fn widths_and_numbers_that_do_not_fit_are_refused() {
-        refused(
-            "raid5",
-            None,
-            "raid5 needs a width: the number of drives a file is spread over, parity or copies included",
-        );
-        refused(
-            "rs(4,2)",
-            Some(5),
-            "\"rs(4,2)\" has 6 columns, but the width given is 5: leave the width out or make them agree",
-        );
-        refused(
-            "raid0:4",
-            Some(6),
-            "\"raid0:4\" has 4 columns, but the width given is 6: leave the width out or make them agree",
-        );
-        refused(
-            "raid5",
-            Some(2),
-            "raid5 with 1 data and 1 parity columns is not possible: raid4 and raid5 have 2 to 63 data columns and one parity",
-        );
-        refused(
-            "raid5",
-            Some(65),
-            "raid5 with 64 data and 1 parity columns is not possible: at most 64 columns in all",
-        );
-        refused(
-            "raid5",
-            Some(0),
-            "raid5 with 0 data and 1 parity columns is not possible: raid4 and raid5 have 2 to 63 data columns and one parity",
-        );
-        refused(
-            "raid1",
-            Some(1),
-            "raid1 with 1 data and 0 parity columns is not possible: raid1 has one data column and 1 to 4 copies of it",
-        );
-        refused(
-            "raid0",
-            Some(0),
-            "raid0 with 0 data and 0 parity columns is not possible: raid0 has 1 to 64 data columns and no parity",
-        );
-        refused(
-            "rs(200,200)",
-            None,
-            "rs with 200 data and 200 parity columns is not possible: at most 4 parity columns",
-        );
-        refused(
-            "rs(255,4)",
-            None,
-            "rs with 255 data and 4 parity columns is not possible: at most 64 columns in all",
-        );
-        refused(
-            "rs(4,0)",
-            None,
-            "rs with 4 data and 0 parity columns is not possible: rs(k,m) has at least one data column and 1 to 4 parity",
-        );
-    }
-
-    #[test]
-    fn units_are_powers_of_two_within_bounds() {
-        for unit in [4 << 10, 8 << 10, 64 << 20] {
-            assert_eq!(Shape::parse("raid5", Some(5), unit).map(|shape| shape.unit_bytes()), Ok(unit));
-        }
-        for unit in [0, 1, 2 << 10, 5000, 12 << 10, 128 << 20, u32::MAX] {
-            let expected = format!("unit of {unit} bytes: it must be a power of two from 4K to 64M");
-            assert_eq!(Shape::parse("raid5", Some(5), unit).expect_err("refused").to_string(), expected);
-        }
-    }
-
-    #[test]
-    fn numbers_in_formats_name_one_scheme_each() {
-        let known: Vec<u8> = (0..=255).filter(|number| Scheme::from_number(*number).is_ok()).collect();
-        assert_eq!(known, [0, 1, 4, 5, 16]);
-        for number in known {
-            assert_eq!(Scheme::from_number(number).map(|scheme| scheme as u8), Ok(number));
-        }
-        assert_eq!(Scheme::from_number(6), Err(SchemeError::UnknownNumber(6)));
-    }
-}
+mod tests;

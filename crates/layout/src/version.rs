@@ -1,9 +1,9 @@
-//! Versions: the name of one content of one unit, for ever (PROTOCOL section 1).
+//! Versions: each names one content of one unit, permanently (PROTOCOL section 1).
 
 use std::fmt;
 
-/// A file's generation: durable at the manager, and with it the file's set and joining columns. Rises with every
-/// change of these, and when a lease ends without a clean release.
+/// A file's generation: durable at the manager, together with the file's set and joining columns. It rises
+/// with every change of these, and when a lease ends without a clean release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Generation(pub u32);
 

@@ -1,4 +1,4 @@
-//! The codes against an independent implementation, against each other, and against bytes fixed for ever.
+//! The codes against an independent implementation, against each other, and against golden bytes.
 
 use braid_layout::code::{Code, CodeError, Kernel, xor_into};
 use braid_layout::{Role, Scheme, Shape};
@@ -28,14 +28,14 @@ fn slices(units: &[Vec<u8>]) -> Vec<&[u8]> {
     units.iter().map(Vec::as_slice).collect()
 }
 
-/// Parity of `length` bytes by the code under test, over buffers that hold rubbish before.
+/// Parity of `length` bytes by the code under test, into buffers with arbitrary content.
 fn encode(code: Code, data: &[Vec<u8>], length: usize) -> Vec<Vec<u8>> {
     let mut parity = vec![vec![0xa5; length]; usize::from(code.shape().m())];
     code.encode(&slices(data), &mut parity.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
     parity
 }
 
-/// The coefficients from their definition, by the other implementation's field.
+/// The coefficients from their definition, in the other implementation's field.
 fn oracle_coefficient(shape: Shape, parity: u8, data: u8) -> u8 {
     if shape.scheme() != Scheme::Rs {
         return 1;
@@ -67,8 +67,8 @@ fn losses(of: usize, count: usize) -> Vec<Vec<usize>> {
     subsets.map(|set| (0..of).filter(|i| set >> i & 1 == 1).collect()).collect()
 }
 
-/// Loses the units at these places among all roles, brings them back, compares. Data may have been encoded short; what
-/// comes back has the parity's length, zeros included.
+/// Loses the units at these indices among all roles, reconstructs them, compares. Data may have been encoded
+/// short; reconstructed units have the parity's length, zeros included.
 fn check_loss(code: Code, data: &[Vec<u8>], parity: &[Vec<u8>], lost: &[usize]) {
     let length = parity.first().map_or(0, Vec::len);
     let all: Vec<(Role, &Vec<u8>)> = roles(code.shape()).into_iter().zip(data.iter().chain(parity)).collect();
@@ -131,7 +131,7 @@ fn every_kernel_gives_the_oracles_bytes() {
     }
 }
 
-/// Each byte value times each coefficient that a matrix has, in every position of a register.
+/// Each byte value times each coefficient of the matrix, in every position of a register.
 #[test]
 fn every_kernel_multiplies_every_byte() {
     let wide = shape(Scheme::Rs, 60, 4);
@@ -198,7 +198,7 @@ fn wrong_roles_are_refused() {
     check(&[d0, p0], Role::Data(2), CodeError::NoSuchRole { role: Role::Data(2), shape });
 }
 
-/// A unit that nobody asks for may be missing too, and lost buffers of different lengths are each filled.
+/// A unit that is not asked for may be missing too, and lost buffers of different lengths are each filled.
 #[test]
 fn unasked_units_may_be_missing() {
     let code = Code::new(shape(Scheme::Rs, 3, 3));
@@ -238,7 +238,7 @@ fn any_code() -> impl Strategy<Value = Shape> {
     prop_oneof![4 => rs, 1 => xor, 1 => mirror]
 }
 
-/// A shape, its data units with lengths of their own, the parity's length and a random order of the columns.
+/// A shape, its data units with different lengths, the parity's length and a random order of the columns.
 fn any_stripe() -> impl Strategy<Value = (Shape, Vec<Vec<u8>>, usize, Vec<usize>)> {
     (any_code(), 0usize..700, any::<u64>()).prop_flat_map(|(shape, length, seed)| {
         let lengths =
@@ -271,8 +271,8 @@ proptest! {
         }
     }
 
-    /// The rule that unit writes rest on: deltas, each at its own place in its unit, in any order, give the parity of
-    /// the new data.
+    /// The rule that unit writes rely on: deltas, each at its own position in its unit, in any order, give
+    /// the parity of the new data.
     #[test]
     fn deltas_in_any_order_give_the_new_parity(
         (shape, mut data, length, _) in any_stripe(),
@@ -306,8 +306,8 @@ proptest! {
     }
 }
 
-/// The matrix and the parity of one input, as text. Parity on disk is made by these numbers, so they may never change:
-/// a code with others is a new scheme with a number of its own.
+/// The matrix and the parity of one input, as text. Parity on disk depends on these numbers, so they may
+/// never change: a code with other numbers is a new scheme with a new scheme number.
 #[test]
 fn golden() {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();

@@ -1,4 +1,4 @@
-//! Where bytes lie: against a model that walks unit by unit, and against tables fixed for ever.
+//! Where bytes lie: against a model that walks unit by unit, and against golden tables.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,13 +32,13 @@ struct Placed {
     stripe: u64,
     role: Role,
     column: u8,
-    /// The bytes of the file it begins with; parity has none.
+    /// The position in the file of its first byte; parity has none.
     file_offset: Option<u64>,
 }
 
-/// The model: lays units down one after another, as the rules of each scheme are told, without formulas. The parity of
-/// raid5 starts on the last column and moves one to the left with each stripe; data starts on the column after it and
-/// wraps. raid1 and rs move all their columns in the same way.
+/// The model: places units one after another by the rules of each scheme, without formulas. The parity of
+/// raid5 starts on the last column and moves one to the left with each stripe; data starts on the column
+/// after it and wraps. raid1 and rs move all their columns in the same way.
 fn walk(shape: Shape, stripes: u64) -> Vec<Placed> {
     let (k, m, n) = (shape.k(), shape.m(), shape.width());
     let (mut file_offset, mut first) = (0, 0);
@@ -70,7 +70,7 @@ fn any_shape() -> impl Strategy<Value = Shape> {
     ]
 }
 
-/// Up to three segments with shapes and lengths of their own; the ends need not be at units.
+/// Up to three segments with their own shapes and lengths; the ends need not be unit-aligned.
 fn any_layout() -> impl Strategy<Value = Layout> {
     prop::collection::vec((any_shape(), 1u64..40 * UNIT), 1..=3).prop_map(|parts| {
         let mut segments = Vec::new();
@@ -84,7 +84,7 @@ fn any_layout() -> impl Strategy<Value = Layout> {
     })
 }
 
-/// The pieces of a range, by the model: every unit of every segment is cut with the range.
+/// The pieces of a range, by the model: every unit of every segment is intersected with the range.
 fn model_pieces(layout: &Layout, range: &Range<u64>) -> Vec<(usize, Piece)> {
     let mut pieces = Vec::new();
     for (index, segment) in layout.segments().iter().enumerate() {
@@ -165,7 +165,8 @@ proptest! {
         prop_assert!(segment.unit_range(piece.stripe, piece.data).contains(&offset));
     }
 
-    /// Every byte of every component is one byte of the file or parity: what `file_offset` gives are the model's units.
+    /// Every byte of a component is one byte of the file, or parity, or past the end: `file_offset` agrees
+    /// with the model's units.
     #[test]
     fn parity_and_the_space_past_the_end_hold_no_byte_of_the_file(shape in any_shape(), length in 1u64..60 * UNIT) {
         let segment = segment(0..length, shape);
@@ -256,9 +257,9 @@ fn columns_on_drives() {
     assert_eq!(columns.iter().collect::<Vec<_>>(), [Column(1), Column(4)]);
 }
 
-/// The placement of units, as tables: what each column holds in the first stripes. Data units are numbered through the
-/// file, as D0, D1, ... (in the last line, far on, from the stripe's first, as +0, +1, ...); parity units are P0, P1, ...
-/// of their stripe. Files on drives lie by this: it may never change.
+/// The placement of units, as tables: what each column holds in the first stripes. Data units are numbered
+/// through the file, as D0, D1, ... (in the last line, far on, from the stripe's first, as +0, +1, ...);
+/// parity units are P0, P1, ... of their stripe. Files on drives are placed by this: it may never change.
 #[test]
 fn golden() {
     let mut text = String::new();

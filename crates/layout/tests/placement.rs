@@ -1,4 +1,4 @@
-//! The choice of drives: spread, weights, least movement, and choices fixed for ever.
+//! The choice of drives: spread, weights, least movement, and golden choices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,8 +42,8 @@ fn columns(candidates: &[Candidate], drives: &[DriveId], depth: usize) -> BTreeM
     counts
 }
 
-/// Clusters of up to 4 racks with up to 4 hosts with up to 4 drives, some of weight 0, in any order. Or without
-/// domains, or with racks for some only.
+/// Clusters of up to 4 racks with up to 4 hosts with up to 4 drives, some of weight 0, in any order. Some are
+/// without domains, or have racks for some drives only.
 fn any_cluster() -> impl Strategy<Value = Vec<Candidate>> {
     let weight = prop_oneof![1 => Just(0u32), 6 => 1u32..1000, 1 => Just(u32::MAX)];
     let host = prop::collection::vec((any::<u128>(), weight), 1..=4);
@@ -72,7 +72,7 @@ fn usable(candidates: &[Candidate]) -> usize {
     candidates.iter().filter(|candidate| candidate.weight > 0).count()
 }
 
-/// A cluster, a seed, and a width that it has drives for.
+/// A cluster, a seed, and a width for which it has enough drives.
 fn any_request() -> impl Strategy<Value = (Vec<Candidate>, u64, u8)> {
     (any_cluster(), any::<u64>(), any::<prop::sample::Index>()).prop_map(|(candidates, seed, width)| {
         let width = width.index(usable(&candidates).min(64) + 1);
@@ -110,7 +110,7 @@ proptest! {
         }
     }
 
-    /// And the drive that takes its place is the one that a rebuild would choose.
+    /// The drive that replaces it is the one that a rebuild would choose.
     #[test]
     fn taking_away_a_chosen_drive_changes_one_place((candidates, seed, width) in any_request()) {
         let drives = chosen(seed, width, &candidates);
@@ -131,14 +131,14 @@ proptest! {
 
     #[test]
     fn kept_columns_and_new_ones_make_the_whole((candidates, seed, width) in any_request(), new in any::<prop::sample::Index>()) {
-        // The best `kept` of the whole are the choice of that width: a wider file has a narrower one's drives.
+        // The best `kept` drives are the choice of that width: a wider file has the drives of a narrower one.
         let new = u8::try_from(new.index(usize::from(width) + 1)).expect("below the width");
         let kept = chosen(seed, width - new, &candidates);
         let more = choose_beside(V1, seed, &pick(&candidates, &kept), new, &candidates).expect("enough");
         prop_assert_eq!(set(&[kept, more].concat()), set(&chosen(seed, width, &candidates)));
     }
 
-    /// Hosts have equally many columns, except those whose drives are all taken; within that so do racks.
+    /// Hosts have equally many columns, except those whose drives are all taken. Within that so do racks.
     #[test]
     fn columns_are_spread_over_hosts_and_then_racks((candidates, seed, width) in any_request()) {
         prop_assume!(candidates.iter().all(|candidate| candidate.domain.len() == 2));
@@ -150,7 +150,8 @@ proptest! {
             for emptier in hosts.keys().filter(|host| free(host)) {
                 let fewer = hosts[emptier];
                 prop_assert!(*more <= fewer + 1, "{:?} has {}, {:?} has {} and a free drive", fuller, more, emptier, fewer);
-                // A column could move to a host that is as empty as its own would be then: no rack would gain by it.
+                // A column could move to a host that would then be as full as its own is now: no rack would
+                // gain by it.
                 if *more == fewer + 1 && fuller[0] != emptier[0] {
                     prop_assert!(racks[&fuller[..1]] <= racks[&emptier[..1]] + 1, "{:?} to {:?}", fuller, emptier);
                 }
@@ -186,7 +187,7 @@ fn refusals() {
     assert_eq!(choose(V1, 0, 0, &[]), Ok(Vec::new()));
 }
 
-/// How often each drive was counted over many files, in order of the drives.
+/// How often each drive was counted over many files, in the order of the drives.
 fn counts(files: u64, candidates: &[Candidate], count: impl Fn(u64) -> Vec<DriveId>) -> Vec<f64> {
     let mut counts = vec![0.0; candidates.len()];
     for drive in (0..files).flat_map(count) {
@@ -215,7 +216,8 @@ fn drives_are_chosen_in_proportion_to_their_weights() {
     }
 }
 
-/// A host of heavy drives takes more, one of many drives too, as long as its share leaves room for one column a file.
+/// A host of heavier drives takes more, and so does one of more drives, as long as its share is below one
+/// column per file.
 #[test]
 fn wide_files_stay_near_proportion_when_there_is_choice() {
     let candidates: Vec<Candidate> = (0..100u8)
@@ -232,7 +234,7 @@ fn wide_files_stay_near_proportion_when_there_is_choice() {
     }
 }
 
-/// Small files fill the first column only, raid4's parity is on the last: no place may prefer a chosen drive.
+/// Small files fill the first column only, and raid4's parity is on the last: no column may prefer a drive.
 #[test]
 fn chosen_drives_come_in_an_order_without_preference() {
     let candidates: Vec<Candidate> =
@@ -245,7 +247,7 @@ fn chosen_drives_come_in_an_order_without_preference() {
     }
 }
 
-/// A new drive takes its share from all the others, and nothing moves between those.
+/// A new drive takes its share from all others, and nothing moves between those.
 #[test]
 fn a_new_drive_takes_its_share_and_no_more() {
     let all: Vec<Candidate> =
@@ -261,7 +263,7 @@ fn a_new_drive_takes_its_share_and_no_more() {
     check_share("files with the new drive", moved, 5_000.0, 0.3);
 }
 
-/// Choices as they were made by the first release. Different ones would send the same file elsewhere: a new function
+/// Choices as the first release made them. Other choices would place the same file elsewhere: a new function
 /// is a new version.
 #[test]
 fn golden() {

@@ -1,18 +1,18 @@
-//! Sums of products over slices of different lengths: what a slice is short of counts as zeros.
+//! Sums of products over slices of different lengths: bytes missing from a slice count as zeros.
 
 use super::kernel::{Kernel, Start};
 use super::matrix::Coefficients;
 
-/// A slice and what it is multiplied by for each output.
+/// A slice and its factor for each output.
 pub(super) struct Input<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) coefficients: Coefficients,
 }
 
-/// Sets each output to the sum of the products (or adds it to it): output `i` gets `coefficients[i] * bytes` of each
-/// input, each input zero-extended or cut to the output's length. At most four outputs.
+/// Sets each output to the sum of the products (or adds it to it): output `i` gets `coefficients[i] * bytes`
+/// of each input, each input zero-extended or cut to the output's length. At most four outputs.
 ///
-/// The slices' ends cut the bytes into stretches; in each, the slices that reach it go to the kernel.
+/// The slices' ends divide the bytes into stretches. In each, the kernel gets the slices that reach its end.
 pub(super) fn combine(kernel: Kernel, inputs: &[Input<'_>], outputs: &mut [&mut [u8]], start: Start) {
     let mut from = 0;
     while let Some(to) = next_end(inputs, outputs, from) {

@@ -1,8 +1,9 @@
-//! The field GF(2^8) with the polynomial `x^8 + x^4 + x^3 + x^2 + 1` (0x11d), as tables built at compile time.
+//! The field GF(2^8) with the polynomial `x^8 + x^4 + x^3 + x^2 + 1` (0x11d), as tables built at compile
+//! time.
 //!
-//! Addition and subtraction are XOR. The tables are one truth in three forms, one for each kind of kernel: whole
-//! products for the scalar loop, products of nibbles for byte shuffles, bit matrices for GFNI. GFNI's own multiply
-//! has another polynomial (0x11b) wired in, hence its affine instruction, which takes any.
+//! Addition and subtraction are XOR. The tables hold the same products in three forms, one per kind of
+//! kernel: whole products for the scalar loop, products of nibbles for byte shuffles, bit matrices for GFNI.
+//! GFNI's own multiply is fixed to another polynomial (0x11b), hence its affine instruction, which takes any.
 
 /// The low eight bits of the field's polynomial, 0x11d.
 const POLYNOMIAL_LOW: u8 = 0x1d;
@@ -14,8 +15,8 @@ pub(super) static PRODUCTS: [[u8; 256]; 256] = products();
 #[cfg(any(test, target_arch = "x86_64"))]
 pub(super) static NIBBLES: [[u8; 32]; 256] = nibbles();
 
-/// `AFFINE[c]` is multiplication by `c` as the 8 by 8 bit matrix that GFNI's affine instruction takes: byte `7 - i`
-/// says which bits of `x` sum to bit `i` of `c * x`.
+/// `AFFINE[c]` is multiplication by `c` as the 8 by 8 bit matrix that GFNI's affine instruction takes: byte
+/// `7 - i` says which bits of `x` sum to bit `i` of `c * x`.
 #[cfg(any(test, target_arch = "x86_64"))]
 pub(super) static AFFINE: [u64; 256] = affine();
 

@@ -1,14 +1,14 @@
-//! The inner loops: sums of products over slices, and XOR, by the best instructions this processor has.
+//! The inner loops: sums of products over slices, and XOR, using the best instructions this processor has.
 //!
-//! Every loop does the same: `output[i] = sum over j of coefficients[j][i] * source[j]`, for up to four outputs at
-//! once. The vector loops take a few registers of every source in turn and keep the sums of all outputs in registers, so
-//! each source is read once and each output written once, whatever the sizes of the caches. All of them give the same
-//! bytes; tests force each in turn.
+//! Every loop computes `output[i] = sum over j of coefficients[j][i] * source[j]`, for up to four outputs at
+//! once. The vector loops take a few registers of every source in turn and keep the sums of all outputs in
+//! registers, so each source is read once and each output written once, whatever the cache sizes. All loops
+//! give the same bytes; tests force each in turn.
 
 use super::field::PRODUCTS;
 
-/// Which instructions do the work. A value is proof that this processor has them: there is no other way to come by one
-/// than asking.
+/// Which instructions are used. A value proves that this processor has them, as it can only be obtained by
+/// detecting them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kernel(Path);
 
@@ -17,7 +17,7 @@ pub struct Kernel(Path);
 pub(super) enum Start {
     /// Nothing: it is overwritten.
     Fresh,
-    /// Bytes the sum is added to.
+    /// Bytes that the sum is added to.
     Onto,
 }
 
@@ -32,11 +32,12 @@ enum Path {
     Scalar,
 }
 
-/// Bytes of an output that the scalar and XOR loops work on at a time, to find them in the first-level cache again.
+/// Bytes of an output that the scalar and XOR loops process at a time, so that they stay in the first-level
+/// cache.
 const BLOCK: usize = 4 << 10;
 
 impl Kernel {
-    /// Plain Rust, on any processor. The yardstick for the others.
+    /// Plain Rust, on any processor. The reference for the others.
     pub const SCALAR: Kernel = Kernel(Path::Scalar);
 
     /// Every kernel that this processor can run, the fastest first; the last is [`Kernel::SCALAR`].
@@ -85,14 +86,14 @@ impl Kernel {
             }
             return;
         }
-        // The vector loops do whole steps from the beginning.
+        // The vector loops process whole steps from the beginning.
         let done = match self.0 {
             #[cfg(target_arch = "x86_64")]
             #[expect(
                 unsafe_code,
                 reason = "the processor has these instructions: the kernel's value is the proof"
             )]
-            // SAFETY: `x86` made this value after it had found gfni and avx512f.
+            // SAFETY: `x86` made this value after it had found gfni, avx512f and avx512bw.
             Path::GfniAvx512 => unsafe {
                 super::kernel_x86::sum_gfni_avx512(coefficients, sources, outputs, start)
             },
@@ -149,7 +150,7 @@ fn x86() -> Vec<Kernel> {
     kernels
 }
 
-/// The sums from byte `from` on: everything on a processor without vector kernels, the last bytes on others.
+/// The sums from byte `from` on: everything without vector kernels, otherwise the last bytes.
 fn sum_scalar<const M: usize>(
     coefficients: &[[u8; M]],
     sources: &[&[u8]],
@@ -175,7 +176,7 @@ fn sum_scalar<const M: usize>(
     }
 }
 
-/// The same loop, compiled for 32-byte registers: the compiler does the rest, at the rate of the cache.
+/// The same loop, which the compiler vectorizes for 32-byte registers: it runs at the rate of the cache.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn xor_avx2(sources: &[&[u8]], output: &mut [u8], start: Start) {

@@ -1,17 +1,20 @@
-//! The vector loops for x86-64: GFNI on 64-byte and on 32-byte registers, and byte shuffles on 32-byte registers.
+//! The vector loops for x86-64: GFNI on 64-byte and on 32-byte registers, and byte shuffles on 32-byte
+//! registers.
 //!
-//! `unsafe` is here for one thing only: moving whole registers from and to arrays of exactly their size.
+//! `unsafe` is used for one purpose only: moving whole registers from and to arrays of exactly their size.
 
 use std::arch::x86_64::*;
 
 use super::field::{AFFINE, NIBBLES};
 use super::kernel::Start;
 
-/// Defines a loop over steps of some registers' bytes of all slices, which returns the bytes it has done; what is left,
-/// less than one step, is the caller's. One macro, because a closure or a trait would leave the target feature behind.
+/// Defines a loop that processes all slices in steps of a few registers and returns the bytes done. The rest,
+/// less than one step, is left to the caller. It is a macro, because a closure or a trait would not carry the
+/// target feature.
 ///
-/// `lanes` registers per slice make a step: as many as leave room for the sums of four outputs and the products on the
-/// way (16 registers with AVX2, 32 with AVX-512), because each turn fetches every coefficient's table anew.
+/// Each step has `lanes` registers per slice. As many as possible, because each step loads every
+/// coefficient's table again; but the sums of four outputs and the products must also fit (16 registers with
+/// AVX2, 32 with AVX-512).
 macro_rules! sum {
     (
         $(#[$doc:meta])*
@@ -103,7 +106,8 @@ fn times_matrix_32(bytes: __m256i, matrix: __m256i) -> __m256i {
     _mm256_gf2p8affine_epi64_epi8::<0>(bytes, matrix)
 }
 
-/// The products of the low nibbles, and of the high ones, each twice over: shuffles work on halves of a register.
+/// The products of the low nibbles, and of the high ones, each in both halves of a register, because shuffles
+/// work on halves.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn nibbles(coefficient: u8) -> [__m256i; 2] {

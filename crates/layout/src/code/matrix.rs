@@ -1,10 +1,11 @@
-//! The coefficients of Reed-Solomon parity, and the small systems solved to bring lost units back.
+//! The coefficients of Reed-Solomon parity, and the small systems solved to reconstruct lost units.
 //!
-//! Parity unit `i` is the sum over the data units `j` of `COEFFICIENTS[i][j] * data[j]`. The matrix is a Cauchy matrix,
-//! `1 / (x_i + y_j)` with `x_i = 255 - i` and `y_j = j`, each column divided by its first element and then each row by
-//! its first element. So the first row and the first column are all ones: rs(k,1) is XOR and rs(1,m) is a mirror.
-//! Every square minor of a Cauchy matrix is non-zero, and scaling rows and columns keeps that; hence any `k` of the
-//! `k + m` units determine the others. The numbers depend on neither `k` nor `m`: rs(k,2) is rs(k,1) and one more row.
+//! Parity unit `i` is the sum over the data units `j` of `COEFFICIENTS[i][j] * data[j]`. The matrix is a
+//! Cauchy matrix, `1 / (x_i + y_j)` with `x_i = 255 - i` and `y_j = j`, each column divided by its first
+//! element and then each row by its first element. So the first row and the first column are all ones:
+//! rs(k,1) is XOR and rs(1,m) is a mirror. Every square minor of a Cauchy matrix is non-zero, and scaling
+//! rows and columns keeps that; hence any `k` of the `k + m` units determine the others. The numbers depend
+//! on neither `k` nor `m`: rs(k,2) is rs(k,1) with one more row.
 
 use super::field::{inverse, mul};
 use crate::scheme::{PARITY_MAX, WIDTH_MAX};
@@ -18,11 +19,11 @@ pub(super) type Coefficients = [u8; ROWS];
 /// A square system of at most as many rows as there are parity units.
 pub(super) type Small = [[u8; ROWS]; ROWS];
 
-/// `COEFFICIENTS[parity][data]`. In every format, through the parity bytes it makes: fixed for ever.
+/// `COEFFICIENTS[parity][data]`. They determine the parity bytes on disk, so they can never change.
 pub(super) static COEFFICIENTS: [[u8; COLUMNS]; ROWS] = coefficients();
 
-/// The inverse of the `size` by `size` corner of `matrix`, by Gauss-Jordan. The corner is made of rows and columns of the
-/// matrix above (or is a single one), so that no minor of it is zero and rows need no swapping.
+/// The inverse of the `size` by `size` corner of `matrix`, by Gauss-Jordan. The corner consists of rows and
+/// columns of the matrix above (or is a single one), so no minor of it is zero and rows need no swapping.
 pub(super) fn invert(mut matrix: Small, size: usize) -> Small {
     let mut inverted: Small = [[0; ROWS]; ROWS];
     for (i, row) in inverted.iter_mut().enumerate() {
@@ -87,9 +88,10 @@ mod tests {
             .collect()
     }
 
-    /// Any `k` of `k + m` units determine the rest exactly when no square minor of the matrix is zero. As all shapes
-    /// share one matrix, this covers every k + m up to 64 and m up to 4. Orders 1 to 3 are expanded one by one; order
-    /// 4, over half a million minors, through the 3 by 3 minors of the rows below the first, which is all ones.
+    /// Any `k` of `k + m` units determine the rest exactly when no square minor of the matrix is zero. As all
+    /// shapes share one matrix, this covers every k + m up to 64 and m up to 4. Orders 1 to 3 are expanded
+    /// directly; order 4, with over half a million minors, through the 3 by 3 minors of the rows below the
+    /// first, which is all ones.
     #[test]
     fn every_square_minor_is_non_zero() {
         for order in 1..=3 {

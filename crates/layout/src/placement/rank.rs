@@ -1,16 +1,17 @@
 //! A drive's rank for a file: a draw of an exponentially distributed number, in integers only.
 //!
-//! The draw of a drive of weight `w` is `-log2(u) / w`, where `u` is a hash of drive and seed, uniform in 0..1; the
-//! smallest draw comes first. So each drive comes first with a probability in proportion to its weight, and a drive's
-//! draw depends on no other drive. Two draws `e1 / w1` and `e2 / w2` are compared as `e1 * w2` and `e2 * w1`, exactly.
-//! The logarithm is computed bit by bit with integer squarings: a mathematics library may differ between builds in the
-//! last bit, and then two managers would differ on where a file belongs.
+//! The draw of a drive of weight `w` is `-log2(u) / w`, where `u` is a hash of drive and seed, uniform in
+//! 0..1; the smallest draw comes first. So each drive comes first with a probability proportional to its
+//! weight, and a drive's draw depends on no other drive. Two draws `e1 / w1` and `e2 / w2` are compared
+//! exactly, as `e1 * w2` and `e2 * w1`. The logarithm is computed bit by bit with integer squarings:
+//! mathematics libraries may differ between builds in the last bit, and two managers would then disagree on
+//! where a file belongs.
 
 use std::cmp::Ordering;
 
 use crate::DriveId;
 
-/// What a hash is used for: one drive and seed give an independent number for each.
+/// What a hash is used for: each use gives an independent number for a drive and seed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Use {
     /// The draw that decides whether a drive is chosen.
@@ -19,7 +20,8 @@ pub(super) enum Use {
     Column = 2,
 }
 
-/// A drive's draw for one seed; the least comes first. Equal draws, which hardly occur, go by the drive's number.
+/// A drive's draw for one seed; the lowest comes first. Equal draws, which hardly occur, are ordered by the
+/// drive's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rank {
     exponent: u64,
@@ -27,7 +29,7 @@ pub(super) struct Rank {
     drive: DriveId,
 }
 
-/// Bits of the logarithm behind the binary point.
+/// Bits of the logarithm after the binary point.
 const FRACTION_BITS: u32 = 48;
 
 impl Rank {
@@ -51,8 +53,9 @@ impl PartialOrd for Rank {
     }
 }
 
-/// A number for a drive and a seed, uniform over 64 bits: `mix(mix(mix(seed + use * G) ^ low) ^ high)`, where `low` and
-/// `high` are the halves of the drive's number, `G` is 2^64 divided by the golden ratio, and `+` and `*` wrap.
+/// A number for a drive and a seed, uniform over 64 bits: `mix(mix(mix(seed + use * G) ^ low) ^ high)`, where
+/// `low` and `high` are the halves of the drive's number, `G` is 2^64 divided by the golden ratio, and `+`
+/// and `*` wrap.
 pub(super) fn hash(drive: DriveId, seed: u64, use_: Use) -> u64 {
     let [low, high] = halves(drive.0);
     mix(mix(mix(seed.wrapping_add((use_ as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))) ^ low) ^ high)
@@ -69,10 +72,10 @@ fn mix(mut z: u64) -> u64 {
 fn negative_log2(hash: u64) -> u64 {
     let odd = u128::from(hash) << 1 | 1;
     let mut log = u64::from(odd.ilog2());
-    // 1 to 2, exclusive, with 63 bits behind the point.
+    // From 1 to 2, exclusive, with 63 bits after the point.
     let [_, mut mantissa] = halves(odd << (127 - odd.ilog2()));
     for _ in 0..FRACTION_BITS {
-        // Squaring doubles the logarithm: what it carries past 2 is the next bit.
+        // Squaring doubles the logarithm: the carry past 2 is its next bit.
         let square = u128::from(mantissa) * u128::from(mantissa);
         let carry = square >> 127 != 0;
         log = log << 1 | u64::from(carry);
