@@ -1,31 +1,31 @@
-//! The instructions of a plan set: a small program that says who moves which bytes where, and nothing of how.
+//! The instructions of a plan set: a small program that says which bytes move where, but not how.
 //!
-//! A [`PlanSet`] carries out one request against one segment. It holds one [`Plan`] per drive that takes part, the
-//! [`Arithmetic`] steps that the client does itself, and the sizes of the scratch pieces these need. Instructions and
-//! arithmetic steps share one numbering, [`InstructionId`], from 0 without gaps.
+//! A [`PlanSet`] carries out one request against one segment. It holds one [`Plan`] per drive that takes
+//! part, the [`Arithmetic`] steps that the client does itself, and the sizes of the scratch pieces that these
+//! need. Instructions and arithmetic steps share one numbering, [`InstructionId`], from 0 without gaps.
 //!
-//! Order. The instructions of one plan are sent in their order; replies come in that order too. An instruction or step
-//! starts when every id in its `after` is done: a read is done when its bytes lie in their place, a write when the drive
-//! has answered that it is durable, a step when its result lies in its places. Nothing else is ordered: all plans of a
-//! set run at once, each at its own pace.
+//! Order. The instructions of one plan are sent in their order; replies come in that order too. An
+//! instruction or step starts when every id in its `after` is done: a read when its bytes are in memory, a
+//! write when the drive has answered that it is durable, a step when its result is in memory. Nothing else is
+//! ordered: all plans of a set run at once, each at its own pace.
 //!
-//! Bytes. A [`Place`] is a range of the caller's buffer or of a scratch piece. Scratch has no content before something
-//! is put there. Every byte of a place stands for one byte of one stripe: a step on the bytes `from..to` of a unit has
-//! places of `to - from` bytes each.
+//! Bytes. A [`MemoryRange`] is a range of the caller's buffer or of a scratch piece. Scratch has no content
+//! before something is put there. Every byte of a memory range stands for one byte of one stripe: a step on
+//! the bytes `from..to` of a unit has memory ranges of `to - from` bytes each.
 //!
-//! Cut. Where [`Strategy::needs_cut`], all reads of the stripe must be of one consistent cut (PROTOCOL section 2): the
-//! executor compares the versions returned with the covers of the parity reads and, where they differ, asks again for
-//! exactly the newest versions that all can serve, before it lets a step use the bytes.
+//! Cut. If [`Strategy::needs_cut`], all reads of the stripe must be of one consistent cut (PROTOCOL section
+//! 2). The executor compares the versions returned with the covers of the parity reads. If they differ, it
+//! asks again for exactly the newest versions that all can serve, before it lets a step use the bytes.
 //!
-//! Again. Any instruction may be run again with the same end state (DESIGN I6). What may *not* be done is to compile a
-//! write anew, under the same stamp, once one of its writes was sent: the bytes read then might be those just written.
-//! Resend from the same scratch, after [`PlanSet::retarget`].
+//! Repeats. Any instruction may be run again with the same end state (DESIGN I6). But once one write of a set
+//! was sent, the request must *not* be compiled again under the same stamp: the bytes read then might be
+//! those just written. Resend from the same scratch, after [`PlanSet::retarget`].
 
 use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, Role, Stripe, Version};
 
 use crate::request::Request;
 
-/// What carries out one request, or a part of it, against one segment.
+/// The program that carries out one request, or a part of it, against one segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanSet {
     /// What was asked.
@@ -38,13 +38,13 @@ pub struct PlanSet {
     pub set: ColumnMask,
     /// Columns of the set that take writes only.
     pub joining: ColumnMask,
-    /// Columns of the set that do not answer just now: not read from, still written to.
+    /// Columns of the set that do not answer at present: not read from, still written to.
     pub away: ColumnMask,
     /// Length in bytes of each scratch piece.
     pub scratch: Vec<u32>,
     /// One plan per column that takes part, by column.
     pub plans: Vec<Plan>,
-    /// The client's own steps, in an order in which they can be done.
+    /// The client's own steps, in an order in which they can run.
     pub arithmetic: Vec<Arithmetic>,
     /// How each stripe is done, by stripe.
     pub stripes: Vec<StripeNote>,
@@ -63,7 +63,8 @@ pub struct Plan {
     pub instructions: Vec<Instruction>,
 }
 
-/// Names an instruction or an arithmetic step within its plan set; from 0 without gaps, so it may index a vector.
+/// Names an instruction or an arithmetic step within its plan set; from 0 without gaps, so it may index a
+/// vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstructionId(pub u32);
 
@@ -90,7 +91,7 @@ pub enum Op {
         /// One past the last byte.
         to: u32,
         /// Where the bytes go; `to - from` bytes.
-        into: Place,
+        into: MemoryRange,
         /// Which version.
         want: Want,
     },
@@ -104,14 +105,14 @@ pub enum Op {
         to: u32,
         /// The new bytes.
         bytes: Source,
-        /// The version of the whole stripe write. Where it comes out as [`Version::ZERO`] (rebuild of a unit that
-        /// was never written) the write is not sent: there is nothing to install.
+        /// The version of the whole stripe write. If it turns out to be [`Version::ZERO`] (rebuild of a unit
+        /// that was never written) the write is not sent, as there is nothing to install.
         stamp: VersionOf,
-        /// Touched data columns and all parity columns of the stripe, in the set or out. For a rebuilt unit: its own
-        /// column only.
+        /// Touched data columns and all parity columns of the stripe, in the set or out. For a rebuilt unit:
+        /// its own column only.
         columns: ColumnMask,
-        /// For a parity column, the version of each data unit that the new parity counts in, in data order; for a
-        /// data column, empty.
+        /// For a parity column, the version of each data unit that the new parity counts in, in data order.
+        /// Empty for a data column.
         cover: Vec<VersionOf>,
     },
     /// A write to one unit through its data drive, which owes the parity drives the delta (PROTOCOL C4).
@@ -131,7 +132,7 @@ pub enum Op {
     },
 }
 
-/// Which version a read asks for. (A third wish, exactly V, is the executor's when it must ask again.)
+/// Which version a read asks for. (When it must ask again, the executor also asks for exactly V.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Want {
     /// The newest, pending or not.
@@ -143,7 +144,7 @@ pub enum Want {
 
 /// A range of the client's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum MemoryRange {
     /// In the caller's buffer.
     User {
         /// First byte, counted from the buffer's start.
@@ -165,8 +166,8 @@ pub enum Place {
 /// Where a write's bytes come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// A place of `to - from` bytes.
-    Place(Place),
+    /// A memory range of `to - from` bytes.
+    MemoryRange(MemoryRange),
     /// The range becomes a hole: it reads as zeros and no byte is sent.
     Hole,
 }
@@ -174,13 +175,13 @@ pub enum Source {
 /// An input of an arithmetic step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operand {
-    /// A place of `to - from` bytes.
-    Place(Place),
-    /// Zeros, which nobody need store.
+    /// A memory range of `to - from` bytes.
+    MemoryRange(MemoryRange),
+    /// Zeros, which need no memory.
     Zeros,
 }
 
-/// A version that is known now or when a read has answered.
+/// A version that is known now or once a read has answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VersionOf {
     /// This one.
@@ -209,7 +210,7 @@ pub struct Arithmetic {
     pub stripe: Stripe,
     /// First byte in the units.
     pub from: u32,
-    /// One past the last byte. Every place of the step has `to - from` bytes.
+    /// One past the last byte. Every memory range of the step has `to - from` bytes.
     pub to: u32,
     /// What to do.
     pub step: Step,
@@ -218,29 +219,29 @@ pub struct Arithmetic {
 /// What an arithmetic step does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Bytes to where they lie together with others: a unit that must be written whole, from new and old parts.
+    /// Copies bytes to where others lie: for a unit that must be written whole, from new and old parts.
     Copy {
         /// From here.
         from: Operand,
         /// To here.
-        into: Place,
+        into: MemoryRange,
     },
     /// Parity from all data.
     Encode {
         /// The `k` data units, in order.
         data: Vec<Operand>,
         /// The parity units to make: index `0..m` and where it goes.
-        parity: Vec<(u8, Place)>,
+        parity: Vec<(u8, MemoryRange)>,
     },
-    /// Lost units from `k` others.
+    /// Makes lost units from `k` others.
     Reconstruct {
         /// Exactly `k` units of the stripe.
         have: Vec<(Role, Operand)>,
         /// The units to make.
-        lost: Vec<(Role, Place)>,
+        lost: Vec<(Role, MemoryRange)>,
     },
-    /// Old parity into new parity, in place, by what changed in one data unit. Deltas commute: several on one place
-    /// may be done in any order, but not at the same time.
+    /// Changes old parity into new parity, in place, by what changed in one data unit. Deltas commute:
+    /// several on one memory range may run in any order, but not at the same time.
     Delta {
         /// The data unit that changes, `0..k`.
         data: u8,
@@ -249,16 +250,17 @@ pub enum Step {
         /// What it will hold.
         new: Operand,
         /// The parity units to change: index `0..m` and where it lies.
-        parity: Vec<(u8, Place)>,
+        parity: Vec<(u8, MemoryRange)>,
     },
-    /// Are these equal? If not, the executor reports the parity unit as a mismatch; it is no error of the plan.
+    /// Compares two units. If they differ, the executor reports the parity unit as a mismatch, which is no
+    /// error of the plan.
     Compare {
         /// The parity unit, `0..m`.
         parity: u8,
         /// As read.
-        stored: Place,
-        /// As it should be.
-        computed: Place,
+        stored: MemoryRange,
+        /// As computed.
+        computed: MemoryRange,
     },
 }
 
@@ -282,17 +284,17 @@ pub enum Strategy {
     Degraded,
     /// Write: the new parity follows from the new bytes alone; nothing is read.
     FullStripe,
-    /// Write: the bytes that are not written are read, and the parity is made from all.
+    /// Write: the bytes that are not written are read, and the parity is computed from all.
     ReconstructWrite,
     /// Write: old bytes and old parity are read, and the parity is changed by what changed.
     ReadModifyWrite,
-    /// Write: no parity column is in the set, or the scheme has none; the data is written and that is all.
+    /// Write: no parity column is in the set, or the scheme has none; only the data is written.
     DataOnly,
-    /// Write: one unit write per unit; the data drives see to the parity.
+    /// Write: one unit write per unit; the data drives update the parity.
     UnitWrites,
-    /// Rebuild: `k` ready units in, the joining ones out.
+    /// Rebuild: `k` ready units are read, the joining ones are written.
     Rebuild,
-    /// Check: every readable unit in, the parity made anew and compared.
+    /// Check: every readable unit is read, the parity computed again and compared.
     Check,
 }
 
@@ -310,11 +312,11 @@ impl Strategy {
     }
 }
 
-impl Place {
-    /// Bytes in the place.
+impl MemoryRange {
+    /// Length in bytes.
     pub fn len(&self) -> u32 {
         match *self {
-            Place::User { len, .. } | Place::Scratch { len, .. } => len,
+            MemoryRange::User { len, .. } | MemoryRange::Scratch { len, .. } => len,
         }
     }
 
@@ -323,13 +325,15 @@ impl Place {
         self.len() == 0
     }
 
-    /// `len` bytes of this place, from its byte `skip` on.
+    /// `len` bytes of this range, from its byte `skip` on.
     #[must_use]
-    pub fn part(&self, skip: u32, len: u32) -> Place {
+    pub fn part(&self, skip: u32, len: u32) -> MemoryRange {
         assert!(skip <= self.len() && len <= self.len() - skip, "{skip}+{len} is past the end of {self:?}");
         match *self {
-            Place::User { offset, .. } => Place::User { offset: offset + u64::from(skip), len },
-            Place::Scratch { piece, offset, .. } => Place::Scratch { piece, offset: offset + skip, len },
+            MemoryRange::User { offset, .. } => MemoryRange::User { offset: offset + u64::from(skip), len },
+            MemoryRange::Scratch { piece, offset, .. } => {
+                MemoryRange::Scratch { piece, offset: offset + skip, len }
+            }
         }
     }
 }
@@ -382,10 +386,10 @@ impl PlanSet {
             .flat_map(|plan| plan.instructions.iter().map(move |instruction| (plan, instruction)))
     }
 
-    /// The same writes under a newer generation (PROTOCOL C3), once every read and step of this set is done: stamps,
-    /// columns, covers and bytes stay; columns that went out are no longer sent to. Columns that came into the set
-    /// meanwhile are not added: they join, and catch up from what is written here. The reads, which are done, are
-    /// kept: versions refer to them. Run only the writes.
+    /// The same writes under a newer generation (PROTOCOL C3), once every read and step of this set is done.
+    /// Stamps, columns, covers and bytes stay; columns that went out are no longer sent to. Columns that
+    /// entered the set meanwhile are not added: they join, and catch up from what is written here. The
+    /// finished reads are kept, as versions refer to them. Run only the writes.
     pub fn retarget(&mut self, g: Generation, set: ColumnMask, joining: ColumnMask) {
         assert!(g >= self.g, "generations rise, but {g} is below {}", self.g);
         self.g = g;

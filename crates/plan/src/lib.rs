@@ -1,19 +1,18 @@
-//! The heart: a request, a layout and the health of its columns in, a plan set out.
+//! Plans: from a request, a layout and the health of its columns to a plan set.
 //!
-//! A *plan* is one drive's list of instructions; a *plan set* is all of them for one request, with the arithmetic that
-//! the client does in between ([`ir`]). Nothing else decides who sends what where: the client's executor runs plan
-//! sets, `braid plan` prints them, the simulator times them. A plan set is a program, and is treated as one:
+//! A *plan* is one drive's list of instructions. A *plan set* is all plans for one request, with the
+//! arithmetic that the client does in between ([`ir`]). Nothing else decides who sends what where: the
+//! client's executor runs plan sets, `braid plan` prints them, the simulator times them. A plan set is a
+//! program, and is treated as one:
 //!
 //! - [`compile`] makes it: pure functions for reads, writes, rebuilds and checks.
-//! - [`mod@verify`] judges it, apart from the compilers and by other means.
+//! - [`mod@verify`] judges it, independently of the compilers and by other means.
 //! - [`mod@print`] shows it, and [`totals`] counts it.
-//! - [`model`] runs it on columns in memory, for tests and simulations.
 //!
-//! It knows no socket, clock, file or thread, and nothing of messages.
+//! It knows no socket, clock, file, thread or message.
 
 pub mod compile;
 pub mod ir;
-pub mod model;
 pub mod print;
 pub mod request;
 pub mod totals;
@@ -21,7 +20,7 @@ pub mod verify;
 
 pub use compile::{Stamped, check, read, rebuild, unit_write, write};
 pub use ir::{
-    Arithmetic, Instruction, InstructionId, Op, Operand, Place, Plan, PlanSet, Source, Step, Strategy,
+    Arithmetic, Instruction, InstructionId, MemoryRange, Op, Operand, Plan, PlanSet, Source, Step, Strategy,
     StripeNote, VersionOf, Want,
 };
 pub use request::{Body, Health, Part, PlanError, Request, Target, Write, parts, stripes_max};

@@ -1,4 +1,4 @@
-//! The printed form of a plan set, for people: what `braid plan` shows.
+//! The printed form of a plan set, shown to users by `braid plan`.
 //!
 //! ```text
 //! write 0..10 from buffer[0..10], size 0, reach 0, stamp 1.1.1      what was asked
@@ -16,9 +16,10 @@
 //!   all: 0 bytes read, 10 bytes written, 10 bytes of scratch, 1 round trips
 //! ```
 //!
-//! An instruction or step begins with its id; `after` names those it waits for. A range in brackets is of bytes in the
-//! unit. In a cover, one entry per data unit: `stamp` is the write's own, `zero` is never written, `@4` is the version
-//! that read 4 returned, `@4:1` that of data unit 1 in the cover that read 4 returned.
+//! An instruction or step begins with its id; `after` names those it waits for. A range in brackets is of
+//! bytes in the unit. A cover has one entry per data unit: `stamp` is the write's own, `zero` is never
+//! written, `@4` is the version that read 4 returned, `@4:1` that of data unit 1 in the cover that read 4
+//! returned.
 
 use std::fmt;
 use std::ops::Range;
@@ -26,7 +27,7 @@ use std::ops::Range;
 use braid_layout::{Role, Version};
 
 use crate::ir::{
-    Arithmetic, Instruction, InstructionId, Op, Operand, Place, Plan, PlanSet, Source, Step, Strategy,
+    Arithmetic, Instruction, InstructionId, MemoryRange, Op, Operand, Plan, PlanSet, Source, Step, Strategy,
     VersionOf, Want,
 };
 use crate::request::{Body, Request};
@@ -201,11 +202,11 @@ impl fmt::Display for InstructionId {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for MemoryRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Place::User { offset, len } => write!(f, "buffer[{offset}..{}]", offset + u64::from(len)),
-            Place::Scratch { piece, offset, len } => {
+            MemoryRange::User { offset, len } => write!(f, "buffer[{offset}..{}]", offset + u64::from(len)),
+            MemoryRange::Scratch { piece, offset, len } => {
                 write!(f, "scratch{piece}[{offset}..{}]", u64::from(offset) + u64::from(len))
             }
         }
@@ -215,7 +216,7 @@ impl fmt::Display for Place {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Place(place) => write!(f, "from {place}"),
+            Source::MemoryRange(place) => write!(f, "from {place}"),
             Source::Hole => f.write_str("as a hole"),
         }
     }
@@ -224,7 +225,7 @@ impl fmt::Display for Source {
 impl fmt::Display for Operand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Operand::Place(place) => write!(f, "{place}"),
+            Operand::MemoryRange(place) => write!(f, "{place}"),
             Operand::Zeros => f.write_str("zeros"),
         }
     }

@@ -1,4 +1,5 @@
-//! What is asked of a segment, in which state it is, and how a large request is cut into plan sets of bounded size.
+//! What is asked of a segment, the state of its columns, and how a large request is split into plan sets of
+//! bounded size.
 
 use std::ops::Range;
 
@@ -6,31 +7,32 @@ use braid_layout::{Column, ColumnMask, DriveId, Generation, Layout, Segment, Sha
 
 /// Most instructions and arithmetic steps of one plan set.
 pub const INSTRUCTIONS_MAX: usize = 8192;
-/// Most scratch bytes of one plan set, unless it is about one stripe only: a stripe is never cut.
+/// Most scratch bytes of one plan set, unless it covers one stripe only: a stripe is never split.
 pub const SCRATCH_BYTES_MAX: u64 = 64 << 20;
-/// Most instructions and steps that one column can cost in one stripe: three reads and a write, and its share of steps.
+/// Most instructions and steps that one column can cost in one stripe: three reads, a write, and its share of
+/// the steps.
 const STEPS_PER_COLUMN: usize = 8;
 
 /// What a plan set was compiled for. Ranges are bytes of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Bytes into the caller's buffer.
+    /// Reads bytes into the caller's buffer.
     Read {
         /// Bytes of the file; the caller has cut them at the file's size.
         range: Range<u64>,
         /// Where the first of them goes in the caller's buffer.
         buffer: u64,
     },
-    /// Bytes from the caller's buffer, or zeros.
+    /// Writes bytes from the caller's buffer, or zeros.
     Write(Write),
-    /// Columns that joined, written anew from the others.
+    /// Rebuilds joining columns from the others.
     Rebuild {
         /// Stripe indices.
         stripes: Range<u64>,
         /// The columns, each joining.
         columns: ColumnMask,
     },
-    /// Every unit read, parity made anew and compared.
+    /// Reads every unit, computes the parity again and compares.
     Check {
         /// Stripe indices.
         stripes: Range<u64>,
@@ -44,18 +46,18 @@ pub struct Write {
     pub range: Range<u64>,
     /// What they become.
     pub body: Body,
-    /// The file's size before the write. Bytes at or past it are zeros on every column, and so need no reading.
-    /// True under an exclusive lease only: the writer must know.
+    /// The file's size before the write. Bytes at or past it are zeros on every column, so they need not be
+    /// read. A writer can know it only under an exclusive lease.
     pub size: u64,
-    /// Units that begin at or past this byte of the file were never written: their version is zero. `u64::MAX` where
-    /// that is not known, which it is only for a file created in this session (count failed writes as writes, and
-    /// never lower it for a truncation). Where it is unknown, units past the size are written as holes.
+    /// Units that begin at or past this byte of the file were never written: their version is zero. It is
+    /// known only for a file created in this session (failed writes count as writes, and a truncation never
+    /// lowers it). Otherwise it is `u64::MAX`, and units past the size are written as holes.
     pub reach: u64,
     /// Version of the first stripe's write; each further stripe has the next `n`.
     pub stamp: Version,
 }
 
-/// What the bytes written are.
+/// The bytes to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body {
     /// In the caller's buffer.
@@ -76,8 +78,9 @@ pub struct Health {
     pub set: ColumnMask,
     /// Columns of the set that take writes and answer no reads.
     pub joining: ColumnMask,
-    /// Columns of the set that do not answer, as far as the client has seen. Reads go round them. Writes still name
-    /// them: only the manager takes a column out of the set, and until it does no write can be acknowledged.
+    /// Columns of the set that do not answer, as far as the client knows. Reads avoid them. Writes still
+    /// include them: only the manager takes a column out of the set, and until it does no write can be
+    /// acknowledged.
     pub away: ColumnMask,
 }
 
@@ -92,19 +95,20 @@ pub struct Target<'a> {
     pub health: Health,
 }
 
-/// Why no plan can do what was asked.
+/// Why a request cannot be planned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// Too few columns can be read (or, for a write, are ready). Bring one of the drives back, then try again.
+    /// Too few columns can be read (or, for a write, are ready). Bring one of the drives back, then try
+    /// again.
     #[error("stripe {} needs {needed} readable columns and has {ready}; missing: {}", stripe.0, list(missing))]
     TooFewReady {
         /// The first stripe that cannot be done.
         stripe: Stripe,
         /// Columns needed.
         needed: u8,
-        /// Columns there are.
+        /// Columns available.
         ready: u8,
-        /// Those that are not, with their drives.
+        /// Those that are not available, with their drives.
         missing: Vec<(Column, DriveId)>,
     },
     /// The range is empty, ends before it starts, or is not in the segment: the caller splits with [`parts`].
@@ -115,7 +119,7 @@ pub enum PlanError {
         /// What the segment holds.
         segment: Range<u64>,
     },
-    /// The stripes are none, or past the segment's last.
+    /// No stripes, or stripes past the segment's last.
     #[error("stripes {}..{} are not in the segment's 0..{count}", stripes.start, stripes.end)]
     Stripes {
         /// What was asked.
@@ -123,7 +127,7 @@ pub enum PlanError {
         /// How many stripes the segment has.
         count: u64,
     },
-    /// More than one set may hold: the caller splits with [`parts`] or [`stripes_max`].
+    /// More stripes than one set may hold: the caller splits with [`parts`] or [`stripes_max`].
     #[error("{stripes} stripes are too many for one plan set: at most {max}")]
     TooLarge {
         /// Stripes asked for.
@@ -137,7 +141,7 @@ pub enum PlanError {
         /// The column.
         column: Column,
     },
-    /// A unit write's column is out of the set: the stripe needs an exclusive lease and a stripe write.
+    /// The column of a unit write is out of the set: the stripe needs an exclusive lease and a stripe write.
     #[error(
         "column {column} is out: its unit can only be written with the whole stripe, under an exclusive lease"
     )]
@@ -159,16 +163,16 @@ pub enum PlanError {
     },
 }
 
-/// A part of a request that one plan set does.
+/// A part of a request that one plan set carries out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     /// Index of its segment in the layout.
     pub segment: usize,
     /// Its bytes of the file.
     pub range: Range<u64>,
-    /// Where they begin in the whole range: what to add to the caller's offset in the buffer.
+    /// Where they begin in the whole range: add this to the caller's offset in the buffer.
     pub skip: u64,
-    /// How many stripes it has: how many stamps a write of it takes.
+    /// How many stripes it covers, and so how many stamps a write of it takes.
     pub stripes: u64,
 }
 
@@ -189,17 +193,19 @@ impl Health {
     }
 }
 
-/// Most stripes that one plan set may be about.
+/// Most stripes that one plan set may cover.
 pub fn stripes_max(shape: &Shape) -> u64 {
     let width = u64::from(shape.width());
     let steps = u64::try_from(INSTRUCTIONS_MAX / STEPS_PER_COLUMN).expect("the bound is small") / width;
-    // The most of any way: k old units, and for each parity unit itself, a lost unit made and a joining one put together.
+    // The most that any strategy needs: `k` old units, and for each parity unit the unit itself, one lost
+    // unit that is made, and one joining unit that is put together.
     let pieces = u64::from(shape.k()) + 3 * u64::from(shape.m());
     let scratch = SCRATCH_BYTES_MAX / (pieces * u64::from(shape.unit_bytes()));
     steps.min(scratch).max(1)
 }
 
-/// Cuts bytes of a file into parts of one segment and at most [`stripes_max`] whole stripes each, in file order.
+/// Splits bytes of a file into parts of one segment and at most [`stripes_max`] whole stripes each, in file
+/// order.
 pub fn parts(layout: &Layout, range: Range<u64>) -> impl Iterator<Item = Part> + '_ {
     let mut at = range.start;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! What a plan set costs: bytes and instructions per column, scratch, and round trips one after another.
+//! What a plan set costs: bytes and instructions per column, scratch, and sequential round trips.
 
 use braid_layout::Column;
 
@@ -11,7 +11,8 @@ pub struct Totals {
     pub columns: Vec<ColumnTotals>,
     /// Bytes of scratch.
     pub scratch_bytes: u64,
-    /// Exchanges with drives that must follow one another: 1 for a healthy read, 2 where a write must read first.
+    /// Exchanges with drives that must follow one another: 1 for a healthy read, 2 if a write must read
+    /// first.
     pub round_trips: u32,
 }
 
@@ -24,7 +25,7 @@ pub struct ColumnTotals {
     pub reads: u32,
     /// Write instructions.
     pub writes: u32,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub read_bytes: u64,
     /// Bytes sent; holes send none.
     pub written_bytes: u64,
@@ -52,8 +53,8 @@ impl PlanSet {
         }
     }
 
-    /// The most drive exchanges on any chain of `after`. Ids that are not there and chains that end in themselves,
-    /// which a verified set does not have, count for nothing.
+    /// The most drive exchanges on any chain of `after`. Unknown ids and cycles, which a verified set does
+    /// not have, are ignored.
     fn round_trips(&self) -> u32 {
         let nodes: Vec<(InstructionId, &[InstructionId], u32)> = self
             .instructions()

@@ -59,7 +59,7 @@ fn parts_cover_a_range_once_and_stay_in_one_segment() {
     }
 }
 
-/// The largest sets there are, with as many columns lost or joining as may be, keep the bounds and verify.
+/// The largest sets, with as many columns lost or joining as possible, keep the bounds and verify.
 #[test]
 fn the_largest_sets_keep_the_bounds() {
     for shape in some_shapes() {

@@ -1,7 +1,7 @@
 //! Text in, text out: the cases in `tests/plans/*.plan`.
 //!
-//! A case is some lines of input, a line `---`, and the printed plan set (or `error: ...`) that is expected; a line
-//! `====` ends it. Input lines, `#` for comments:
+//! A case is some lines of input, a line `---`, and the printed plan set (or `error: ...`) that is expected;
+//! a line `====` ends it. Input lines, `#` for comments:
 //!
 //! ```text
 //! layout raid5 4+1 4K [bytes 0..100]     scheme, columns (`k` or `k+m`), unit, the segment's bytes of the file
@@ -14,8 +14,8 @@
 //! check 0..2
 //! ```
 //!
-//! Every set is verified, too. `BRAID_BLESS=1 cargo test -p braid-plan --test plans` writes what comes out into the
-//! files: read the difference before you commit it.
+//! Every set is verified, too. `BRAID_BLESS=1 cargo test -p braid-plan --test plans` writes the results into
+//! the files: read the difference before you commit it.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -56,7 +56,7 @@ fn plans_print_as_expected() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// The case with the answer that comes out today.
+/// The case with the present result.
 fn answer(case: &str, path: &Path) -> String {
     let Some((input, _)) = case.split_once("---\n") else {
         assert!(case.trim().is_empty(), "{}: a case without ---: {case}", path.display());
@@ -133,14 +133,8 @@ impl Case {
 
 /// `raid5 4+1 4K bytes 0..100`; without the end, all bytes of the file.
 fn parse_segment(words: &[String]) -> Segment {
-    let scheme = match words[0].as_str() {
-        "raid0" => Scheme::Raid0,
-        "raid1" => Scheme::Raid1,
-        "raid4" => Scheme::Raid4,
-        "raid5" => Scheme::Raid5,
-        "rs" => Scheme::Rs,
-        other => panic!("no such scheme: {other}"),
-    };
+    let scheme = Scheme::ALL.iter().copied().find(|scheme| scheme.to_string() == words[0]);
+    let scheme = scheme.unwrap_or_else(|| panic!("no such scheme: {}", words[0]));
     let (k, m) = words[1].split_once('+').unwrap_or((&words[1], "0"));
     let unit = words[2].strip_suffix('K').unwrap().parse::<u32>().unwrap() * 1024;
     let shape = Shape::new(scheme, k.parse().unwrap(), m.parse().unwrap(), unit).unwrap();

@@ -1,13 +1,13 @@
-//! Checks: every unit that can be read is read, and every parity unit beyond what the data needs is made anew and
-//! compared with what is stored.
+//! Checks: every readable unit is read, and every parity unit beyond what the data needs is computed again
+//! and compared with what is stored.
 //!
-//! With all data units there, every readable parity unit is checked. With some lost, as many of the parity units stand
-//! in for them, and the rest are checked. With only `k` units there is nothing to compare: they are read all the same,
-//! since a damaged unit shows in its checksums.
+//! If all data units are readable, every readable parity unit is checked. If some are lost, as many parity
+//! units stand in for them, and the rest are checked. With only `k` units there is nothing to compare. They
+//! are read all the same, as damage shows in a unit's checksums.
 
 use std::ops::Range;
 
-use braid_layout::{Role, Scheme, Stripe};
+use braid_layout::{Role, Stripe};
 
 use super::draft::Draft;
 use super::gather::Gather;
@@ -51,18 +51,21 @@ fn draft(target: &Target<'_>, stripe: Stripe) -> Result<Draft, PlanError> {
         .collect();
     let mut after: Vec<_> = operands.iter().map(|(_, (_, id))| *id).collect();
     let mut made = Vec::new();
-    if target.segment.shape.scheme() == Scheme::Raid1 {
+    if target.segment.shape.scheme().is_mirror() {
         made.extend(spare.iter().map(|&parity| (parity, operands[0].1.0)));
     } else {
         made.extend(spare.iter().map(|&parity| (parity, draft.scratch(&whole))));
         let step = if have.iter().all(|role| matches!(role, Role::Data(_))) {
             Step::Encode {
-                data: operands.iter().map(|(_, (place, _))| Operand::Place(*place)).collect(),
+                data: operands.iter().map(|(_, (place, _))| Operand::MemoryRange(*place)).collect(),
                 parity: made.clone(),
             }
         } else {
             Step::Reconstruct {
-                have: operands.iter().map(|(role, (place, _))| (*role, Operand::Place(*place))).collect(),
+                have: operands
+                    .iter()
+                    .map(|(role, (place, _))| (*role, Operand::MemoryRange(*place)))
+                    .collect(),
                 lost: made.iter().map(|(parity, place)| (Role::Parity(*parity), *place)).collect(),
             }
         };

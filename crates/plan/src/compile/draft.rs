@@ -1,15 +1,16 @@
-//! One stripe's share of a plan set, and how shares are put together.
+//! One stripe's part of a plan set, and how the parts are assembled.
 //!
-//! A draft numbers its instructions, steps and scratch pieces from 0. The assembly puts each drive's instructions of
-//! all stripes in one list, reads first, then the writes that wait for nothing, then the others, so that no drive idles
-//! behind a write that waits; and renumbers: plan by plan, then the arithmetic.
+//! A draft numbers its instructions, steps and scratch pieces from 0. The assembly puts each drive's
+//! instructions of all stripes in one list: reads first, then the writes that wait for nothing, then the
+//! others, so that no drive idles behind a write that waits. Then it renumbers: plan by plan, then the
+//! arithmetic.
 
 use std::ops::Range;
 
 use braid_layout::{Column, ColumnMask, Stripe};
 
 use crate::ir::{
-    Arithmetic, Instruction, InstructionId, Op, Operand, Place, Plan, PlanSet, Source, Step, Strategy,
+    Arithmetic, Instruction, InstructionId, MemoryRange, Op, Operand, Plan, PlanSet, Source, Step, Strategy,
     StripeNote, VersionOf, Want,
 };
 use crate::request::{Request, Target};
@@ -43,17 +44,17 @@ impl Draft {
     }
 
     /// A new scratch piece for `range` of a unit.
-    pub(super) fn scratch(&mut self, range: &Range<u32>) -> Place {
+    pub(super) fn scratch(&mut self, range: &Range<u32>) -> MemoryRange {
         let (piece, len) = (narrow(self.scratch.len()), range.end - range.start);
         self.scratch.push(len);
-        Place::Scratch { piece, offset: 0, len }
+        MemoryRange::Scratch { piece, offset: 0, len }
     }
 
     pub(super) fn read(
         &mut self,
         column: Column,
         range: &Range<u32>,
-        into: Place,
+        into: MemoryRange,
         want: Want,
     ) -> InstructionId {
         let op = Op::Read { stripe: self.stripe, from: range.start, to: range.end, into, want };
@@ -99,7 +100,7 @@ impl Draft {
     }
 }
 
-/// Drafts put together.
+/// The drafts of all stripes, assembled.
 pub(super) struct Assembly<'a> {
     target: &'a Target<'a>,
     next: u32,
@@ -124,9 +125,11 @@ impl<'a> Assembly<'a> {
     pub(super) fn push(&mut self, draft: Draft) {
         let (ids, pieces) = (self.next, narrow(self.scratch.len()));
         let id = |id: InstructionId| InstructionId(id.0 + ids);
-        let place = |place: Place| match place {
-            Place::Scratch { piece, offset, len } => Place::Scratch { piece: piece + pieces, offset, len },
-            user @ Place::User { .. } => user,
+        let place = |place: MemoryRange| match place {
+            MemoryRange::Scratch { piece, offset, len } => {
+                MemoryRange::Scratch { piece: piece + pieces, offset, len }
+            }
+            user @ MemoryRange::User { .. } => user,
         };
         for (column, mut instruction) in draft.instructions {
             relabel(&mut instruction, &id, &place);
@@ -151,7 +154,7 @@ impl<'a> Assembly<'a> {
         for (new, old) in ids.enumerate() {
             names[old.index()] = InstructionId(narrow(new));
         }
-        let (id, place) = (|id: InstructionId| names[id.index()], |place: Place| place);
+        let (id, place) = (|id: InstructionId| names[id.index()], |place: MemoryRange| place);
         self.columns.iter_mut().flatten().for_each(|instruction| relabel(instruction, &id, &place));
         self.arithmetic.iter_mut().for_each(|step| relabel_step(step, &id, &place));
 
@@ -177,7 +180,7 @@ impl<'a> Assembly<'a> {
     }
 }
 
-/// The columns `roles` of a stripe, as a mask.
+/// The columns of these roles in a stripe, as a mask.
 pub(super) fn mask(
     target: &Target<'_>,
     stripe: Stripe,
@@ -189,7 +192,7 @@ pub(super) fn mask(
 fn relabel(
     instruction: &mut Instruction,
     id: &impl Fn(InstructionId) -> InstructionId,
-    place: &impl Fn(Place) -> Place,
+    place: &impl Fn(MemoryRange) -> MemoryRange,
 ) {
     instruction.id = id(instruction.id);
     relabel_after(&mut instruction.after, id);
@@ -207,12 +210,12 @@ fn relabel(
 fn relabel_step(
     arithmetic: &mut Arithmetic,
     id: &impl Fn(InstructionId) -> InstructionId,
-    place: &impl Fn(Place) -> Place,
+    place: &impl Fn(MemoryRange) -> MemoryRange,
 ) {
     arithmetic.id = id(arithmetic.id);
     relabel_after(&mut arithmetic.after, id);
     let operand = |operand: &mut Operand| {
-        if let Operand::Place(p) = operand {
+        if let Operand::MemoryRange(p) = operand {
             *p = place(*p);
         }
     };
@@ -246,8 +249,8 @@ fn relabel_after(after: &mut [InstructionId], id: &impl Fn(InstructionId) -> Ins
     after.sort_unstable();
 }
 
-fn relabel_source(source: &mut Source, place: &impl Fn(Place) -> Place) {
-    if let Source::Place(p) = source {
+fn relabel_source(source: &mut Source, place: &impl Fn(MemoryRange) -> MemoryRange) {
+    if let Source::MemoryRange(p) = source {
         *p = place(*p);
     }
 }

@@ -1,4 +1,4 @@
-//! Bytes of a stripe that are at hand, and how lost ones are made from `k` readable units.
+//! Which bytes of a stripe are in memory, and how lost ones are made from `k` readable units.
 
 use std::ops::Range;
 
@@ -6,19 +6,19 @@ use braid_layout::Role;
 
 use super::draft::Draft;
 use super::interval::{cut, holds, minus, total, union};
-use crate::ir::{InstructionId, Operand, Place, Step, Want};
+use crate::ir::{InstructionId, MemoryRange, Operand, Step, Want};
 use crate::request::{PlanError, Target};
 
-/// Bytes `range` of the unit `role` lie in `place` once `id` is done.
+/// Bytes `range` of the unit `role` are in `place` once `id` is done.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) role: Role,
     pub(super) range: Range<u32>,
-    pub(super) place: Place,
+    pub(super) place: MemoryRange,
     pub(super) id: InstructionId,
 }
 
-/// What of a stripe is at hand.
+/// What of a stripe is in memory.
 #[derive(Debug, Default)]
 pub(super) struct Gather {
     pub(super) known: Vec<Known>,
@@ -34,7 +34,7 @@ impl Gather {
         draft: &mut Draft,
         role: Role,
         range: &Range<u32>,
-        into: Place,
+        into: MemoryRange,
         want: Want,
     ) -> InstructionId {
         let id = draft.read(target.column(draft.stripe, role), range, into, want);
@@ -66,25 +66,25 @@ impl Gather {
         self.reads.iter().find(|(read, _)| matches!(read, Role::Parity(_))).map(|(_, id)| *id)
     }
 
-    /// Where `range` of `role` lies, if it is at hand in one place.
-    pub(super) fn find(&self, role: Role, range: &Range<u32>) -> Option<(Place, InstructionId)> {
+    /// Where `range` of `role` is, if it is in one memory range.
+    pub(super) fn find(&self, role: Role, range: &Range<u32>) -> Option<(MemoryRange, InstructionId)> {
         self.known.iter().find(|known| known.role == role && holds(&known.range, range)).map(|known| {
             (known.place.part(range.start - known.range.start, range.end - range.start), known.id)
         })
     }
 
-    /// The ranges of `role` that are at hand.
+    /// The ranges of `role` that are in memory.
     pub(super) fn ranges(&self, role: Role) -> impl Iterator<Item = &Range<u32>> {
         self.known.iter().filter(move |known| known.role == role).map(|known| &known.range)
     }
 
-    /// Makes the bytes `wanted` of units that cannot be read, from the `k` readable units of which the most needed
-    /// bytes are at hand; what is not at hand of these is read into scratch.
+    /// Makes the bytes `wanted` of units that cannot be read, from `k` readable units. It takes those of
+    /// which the most needed bytes are in memory, and reads the rest of them into scratch.
     pub(super) fn reconstruct(
         &mut self,
         target: &Target<'_>,
         draft: &mut Draft,
-        wanted: &[(Role, Range<u32>, Place)],
+        wanted: &[(Role, Range<u32>, MemoryRange)],
         want: Want,
     ) -> Result<(), PlanError> {
         let needed = union(wanted.iter().map(|(_, range, _)| range.clone()));
@@ -110,12 +110,12 @@ impl Gather {
         Ok(())
     }
 
-    /// The `k` readable units that cost the fewest bytes; data before parity, lower before higher.
+    /// The `k` readable units that cost the fewest bytes; on a tie data before parity, lower before higher.
     fn choose(
         &self,
         target: &Target<'_>,
         draft: &Draft,
-        wanted: &[(Role, Range<u32>, Place)],
+        wanted: &[(Role, Range<u32>, MemoryRange)],
         needed: &[Range<u32>],
     ) -> Result<Vec<Role>, PlanError> {
         let cost =
@@ -137,21 +137,21 @@ impl Gather {
         Ok(there.into_iter().map(|(_, role)| role).collect())
     }
 
-    /// One step, for `part`, which lies in one piece wherever it is at hand.
+    /// One step for `part`, which is in one memory range for each unit.
     fn step(
         &mut self,
         draft: &mut Draft,
         have: &[Role],
-        wanted: &[(Role, Range<u32>, Place)],
+        wanted: &[(Role, Range<u32>, MemoryRange)],
         part: &Range<u32>,
     ) {
         let (mut operands, mut after) = (Vec::new(), Vec::new());
         for &role in have {
             let (place, id) = self.find(role, part).expect("every chosen unit's bytes were read above");
-            operands.push((role, Operand::Place(place)));
+            operands.push((role, Operand::MemoryRange(place)));
             after.push(id);
         }
-        let lost: Vec<(Role, Place)> = wanted
+        let lost: Vec<(Role, MemoryRange)> = wanted
             .iter()
             .filter(|(_, range, _)| holds(range, part))
             .map(|(role, range, place)| (*role, place.part(part.start - range.start, part.end - part.start)))

@@ -1,4 +1,4 @@
-//! Ranges of bytes within a unit: differences, unions and the cuts that make them comparable.
+//! Ranges of bytes within a unit: differences, unions and splits.
 
 use std::ops::Range;
 
@@ -41,7 +41,7 @@ pub(super) fn union(ranges: impl Iterator<Item = Range<u32>>) -> Vec<Range<u32>>
     merged
 }
 
-/// `range` cut wherever one of `ranges` begins or ends inside it.
+/// `range`, split wherever one of `ranges` begins or ends inside it.
 pub(super) fn cut<'a>(range: &Range<u32>, ranges: impl Iterator<Item = &'a Range<u32>>) -> Vec<Range<u32>> {
     let mut points = vec![range.start, range.end];
     points.extend(ranges.flat_map(|other| [other.start, other.end]).filter(|point| range.contains(point)));

@@ -1,8 +1,8 @@
-//! Requests to plan sets: pure functions, one file per kind of request.
+//! From requests to plan sets: pure functions, one file per kind of request.
 //!
-//! Every function takes a [`Target`], one segment and the state of its columns, and a request of at most
-//! [`stripes_max`] stripes in that segment; [`parts`](crate::parts) cuts larger ones. Each stripe is drafted by itself
-//! (`draft.rs`); where there are several ways, the one that moves the fewest bytes to and from drives is taken.
+//! Every function takes a [`Target`] (one segment and the state of its columns) and a request of at most
+//! [`stripes_max`] stripes in that segment; [`parts`](crate::parts) splits larger ones. Each stripe is
+//! drafted by itself (`draft.rs`), in the way that moves the fewest bytes to and from drives.
 
 mod check;
 mod draft;
@@ -54,7 +54,7 @@ impl Target<'_> {
         (0..self.segment.shape.m()).map(Role::Parity)
     }
 
-    /// That `stripe` cannot be done with only the columns `there`.
+    /// The error that `stripe` cannot be done with only the columns `there`.
     fn too_few(&self, stripe: Stripe, there: ColumnMask) -> PlanError {
         let width = self.segment.shape.width();
         let missing = ColumnMask::all(width).minus(there);
@@ -75,7 +75,7 @@ impl Target<'_> {
         Err(PlanError::Health { set: health.set, joining: health.joining, away: health.away, width })
     }
 
-    /// The stripes of `range`, once the range was found good.
+    /// The stripes of `range`. Refuses a range that is empty, outside the segment or too large.
     fn check_range(&self, range: &Range<u64>) -> Result<Range<u64>, PlanError> {
         self.check_health()?;
         let segment = self.segment.start..self.segment.end;
@@ -87,7 +87,7 @@ impl Target<'_> {
         Ok(stripes)
     }
 
-    /// That whole stripes asked for by index are there and not too many.
+    /// Refuses stripes that are not in the segment, or too many.
     fn check_stripes(&self, stripes: &Range<u64>) -> Result<(), PlanError> {
         self.check_health()?;
         let last = self.segment.stripe_at(self.segment.end - 1);

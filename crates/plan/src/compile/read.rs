@@ -1,22 +1,22 @@
 //! Reads: every byte straight into the caller's buffer.
 //!
-//! A piece whose column can be read is read into its final place. Pieces of columns that cannot are made from `k` others
-//! of the stripe: first those that are asked for anyway, whose bytes lie in the caller's buffer already, then those of
-//! which the fewest bytes are wanted besides, into scratch, and of these only the bytes that the lost pieces need. On a
-//! mirror a copy is read in place of the data, into the caller's buffer. Bytes past the file's size are not taken for
-//! zeros here, as a reader cannot know them: a drive that has none answers with a hole, which costs nothing.
+//! A piece whose column can be read goes to its final place. Other pieces are made from `k` units of the
+//! stripe: first those that are requested anyway, which are in the caller's buffer already; then those that
+//! need the fewest additional bytes. These go into scratch, and only as far as the lost pieces need them. On
+//! a mirror a copy is read instead, into the caller's buffer. A reader cannot know that bytes past the file's
+//! size are zeros, so they are read: a drive that has none answers with a hole, which costs nothing.
 
 use std::ops::Range;
 
-use braid_layout::{Piece, Role, Scheme, Stripe};
+use braid_layout::{Piece, Role, Stripe};
 
 use super::draft::Draft;
 use super::gather::Gather;
-use crate::ir::{Place, PlanSet, Strategy, Want};
+use crate::ir::{MemoryRange, PlanSet, Strategy, Want};
 use crate::request::{PlanError, Request, Target};
 
-/// Reads the bytes `range` of the file into the caller's buffer, from byte `buffer` of it on. The caller has cut
-/// `range` at the file's size.
+/// Reads the bytes `range` of the file into the caller's buffer, from its byte `buffer` on. The caller has
+/// cut `range` at the file's size.
 pub fn read(target: &Target<'_>, range: Range<u64>, buffer: u64, want: Want) -> Result<PlanSet, PlanError> {
     let stripes = target.check_range(&range)?;
     let mut pieces = target.segment.pieces(range.clone()).peekable();
@@ -24,7 +24,7 @@ pub fn read(target: &Target<'_>, range: Range<u64>, buffer: u64, want: Want) -> 
         let mut own = Vec::new();
         while let Some(piece) = pieces.next_if(|piece| piece.stripe == stripe) {
             let offset = buffer + (piece.file_offset - range.start);
-            own.push((piece, Place::User { offset, len: piece.len() }));
+            own.push((piece, MemoryRange::User { offset, len: piece.len() }));
         }
         draft(target, stripe, &own, want)
     });
@@ -34,7 +34,7 @@ pub fn read(target: &Target<'_>, range: Range<u64>, buffer: u64, want: Want) -> 
 fn draft(
     target: &Target<'_>,
     stripe: Stripe,
-    pieces: &[(Piece, Place)],
+    pieces: &[(Piece, MemoryRange)],
     want: Want,
 ) -> Result<Draft, PlanError> {
     let mut draft = Draft::new(stripe, Strategy::Direct);
@@ -51,7 +51,7 @@ fn draft(
     if lost.is_empty() {
         return Ok(draft);
     }
-    if target.segment.shape.scheme() == Scheme::Raid1 {
+    if target.segment.shape.scheme().is_mirror() {
         draft.strategy = Strategy::Copy;
         let copy = target.parity().find(|&role| target.readable(stripe, role));
         let copy = copy.ok_or_else(|| target.too_few(stripe, target.health.readable()))?;

@@ -1,20 +1,20 @@
-//! Rebuilds: units of joining columns written anew, whole, from `k` readable units of their stripe.
+//! Rebuilds: whole units of joining columns, made from `k` readable units of their stripe.
 //!
-//! Each rebuilt unit is installed under the version that the cut names, not under a new stamp, so that a catch-up that
-//! was cut short and starts again finds what it has done: a data unit under its version in a parity's cover, a parity
-//! unit with the cover that was read, under the newest version in it. Its `columns` are its own column only: nobody
-//! else has to have it.
+//! A rebuilt unit is installed under the version that the cut names, not under a new stamp, so that a
+//! catch-up that starts again finds what it has done. A data unit gets its version in a parity's cover; a
+//! parity unit gets the cover that was read, and the newest version in it. `columns` is the unit's own column
+//! only, as no other column has to have it.
 
 use std::ops::Range;
 
-use braid_layout::{ColumnMask, Role, Scheme, Stripe};
+use braid_layout::{ColumnMask, Role, Stripe};
 
 use super::draft::Draft;
 use super::gather::Gather;
-use crate::ir::{InstructionId, Op, Place, PlanSet, Source, Strategy, VersionOf, Want};
+use crate::ir::{InstructionId, MemoryRange, Op, PlanSet, Source, Strategy, VersionOf, Want};
 use crate::request::{PlanError, Request, Target};
 
-/// Rebuilds the units of `stripes` on `columns`, each of which is joining.
+/// Rebuilds the units of `stripes` on `columns`, which must be joining.
 pub fn rebuild(target: &Target<'_>, stripes: Range<u64>, columns: ColumnMask) -> Result<PlanSet, PlanError> {
     target.check_stripes(&stripes)?;
     if let Some(column) = columns.minus(target.health.joining).iter().next() {
@@ -36,7 +36,7 @@ fn draft(target: &Target<'_>, stripe: Stripe, columns: ColumnMask) -> Result<Dra
     if lost.is_empty() {
         return Ok(draft);
     }
-    let made: Vec<(Role, Place, Vec<InstructionId>)> = if target.segment.shape.scheme() == Scheme::Raid1 {
+    let made: Vec<(Role, MemoryRange, Vec<InstructionId>)> = if target.segment.shape.scheme().is_mirror() {
         let other = target.data().chain(target.parity()).find(|&role| target.readable(stripe, role));
         let other = other.ok_or_else(|| target.too_few(stripe, target.health.readable()))?;
         let place = draft.scratch(&whole);
@@ -56,7 +56,7 @@ fn draft(target: &Target<'_>, stripe: Stripe, columns: ColumnMask) -> Result<Dra
             stripe,
             from: whole.start,
             to: whole.end,
-            bytes: Source::Place(place),
+            bytes: Source::MemoryRange(place),
             stamp,
             columns: ColumnMask::EMPTY.with(column),
             cover,

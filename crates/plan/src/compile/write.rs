@@ -1,26 +1,29 @@
-//! Writes: per stripe the way that moves the fewest bytes, with stamps, columns and covers as PROTOCOL C2 has them.
+//! Writes: each stripe in the way that moves the fewest bytes, with stamps, columns and covers as PROTOCOL C2
+//! requires.
 //!
-//! Which parity bytes change. A stripe write has one range per unit, and the ranges differ: the first unit's begins
-//! where the request does, the last one's ends where it does. Parity is written over their hull, from the lowest first
-//! byte to the highest last byte of any unit written; bytes of the hull that a unit does not get anew count as they
-//! are. Hence
-//! - *full stripe*: no live byte of the hull is left as it is. Nothing is read. "Live" is below the file's size; bytes
-//!   past it are zeros everywhere, so an append that begins with a stripe, or stays within the stripe's first unit,
-//!   reads nothing;
-//! - *reconstruct-write*: the live bytes of the hull that are not written are read, or made from `k` others where
-//!   their column is lost, and the parity is made from all (`parity_anew.rs`);
-//! - *read-modify-write*: the old bytes of what is written, and the old parity over the hull (`parity_changed.rs`).
+//! Which parity bytes change. A stripe write has one range per unit, and the ranges differ: the first unit's
+//! begins where the request does, the last one's ends where it does. Parity is written over their hull, from
+//! the lowest first byte to the highest last byte of any unit written. Bytes of the hull that are not written
+//! keep their content. Hence
+//! - *full stripe*: no live byte of the hull keeps its content. Nothing is read. "Live" is below the file's
+//!   size; bytes past it are zeros everywhere, so an append that begins with a stripe, or stays within the
+//!   stripe's first unit, reads nothing;
+//! - *reconstruct-write*: the live bytes of the hull that are not written are read, or made from `k` others
+//!   if their column is lost, and the parity is computed from all (`parity_anew.rs`);
+//! - *read-modify-write*: the old bytes of what is written, and the old parity over the hull, are read
+//!   (`parity_changed.rs`).
 //!
-//! Lost columns need no further way: a touched one is not sent to, and its bytes live in the parity; an old byte that
-//! only it had is made from the others; a parity column that is out is not made.
+//! Lost columns need no other way. A touched one is not sent to: its bytes live in the parity. An old byte
+//! that only it had is made from the others. A parity column that is out is not computed.
 //!
-//! Versions of units that are not touched come with the bytes read; where no byte of such a unit is needed, one byte is
-//! read for the version's sake. A unit past the file's size that may have been written once (a truncation) is touched
-//! with a hole, which costs no read. (Within a stripe, an append past the first unit does read: its parity bytes also
-//! count the units before it, which only the writer that still has them could spare.)
+//! The version of a unit that is not touched comes with the bytes read. If none of its bytes is needed, one
+//! byte is read for the version. A unit past the file's size that may have been written before a truncation
+//! is touched with a hole, which costs no read. (Within a stripe, an append past the first unit does read:
+//! its parity bytes also count the units before it, and only a writer that still has these could avoid that.)
 //!
-//! A joining column may lack the bytes around those it is sent, and would later count as current by its version. So
-//! what it is sent is always the whole unit: the hull widens to the unit, and the unit is put together in scratch.
+//! A joining column may lack the bytes around those it is sent, and would still count as current by its
+//! version later. So it is always sent the whole unit: the hull widens to the unit, which is put together in
+//! scratch.
 
 mod parity_anew;
 mod parity_changed;
@@ -30,7 +33,7 @@ use std::ops::Range;
 use braid_layout::{ColumnMask, Role, Stripe, Version};
 
 use super::draft::{Draft, mask};
-use crate::ir::{InstructionId, Op, Place, PlanSet, Source, Strategy, VersionOf};
+use crate::ir::{InstructionId, MemoryRange, Op, PlanSet, Source, Strategy, VersionOf};
 use crate::request::{Body, PlanError, Request, Target, Write};
 
 /// Writes `request`'s bytes, as stripe writes under an exclusive lease.
@@ -45,7 +48,7 @@ pub fn write(target: &Target<'_>, request: Write) -> Result<PlanSet, PlanError> 
 }
 
 /// Writes `request`'s bytes as one unit write per unit, through the data drives. Operations are numbered from
-/// `operation`; stamps count on from the request's where `stamped` (an exclusive lease).
+/// `operation`. If `stamped` by the client (exclusive lease), each stripe has the next stamp of the request.
 pub fn unit_write(
     target: &Target<'_>,
     request: Write,
@@ -80,7 +83,7 @@ pub fn unit_write(
     target.finish(Request::Write(request.clone()), drafts)
 }
 
-/// Who makes the versions of unit writes.
+/// Who chooses the versions of unit writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamped {
     /// The client, under an exclusive lease.
@@ -102,9 +105,9 @@ struct Job<'a> {
 
 /// One data unit of the stripe.
 struct Unit {
-    /// What the request puts there.
+    /// What the request writes there.
     written: Option<Written>,
-    /// Bytes before this may be other than zero.
+    /// Bytes from here on are zero.
     live: u32,
     /// The unit was never written.
     fresh: bool,
@@ -149,7 +152,7 @@ impl<'a> Job<'a> {
         for piece in segment.pieces(own) {
             let source = match request.body {
                 Body::Zeros => Source::Hole,
-                Body::Buffer { offset } => Source::Place(Place::User {
+                Body::Buffer { offset } => Source::MemoryRange(MemoryRange::User {
                     offset: offset + (piece.file_offset - request.range.start),
                     len: piece.len(),
                 }),
@@ -163,7 +166,7 @@ impl<'a> Job<'a> {
         Job { target, stripe, stamp, units, hull: from..to }
     }
 
-    /// The cheapest way that is possible.
+    /// The cheapest possible way.
     fn draft(&self) -> Result<Draft, PlanError> {
         self.check_ready()?;
         if self.parity_in_set().next().is_none() {
@@ -182,7 +185,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// That the stripe can be read again after this write: `k` columns ready; without parity, those touched.
+    /// Checks that the stripe can be read after this write: `k` columns ready; without parity, those touched.
     fn check_ready(&self) -> Result<(), PlanError> {
         let (target, ready) = (self.target, self.target.health.ready());
         let enough = if target.segment.shape.m() == 0 {
@@ -194,7 +197,7 @@ impl<'a> Job<'a> {
         if enough { Ok(()) } else { Err(target.too_few(self.stripe, ready)) }
     }
 
-    /// The data units that the request is about.
+    /// The data units that the request writes.
     fn written(&self) -> impl Iterator<Item = (u8, &Written)> {
         (0..).zip(&self.units).filter_map(|(data, unit)| Some((data, unit.written.as_ref()?)))
     }
@@ -205,7 +208,7 @@ impl<'a> Job<'a> {
             .filter(|&index| self.target.in_set(self.stripe, Role::Parity(index)))
     }
 
-    /// No parity to keep: the bytes, and that is all.
+    /// No parity to maintain: only the data is written.
     fn data_only(&self) -> Draft {
         let mut draft = Draft::new(self.stripe, Strategy::DataOnly);
         let touched =
@@ -214,9 +217,9 @@ impl<'a> Job<'a> {
         draft
     }
 
-    /// The writes themselves: to every column of the set that is touched or parity. Each waits for every read of the
-    /// stripe, its own drive's or not: until the first write is sent, a stripe whose reads fail may be compiled anew
-    /// under the same stamp; after it, what has been read is the only way to the rest.
+    /// The writes: to every column of the set that is touched or parity. Each waits for every read of the
+    /// stripe, not only its own drive's. Until the first write is sent, a stripe whose reads fail may be
+    /// compiled again under the same stamp. After that it can only be finished with what was read.
     fn send(&self, draft: &mut Draft, touched: Vec<Touched>, parity: Vec<Parity>) {
         let all_parity = self.target.parity();
         let roles = touched.iter().map(|touched| Role::Data(touched.data)).chain(all_parity);

@@ -1,4 +1,4 @@
-//! Rules 10 to 13: what is used was made, once, and is waited for.
+//! Rules 10 to 13: what is used was produced, once, and is waited for.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use braid_layout::{Segment, Stripe};
 use super::Violation;
 use super::node::{Act, Node};
 use super::run::{Cuts, Spot, spot};
-use crate::ir::{InstructionId, Op, Place, PlanSet};
+use crate::ir::{InstructionId, MemoryRange, Op, PlanSet};
 use crate::request::Request;
 
 /// Rule 10, over the whole set.
@@ -36,7 +36,7 @@ pub(super) fn check(
     found: &mut Vec<Violation>,
 ) {
     let cuts = Cuts::new(set, segment, stripe, nodes);
-    // Who makes, and who changes, the bytes at a spot; and which byte of the unit the spot stands for.
+    // What produces and changes the bytes at a spot, and which byte of the unit the spot stands for.
     let mut makers: BTreeMap<Spot, (u32, InstructionId)> = BTreeMap::new();
     let mut changers: BTreeMap<Spot, Vec<InstructionId>> = BTreeMap::new();
     for node in nodes {
@@ -47,9 +47,10 @@ pub(super) fn check(
             changers.entry(place).or_default().push(node.id);
         }
     }
-    let given = |place: &Place| matches!((place, &set.request), (Place::User { .. }, Request::Write(_)));
+    let given =
+        |place: &MemoryRange| matches!((place, &set.request), (MemoryRange::User { .. }, Request::Write(_)));
     for node in nodes {
-        let used: Vec<Place> = node.uses().into_iter().filter(|place| !given(place)).collect();
+        let used: Vec<MemoryRange> = node.uses().into_iter().filter(|place| !given(place)).collect();
         let mut waits = Vec::new();
         for (at, place) in spots(&cuts, node, used.clone()) {
             waits.extend(changers.get(&place).into_iter().flatten().copied());
@@ -67,7 +68,7 @@ pub(super) fn check(
     check_early(nodes, found);
 }
 
-/// Who makes the spot, if it stands for the byte that `node` takes it for.
+/// What produces the spot, if it stands for the byte that `node` expects.
 fn made(
     makers: &BTreeMap<Spot, (u32, InstructionId)>,
     at: u32,
@@ -87,7 +88,7 @@ fn made(
     }
 }
 
-/// Rule 13. Unit writes read nothing, and a version that a write uses is a matter of rule 12.
+/// Rule 13. Reads whose versions the write uses are left to rule 12.
 fn check_early(nodes: &[&Node<'_>], found: &mut Vec<Violation>) {
     let reads: Vec<InstructionId> =
         nodes.iter().filter(|node| node.read().is_some()).map(|node| node.id).collect();
@@ -106,8 +107,8 @@ fn check_early(nodes: &[&Node<'_>], found: &mut Vec<Violation>) {
     }
 }
 
-/// The spots of `places`, with the byte of the unit that each stands for.
-fn spots(cuts: &Cuts, node: &Node<'_>, places: Vec<Place>) -> Vec<(u32, Spot)> {
+/// The spots of these memory ranges, with the byte of the unit that each stands for.
+fn spots(cuts: &Cuts, node: &Node<'_>, places: Vec<MemoryRange>) -> Vec<(u32, Spot)> {
     let parts = cuts.parts(&node.range);
     places
         .iter()

@@ -7,7 +7,7 @@ use braid_layout::{ColumnMask, Role, Segment};
 
 use super::Violation;
 use super::node::{Act, Node, stripes};
-use crate::ir::{InstructionId, Place, PlanSet, Step};
+use crate::ir::{InstructionId, MemoryRange, PlanSet, Step};
 use crate::request::{Body, INSTRUCTIONS_MAX, Request};
 
 pub(super) fn check(set: &PlanSet, segment: &Segment, nodes: &[Node<'_>], found: &mut Vec<Violation>) {
@@ -77,7 +77,7 @@ fn reads_something(set: &PlanSet, node: &Node<'_>) -> bool {
     node.uses()
         .into_iter()
         .chain(node.changes())
-        .any(|place| matches!(place, Place::Scratch { .. }) || !written)
+        .any(|place| matches!(place, MemoryRange::Scratch { .. }) || !written)
 }
 
 fn check_plans(set: &PlanSet, segment: &Segment, found: &mut Vec<Violation>) {
@@ -127,7 +127,7 @@ fn check_node(
     let in_place = inputs.iter().all(|place| place.len() == length && may_use(set, place))
         && outputs.clone().all(|place| place.len() == length && may_make(set, &place));
     if !in_place {
-        found.push(Violation::Place { id });
+        found.push(Violation::MemoryRange { id });
     }
     match node.act {
         Act::Client(step) if !operands_fit(segment, step) => found.push(Violation::Operands { id }),
@@ -141,10 +141,10 @@ fn check_node(
 }
 
 /// Whether bytes may be taken from here.
-fn may_use(set: &PlanSet, place: &Place) -> bool {
+fn may_use(set: &PlanSet, place: &MemoryRange) -> bool {
     match *place {
-        Place::Scratch { piece, offset, len } => in_scratch(set, piece, offset, len),
-        Place::User { offset, len } => match &set.request {
+        MemoryRange::Scratch { piece, offset, len } => in_scratch(set, piece, offset, len),
+        MemoryRange::User { offset, len } => match &set.request {
             Request::Read { range, buffer } => in_buffer(*buffer, range, offset, len),
             Request::Write(write) => match write.body {
                 Body::Buffer { offset: buffer } => in_buffer(buffer, &write.range, offset, len),
@@ -156,9 +156,9 @@ fn may_use(set: &PlanSet, place: &Place) -> bool {
 }
 
 /// Whether bytes may be put here.
-fn may_make(set: &PlanSet, place: &Place) -> bool {
+fn may_make(set: &PlanSet, place: &MemoryRange) -> bool {
     may_use(set, place)
-        && (matches!(place, Place::Scratch { .. }) || matches!(set.request, Request::Read { .. }))
+        && (matches!(place, MemoryRange::Scratch { .. }) || matches!(set.request, Request::Read { .. }))
 }
 
 fn in_scratch(set: &PlanSet, piece: u32, offset: u32, len: u32) -> bool {
@@ -171,14 +171,14 @@ fn in_buffer(buffer: u64, range: &Range<u64>, offset: u64, len: u32) -> bool {
     skip.checked_add(u64::from(len)).is_some_and(|end| end <= range.end - range.start)
 }
 
-/// Whether a step's operands are as many, and of such roles, as the code asks for.
+/// Whether a step's operands have the number and roles that the code requires.
 fn operands_fit(segment: &Segment, step: &Step) -> bool {
     let (k, m) = (segment.shape.k(), segment.shape.m());
     let role_fits = |role: &Role| match *role {
         Role::Data(index) => index < k,
         Role::Parity(index) => index < m,
     };
-    let parity_fits = |parity: &[(u8, Place)]| {
+    let parity_fits = |parity: &[(u8, MemoryRange)]| {
         let distinct: BTreeSet<u8> = parity.iter().map(|(index, _)| *index).collect();
         !parity.is_empty() && distinct.len() == parity.len() && distinct.iter().all(|&index| index < m)
     };
@@ -196,7 +196,7 @@ fn operands_fit(segment: &Segment, step: &Step) -> bool {
     }
 }
 
-/// Takes away again and again what waits for nothing that is left; what stays waits for itself.
+/// Repeatedly removes what waits for nothing that is left. What remains is in a cycle or waits for one.
 fn check_cycles(nodes: &[Node<'_>], found: &mut Vec<Violation>) {
     let mut waiters: Vec<Vec<InstructionId>> = vec![Vec::new(); nodes.len()];
     let mut waits = vec![0_usize; nodes.len()];
@@ -221,7 +221,7 @@ fn check_cycles(nodes: &[Node<'_>], found: &mut Vec<Violation>) {
     let on =
         |id: InstructionId| by_id[&id].after.iter().chain(&by_id[&id].previous).copied().find(|id| stuck(id));
     let Some(mut at) = nodes.iter().map(|node| node.id).find(|id| stuck(id)) else { return };
-    // Each that is stuck waits for another that is; after as many steps as there are nodes, we go round.
+    // Each stuck node waits for another. After as many steps as there are nodes, we are in the cycle.
     for _ in nodes {
         at = on(at).expect("what is stuck waits for something that is stuck");
     }

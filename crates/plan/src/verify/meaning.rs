@@ -1,4 +1,4 @@
-//! Rules 14 and 23: a read brings what was asked, a check would find damage. Writes have a file of their own.
+//! Rules 14 and 23: a read returns what was asked, a check finds damage. Writes have their own file.
 
 use braid_layout::{Role, Segment, Stripe};
 
@@ -63,7 +63,7 @@ fn check_read(
     }
 }
 
-/// Damages one unit at a time, and sees whether a comparison differs.
+/// Damages one unit at a time, and tests whether a comparison differs.
 fn check_check(
     set: &PlanSet,
     segment: &Segment,

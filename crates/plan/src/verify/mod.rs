@@ -1,46 +1,47 @@
-//! Judges plan sets, apart from the compilers and by other means: it knows the request, the layout and the code, and
-//! runs the set over a few symbolic bytes; it does not know strategies, and shares no code with [`compile`].
+//! Judges plan sets, independently of the compilers and by other means. It knows the request, the layout and
+//! the code, and runs the set over a few symbolic bytes. It does not know strategies, and shares no code with
+//! [`compile`].
 //!
-//! The rules, in three groups; a group is judged only if those before it hold, as it relies on them. Each rule is one
-//! [`Violation`].
+//! The rules are in three groups. A group is judged only if those before it hold, as it relies on them. Each
+//! rule is one [`Violation`].
 //!
 //! *Form*
-//! 1. The request lies in the segment, set, joining and away fit it, and there is one note per stripe, in order; a
-//!    stripe whose reads are used together is noted with a strategy that needs a cut. ([`Violation::Request`],
-//!    [`Violation::Note`])
+//! 1. The request lies in the segment, and set, joining and away fit it. There is one note per stripe, in
+//!    order. A stripe whose reads are combined is noted with a strategy that needs a cut.
+//!    ([`Violation::Request`], [`Violation::Note`])
 //! 2. At most [`INSTRUCTIONS_MAX`] instructions and steps. ([`Violation::TooMany`])
 //! 3. One plan per column, none empty, with the segment's drive and object. ([`Violation::Plan`])
-//! 4. Ids are 0, 1, 2, ... without gaps; what is waited for is there. ([`Violation::Id`])
-//! 5. Ranges are not empty, in their unit, of a stripe of the request. ([`Violation::Range`])
-//! 6. Places have the range's length, lie in their scratch piece, or in the request's part of the buffer, which a
-//!    write does not change. ([`Violation::Place`])
-//! 7. Arithmetic has the operands its code asks for. ([`Violation::Operands`])
+//! 4. Ids are 0, 1, 2, ... without gaps; every id in an `after` exists. ([`Violation::Id`])
+//! 5. Ranges are not empty, lie in their unit, and belong to a stripe of the request. ([`Violation::Range`])
+//! 6. Memory ranges have the range's length. They lie in their scratch piece, or in the request's part of the
+//!    buffer, which a write does not change. ([`Violation::MemoryRange`])
+//! 7. Arithmetic has the operands that its code requires. ([`Violation::Operands`])
 //! 8. No column is read that is out, joining or away. ([`Violation::NotReadable`])
-//! 9. No instruction waits for one that waits for it, where each also waits for those before it in its plan.
-//!    ([`Violation::Cycle`])
+//! 9. No instruction waits for itself, directly or through others; each also waits for those before it in its
+//!    plan. ([`Violation::Cycle`])
 //!
 //! *Flow*
 //!
-//! 10. No two instructions or steps make the same byte. ([`Violation::MadeTwice`])
-//! 11. What is used was made, for the same bytes of the same stripe. ([`Violation::Undefined`])
-//! 12. What uses bytes or a version waits for what makes or changes them, by name. ([`Violation::Unordered`])
+//! 10. No two instructions or steps produce the same byte. ([`Violation::MadeTwice`])
+//! 11. What is used was produced, for the same bytes of the same stripe. ([`Violation::Undefined`])
+//! 12. What uses bytes or a version names those that make or change it in `after`. ([`Violation::Unordered`])
 //! 13. A write waits for every read of its stripe. ([`Violation::Early`])
 //!
 //! *Meaning*
 //!
-//! 14. A read puts every byte asked for in its place. ([`Violation::NotProduced`], [`Violation::WrongBytes`])
-//! 15. A write is sent once to every column of the set that it touches or that is parity, and to no other; a rebuild
-//!     to each column it is about; a read and a check write nothing. ([`Violation::Missing`],
+//! 14. A read puts every requested byte in its place. ([`Violation::NotProduced`], [`Violation::WrongBytes`])
+//! 15. A write is sent once to every column of the set that it touches or that is parity, and to no other; a
+//!     rebuild once to each of its columns. A read and a check write nothing. ([`Violation::Missing`],
 //!     [`Violation::Unwanted`])
-//! 16. Data units then hold what was asked and, besides, what they held. ([`Violation::WrongBytes`])
+//! 16. Data units then hold the requested bytes, and elsewhere what they held. ([`Violation::WrongBytes`])
 //! 17. Parity units then match the data. ([`Violation::Parity`])
-//! 18. Stamps are the request's; of rebuilt units, the cut's. ([`Violation::Stamp`])
-//! 19. `columns` are the touched and all parity; of rebuilt units, their own. ([`Violation::Columns`])
-//! 20. Covers name the stamp for what is touched, and what was read for the rest. ([`Violation::Cover`])
+//! 18. Stamps are the request's; those of rebuilt units are the cut's. ([`Violation::Stamp`])
+//! 19. `columns` are the touched ones and all parity; for rebuilt units, their own. ([`Violation::Columns`])
+//! 20. Covers name the stamp for touched units, and the version read for the rest. ([`Violation::Cover`])
 //! 21. A joining column is sent whole units. ([`Violation::Joining`])
 //! 22. A stripe has stripe writes or unit writes, not both. ([`Violation::Mixed`])
-//! 23. A check reads every readable unit, and damage to any one of them shows in a comparison, if there are more than
-//!     `k`. ([`Violation::NotChecked`])
+//! 23. A check reads every readable unit. If there are more than `k`, damage to any one of them shows in a
+//!     comparison. ([`Violation::NotChecked`])
 //!
 //! [`compile`]: crate::compile
 
@@ -96,7 +97,7 @@ pub enum Violation {
     },
     /// Rule 6.
     #[error("{id}: a place has the wrong length or lies where it may not")]
-    Place {
+    MemoryRange {
         /// The instruction or step.
         id: InstructionId,
     },
@@ -123,7 +124,7 @@ pub enum Violation {
     /// Rule 10.
     #[error("{id} makes bytes that {other} makes too")]
     MadeTwice {
-        /// The one.
+        /// One of the two.
         id: InstructionId,
         /// The other.
         other: InstructionId,
@@ -234,7 +235,7 @@ pub enum Violation {
     },
 }
 
-/// Whether `set` does what its request asks, on `segment`, and nothing else.
+/// Whether `set` does exactly what its request asks, on `segment`.
 pub fn verify(set: &PlanSet, segment: &Segment) -> Result<(), Vec<Violation>> {
     let mut found = Vec::new();
     let nodes = node::nodes(set);

@@ -1,10 +1,10 @@
-//! Instructions and arithmetic steps alike: what they use, make and change.
+//! Instructions and arithmetic steps as one type: what they use, make and change.
 
 use std::ops::Range;
 
 use braid_layout::{Column, Segment, Stripe};
 
-use crate::ir::{InstructionId, Op, Operand, Place, PlanSet, Source, Step, VersionOf};
+use crate::ir::{InstructionId, MemoryRange, Op, Operand, PlanSet, Source, Step, VersionOf};
 use crate::request::Request;
 
 /// An instruction or a step.
@@ -80,7 +80,7 @@ pub(super) fn by_stripe<'n, 'a>(
 
 impl<'a> Node<'a> {
     /// The read, if it is one.
-    pub(super) fn read(&self) -> Option<(Column, Place)> {
+    pub(super) fn read(&self) -> Option<(Column, MemoryRange)> {
         match self.act {
             Act::Drive(column, Op::Read { into, .. }) => Some((column, *into)),
             _ => None,
@@ -96,15 +96,15 @@ impl<'a> Node<'a> {
     }
 
     /// Places whose bytes it uses, and does not change.
-    pub(super) fn uses(&self) -> Vec<Place> {
+    pub(super) fn uses(&self) -> Vec<MemoryRange> {
         let of = |operand: &Operand| match operand {
-            Operand::Place(place) => Some(*place),
+            Operand::MemoryRange(place) => Some(*place),
             Operand::Zeros => None,
         };
         match self.act {
             Act::Drive(_, Op::Read { .. }) => Vec::new(),
             Act::Drive(_, Op::StripeWrite { bytes, .. } | Op::UnitWrite { bytes, .. }) => match bytes {
-                Source::Place(place) => vec![*place],
+                Source::MemoryRange(place) => vec![*place],
                 Source::Hole => Vec::new(),
             },
             Act::Client(Step::Copy { from, .. }) => of(from).into_iter().collect(),
@@ -115,8 +115,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Places whose bytes it makes.
-    pub(super) fn makes(&self) -> Vec<Place> {
+    /// The memory ranges that it fills.
+    pub(super) fn makes(&self) -> Vec<MemoryRange> {
         match self.act {
             Act::Drive(_, Op::Read { into, .. }) | Act::Client(Step::Copy { into, .. }) => vec![*into],
             Act::Client(Step::Encode { parity, .. }) => parity.iter().map(|(_, place)| *place).collect(),
@@ -125,8 +125,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Places whose bytes it changes.
-    pub(super) fn changes(&self) -> Vec<Place> {
+    /// The memory ranges that it changes.
+    pub(super) fn changes(&self) -> Vec<MemoryRange> {
         match self.act {
             Act::Client(Step::Delta { parity, .. }) => parity.iter().map(|(_, place)| *place).collect(),
             _ => Vec::new(),

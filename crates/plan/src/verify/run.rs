@@ -1,9 +1,9 @@
 //! Runs one stripe's instructions and steps over a few bytes that stand for all.
 //!
-//! Every range in a stripe begins and ends at a cut: at an end of some instruction's or step's range, or of what the
-//! request is about, or at the last byte that may be other than zero. Between two cuts all bytes fare alike, so eight
-//! bytes stand for the whole part: the code works on each byte by itself. What units hold, and what the caller's buffer
-//! holds, is drawn from a hash of where it is, so that bytes that are in the wrong place do not pass for right by luck.
+//! Every range in a stripe begins and ends at a cut: an end of some instruction's or step's range, or of the
+//! requested bytes, or of the bytes that may be nonzero. Between two cuts all bytes are treated alike, and
+//! the code works on each byte by itself, so eight bytes stand for the whole part. What units and the
+//! caller's buffer hold is a hash of its position, so that bytes in the wrong place do not pass by chance.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use braid_layout::code::Code;
 use braid_layout::{Role, Segment, Stripe};
 
 use super::node::{Act, Node};
-use crate::ir::{Op, Operand, Place, PlanSet, Source, Step};
+use crate::ir::{MemoryRange, Op, Operand, PlanSet, Source, Step};
 use crate::request::{Body, Request};
 
 /// What stands for the bytes of one part.
@@ -26,11 +26,11 @@ pub(super) struct Spot {
     pub(super) offset: u64,
 }
 
-/// The byte of `place` with this index.
-pub(super) fn spot(place: &Place, index: u32) -> Spot {
+/// The byte with this index in a memory range.
+pub(super) fn spot(place: &MemoryRange, index: u32) -> Spot {
     match *place {
-        Place::User { offset, .. } => Spot { area: None, offset: offset + u64::from(index) },
-        Place::Scratch { piece, offset, .. } => {
+        MemoryRange::User { offset, .. } => Spot { area: None, offset: offset + u64::from(index) },
+        MemoryRange::Scratch { piece, offset, .. } => {
             Spot { area: Some(piece), offset: u64::from(offset) + u64::from(index) }
         }
     }
@@ -73,7 +73,7 @@ fn before(segment: &Segment, stripe: Stripe, data: u8, end: u64) -> u32 {
     u32::try_from(bytes).map_or(unit, |bytes| bytes.min(unit))
 }
 
-/// The bytes of a data unit that a read or write is about.
+/// The bytes of a data unit that are to be read or written.
 pub(super) fn asked(set: &PlanSet, segment: &Segment, stripe: Stripe, data: u8) -> Range<u32> {
     let range = match &set.request {
         Request::Read { range, .. } => range,
@@ -83,7 +83,7 @@ pub(super) fn asked(set: &PlanSet, segment: &Segment, stripe: Stripe, data: u8) 
     before(segment, stripe, data, range.start)..before(segment, stripe, data, range.end)
 }
 
-/// How many bytes of a data unit, from its first, may be other than zero before the request.
+/// How many bytes of a data unit, from its first, may be nonzero before the request.
 pub(super) fn live(set: &PlanSet, segment: &Segment, stripe: Stripe, data: u8) -> u32 {
     match &set.request {
         Request::Write(write) => before(segment, stripe, data, write.size),
@@ -99,7 +99,7 @@ pub(super) fn fresh(set: &PlanSet, segment: &Segment, stripe: Stripe, data: u8) 
     }
 }
 
-/// Where in the caller's buffer byte `at` of a data unit is, or goes.
+/// Where byte `at` of a data unit is in the caller's buffer.
 pub(super) fn buffer_spot(
     set: &PlanSet,
     segment: &Segment,
@@ -124,13 +124,13 @@ pub(super) fn user_bytes(spot: Spot) -> Bytes {
     mixed(&[1, spot.offset])
 }
 
-/// The stripe as it was: every unit, part by part.
+/// The stripe before the request: every unit, part by part.
 pub(super) struct Old<'a> {
     set: &'a PlanSet,
     segment: &'a Segment,
     stripe: Stripe,
     code: Code,
-    /// A unit that holds something else than it should, to see whether that shows.
+    /// A unit whose content is wrong, to see whether that shows.
     pub(super) damaged: Option<Role>,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Old<'a> {
         mixed(&[2, self.stripe.0, u64::from(data), u64::from(at)])
     }
 
-    /// The parity that belongs to these data units.
+    /// The parity of these data units.
     pub(super) fn parity(&self, data: &[Bytes], index: u8) -> Bytes {
         let mut parity = Bytes::default();
         for (unit, bytes) in (0..).zip(data) {
@@ -171,7 +171,7 @@ impl<'a> Old<'a> {
     }
 }
 
-/// What the client's memory holds after a run, and what was compared and differed.
+/// What the client's memory holds after a run, and whether any comparison differed.
 pub(super) struct Memory {
     cells: BTreeMap<Spot, Bytes>,
     pub(super) differ: bool,
@@ -184,7 +184,7 @@ impl Memory {
     }
 }
 
-/// Runs the reads and steps of one stripe, in an order that `after` allows. The flow was found good.
+/// Runs the reads and steps of one stripe, in an order that `after` allows. The flow must have been checked.
 pub(super) fn run(old: &Old<'_>, cuts: &Cuts, nodes: &[&Node<'_>]) -> Memory {
     let mut memory = Memory { cells: BTreeMap::new(), differ: false };
     let ids: Vec<_> = nodes.iter().map(|node| node.id).collect();
@@ -206,9 +206,9 @@ pub(super) fn run(old: &Old<'_>, cuts: &Cuts, nodes: &[&Node<'_>]) -> Memory {
 }
 
 fn apply(old: &Old<'_>, node: &Node<'_>, at: u32, memory: &mut Memory) {
-    let here = |place: &Place| spot(place, at - node.range.start);
+    let here = |place: &MemoryRange| spot(place, at - node.range.start);
     let value = |operand: &Operand, memory: &Memory| match operand {
-        Operand::Place(place) => load(old, memory, here(place)),
+        Operand::MemoryRange(place) => load(old, memory, here(place)),
         Operand::Zeros => Bytes::default(),
     };
     match node.act {
@@ -258,7 +258,7 @@ fn apply(old: &Old<'_>, node: &Node<'_>, at: u32, memory: &mut Memory) {
 pub(super) fn sent(old: &Old<'_>, memory: &Memory, node: &Node<'_>, source: &Source, at: u32) -> Bytes {
     match source {
         Source::Hole => Bytes::default(),
-        Source::Place(place) => load(old, memory, spot(place, at - node.range.start)),
+        Source::MemoryRange(place) => load(old, memory, spot(place, at - node.range.start)),
     }
 }
 

@@ -84,8 +84,8 @@ impl<'a> Judge<'a> {
         Judge { set, segment, stripe, nodes, old, cuts, memory }
     }
 
-    /// Whether the write is about this data unit: the request is, or a hole was put over a unit past the file's size
-    /// whose version nobody knows.
+    /// Whether the write includes this data unit: the request does, or a hole was written over a unit past
+    /// the file's size whose version is not known.
     fn touches(&self, data: u8) -> bool {
         if !self.asked(data).is_empty() {
             return true;
@@ -124,7 +124,7 @@ impl<'a> Judge<'a> {
             reached = reached.with(column);
             all.push((column, Sent { node, op }));
         }
-        // A unit write has no other way to its bytes than its column: there, out of the set is missing too.
+        // The bytes of a unit write can go nowhere else: its column is missing even if it is out.
         let missing = if unit_writes { columns.minus(reached) } else { must.minus(reached) };
         found.extend(missing.iter().map(|column| Violation::Missing { stripe: self.stripe, column }));
         all
@@ -180,7 +180,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Whether `version` is that of data unit `data` as it was read, or never written.
+    /// Whether `version` is that of data unit `data`: as it was read, or zero if it was never written.
     fn is_version(&self, data: u8, version: &VersionOf) -> bool {
         match version {
             VersionOf::Given(version) => {
@@ -194,7 +194,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What this read of the stripe reads.
+    /// The role that this read of the stripe reads.
     fn read_role(&self, id: InstructionId) -> Option<Role> {
         let node = self.nodes.iter().find(|node| node.id == id)?;
         node.read().map(|(column, _)| self.segment.role(self.stripe, column))

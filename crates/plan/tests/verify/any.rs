@@ -1,7 +1,7 @@
 //! Whatever is wrong with a set, the verifier answers.
 
 use braid_layout::{Column, ColumnMask};
-use braid_plan::{Op, Place, PlanSet, VersionOf, verify};
+use braid_plan::{MemoryRange, Op, PlanSet, VersionOf, verify};
 use proptest::prelude::{ProptestConfig, any, proptest};
 
 use crate::{
@@ -27,7 +27,7 @@ proptest! {
     }
 }
 
-/// Puts `value` somewhere.
+/// Sets some field to `value`.
 fn spoil(set: &mut PlanSet, at: u32, field: u8, value: u32) {
     let pick = |count: usize| usize::try_from(at).unwrap() % count.max(1);
     let plan = pick(set.plans.len());
@@ -43,7 +43,9 @@ fn spoil(set: &mut PlanSet, at: u32, field: u8, value: u32) {
         6 => set.scratch.truncate(pick(set.scratch.len())),
         7 | 8 => match &mut chosen.op {
             Op::Read { from, into, .. } if field == 7 => (*from, *into) = (value, into.part(0, 0)),
-            Op::Read { into, .. } => *into = Place::Scratch { piece: value, offset: value, len: into.len() },
+            Op::Read { into, .. } => {
+                *into = MemoryRange::Scratch { piece: value, offset: value, len: into.len() }
+            }
             Op::StripeWrite { to, .. } if field == 7 => *to = value,
             Op::StripeWrite { cover, .. } => cover.push(VersionOf::Read(id(value))),
             Op::UnitWrite { from, .. } => *from = value,

@@ -1,6 +1,6 @@
 //! Rules 10 to 13.
 
-use braid_plan::{Op, Operand, Place, PlanSet, Step, Violation};
+use braid_plan::{MemoryRange, Op, Operand, PlanSet, Step, Violation};
 
 use crate::{
     UNIT, degraded_read, healthy_read, id, instruction, read_modify_write, reconstruct_write, spoiled, step,
@@ -10,7 +10,7 @@ use crate::{
 fn rule_10_no_byte_is_made_twice() {
     let overlap = |set: &mut PlanSet| {
         let Op::Read { into, .. } = &mut instruction(set, 1).op else { panic!() };
-        *into = Place::User { offset: 4000, len: 1808 };
+        *into = MemoryRange::User { offset: 4000, len: 1808 };
     };
     spoiled(healthy_read(), overlap, &[Violation::MadeTwice { id: id(1), other: id(0) }]);
 }
@@ -20,14 +20,14 @@ fn rule_11_what_is_used_was_made() {
     let unmade = |set: &mut PlanSet| {
         set.scratch.push(UNIT);
         let Step::Reconstruct { have, .. } = &mut step(set, 4).step else { panic!() };
-        have[0].1 = Operand::Place(Place::Scratch { piece: 4, offset: 0, len: UNIT });
+        have[0].1 = Operand::MemoryRange(MemoryRange::Scratch { piece: 4, offset: 0, len: UNIT });
     };
     spoiled(degraded_read(), unmade, &[Violation::Undefined { id: id(4) }]);
     // Made, but for other bytes of the unit.
     let shifted = |set: &mut PlanSet| {
         set.scratch[1] = 101;
         let Step::Delta { old, .. } = &mut step(set, 4).step else { panic!() };
-        *old = Operand::Place(Place::Scratch { piece: 1, offset: 1, len: 100 });
+        *old = Operand::MemoryRange(MemoryRange::Scratch { piece: 1, offset: 1, len: 100 });
     };
     spoiled(read_modify_write(), shifted, &[Violation::Undefined { id: id(4) }]);
 }

@@ -1,7 +1,7 @@
 //! Rules 1 to 9.
 
 use braid_layout::{Column, ColumnMask, DriveId, ObjectId, Stripe};
-use braid_plan::{Op, Place, PlanSet, Step, Strategy, StripeNote, Violation};
+use braid_plan::{MemoryRange, Op, PlanSet, Step, Strategy, StripeNote, Violation};
 
 use crate::{
     FIRST, UNIT, degraded_read, full_stripe, healthy_read, id, instruction, read_modify_write, spoiled, step,
@@ -78,20 +78,23 @@ fn rule_5_ranges_are_in_their_unit() {
 
 #[test]
 fn rule_6_places_are_where_they_may_be() {
-    let place = |place: Place| {
+    let place = |place: MemoryRange| {
         move |set: &mut PlanSet| {
             let Op::Read { into, .. } = &mut instruction(set, 0).op else { panic!() };
             *into = place;
         }
     };
-    let wrong = [Violation::Place { id: id(0) }];
-    spoiled(healthy_read(), place(Place::User { offset: 0, len: 4095 }), &wrong);
-    spoiled(healthy_read(), place(Place::User { offset: 1809, len: 4096 }), &wrong);
-    spoiled(healthy_read(), place(Place::Scratch { piece: 0, offset: 0, len: 4096 }), &wrong);
-    spoiled(read_modify_write(), place(Place::User { offset: 0, len: 100 }), &wrong);
+    let wrong = [Violation::MemoryRange { id: id(0) }];
+    spoiled(healthy_read(), place(MemoryRange::User { offset: 0, len: 4095 }), &wrong);
+    spoiled(healthy_read(), place(MemoryRange::User { offset: 1809, len: 4096 }), &wrong);
+    spoiled(healthy_read(), place(MemoryRange::Scratch { piece: 0, offset: 0, len: 4096 }), &wrong);
+    spoiled(read_modify_write(), place(MemoryRange::User { offset: 0, len: 100 }), &wrong);
     let shorter = |set: &mut PlanSet| set.scratch[0] -= 1;
-    let uses =
-        [Violation::Place { id: id(2) }, Violation::Place { id: id(3) }, Violation::Place { id: id(4) }];
+    let uses = [
+        Violation::MemoryRange { id: id(2) },
+        Violation::MemoryRange { id: id(3) },
+        Violation::MemoryRange { id: id(4) },
+    ];
     spoiled(read_modify_write(), shorter, &uses);
 }
 
@@ -132,7 +135,7 @@ fn rule_8_only_readable_columns_are_read() {
 fn rule_9_nothing_waits_for_itself() {
     let circle = |set: &mut PlanSet| step(set, 5).after.push(id(4));
     spoiled(full_stripe(), circle, &[Violation::Cycle { id: id(4) }]);
-    // The write waits for a step that waits for a read that is sent after the write.
+    // The write waits for a step, which waits for a read that is sent after the write.
     let order = |set: &mut PlanSet| set.plans[1].instructions.swap(0, 1);
     spoiled(read_modify_write(), order, &[Violation::Cycle { id: id(2) }]);
 }

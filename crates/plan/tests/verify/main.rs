@@ -1,4 +1,4 @@
-//! One broken plan set per rule of the verifier: a good one with one thing wrong, and exactly that found.
+//! One broken plan set per rule of the verifier: a good one with one defect, and exactly that is found.
 
 mod any;
 mod flow;
@@ -89,7 +89,7 @@ pub(crate) fn step(set: &mut PlanSet, id: u32) -> &mut Arithmetic {
     set.arithmetic.iter_mut().find(|step| step.id == InstructionId(id)).unwrap()
 }
 
-/// `good` is good, and after `spoil` has `expected` wrong and nothing else.
+/// `good` verifies; after `spoil`, exactly `expected` is found.
 pub(crate) fn spoiled(good: PlanSet, spoil: impl Fn(&mut PlanSet), expected: &[Violation]) {
     assert_eq!(verify(&good, &segment()), Ok(()), "{good}");
     let mut bad = good.clone();

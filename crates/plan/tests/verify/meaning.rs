@@ -1,9 +1,9 @@
-//! Rules 14 to 23, and what is like them.
+//! Rules 14 to 23, and similar cases.
 
 use braid_layout::{Column, ColumnMask, Generation, Role, Scheme, Segment, Shape, Version};
 use braid_plan::{
-    InstructionId, Op, Operand, Place, PlanSet, Source, Stamped, Step, Target, VersionOf, Violation, Want,
-    read, unit_write, verify, write,
+    InstructionId, MemoryRange, Op, Operand, PlanSet, Source, Stamped, Step, Target, VersionOf, Violation,
+    Want, read, unit_write, verify, write,
 };
 
 use crate::{
@@ -43,7 +43,7 @@ fn rule_14_every_byte_asked_for_is_produced() {
     let Step::Reconstruct { have, .. } = &mut step(&mut bad, 3).step else { panic!() };
     have[2].0 = Role::Parity(1);
     assert_eq!(verify(&bad, &rs), Err(vec![Violation::WrongBytes { stripe: FIRST, data: 1, at: 0 }]));
-    // XOR treats all units alike: there this is no error.
+    // XOR treats all units alike, so there this is no error.
     let mut alike = degraded_read();
     confused(&mut alike);
     assert_eq!(verify(&alike, &segment()), Ok(()));
@@ -92,7 +92,7 @@ fn rule_15_every_column_is_written_once() {
 fn rule_16_data_holds_what_was_asked() {
     let swapped = |set: &mut PlanSet| {
         let Op::StripeWrite { bytes, .. } = &mut instruction(set, 0).op else { panic!() };
-        *bytes = Source::Place(Place::User { offset: 4096, len: UNIT });
+        *bytes = Source::MemoryRange(MemoryRange::User { offset: 4096, len: UNIT });
     };
     spoiled(full_stripe(), swapped, &[Violation::WrongBytes { stripe: FIRST, data: 0, at: 0 }]);
     let hole = |set: &mut PlanSet| {
@@ -124,8 +124,8 @@ fn rule_17_parity_matches_the_data() {
         let arithmetic = step(set, 4);
         arithmetic.to = 54;
         let Step::Delta { old, new, parity, .. } = &mut arithmetic.step else { panic!() };
-        *old = Operand::Place(Place::Scratch { piece: 1, offset: 0, len: 50 });
-        *new = Operand::Place(Place::User { offset: 0, len: 50 });
+        *old = Operand::MemoryRange(MemoryRange::Scratch { piece: 1, offset: 0, len: 50 });
+        *new = Operand::MemoryRange(MemoryRange::User { offset: 0, len: 50 });
         parity[0].1 = parity[0].1.part(0, 50);
     };
     spoiled(read_modify_write(), half, &[Violation::Parity { stripe: FIRST, parity: 0, at: 54 }]);

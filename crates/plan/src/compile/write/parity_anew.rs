@@ -1,17 +1,17 @@
-//! Full stripe and reconstruct-write: parity made anew from all data of the hull.
+//! Full stripe and reconstruct-write: parity computed from all data of the hull.
 
 use std::ops::Range;
 
-use braid_layout::{Role, Scheme, Version};
+use braid_layout::{Role, Version};
 
 use super::{Job, Parity, Touched, Written};
 use crate::compile::draft::Draft;
 use crate::compile::gather::Gather;
 use crate::compile::interval::{and, cut, holds, minus};
-use crate::ir::{InstructionId, Operand, Place, Source, Step, Strategy, VersionOf, Want};
+use crate::ir::{InstructionId, MemoryRange, Operand, Source, Step, Strategy, VersionOf, Want};
 use crate::request::PlanError;
 
-/// Drafts the stripe. Fails if bytes that are needed can neither be read nor be made.
+/// Drafts the stripe. Fails if needed bytes can neither be read nor be made.
 pub(super) fn draft(job: &Job<'_>) -> Result<Draft, PlanError> {
     let hull = if must_widen(job) { 0..job.target.unit() } else { job.hull.clone() };
     let mut anew =
@@ -38,8 +38,8 @@ fn must_widen(job: &Job<'_>) -> bool {
     data || parity && job.hull != whole
 }
 
-/// Whether the stripe write is also about this unit: it is written, or it is past the size and may have been written
-/// once, so that its version is not known.
+/// Whether the stripe write includes this unit: it is written, or it lies past the size and may have been
+/// written once, so that its version is not known.
 fn touches(job: &Job<'_>, data: u8) -> bool {
     let unit = &job.units[usize::from(data)];
     unit.written.is_some() || unit.live == 0 && !unit.fresh
@@ -53,7 +53,7 @@ struct Anew<'a> {
 }
 
 impl Anew<'_> {
-    /// Brings the live bytes of the hull that stay as they are.
+    /// Reads or makes the live bytes of the hull that keep their content.
     fn read_rest(&mut self) -> Result<(), PlanError> {
         let mut lost = Vec::new();
         for (data, unit) in (0..).zip(&self.job.units) {
@@ -88,8 +88,8 @@ impl Anew<'_> {
         Ok(cover)
     }
 
-    /// The version of a unit that is not touched: from a read of it, or from a parity's cover, or from a read of one
-    /// byte made for this.
+    /// The version of a unit that is not touched: from a read of it, from a parity's cover, or from a read of
+    /// one byte for this purpose.
     fn version(&mut self, data: u8) -> Result<VersionOf, PlanError> {
         let (target, stripe) = (self.job.target, self.job.stripe);
         if let Some(read) = self.gather.read_of(Role::Data(data)) {
@@ -109,7 +109,7 @@ impl Anew<'_> {
         }
     }
 
-    /// What the data columns are sent.
+    /// What is sent to the data columns.
     fn touched(&mut self) -> Vec<Touched> {
         let whole = 0..self.job.target.unit();
         let touched: Vec<u8> =
@@ -139,10 +139,10 @@ impl Anew<'_> {
             let into = place.part(part.start, part.end - part.start);
             after.push(self.draft.step(&part, waits, Step::Copy { from, into }));
         }
-        Touched { data, written: Written { range: whole, source: Source::Place(place) }, after }
+        Touched { data, written: Written { range: whole, source: Source::MemoryRange(place) }, after }
     }
 
-    /// What the parity columns are sent.
+    /// What is sent to the parity columns.
     fn parity(&mut self, cover: Vec<VersionOf>) -> Vec<Parity> {
         let indices: Vec<u8> = self.job.parity_in_set().collect();
         let all: Vec<u8> = (0..self.job.target.segment.shape.k()).collect();
@@ -153,9 +153,9 @@ impl Anew<'_> {
         } else if let Some(copy) = self.mirrored() {
             (vec![copy; indices.len()], Vec::new())
         } else {
-            let places: Vec<Place> = indices.iter().map(|_| self.draft.scratch(&self.hull)).collect();
+            let places: Vec<MemoryRange> = indices.iter().map(|_| self.draft.scratch(&self.hull)).collect();
             let after = self.encode(&all, &indices, &places);
-            (places.into_iter().map(Source::Place).collect(), after)
+            (places.into_iter().map(Source::MemoryRange).collect(), after)
         };
         let part = |(index, source): (&u8, Source)| Parity {
             index: *index,
@@ -166,14 +166,14 @@ impl Anew<'_> {
         indices.iter().zip(sources).map(part).collect()
     }
 
-    /// On a mirror: the data's own bytes, if they are the whole hull.
+    /// On a mirror: the data's own bytes, if they cover the hull.
     fn mirrored(&self) -> Option<Source> {
         let written = self.job.units[0].written.as_ref()?;
-        let mirror = self.job.target.segment.shape.scheme() == Scheme::Raid1;
+        let mirror = self.job.target.segment.shape.scheme().is_mirror();
         (mirror && written.range == self.hull).then_some(written.source)
     }
 
-    fn encode(&mut self, all: &[u8], indices: &[u8], places: &[Place]) -> Vec<InstructionId> {
+    fn encode(&mut self, all: &[u8], indices: &[u8], places: &[MemoryRange]) -> Vec<InstructionId> {
         let mut steps = Vec::new();
         for part in self.cuts(all) {
             let (mut data, mut after) = (Vec::new(), Vec::new());
@@ -182,14 +182,15 @@ impl Anew<'_> {
                 data.push(operand);
                 after.extend(waits);
             }
-            let within = |place: &Place| place.part(part.start - self.hull.start, part.end - part.start);
+            let within =
+                |place: &MemoryRange| place.part(part.start - self.hull.start, part.end - part.start);
             let parity = indices.iter().copied().zip(places.iter().map(within)).collect();
             steps.push(self.draft.step(&part, after, Step::Encode { data, parity }));
         }
         steps
     }
 
-    /// The hull, cut so that each of these units' bytes come from one source in each part.
+    /// The hull, split so that in each part the bytes of each of these units come from one source.
     fn cuts(&self, units: &[u8]) -> Vec<Range<u32>> {
         let ends: Vec<Range<u32>> = units
             .iter()
@@ -207,14 +208,14 @@ impl Anew<'_> {
         if let Some(written) = unit.written.as_ref().filter(|written| holds(&written.range, part)) {
             let operand = match written.source {
                 Source::Hole => Operand::Zeros,
-                Source::Place(place) => {
-                    Operand::Place(place.part(part.start - written.range.start, part.end - part.start))
+                Source::MemoryRange(place) => {
+                    Operand::MemoryRange(place.part(part.start - written.range.start, part.end - part.start))
                 }
             };
             return (operand, Vec::new());
         }
         match self.gather.find(Role::Data(data), part) {
-            Some((place, id)) => (Operand::Place(place), vec![id]),
+            Some((place, id)) => (Operand::MemoryRange(place), vec![id]),
             None => (Operand::Zeros, Vec::new()),
         }
     }

@@ -1,4 +1,4 @@
-//! Read-modify-write: old parity changed by old bytes xor new ones.
+//! Read-modify-write: old parity changed by the xor of old and new bytes.
 
 use std::ops::Range;
 
@@ -8,10 +8,10 @@ use super::{Job, Parity, Touched, Unit, Written};
 use crate::compile::draft::Draft;
 use crate::compile::gather::Gather;
 use crate::compile::interval::{and, cut};
-use crate::ir::{InstructionId, Operand, Place, Source, Step, Strategy, VersionOf, Want};
+use crate::ir::{InstructionId, MemoryRange, Operand, Source, Step, Strategy, VersionOf, Want};
 
-/// Drafts the stripe, if that is possible: every parity column of the set can be read, and so can the old bytes of what
-/// is written.
+/// Drafts the stripe, if possible: every parity column of the set can be read, and so can the old bytes of
+/// what is written.
 pub(super) fn draft(job: &Job<'_>) -> Option<Draft> {
     let (target, stripe) = (job.target, job.stripe);
     let indices: Vec<u8> = job.parity_in_set().collect();
@@ -26,7 +26,7 @@ pub(super) fn draft(job: &Job<'_>) -> Option<Draft> {
     }
     let mut draft = Draft::new(stripe, Strategy::ReadModifyWrite);
     let mut gather = Gather::default();
-    let places: Vec<Place> = indices.iter().map(|_| draft.scratch(&job.hull)).collect();
+    let places: Vec<MemoryRange> = indices.iter().map(|_| draft.scratch(&job.hull)).collect();
     let mut reads = Vec::new();
     for (&index, &place) in indices.iter().zip(&places) {
         let role = Role::Parity(index);
@@ -43,9 +43,9 @@ pub(super) fn draft(job: &Job<'_>) -> Option<Draft> {
     let touched =
         job.written().map(|(data, written)| Touched { data, written: written.clone(), after: Vec::new() });
     let touched = touched.collect();
-    let part = |((&index, &place), &read): ((&u8, &Place), &InstructionId)| Parity {
+    let part = |((&index, &place), &read): ((&u8, &MemoryRange), &InstructionId)| Parity {
         index,
-        written: Written { range: job.hull.clone(), source: Source::Place(place) },
+        written: Written { range: job.hull.clone(), source: Source::MemoryRange(place) },
         after: steps.clone(),
         cover: cover(job, read),
     };
@@ -54,12 +54,12 @@ pub(super) fn draft(job: &Job<'_>) -> Option<Draft> {
     Some(draft)
 }
 
-/// The bytes that are written over and may be other than zero.
+/// The bytes that are overwritten and may be nonzero.
 fn old(unit: &Unit) -> Range<u32> {
     unit.written.as_ref().map_or(0..0, |written| and(&written.range, &(0..unit.live)))
 }
 
-/// The version of each data unit after the write: of those not touched, as the old parity counted them.
+/// The version of each data unit after the write. Untouched units keep the version in the old parity's cover.
 fn cover(job: &Job<'_>, read: InstructionId) -> Vec<VersionOf> {
     let version = |(data, unit): (u8, &Unit)| match unit.written {
         Some(_) => VersionOf::Given(job.stamp),
@@ -76,7 +76,7 @@ fn deltas(
     data: u8,
     written: &Written,
     indices: &[u8],
-    places: &[Place],
+    places: &[MemoryRange],
     reads: &[InstructionId],
 ) -> Vec<InstructionId> {
     let mut steps = Vec::new();
@@ -85,20 +85,22 @@ fn deltas(
         let length = part.end - part.start;
         let new = match written.source {
             Source::Hole => Operand::Zeros,
-            Source::Place(place) => Operand::Place(place.part(part.start - written.range.start, length)),
+            Source::MemoryRange(place) => {
+                Operand::MemoryRange(place.part(part.start - written.range.start, length))
+            }
         };
         let mut after = reads.to_vec();
         let old = match gather.find(Role::Data(data), &part) {
             None => Operand::Zeros,
             Some((place, read)) => {
                 after.push(read);
-                Operand::Place(place)
+                Operand::MemoryRange(place)
             }
         };
         if old == Operand::Zeros && new == Operand::Zeros {
             continue;
         }
-        let within = |place: &Place| place.part(part.start - job.hull.start, length);
+        let within = |place: &MemoryRange| place.part(part.start - job.hull.start, length);
         let parity = indices.iter().copied().zip(places.iter().map(within)).collect();
         steps.push(draft.step(&part, after, Step::Delta { data, old, new, parity }));
     }

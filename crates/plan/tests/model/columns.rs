@@ -1,39 +1,39 @@
-//! Runs plan sets on columns in memory: the meaning of every instruction, as a program.
+//! Runs plan sets on columns in memory: the meaning of every instruction, as a program. For tests, and slow.
 //!
-//! [`Columns`] keeps what the drives of one segment would: per column and stripe the unit's bytes, version and cover. A
-//! drive's part of the protocol is kept as small as it can be: a stripe write with a stamp newer than the unit's
-//! version is applied, an equal or older one changes nothing (PROTOCOL R1), everything is settled at once.
-//! [`Execution`] runs one plan set, one instruction or step at a time, in an order that the caller picks among those
-//! that are allowed, so that tests can try many. It is for tests and simulations; it is not fast.
+//! [`Columns`] keeps what the drives of one segment would: the bytes, version and cover of each column's unit
+//! in each stripe. The drives' protocol is kept minimal: a stripe write with a stamp newer than the unit's
+//! version is applied, an equal or older one changes nothing (PROTOCOL R1), and everything is settled at
+//! once. [`Execution`] runs one plan set, one instruction or step at a time. The caller picks the order among
+//! those allowed, so that tests and simulations can try many.
 
 use std::collections::BTreeMap;
 
 use braid_layout::code::Code;
 use braid_layout::{Column, ColumnMask, Generation, Role, Segment, Stripe, Version};
 
-use crate::ir::{Instruction, InstructionId, Op, Operand, Place, PlanSet, Source, Step, VersionOf};
+use braid_plan::{Instruction, InstructionId, MemoryRange, Op, Operand, PlanSet, Source, Step, VersionOf};
 
 /// The columns of one segment.
 #[derive(Debug, Clone)]
-pub struct Columns {
+pub(crate) struct Columns {
     segment: Segment,
     units: BTreeMap<(Column, Stripe), Unit>,
 }
 
 /// A unit as its drive keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unit {
+pub(crate) struct Unit {
     /// Its bytes.
-    pub bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// Its version.
-    pub version: Version,
-    /// In a parity unit, the version of each data unit counted in; else empty.
-    pub cover: Vec<Version>,
+    pub(crate) version: Version,
+    /// In a parity unit, the version of each data unit counted in; otherwise empty.
+    pub(crate) cover: Vec<Version>,
 }
 
-/// What went wrong in a run. With verified plans and one writer, nothing does.
+/// What went wrong in a run. It does not happen with verified plans and one writer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ModelError {
+pub(crate) enum ModelError {
     /// The reads of a stripe are not of one consistent cut.
     #[error("stripe {}: the reads are not of one cut", stripe.0)]
     Torn {
@@ -47,31 +47,31 @@ pub enum ModelError {
 
 /// A parity unit that a check found not to match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mismatch {
+pub(crate) struct Mismatch {
     /// The stripe.
-    pub stripe: Stripe,
+    pub(crate) stripe: Stripe,
     /// The parity unit.
-    pub parity: u8,
+    pub(crate) parity: u8,
 }
 
 impl Columns {
     /// Columns of `segment` that were never written.
-    pub fn new(segment: Segment) -> Columns {
+    pub(crate) fn new(segment: Segment) -> Columns {
         Columns { segment, units: BTreeMap::new() }
     }
 
     /// What `column` holds in `stripe`.
-    pub fn unit(&self, column: Column, stripe: Stripe) -> Unit {
+    pub(crate) fn unit(&self, column: Column, stripe: Stripe) -> Unit {
         self.units.get(&(column, stripe)).cloned().unwrap_or_else(|| self.empty(column, stripe))
     }
 
-    /// Puts a unit there, whatever was there.
-    pub fn put(&mut self, column: Column, stripe: Stripe, unit: Unit) {
+    /// Sets a unit, whatever was there.
+    pub(crate) fn put(&mut self, column: Column, stripe: Stripe, unit: Unit) {
         self.units.insert((column, stripe), unit);
     }
 
-    /// Loses all that `column` holds, as when its drive is replaced by an empty one.
-    pub fn lose(&mut self, column: Column) {
+    /// Loses all that `column` holds, as when an empty drive replaces its drive.
+    pub(crate) fn lose(&mut self, column: Column) {
         self.units.retain(|(held, _), _| *held != column);
     }
 
@@ -106,7 +106,7 @@ impl Columns {
 
 /// One plan set being run.
 #[derive(Debug, Clone)]
-pub struct Execution<'a> {
+pub(crate) struct Execution<'a> {
     set: &'a PlanSet,
     code: Code,
     scratch: Vec<Vec<u8>>,
@@ -120,7 +120,7 @@ pub struct Execution<'a> {
 
 impl<'a> Execution<'a> {
     /// Nothing of `set` is done yet.
-    pub fn new(set: &'a PlanSet, segment: &Segment) -> Execution<'a> {
+    pub(crate) fn new(set: &'a PlanSet, segment: &Segment) -> Execution<'a> {
         Execution {
             set,
             code: Code::new(segment.shape),
@@ -132,8 +132,8 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Runs all that is left; `pick` chooses among so many that can go on.
-    pub fn finish(
+    /// Runs all that is left; `pick` gets the number of those that can run, and chooses one.
+    pub(crate) fn finish(
         &mut self,
         columns: &mut Columns,
         buffer: &mut [u8],
@@ -143,8 +143,8 @@ impl<'a> Execution<'a> {
         Ok(std::mem::take(&mut self.mismatches))
     }
 
-    /// Runs one instruction or step. `false`: all is done.
-    pub fn step(
+    /// Runs one instruction or step. `false`: all were done.
+    pub(crate) fn step(
         &mut self,
         columns: &mut Columns,
         buffer: &mut [u8],
@@ -185,20 +185,15 @@ impl<'a> Execution<'a> {
         Ok(true)
     }
 
-    /// Whether a write was sent.
-    pub fn has_written(&self) -> bool {
-        self.set.instructions().any(|(_, i)| i.op.is_write() && self.done[i.id.index()])
-    }
-
     /// Whether all reads and steps are done.
-    pub fn has_read(&self) -> bool {
+    pub(crate) fn has_read(&self) -> bool {
         let reads = self.set.instructions().filter(|(_, i)| !i.op.is_write()).map(|(_, i)| i.id);
         reads.chain(self.set.arithmetic.iter().map(|step| step.id)).all(|id| self.done[id.index()])
     }
 
-    /// Sends every write again under `g`, to the columns of `set` only (PROTOCOL C3): with the bytes in scratch and the
-    /// versions read, as [`PlanSet::retarget`] asks.
-    pub fn resend(
+    /// Sends every write again under `g`, only to the columns of `set` (PROTOCOL C3), with the bytes in
+    /// scratch and the versions read, as [`PlanSet::retarget`] requires.
+    pub(crate) fn resend(
         &self,
         columns: &mut Columns,
         buffer: &mut [u8],
@@ -247,7 +242,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// The data drive's write and, in one go, the deltas that it owes.
+    /// The data drive's write and, at once, the deltas that it owes.
     fn unit_write(
         &self,
         columns: &mut Columns,
@@ -277,7 +272,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// That all reads of the stripe so far are of one cut, where they must be.
+    /// Checks that all reads of the stripe so far are of one cut, if they must be.
     fn check_cut(&self, stripe: Stripe, segment: &Segment) -> Result<(), ModelError> {
         let note = self.set.stripes.iter().find(|note| note.stripe == stripe);
         if !note.is_some_and(|note| note.strategy.needs_cut()) {
@@ -355,37 +350,37 @@ impl<'a> Execution<'a> {
 
     fn source(&self, buffer: &[u8], source: &Source, len: u32) -> Vec<u8> {
         match source {
-            Source::Place(place) => self.load(buffer, place),
+            Source::MemoryRange(place) => self.load(buffer, place),
             Source::Hole => vec![0; length(len)],
         }
     }
 
     fn operand(&self, buffer: &[u8], operand: &Operand, len: u32) -> Vec<u8> {
         match operand {
-            Operand::Place(place) => self.load(buffer, place),
+            Operand::MemoryRange(place) => self.load(buffer, place),
             Operand::Zeros => vec![0; length(len)],
         }
     }
 
-    fn load(&self, buffer: &[u8], place: &Place) -> Vec<u8> {
+    fn load(&self, buffer: &[u8], place: &MemoryRange) -> Vec<u8> {
         match *place {
-            Place::User { offset, len } => {
+            MemoryRange::User { offset, len } => {
                 let from = usize::try_from(offset).expect("the buffer is in memory");
                 buffer[from..from + length(len)].to_vec()
             }
-            Place::Scratch { piece, offset, len } => {
+            MemoryRange::Scratch { piece, offset, len } => {
                 self.scratch[length(piece)][length(offset)..length(offset) + length(len)].to_vec()
             }
         }
     }
 
-    fn store(&mut self, buffer: &mut [u8], place: &Place, bytes: &[u8]) {
+    fn store(&mut self, buffer: &mut [u8], place: &MemoryRange, bytes: &[u8]) {
         match *place {
-            Place::User { offset, .. } => {
+            MemoryRange::User { offset, .. } => {
                 let from = usize::try_from(offset).expect("the buffer is in memory");
                 buffer[from..from + bytes.len()].copy_from_slice(bytes);
             }
-            Place::Scratch { piece, offset, .. } => {
+            MemoryRange::Scratch { piece, offset, .. } => {
                 self.scratch[length(piece)][length(offset)..length(offset) + bytes.len()]
                     .copy_from_slice(bytes);
             }

@@ -1,16 +1,20 @@
-//! Plan sets against a flat file: random writes, reads, punches, losses and rebuilds, every set verified, run in random
-//! order on columns in memory, and compared with a vector of bytes.
+//! Plan sets against a flat file: random writes, reads, punches, losses and rebuilds, every set verified, run
+//! in random order on columns in memory, and compared with a vector of bytes.
+
+mod columns;
 
 use braid_layout::{
     Column, ColumnMask, Component, DriveId, Generation, Lease, ObjectId, Role, Scheme, Segment, Shape,
     Stripe, Version,
 };
-use braid_plan::model::{Columns, Execution};
+
 use braid_plan::{
     Body, Health, PlanError, PlanSet, Stamped, Target, Want, Write, check, read, rebuild, unit_write, verify,
     write,
 };
 use proptest::prelude::*;
+
+use crate::columns::{Columns, Execution};
 
 const UNIT: u32 = 4096;
 const STRIPES: u64 = 4;
@@ -48,7 +52,7 @@ enum Act {
         at: u16,
         len: u16,
     },
-    /// A write in the middle of which a column is lost.
+    /// A write during which a column is lost.
     Interrupted {
         at: u16,
         len: u16,
@@ -132,7 +136,7 @@ impl File {
         self.segment.shape.stripe_bytes() * STRIPES
     }
 
-    /// A range in the file's first stripes; often one that begins or ends at a unit.
+    /// A range in the file's first stripes, often aligned to a unit.
     fn range(&mut self, at: u16, len: u16) -> std::ops::Range<u64> {
         let align = |value: u64, random: u64| {
             if random.is_multiple_of(3) { value - value % u64::from(UNIT) } else { value }
@@ -271,7 +275,7 @@ impl File {
         true
     }
 
-    /// Runs so much of a write, then loses a column, and sends what was sent again to the others.
+    /// Runs part of a write, then loses a column, and resends the writes to the others.
     fn interrupted(&mut self, at: u16, len: u16, after: u8, lost: Column) {
         let range = self.range(at, len);
         let mut bytes = self.new_bytes(&range);
@@ -333,7 +337,7 @@ impl File {
         assert!(buffer == expected, "wrong bytes by {set}");
     }
 
-    /// The plan, or that it was rightly refused.
+    /// The plan; `None` if it was rightly refused.
     fn planned(&self, result: Result<PlanSet, PlanError>) -> Option<PlanSet> {
         match result {
             Ok(set) => Some(set),
@@ -346,7 +350,7 @@ impl File {
         }
     }
 
-    /// Every ready column that has a role in a stripe holds what the bytes say, and every cover is right.
+    /// Checks that all covers of a stripe agree, and name the versions of its ready data units.
     fn check_all(&self) {
         let ready = self.health.ready();
         for stripe in (0..STRIPES).map(Stripe) {
