@@ -1,21 +1,19 @@
-//! What a drive checks before it does anything: one pure function, [`authorise`], and what only the store can tell,
-//! [`Verified::permit`].
+//! What a drive checks before it does anything: one pure function, [`authorise`], and what only the store can
+//! tell, [`Verified::permit`].
 //!
-//! Order. First the MAC, under keys that the drive derives for *any* partition and epoch: somebody without a capability
-//! learns nothing, not even which partitions there are. Then, and proven to the asker: replay, scope, keys, expiry, form,
-//! rights. Last, by [`Verified::permit`], what needs the object: logical version, generation, byte range.
-//! A request whose MAC is right has used its sequence number, whatever follows.
+//! Order. First the MAC, under keys that the drive derives for *any* partition and epoch: somebody without a
+//! capability learns nothing, not even which partitions there are. Then, and proven to the asker: replay,
+//! scope, keys, expiry, form, rights. Last, by [`Verified::permit`], what needs the object: logical version,
+//! generation, byte range. A request whose MAC is right has used its sequence number, whatever follows.
 
 use std::ops::Range;
 
-use braid_layout::{DriveId, FileId, Generation, ObjectId, PartitionId, Scheme, Shape};
+use braid_layout::{DriveId, FileId, Generation, ObjectId, PartitionId};
 
 use crate::capability::{Binding, Capability, Key, Protection, Rights, mac_equal};
-use crate::checksum::block_count;
 use crate::codec::DecodeError;
 use crate::data::{
-    Address, ColumnMap, DriveRequest, Listing, OPAQUE_BYTES_MAX, ScrubAct, UnitWrite, VERSIONS_UNITS_MAX,
-    Versions, Want,
+    Address, Bytes, ColumnMap, DriveRequest, GenerationRule, LeaseRule, Stamp, Subject, WellKnown,
 };
 use crate::frame::FrameHeader;
 use crate::refusal::{Reason, Refusal};
@@ -27,12 +25,13 @@ pub struct Scene<'a> {
     pub drive: DriveId,
     /// Of the hello that the drive sent on this connection.
     pub binding: Binding,
-    /// Manager time now, in milliseconds; `None` while the drive holds no heartbeat lease: it serves nothing then but
-    /// what [precedes a lease](precedes_lease).
+    /// Manager time now, in milliseconds; `None` while the drive holds no heartbeat lease: it serves nothing
+    /// then but what precedes a lease, see [`LeaseRule`].
     pub now_ms: Option<u64>,
     /// Derives the working key of any partition and epoch, whether or not they exist or are in force.
     pub working_key: &'a dyn Fn(PartitionId, u32) -> Key,
-    /// The epoch of a partition's newer working key; `None`: no such partition. Partition 0 is the drive: epoch 1.
+    /// The epoch of a partition's newer working key; `None`: no such partition. Partition 0 is the drive:
+    /// epoch 1.
     pub key_epoch: &'a dyn Fn(PartitionId) -> Option<u32>,
 }
 
@@ -78,7 +77,8 @@ pub struct ObjectFacts<'a> {
     pub map: &'a ColumnMap,
 }
 
-/// Checks a request. `last_sequence` is the connection's, 0 at first; it rises with every request whose MAC is right.
+/// Checks a request. `last_sequence` is the connection's, 0 at first; it rises with every request whose MAC
+/// is right.
 pub fn authorise(
     scene: &Scene<'_>,
     last_sequence: &mut u64,
@@ -92,7 +92,7 @@ pub fn authorise(
     };
     // A public part that is long enough and still none was never made by a manager.
     let (authority, arguments) = split(body).map_err(|error| match error {
-        DecodeError::Truncated { .. } => unproven(malformed(error.to_string())),
+        DecodeError::Truncated { .. } => unproven(Refusal::malformed(error.to_string())),
         _ => forged(),
     })?;
     let capability = authority.capability.clone();
@@ -145,7 +145,7 @@ fn examine(
     }
     let request = DriveRequest::from_body(header.kind, arguments).map_err(|error| match error {
         DecodeError::Kind(_) => Refusal::new(Reason::Unsupported, error.to_string()),
-        error => malformed(error.to_string()),
+        error => Refusal::malformed(error.to_string()),
     })?;
     check_form(&request, header.payload_bytes)?;
     check_scope(&request, capability)?;
@@ -153,111 +153,50 @@ fn examine(
     Ok(request)
 }
 
-/// Rights and scope that a request needs.
+/// What a request needs its capability to be for, by its row.
 pub fn needs(request: &DriveRequest) -> Needs {
-    use DriveRequest as R;
-    let object = |at: &Address, rights| Needs { rights, partition: at.partition, object: at.object };
-    let drive = |rights| Needs { rights, partition: PartitionId(0), object: ObjectId(0) };
-    match request {
-        R::Create(r) => object(&r.at, Rights::CREATE),
-        R::Remove(r) if r.at.is_well_known() => drive(Rights::MANAGE),
-        R::Remove(r) => object(&r.at, Rights::REMOVE),
-        R::Read(r) => object(&r.at, Rights::READ),
-        R::StripeWrite(r) => object(&r.at, Rights::WRITE),
-        R::UnitWrite(r) => object(&r.at, Rights::WRITE),
-        R::Delta(r) => Needs { rights: Rights::DELTA, partition: r.at.partition, object: ObjectId(0) },
-        R::Versions(r) => object(&r.at, Rights::READ),
-        R::Retire(r) => object(&r.at, Rights::WRITE),
-        R::Fence(r) => object(&r.at, Rights::MANAGE),
-        R::Verdict(r) => object(&r.at, Rights::MANAGE),
-        R::Join(r) => object(&r.at, Rights::MANAGE),
-        R::Ready(r) => object(&r.at, Rights::MANAGE),
-        R::Flush(r) => object(&r.at, Rights::WRITE),
-        R::GetAttributes(r) => object(&r.at, Rights::GET_ATTRIBUTES),
-        R::SetAttributes(r) => object(&r.at, Rights::SET_ATTRIBUTES),
-        R::Snapshot(r) => object(&r.at, Rights::SET_ATTRIBUTES),
-        R::List(r) => Needs { rights: Rights::LIST, partition: r.partition, object: ObjectId(0) },
-        R::PartitionSet(_) | R::Scrub(_) => drive(Rights::MANAGE),
-    }
+    let (rules, at) = (request.rules(), request.target().at);
+    let (rights, at) = match (rules.subject, rules.well_known) {
+        (_, WellKnown::Managed) if at.is_well_known() => (Rights::MANAGE, Address::DRIVE),
+        (Subject::Partition, _) => (rules.rights, Address::of_partition(at.partition)),
+        (Subject::Object, _) => (rules.rights, at),
+    };
+    Needs { rights, partition: at.partition, object: at.object }
 }
 
-/// The object that a request is about, if it is about one; it may be a well-known one.
-pub fn address(request: &DriveRequest) -> Option<&Address> {
-    use DriveRequest as R;
-    match request {
-        R::Create(r) => Some(&r.at),
-        R::Remove(r) => Some(&r.at),
-        R::Read(r) => Some(&r.at),
-        R::StripeWrite(r) => Some(&r.at),
-        R::UnitWrite(r) => Some(&r.at),
-        R::Delta(r) => Some(&r.at),
-        R::Versions(r) => Some(&r.at),
-        R::Retire(r) => Some(&r.at),
-        R::Fence(r) => Some(&r.at),
-        R::Verdict(r) => Some(&r.at),
-        R::Join(r) => Some(&r.at),
-        R::Ready(r) => Some(&r.at),
-        R::Flush(r) => Some(&r.at),
-        R::GetAttributes(r) => Some(&r.at),
-        R::SetAttributes(r) => Some(&r.at),
-        R::Snapshot(r) => Some(&r.at),
-        R::List(_) | R::PartitionSet(_) | R::Scrub(_) => None,
-    }
-}
-
-/// The bytes of the object that a request is about, with units of `unit_bytes`; `None`: no bytes, or all of them by right.
-/// A range past 2^64 is [`Reason::Range`].
+/// The bytes of the object that a request is about, with units of `unit_bytes`; `None`: no bytes, or all of
+/// them by right. A range past 2^64 is [`Reason::Range`].
 pub fn byte_range(request: &DriveRequest, unit_bytes: u32) -> Result<Option<Range<u64>>, Refusal> {
-    use DriveRequest as R;
-    match request {
-        R::Read(r) => piece(r.unit, r.from, r.to, unit_bytes).map(Some),
-        R::StripeWrite(r) => piece(r.unit, r.from, r.to, unit_bytes).map(Some),
-        R::UnitWrite(r) => piece(r.unit, r.from, r.to, unit_bytes).map(Some),
-        R::Delta(r) => piece(r.unit, r.from, r.to, unit_bytes).map(Some),
-        R::Versions(r) => match (r.units.iter().min(), r.units.iter().max()) {
+    match request.target().bytes {
+        Bytes::Any => Ok(None),
+        Bytes::Read { unit, from, to } | Bytes::Written { unit, from, to, .. } => {
+            piece(unit, from, to, unit_bytes).map(Some)
+        }
+        Bytes::Units(units) => match (units.iter().min(), units.iter().max()) {
             (Some(&first), Some(&last)) => {
                 let start = piece(first, 0, unit_bytes, unit_bytes)?.start;
                 Ok(Some(start..piece(last, 0, unit_bytes, unit_bytes)?.end))
             }
             _ => Ok(None),
         },
-        _ => Ok(None),
     }
 }
 
-/// Whether a drive does this without a heartbeat lease: the manager fences a drive that returned, for what went out while
-/// it was away, before it gives it a lease. Such a capability never leaves the manager, so its expiry guards nothing.
-pub fn precedes_lease(kind: u16, capability: &Capability) -> bool {
-    /// Create, Fence, PartitionSet.
-    const KINDS: [u16; 3] = [0x0100, 0x0108, 0x0110];
-    capability.rights.include(Rights::MANAGE) && KINDS.contains(&kind)
-}
-
-/// The manager's term in a request that only the manager makes.
-pub fn term(request: &DriveRequest) -> Option<u64> {
-    use DriveRequest as R;
-    match request {
-        R::Remove(r) => Some(r.term),
-        R::Fence(r) => Some(r.term),
-        R::Verdict(r) => Some(r.term),
-        R::Join(r) => Some(r.term),
-        R::Ready(r) => Some(r.term),
-        R::SetAttributes(r) => Some(r.term),
-        R::Snapshot(r) => Some(r.term),
-        R::PartitionSet(r) => Some(r.term),
-        R::Scrub(r) => Some(r.term),
-        _ => None,
-    }
+/// Whether a drive does this without a heartbeat lease; see [`LeaseRule`].
+fn precedes_lease(kind: u16, capability: &Capability) -> bool {
+    DriveRequest::rules_of(kind).is_some_and(|rules| rules.lease == LeaseRule::NotForManager)
+        && capability.rights.include(Rights::MANAGE)
 }
 
 impl Verified {
-    /// Whether the drive does it without a heartbeat lease; see [`precedes_lease`].
+    /// Whether the drive does it without a heartbeat lease; see [`LeaseRule`].
     pub fn precedes_lease(&self) -> bool {
         precedes_lease(self.request.kind(), &self.capability)
     }
 
-    /// What needs the object: its logical version, its generation, the byte range. Not for a creation of an object that is
-    /// not there, nor for requests about no object. The store checks the generation again, in the commit.
+    /// What needs the object: its logical version, its generation, the byte range. Not for a creation of an
+    /// object that is not there, nor for requests about no object. The store checks the generation again, in
+    /// the commit.
     pub fn permit(&self, object: &ObjectFacts<'_>) -> Result<(), Refusal> {
         let capability = &self.capability;
         if let DriveRequest::Delta(delta) = &self.request {
@@ -276,13 +215,12 @@ impl Verified {
                 format!("the object is of file {found}, the capability for file {asked}: ask the manager");
             return Err(Refusal::new(Reason::Scope, detail));
         }
-        let fits = match &self.request {
-            DriveRequest::GetAttributes(_) => true,
-            DriveRequest::Fence(_) | DriveRequest::Remove(_) | DriveRequest::SetAttributes(_) => {
-                capability.g >= object.g
-            }
-            DriveRequest::Delta(delta) => delta.g == object.g,
-            _ => capability.g == object.g,
+        let fits = match (&self.request, self.request.rules().generation) {
+            // A drive's capability has no generation: the delta brings the one that its sender was told.
+            (DriveRequest::Delta(delta), _) => delta.g == object.g,
+            (_, GenerationRule::Same) => capability.g == object.g,
+            (_, GenerationRule::NotBelow) => capability.g >= object.g,
+            (_, GenerationRule::Any) => true,
         };
         if !fits {
             let detail = format!("the drive's generation of the object is {}: ask the manager", object.g);
@@ -304,10 +242,6 @@ fn piece(unit: u64, from: u32, to: u32, unit_bytes: u32) -> Result<Range<u64>, R
     start
         .and_then(|start| Some(start + u64::from(from)..start.checked_add(u64::from(to))?))
         .ok_or_else(|| Refusal::new(Reason::Range, format!("bytes {from}..{to} are not in unit {unit}")))
-}
-
-fn malformed(detail: impl Into<String>) -> Refusal {
-    Refusal::new(Reason::Malformed, detail)
 }
 
 fn check_scope(request: &DriveRequest, capability: &Capability) -> Result<(), Refusal> {
@@ -334,18 +268,18 @@ fn check_scope(request: &DriveRequest, capability: &Capability) -> Result<(), Re
     }
 }
 
-/// A stamp must be of the capability's lease and no later generation, or a writer could take names that are others' to
-/// give. A rebuild installs versions as they are elsewhere: older leases' too, and only while columns join.
+/// A stamp must be of the capability's lease and no later generation, or a writer could take names that are
+/// others' to give. A rebuild installs versions as they are elsewhere: older leases' too, and only while
+/// columns join.
 fn check_stamp(request: &DriveRequest, capability: &Capability) -> Result<(), Refusal> {
-    let (stamp, install) = match request {
-        DriveRequest::StripeWrite(r) => (r.stamp, r.install),
-        DriveRequest::UnitWrite(UnitWrite { stamp: Some(stamp), .. }) => (*stamp, false),
-        _ => return Ok(()),
+    let (stamp, lease_fits) = match request.target().stamp {
+        Stamp::None => return Ok(()),
+        Stamp::Own(stamp) => (stamp, stamp.lease == capability.lease),
+        Stamp::Installed(_) if capability.joining.is_empty() => {
+            return Err(Refusal::new(Reason::Scope, "no column joins: versions cannot be installed"));
+        }
+        Stamp::Installed(stamp) => (stamp, stamp.lease <= capability.lease),
     };
-    if install && capability.joining.is_empty() {
-        return Err(Refusal::new(Reason::Scope, "no column joins: versions cannot be installed"));
-    }
-    let lease_fits = if install { stamp.lease <= capability.lease } else { stamp.lease == capability.lease };
     if stamp.g > capability.g || !lease_fits {
         let detail = format!("stamp {stamp} is not of lease {} and {}", capability.lease, capability.g);
         return Err(Refusal::new(Reason::Scope, detail));
@@ -355,103 +289,21 @@ fn check_stamp(request: &DriveRequest, capability: &Capability) -> Result<(), Re
 
 /// Fields that contradict each other or the payload.
 fn check_form(request: &DriveRequest, payload_bytes: u32) -> Result<(), Refusal> {
-    use DriveRequest as R;
-    if let Some(at) = address(request).filter(|at| at.is_well_known()) {
-        match request {
-            R::GetAttributes(_) => {}
-            R::Remove(_) if *at != Address::DRIVE => {}
-            _ => {
-                return Err(malformed(format!(
-                    "object 0 stands for its partition: no {} there",
-                    request.name()
-                )));
-            }
-        }
-    }
-    let expected = match request {
-        R::Read(r) => {
-            ordered(r.from, r.to)?;
-            if r.exactly.is_empty() == (r.want == Want::Exactly) {
-                return Err(malformed("versions are given to read exactly those, and only then"));
-            }
-            if r.snapshot != 0 && r.want != Want::Newest {
-                return Err(malformed("a snapshot has one state of each unit: the newest is asked for"));
-            }
-            0
-        }
-        R::StripeWrite(r) => payload(r.from, r.to, r.hole, &r.crcs)?,
-        R::UnitWrite(r) => payload(r.from, r.to, r.hole, &r.crcs)?,
-        R::Delta(r) => payload(r.from, r.to, false, &r.crcs)?,
-        R::Versions(r) if r.units.len() > VERSIONS_UNITS_MAX => {
-            return Err(malformed(format!(
-                "{} units asked for; at most {VERSIONS_UNITS_MAX}",
-                r.units.len()
-            )));
-        }
-        R::Versions(r) if is_odd_listing(r) => {
-            return Err(malformed("a listing has a limit of at least 1, and only a listing has one"));
-        }
-        R::Versions(r) if r.list != Listing::Named && !r.units.is_empty() => {
-            return Err(malformed("units are named or listed, not both"));
-        }
-        R::Create(r) => {
-            check_map(&r.attributes.map)?;
-            opaque(&r.attributes.opaque)?;
-            0
-        }
-        R::SetAttributes(r) => {
-            opaque(&r.opaque)?;
-            0
-        }
-        R::PartitionSet(r) if r.partition == PartitionId(0) || r.key_epoch == 0 => {
-            return Err(malformed("partitions and epochs are numbered from 1"));
-        }
-        R::Snapshot(r) if r.number == 0 => return Err(malformed("snapshots are numbered from 1")),
-        R::Scrub(r) if (r.rate == 0) != (r.act == ScrubAct::Look) => {
-            return Err(malformed(
-                "a rate of at least 1 byte a second is given to start a scrub, and only then",
-            ));
-        }
-        _ => 0,
+    let target = request.target();
+    let is_possible = match request.rules().well_known {
+        WellKnown::Refused => !target.at.is_well_known(),
+        WellKnown::Managed => target.at != Address::DRIVE,
+        WellKnown::Served => true,
     };
+    if !is_possible {
+        let detail = format!("object 0 stands for its partition: no {} there", request.name());
+        return Err(Refusal::malformed(detail));
+    }
+    let expected = target.bytes.check_payload()?;
+    request.check_form()?;
     if payload_bytes != expected {
-        return Err(malformed(format!("payload of {payload_bytes} bytes; {expected} expected")));
-    }
-    Ok(())
-}
-
-/// Whether a listing lacks its limit, or what is none has one.
-fn is_odd_listing(r: &Versions) -> bool {
-    if r.list == Listing::Named { (r.from, r.limit) != (0, 0) } else { r.limit == 0 }
-}
-
-fn ordered(from: u32, to: u32) -> Result<(), Refusal> {
-    if from < to { Ok(()) } else { Err(malformed(format!("bytes {from}..{to} are none"))) }
-}
-
-fn payload(from: u32, to: u32, hole: bool, crcs: &[u32]) -> Result<u32, Refusal> {
-    ordered(from, to)?;
-    let blocks = if hole { 0 } else { block_count(from, to) };
-    if crcs.len() != blocks {
-        return Err(malformed(format!("{} checksums for {blocks} blocks", crcs.len())));
-    }
-    Ok(if hole { 0 } else { to - from })
-}
-
-fn opaque(bytes: &[u8]) -> Result<(), Refusal> {
-    if bytes.len() <= OPAQUE_BYTES_MAX {
-        return Ok(());
-    }
-    Err(malformed(format!("{} opaque bytes; at most {OPAQUE_BYTES_MAX}", bytes.len())))
-}
-
-fn check_map(map: &ColumnMap) -> Result<(), Refusal> {
-    let shape = Scheme::from_number(map.scheme)
-        .and_then(|scheme| Shape::new(scheme, map.k, map.m, map.unit_bytes))
-        .map_err(|error| malformed(error.to_string()))?;
-    let width = usize::from(shape.width());
-    if map.drives.len() != width || map.objects.len() != width || map.column.index() >= width {
-        return Err(malformed(format!("column map does not have {width} columns")));
+        let detail = format!("payload of {payload_bytes} bytes; {expected} expected");
+        return Err(Refusal::malformed(detail));
     }
     Ok(())
 }

@@ -1,16 +1,18 @@
 //! Capabilities and keys, after NASD (Gibson et al., 1998, section 4.1; Gobioff).
 //!
-//! Keys form four levels per drive: master, drive, partition, working. Each lower key is the HMAC-SHA256 of a label and
-//! its scope under the one above, so manager and drive derive the same keys from the master and nothing else is sent.
-//! A partition has two working keys in force, of epoch `e` and `e - 1`, so that one is rotated while the other serves.
+//! Keys form four levels per drive: master, drive, partition, working. Each lower key is the HMAC-SHA256 of a
+//! label and its scope under the one above, so manager and drive derive the same keys from the master and
+//! nothing else is sent. A partition has two working keys in force, of epoch `e` and `e - 1`, so that one is
+//! rotated while the other serves.
 //!
-//! A capability's *public part* ([`Capability`]) says what its holder may do. Its *private part* is the HMAC of the public
-//! part under the working key: only the manager and the drive can make it. A request carries the public part and a MAC under
-//! the private part, see [`seal`](crate::seal). The drive recomputes all of it and keeps no state per capability, see
-//! [`authorise`](crate::authorise).
+//! A capability's *public part* ([`Capability`]) says what its holder may do. Its *private part* is the HMAC
+//! of the public part under the working key: only the manager and the drive can make it. A request carries
+//! the public part and a MAC under the private part, see [`seal`](crate::seal). The drive recomputes all of
+//! it and keeps no state per capability, see [`authorise`](crate::authorise).
 //!
-//! Every HMAC's input begins with a label that ends in NUL and is used for nothing else; what follows has fixed lengths, but
-//! for the last part. So no two different inputs are the same bytes, and a MAC of one kind is never good as one of another.
+//! Every HMAC's input begins with a label that ends in NUL and is used for nothing else; what follows has
+//! fixed lengths, but for the last part. So no two different inputs are the same bytes, and a MAC of one kind
+//! is never good as one of another.
 
 use std::fmt;
 use std::hint::black_box;
@@ -25,11 +27,12 @@ use crate::codec::{DecodeError, Wire};
 #[derive(Clone)]
 pub struct Key([u8; 32]);
 
-/// A request's or reply's MAC: the first 16 bytes of an HMAC-SHA256 (RFC 2104, section 5 allows the truncation).
+/// A request's or reply's MAC: the first 16 bytes of an HMAC-SHA256 (RFC 2104, section 5 allows the
+/// truncation).
 pub type Mac = [u8; 16];
 
-/// A connection's challenge or nonce: 16 random bytes, new for every connection. The side that accepts chooses the challenge,
-/// the side that asks the nonce.
+/// A connection's challenge or nonce: 16 random bytes, new for every connection. The side that accepts
+/// chooses the challenge, the side that asks the nonce.
 pub type Challenge = [u8; 16];
 
 /// What ties MACs and proofs to one connection and to all that its [`Hello`](crate::data::Hello) said:
@@ -37,8 +40,8 @@ pub type Challenge = [u8; 16];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Binding(pub [u8; 16]);
 
-/// How long a capability is good, in milliseconds: none is signed for longer. Long against the manager's restart, short against
-/// people: a revoked client that no fence reaches is out after this.
+/// How long a capability is good, in milliseconds: none is signed for longer. Long against the manager's
+/// restart, short against people: a revoked client that no fence reaches is out after this.
 pub const CAPABILITY_MS: u64 = 120_000;
 
 /// What a capability's holder may do; a set of bits.
@@ -88,17 +91,20 @@ record! {
         joining: ColumnMask,
         /// The lease it was given under; stamps must carry it. 0: reads only.
         lease: Lease,
-        /// The reservation's rate for this drive, in bytes a second; 0: best effort. So the drive needs nobody to enforce it.
+        /// The reservation's rate for this drive, in bytes a second; 0: best effort. So the drive needs
+        /// nobody to enforce it.
         rate: u64,
         /// The least protection that a request under it must have.
         protection: Protection,
-        /// The drive it was given to, for deltas; 0: a client or the manager. It is good for deltas only if it is not 0.
+        /// The drive it was given to, for deltas; 0: a client or the manager. It is good for deltas only if
+        /// it is not 0.
         holder: DriveId,
-        /// The digest of the column map that a creation must bring, [`ColumnMap::digest`](crate::data::ColumnMap::digest);
-        /// zeros: any. With it a client cannot name drives or objects that the manager did not.
+        /// The digest of the column map that a creation must bring,
+        /// [`ColumnMap::digest`](crate::data::ColumnMap::digest); zeros: any. With it a client cannot name
+        /// drives or objects that the manager did not.
         map: [u8; 16],
-        /// The file that the object's column map must name; 0: any. An object of the same number that is another file's is
-        /// refused.
+        /// The file that the object's column map must name; 0: any. An object of the same number that is
+        /// another file's is refused.
         file: FileId,
     }
 }
@@ -110,8 +116,8 @@ record! {
         capability: Capability,
         /// Rises by at least one with every request of a connection, from 1.
         sequence: u64,
-        /// The asker's: random, the same for all requests of a connection. With it an asker knows that replies are to its own
-        /// requests and not recorded ones.
+        /// The asker's: random, the same for all requests of a connection. With it an asker knows that
+        /// replies are to its own requests and not recorded ones.
         nonce: [u8; 16],
         /// Over the request; see [`seal`](crate::seal).
         mac: [u8; 16],
@@ -179,8 +185,8 @@ impl Key {
         &self.0
     }
 
-    /// HMAC-SHA256 of the parts, one after another, under this key. Callers keep the parts' lengths fixed, or put the
-    /// only variable one last.
+    /// HMAC-SHA256 of the parts, one after another, under this key. Callers keep the parts' lengths fixed, or
+    /// put the only variable one last.
     pub fn hmac(&self, parts: &[&[u8]]) -> [u8; 32] {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes any key length");
         for part in parts {
@@ -209,7 +215,8 @@ impl Key {
         self.derive("braid working key", &epoch.to_le_bytes())
     }
 
-    /// From a working key: the private part of a capability. The label names the version of the public part's encoding.
+    /// From a working key: the private part of a capability. The label names the version of the public part's
+    /// encoding.
     pub fn private_part(&self, capability: &Capability) -> Key {
         self.derive("braid capability 1", &capability.to_bytes())
     }

@@ -1,7 +1,7 @@
 //! CRC32C (Castagnoli, as iSCSI uses it, RFC 3720) of bodies, headers and of a unit's 4 KiB blocks.
 
-/// Bytes per checksummed block. Blocks are cut at multiples of this of the *unit's* offset, so that one block has one
-/// checksum from the client's buffer to the drive's log and back.
+/// Bytes per checksummed block. Blocks are cut at multiples of this of the *unit's* offset, so that one block
+/// has one checksum from the client's buffer to the drive's log and back.
 pub const BLOCK_BYTES: u32 = 4096;
 
 /// CRC32C of `bytes`.

@@ -1,9 +1,9 @@
-//! The field codec: fixed-width little-endian fields one after another, lists with a 32-bit count, no padding, no
-//! derived encodings.
+//! The field codec: fixed-width little-endian fields one after another, lists with a 32-bit count, no
+//! padding, no derived encodings.
 //!
-//! Three macros declare messages, each the only table of its format: `record!` (a struct, fields in order), `choice!`
-//! (a closed set of numbered values) and `message_set!` (the messages of one direction, numbered). Decoding never
-//! allocates more than the input could hold, and refuses trailing bytes.
+//! Three macros declare messages, each the only table of its format: `record!` (a struct, fields in order),
+//! `choice!` (a closed set of numbered values) and `message_set!` (the messages of one direction, numbered).
+//! Decoding never allocates more than the input could hold, and refuses trailing bytes.
 
 use braid_layout::{
     ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version, VolumeId,
@@ -59,8 +59,8 @@ pub trait Wire: Sized {
     /// The fewest bytes an encoding can have; bounds what a list's count may claim.
     const BYTES_MIN: usize;
 
-    /// The most entries a list of these may have. Only values that take far more memory than bytes need a bound of their
-    /// own; for the others the body's size is bound enough.
+    /// The most entries a list of these may have. Only values that take far more memory than bytes need a
+    /// bound of their own; for the others the body's size is bound enough.
     const LIST_MAX: usize = usize::MAX;
 
     /// Appends the encoding.
@@ -83,8 +83,8 @@ pub trait Wire: Sized {
     }
 }
 
-/// A [`Wire`] struct whose encoding is its fields in order, each with its name and type: what `docs/format-wire.md` is
-/// checked against.
+/// A [`Wire`] struct whose encoding is its fields in order, each with its name and type: what
+/// `docs/format-wire.md` is checked against.
 pub trait Record: Wire {
     /// The struct's name.
     const NAME: &'static str;

@@ -1,4 +1,5 @@
-//! The frame: a 32-byte header, a body (the message's fields) and a payload (a unit's bytes, at most one unit).
+//! The frame: a 32-byte header, a body (the message's fields) and a payload (a unit's bytes, at most one
+//! unit).
 //!
 //! | offset | size | field | meaning |
 //! |---|---|---|---|
@@ -99,8 +100,8 @@ impl FrameHeader {
         out
     }
 
-    /// Checks magic, checksum, version and bounds, in this order: what a version says is believed only of a header that came
-    /// whole. A header whose magic alone was damaged shows that by its checksum.
+    /// Checks magic, checksum, version and bounds, in this order: what a version says is believed only of a
+    /// header that came whole. A header whose magic alone was damaged shows that by its checksum.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<FrameHeader, FrameError> {
         let mut whole = *bytes;
         whole[..4].copy_from_slice(&MAGIC);

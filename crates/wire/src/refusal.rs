@@ -25,7 +25,8 @@ choice! {
         StaleKey = 9,
         /// The drive's generation of the object differs: ask the manager.
         StaleGeneration = 10,
-        /// The drive does not hold its heartbeat lease, or has not yet heard the manager's time: ask another or wait.
+        /// The drive does not hold its heartbeat lease, or has not yet heard the manager's time: ask another
+        /// or wait.
         NotServing = 11,
         /// No such partition.
         NoPartition = 12,
@@ -53,7 +54,8 @@ choice! {
         Closing = 23,
         /// The drive's file system is read-only.
         ReadOnly = 24,
-        /// Something in the object is not settled, so that no snapshot can be taken: settle it, then try again.
+        /// Something in the object is not settled, so that no snapshot can be taken: settle it, then try
+        /// again.
         Unsettled = 25,
         /// The object has no such snapshot: it was dropped, or never taken.
         NoSnapshot = 26,
@@ -98,7 +100,8 @@ choice! {
         DriveInUse = 56,
         /// The manager's state is older than what drives have seen of it: it was put back from a copy.
         StateOlder = 57,
-        /// The operation is too old to tell whether it was carried out: look, then ask again under a new number.
+        /// The operation is too old to tell whether it was carried out: look, then ask again under a new
+        /// number.
         Outdated = 58,
     }
 }
@@ -114,8 +117,8 @@ record! {
 }
 
 impl Reason {
-    /// Whether a drive may give this reason without proof, before it has found the capability good. An asker must take no
-    /// other reason without proof: "no such object", say, reads as zeros.
+    /// Whether a drive may give this reason without proof, before it has found the capability good. An asker
+    /// must take no other reason without proof: "no such object", say, reads as zeros.
     pub fn needs_no_proof(self) -> bool {
         matches!(self, Reason::Malformed | Reason::Forged | Reason::Busy | Reason::Closing)
     }
@@ -125,6 +128,11 @@ impl Refusal {
     /// A refusal with this detail.
     pub fn new(reason: Reason, detail: impl Into<String>) -> Refusal {
         Refusal { reason, detail: detail.into() }
+    }
+
+    /// [`Reason::Malformed`], with this detail.
+    pub(crate) fn malformed(detail: impl Into<String>) -> Refusal {
+        Refusal::new(Reason::Malformed, detail)
     }
 }
 

@@ -5,10 +5,10 @@
 //! | request | the capability's private part | binding 16, nonce 16, kind 2, request 8, payload_bytes 4, sequence 8, arguments |
 //! | reply | the same | the request's MAC 16, kind 2, request 8, payload_bytes 4, g 4, arguments |
 //!
-//! What follows: a request is good on one connection (the binding has the drive's challenge and all of its hello), once (the
-//! sequence number must rise there), and as itself only. A reply is good for one request only: it covers the request's MAC,
-//! and that the asker's nonce, so that neither a recorded reply nor one to another request passes. Neither can be taken for
-//! the other (labels).
+//! What follows: a request is good on one connection (the binding has the drive's challenge and all of its
+//! hello), once (the sequence number must rise there), and as itself only. A reply is good for one request
+//! only: it covers the request's MAC, and that the asker's nonce, so that neither a recorded reply nor one to
+//! another request passes. Neither can be taken for the other (labels).
 
 use braid_layout::Generation;
 
@@ -75,8 +75,8 @@ impl Asker {
         Asker { binding: hello.binding(), nonce, sequence: 0 }
     }
 
-    /// The body of a request, appended to `body`, and what to keep for its reply. Requests must be sent in the order in
-    /// which they were sealed. `request` is the frame's request number.
+    /// The body of a request, appended to `body`, and what to keep for its reply. Requests must be sent in
+    /// the order in which they were sealed. `request` is the frame's request number.
     pub fn seal(
         &mut self,
         grant: &Grant,
@@ -105,8 +105,8 @@ impl Asked {
         self.request
     }
 
-    /// Checks that the frame is the drive's reply to this request, and decodes it. A refusal without proof is let through
-    /// only if its reason [needs none](crate::Reason::needs_no_proof).
+    /// Checks that the frame is the drive's reply to this request, and decodes it. A refusal without proof is
+    /// let through only if its reason [needs none](crate::Reason::needs_no_proof).
     pub fn open(&self, header: &FrameHeader, body: &[u8]) -> Result<(ReplyHead, DriveReply), ReplyError> {
         if header.request != self.request {
             return Err(ReplyError::Request { found: header.request, expected: self.request });
@@ -148,8 +148,8 @@ impl ReplySeal {
         self.proof.is_some()
     }
 
-    /// The body of the reply. `g` is the drive's generation of the object, zero where there is none; it stays zero where the
-    /// reply goes without proof.
+    /// The body of the reply. `g` is the drive's generation of the object, zero where there is none; it stays
+    /// zero where the reply goes without proof.
     pub fn seal(&self, g: Generation, reply: &DriveReply, payload_bytes: u32) -> Vec<u8> {
         let mut arguments = Vec::new();
         reply.put_body(&mut arguments);

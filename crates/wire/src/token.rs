@@ -1,7 +1,8 @@
 //! Tokens: how clients and drives prove to the manager that they belong to the cluster.
 //!
-//! A token is text: `braid-KIND-CLUSTER-SECRET`, where KIND is `client` or `join`, CLUSTER 32 and SECRET 64 hex digits.
-//! The secret never crosses the wire: each side proves that it knows it by an HMAC over both sides' nonces.
+//! A token is text: `braid-KIND-CLUSTER-SECRET`, where KIND is `client` or `join`, CLUSTER 32 and SECRET 64
+//! hex digits. The secret never crosses the wire: each side proves that it knows it by an HMAC over both
+//! sides' nonces.
 
 use std::fmt;
 use std::str::FromStr;

@@ -53,7 +53,7 @@ record! {
         stale: u64,
         /// How its scrub stood at its last heartbeat.
         scrub: ScrubState,
-        /// How it reaches its disk, for people.
+        /// How it sent what was read, for people.
         io: String,
     }
 }
@@ -101,20 +101,23 @@ record! {
         bytes: u64,
         /// Keys in it.
         rows: u64,
-        /// CRC32C of all of it before its last 4 bytes, which hold the same: what tells it from any other backup.
+        /// CRC32C of all of it before its last 4 bytes, which hold the same: what tells it from any other
+        /// backup.
         crc: u32,
     }
 }
 
 record! {
-    /// Objects that no name leads to, and that a comparison after a restore has kept, may be freed from now on.
+    /// Objects that no name leads to, and that a comparison after a restore has kept, may be freed from now
+    /// on.
     pub struct FreeUnnamed {}
 }
 
 record! {
-    /// The drive of this session joins the cluster. The master key follows from the session's secrets. A drive that the
-    /// manager has had a heartbeat from is refused with [`Reason::Exists`](crate::Reason::Exists): a join token takes no
-    /// drive's identity over. One that it has not (the answer was lost) gets the master key of this session.
+    /// The drive of this session joins the cluster. The master key follows from the session's secrets. A
+    /// drive that the manager has had a heartbeat from is refused with
+    /// [`Reason::Exists`](crate::Reason::Exists): a join token takes no drive's identity over. One that it
+    /// has not (the answer was lost) gets the master key of this session.
     pub struct JoinDrive {
         /// The name it would like; empty: the manager chooses.
         name: String,
@@ -183,28 +186,33 @@ record! {
         spare_bytes: u64,
         /// The process has had no lease yet.
         restarted: bool,
-        /// The highest epoch the drive has been told and has stored; 0: none yet. See [`HeartbeatReply::epoch`].
+        /// The highest epoch the drive has been told and has stored; 0: none yet. See
+        /// [`HeartbeatReply::epoch`].
         epoch: u64,
         /// How its scrub stands.
         scrub: ScrubState,
-        /// How it reaches its disk, for people.
+        /// How it sent what was read, for people.
         io: String,
         /// Random, drawn at the process's start: tells it from any other that calls itself this drive.
         start: u64,
-        /// The number that the manager gave to the drive's last process that it admitted, as this one's directory has it; 0: none.
+        /// The number that the manager gave to the drive's last process that it admitted, as this one's
+        /// directory has it; 0: none.
         instance: u64,
-        /// The number of the last durable record of its log. It never falls, but with a log that has lost what it acknowledged.
+        /// The number of the last durable record of its log. It never falls, but with a log that has lost
+        /// what it acknowledged.
         log: u64,
         /// What the drive has last been told of the manager's state, and remembers; zeros: nothing yet.
         seen: StateMark,
         /// The last heartbeat of this process: it has served its last request, and its lease is over.
         closing: bool,
+        /// The manager's time as the drive has it, in milliseconds; 0: it was told none since it started.
+        manager_ms: u64,
     }
 }
 
 record! {
-    /// How far a manager's state has come. Every start of a manager draws a new mark, and every change counts: so a state that
-    /// was put back from an older copy is told from the one that it is a copy of.
+    /// How far a manager's state has come. Every start of a manager draws a new mark, and every change
+    /// counts: so a state that was put back from an older copy is told from the one that it is a copy of.
     pub struct StateMark {
         /// The manager's term.
         term: u64,
@@ -233,7 +241,8 @@ choice! {
         Replaced = 3,
         /// Another process is this drive: this one stops.
         Superseded = 4,
-        /// The manager's own state is older than what the drive has seen: it gives no lease, and the drive remembers what it saw.
+        /// The manager's own state is older than what the drive has seen: it gives no lease, and the drive
+        /// remembers what it saw.
         ManagerOlder = 5,
     }
 }
@@ -241,7 +250,8 @@ choice! {
 record! {
     /// The drive may serve for `lease_ms`.
     pub struct HeartbeatReply {
-        /// The lease's length, in milliseconds, counted from when the drive *sent* the heartbeat (PROTOCOL R8); 0 unless it may serve.
+        /// The lease's length, in milliseconds, counted from when the drive *sent* the heartbeat (PROTOCOL
+        /// R8); 0 unless it may serve.
         lease_ms: u32,
         /// Whether it may serve.
         admission: Admission,
@@ -251,8 +261,9 @@ record! {
         instance: u64,
         /// What to remember of the manager's state.
         state: StateMark,
-        /// Rises whenever the manager marks the drive out. Higher than what the drive sent: it was out since, and serves no
-        /// object before that object was fenced anew (PROTOCOL R8, section 7); it stores the epoch before it serves.
+        /// Rises whenever the manager marks the drive out. Higher than what the drive sent: it was out since,
+        /// and serves no object before that object was fenced anew (PROTOCOL R8, section 7); it stores the
+        /// epoch before it serves.
         epoch: u64,
     }
 }

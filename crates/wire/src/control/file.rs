@@ -1,6 +1,8 @@
 //! Open files: layouts, grants, leases, rebuild of one file.
 
-use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, VolumeId, version::Lease};
+use braid_layout::{
+    ColumnMask, DriveId, FileId, Generation, ObjectId, Scheme, SchemeError, Shape, VolumeId, version::Lease,
+};
 
 use super::drive::DriveState;
 use super::names::EntryKind;
@@ -27,6 +29,23 @@ record! {
         m: u8,
         /// Bytes of a unit.
         unit_bytes: u32,
+    }
+}
+
+impl ShapeSpec {
+    /// The volume's default, or the manager's.
+    pub const DEFAULT: ShapeSpec = ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 };
+
+    /// The shape, if the numbers are those of one.
+    pub fn shape(&self) -> Result<Shape, SchemeError> {
+        Shape::new(Scheme::from_number(self.scheme)?, self.k, self.m, self.unit_bytes)
+    }
+}
+
+impl From<Shape> for ShapeSpec {
+    fn from(shape: Shape) -> ShapeSpec {
+        let (scheme, unit_bytes) = (shape.scheme().number(), shape.unit_bytes());
+        ShapeSpec { scheme, k: shape.k(), m: shape.m(), unit_bytes }
     }
 }
 
@@ -111,14 +130,15 @@ record! {
         lease_ms: u32,
         /// Capabilities expire at this manager time.
         expires_ms: u64,
-        /// A cut of the file was begun and not ended: bytes past the size are left over and must be punched, and the cut ended,
-        /// before anything is written.
+        /// A cut of the file was begun and not ended: bytes past the size are left over and must be punched,
+        /// and the cut ended, before anything is written.
         cut: bool,
     }
 }
 
 record! {
-    /// Makes a file without a name and opens it for writing. It is gone when its lease ends, unless it was linked.
+    /// Makes a file without a name and opens it for writing. It is gone when its lease ends, unless it was
+    /// linked.
     pub struct CreateUnnamed {
         /// The volume's name.
         volume: String,
@@ -126,8 +146,8 @@ record! {
         shape: ShapeSpec,
         /// The asker: a random number of its own, for its operations' numbers.
         client: u64,
-        /// Drives that just refused these bytes as they are full, ascending: the file gets others as long as there are enough, and
-        /// until their next heartbeats so do all new files.
+        /// Drives that just refused these bytes as they are full, ascending: the file gets others as long as
+        /// there are enough, and until their next heartbeats so do all new files.
         avoid: Vec<DriveId>,
     }
 }
@@ -153,8 +173,8 @@ record! {
 }
 
 record! {
-    /// New capabilities for an open file, in its present generation: after "stale generation", "expired", or to go on. Renews
-    /// the lease.
+    /// New capabilities for an open file, in its present generation: after "stale generation", "expired", or
+    /// to go on. Renews the lease.
     pub struct Refresh {
         /// The file.
         file: FileId,
@@ -182,7 +202,8 @@ choice! {
     pub enum Cut {
         /// Nothing.
         No = 0,
-        /// They are to go, and may still be there: until the cut is ended the size stands, whatever the drives hold.
+        /// They are to go, and may still be there: until the cut is ended the size stands, whatever the
+        /// drives hold.
         Begins = 1,
         /// They are gone.
         Ends = 2,
@@ -198,8 +219,9 @@ record! {
         lease: Lease,
         /// The new size.
         size: u64,
-        /// Higher than in any earlier `Link` or `Commit` under the lease, from 1; a repeated request has its old one. One that
-        /// comes when a later one, or itself, was carried out already is answered Done and changes nothing.
+        /// Higher than in any earlier `Link` or `Commit` under the lease, from 1; a repeated request has its
+        /// old one. One that comes when a later one, or itself, was carried out already is answered Done and
+        /// changes nothing.
         order: u64,
         /// Whether bytes past the size are to go, or have gone.
         cut: Cut,
@@ -215,15 +237,16 @@ record! {
         lease: Lease,
         /// Everything written is settled and retired.
         clean: bool,
-        /// One past the last byte that any write under the lease, also one that failed or was given up, may have left on a
-        /// drive. The release is clean only if it is not past the size.
+        /// One past the last byte that any write under the lease, also one that failed or was given up, may
+        /// have left on a drive. The release is clean only if it is not past the size.
         end: u64,
     }
 }
 
 record! {
-    /// The writer cannot reach these columns of a segment. The manager takes them out of the set (once their drives' leases
-    /// have lapsed or they are known to be dead) and answers with the new generation, or refuses.
+    /// The writer cannot reach these columns of a segment. The manager takes them out of the set (once their
+    /// drives' leases have lapsed or they are known to be dead) and answers with the new generation, or
+    /// refuses.
     pub struct ReportLost {
         /// The file.
         file: FileId,
@@ -239,8 +262,8 @@ record! {
 }
 
 record! {
-    /// Takes an exclusive lease on the file and lets its columns on this drive join: they become write targets. Answers with
-    /// capabilities to read the others and write these.
+    /// Takes an exclusive lease on the file and lets its columns on this drive join: they become write
+    /// targets. Answers with capabilities to read the others and write these.
     pub struct BeginRebuild {
         /// The file.
         file: FileId,

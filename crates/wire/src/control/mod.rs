@@ -1,18 +1,21 @@
 //! Messages with the manager.
 //!
-//! A session begins with the manager's `Hello`, then [`Authenticate`] and [`Welcome`]: each side proves that it knows the
-//! token's secret. After that requests are answered in order. Every request's body begins with [`RequestHead`], every reply's
-//! with [`ControlHead`]. Paths are bytes: names of 1 to 255 bytes other than `/` and NUL, not `.` or `..`, joined by `/`,
-//! relative to the volume's root; the root itself is the empty path. Names need not be UTF-8.
+//! A session begins with the manager's `Hello`, then [`Authenticate`] and [`Welcome`]: each side proves that
+//! it knows the token's secret. After that requests are answered in order. Every request's body begins with
+//! [`RequestHead`], every reply's with [`ControlHead`]. Paths are bytes: names of 1 to 255 bytes other than
+//! `/` and NUL, not `.` or `..`, joined by `/`, relative to the volume's root; the root itself is the empty
+//! path. Names need not be UTF-8.
 //!
-//! A request that changes what its own repeat would find is an *operation* ([`ControlRequest::is_operation`]): it carries a
-//! number, and a repeat after a lost answer carries the same one. The manager remembers, in the transaction that makes the
-//! change, what it answered, so that an operation is carried out at most once and its repeat gets the first answer.
+//! A request that changes what its own repeat would find is an *operation*
+//! ([`ControlRequest::is_operation`]): it carries a number, and a repeat after a lost answer carries the same
+//! one. The manager remembers, in the transaction that makes the change, what it answered, so that an
+//! operation is carried out at most once and its repeat gets the first answer.
 //!
-//! After the proofs, control messages are neither secret nor authenticated one by one until the session runs inside TLS;
-//! `docs/format-wire.md` says what that means.
+//! After the proofs, control messages are neither secret nor authenticated one by one until the session runs
+//! inside TLS; `docs/format-wire.md` says what that means.
 //!
-//! Units, unless a field says otherwise: times are manager time in milliseconds, sizes and offsets are bytes of the file.
+//! Units, unless a field says otherwise: times are manager time in milliseconds, sizes and offsets are bytes
+//! of the file.
 
 mod drive;
 mod file;
@@ -43,12 +46,14 @@ record! {
     pub struct RequestHead {
         /// The asker's random number, one for its whole life; 0 if it sends no operations.
         client: u64,
-        /// The operation's number: from 1, rising, the same in every repeat. 0 for a request that is no operation.
-        operation: u64,
-        /// The asker has its answers to all its operations below this, or gave them up, and will repeat none of them.
-        settled_below: u64,
-        /// Manager time when the operation was begun, as the asker knew it: never later than it was. 0 for a request that is no
+        /// The operation's number: from 1, rising, the same in every repeat. 0 for a request that is no
         /// operation.
+        operation: u64,
+        /// The asker has its answers to all its operations below this, or gave them up, and will repeat none
+        /// of them.
+        settled_below: u64,
+        /// Manager time when the operation was begun, as the asker knew it: never later than it was. 0 for a
+        /// request that is no operation.
         begun_ms: u64,
     }
 }
@@ -56,8 +61,8 @@ record! {
 record! {
     /// What every reply of the manager begins with.
     pub struct ControlHead {
-        /// The manager's term; rises with every start of a manager. A peer that has seen a higher one does not believe the
-        /// reply.
+        /// The manager's term; rises with every start of a manager. A peer that has seen a higher one does
+        /// not believe the reply.
         term: u64,
         /// Manager time, in milliseconds: never goes back, also over restarts.
         now_ms: u64,
@@ -95,6 +100,7 @@ record! {
 
 message_set! {
     /// Requests to the manager.
+    #[expect(clippy::large_enum_variant, reason = "one at a time is made and sent; none is kept")]
     pub enum ControlRequest {
         /// Proof of the token: Welcome.
         Authenticate(Authenticate) = 0x0002,
@@ -159,8 +165,8 @@ impl RequestHead {
 }
 
 impl ControlRequest {
-    /// Whether the request changes what its own repeat would find, so that it needs a number. The others may be repeated
-    /// freely: they read, renew, or carry an order of their own ([`Commit::order`]).
+    /// Whether the request changes what its own repeat would find, so that it needs a number. The others may
+    /// be repeated freely: they read, renew, or carry an order of their own ([`Commit::order`]).
     pub fn is_operation(&self) -> bool {
         match self {
             ControlRequest::Open(open) => open.access == Access::Write,

@@ -178,8 +178,9 @@ record! {
         size: u64,
         /// A file of that name is replaced; else that is [`Reason::Exists`](crate::Reason::Exists).
         replace: bool,
-        /// Higher than in any earlier `Link` or `Commit` under the lease, from 1; a repeated request has its old one. One that
-        /// comes when a later one, or itself, was carried out already is answered Done and changes nothing.
+        /// Higher than in any earlier `Link` or `Commit` under the lease, from 1; a repeated request has its
+        /// old one. One that comes when a later one, or itself, was carried out already is answered Done and
+        /// changes nothing.
         order: u64,
         /// The time of its last change, if it is to be another's than that of this request.
         modified_ms: Option<u64>,

@@ -3,6 +3,7 @@
 use braid_layout::{Column, ColumnMask, Generation, Version};
 
 use super::object::Address;
+use crate::refusal::Refusal;
 
 choice! {
     /// Which version a read asks for.
@@ -41,12 +42,24 @@ record! {
         to: u32,
         /// Which version.
         want: Want,
-        /// For [`Want::Exactly`]: the version of a data unit (one entry) or the cover of a parity unit (k entries); else
-        /// empty.
+        /// For [`Want::Exactly`]: the version of a data unit (one entry) or the cover of a parity unit (k
+        /// entries); else empty.
         exactly: Vec<Version>,
-        /// Read what this snapshot sees, with [`Want::Newest`] only; 0: the newest state. One that is not there (any more) is
-        /// [`NoSnapshot`](crate::Reason::NoSnapshot).
+        /// Read what this snapshot sees, with [`Want::Newest`] only; 0: the newest state. One that is not
+        /// there (any more) is [`NoSnapshot`](crate::Reason::NoSnapshot).
         snapshot: u32,
+    }
+}
+
+impl Read {
+    pub(super) fn check_form(&self) -> Result<(), Refusal> {
+        if self.exactly.is_empty() == (self.want == Want::Exactly) {
+            return Err(Refusal::malformed("versions are given to read exactly those, and only then"));
+        }
+        if self.snapshot != 0 && self.want != Want::Newest {
+            return Err(Refusal::malformed("a snapshot has one state of each unit: the newest is asked for"));
+        }
+        Ok(())
     }
 }
 
@@ -63,7 +76,8 @@ record! {
         cover: Vec<Version>,
         /// Together they are the range asked for, in order, without gaps.
         extents: Vec<Extent>,
-        /// CRC32C of each block of each data extent, cut at multiples of 4 KiB of the unit. The reader verifies.
+        /// CRC32C of each block of each data extent, cut at multiples of 4 KiB of the unit. The reader
+        /// verifies.
         crcs: Vec<u32>,
     }
 }
@@ -81,11 +95,12 @@ record! {
         to: u32,
         /// The range becomes a hole: there is no payload, and `crcs` is empty.
         hole: bool,
-        /// Rebuild and catch-up (PROTOCOL section 7), to a joining column only: the version is settled elsewhere already;
-        /// it becomes the unit's whole settled content, below a newer pending one (the store's `Standing::Settled`).
+        /// Rebuild and catch-up (PROTOCOL section 7), to a joining column only: the version is settled
+        /// elsewhere already; it becomes the unit's whole settled content, below a newer pending one (the
+        /// store's `Standing::Installed`).
         install: bool,
-        /// The version of the whole stripe write. Its lease is the capability's, unless `install`: then it is the version
-        /// that the other columns hold.
+        /// The version of the whole stripe write. Its lease is the capability's, unless `install`: then it is
+        /// the version that the other columns hold.
         stamp: Version,
         /// Touched data columns and all parity columns, in the set or out.
         columns: ColumnMask,
@@ -103,7 +118,8 @@ record! {
 }
 
 record! {
-    /// A write to one unit through its data drive, which owes the parity drives the delta. The bytes are the payload.
+    /// A write to one unit through its data drive, which owes the parity drives the delta. The bytes are the
+    /// payload.
     pub struct UnitWrite {
         /// The object.
         at: Address,
@@ -131,8 +147,9 @@ record! {
 }
 
 record! {
-    /// Old xor new of a unit write, from its data drive to a parity drive. The bytes are the payload. Its capability names
-    /// the sender (`holder`), is for the whole partition, and carries no `g`: the file's is a field here.
+    /// Old xor new of a unit write, from its data drive to a parity drive. The bytes are the payload. Its
+    /// capability names the sender (`holder`), is for the whole partition, and carries no `g`: the file's is
+    /// a field here.
     pub struct Delta {
         /// The parity object.
         at: Address,
@@ -186,8 +203,16 @@ record! {
         client: u64,
         /// That writer repeats none of its operations below this number.
         watermark: u64,
-        /// The lease is over: from now on no capability of it writes here. An object that is not there is as good.
+        /// The lease is over: from now on no capability of it writes here. An object that is not there is as
+        /// good.
         ends_lease: bool,
+    }
+}
+
+impl Retire {
+    /// The same said as the writes say it: everything of the lease below this stamp is settled.
+    pub fn settled_below(&self) -> Version {
+        Version { n: self.settled_to.n.saturating_add(1), ..self.settled_to }
     }
 }
 

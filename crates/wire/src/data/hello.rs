@@ -10,8 +10,9 @@ use crate::frame::REPLY_BIT;
 /// The kind number of [`Hello`], the first frame of every connection, sent by the side that accepts.
 pub const HELLO: u16 = 0x0001;
 
-/// The kind number of the frame that comes in place of a hello when the peer takes no connection now; its body is a
-/// [`Refusal`](crate::Refusal) with [`Reason::Busy`](crate::Reason::Busy) or [`Reason::Closing`](crate::Reason::Closing).
+/// The kind number of the frame that comes in place of a hello when the peer takes no connection now; its
+/// body is a [`Refusal`](crate::Refusal) with [`Reason::Busy`](crate::Reason::Busy) or
+/// [`Reason::Closing`](crate::Reason::Closing).
 pub const HELLO_REFUSED: u16 = HELLO | REPLY_BIT;
 
 choice! {
@@ -25,8 +26,8 @@ choice! {
 }
 
 record! {
-    /// The first frame of every connection, request number 0, no payload. Its layout and the frame header's never change,
-    /// in any version, so that any two builds can find out what they have in common.
+    /// The first frame of every connection, request number 0, no payload. Its layout and the frame header's
+    /// never change, in any version, so that any two builds can find out what they have in common.
     pub struct Hello {
         /// Who is here.
         role: PeerRole,
@@ -38,7 +39,8 @@ record! {
         cluster: ClusterId,
         /// The drive; zero for the manager.
         drive: DriveId,
-        /// Optional abilities, one bit each; none is defined yet. Bits that the asker does not know are ignored.
+        /// Optional abilities, one bit each; none is defined yet. Bits that the asker does not know are
+        /// ignored.
         features: u64,
         /// This connection's challenge: random, never used again.
         challenge: [u8; 16],
@@ -46,8 +48,8 @@ record! {
 }
 
 impl Hello {
-    /// What the MACs and proofs of this connection are bound to: all of the hello, so that nobody on the way can alter
-    /// the versions, features or role it offers (a downgrade) and stay unnoticed.
+    /// What the MACs and proofs of this connection are bound to: all of the hello, so that nobody on the way
+    /// can alter the versions, features or role it offers (a downgrade) and stay unnoticed.
     pub fn binding(&self) -> Binding {
         let digest = Sha256::new().chain_update(b"braid hello\0").chain_update(self.to_bytes()).finalize();
         Binding(*digest.first_chunk().expect("SHA-256 has 32 bytes"))

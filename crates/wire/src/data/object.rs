@@ -1,16 +1,17 @@
 //! Objects: where they are, what is known of them, their making and removing.
 
-use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Scheme, Shape};
 use sha2::{Digest, Sha256};
 
 use crate::codec::Wire;
+use crate::refusal::Refusal;
 
 /// Most opaque bytes among an object's attributes.
 pub const OPAQUE_BYTES_MAX: usize = 4096;
 
 record! {
-    /// An object's place: the partition and object are the capability's too; a drive refuses if they differ. Object 0 is
-    /// well known: it stands for the partition, and that of partition 0 for the drive.
+    /// An object's place: the partition and object are the capability's too; a drive refuses if they differ.
+    /// Object 0 is well known: it stands for the partition, and that of partition 0 for the drive.
     pub struct Address {
         /// Partition.
         partition: PartitionId,
@@ -18,6 +19,8 @@ record! {
         object: ObjectId,
     }
 }
+
+impl Copy for Address {}
 
 impl Address {
     /// The drive's own object.
@@ -35,8 +38,8 @@ impl Address {
 }
 
 record! {
-    /// The column map: what the manager says of the object's file, kept in the object's attributes. With it a drive can
-    /// find its sisters (deltas, later) and a survivor's disk can be read without the manager.
+    /// The column map: what the manager says of the object's file, kept in the object's attributes. With it a
+    /// drive can find its sisters (deltas, later) and a survivor's disk can be read without the manager.
     pub struct ColumnMap {
         /// The file.
         file: FileId,
@@ -60,11 +63,23 @@ record! {
 }
 
 impl ColumnMap {
-    /// The first half of the map's SHA-256: what [`Capability::map`](crate::capability::Capability::map) binds a creation to.
+    /// The first half of the map's SHA-256: what [`Capability::map`](crate::capability::Capability::map)
+    /// binds a creation to.
     pub fn digest(&self) -> [u8; 16] {
         let digest =
             Sha256::new().chain_update(b"braid column map\0").chain_update(self.to_bytes()).finalize();
         *digest.first_chunk().expect("SHA-256 has 32 bytes")
+    }
+
+    fn check_form(&self) -> Result<(), Refusal> {
+        let shape = Scheme::from_number(self.scheme)
+            .and_then(|scheme| Shape::new(scheme, self.k, self.m, self.unit_bytes))
+            .map_err(|error| Refusal::malformed(error.to_string()))?;
+        let width = usize::from(shape.width());
+        if self.drives.len() != width || self.objects.len() != width || self.column.index() >= width {
+            return Err(Refusal::malformed(format!("column map does not have {width} columns")));
+        }
+        Ok(())
     }
 }
 
@@ -81,9 +96,11 @@ record! {
         joining: ColumnMask,
         /// Where the object belongs.
         map: ColumnMap,
-        /// One past the last byte that is no hole, in bytes of the object: a truncation is holes, and lowers it.
+        /// One past the last byte that is no hole, in bytes of the object: a truncation is holes, and lowers
+        /// it.
         size: u64,
-        /// One past the highest byte ever written, as bytes or as a hole: up to here units have versions. Never lowered.
+        /// One past the highest byte ever written, as bytes or as a hole: up to here units have versions.
+        /// Never lowered.
         reach: u64,
         /// Log bytes held by the object.
         stored_bytes: u64,
@@ -91,8 +108,8 @@ record! {
         created_ms: u64,
         /// Manager time of the last change, in milliseconds.
         modified_ms: u64,
-        /// Preallocation: what the object holds less than these bytes of payload counts against the partition's quota and
-        /// the drive's room, so that nobody else can take them; at most 2^48.
+        /// Preallocation: what the object holds less than these bytes of payload counts against the
+        /// partition's quota and the drive's room, so that nobody else can take them; at most 2^48.
         reserve_bytes: u64,
         /// Hint: objects of one partition and cluster come to lie near each other on the medium; 0: of none.
         cluster: u64,
@@ -104,8 +121,9 @@ record! {
 }
 
 record! {
-    /// Creates the component object. Carries what a fence carries (in the capability). Idempotent. The drive takes object
-    /// version, `g`, set and joining from the capability; of the attributes it keeps map, opaque, times, reserve and cluster.
+    /// Creates the component object. Carries what a fence carries (in the capability). Idempotent. The drive
+    /// takes object version, `g`, set and joining from the capability; of the attributes it keeps map,
+    /// opaque, times, reserve and cluster.
     pub struct Create {
         /// The object.
         at: Address,
@@ -114,9 +132,23 @@ record! {
     }
 }
 
+impl Create {
+    pub(super) fn check_form(&self) -> Result<(), Refusal> {
+        self.attributes.map.check_form()?;
+        check_opaque(&self.attributes.opaque)
+    }
+}
+
+fn check_opaque(bytes: &[u8]) -> Result<(), Refusal> {
+    if bytes.len() <= OPAQUE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Refusal::malformed(format!("{} opaque bytes; at most {OPAQUE_BYTES_MAX}", bytes.len())))
+}
+
 record! {
-    /// Removes the object and frees its space; a partition's own object goes with the partition, if that is empty. Removing
-    /// what is not there succeeds.
+    /// Removes the object and frees its space; a partition's own object goes with the partition, if that is
+    /// empty. Removing what is not there succeeds.
     pub struct Remove {
         /// The object.
         at: Address,
@@ -151,8 +183,15 @@ record! {
     }
 }
 
+impl SetAttributes {
+    pub(super) fn check_form(&self) -> Result<(), Refusal> {
+        check_opaque(&self.opaque)
+    }
+}
+
 record! {
-    /// Lists a partition's objects; of partition 0, the drive, lists the partitions. Well-known objects are not listed.
+    /// Lists a partition's objects; of partition 0, the drive, lists the partitions. Well-known objects are
+    /// not listed.
     pub struct List {
         /// The partition; 0: the drive.
         partition: PartitionId,

@@ -1,6 +1,9 @@
-//! Partitions, and the drive as a whole: what their well-known objects say, and how partitions are made and changed.
+//! Partitions, and the drive as a whole: what their well-known objects say, and how partitions are made and
+//! changed.
 
 use braid_layout::{DriveId, PartitionId};
+
+use crate::refusal::Refusal;
 
 choice! {
     /// What [`PartitionSet`] expects to find.
@@ -26,6 +29,15 @@ record! {
         key_epoch: u32,
         /// The manager's term.
         term: u64,
+    }
+}
+
+impl PartitionSet {
+    pub(super) fn check_form(&self) -> Result<(), Refusal> {
+        if self.partition == PartitionId(0) || self.key_epoch == 0 {
+            return Err(Refusal::malformed("partitions and epochs are numbered from 1"));
+        }
+        Ok(())
     }
 }
 

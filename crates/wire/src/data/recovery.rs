@@ -3,6 +3,7 @@
 use braid_layout::{Column, ColumnMask, DriveId, Version};
 
 use super::object::Address;
+use crate::refusal::Refusal;
 
 /// Most units that one [`Versions`] may ask for.
 pub const VERSIONS_UNITS_MAX: usize = 4096;
@@ -20,7 +21,8 @@ record! {
         unit: u64,
         /// The settled version; zero: never written.
         settled: Version,
-        /// The settled version's cover, one per data column, if the column is parity in this stripe; else empty.
+        /// The settled version's cover, one per data column, if the column is parity in this stripe; else
+        /// empty.
         cover: Vec<Version>,
         /// The pending stamp, if any.
         pending: Option<PendingState>,
@@ -30,8 +32,8 @@ record! {
         tips: Vec<Tip>,
         /// The unit's record is damaged: it is lost here, not old (PROTOCOL R9).
         damaged: bool,
-        /// One past its last byte that is no hole, in the settled content or in what stands above it, whichever is more; 0: it
-        /// has only holes. Of a damaged unit it is not to be relied on.
+        /// One past its last byte that is no hole, in the settled content or in what stands above it,
+        /// whichever is more; 0: it has only holes. Of a damaged unit it is not to be relied on.
         end: u32,
     }
 }
@@ -73,8 +75,8 @@ record! {
 }
 
 record! {
-    /// A stripe's stamps, by name, to roll forward and back. Stamps that the column does not have pending are ignored, so
-    /// that a repeated or late verdict touches nothing newer.
+    /// A stripe's stamps, by name, to roll forward and back. Stamps that the column does not have pending are
+    /// ignored, so that a repeated or late verdict touches nothing newer.
     pub struct UnitVerdict {
         /// The unit's index.
         unit: u64,
@@ -88,7 +90,8 @@ record! {
 }
 
 record! {
-    /// Asks what units hold: units that it names, or those that there are, which the drive lists from its index.
+    /// Asks what units hold: units that it names, or those that there are, which the drive lists from its
+    /// index.
     pub struct Versions {
         /// The object.
         at: Address,
@@ -98,14 +101,37 @@ record! {
         units: Vec<u64>,
         /// The first unit of a listing; else 0.
         from: u64,
-        /// At most this many are listed, from 1; else 0. The drive may list fewer, and none: `next` says whether there are more.
+        /// At most this many are listed, from 1; else 0. The drive may list fewer, and none: `next` says
+        /// whether there are more.
         limit: u32,
     }
 }
 
+impl Versions {
+    pub(super) fn check_form(&self) -> Result<(), Refusal> {
+        if self.units.len() > VERSIONS_UNITS_MAX {
+            let asked = self.units.len();
+            return Err(Refusal::malformed(format!("{asked} units asked for; at most {VERSIONS_UNITS_MAX}")));
+        }
+        let is_limited = match self.list {
+            Listing::Named => (self.from, self.limit) == (0, 0),
+            Listing::Written | Listing::Bytes | Listing::BytesDown => self.limit != 0,
+        };
+        if !is_limited {
+            return Err(Refusal::malformed(
+                "a listing has a limit of at least 1, and only a listing has one",
+            ));
+        }
+        if self.list != Listing::Named && !self.units.is_empty() {
+            return Err(Refusal::malformed("units are named or listed, not both"));
+        }
+        Ok(())
+    }
+}
+
 record! {
-    /// Answer of [`Versions`]: the first so many of the units named, at least one if any was; or of those that there are.
-    /// The asker asks again for the rest.
+    /// Answer of [`Versions`]: the first so many of the units named, at least one if any was; or of those
+    /// that there are. The asker asks again for the rest.
     pub struct VersionsReply {
         /// One per unit, in the order asked.
         units: Vec<UnitState>,
@@ -115,14 +141,15 @@ record! {
 }
 
 record! {
-    /// Stores the capability's g, set and joining; from now on everything older is refused. Answered when durable and
-    /// drained (PROTOCOL R7). Repeated with the same g it changes nothing and lists again.
+    /// Stores the capability's g, set and joining; from now on everything older is refused. Answered when
+    /// durable and drained (PROTOCOL R7). Repeated with the same g it changes nothing and lists again.
     pub struct Fence {
         /// The object.
         at: Address,
         /// The manager's term.
         term: u64,
-        /// List unsettled units from this index on; 0 first, then one past the last listed while there are more.
+        /// List unsettled units from this index on; 0 first, then one past the last listed while there are
+        /// more.
         units_from: u64,
     }
 }

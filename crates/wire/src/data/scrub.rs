@@ -2,6 +2,8 @@
 
 use braid_layout::{FileId, ObjectId, PartitionId};
 
+use crate::refusal::Refusal;
+
 /// Most damaged units, and most lost ranges, that one [`ScrubReply`] lists; it counts the others.
 pub const SCRUB_DAMAGED_MAX: usize = 256;
 
@@ -39,6 +41,17 @@ record! {
     }
 }
 
+impl Scrub {
+    pub(super) fn check_form(&self) -> Result<(), Refusal> {
+        if (self.rate == 0) != (self.act == ScrubAct::Look) {
+            return Err(Refusal::malformed(
+                "a rate of at least 1 byte a second is given to start a scrub, and only then",
+            ));
+        }
+        Ok(())
+    }
+}
+
 record! {
     /// How a drive's scrub stands.
     pub struct ScrubState {
@@ -58,7 +71,8 @@ record! {
         damaged: u64,
         /// Lost ranges of keys, and partitions whose values are lost, that the drive knows of now.
         lost: u64,
-        /// Files in use that are missing from the drive's directory, were replaced or cut short, when a pass last looked.
+        /// Files in use that are missing from the drive's directory, were replaced or cut short, when a pass
+        /// last looked.
         wrong_files: u64,
         /// Manager time of the pass's beginning, in milliseconds; 0: there was none yet.
         began_ms: u64,
@@ -86,8 +100,8 @@ record! {
 }
 
 record! {
-    /// A range of keys of which the drive knows nothing any more, as what told of them is damaged. A partition's values come
-    /// before its objects.
+    /// A range of keys of which the drive knows nothing any more, as what told of them is damaged. A
+    /// partition's values come before its objects.
     pub struct LostKeys {
         /// The first partition.
         partition: PartitionId,

@@ -1,6 +1,7 @@
 //! Snapshots: what is settled in an object stays readable under a number, whatever is written after.
 
 use super::object::Address;
+use crate::refusal::Refusal;
 
 /// Most snapshots that an object may have.
 pub const SNAPSHOTS_MAX: usize = 1024;
@@ -8,7 +9,8 @@ pub const SNAPSHOTS_MAX: usize = 1024;
 choice! {
     /// What [`Snapshot`] does.
     pub enum SnapshotAct {
-        /// Keeps what is settled now (copy on write). All of the object must be settled. One that is there stays as it is.
+        /// Keeps what is settled now (copy on write). All of the object must be settled. One that is there
+        /// stays as it is.
         Take = 0,
         /// Drops the snapshot, and all that only it sees. One that is not there is dropped already.
         Drop = 1,
@@ -16,8 +18,8 @@ choice! {
 }
 
 record! {
-    /// Takes or drops a snapshot of an object. Idempotent. Answered when durable; the cost does not depend on the object's
-    /// size.
+    /// Takes or drops a snapshot of an object. Idempotent. Answered when durable; the cost does not depend on
+    /// the object's size.
     pub struct Snapshot {
         /// The object.
         at: Address,
@@ -27,5 +29,14 @@ record! {
         act: SnapshotAct,
         /// The manager's term.
         term: u64,
+    }
+}
+
+impl Snapshot {
+    pub(super) fn check_form(&self) -> Result<(), Refusal> {
+        if self.number == 0 {
+            return Err(Refusal::malformed("snapshots are numbered from 1"));
+        }
+        Ok(())
     }
 }

@@ -123,7 +123,8 @@ fn any_flipped_bit_of_a_reply_is_noticed() {
     assert_eq!(asked.open(&other, &body), Err(ReplyError::Request { found: 2, expected: 1 }));
 }
 
-/// A recorded connection, played again to the same client with the same capability: other nonce, so nothing passes.
+/// A recorded connection, played again to the same client with the same capability: other nonce, so nothing
+/// passes.
 #[test]
 fn a_recorded_reply_is_no_reply_to_another_request() {
     let (header, body, _) = sealed(capability(), &read().into(), 0);

@@ -1,5 +1,5 @@
-//! A capability moves bytes only as what it is (invariant I3): each way to be wrong has its own refusal ([`rules`]), and no
-//! single bit of a request or a reply can change unnoticed ([`forgery`]).
+//! A capability moves bytes only as what it is (invariant I3): each way to be wrong has its own refusal
+//! ([`rules`]), and no single bit of a request or a reply can change unnoticed ([`forgery`]).
 
 mod forgery;
 mod rules;

@@ -2,7 +2,7 @@
 
 use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version, version::Lease};
 use braid_wire::Reason;
-use braid_wire::authorise::{ObjectFacts, Scene, authorise, term};
+use braid_wire::authorise::{ObjectFacts, Scene, authorise};
 use braid_wire::capability::{Capability, Protection, Rights};
 use braid_wire::data::{
     Address, Create, Delta, DriveRequest, Expect, Fence, GetAttributes, List, Listing, PartitionSet, Read,
@@ -84,9 +84,9 @@ fn requests_of_the_manager_need_its_rights() {
     check(manage(Rights::MANAGE), scrub(ScrubAct::Start, 0), Some(Reason::Malformed));
     check(manage(Rights::MANAGE), scrub(ScrubAct::Look, 1), Some(Reason::Malformed));
     check(manage(Rights::LIST), scrub(ScrubAct::Look, 0), Some(Reason::Rights));
-    assert_eq!(term(&create.into()), Some(6));
-    assert_eq!(term(&fence.into()), Some(6));
-    assert_eq!(term(&read().into()), None);
+    assert_eq!(DriveRequest::from(create).target().term, Some(6));
+    assert_eq!(DriveRequest::from(fence).target().term, Some(6));
+    assert_eq!(DriveRequest::from(read()).target().term, None);
 }
 
 #[test]
@@ -104,7 +104,8 @@ fn snapshots_need_the_right_to_set_attributes_and_are_numbered_from_1() {
         let silent = Scene { now_ms: None, ..scene() };
         let manager = Capability { rights: Rights::ALL, ..capability() };
         assert_eq!(refused(ask(&silent, manager, snapshot(act, 1))), Reason::NotServing);
-        assert_eq!(term(&snapshot(act, 1).into()), Some(6), "it is the manager's");
+        let request = DriveRequest::from(snapshot(act, 1));
+        assert_eq!(request.target().term, Some(6), "it is the manager's");
     }
     check(capability(), Read { snapshot: 7, ..read() }, None);
 }
@@ -113,8 +114,8 @@ fn partition_set() -> PartitionSet {
     PartitionSet { partition: PartitionId(9), expect: Expect::Absent, quota_bytes: 0, key_epoch: 1, term: 6 }
 }
 
-/// Object 0 stands for its partition, that of partition 0 for the drive: they are looked at, listed, and a partition is removed
-/// by the manager's right over the drive; nothing else is done to them.
+/// Object 0 stands for its partition, that of partition 0 for the drive: they are looked at, listed, and a
+/// partition is removed by the manager's right over the drive; nothing else is done to them.
 #[test]
 fn well_known_objects_have_attributes_and_no_bytes() {
     let of = |partition, rights| {
@@ -133,16 +134,17 @@ fn well_known_objects_have_attributes_and_no_bytes() {
     check(of(partition, Rights::ALL), remove(), Some(Reason::Scope));
     check(of(drive, Rights::ALL), Remove { at: Address::DRIVE, term: 6 }, Some(Reason::Malformed));
     let all = || of(partition, Rights::ALL);
-    check(all(), Read { at: at.clone(), ..read() }, Some(Reason::Malformed));
-    check(all(), StripeWrite { at: at.clone(), ..write() }, Some(Reason::Malformed));
-    check(all(), Create { at: at.clone(), attributes: attributes() }, Some(Reason::Malformed));
-    check(all(), versions(at.clone(), Listing::Named, 0), Some(Reason::Malformed));
-    let take = Snapshot { at: at.clone(), number: 1, act: SnapshotAct::Take, term: 6 };
+    check(all(), Read { at, ..read() }, Some(Reason::Malformed));
+    check(all(), StripeWrite { at, ..write() }, Some(Reason::Malformed));
+    check(all(), Create { at, attributes: attributes() }, Some(Reason::Malformed));
+    check(all(), versions(at, Listing::Named, 0), Some(Reason::Malformed));
+    let take = Snapshot { at, number: 1, act: SnapshotAct::Take, term: 6 };
     check(all(), take, Some(Reason::Malformed));
     check(all(), Fence { at, term: 6, units_from: 0 }, Some(Reason::Malformed));
 }
 
-/// A drive that returned is fenced before it gets a lease; nothing else, and nobody else, gets past the missing lease.
+/// A drive that returned is fenced before it gets a lease; nothing else, and nobody else, gets past the
+/// missing lease.
 #[test]
 fn only_the_manager_and_only_to_fence_is_served_without_a_lease() {
     let silent = Scene { now_ms: None, ..scene() };

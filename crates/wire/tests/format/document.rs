@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use braid_layout::Scheme;
 use braid_wire::authorise::needs;
 use braid_wire::capability::{Capability, Rights};
 use braid_wire::codec::SEGMENTS_MAX;
 use braid_wire::control::{ControlReply, ControlRequest, LABEL_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX};
 use braid_wire::data::{
-    DriveReply, DriveRequest, FENCE_UNITS_MAX, HELLO, HELLO_REFUSED, OPAQUE_BYTES_MAX, REFUSALS,
-    REFUSALS_OF_ALL, SCRUB_DAMAGED_MAX, SNAPSHOTS_MAX, VERSIONS_LOOKED_AT_MAX, VERSIONS_UNITS_MAX,
+    Bytes, DriveReply, DriveRequest, FENCE_UNITS_MAX, HELLO, HELLO_REFUSED, OPAQUE_BYTES_MAX,
+    REFUSALS_OF_ALL, SCRUB_DAMAGED_MAX, SNAPSHOTS_MAX, Stamp, VERSIONS_LOOKED_AT_MAX, VERSIONS_UNITS_MAX,
 };
 use braid_wire::frame::{BODY_BYTES_MAX, FrameHeader, HEADER_BYTES, MAGIC, PAYLOAD_BYTES_MAX, WIRE_VERSION};
 use braid_wire::{Reason, Record, Wire, checksum::BLOCK_BYTES};
@@ -130,6 +131,10 @@ fn parts() {
             .collect();
         assert_eq!(found, expected, "{name}");
     }
+    let number = |scheme: &Scheme| format!("{} {scheme}", scheme.number());
+    let schemes = Scheme::ALL.iter().map(number).collect::<Vec<_>>().join(", ");
+    let named = document.text.matches(&format!("{schemes} (ARCHITECTURE.md")).count();
+    assert_eq!(named, 1, "ColumnMap names the schemes: {schemes}");
     let reasons = document.rows("Reason", &["number", "name", "meaning", "what the asker does"]);
     assert!(
         reasons.iter().all(|row| row.len() == 4 && !row[3].is_empty()),
@@ -148,10 +153,11 @@ fn all_requests() {
     assert_eq!(names, expected);
     assert!(names.len() < 20, "{} requests: NASD has fewer than 20", names.len());
     let list = |reasons: &[Reason]| reasons.iter().map(|reason| reason.name()).collect::<Vec<_>>().join(", ");
-    assert!(document.text.contains(&format!("may be refused with {}; ", list(REFUSALS_OF_ALL))));
+    let prose = document.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(prose.contains(&format!("may be refused with {}; ", list(REFUSALS_OF_ALL))));
     let rights = rights();
-    for ((row, &(kind, name)), (of_kind, refusals)) in rows.iter().zip(DriveRequest::KINDS).zip(REFUSALS) {
-        assert_eq!(kind, *of_kind, "{name}");
+    for ((row, &(kind, name)), (_, rules)) in rows.iter().zip(DriveRequest::KINDS).zip(DriveRequest::RULES) {
+        let refusals = rules.refusals;
         let stated = if row[3] == "nothing" { "" } else { &row[3] };
         assert_eq!(stated, list(refusals), "{name}");
         assert!(refusals.iter().all(|reason| !REFUSALS_OF_ALL.contains(reason)), "{name}: stated twice");
@@ -163,6 +169,27 @@ fn all_requests() {
         let (right, _) = rights.iter().find(|(_, right)| *right == needs.rights).expect("one right");
         let of_the_drive = if needs.partition.0 == 0 { " of the drive" } else { "" };
         assert_eq!(row[1].split(';').next(), Some(format!("{right}{of_the_drive}").as_str()), "{name}");
+    }
+}
+
+/// What a request's fields name is in its row's target, or nothing would judge it.
+#[test]
+fn targets_have_what_the_fields_name() {
+    for (&(kind, name), (_, _, fields)) in DriveRequest::KINDS.iter().zip(DriveRequest::BODIES) {
+        let golden = bytes_of(&format!("drive-request-{kind:04x}-{name}.txt"));
+        let request = DriveRequest::from_body(kind, &golden).expect("golden bytes decode");
+        let (target, has) = (request.target(), |name| fields.iter().any(|(field, _)| *field == name));
+        assert_eq!(target.term.is_some(), has("term"), "{name}: term");
+        assert_eq!(target.at.object.0 != 0, has("at"), "{name}: at");
+        assert_eq!(target.stamp != Stamp::None, has("stamp"), "{name}: stamp");
+        let bytes = match target.bytes {
+            Bytes::Any => (false, false, false),
+            Bytes::Read { .. } => (true, false, false),
+            Bytes::Written { .. } => (true, true, false),
+            Bytes::Units(_) => (false, false, true),
+        };
+        let is_listing = has("units") && has("list");
+        assert_eq!(bytes, (has("unit"), has("crcs"), is_listing), "{name}: bytes");
     }
 }
 

@@ -1,4 +1,5 @@
-//! Keys, MACs and the document's worked examples, in real bytes. The values were checked against an independent program.
+//! Keys, MACs and the document's worked examples, in real bytes. The values were checked against an
+//! independent program.
 
 use std::fmt::Write as _;
 
@@ -74,7 +75,8 @@ fn capability() -> Capability {
     }
 }
 
-/// Key derivation, one line per key. The same values come out of any HMAC-SHA256 by the document's text alone.
+/// Key derivation, one line per key. The same values come out of any HMAC-SHA256 by the document's text
+/// alone.
 #[test]
 fn keys() {
     let master = Key::new(secret(0xa0));

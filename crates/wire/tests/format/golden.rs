@@ -1,6 +1,7 @@
-//! Golden bytes: one annotated dump per message kind in `tests/golden`, every field distinct and none zero, asserted
-//! exactly and decoded back. They pin wire version 1: if one of these tests fails, the format has changed, and every
-//! cluster in the world with it. `BRAID_GOLDEN=write` writes the files of messages that are new.
+//! Golden bytes: one annotated dump per message kind in `tests/golden`, every field distinct and none zero,
+//! asserted exactly and decoded back. They pin wire version 1: if one of these tests fails, the format has
+//! changed, and every cluster in the world with it. `BRAID_GOLDEN=write` writes the files of messages that
+//! are new.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! The format, pinned: golden bytes, the document, and properties of every message, each made with a second reading of the
-//! field tables ([`schema`]).
+//! The format, pinned: golden bytes, the document, and properties of every message, each made with a second
+//! reading of the field tables ([`schema`]).
 
 mod document;
 mod examples;

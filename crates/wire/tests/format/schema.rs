@@ -1,5 +1,6 @@
-//! A second reading of the format: encodes messages from the field tables ([`Record::FIELDS`]) alone, by the rules of
-//! `docs/format-wire.md`, without the crate's own codec. Golden bytes, the document and property tests are made with it.
+//! A second reading of the format: encodes messages from the field tables ([`Record::FIELDS`]) alone, by the
+//! rules of `docs/format-wire.md`, without the crate's own codec. Golden bytes, the document and property
+//! tests are made with it.
 
 use braid_wire::capability::{Authority, Capability, Protection};
 use braid_wire::codec::Record;
@@ -72,7 +73,8 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
     .to_vec()
 }
 
-/// The fields of the record with this name. Records of both directions may share a name only if they are alike.
+/// The fields of the record with this name. Records of both directions may share a name only if they are
+/// alike.
 pub(crate) fn fields(name: &str) -> Option<Fields> {
     let bodies = [
         data::DriveRequest::BODIES,
@@ -200,7 +202,8 @@ fn count_bytes(count: usize) -> Vec<u8> {
     u32::try_from(count).expect("counts are small").to_le_bytes().to_vec()
 }
 
-/// Counts 1, 2, 3, ... so that every field is distinct and none is zero; every option is there, every list has entries.
+/// Counts 1, 2, 3, ... so that every field is distinct and none is zero; every option is there, every list
+/// has entries.
 #[derive(Debug, Default)]
 pub(crate) struct Distinct {
     next: u8,
