@@ -1,12 +1,14 @@
-//! What the index costs: fills a new store with objects, units and extents and prints the process's resident memory; then
-//! what it is in a process that opens the store as after kill -9 and serves it, and in one that does so after that one closed it.
+//! What the index costs: fills a new store with objects, units and extents and prints the process's resident
+//! memory. Then it measures a process that opens the store as after kill -9 and serves it, and another that
+//! does the same after the first closed it.
 //!
 //!     cargo run --release -p braid-store --example index_memory -- DIR OBJECTS UNITS EXTENTS [ORDER [LIMIT_MIB]]
 //!
-//! `UNITS` per object, `EXTENTS` per unit. The writes are holes, which cost the index what bytes do and the disk 512 bytes
-//! each: 10 million take 5 GB in `DIR`, which must be empty or absent. `ORDER`: `ascending`, or `scattered` over objects and units.
-//! To serve is to read every unit and to overwrite one in a hundred. Fails if a process that opens the store has more than `LIMIT_MIB`
-//! resident. With `DIR` and `LIMIT_MIB` alone a store that is there is opened, served and closed.
+//! `UNITS` per object, `EXTENTS` per unit. The writes are holes, which cost the index as much as bytes do and
+//! the disk 512 bytes each: 10 million take 5 GB in `DIR`, which must be empty or absent. `ORDER`:
+//! `ascending`, or `scattered` over objects and units. Serving means reading every unit and overwriting one
+//! in a hundred. Fails if a process that opens the store has more than `LIMIT_MIB` resident. With only `DIR`
+//! and `LIMIT_MIB` an existing store is opened, served and closed.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         [dir, objects, units, extents, rest @ ..] if rest.len() <= 2 && dir != FILL => {
             let order = rest.first().map_or("ascending", String::as_str);
             let limit_mib = rest.get(1).map_or("1000000", String::as_str);
-            // Each in a process of its own: what one leaves in its heap is not the next one's.
+            // Separate processes, so that one does not inherit another's heap.
             let again = |arguments: &[&str]| -> Result<(), Box<dyn std::error::Error>> {
                 let status = Command::new(std::env::current_exe()?).args(arguments).status()?;
                 if status.success() { Ok(()) } else { Err(status.to_string().into()) }
@@ -47,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let (store, _) = Store::open(dir, None, options)?;
             fill(&store, objects.parse()?, units.parse()?, extents.parse()?, scattered)?;
             println!("written: {} KiB resident", resident_kib()?);
-            // As if killed.
+            // As after a kill.
             std::process::exit(0);
         }
         _ => Err("usage: index_memory DIR OBJECTS UNITS EXTENTS [ascending|scattered [LIMIT_MIB]]".into()),
@@ -76,7 +78,7 @@ fn open(dir: &Path, options: Options, limit_mib: u64) -> Result<(), Box<dyn std:
     Ok(())
 }
 
-/// Read every unit, and overwrite one in a hundred: how many.
+/// Read every unit, and overwrite one in a hundred; returns the numbers of both.
 fn serve(store: &Store) -> Result<(u64, u64), Error> {
     let (mut read, mut written) = (0, 0);
     let mut from = None;
@@ -110,7 +112,7 @@ fn fill(store: &Store, objects: u64, units: u64, extents: u32, scattered: bool) 
             store.commit(Mutation::Flush)?;
         }
     }
-    // Any number without a common divisor with that of the units meets each of them once.
+    // A stride that is coprime to the number of units visits each of them once.
     let (all, stride) = (objects * units, if scattered { 2_147_483_647 } else { 1 });
     for i in 0..all {
         let at = u64::try_from(u128::from(i) * stride % u128::from(all)).expect("below");
@@ -131,7 +133,8 @@ fn fill(store: &Store, objects: u64, units: u64, extents: u32, scattered: bool) 
         });
     }
     store.commit(Mutation::Flush)?;
-    // Holes are short: else the tail would have many times the records that writes of 4 KiB leave behind a checkpoint.
+    // Holes are short: without this the tail would have many times the records that writes of 4 KiB leave
+    // after a checkpoint.
     store.checkpoint()?;
     for i in 0..all / 20 {
         let at = u64::try_from(u128::from(i) * 2_147_483_647 % u128::from(all)).expect("below");
@@ -160,7 +163,7 @@ fn create(object: u64) -> Mutation {
     Mutation::Create { partition: PARTITION, object: ObjectId(object), attributes }
 }
 
-/// Every second 4 KiB, so that extents do not join.
+/// Every second 4 KiB, so that extents do not merge.
 fn hole(object: u64, unit: u64, extent: u32, n: u64) -> Mutation {
     Mutation::Write(Write {
         partition: PARTITION,
@@ -170,23 +173,23 @@ fn hole(object: u64, unit: u64, extent: u32, n: u64) -> Mutation {
         to: extent * 8192 + 4096,
         kind: WriteKind::Data,
         standing: Standing::Pending,
-        version: version(n),
+        stamp: version(n),
         columns: ColumnMask::all(1),
         cover: Vec::new(),
         client: 0,
         operation: 0,
         g: Generation(1),
-        // One write is under way in each object.
+        // One write is unsettled in each object.
         settled_below: version(n),
         body: Body::Hole,
     })
 }
 
-/// A unit's first extent once more, settled at once.
+/// A unit's first extent again, settled at once.
 fn installed(object: u64, unit: u64, n: u64) -> Mutation {
     match hole(object, unit, 0, n) {
         Mutation::Write(write) => {
-            Mutation::Write(Write { standing: Standing::Settled, settled_below: Version::ZERO, ..write })
+            Mutation::Write(Write { standing: Standing::Installed, settled_below: Version::ZERO, ..write })
         }
         other => other,
     }
@@ -196,7 +199,7 @@ fn version(n: u64) -> Version {
     Version { g: Generation(1), lease: Lease(1), n }
 }
 
-/// The process's own: mapped pages of files are the page cache's.
+/// Only anonymous memory: mapped file pages belong to the page cache.
 fn resident_kib() -> std::io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! How fast a big store opens after it was killed: makes one up, opens it and prints where it stands.
+//! How fast a large store opens after it was killed: generates one, opens it and prints the times.
 //!
 //!     cargo run --release -p braid-store --example open_speed -- DIR OBJECTS LOG_GIB [TAIL_MIB]
 //!
-//! `DIR` must be empty or absent; it can be opened again and again with `DIR` alone. Without `TAIL_MIB` the tail is as long
-//! as it can get before a checkpoint is due.
+//! `DIR` must be empty or absent; afterwards it can be opened repeatedly with `DIR` alone. Without `TAIL_MIB`
+//! the tail is as long as it can get before a checkpoint is due.
 
 use std::path::Path;
 use std::time::Instant;
@@ -35,6 +35,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{took:?}: {} objects, {} live bytes in {} segments; checkpoint {}, {} records replayed, {} damaged",
         stat.objects, stat.live, stat.segments, recovery.checkpoint, recovery.records, recovery.damaged_count
     );
-    // As if killed: a clean close would shorten the next opening.
+    // As after a kill: a clean close would shorten the next opening.
     std::process::exit(0);
 }

@@ -1,4 +1,4 @@
-//! For measuring: a big store made up in seconds, to see how fast one is opened, and a store's cache dropped.
+//! For benchmarks: generates a large store in seconds, to measure how fast it opens.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,6 @@ use std::sync::Arc;
 use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
 use bytes::Bytes;
 
-use crate::checkpoint::keeper::Keeper;
 use crate::checkpoint::write::write;
 use crate::crc::block_crcs;
 use crate::disk::{Directory, write_full};
@@ -20,8 +19,9 @@ use crate::index::check::{object_record, partition_record};
 use crate::index::locked::Locked;
 use crate::log::{AppendError, Entry, Log};
 use crate::mutation::Attributes;
-use crate::spares::Spare;
-use crate::store::{Identity, Store};
+use crate::recycled::RecycledSegment;
+use crate::store::Identity;
+use crate::threads::checkpointer::Checkpointer;
 
 /// The partition with the objects.
 pub const PARTITION: PartitionId = PartitionId(1);
@@ -41,18 +41,19 @@ pub struct Generated {
     pub checkpoint_bytes: u64,
     /// Bytes of the log after it.
     pub tail_bytes: u64,
-    /// Bytes behind the log's end that its last file had before.
+    /// Bytes behind the log's end that its last segment's file held before it was reused.
     pub stale_bytes: u64,
 }
 
-/// What a file had before that a segment is made of: no record's bytes, which cost no more to tell from one.
+/// Fills files that are reused for segments. It is no record, and no cheaper to tell from one than others.
 pub const STALE: u8 = 0x5a;
 
-/// Make a store in `dir`, which must be absent or empty, with `objects` objects that are spread over about `log_bytes` of
-/// log, a checkpoint, and `tail_bytes` of 4 KiB writes after it (`None`: the most there can be before the next checkpoint
-/// is due); as a process leaves it that was killed. The tail's segments are made of files that had `earlier_bytes` before (0: of new ones), as they are
-/// in a store that is overwritten. The log before the tail is holes in files: it takes no space and has
-/// no records, so that only the tail's units can be read. Nothing is synced.
+/// Make a store in `dir`, which must be absent or empty, in the state that a killed process leaves. It has
+/// `objects` objects spread over about `log_bytes` of log, a checkpoint, and `tail_bytes` of 4 KiB writes
+/// after it (`None`: the most there can be before the next checkpoint is due). The tail's segments reuse
+/// files that had `earlier_bytes` before (0: new files), as in a store that is overwritten. The log before
+/// the tail consists of holes in files, without space or records, so only the tail's units can be read.
+/// Nothing is synced.
 pub fn generate(
     dir: &Path,
     identity: Identity,
@@ -73,7 +74,8 @@ pub fn generate(
     let index = Locked::new(index);
     let kept = write(&files, &index, &superblock, 1, false);
     let kept = kept.map_err(|error| Error::io("write a checkpoint", error))?;
-    let tail_bytes = tail_bytes.unwrap_or_else(|| Keeper::new(vec![kept], Vec::new()).tail_bytes_max(None));
+    let tail_bytes =
+        tail_bytes.unwrap_or_else(|| Checkpointer::new(vec![kept], Vec::new()).tail_bytes_max(None));
     let mut index = index.into_inner();
     if earlier_bytes > 0 {
         (0..=tail_bytes / SEGMENT_BYTES).try_for_each(|number| set_aside(&files, number, earlier_bytes))?;
@@ -84,7 +86,7 @@ pub fn generate(
     Ok(Generated { checkpoint_bytes: kept.bytes, tail_bytes, stale_bytes })
 }
 
-/// A file that had so many bytes, for a segment to be made of.
+/// Makes a recycled segment of `bytes` bytes.
 fn set_aside(files: &Files, number: u64, bytes: u64) -> Result<(), Error> {
     let failed = |error| Error::io("make a file to be used again", error);
     let name = format!("log/{number:08}{SPARE}");
@@ -96,16 +98,11 @@ fn set_aside(files: &Files, number: u64, bytes: u64) -> Result<(), Error> {
         write_full(&*file, &[&part[..length]], at).map_err(failed)?;
         at += u64::try_from(length).expect("small");
     }
-    files.spares().put(Spare { name, file, bytes });
+    files.recycled().put(RecycledSegment { name, file, bytes });
     Ok(())
 }
 
-/// Forget what the page cache has of the store's log. Others cannot: pages that the store has mapped stay.
-pub fn drop_cache(store: &Store) {
-    store.files().drop_cache();
-}
-
-/// Objects, each with as many whole units as the log has room for, or a part of one, in a log of holes.
+/// Objects in a log of holes. Each has as many whole units as fit its share of the log, or a part of one.
 fn fill(files: &Files, log: &mut Log, index: &mut Index, objects: u64, log_bytes: u64) -> Result<(), Error> {
     let per_object = (log_bytes / objects.max(1)).max(4096);
     let place = |log: &mut Log, index: &mut Index, mut record: Record| -> Result<(), Error> {
@@ -167,7 +164,7 @@ fn tail(files: &Files, log: &mut Log, index: &mut Index, objects: u64, tail_byte
         }
         let mut entries: Vec<Entry> = Vec::with_capacity(COMMIT_LEN);
         while entries.len() < COMMIT_LEN {
-            // A stride that is prime to any number of objects that one would ask for.
+            // A stride that is coprime to any plausible number of objects.
             let object = n.wrapping_mul(7_368_787) % objects.max(1);
             let mut record = data(index, object, 0, TAIL_WRITE_BYTES, version(n));
             record.crcs.clone_from(&crcs);
@@ -212,7 +209,7 @@ fn data(index: &Index, object: u64, unit: u64, bytes: u32, version: Version) -> 
     record.version = version;
     record.previous = have.units.get(unit).map_or(Version::ZERO, |slot| slot.unit().tip_version());
     record.columns = ColumnMask(1);
-    // Their length counts; what they are is the tail's business.
+    // Only their number matters here. The tail fills in the values.
     record.crcs = vec![0; usize::try_from(bytes.div_ceil(4096)).expect("small")];
     record
 }
@@ -222,7 +219,7 @@ mod tests {
     use braid_layout::{ClusterId, DriveId};
 
     use super::*;
-    use crate::{Options, Want};
+    use crate::{Options, Store, Want};
 
     #[test]
     fn what_is_made_up_opens() {

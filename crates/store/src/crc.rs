@@ -1,7 +1,7 @@
 //! CRC32C (Castagnoli, RFC 3720) of headers and of a unit's 4 KiB blocks.
 //!
-//! Blocks are cut at multiples of [`BLOCK_BYTES`] of the *unit's* offset, so that one block has one checksum from the
-//! client's buffer to the log and back. The same rule is on the wire; neither side knows the other's code.
+//! Blocks are cut at multiples of [`BLOCK_BYTES`] of the *unit's* offset, so that a block keeps one checksum
+//! from the client's buffer to the log and back. The wire uses the same rule, in code of its own.
 
 use std::ops::Range;
 
@@ -14,14 +14,14 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     u32::try_from(crc).expect("a CRC32C has 32 bits")
 }
 
-/// CRC32C of some pieces, one after another.
+/// CRC32C of the concatenation of `pieces`.
 pub(crate) fn crc32c_of(pieces: &[&[u8]]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     pieces.iter().for_each(|piece| digest.update(piece));
     u32::try_from(digest.finalize()).expect("a CRC32C has 32 bits")
 }
 
-/// The unit ranges of the blocks of `range`: the first and the last may be short.
+/// The unit ranges of the blocks of `range`. The first and the last may be short.
 pub(crate) fn blocks(range: Range<u32>) -> impl Iterator<Item = Range<u32>> {
     let mut at = range.start;
     std::iter::from_fn(move || {

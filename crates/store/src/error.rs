@@ -1,4 +1,4 @@
-//! What can go wrong in a store. Each variant is a case that a caller treats differently.
+//! What can go wrong in a store. Callers treat each variant differently.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub enum Error {
     /// Only an empty partition can be removed: remove its objects first.
     #[error("partition {0} still holds {1} objects")]
     PartitionNotEmpty(PartitionId, u64),
-    /// The right to do it ended while it waited to be done.
+    /// The caller lost the right to make this change while it was queued.
     #[error("the right to this ended before it was carried out")]
     Withdrawn,
     /// No such object.
@@ -37,7 +37,8 @@ pub enum Error {
         /// The request's.
         asked: Generation,
     },
-    /// A read of exactly one version that the chain does not hold (any more): start again (PROTOCOL section 5).
+    /// A read asked for exactly one version, and the chain does not hold it (any more): start again (PROTOCOL
+    /// section 5).
     #[error("version {asked} is gone; the tip is {tip}")]
     Gone {
         /// The version asked for.
@@ -45,23 +46,25 @@ pub enum Error {
         /// The newest version of the unit.
         tip: Version,
     },
-    /// A delta does not lead from its column's tip, or a version is not on the chain (PROTOCOL R5): go on from the tip.
+    /// A delta does not start from its column's tip, or a version is not on the chain (PROTOCOL R5): continue
+    /// from the tip.
     #[error("not on the chain: its tip is {tip}")]
     Chain {
         /// The chain's newest version.
         tip: Version,
     },
-    /// Owed versions are in doubt after a restart (PROTOCOL R4): send their deltas again, and read when they are settled.
+    /// Owed versions are in doubt after a restart (PROTOCOL R4): send their deltas again, and read once they
+    /// are settled.
     #[error("owed versions up to {tip} are in doubt until the parity columns have them")]
     InDoubt {
         /// The newest of them.
         tip: Version,
     },
-    /// A unit has as many unsettled steps as it may: wait until some are settled or folded in.
+    /// A unit has reached its limit of unsettled steps: wait until some are settled or folded.
     #[error("the unit has {0} unsettled steps, as many as it may have")]
     Backlog(usize),
-    /// A snapshot shows what is settled, so all of the object must be: let writers settle or retire what is under way, or
-    /// decide on it, then take the snapshot.
+    /// A snapshot needs the whole object settled. Let writers settle or retire what is in progress, or decide
+    /// on it, then take the snapshot.
     #[error(
         "unit {unit} of object {object} in partition {partition} is not settled, so no snapshot can be taken: settle it first"
     )]
@@ -83,7 +86,7 @@ pub enum Error {
         /// The number asked for.
         number: u32,
     },
-    /// A snapshot's number may be used once, and rises: take a higher one.
+    /// Snapshot numbers are used once and rise: take a higher one.
     #[error("snapshot {asked} cannot be taken: numbers up to {highest} were used, take a higher one")]
     SnapshotUsed {
         /// The highest number ever taken.
@@ -91,10 +94,10 @@ pub enum Error {
         /// The number asked for.
         asked: u32,
     },
-    /// The object has as many snapshots as it may: drop one first.
+    /// The object has reached its limit of snapshots: drop one first.
     #[error("the object has {0} snapshots, as many as it may have: drop one first")]
     Snapshots(usize),
-    /// The unit is in as many pieces as a checkpoint can tell of: drop snapshots, or write all of the unit.
+    /// The unit is in more pieces than a checkpoint can hold: drop snapshots, or write all of the unit.
     #[error(
         "unit {unit} of object {object} in partition {partition} is in too many pieces, those that its snapshots keep \
          among them: drop snapshots, or write all of the unit"
@@ -107,27 +110,28 @@ pub enum Error {
         /// The unit.
         unit: u64,
     },
-    /// The object remembers as many operations and clients as it may: clients are to retire what they have the answer to,
-    /// and those that are gone are to be retired for good ([`crate::Mutation::Retire`]).
+    /// The object remembers the most operations and clients it may. Clients should retire those whose answer
+    /// they have; clients that are gone should be retired for good ([`crate::Mutation::Retire`]).
     #[error(
         "the object remembers {0} operations of its clients, as many as it may: retire those that are answered"
     )]
     Operations(usize),
-    /// What a joining column has caught up with has as many gaps as it may: catch up with units in between first.
+    /// The units that a joining column has caught up with have too many gaps between them: first catch up
+    /// with units in the gaps.
     #[error("the column has caught up with {0} runs of units, as many as there may be: fill the gaps first")]
     Runs(usize),
-    /// Ranges, lengths or counts that cannot be; says which.
+    /// Impossible ranges, lengths or counts; says which.
     #[error("malformed request: {0}")]
     Malformed(&'static str),
-    /// The payload does not match the checksums that came with it: it was damaged on its way here.
+    /// The payload does not match the checksums that came with it: it was damaged in transit.
     #[error("the payload's block at unit offset {at} does not match its checksum")]
     Checksum {
         /// Unit offset of the first block that differs.
         at: u32,
     },
 
-    // There is no room.
-    /// The partition's quota would be passed.
+    // No space.
+    /// The write would exceed the partition's quota.
     #[error("quota: partition {partition} holds {used} of {quota} bytes, {asked} more were asked")]
     Quota {
         /// The partition.
@@ -159,8 +163,8 @@ pub enum Error {
         /// What is wrong there.
         what: &'static str,
     },
-    /// The disk reported an error. Both may be tried again: a read, and a mutation, which changed nothing (save that one that
-    /// was under way in a crash may be there after all).
+    /// The disk reported an error. Reads and mutations may be retried: a refused mutation changed nothing
+    /// (but one in progress during a crash may be there after all).
     #[error("i/o error while trying to {doing}: {source}")]
     Io {
         /// The action attempted.
@@ -168,21 +172,15 @@ pub enum Error {
         /// What the system said.
         source: Arc<io::Error>,
     },
-    /// The kernel has no io_uring, or a policy forbids it: have it allowed, or ask for another [`Method`](crate::disk::Method).
-    #[error("io_uring cannot be had: {0}")]
-    NoUring(String),
-    /// The file system does not offer `O_DIRECT` in whole log blocks: use another, or the page cache.
-    #[error("O_DIRECT cannot be had: {0}")]
-    NoDirect(String),
     /// The file system is mounted read-only.
     #[error("the file system is read-only")]
     ReadOnly,
-    /// Writes and syncs failed again and again: none is tried for a while. The store still reads, and takes writes again by
-    /// itself once its disk does.
+    /// Writes and syncs failed repeatedly, so none is tried for a while. Reads still work. The store accepts
+    /// writes again by itself once its disk does.
     #[error("writes to the disk failed again and again: the next is tried within a minute; look at the disk")]
     Resting,
-    /// What was acknowledged without a sync may be lost. The store still reads; it takes writes again after it was opened anew,
-    /// which reads the truth back from the disk.
+    /// Acknowledged changes that were never synced may be lost. Reads still work. Writes need the store to be
+    /// opened again, which reads back what the disk really has.
     #[error("the log failed and takes no more writes until the store is opened again")]
     Failed,
 
@@ -208,7 +206,7 @@ pub enum Error {
     #[error("{0}: unknown format ({1})")]
     UnknownFormat(PathBuf, &'static str),
 
-    // The store itself.
+    // The store's lifecycle.
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
@@ -223,7 +221,7 @@ impl Error {
         }
     }
 
-    /// Whether the system said that there is no space, or no quota of it, left.
+    /// Whether the error means that the disk, or a quota on it, has no space left.
     pub(crate) fn is_no_space(source: &io::Error) -> bool {
         matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }

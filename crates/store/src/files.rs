@@ -10,22 +10,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
 
-use crate::checkpoint;
-use crate::disk::{Disk, DiskFile, Space, WHOLE, read_full, twice, write_full};
+use crate::cached_ref::CachedRef;
+use crate::disk::{Disk, DiskFile, Space, read_full, twice, write_full};
 use crate::error::Error;
 use crate::format::record::PAGE_BYTES;
 use crate::format::segment;
 use crate::format::superblock::{self, Superblock};
-use crate::seen::Seen;
-use crate::spares::{Spare, Spares};
+use crate::format::{DIRS, LOG_DIR as LOG};
+use crate::recycled::{RecycledSegment, RecycledSegments};
 
-/// The most segments kept open for reading; views hold on to theirs beyond that.
+/// The most segments kept open for reading. Views keep theirs open in addition.
 const OPEN_MAX: usize = 512;
-/// The log's directory.
-const LOG: &str = "log";
-/// All directories.
-pub(crate) const DIRS: [&str; 2] = [LOG, checkpoint::DIR];
-/// How the names of files end that are set aside.
+/// The suffix of recycled segments' files.
 pub(crate) const SPARE: &str = ".spare";
 /// The superblock's file.
 pub(crate) const SUPERBLOCK: &str = "superblock";
@@ -34,13 +30,13 @@ pub(crate) const SUPERBLOCK: &str = "superblock";
 #[derive(Debug)]
 pub(crate) struct Files {
     disk: Arc<dyn Disk>,
-    /// Each segment has the one slot that its number falls on, so that threads that read different ones do not meet.
+    /// A segment's number determines its slot, so that threads that read different segments do not contend.
     open: Vec<ArcSwapOption<Open>>,
-    /// Who has which segment open: of all that were opened since the store was. Names of segments change under this lock, and
-    /// none is opened meanwhile.
+    /// The users of every segment opened since the store was. Segments are renamed under this lock, and none
+    /// is opened meanwhile.
     users: Mutex<BTreeMap<u32, Known>>,
-    spares: Spares,
-    /// Segments from this one on were made since the store was opened.
+    spares: RecycledSegments,
+    /// Segments from this number on were made since the store was opened.
     own_from: AtomicU32,
 }
 
@@ -52,23 +48,23 @@ pub(crate) struct Open {
     users: Arc<Users>,
 }
 
-/// A segment that was opened.
+/// A segment that has been opened.
 #[derive(Debug)]
 struct Known {
     users: Arc<Users>,
-    /// There is one for all, so that what one has cached or mapped is all there is.
+    /// The one open file, which all readers of the segment share.
     open: Weak<Open>,
 }
 
-/// Who has a segment open: each [`Open`] of it counts this.
+/// Shared by all users of a segment: each [`Open`] of it counts as one reference.
 #[derive(Debug, Default)]
 struct Users {
-    /// Bytes of it may have been sent from its pages in the page cache.
+    /// Bytes of it may have been sent straight from the page cache.
     lent: AtomicBool,
 }
 
 impl Open {
-    /// The operating system's file, to send bytes from the page cache.
+    /// The operating system's file, for sending bytes from the page cache.
     pub(crate) fn lend(&self) -> Option<&File> {
         self.users.lent.store(true, Ordering::Relaxed);
         self.file.as_file()
@@ -87,7 +83,7 @@ impl Deref for Open {
 pub(crate) fn format(disk: &dyn Disk, superblock: &Superblock) -> Result<(), Error> {
     let doing = |what| move |error| Error::io(what, error);
     for name in disk.list("").map_err(doing("list the store's directory"))? {
-        // What an interrupted format leaves, and what a fresh file system has, is no obstacle.
+        // Leftovers of an interrupted format are fine, and so is what a new file system contains.
         let empty = || disk.list(&name).is_ok_and(|names| names.is_empty());
         if name != "superblock.new" && name != "lost+found" && !(DIRS.contains(&&*name) && empty()) {
             return Err(Error::NotEmpty(disk.place().to_owned()));
@@ -101,7 +97,7 @@ pub(crate) fn format(disk: &dyn Disk, superblock: &Superblock) -> Result<(), Err
             _ => {}
         }
     }
-    // Before the superblock says that there is a store.
+    // This must be durable before the superblock says that there is a store.
     disk.sync_dir("").map_err(doing("sync the store's directory"))?;
     let temporary = "superblock.new";
     match disk.remove(temporary) {
@@ -118,7 +114,7 @@ pub(crate) fn format(disk: &dyn Disk, superblock: &Superblock) -> Result<(), Err
 }
 
 impl Files {
-    /// Read who the store is.
+    /// Opens the files and reads the superblock.
     pub(crate) fn open(disk: Arc<dyn Disk>) -> Result<(Files, Superblock), Error> {
         let superblock = read_superblock(&*disk)?;
         let open = (0..OPEN_MAX).map(|_| ArcSwapOption::empty()).collect();
@@ -127,14 +123,14 @@ impl Files {
                 disk,
                 open,
                 users: Mutex::default(),
-                spares: Spares::default(),
+                spares: RecycledSegments::default(),
                 own_from: AtomicU32::new(u32::MAX),
             },
             superblock,
         ))
     }
 
-    /// The numbers of all segments, in order. Other names are none of the log's.
+    /// The numbers of all segments, in order. Other names are ignored.
     pub(crate) fn list(&self) -> Result<Vec<u32>, Error> {
         let names = self.disk.list(LOG).map_err(|error| Error::io("list the log", error))?;
         let number = |name: &String| name.strip_suffix(".seg")?.parse().ok();
@@ -143,42 +139,23 @@ impl Files {
         Ok(numbers)
     }
 
-    /// A segment's file.
+    /// A segment's file, opened if needed.
     pub(crate) fn get(&self, number: u32) -> Result<Arc<Open>, Error> {
         if let Some(open) = self.look(number) {
             return Ok(open.to_arc());
         }
         let mut users = self.lock_users();
         let known = users.get(&number).and_then(|known| known.open.upgrade());
-        let (open, displaced) = if let Some(open) = known {
-            let displaced = self.slot(number).swap(Some(Arc::clone(&open)));
-            (open, displaced)
-        } else {
-            let file =
-                self.disk.open(&segment_name(number)).map_err(|error| Error::io("open a segment", error))?;
-            self.keep(&mut users, number, file)
-        };
-        drop(users);
-        // To unmap what was read of a file takes a while, and nobody is to wait for it.
-        drop(displaced);
-        Ok(open)
+        if let Some(open) = known {
+            self.slot(number).store(Some(Arc::clone(&open)));
+            return Ok(open);
+        }
+        let file =
+            self.disk.open(&segment_name(number)).map_err(|error| Error::io("open a segment", error))?;
+        Ok(self.keep(&mut users, number, file))
     }
 
-    /// Forget what the page cache has of the segments that are open.
-    pub(crate) fn drop_cache(&self) {
-        self.all_open().iter().for_each(|open| open.drop_cache(WHOLE));
-    }
-
-    /// The store ends: views may live on, and nothing that they hold is to keep pages of the log in memory.
-    pub(crate) fn unmap(&self) {
-        self.all_open().iter().for_each(|open| open.unmap());
-    }
-
-    fn all_open(&self) -> Vec<Arc<Open>> {
-        self.lock_users().values().filter_map(|known| known.open.upgrade()).collect()
-    }
-
-    /// A segment's file, if anybody has it open.
+    /// A segment's file, if it is open anywhere.
     pub(crate) fn open_now(&self, number: u32) -> Option<Arc<Open>> {
         self.lock_users().get(&number).and_then(|known| known.open.upgrade())
     }
@@ -187,29 +164,24 @@ impl Files {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A segment's file, if it is open.
-    pub(crate) fn look(&self, number: u32) -> Option<Seen<Open>> {
-        Seen::of(self.slot(number), |open| open.number == number)
+    /// A segment's file, if its slot holds it.
+    pub(crate) fn look(&self, number: u32) -> Option<CachedRef<Open>> {
+        CachedRef::of(self.slot(number), |open| open.number == number)
     }
 
-    /// Keep an open segment; what was in its slot comes back.
-    fn keep(
-        &self,
-        users: &mut BTreeMap<u32, Known>,
-        number: u32,
-        file: Arc<dyn DiskFile>,
-    ) -> (Arc<Open>, Option<Arc<Open>>) {
+    /// Put an open segment into its slot, in place of what was there.
+    fn keep(&self, users: &mut BTreeMap<u32, Known>, number: u32, file: Arc<dyn DiskFile>) -> Arc<Open> {
         let known = users.entry(number).or_insert_with(|| Known { users: Arc::default(), open: Weak::new() });
         let open = Arc::new(Open { number, file, users: Arc::clone(&known.users) });
         known.open = Arc::downgrade(&open);
-        let displaced = self.slot(number).swap(Some(Arc::clone(&open)));
-        (open, displaced)
+        self.slot(number).store(Some(Arc::clone(&open)));
+        open
     }
 
-    /// Forget a segment; who had it open.
+    /// Forget a segment, and return its users.
     fn let_go(&self, users: &mut BTreeMap<u32, Known>, number: u32) -> Option<Arc<Users>> {
         if let Some(open) = self.look(number) {
-            // Another segment's that came meanwhile stays.
+            // Another segment that took the slot meanwhile stays.
             self.slot(number).compare_and_swap(&open.to_arc(), None);
         }
         users.remove(&number).map(|known| known.users)
@@ -219,8 +191,9 @@ impl Files {
         &self.open[usize::try_from(number).expect("32 bits") % OPEN_MAX]
     }
 
-    /// A new segment with the first block that `header` makes of how many bytes its file had before: of a file that was set
-    /// aside, or of a new one. Durable before it is returned, with these bytes. What failed half-way is taken away again.
+    /// Begin a segment in a recycled file, or else in a new one. Its first block is `header`, given how many
+    /// bytes the file had before. Returns the file (synced, if `sync`) and that number. A failure removes the
+    /// files made.
     pub(crate) fn begin(
         &self,
         number: u32,
@@ -230,8 +203,7 @@ impl Files {
         if let Some(spare) = self.spares.take() {
             match self.reuse(&spare, number, &header(spare.bytes)) {
                 Ok(()) => {
-                    let (open, _displaced) = self.keep(&mut self.lock_users(), number, spare.file);
-                    return Ok((open, spare.bytes));
+                    return Ok((self.keep(&mut self.lock_users(), number, spare.file), spare.bytes));
                 }
                 Err(error) => {
                     tracing::warn!(%error, segment = number, "a freed segment's file could not be used again");
@@ -241,10 +213,7 @@ impl Files {
             }
         }
         match self.create(number, &header(0), sync) {
-            Ok(file) => {
-                let (open, _displaced) = self.keep(&mut self.lock_users(), number, file);
-                Ok((open, 0))
-            }
+            Ok(file) => Ok((self.keep(&mut self.lock_users(), number, file), 0)),
             Err(error) => {
                 self.remove_file(&segment_name(number));
                 Err(error)
@@ -262,8 +231,8 @@ impl Files {
         Ok(file)
     }
 
-    fn reuse(&self, spare: &Spare, number: u32, header: &[u8]) -> io::Result<()> {
-        // A whole page, so that none has to be read first.
+    fn reuse(&self, spare: &RecycledSegment, number: u32, header: &[u8]) -> io::Result<()> {
+        // A whole page, so that the kernel need not read it first.
         let page = &[0; PAGE_BYTES][header.len()..];
         write_full(&*spare.file, &[header, page], 0)?;
         spare.file.sync_data()?;
@@ -271,12 +240,12 @@ impl Files {
         self.disk.sync_dir(LOG)
     }
 
-    /// What fails here leaves a file that the next opening deals with.
+    /// A file that cannot be removed is left to the next opening.
     fn remove_file(&self, name: &str) {
         let _ = self.disk.remove(name);
     }
 
-    /// Take a segment away, durably; one that is missing is gone already. Views that hold it can still read it.
+    /// Remove a segment, durably. It is no error if it is missing. Views that hold it can still read it.
     pub(crate) fn remove(&self, number: u32, sync: bool) -> Result<(), Error> {
         let failed = |error| Error::io("remove a segment", error);
         let mut users = self.lock_users();
@@ -289,7 +258,8 @@ impl Files {
         if sync { self.disk.sync_dir(LOG).map_err(failed) } else { Ok(()) }
     }
 
-    /// Make durable which segments there are; whether it is. If not, some may come back, which opening deals with.
+    /// Make the removal of segments durable; returns whether it is. If not, some may reappear, which opening
+    /// handles.
     pub(crate) fn sync_log(&self) -> bool {
         let synced = self.disk.sync_dir(LOG);
         if let Err(error) = &synced {
@@ -298,19 +268,20 @@ impl Files {
         synced.is_ok()
     }
 
-    /// The files that are set aside.
-    pub(crate) fn spares(&self) -> &Spares {
+    /// The recycled segments.
+    pub(crate) fn recycled(&self) -> &RecycledSegments {
         &self.spares
     }
 
-    /// Segments from `number` on will be made by this process. Of those before, nobody knows what was sent from them.
+    /// This process makes the segments from `number` on. Of older ones it is unknown whether they were sent
+    /// from.
     pub(crate) fn begin_own(&self, number: u32) {
         self.own_from.store(number, Ordering::Relaxed);
     }
 
-    /// Give a segment's file another name, if nobody has it open and nothing was sent from it: once that is durable, others can
-    /// be made of it. `None`: it cannot be had, and is still there.
-    pub(crate) fn set_aside(&self, number: u32) -> Option<Spare> {
+    /// Rename a segment's file for recycling, if nobody has it open and nothing was sent from it. It may be
+    /// reused once the rename is durable. `None`: it cannot be reused, and keeps its name.
+    pub(crate) fn set_aside(&self, number: u32) -> Option<RecycledSegment> {
         if number < self.own_from.load(Ordering::Relaxed) {
             return None;
         }
@@ -324,22 +295,22 @@ impl Files {
         let file = self.disk.open(&from).ok()?;
         let bytes = file.length().ok().filter(|&bytes| bytes >= u64::try_from(PAGE_BYTES).expect("small"))?;
         self.disk.rename(&from, &name).ok()?;
-        Some(Spare { name, file, bytes })
+        Some(RecycledSegment { name, file, bytes })
     }
 
-    /// Take away a file that was set aside.
-    pub(crate) fn give_up(&self, spare: &Spare) {
+    /// Delete a recycled segment's file.
+    pub(crate) fn give_up(&self, spare: &RecycledSegment) {
         self.remove_file(&spare.name);
     }
 
-    /// Take away all that is set aside.
+    /// Delete all recycled segments.
     pub(crate) fn give_up_all(&self) {
         while let Some(spare) = self.spares.take() {
             self.give_up(&spare);
         }
     }
 
-    /// Take away what a process set aside that then was killed.
+    /// Delete the recycled segments of a process that was killed.
     pub(crate) fn remove_spares(&self) -> Result<(), Error> {
         let names = self.disk.list(LOG).map_err(|error| Error::io("list the log", error))?;
         for name in names.iter().filter(|name| name.ends_with(SPARE)) {
@@ -348,7 +319,7 @@ impl Files {
         Ok(())
     }
 
-    /// Make durable which files there are.
+    /// Make all file names durable.
     pub(crate) fn sync_names(&self) -> io::Result<()> {
         for dir in DIRS {
             match self.disk.sync_dir(dir) {
@@ -359,12 +330,12 @@ impl Files {
         Ok(())
     }
 
-    /// The disk they are on.
+    /// The disk that the files are on.
     pub(crate) fn disk(&self) -> &dyn Disk {
         &*self.disk
     }
 
-    /// How much the disk has; `None` where it tells no bound.
+    /// The disk's space; `None` if it reports no bound.
     pub(crate) fn space(&self) -> Option<Space> {
         self.disk.space()
     }
@@ -374,7 +345,7 @@ pub(crate) fn segment_name(number: u32) -> String {
     format!("{LOG}/{number:08}.seg")
 }
 
-fn read_superblock(disk: &dyn Disk) -> Result<Superblock, Error> {
+pub(crate) fn read_superblock(disk: &dyn Disk) -> Result<Superblock, Error> {
     let failed = |error| Error::io("read the superblock", error);
     let unknown = |why| Error::UnknownFormat(path(disk, SUPERBLOCK), why);
     let file = disk.open(SUPERBLOCK).map_err(|error| match error.kind() {
@@ -420,6 +391,8 @@ mod tests {
         assert!(files.look(1).is_none(), "its slot was taken");
         assert!(Arc::ptr_eq(&files.get(1).expect("open"), &held));
         drop((held, other));
-        assert_eq!(files.all_open().len(), 1, "what nobody holds is closed");
+        let all =
+            (1..=2 * u32::try_from(OPEN_MAX).expect("small")).filter_map(|number| files.open_now(number));
+        assert_eq!(all.count(), 1, "what nobody holds is closed");
     }
 }

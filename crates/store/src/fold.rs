@@ -1,34 +1,35 @@
-//! Folding: settled deltas are worked into their parity unit's base (PROTOCOL R6), lazily, by the committer.
+//! Folding: the committer merges settled deltas lazily into their parity unit's base (PROTOCOL R6).
 //!
-//! A fold reads the base's bytes and the deltas, verifies them, and appends a new base. It is a record like any other:
-//! until it is durable, the deltas stand. A unit in which damage is found is lost, and its readers are told so.
+//! A fold reads the base's bytes and the deltas, verifies them, and appends a new base. It is an ordinary
+//! record: until it is durable, the deltas stand. A unit with damage is marked lost, and reads of it fail.
 
 use std::ops::Range;
 
 use braid_layout::{ObjectId, PartitionId};
 use bytes::Bytes;
 
-use crate::commit::Committer;
 use crate::crc::block_crcs;
 use crate::error::Error;
 use crate::format::LOG_BLOCK_U64;
 use crate::format::record::{Kind, Record, flags};
 use crate::index::Index;
 use crate::index::check::object_record;
+use crate::index::extent::Few;
 use crate::index::growth::Change;
-use crate::index::unit::{Place, Unit};
+use crate::index::unit::{LogPosition, Unit};
 use crate::log::Entry;
-use crate::part::{self, Few, Stored, Whose};
-use crate::read::stored;
+use crate::stored_extent::{self, Stored, Whose, stored};
+use crate::threads::committer::Committer;
 
-/// Units with settled deltas that may wait: folding them one by one would write each base anew for every delta.
+/// How many units with settled deltas may wait before all are folded: folding at once would rewrite the base
+/// for every delta.
 const WAITING_MAX: usize = 64;
-/// A unit with this many deltas and layers is folded in any case.
+/// A unit with this many deltas and layers is folded even if few units wait.
 const DELTAS_LEN: usize = 32;
 /// The most units folded between two commits.
 const FOLD_LEN_MAX: usize = 4;
 
-/// A base to write, and what it is made of.
+/// A base to write, and its sources.
 struct Job {
     key: (PartitionId, ObjectId, u64),
     record: Record,
@@ -53,7 +54,7 @@ impl Committer {
         }
     }
 
-    /// A unit with damage is lost (PROTOCOL R9); of another it is tried again when it has changed.
+    /// Marks a damaged unit lost (PROTOCOL R9). After another error it is tried again once the unit changes.
     fn on_unreadable(&self, key: (PartitionId, ObjectId, u64), error: &Error) {
         let (partition, object, unit) = key;
         tracing::error!(%error, %partition, %object, unit, "deltas of a parity unit cannot be folded in");
@@ -61,7 +62,7 @@ impl Committer {
         index.foldable.remove(&key);
         let &Error::Damaged { segment, offset, .. } = error else { return };
         if let (Ok(segment), Ok(block)) = (u32::try_from(segment), u32::try_from(offset / LOG_BLOCK_U64)) {
-            index.mark_lost(partition, object, Some(unit), Place { segment, block });
+            index.mark_lost(partition, object, Some(unit), LogPosition { segment, block });
             index.segments.entry(segment).damaged = true;
         }
     }
@@ -90,12 +91,12 @@ impl Committer {
         }
         drop(index);
         if !idle.is_empty() {
-            // Lost, or gone. Should it be whole again, it waits anew when it has changed.
+            // These are lost or gone. A unit that is repaired is queued again when it changes.
             let mut index = self.shared.index.write();
             index.foldable.retain(|key| !idle.contains(key));
         }
-        let mut room = if jobs.is_empty() { return jobs } else { self.room() };
-        jobs.into_iter().filter(|job| room.take(&job.record, Change::default()).is_ok()).collect()
+        let mut budget = if jobs.is_empty() { return jobs } else { self.space_budget() };
+        jobs.into_iter().filter(|job| budget.take(&job.record, Change::default()).is_ok()).collect()
     }
 
     fn job(&self, index: &Index, key: (PartitionId, ObjectId, u64)) -> Option<Job> {
@@ -116,19 +117,19 @@ impl Committer {
     }
 }
 
-/// Make the new base's bytes.
+/// Compute the new base's bytes.
 fn bytes(job: &mut Job, salt: u64) -> Result<Bytes, Error> {
     let (partition, object, unit) = job.key;
     let whose = Whose { salt, partition, object, unit };
     let read = || {
-        let parts = part::load(job.parts.iter().cloned(), whose, None)?;
-        let layers = part::load(job.layers.iter().cloned(), whose, None)?;
-        part::bytes_of(&parts, &layers, &job.range)
+        let parts = stored_extent::load(job.parts.iter().cloned(), whose, None)?;
+        let layers = stored_extent::load(job.layers.iter().cloned(), whose, None)?;
+        stored_extent::bytes_of(&parts, &layers, &job.range)
     };
     let bytes = read().or_else(|error| {
-        // The page cache may be what is wrong: the medium says what is true.
-        part::drop_records(&job.parts);
-        part::drop_records(&job.layers);
+        // The page cache may be wrong: read again from the medium.
+        stored_extent::drop_records(&job.parts);
+        stored_extent::drop_records(&job.layers);
         if matches!(error, Error::Damaged { .. }) { read() } else { Err(error) }
     })?;
     job.record.crcs = block_crcs(job.range.start, &bytes);

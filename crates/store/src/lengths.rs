@@ -1,4 +1,4 @@
-//! After how many bytes a segment is sealed.
+//! The length at which a segment is sealed.
 
 use std::ops::RangeInclusive;
 
@@ -6,23 +6,23 @@ use crate::format::checkpoint::ROWS_MAX;
 
 /// The least and the most bytes after which a segment may be sealed.
 const SEGMENT_BYTES: RangeInclusive<u64> = (64 << 10)..=(1 << 30);
-/// How many segments a full store has at least: space is given back by whole ones, and a write that waits for space may wait until
-/// one was emptied.
+/// The least number of segments of a full store. Space is freed by whole segments, and a write that waits for
+/// space may wait until one was emptied.
 const SEGMENTS_MIN: u64 = 64;
 
-/// The bytes after which a segment is sealed, if `asked` were asked for and the store may use `capacity`.
+/// The length at which a segment is sealed, with the setting `asked` and a store of `capacity` bytes.
 pub(crate) fn segment_bytes(asked: u64, capacity: u64) -> u64 {
     asked.min(capacity / SEGMENTS_MIN).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
 }
 
-/// From so many segments on they become longer: a checkpoint names them all, at most [`ROWS_MAX`].
+/// From this many segments on they become longer: a checkpoint names them all, at most [`ROWS_MAX`].
 const MANY_SEGMENTS: usize = ROWS_MAX / 4;
-/// With so many more, twice as long.
+/// The length doubles with every further group of this many.
 const DOUBLING: usize = ROWS_MAX / 64;
-/// Up to this.
+/// The most bytes that it grows to.
 const GROWN_BYTES_MAX: u64 = 1 << 30;
 
-/// The bytes after which a segment is sealed, if `asked` were asked for and there are `count` segments.
+/// The length at which a segment is sealed, with the setting `asked` and `count` segments.
 pub(crate) fn sealed_at(asked: u64, count: usize) -> u64 {
     let doublings = (count.saturating_sub(MANY_SEGMENTS) / DOUBLING).min(20);
     asked.saturating_mul(1 << doublings).min(GROWN_BYTES_MAX.max(asked))

@@ -1,64 +1,63 @@
 //! One drive's store: objects in partitions, kept in an append-only log of checked records on one disk.
 //!
 //! What it guarantees
-//! - A [`Mutation`] is answered only when its record is durable; many share one `fdatasync` (group commit). A refused
-//!   mutation changed nothing.
+//! - A [`Mutation`] is answered only when its record is durable; many share one `fdatasync` (group commit). A
+//!   refused mutation changed nothing.
 //! - Mutations take effect in the order in which they were submitted; a reader sees only what is durable.
-//! - After a crash at any point [`Store::open`] gives back everything that was acknowledged. A torn tail is cut; damage
-//!   before the tail is reported and confined: the units it may have hit read as [`Error::Damaged`], never as an older
-//!   version (PROTOCOL R9).
-//! - Bytes carry the CRC32C of each 4 KiB block from the writer to the reader; a block asked for in part is verified
-//!   here, a block asked for whole is verified by whoever receives it.
-//! - The generation of an object is checked inside the commit, in order: a write of another one changes nothing.
+//! - After a crash at any point [`Store::open`] restores everything that was acknowledged. A torn tail is cut
+//!   off. Damage before the tail is reported and confined: the units it may have hit read as
+//!   [`Error::Damaged`], never as an older version (PROTOCOL R9).
+//! - Bytes carry the CRC32C of each 4 KiB block from the writer to the reader. A block read in part is
+//!   verified here, a whole block by its receiver.
+//! - An object's generation is checked inside the commit, in order: a write of another generation changes
+//!   nothing.
 //!
-//! What it refuses to know: sockets, capabilities, clocks, other drives, what a file is, what the bytes mean. Times and
-//! the component map are the caller's and come back as they were given.
+//! What it does not know: sockets, capabilities, clocks, other drives, what a file is, what the bytes mean.
+//! Times and the component map are the caller's and are returned unchanged.
 //!
-//! The format is documented in `docs/format-store.md`; `format` is its code. One thread per store (the committer)
-//! writes; any number of threads read.
+//! The format is documented in `docs/format-store.md`; `format` is its code. One thread per store (the
+//! committer) writes; any number of threads read.
 
 pub mod bench;
+mod cached_ref;
 mod checkpoint;
 pub mod clean;
-mod commit;
+mod commit_delay;
 mod crc;
 pub mod disk;
 mod error;
 mod files;
 mod fold;
 pub mod format;
-mod headers;
-mod hope;
+mod header_cache;
 mod index;
 pub mod inspect;
 mod lengths;
-mod list;
 mod log;
+mod log_rest;
 mod mutation;
 mod options;
-mod part;
 mod present;
 mod queue;
 mod read;
 mod recent;
-mod reclaim;
 mod recover;
-mod rest;
-mod room;
+mod recycled;
 mod scan;
-mod seen;
-mod spares;
 mod step;
 mod store;
+mod stored_extent;
+mod threads;
 mod view;
 
 pub use crc::{BLOCK_BYTES, block_count, block_crcs, crc32c};
 pub use error::Error;
 pub use format::record::decode_record;
 pub use index::bounds::{OPERATIONS_MAX, READY_RUNS_MAX, UNIT_ENTRY_BYTES_MAX};
+pub use index::list::{Direction, Holes, Listed, Listing};
 pub use index::lost::LostKeys;
+pub use index::query::Want;
 pub use index::{Chain, ChainEntry, ClientOperations, ObjectUsage, PartitionState};
-pub use list::{Direction, Holes, Listed, Listing};
 pub use mutation::{
     Attributes, Body, Change, Mutation, OPAQUE_BYTES_MAX, Outcome, RESERVE_BYTES_MAX, SNAPSHOTS_MAX,
     Standing, UnitVerdict, VERDICT_STAMPS_MAX, Write, WriteKind,
@@ -70,4 +69,5 @@ pub use read::OwedDelta;
 pub use recover::{Damage, Recovery};
 pub use step::{DELTAS_MAX, Delta, OWED_MAX, UnitWrite};
 pub use store::{Identity, Stat, Store};
-pub use view::{Piece, View, ViewExtent, Want};
+pub use stored_extent::{Piece, ViewExtent};
+pub use view::View;

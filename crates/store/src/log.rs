@@ -1,15 +1,16 @@
 //! The log's head: where the next commit goes.
 //!
-//! A commit is some records with their payloads, written with vectored writes and made durable by one `fdatasync`. It
-//! lies whole in one segment. A commit that finds no space is cut off again, so that the log stays whole and later
-//! commits can succeed. If its sync finds none, its segment is sealed, unless it is empty: the log never fails for that.
+//! A commit is some records with their payloads, written with vectored writes and made durable by one
+//! `fdatasync`. It lies in one segment. A commit that finds no space is cut off again, so that the log stays
+//! intact and later commits can succeed. If its sync finds no space, its segment is sealed, unless empty.
+//! Lack of space never makes the log fail.
 //!
-//! After any other failed write, or a failed sync, nobody knows what the disk holds behind the last durable commit: the
-//! *segment* has failed. It is sealed there and never appended to again; the commit is refused, and the next one begins a
-//! segment whose header says where the failed one's valid part ends. If one segment after the other fails, or cannot be
-//! made, the log rests, for longer each time, so that a dead disk gets no flood of segments; then it tries another. A disk that
-//! is well again is so found without anybody's help. Only where acknowledged commits that were never synced may be lost does the log
-//! fail for good: a recovery must read back what there is.
+//! After any other failed write, or a failed sync, the disk's contents behind the last durable commit are
+//! unknown: the *segment* has failed. It is sealed there and never appended to again. The commit is refused,
+//! and the next one begins a segment whose header says where the failed one's valid part ends. If several
+//! segments in a row fail, or cannot be made, the log pauses, longer each time, so that a dead disk is not
+//! flooded with segments; then it tries another. So a disk that recovers is found without help. Only if
+//! acknowledged commits that were never synced may be lost does the log fail for good, until it is reopened.
 
 use std::io;
 use std::sync::Arc;
@@ -24,8 +25,8 @@ use crate::format::record::{Kind, PAGE_BYTES, Record};
 use crate::format::segment::SegmentHeader;
 use crate::format::superblock::Superblock;
 use crate::format::{LOG_BLOCK_U64, padded};
+use crate::log_rest::Rest;
 use crate::recent::Recent;
-use crate::rest::Rest;
 
 /// The head of the log.
 #[derive(Debug)]
@@ -35,11 +36,11 @@ pub(crate) struct Log {
     pub(crate) file: Option<Arc<Open>>,
     /// Its number; 0 before the first.
     pub(crate) number: u32,
-    /// Where its next record goes.
+    /// Where its next record goes, in bytes.
     pub(crate) end: u64,
-    /// Up to here its file was written before it was this segment's.
+    /// Up to here the file may hold bytes of its earlier use; 0: nowhere.
     pub(crate) earlier: u64,
-    /// A segment that has passed this is sealed.
+    /// A segment is sealed once it has this many bytes.
     pub(crate) segment_bytes: u64,
     /// The next record's sequence number.
     pub(crate) next: u64,
@@ -48,20 +49,21 @@ pub(crate) struct Log {
     pub(crate) recent: Recent,
     /// Whether commits are synced.
     pub(crate) sync: bool,
-    /// Nothing more is appended to the segment, however short it is.
+    /// Nothing more is appended to the segment, even if it is short.
     pub(crate) sealed: bool,
-    /// Segments that failed, or could not be made, since the last commit, for other reasons than want of space.
+    /// Segments that failed, or could not be made, since the last commit, for reasons other than lack of
+    /// space.
     pub(crate) failed_segments: u32,
-    /// After too many failed nothing is written for a while, or for good.
+    /// The pause, or final stop, after too many failures.
     pub(crate) rest: Rest,
-    /// Memory for the headers of the next commit.
+    /// A buffer for the headers of the next commit.
     pub(crate) headers: Vec<u8>,
 }
 
-/// As much memory is kept for the next commit's headers: enough for the largest commit of small records.
+/// The most memory kept for the next commit's headers: enough for the largest commit of small records.
 const HEADERS_KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// A log in which so many segments failed without a commit between them rests.
+/// The log pauses after this many failed segments without a commit between them.
 const FAILED_SEGMENTS_MAX: u32 = 3;
 
 /// Why a commit is not in the log.
@@ -76,20 +78,21 @@ pub(crate) enum AppendError {
 /// A record to append, and its payload.
 pub(crate) type Entry = (Record, Bytes);
 
-/// A commit is written in parts of a segment's length by this.
+/// A commit is written in parts of the segment length divided by this, ...
 const PARTS_PER_SEGMENT: u64 = 8;
-/// And at least of this length: the page cache's unit.
+/// ... of at least this many bytes, the page cache's unit, ...
 const PART_BYTES_MIN: usize = 4096;
-/// And at most of this.
+/// ... and at most this many.
 const PART_BYTES_MAX: usize = 512 << 10;
 
-/// A commit of so many bytes is not begun before its sync, though two parts meet in it: one request is done before two.
+/// A commit of at most this many bytes is not written ahead of its sync, even if it spans two parts: one disk
+/// request is faster than two.
 const STARTED_BYTES_MIN: u64 = 128 << 10;
 
 static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 
 impl Log {
-    /// Before the first segment; whoever opens says how long segments become.
+    /// A log without a segment. Opening sets the segment length.
     pub(crate) fn new(superblock: Superblock) -> Log {
         Log {
             superblock,
@@ -114,13 +117,13 @@ impl Log {
         self.file.is_none() || self.sealed || self.end >= self.segment_bytes
     }
 
-    /// Where the next record goes, as replay would look for it.
+    /// Where the next record goes, in the form that replay starts from.
     pub(crate) fn head(&self) -> ReplayPoint {
         let block = u32::try_from(self.end / LOG_BLOCK_U64).expect("a segment is below 2 TiB");
         ReplayPoint { segment: self.number, block, sequence: self.next, prior: self.recent.newest() }
     }
 
-    /// Make sure that everything so far is durable, also where commits are not synced.
+    /// Make everything so far durable, even if commits are not synced.
     pub(crate) fn certify(&mut self) -> Result<(), AppendError> {
         self.rest.check().map_err(AppendError::Failed)?;
         if let Some(file) = &self.file
@@ -135,9 +138,10 @@ impl Log {
 
     /// Seal the segment and begin the next.
     pub(crate) fn roll(&mut self, files: &Files) -> Result<(), AppendError> {
-        // Should the new segment come back after a crash, though it could not be made, what it says must still hold.
+        // Seal first: if the new segment cannot be made but reappears after a crash, its header must still be
+        // true.
         self.sealed = true;
-        // A new segment says that everything before it is durable.
+        // The new segment's header says that everything before it is durable.
         self.certify()?;
         let number = self.number + 1;
         let (drive, salt) = (self.superblock.drive, self.superblock.salt);
@@ -158,8 +162,8 @@ impl Log {
         }
     }
 
-    /// Give back what the segment's file has behind its end: XFS sets space aside behind a file that grows, and one that was
-    /// used before may be longer. Advice, like all that a failure does no harm to.
+    /// Free the space behind the segment's end: XFS preallocates behind a growing file, and a recycled file
+    /// may be longer. An error is ignored, as it does no harm.
     fn trim(&self) {
         let Some(file) = &self.file else { return };
         let cut = file.set_length(self.end);
@@ -168,8 +172,8 @@ impl Log {
         }
     }
 
-    /// Append `entries` as one commit and make it durable. They come back with their places filled in. The segment must
-    /// have been made ([`Log::wants_segment`]).
+    /// Append `entries` as one commit and make it durable. Their positions are filled in. The segment must
+    /// exist ([`Log::wants_segment`]).
     pub(crate) fn append(&mut self, entries: &mut [Entry]) -> Result<(), AppendError> {
         self.rest.check().map_err(AppendError::Failed)?;
         let file = Arc::clone(self.file.as_ref().expect("a segment was made"));
@@ -221,7 +225,8 @@ impl Log {
         if self.sync
             && let Err(error) = file.sync_data()
         {
-            // A quota, or a thin volume. One that is empty is used again: else each refusal would leave one more.
+            // A quota, or a thin volume. An empty segment is used again: otherwise each refusal would leave
+            // another one.
             if Error::is_no_space(&error) && self.end == LOG_BLOCK_U64 && self.cut(&**file) {
                 file.drop_cache(WHOLE);
                 return Err(AppendError::NoSpace);
@@ -237,32 +242,33 @@ impl Log {
         Ok(())
     }
 
-    /// Cut off a commit that found no space, durably: what was refused must not come back after a power cut. Whether it is.
+    /// Cut off a commit that found no space, durably, as a refused commit must not reappear after a power
+    /// cut. Returns whether that worked.
     fn cut(&mut self, file: &dyn DiskFile) -> bool {
         let cut = file.set_length(self.end).and_then(|()| if self.sync { file.sync_data() } else { Ok(()) });
         self.earlier = if cut.is_ok() { 0 } else { self.earlier };
         cut.is_ok()
     }
 
-    /// How many zeros to write behind a commit that ends at `end`, where the file was written before: with a part of a page
-    /// its rest would have to be read first.
+    /// How many zeros to write behind a commit that ends at `end`. In a recycled file they complete the last
+    /// page, which the kernel would otherwise have to read first.
     fn page_rest(&self, end: u64) -> usize {
         let page_end = end.next_multiple_of(u64::try_from(PAGE_BYTES).expect("small"));
         let rest = page_end.min(self.earlier).saturating_sub(end);
         usize::try_from(rest).expect("below a page")
     }
 
-    /// How much of a commit is written before the medium is given it: less where segments are small.
+    /// Bytes of a commit to write before the kernel starts writing them back: fewer if segments are small.
     fn part_bytes(&self) -> usize {
         let share = usize::try_from(self.segment_bytes / PARTS_PER_SEGMENT).unwrap_or(PART_BYTES_MAX);
         (share / PART_BYTES_MIN * PART_BYTES_MIN).clamp(PART_BYTES_MIN, PART_BYTES_MAX)
     }
 
-    /// What lies behind the last durable commit is unknown: leave the segment as it is.
+    /// What lies behind the last durable commit is unknown: seal the segment.
     fn fail_segment(&mut self, file: &dyn DiskFile, doing: &'static str, error: io::Error) -> AppendError {
         self.sealed = true;
-        // Advice: nobody reads what is behind the end, but what is there should take no space, and what readers get of
-        // the rest should be what the medium has.
+        // Best effort: nothing reads the bytes behind the end, but they should take no space, and readers of
+        // the rest should get what is on the medium.
         let _ = file.set_length(self.end);
         file.drop_cache(WHOLE);
         if Error::is_no_space(&error) {
@@ -272,7 +278,7 @@ impl Log {
         self.count_failure(doing, error)
     }
 
-    /// The next commit tries with another segment, but not for ever.
+    /// The next commit tries another segment, up to a limit.
     fn count_failure(&mut self, doing: &'static str, error: io::Error) -> AppendError {
         self.failed_segments += 1;
         if self.failed_segments >= FAILED_SEGMENTS_MAX {
@@ -284,7 +290,7 @@ impl Log {
         AppendError::Failed(Error::io(doing, error))
     }
 
-    /// What was acknowledged without a sync may be lost.
+    /// Acknowledged changes that were never synced may be lost.
     fn fail(&mut self, doing: &'static str, error: io::Error) -> AppendError {
         self.rest = Rest::for_good();
         tracing::error!(doing, %error, segment = self.number, "the log failed and takes no more writes");
@@ -379,7 +385,7 @@ mod tests {
             record.crcs = block_crcs(0, &payload);
             log.append(&mut [(record, payload.clone())])
         };
-        // It begins in the first part of a segment and ends in the fourth: the last is started by the sync.
+        // The commit begins in the first part of a segment and ends in the fourth, which is left to the sync.
         for (on, parts) in [(On::Write, 4), (On::Start, 3)] {
             for (part, fault) in (0..parts).flat_map(|part| [(part, Fault::Io), (part, Fault::NoSpace)]) {
                 let (disk, files, mut log) = log();
@@ -412,7 +418,7 @@ mod tests {
         let before = disk.content("log/00000001.seg").expect("there");
         log.sealed = true;
         append(&mut log, &files).expect("the second");
-        files.spares().put(files.set_aside(1).expect("nobody has it"));
+        files.recycled().put(files.set_aside(1).expect("nobody has it"));
         log.sealed = true;
         append(&mut log, &files).expect("the third");
         assert_eq!((log.number, log.end, usize::try_from(log.earlier)), (3, 1024, Ok(before.len())));
@@ -473,7 +479,7 @@ mod tests {
         assert!(matches!(append(&mut log, &files), Err(AppendError::NoSpace)));
         append(&mut log, &files).expect("there is space");
         log.sealed = true;
-        // Its name, its header, its directory; what was made of it is taken away each time.
+        // Its name, its header, its directory. Each time, what was made of it is removed.
         for on in [On::Name, On::Write, On::Sync] {
             assert!(log.rest.check().is_ok());
             fail_now(&disk, on, 1, Fault::Io);

@@ -1,4 +1,4 @@
-//! What can be asked to change in a store, and what is answered.
+//! The changes that a store can be asked for, and their answers.
 
 use std::ops::Range;
 
@@ -11,17 +11,17 @@ use crate::step::{Delta, UnitWrite};
 
 /// The most bytes of an object's opaque attribute, and of its map.
 pub const OPAQUE_BYTES_MAX: usize = 4096;
-/// The most stamps and cut-offs together of one verdict; a longer one is sent as several.
+/// The most stamps and cut-offs together of one verdict. A longer one is sent in parts.
 pub const VERDICT_STAMPS_MAX: usize = 4096;
 /// The most bytes that an object can reserve.
 pub const RESERVE_BYTES_MAX: u64 = 1 << 48;
 /// The most live snapshots of an object; the next is [`Error::Snapshots`].
 pub const SNAPSHOTS_MAX: usize = 1024;
 
-/// One change. Each is idempotent: the same one twice leaves what it left once (I6).
+/// One change. Each is idempotent: applying it twice is the same as once (I6).
 #[derive(Debug, Clone)]
 pub enum Mutation {
-    /// Make a partition. The same values again: [`Outcome::Already`]; others: [`Error::PartitionExists`].
+    /// Make a partition. With the same values again: [`Outcome::Already`]; else [`Error::PartitionExists`].
     PartitionCreate {
         /// Which.
         partition: PartitionId,
@@ -30,7 +30,7 @@ pub enum Mutation {
         /// The working keys' epoch.
         key_epoch: u32,
     },
-    /// Change a partition's quota and key epoch, which never falls. A quota below what is used only refuses further writes.
+    /// Change a partition's quota and key epoch. The epoch never falls. A low quota refuses new writes only.
     PartitionSet {
         /// Which.
         partition: PartitionId,
@@ -39,13 +39,13 @@ pub enum Mutation {
         /// The working keys' epoch.
         key_epoch: u32,
     },
-    /// Remove an empty partition; an absent one is [`Outcome::Already`].
+    /// Remove an empty partition. If it is absent: [`Outcome::Already`].
     PartitionRemove {
         /// Which.
         partition: PartitionId,
     },
-    /// Make an object. Same unit size, column, map and creation time again: [`Outcome::Already`]; else
-    /// [`Error::Exists`].
+    /// Make an object. Repeated with the same unit size, column, map and creation time: [`Outcome::Already`];
+    /// else [`Error::Exists`].
     Create {
         /// In which partition.
         partition: PartitionId,
@@ -54,7 +54,7 @@ pub enum Mutation {
         /// What it is made with.
         attributes: Attributes,
     },
-    /// Remove an object and all its bytes; an absent one, or one in an absent partition, is [`Outcome::Already`].
+    /// Remove an object and all its bytes; if it or its partition is absent: [`Outcome::Already`].
     Remove {
         /// In which partition.
         partition: PartitionId,
@@ -76,7 +76,7 @@ pub enum Mutation {
     },
     /// Write a range of one unit.
     Write(Write),
-    /// Everything of `settled_below`'s lease with a lower stamp is settled (PROTOCOL section 3, Retire).
+    /// Settles every lower stamp of `settled_below`'s lease (PROTOCOL section 3, Retire).
     Retire {
         /// In which partition.
         partition: PartitionId,
@@ -84,18 +84,18 @@ pub enum Mutation {
         object: ObjectId,
         /// The request's generation: must be the object's.
         g: Generation,
-        /// The lease's lowest stamp that is not known to be settled; zero says nothing.
+        /// The lease's lowest stamp that is not known to be settled. Zero: none is named.
         settled_below: Version,
-        /// Whose `watermark` it is.
+        /// The client that `watermark` is about.
         client: u64,
-        /// The client repeats none of its operations below this number; zero says nothing. Of a client of which nothing is
-        /// known it is not remembered.
+        /// The client repeats none of its operations below this number. Zero: not told. It is not remembered
+        /// for a client without known operations.
         watermark: u64,
     },
-    /// Write inside a unit through its data column. Answered [`Outcome::Owed`].
+    /// Write inside a unit through its data column. The answer is [`Outcome::Owed`].
     UnitWrite(UnitWrite),
-    /// Every parity column of the set has the unit's owed versions up to this one (PROTOCOL R3): they are settled. One that
-    /// is settled already is [`Outcome::Already`]; one that is not on the chain [`Error::Chain`].
+    /// Every parity column of the set has the unit's owed versions up to this one, which settles them
+    /// (PROTOCOL R3). Already settled: [`Outcome::Already`]; not on the chain: [`Error::Chain`].
     OwedSettled {
         /// In which partition.
         partition: PartitionId,
@@ -106,11 +106,11 @@ pub enum Mutation {
         /// The newest of them.
         up_to: Version,
     },
-    /// Append a data column's change to a parity unit. Answered [`Outcome::Counted`]; a delta that does not lead from the
-    /// column's tip is [`Error::Chain`].
+    /// Append a data column's change to a parity unit. The answer is [`Outcome::Counted`], or
+    /// [`Error::Chain`] if the delta does not start from the column's tip.
     Delta(Delta),
-    /// Store a new generation with its set and joining columns (PROTOCOL R7). The same again: [`Outcome::Already`]; a
-    /// lower one, or the same with another set: [`Error::StaleGeneration`].
+    /// Store a new generation with its set and joining columns (PROTOCOL R7). Repeated: [`Outcome::Already`];
+    /// lower, or the same with another set: [`Error::StaleGeneration`].
     Fence {
         /// In which partition.
         partition: PartitionId,
@@ -123,9 +123,9 @@ pub enum Mutation {
         /// Those of the set that are joining.
         joining: ColumnMask,
     },
-    /// The object's column, which is joining, has caught up with a unit (PROTOCOL section 7). It stays so through fences that
-    /// follow each other and in all of which the column is joining; else the column begins anew. One that has, or of a
-    /// column that is not joining: [`Outcome::Already`].
+    /// The object's column, which is joining, has caught up with a unit (PROTOCOL section 7). This stays true
+    /// through consecutive fences that all have the column joining; otherwise it begins anew. If the unit is
+    /// already ready, or the column is not joining: [`Outcome::Already`].
     Ready {
         /// In which partition.
         partition: PartitionId,
@@ -136,8 +136,8 @@ pub enum Mutation {
         /// Which unit.
         unit: u64,
     },
-    /// Settle or take back unsettled versions by name, and cut off deltas (PROTOCOL section 6, step 5). A version that is
-    /// neither pending nor owed is passed over, and so is a cut-off that is not on its chain.
+    /// Settle or take back unsettled versions by name, and cut off deltas (PROTOCOL section 6, step 5).
+    /// Versions that are neither pending nor owed are ignored, as are cut-offs that are not on their chain.
     Verdict {
         /// In which partition.
         partition: PartitionId,
@@ -148,8 +148,8 @@ pub enum Mutation {
         /// Per unit; at most [`VERDICT_STAMPS_MAX`] stamps and cut-offs in all.
         units: Vec<UnitVerdict>,
     },
-    /// Keep what is settled in an object readable under `number`, whatever is written after (copy on write). It is one record,
-    /// however big the object is. While anything of the object is not settled: [`Error::Unsettled`].
+    /// Keep an object's settled contents readable under `number`, whatever is written later (copy on write):
+    /// one record, whatever the object's size. If any of it is unsettled: [`Error::Unsettled`].
     Snapshot {
         /// In which partition.
         partition: PartitionId,
@@ -157,11 +157,11 @@ pub enum Mutation {
         object: ObjectId,
         /// The request's generation: must be the object's.
         g: Generation,
-        /// The caller's; above zero, and above every number used before on this object ([`Error::SnapshotUsed`]). One that is
-        /// there is [`Outcome::Already`].
+        /// Chosen by the caller: above zero, and above every number used before on this object
+        /// ([`Error::SnapshotUsed`]). If this snapshot exists: [`Outcome::Already`].
         number: u32,
     },
-    /// Drop a snapshot, and all that only it sees; an absent one is [`Outcome::Already`].
+    /// Drop a snapshot, and all that only it refers to. If it is absent: [`Outcome::Already`].
     SnapshotDrop {
         /// In which partition.
         partition: PartitionId,
@@ -172,7 +172,7 @@ pub enum Mutation {
         /// Which snapshot.
         number: u32,
     },
-    /// Answered when everything submitted before is durable.
+    /// Answered once everything submitted before is durable.
     Flush,
 }
 
@@ -181,16 +181,16 @@ pub enum Mutation {
 pub struct UnitVerdict {
     /// The unit.
     pub unit: u64,
-    /// Stamps that are settled; an owed version with all below it.
+    /// Stamps that are settled. An owed version settles all below it too.
     pub forward: Vec<Version>,
-    /// Stamps that are taken back; an owed version with all above it.
+    /// Stamps that are taken back. An owed version takes all above it back too.
     pub back: Vec<Version>,
-    /// Per lost data column: deltas that lead above the version go.
+    /// Per lost data column: deltas that lead above the version are removed.
     pub cut_offs: Vec<(Column, Version)>,
 }
 
 impl UnitVerdict {
-    /// What it names, at least one, so that empty verdicts are bounded too.
+    /// The number of stamps and cut-offs, at least one, so that empty verdicts are bounded too.
     pub(crate) fn len(&self) -> usize {
         (self.forward.len() + self.back.len() + self.cut_offs.len()).max(1)
     }
@@ -203,7 +203,7 @@ pub struct Attributes {
     pub unit_bytes: u32,
     /// Which column of its segment the object is.
     pub column: Column,
-    /// The generation last told (PROTOCOL section 1).
+    /// The generation last set (PROTOCOL section 1).
     pub g: Generation,
     /// The columns every write of `g` must reach.
     pub set: ColumnMask,
@@ -213,13 +213,13 @@ pub struct Attributes {
     pub object_version: u32,
     /// When it was made.
     pub created_ms: u64,
-    /// When it last changed, as far as the caller says.
+    /// When it last changed, according to the caller.
     pub modified_ms: u64,
-    /// Preallocation: what the object holds less than these bytes of payload counts against the partition's quota and the
-    /// store's room, so that writes into it are not refused for what others took. Headers and padding, overwritten bytes
-    /// that snapshots or unsettled writes hold, and what the disk itself loses are not promised.
+    /// Preallocation. The part of these bytes that the object's payload does not fill counts against the
+    /// partition's quota and the store's space, so that other writes cannot take it. Not covered: headers,
+    /// padding, overwritten bytes that snapshots or unsettled writes hold, and what the disk itself loses.
     pub reserve_bytes: u64,
-    /// Hint: objects of one partition and cluster come to lie near each other when they are moved by the cleaner; 0: of none.
+    /// Hint: the cleaner places objects of one partition and cluster near each other. 0: no cluster.
     pub cluster: u64,
     /// Shape and components, encoded by the caller; at most [`OPAQUE_BYTES_MAX`] bytes.
     pub map: Vec<u8>,
@@ -227,7 +227,7 @@ pub struct Attributes {
     pub opaque: Vec<u8>,
 }
 
-/// A change of attributes: `None` leaves a value as it is. Generation, set and joining change by [`Mutation::Fence`].
+/// A change of attributes; `None`: no change. [`Mutation::Fence`] changes generation, set and joining.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
     /// The logical version.
@@ -244,7 +244,7 @@ pub struct Change {
     pub opaque: Option<Vec<u8>>,
 }
 
-/// What a write is to its unit.
+/// What a write is for its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteKind {
     /// Bytes of a data column.
@@ -255,26 +255,25 @@ pub enum WriteKind {
     StripeParity,
 }
 
-/// How a written version stands at first.
+/// The state in which a written version begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Standing {
-    /// A stripe write (PROTOCOL R1): pending on top of what is there, which it settles (C1). Outside its range the unit
-    /// keeps its bytes.
+    /// A stripe write (PROTOCOL R1): pending on what is there, which it settles (C1). Other bytes stay.
     #[default]
     Pending,
-    /// Installed by a rebuild or a catch-up (PROTOCOL section 7): it is the unit's whole settled content, *below* a newer
-    /// pending version; outside its range the unit is a hole. Heals a damaged unit.
-    Settled,
+    /// Installed by a rebuild or a catch-up (PROTOCOL section 7) as the unit's whole settled content, *below*
+    /// a newer pending version. Outside its range the unit is a hole. Repairs a damaged unit.
+    Installed,
 }
 
 /// What is written.
 #[derive(Debug, Clone)]
 pub enum Body {
-    /// `to - from` bytes, with the CRC32C of each 4 KiB block cut at multiples of 4096 of the unit's offset.
+    /// `to - from` bytes, with the CRC32C of each 4 KiB block, cut at multiples of 4096 of the unit's offset.
     Bytes {
         /// The bytes.
         payload: Bytes,
-        /// The checksums, checked when the write is submitted and stored as they came.
+        /// The checksums, checked at submission and stored unchanged.
         crcs: Vec<u32>,
     },
     /// Zeros that take no space.
@@ -294,23 +293,23 @@ pub struct Write {
     pub from: u32,
     /// One past the last byte; above `from`, at most the unit's size.
     pub to: u32,
-    /// What it is to the unit.
+    /// What it is for the unit.
     pub kind: WriteKind,
-    /// How it stands at first.
+    /// The state in which it begins.
     pub standing: Standing,
-    /// The stamp; not zero. The same stamp again is [`Outcome::Already`], without a look at the bytes.
-    pub version: Version,
+    /// The stamp; not zero. The same stamp again is [`Outcome::Already`], without comparing the bytes.
+    pub stamp: Version,
     /// The columns that the stripe write touches.
     pub columns: ColumnMask,
-    /// Parity kinds: for each data column the version its bytes are counted in. Else empty.
+    /// Parity kinds: for each data column the version that is included in the bytes. Otherwise empty.
     pub cover: Vec<Version>,
-    /// Who writes; for dedup.
+    /// The writer, for dedup.
     pub client: u64,
     /// The writer's operation; for dedup.
     pub operation: u64,
     /// The request's generation: must be the object's.
     pub g: Generation,
-    /// As in [`Mutation::Retire`]; zero says nothing.
+    /// As in [`Mutation::Retire`]. Zero: not told.
     pub settled_below: Version,
     /// What is written.
     pub body: Body,
@@ -321,28 +320,29 @@ pub struct Write {
 pub enum Outcome {
     /// Done, and durable.
     Applied,
-    /// It was so already, and durably so.
+    /// It was so already, durably.
     Already,
-    /// A write older than the unit's settled tip, or settled parity older in some column: ignored (PROTOCOL R1, section 7).
+    /// Ignored: a write older than the unit's settled tip, or settled parity older in some column (PROTOCOL
+    /// R1, section 7).
     Older {
         /// The newest version of the unit.
         tip: Version,
     },
-    /// A unit write is durable here, and owed to the parity columns.
+    /// A unit write is durable here and owed to the parity columns.
     Owed {
-        /// The version it was written on.
+        /// The version it is based on.
         from: Version,
         /// Its own.
         version: Version,
     },
-    /// The operation of a unit write is known.
+    /// The operation of a unit write was known already.
     Known {
         /// The version it was given.
         version: Version,
-        /// Whether that is settled: else the writer's answer waits for the parity columns.
+        /// Whether that is settled. If not, the writer's answer waits for the parity columns.
         settled: bool,
     },
-    /// A delta is on its column's chain, now or before.
+    /// A delta is on its column's chain, from now or from before.
     Counted {
         /// The chain's newest version.
         tip: Version,
@@ -360,9 +360,9 @@ impl Write {
         self.body.payload_bytes()
     }
 
-    /// Whether the write makes sense by itself, and its payload matches its checksums.
+    /// Whether the write is consistent in itself, and its payload matches its checksums.
     fn validate(&self) -> Result<(), Error> {
-        if self.version.is_zero() {
+        if self.stamp.is_zero() {
             return Err(Error::Malformed("version zero means never written"));
         }
         if self.cover.len() > usize::from(braid_layout::scheme::WIDTH_MAX) {
@@ -371,11 +371,10 @@ impl Write {
         if self.kind == WriteKind::Data && !self.cover.is_empty() {
             return Err(Error::Malformed("only parity has a cover"));
         }
-        // A lease speaks for its own stamps alone: another's are settled by its own holder, or by a verdict.
+        // A lease settles only its own stamps. Others are settled by their holder, or by a verdict.
         let settled = self.settled_below;
-        let own = self.standing == Standing::Pending
-            && settled.lease == self.version.lease
-            && settled <= self.version;
+        let own =
+            self.standing == Standing::Pending && settled.lease == self.stamp.lease && settled <= self.stamp;
         if !settled.is_zero() && !own {
             return Err(Error::Malformed("a write settles stamps of another lease, or above its own"));
         }
@@ -392,7 +391,7 @@ impl Body {
         }
     }
 
-    /// Whether it can be the bytes of `range`, and matches its checksums.
+    /// Whether it fits `range`, and matches its checksums.
     pub(crate) fn validate(&self, range: &Range<u32>) -> Result<(), Error> {
         if range.start >= range.end || range.end > braid_layout::scheme::UNIT_BYTES_MAX {
             return Err(Error::Malformed("a write's range is empty or past the largest unit"));
@@ -430,7 +429,7 @@ impl Attributes {
             && self.created_ms == other.created_ms
     }
 
-    /// With `change` made.
+    /// The attributes with `change` applied.
     pub(crate) fn changed(&self, change: &Change) -> Attributes {
         let mut new = self.clone();
         new.object_version = change.object_version.unwrap_or(new.object_version);
@@ -448,7 +447,7 @@ impl Attributes {
 }
 
 impl Mutation {
-    /// Everything that can be checked without the store's state. Runs in the submitter's thread.
+    /// All checks that do not need the store's state. Runs in the submitter's thread.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         match self {
             Mutation::Write(write) => write.validate(),

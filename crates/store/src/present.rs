@@ -1,7 +1,8 @@
-//! Whether the files that an open store uses are the ones that its directory names.
+//! Checks that the files that an open store uses are the ones in its directory.
 //!
-//! A file that is deleted or replaced under a running store can be read as before by whoever has it open: every checksum is
-//! right, and the next opening finds it gone. So a check goes by names, and compares what it finds there with what is in use.
+//! A file that is deleted or replaced under a running store can still be read through its open handle, with
+//! correct checksums, but the next opening finds it gone. So the check looks files up by name and compares
+//! them with those in use.
 
 use std::io;
 
@@ -16,7 +17,7 @@ const MISSING: &str =
 const REPLACED: &str = "another file has the name of the one in use: it was replaced under the running drive";
 const SHORT: &str = "the file was cut short under the running drive";
 
-/// A file of a running store that its next opening would not find as it should be.
+/// A file of a running store that its next opening would find missing or wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongFile {
     /// Its name in the store's directory.
@@ -26,8 +27,8 @@ pub struct WrongFile {
 }
 
 impl Store {
-    /// The files in use that are missing from the store's directory, were replaced or are too short; the first `limit` of them,
-    /// and how many there are.
+    /// The files in use that are missing from the store's directory, were replaced or are too short: the
+    /// first `limit` of them, and the total number.
     pub fn wrong_files(&self, limit: usize) -> (Vec<WrongFile>, u64) {
         let (mut found, mut count) = (Vec::new(), 0);
         let mut tell = |name: String, wrong: Option<String>| {
@@ -41,7 +42,7 @@ impl Store {
         tell(SUPERBLOCK.to_owned(), self.by_name(SUPERBLOCK, bytes).err());
         for kept in self.checkpoints() {
             let name = file_name(kept.number);
-            // One that was taken away meanwhile is kept no longer.
+            // A checkpoint removed meanwhile is not in the list any more.
             let wrong = self.by_name(&name, kept.bytes).err();
             let is_kept = || self.checkpoints().iter().any(|other| other.number == kept.number);
             tell(name, wrong.filter(|_| is_kept()));
@@ -56,7 +57,7 @@ impl Store {
         (found, count)
     }
 
-    /// An error if the file in use of a segment is not the one that has its name.
+    /// An error if a segment's name does not lead to the file in use.
     pub(crate) fn present(&self, number: u32) -> Result<(), Error> {
         let Some(what) = self.wrong_segment(number, 0) else { return Ok(()) };
         tracing::error!(segment = number, %what, "a segment in use is not in the store's directory");
@@ -65,7 +66,7 @@ impl Store {
         Err(Error::Damaged { segment: u64::from(number), offset: 0, what })
     }
 
-    /// What is wrong with the file of a segment that has `bytes` at least.
+    /// What is wrong with the file of a segment that should have at least `bytes`.
     fn wrong_segment(&self, number: u32, bytes: u64) -> Option<String> {
         let name = segment_name(number);
         let wrong = match self.by_name(&name, bytes) {
@@ -75,11 +76,11 @@ impl Store {
                 open.is_some_and(|open| open != identity).then(|| REPLACED.to_owned())
             }
         };
-        // One that was freed meanwhile is gone by right: it leaves the index before its file goes.
+        // A segment freed meanwhile is no error: it leaves the index before its file is removed.
         wrong.filter(|_| self.index().segments.all.get(&number).is_some_and(|segment| segment.bytes > 0))
     }
 
-    /// The file that has this name, of `bytes` at least; or what is wrong.
+    /// The identity of the file with this name, which should have at least `bytes`; or what is wrong.
     fn by_name(&self, name: &str, bytes: u64) -> Result<crate::disk::FileIdentity, String> {
         match self.files().disk().named(name) {
             Ok(found) if found.bytes < bytes => Err(SHORT.to_owned()),
@@ -90,6 +91,6 @@ impl Store {
     }
 
     fn checkpoints(&self) -> Vec<Kept> {
-        self.shared().keeper.all()
+        self.shared().checkpointer.all()
     }
 }

@@ -1,24 +1,23 @@
 //! The bounded queue between submitters and the committer.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::clean::burst::Burst;
+use crate::clean::move_batch::MoveBatch;
+use crate::commit_delay::CommitDelay;
 use crate::error::Error;
-use crate::hope::Hope;
 use crate::mutation::{Mutation, Outcome};
 
-/// The most mutations that wait in the queue.
+/// The most mutations in the queue.
 pub const QUEUE_LEN_MAX: usize = 4096;
-/// The most payload bytes that wait in the queue; one mutation is always taken.
+/// The most payload bytes in the queue. A single mutation is always accepted.
 pub const QUEUE_BYTES_MAX: u64 = 256 << 20;
 
 /// Where the answer to a mutation goes.
 pub type Reply = Box<dyn FnOnce(Result<Outcome, Error>) + Send>;
 
-/// A mutation that did not fit into the queue, handed back unharmed: try again when an answer has come.
+/// A mutation that did not fit into the queue, handed back unchanged. Retry after an answer has arrived.
 pub struct Rejected {
     /// The mutation.
     pub mutation: Mutation,
@@ -32,8 +31,6 @@ pub(crate) type Request = (Mutation, Reply);
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// How many requests wait, to be looked at without the lock.
-    length: AtomicUsize,
     filled: Condvar,
     drained: Condvar,
 }
@@ -42,46 +39,43 @@ pub(crate) struct Queue {
 struct State {
     waiting: VecDeque<Request>,
     bytes: u64,
-    /// The committer sleeps until there is something for it,
-    sleeping: bool,
-    /// and as many requests at least.
-    hoped: usize,
-    /// How many submitters wait for room.
+    /// The committer sleeps until this many requests wait; `None`: it is awake.
+    sleeps_until: Option<usize>,
+    /// How many submitters wait for space in the queue.
     blocked: usize,
     closed: bool,
-    /// Nobody takes anything any more.
+    /// The committer is gone.
     abandoned: bool,
-    /// From the cleaner, which waits for it: served before all others.
-    burst: Option<Burst>,
-    /// The cleaner has helped a committer that waits for space, as far as it could: whether it has emptied something.
-    helped: Option<bool>,
-    /// The cleaner has ended, and says no more.
+    /// From the cleaner, which waits for its answer: served before all requests.
+    batch: Option<MoveBatch>,
+    /// The cleaner's answer to a committer that waits for space. It could
+    /// do no more.
+    helped: Option<CleanRound>,
+    /// The cleaner has ended and sends no more answers.
     no_help: bool,
-}
-
-/// What a committer that hopes for requests gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Came {
-    /// Some of them.
-    Some,
-    /// Nothing, after a wait.
-    None,
-    /// Nothing, for there is something else to do than to wait.
-    Enough,
 }
 
 /// What a committer that waits for space gets from the cleaner.
 pub(crate) enum Help {
-    /// Moves to commit; more will come.
-    Burst(Burst),
-    /// The end: whether it has emptied something.
-    Over(bool),
+    /// Moves to commit. More will follow.
+    MoveBatch(MoveBatch),
+    /// No more moves.
+    Over(CleanRound),
+}
+
+/// The result of a round of cleaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CleanRound {
+    /// Segments were emptied.
+    Emptied,
+    /// There was nothing to empty.
+    Nothing,
 }
 
 impl Queue {
     /// How many requests wait.
     pub(crate) fn len(&self) -> usize {
-        self.length.load(Ordering::Relaxed)
+        self.lock().waiting.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -100,7 +94,7 @@ impl Queue {
         self.put(state, request, bytes, &|| true);
     }
 
-    /// As [`Queue::push`], but hands it back if the queue stays full for so long.
+    /// As [`Queue::push`], but hands the request back if the queue stays full for `wait`.
     #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
     pub(crate) fn push_within(
         &self,
@@ -135,7 +129,7 @@ impl Queue {
         Ok(())
     }
 
-    /// `still` is asked under the queue's lock: what it says holds for the request's place among the others.
+    /// `still` is asked under the queue's lock: its answer holds at the request's position in the order.
     fn put(&self, mut state: MutexGuard<'_, State>, request: Request, bytes: u64, still: &dyn Fn() -> bool) {
         let error = if state.closed { Some(Error::Closed) } else { (!still()).then_some(Error::Withdrawn) };
         if let Some(error) = error {
@@ -144,83 +138,41 @@ impl Queue {
         }
         state.bytes += bytes;
         state.waiting.push_back(request);
-        self.length.store(state.waiting.len(), Ordering::Relaxed);
-        let wake = state.sleeping && state.waiting.len() >= state.hoped;
-        state.sleeping &= !wake;
+        let waiting = state.waiting.len();
+        let wake = state.sleeps_until.take_if(|count| waiting >= *count).is_some();
         drop(state);
         if wake {
             self.filled.notify_one();
         }
     }
 
-    /// Fill `to` up to `count` requests of about `bytes` payload bytes. If it is empty, waits for one, or for a burst. Returns
-    /// false when the queue is closed and nothing is left anywhere.
-    pub(crate) fn take(&self, to: &mut VecDeque<Request>, count: usize, bytes: u64, hope: &Hope) -> bool {
-        if to.is_empty() {
-            self.look(hope);
-        }
-        let mut state = self.lock();
-        while to.is_empty() && state.waiting.is_empty() && state.burst.is_none() && !state.closed {
-            state.sleeping = true;
-            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.fill(state, to, count, bytes)
-    }
-
-    /// Fill `to`, which is empty, with some of those that are hoped for, up to `count` of about `bytes` payload bytes: at first with
-    /// whatever is there as they come, after a while with all together.
-    pub(crate) fn take_hoped(
+    /// Fill `to` up to `count` requests of about `bytes` payload bytes. If `to` is empty, waits for a request
+    /// or a batch of moves, and after the first request for more, as `delay` says. Returns false if the queue
+    /// is closed and nothing is left in it or in `to`.
+    pub(crate) fn take(
         &self,
         to: &mut VecDeque<Request>,
         count: usize,
         bytes: u64,
-        hope: &Hope,
-    ) -> Came {
-        let most = hope.count.min(count);
-        if most == 0 || bytes == 0 {
-            return Came::Enough;
-        }
-        let mut waited = self.look(hope);
+        delay: CommitDelay,
+    ) -> bool {
         let mut state = self.lock();
-        let hopes = |state: &State| state.waiting.len() < most && state.bytes < bytes;
-        let is_other = |state: &State| state.burst.is_some() || state.closed;
-        if state.waiting.is_empty() {
-            while hopes(&state) && !is_other(&state) {
-                let left = hope.until.saturating_duration_since(Instant::now());
+        if to.is_empty() {
+            while state.waiting.is_empty() && !state.is_pressing() {
+                state.sleeps_until = Some(1);
+                state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            let (enough, until) = (delay.requests.min(count), Instant::now() + delay.time);
+            while state.waiting.len() < enough && state.bytes < bytes && !state.is_pressing() {
+                let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     break;
                 }
-                (state.sleeping, state.hoped, waited) = (true, most, true);
+                state.sleeps_until = Some(enough);
                 state = self.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             }
         }
-        let in_vain = waited && !is_other(&state);
-        self.fill(state, to, count, bytes);
-        match to.is_empty() {
-            false => Came::Some,
-            true if in_vain => Came::None,
-            true => Came::Enough,
-        }
-    }
-
-    /// Look for requests for a while, without the lock: those who bring them would wait for it. Whether there were none at first.
-    fn look(&self, hope: &Hope) -> bool {
-        let mut looked = false;
-        while hope.count > 0 && self.len() == 0 && Instant::now() < hope.looks_until {
-            looked = true;
-            std::thread::yield_now();
-        }
-        looked
-    }
-
-    fn fill(
-        &self,
-        mut state: MutexGuard<'_, State>,
-        to: &mut VecDeque<Request>,
-        count: usize,
-        bytes: u64,
-    ) -> bool {
-        (state.sleeping, state.hoped) = (false, 0);
+        state.sleeps_until = None;
         let mut taken: u64 = to.iter().map(|(mutation, _)| mutation.payload_bytes()).sum();
         while to.len() < count && taken < bytes {
             let Some(request) = state.waiting.pop_front() else { break };
@@ -229,8 +181,7 @@ impl Queue {
             taken += size;
             to.push_back(request);
         }
-        self.length.store(state.waiting.len(), Ordering::Relaxed);
-        let more = !to.is_empty() || state.burst.is_some() || !state.closed;
+        let more = !to.is_empty() || state.batch.is_some() || !state.closed;
         let blocked = state.blocked > 0;
         drop(state);
         if blocked {
@@ -239,63 +190,63 @@ impl Queue {
         more
     }
 
-    /// Hand moves to the committer. If there is none any more, their answer never comes.
-    pub(crate) fn push_burst(&self, burst: Burst) {
+    /// Hand a batch of moves to the committer. If the committer is gone, the batch is never answered.
+    pub(crate) fn push_move_batch(&self, batch: MoveBatch) {
         let mut state = self.lock();
         if !state.abandoned {
-            state.burst = Some(burst);
+            state.batch = Some(batch);
         }
         drop(state);
         self.filled.notify_one();
     }
 
-    /// The moves that wait.
-    pub(crate) fn take_burst(&self) -> Option<Burst> {
-        self.lock().burst.take()
+    /// The batch of moves that waits, if any.
+    pub(crate) fn take_move_batch(&self) -> Option<MoveBatch> {
+        self.lock().batch.take()
     }
 
-    /// Tell the committer, which waits for space, that the cleaner is done, and whether it has `emptied` something.
-    pub(crate) fn end_stall(&self, emptied: bool) {
-        self.lock().helped = Some(emptied);
+    /// Tell the committer, which waits for space, that the cleaner is done.
+    pub(crate) fn end_stall(&self, round: CleanRound) {
+        self.lock().helped = Some(round);
         self.filled.notify_one();
     }
 
-    /// There will be no help any more.
+    /// The cleaner has ended and helps no more.
     pub(crate) fn end_help(&self) {
         self.lock().no_help = true;
         self.filled.notify_one();
     }
 
-    /// Wait for what the cleaner does; only after it was called.
+    /// Wait for the cleaner's help, which must have been called for.
     pub(crate) fn wait_for_help(&self) -> Help {
         let mut state = self.lock();
         loop {
-            if let Some(burst) = state.burst.take() {
-                return Help::Burst(burst);
+            if let Some(batch) = state.batch.take() {
+                return Help::MoveBatch(batch);
             }
-            if let Some(emptied) = state.helped.take() {
-                return Help::Over(emptied);
+            if let Some(round) = state.helped.take() {
+                return Help::Over(round);
             }
             if state.no_help {
-                return Help::Over(false);
+                return Help::Over(CleanRound::Nothing);
             }
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Take no more requests; what waits is still served.
+    /// Refuse further requests. Those that wait are still served.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.filled.notify_all();
         self.drained.notify_all();
     }
 
-    /// Close, and answer what waits: the committer is gone.
+    /// Close the queue and answer what waits, as the committer is gone.
     pub(crate) fn abandon(&self) {
         self.close();
         let mut state = self.lock();
         state.abandoned = true;
-        state.burst = None;
+        state.batch = None;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         for (_, reply) in waiting {
@@ -305,6 +256,11 @@ impl Queue {
 }
 
 impl State {
+    /// Whether something waits that must not be delayed.
+    fn is_pressing(&self) -> bool {
+        self.batch.is_some() || self.closed
+    }
+
     fn fits(&self, bytes: u64) -> bool {
         self.waiting.is_empty()
             || (self.waiting.len() < QUEUE_LEN_MAX && self.bytes.saturating_add(bytes) <= QUEUE_BYTES_MAX)
@@ -322,22 +278,19 @@ mod tests {
     }
 
     fn take(queue: &Queue) -> (bool, usize) {
-        let mut taken = VecDeque::new();
-        let more = queue.take(&mut taken, 100, 1 << 20, &Hope::none());
-        (more, taken.len())
+        take_after(queue, CommitDelay::default())
     }
 
-    fn take_hoped(queue: &Queue, count: usize, patience: Duration) -> (Came, usize) {
+    fn take_after(queue: &Queue, delay: CommitDelay) -> (bool, usize) {
         let mut taken = VecDeque::new();
-        let hope = Hope::new(count, patience, Instant::now());
-        (queue.take_hoped(&mut taken, 100, 1 << 20, &hope), taken.len())
+        (queue.take(&mut taken, 100, 1 << 20, delay), taken.len())
     }
 
-    /// What is taken by one who sleeps meanwhile.
-    fn while_asleep(queue: &Queue, count: usize, act: impl FnOnce()) -> (Came, usize) {
+    /// What is taken by a thread that was asleep until `requests` requests wait; `act` runs meanwhile.
+    fn while_asleep(queue: &Queue, requests: usize, act: impl FnOnce()) -> (bool, usize) {
         std::thread::scope(|scope| {
-            let taking = scope.spawn(|| take_hoped(queue, count, LONG));
-            while queue.lock().hoped == 0 {
+            let taking = scope.spawn(|| take_after(queue, CommitDelay { requests, time: LONG }));
+            while queue.lock().sleeps_until != Some(requests.min(100)) {
                 std::thread::yield_now();
             }
             act();
@@ -346,23 +299,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hoped_for_is_waited_for_as_long_as_there_is_patience() {
+    fn a_delayed_commit_takes_what_comes_meanwhile() {
         let queue = Queue::default();
-        assert_eq!(take_hoped(&queue, 2, Duration::from_millis(100)), (Came::None, 0), "it ends");
-        assert_eq!(take_hoped(&queue, 2, Duration::ZERO), (Came::Enough, 0), "nobody waited");
+        let brief = |requests| CommitDelay { requests, time: Duration::from_millis(1) };
         put(&queue);
-        assert_eq!(take_hoped(&queue, 0, LONG), (Came::Enough, 0), "nothing is hoped for");
-        assert_eq!(take_hoped(&queue, 2, LONG), (Came::Some, 1), "what is there is taken at once");
-        let both = while_asleep(&queue, 2, || {
-            put(&queue);
-            std::thread::sleep(Duration::from_millis(1));
-            put(&queue);
-        });
-        assert_eq!(both, (Came::Some, 2), "who sleeps is woken once");
-        let most = 100;
-        let all = while_asleep(&queue, most + 1, || (0..most).for_each(|_| put(&queue)));
-        assert_eq!(all, (Came::Some, most), "and when there are as many as can be taken");
-        assert_eq!(while_asleep(&queue, 2, || queue.close()), (Came::Enough, 0), "closing ends it too");
+        assert_eq!(take_after(&queue, brief(2)), (true, 1), "the delay ends");
+        put(&queue);
+        assert_eq!(take_after(&queue, CommitDelay { requests: 1, time: LONG }), (true, 1), "all are there");
+        put(&queue);
+        assert_eq!(while_asleep(&queue, 3, || (0..2).for_each(|_| put(&queue))), (true, 3));
+        put(&queue);
+        let all = while_asleep(&queue, 1000, || (0..99).for_each(|_| put(&queue)));
+        assert_eq!(all, (true, 100), "as many as can be taken are enough");
+        put(&queue);
+        assert_eq!(while_asleep(&queue, 2, || queue.close()), (true, 1), "closing ends it too");
         assert_eq!(take(&queue), (false, 0));
     }
 

@@ -1,4 +1,4 @@
-//! Reading units: what [`Store`] offers for their bytes.
+//! Reading units: the methods of [`Store`] for their bytes.
 
 use std::ops::Range;
 
@@ -7,20 +7,20 @@ use bytes::Bytes;
 
 use crate::crc::{block_crcs, crc32c};
 use crate::error::Error;
-use crate::files::Files;
 use crate::index::Object;
-use crate::index::extent::{Extent, clip};
-use crate::index::query::Found;
+use crate::index::extent::{Few, clip};
+use crate::index::list::{Listed, Listing};
+use crate::index::query::{Found, Want};
 use crate::index::slot::Slot;
 use crate::mutation::WriteKind;
-use crate::part::{self, Few, Stored, Whose};
 use crate::store::Store;
-use crate::view::{Held, View, ViewExtent, Want};
+use crate::stored_extent::{self, ViewExtent, Whose, stored};
+use crate::view::{Held, View};
 
 /// What an owed version changes, for the parity columns (PROTOCOL R3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwedDelta {
-    /// The version it leads from.
+    /// The version it starts from.
     pub from_version: Version,
     /// The owed version.
     pub to_version: Version,
@@ -28,7 +28,7 @@ pub struct OwedDelta {
     pub from: u32,
     /// One past the last byte.
     pub to: u32,
-    /// Who wrote.
+    /// The writer.
     pub client: u64,
     /// The writer's operation.
     pub operation: u64,
@@ -39,9 +39,9 @@ pub struct OwedDelta {
 }
 
 impl Store {
-    /// Look up `range` of a unit; the bytes themselves are read through the view. A unit that was never written reads as
-    /// one hole at version zero. A range past the unit's size, or an empty one, is [`Error::Malformed`]; a unit whose owed
-    /// versions are in doubt [`Error::InDoubt`].
+    /// Look up `range` of a unit. The bytes themselves are read through the view. A unit that was never
+    /// written reads as one hole at version zero. [`Error::Malformed`] if the range is empty or exceeds the
+    /// unit's size; [`Error::InDoubt`] if the unit's owed versions are in doubt.
     pub fn read(
         &self,
         partition: PartitionId,
@@ -55,8 +55,8 @@ impl Store {
         })
     }
 
-    /// Like [`Store::read`], of a parity unit, the bytes for exactly the versions of `cover`: one per data unit of the stripe.
-    /// [`Error::Gone`] if one of them is not on its chain here.
+    /// Like [`Store::read`] for a parity unit, with exactly the versions of `cover`: one per data unit of the
+    /// stripe. [`Error::Gone`] if one of them is not on its chain here.
     pub fn read_cover(
         &self,
         partition: PartitionId,
@@ -70,8 +70,8 @@ impl Store {
         })
     }
 
-    /// Like [`Store::read`], what the snapshot `number` of the object sees. One that is not there (any more) is
-    /// [`Error::NoSnapshot`]; a unit that had not been written reads as one hole at version zero.
+    /// Like [`Store::read`], of the snapshot `number`. [`Error::NoSnapshot`] if that does not exist (any
+    /// more). A unit not written before the snapshot reads as one hole at version zero.
     pub fn read_snapshot(
         &self,
         partition: PartitionId,
@@ -86,6 +86,19 @@ impl Store {
             }
             slot.unit().seen_by(number, &range)
         })
+    }
+
+    /// Up to `limit` units that match a listing. It stops after looking at `looked_at` units, so that a call
+    /// stays short however many do not match.
+    pub fn list(
+        &self,
+        partition: PartitionId,
+        object: ObjectId,
+        list: Listing,
+        limit: usize,
+        looked_at: usize,
+    ) -> Result<Listed, Error> {
+        Ok(self.index().whole_object(partition, object)?.list(list, limit, looked_at))
     }
 
     fn look_up(
@@ -130,7 +143,7 @@ impl Store {
                 if let [crc] = blocks[..] {
                     drop(index);
                     view.extents.push(all);
-                    let bytes = part::read_in_block(&file, &header, crc, range)?;
+                    let bytes = stored_extent::read_in_block(&file, &header, crc, range)?;
                     let blocks = Few::from_elem(crc32c(&bytes), 1);
                     view.held = Held::Memory { bytes, blocks };
                     return Ok(view);
@@ -138,26 +151,28 @@ impl Store {
             }
             (parts, layers) = (stored(self.files(), &found.extents)?, stored(self.files(), &found.layers)?);
         }
-        // From here on the parts hold their files: the segments may be freed meanwhile.
+        // The parts hold their files from here on, so the segments may be freed meanwhile.
         drop(index);
         let whose = self.whose(partition, object, number);
-        let (parts, layers) =
-            (part::load(parts, whose, Some(self.headers()))?, part::load(layers, whose, None)?);
+        let (parts, layers) = (
+            stored_extent::load(parts, whose, Some(self.headers()))?,
+            stored_extent::load(layers, whose, None)?,
+        );
         if !layers.is_empty() {
-            let bytes = part::bytes_of(&parts, &layers, range)?;
+            let bytes = stored_extent::bytes_of(&parts, &layers, range)?;
             view.extents.push(ViewExtent::Stored { from: range.start, to: range.end });
             let blocks = block_crcs(range.start, &bytes).into();
             view.held = Held::Memory { bytes: bytes.into(), blocks };
             return Ok(view);
         }
-        view.extents = part::extents(&parts, range);
-        if part::is_at_hand(&parts) {
-            let bytes = part::gather(&parts)?;
+        view.extents = stored_extent::extents(&parts, range);
+        if stored_extent::is_at_hand(&parts) {
+            let bytes = stored_extent::gather(&parts)?;
             let blocks = view.stored_crcs(&bytes);
             view.held = Held::Memory { bytes: bytes.into(), blocks };
         } else {
-            let blocks = part::block_crcs(&parts, &view.extents)?;
-            view.held = Held::Files { pieces: part::pieces(parts), blocks };
+            let blocks = stored_extent::block_crcs(&parts, &view.extents)?;
+            view.held = Held::Files { pieces: stored_extent::pieces(parts), blocks };
         }
         Ok(view)
     }
@@ -187,8 +202,9 @@ impl Store {
         drop(found);
         drop(index);
         let whose = self.whose(partition, object, unit);
-        let (under, over) = (part::load(under, whose, None)?, part::load(over, whose, None)?);
-        let bytes = part::bytes_of(&under, &over, &range)?;
+        let (under, over) =
+            (stored_extent::load(under, whose, None)?, stored_extent::load(over, whose, None)?);
+        let bytes = stored_extent::bytes_of(&under, &over, &range)?;
         Ok(OwedDelta {
             from_version: step.from,
             to_version: version,
@@ -201,8 +217,8 @@ impl Store {
         })
     }
 
-    /// Read all of a unit's stored bytes, of every version, from the medium, and check them against their checksums: what the
-    /// page cache has of them is dropped first, as far as the system does that. Gives the bytes read.
+    /// Read all stored bytes of a unit, of every version, from the medium, and verify their checksums. As far
+    /// as the system allows, they are first dropped from the page cache. Returns the bytes read.
     pub fn verify_unit(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<u64, Error> {
         let index = self.index();
         let owner = index.whole_object(partition, object)?;
@@ -215,22 +231,13 @@ impl Store {
         for part in &parts {
             self.present(part.extent.segment)?;
         }
-        part::drop_headers(&parts);
-        let parts = part::load(parts, self.whose(partition, object, unit), None)?;
-        part::drop_payloads(&parts);
-        part::verify(&parts)
+        stored_extent::drop_headers(&parts);
+        let parts = stored_extent::load(parts, self.whose(partition, object, unit), None)?;
+        stored_extent::drop_payloads(&parts);
+        stored_extent::verify(&parts)
     }
 
     fn whose(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Whose {
         Whose { salt: self.salt(), partition, object, unit }
     }
-}
-
-/// The stored extents with their files. The index must be locked, so that no file goes meanwhile.
-pub(crate) fn stored(files: &Files, extents: &[Extent]) -> Result<Few<Stored>, Error> {
-    let mut stored = Few::new();
-    for &extent in extents.iter().filter(|extent| !extent.is_hole()) {
-        stored.push(Stored { extent, file: files.get(extent.segment)? });
-    }
-    Ok(stored)
 }

@@ -1,10 +1,12 @@
-//! What the newest records are about. Each record says it of those before it that one bad page may take together.
+//! The subjects of the newest records. Each record repeats the subjects of preceding records that one bad
+//! page could destroy together with it.
 
 use crate::format::record::{PAGE_BYTES, Record};
 use crate::format::subject::{Subject, TOGETHER_MAX};
 use crate::format::{LOG_BLOCK, checkpoint::ReplayPoint, padded_u64};
 
-/// What the newest record is about, and those before it whose headers reach the page on which its header begins.
+/// The subject of the newest record, and those of the records before it whose headers reach into the page
+/// where its header begins.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recent(Vec<Header>);
 
@@ -17,14 +19,14 @@ struct Header {
 }
 
 impl Recent {
-    /// Before the first record after `point`.
+    /// The state before the first record after `point`.
     pub(crate) fn at(point: &ReplayPoint) -> Recent {
         let last_page = (count(point.block) * LOG_BLOCK).saturating_sub(1) / PAGE_BYTES;
         let header = Header { subject: point.prior, segment: point.segment, last_page };
         Recent(point.prior.kind.map(|_| header).into_iter().collect())
     }
 
-    /// `record`, of so many bytes on the disk, is the next one. Its checksums need not be there.
+    /// `record`, of `bytes` bytes on the disk, is the next one. Its checksums may be missing.
     pub(crate) fn push(&mut self, record: &Record, bytes: u64) {
         let begin = count(record.block) * LOG_BLOCK;
         let header = bytes - padded_u64(u64::from(record.payload_bytes));
@@ -36,17 +38,17 @@ impl Recent {
         debug_assert!(self.0.len() <= TOGETHER_MAX, "a page has no more blocks");
     }
 
-    /// The next record's number does not follow: nothing is known of those before it.
+    /// The next record's number does not follow: the records before it are unknown.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// What the newest record is about.
+    /// The newest record's subject.
     pub(crate) fn newest(&self) -> Subject {
         self.0.last().map_or(Subject::NONE, |header| header.subject)
     }
 
-    /// What those before it are about, newest first.
+    /// The subjects of those before it, newest first.
     pub(crate) fn before(&self) -> impl Iterator<Item = Subject> {
         self.0.iter().rev().skip(1).map(|header| header.subject)
     }
@@ -61,7 +63,7 @@ mod tests {
     use super::*;
     use crate::format::record::Kind;
 
-    /// Push a record of so many blocks of header at a block of a segment.
+    /// Push a record with `blocks` blocks of header at a block of a segment.
     fn push(recent: &mut Recent, unit: u64, segment: u32, block: u32, blocks: usize) {
         let mut record = Record::new(Kind::SettledTo);
         (record.unit, record.segment, record.block) = (unit, segment, block);
@@ -83,7 +85,7 @@ mod tests {
     fn those_are_named_whose_headers_are_on_the_page_where_the_newest_begins() {
         let mut recent = Recent::default();
         assert_eq!(units(&recent), []);
-        // Over the page's end, then seven that fill the next one.
+        // Across the page's end, then seven that fill the next page.
         push(&mut recent, 1, 3, 7, 2);
         for unit in 2..=8 {
             push(&mut recent, unit, 3, 7 + u32::try_from(unit).expect("small"), 1);

@@ -1,42 +1,43 @@
-//! Reading a segment record by record, and finding the way again after damage.
+//! Reading a segment record by record, and finding the next record after damage.
 //!
-//! Bounded memory: one window of the file and one header. Never panics, whatever the bytes are.
+//! Memory is bounded: one window of the file and one header. It never panics, whatever the bytes are.
 
 use std::io;
 
 use crate::disk::DiskFile;
-use crate::disk::around::{hits, read_around};
+use crate::disk::salvage_read::{hits, salvage_read};
 use crate::error::Error;
 use crate::format::record::{
     F_BLOCK, F_SALT, F_SEGMENT, FIXED_BYTES, HEADER_BYTES_MAX, MAGIC, PAGE_BYTES, Record, decode_record,
 };
-use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64, View};
+use crate::format::{DecodeError, FieldReader, LOG_BLOCK, LOG_BLOCK_U64};
 
-/// Bytes read for one header: nearly all are shorter.
+/// Bytes read for one header. Nearly all headers are shorter.
 const HEADER_BYTES: usize = 4 << 10;
-/// Bytes read at a time where short records follow each other: a call for each would cost more than copying payloads.
+/// Bytes read at a time where short records follow each other: a call for each would cost more than copying
+/// their payloads.
 const WINDOW_BYTES: usize = 128 << 10;
-/// Records of as many bytes are long: only their headers are read.
+/// Of records with at least this many bytes only the headers are read.
 const LONG_BYTES: u64 = 32 << 10;
 /// Bytes read at a time while looking for the next record.
 const SEARCH_BYTES: usize = 256 << 10;
 
-/// More than a system reads ahead of a read.
+/// More than a system's read-ahead.
 const ALONG_BYTES: u64 = 16 << 20;
 
-/// What stands at a place in a segment.
+/// What is at a position in a segment.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// A record whose header is right.
+    /// A record with a valid header.
     Record {
         /// The record.
         record: Box<Record>,
-        /// Bytes of it, with its padding.
+        /// Its length, with padding.
         bytes: u64,
         /// Whether all of its payload is inside the file.
         whole: bool,
     },
-    /// No record, up to this offset, where one begins or the file ends.
+    /// No valid record up to the offset where one begins or the file ends.
     Bad {
         /// Where it begins.
         from: u64,
@@ -67,16 +68,16 @@ pub(crate) struct Scanner<'a> {
     pub(crate) offset: u64,
     window: Vec<u8>,
     window_at: u64,
-    /// Bytes that were asked for to decode the last header.
+    /// Bytes that decoding the last header needed.
     needed: u64,
-    /// Pages that the disk could not read, as far as it went: they were taken for zeros.
+    /// Pages read so far that the disk could not read. They count as zeros.
     pub(crate) unreadable: Vec<u64>,
     /// Bytes to read at the next record.
     ahead: usize,
 }
 
 impl<'a> Scanner<'a> {
-    /// Begins after the segment's header.
+    /// Starts after the segment's header.
     pub(crate) fn new(file: &'a dyn DiskFile, length: u64, number: u32, salt: u64) -> Scanner<'a> {
         let (offset, window, window_at) = (LOG_BLOCK_U64, Vec::new(), 0);
         let (needed, unreadable, ahead) = (LOG_BLOCK_U64, Vec::new(), HEADER_BYTES);
@@ -91,7 +92,7 @@ impl<'a> Scanner<'a> {
         let from = self.offset;
         let mut found = self.record_at(from)?;
         if found.is_err() {
-            // One bad read proves nothing: ask the medium, also for what was read along with it.
+            // One bad read proves nothing: read from the medium, including what was read ahead.
             self.file.drop_cache(from..from.saturating_add(ALONG_BYTES));
             self.window.clear();
             self.ahead = HEADER_BYTES;
@@ -103,14 +104,14 @@ impl<'a> Scanner<'a> {
                 self.ahead =
                     if bytes < LONG_BYTES { (2 * self.ahead).min(WINDOW_BYTES) } else { HEADER_BYTES };
                 let end = from.saturating_add(bytes);
-                // The last payload's padding may be missing: it says nothing.
+                // The last payload's padding may be missing; it carries no information.
                 let payload_end = end - bytes + header_length(&record) + u64::from(record.payload_bytes);
                 let whole = payload_end <= self.length;
                 self.offset = end.min(self.length.max(from + LOG_BLOCK_U64));
                 Ok(Some(Found::Record { record: Box::new(record), bytes, whole }))
             }
             Err(why) => {
-                // What began here before the file was used again may say that it goes on over pages that do not matter.
+                // A header from before the file was reused may claim to extend over pages that do not matter.
                 let (salt, number) = (self.salt, self.number);
                 let begins = is_placed(self.bytes(from, LOG_BLOCK)?, salt, number, from);
                 let needed = if begins { self.needed } else { LOG_BLOCK_U64 };
@@ -121,7 +122,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The record at `offset`, if it is one and belongs there.
+    /// The record at `offset`, if there is one that belongs there.
     pub(crate) fn record_at(&mut self, offset: u64) -> Result<Result<Record, DecodeError>, Error> {
         let (mut need, salt, number) = (LOG_BLOCK, self.salt, self.number);
         loop {
@@ -134,7 +135,7 @@ impl<'a> Scanner<'a> {
                     }
                     need = more;
                 }
-                // What somebody stored may look like a newer release's: it does not know this store's salt.
+                // User data may look like a newer release's record, but it does not know this store's salt.
                 Err(DecodeError::Version(_)) if !is_placed(bytes, salt, number, offset) => {
                     return Ok(Err(DecodeError::Malformed("a record of another place")));
                 }
@@ -154,7 +155,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Up to `need` bytes from `offset`; fewer only at the file's end.
+    /// Up to `need` bytes from `offset`. Fewer only at the file's end.
     fn bytes(&mut self, offset: u64, need: usize) -> Result<&[u8], Error> {
         let within = usize::try_from(offset.wrapping_sub(self.window_at)).unwrap_or(usize::MAX);
         if offset < self.window_at || within.saturating_add(need) > self.window.len() {
@@ -174,11 +175,11 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Read to `to`; what cannot be read is noted, and zeros.
+    /// Read to `to`. Unreadable pages are noted and read as zeros.
     fn read(&mut self, to: &mut [u8], offset: u64) -> Result<usize, Error> {
-        let around = read_around(self.file, to, offset).map_err(|error| failed(self.number, &error))?;
+        let around = salvage_read(self.file, to, offset).map_err(|error| failed(self.number, &error))?;
         for page in around.unreadable {
-            // The same page is read more than once.
+            // A page may be read more than once.
             if !self.unreadable.contains(&page) {
                 self.unreadable.push(page);
             }
@@ -186,8 +187,8 @@ impl<'a> Scanner<'a> {
         Ok(around.bytes)
     }
 
-    /// The next place from `offset` on where a whole header stands; else the file's end. There may be a whole segment of
-    /// records that lie behind the end and are another segment's: they cost no more than other bytes.
+    /// The next position from `offset` on with a whole header; else the file's end. A recycled file may be
+    /// full of another segment's old records behind the end: they are as cheap to skip as other bytes.
     fn search(&mut self, mut offset: u64) -> Result<u64, Error> {
         let mut bytes = vec![0; SEARCH_BYTES];
         while offset < self.length {
@@ -208,16 +209,17 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// The error where segment `number` cannot be read at all.
+/// The error for a segment that cannot be read at all.
 pub(crate) fn failed(number: u32, error: &io::Error) -> Error {
     let named = io::Error::new(error.kind(), format!("segment {number}: {error}"));
     Error::io("read the log", named)
 }
 
-/// Whether a record can begin with these bytes that is in its place at `offset` of this store's segment. Nothing is
+/// Whether these bytes may begin a record that belongs at `offset` of this store's segment. Nothing is
 /// verified.
 fn is_placed(bytes: &[u8], salt: u64, segment: u32, offset: u64) -> bool {
-    let Some(fixed) = bytes.get(..FIXED_BYTES).filter(|fixed| fixed.starts_with(&MAGIC)).map(View) else {
+    let Some(fixed) = bytes.get(..FIXED_BYTES).filter(|fixed| fixed.starts_with(&MAGIC)).map(FieldReader)
+    else {
         return false;
     };
     let block = u64::from(fixed.u32(F_BLOCK));
@@ -244,12 +246,12 @@ mod tests {
     const SALT: u64 = 3;
     const SEGMENT: u32 = 7;
 
-    /// Where a record is, and its number.
+    /// A record's position and number.
     type Here = (u64, u64);
-    /// Where there is no record, up to where, and why.
+    /// A range without a record, and why.
     type Nothing = (u64, u64, DecodeError);
 
-    /// A segment's bytes, as they grow.
+    /// A growing segment's bytes.
     struct Bytes(Vec<u8>);
 
     impl Bytes {
@@ -257,7 +259,7 @@ mod tests {
             Bytes(vec![0; LOG_BLOCK])
         }
 
-        /// Append a write of so many bytes; where it begins.
+        /// Append a write of `payload_bytes` bytes; returns its offset.
         fn push(&mut self, segment: u32, sequence: u64, payload_bytes: u32) -> u64 {
             let at = self.0.len();
             let mut record = Record::new(Kind::Data);
@@ -299,7 +301,7 @@ mod tests {
     #[test]
     fn short_and_long_records_are_found_in_any_order() {
         let mut bytes = Bytes::new();
-        // The last one's header alone is longer than what is read for a header.
+        // The last one's header alone is longer than one header read.
         let sizes = [512, 4096, 60_000, 4096, 512, 512, 512, 512, 512, 300_000, 512, 600_000, 8 << 20];
         let sizes = sizes.iter().cycle().take(3 * sizes.len()).chain([&4096; 200]);
         let expected: Vec<_> = (1..)
@@ -317,7 +319,7 @@ mod tests {
         for sequence in 1..500 {
             bytes.push(SEGMENT - 1, sequence, 4096);
         }
-        // Its place is right, and it is not whole.
+        // A record in the right place that is torn.
         let torn = usize::try_from(bytes.push(SEGMENT, 2, 4096)).expect("small");
         bytes.0[torn + 300] ^= 1;
         let second = bytes.push(SEGMENT, 3, 4096);

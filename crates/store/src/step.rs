@@ -1,4 +1,4 @@
-//! Unit writes and deltas: what one step of a unit's chain is asked as (PROTOCOL rules R2 to R5).
+//! Unit writes and deltas: requests for one step of a unit's chain (PROTOCOL rules R2 to R5).
 
 use std::ops::Range;
 
@@ -7,13 +7,14 @@ use braid_layout::{Column, Generation, Lease, ObjectId, PartitionId, Version};
 use crate::error::Error;
 use crate::mutation::Body;
 
-/// The most owed versions of one unit; the next unit write is [`Error::Backlog`].
+/// The most owed versions of one unit. Further unit writes get [`Error::Backlog`].
 pub const OWED_MAX: usize = 64;
-/// The most deltas of one parity unit that are not folded in; the next is [`Error::Backlog`].
+/// The most deltas of one parity unit that are not folded. Further ones get [`Error::Backlog`].
 pub const DELTAS_MAX: usize = 256;
 
-/// A write inside one unit of a data column (PROTOCOL R2). The store orders it, makes it durable and owes it: the caller
-/// sends [`crate::Store::delta`] to the parity columns and says [`crate::Mutation::OwedSettled`] when all have it.
+/// A write inside one unit of a data column (PROTOCOL R2). The store orders it, makes it durable and owes it
+/// to the parity columns: the caller sends them [`crate::Store::delta`], and [`crate::Mutation::OwedSettled`]
+/// here when all have it.
 #[derive(Debug, Clone)]
 pub struct UnitWrite {
     /// In which partition.
@@ -26,19 +27,19 @@ pub struct UnitWrite {
     pub from: u32,
     /// One past the last byte; above `from`, at most the unit's size.
     pub to: u32,
-    /// Who writes.
+    /// The writer.
     pub client: u64,
-    /// The writer's operation. The same again is [`crate::Outcome::Known`], without a look at the bytes.
+    /// The writer's operation. The same again is [`crate::Outcome::Known`], without comparing the bytes.
     pub operation: u64,
-    /// The writer repeats none of its operations below this number: what is known of them goes.
+    /// The writer repeats none of its operations below this number, so they are forgotten.
     pub watermark: u64,
     /// The request's generation: must be the object's.
     pub g: Generation,
-    /// The writer's lease; the store makes the version under it.
+    /// The writer's lease. The store makes the version under it.
     pub lease: Lease,
-    /// The version, where the writer gives it (an exclusive lease).
+    /// The version, if the writer chooses it (an exclusive lease).
     pub stamp: Option<Version>,
-    /// As in [`crate::Mutation::Retire`]; zero says nothing.
+    /// As in [`crate::Mutation::Retire`]. Zero: not told.
     pub settled_below: Version,
     /// What is written.
     pub body: Body,
@@ -59,13 +60,13 @@ pub struct Delta {
     pub to: u32,
     /// The data column.
     pub column: Column,
-    /// Which of the stripe's data units that is: where its version stands in a cover.
+    /// That data unit's index in the stripe: where its version is in a cover.
     pub data: u8,
-    /// The version it leads from.
+    /// The version it starts from.
     pub from_version: Version,
     /// The version it leads to; above `from_version`.
     pub to_version: Version,
-    /// Who wrote.
+    /// The writer.
     pub client: u64,
     /// The writer's operation.
     pub operation: u64,
@@ -73,11 +74,11 @@ pub struct Delta {
     pub watermark: u64,
     /// The request's generation: must be the object's.
     pub g: Generation,
-    /// All of the column's versions up to this one are settled. With one parity column the caller gives `to_version`: what
-    /// is durable here is settled. Zero says nothing.
+    /// All of the column's versions up to this one are settled. Zero: not told. With one parity column the
+    /// caller passes `to_version`, as what is durable here is then settled.
     pub settled_to: Version,
-    /// What is to be xored to the parity: old xor new, multiplied by the column's coefficient (PROTOCOL R5) by whoever
-    /// brings it, so that the store folds by xor alone whatever the code. A hole where nothing changed.
+    /// What to xor to the parity: old xor new, multiplied by the column's coefficient (PROTOCOL R5). The
+    /// sender multiplies, so that the store folds by xor alone for every code. A hole where nothing changed.
     pub body: Body,
 }
 

@@ -1,4 +1,4 @@
-//! The store's public face.
+//! The store's public interface.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,18 +11,15 @@ use std::time::Duration;
 
 use braid_layout::{ClusterId, DriveId, ObjectId, PartitionId};
 
-use crate::checkpoint::keeper::{self, Keeper};
-use crate::clean::cleaner::{Cleaner, burst_bytes};
 use crate::clean::pace::Pacer;
-use crate::clean::turn::Cleaning;
-use crate::commit::{Committer, Shared};
-use crate::disk::{Directory, Disk, offered, private};
+use crate::clean::trigger::Cleaning;
+use crate::commit_delay::CommitDelay;
+use crate::disk::{Directory, Disk, private};
 use crate::error::Error;
 use crate::files::{self, Files};
 use crate::format::checkpoint::Appended;
 use crate::format::superblock::Superblock;
-use crate::headers::Headers;
-use crate::hope::{Hope, Trust};
+use crate::header_cache::HeaderCache;
 use crate::index::locked::{Locked, Reading};
 use crate::index::lost::LostKeys;
 use crate::index::{Chain, ClientOperations, ObjectUsage, PartitionState};
@@ -30,22 +27,27 @@ use crate::lengths::segment_bytes;
 use crate::mutation::{Attributes, Mutation, Outcome};
 use crate::options::Options;
 use crate::queue::{Queue, Rejected, Reply};
-use crate::reclaim;
 use crate::recover::{Recovered, Recovery, recover};
+use crate::threads::checkpointer::{self, Checkpointer};
+use crate::threads::cleaner::{Cleaner, move_batch_bytes};
+use crate::threads::committer::{Committer, Heat};
+use crate::threads::reclaim;
+use crate::threads::shared::Shared;
 
-/// Who a store is: written when it is formatted, never changed.
+/// A store's identity: written when it is formatted, never changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster it belongs to.
     pub cluster: ClusterId,
-    /// The drive it is the disk of.
+    /// The drive whose disk it is.
     pub drive: DriveId,
 }
 
 /// The store's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stat {
-    /// Bytes the store may use: `Options::capacity`, else what it uses or keeps as spares plus what the file system has free.
+    /// Bytes the store may use: `Options::capacity`, else what it uses and keeps recycled, plus what the file
+    /// system has free.
     pub capacity: u64,
     /// Bytes of all its files.
     pub used: u64,
@@ -59,23 +61,24 @@ pub struct Stat {
     pub objects: u64,
     /// Partitions.
     pub partitions: u64,
-    /// What damage has made unknown as a whole: see [`Store::lost`].
+    /// Number of ranges and partitions that damage has made unknown as a whole: see [`Store::lost`].
     pub lost: u64,
-    /// Bytes of all records that were ever written, but for the cleaner's.
+    /// Bytes of all records ever written, except the cleaner's.
     pub written: u64,
-    /// Bytes of the cleaner's.
+    /// Bytes of the cleaner's records.
     pub moved: u64,
     /// Segments freed since the store was opened.
     pub freed: u64,
-    /// Bytes of freed segments' files that are kept for new segments. They are not in `used`, but in `free`.
+    /// Bytes of recycled segments' files. They are not in `used`, but in `free`.
     pub spare: u64,
-    /// Bytes that writes may take before anything is cleaned: not the reserve, nor what objects have reserved.
+    /// Bytes that writes may take before anything must be cleaned. It excludes the reserve, and what objects
+    /// have reserved.
     pub free: u64,
 }
 
 impl Stat {
-    /// Bytes written in all for each byte of a record that is not the cleaner's, over the store's life. `None`: there is no
-    /// such record.
+    /// Bytes written in all per byte of records that are not the cleaner's, over the store's life. `None`:
+    /// there is no such record.
     pub fn write_amplification(&self) -> Option<f64> {
         Appended { written: self.written, moved: self.moved }.amplification()
     }
@@ -90,20 +93,23 @@ pub struct Store {
 struct Handle {
     identity: Identity,
     shared: Arc<Shared>,
-    /// The committer, then the writer of checkpoints and the cleaner, which end with it.
+    /// The committer, then the checkpointer and the cleaner, which end with it.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Store {
-    /// Make a store in `dir`, which is made too if it is missing. Refuses a directory that holds anything:
-    /// [`Error::NotEmpty`].
+    /// Make a store in `dir`, which is created if it is missing. [`Error::NotEmpty`] if the directory holds
+    /// anything.
     pub fn format(dir: &Path, identity: Identity, options: &Options) -> Result<(), Error> {
         options.validate()?;
         private::make_dir_all(dir).map_err(|error| Error::io("make the store's directory", error))?;
-        Store::format_on(&Directory::lock(dir)?, identity, options)
+        let disk = Directory::lock(dir)?;
+        Store::format_on(&disk, identity, options)?;
+        disk.tighten();
+        Ok(())
     }
 
-    /// Make a store on `disk`. Refuses a disk that holds anything: [`Error::NotEmpty`].
+    /// Make a store on `disk`. [`Error::NotEmpty`] if the disk holds anything.
     pub fn format_on(disk: &dyn Disk, identity: Identity, options: &Options) -> Result<(), Error> {
         options.validate()?;
         let random = getrandom::u64()
@@ -112,15 +118,16 @@ impl Store {
         files::format(disk, &superblock)
     }
 
-    /// Open the store in `dir`, replaying its log. `expect` guards against a drive directory of another cluster. Means that
-    /// cannot be had are refused: [`Error::NoUring`], [`Error::NoDirect`].
+    /// Open the store in `dir`, replaying its log. `expect` guards against a drive directory of another
+    /// cluster.
     pub fn open(dir: &Path, expect: Option<Identity>, options: Options) -> Result<(Store, Recovery), Error> {
         let disk = Directory::lock(dir)?;
-        offered(dir, options.method, options.direct)?;
-        Store::open_on(Arc::new(disk.with(options.method, options.direct)), expect, options)
+        refuse_foreign(expect, files::read_superblock(&disk)?)?;
+        disk.tighten();
+        Store::open_on(Arc::new(disk), expect, options)
     }
 
-    /// Open the store on `disk`, as [`Store::open`]; its own means are used, whatever the options say of that. The disk is the store's alone while it is open.
+    /// Open the store on `disk`, as [`Store::open`]. The disk is the store's alone while it is open.
     pub fn open_on(
         disk: Arc<dyn Disk>,
         expect: Option<Identity>,
@@ -128,10 +135,7 @@ impl Store {
     ) -> Result<(Store, Recovery), Error> {
         options.validate()?;
         let (files, superblock) = Files::open(disk)?;
-        let identity = Identity { cluster: superblock.cluster, drive: superblock.drive };
-        if expect.is_some_and(|expected| expected != identity) {
-            return Err(Error::Foreign { cluster: identity.cluster, drive: identity.drive });
-        }
+        let identity = refuse_foreign(expect, superblock)?;
         let Recovered { index, mut log, recovery, kept, doubtful } =
             recover(&files, superblock, options.sync)?;
         let of_disk =
@@ -139,19 +143,19 @@ impl Store {
         let capacity = options.capacity.unwrap_or(u64::MAX).min(of_disk);
         let segment_bytes = segment_bytes(options.segment_bytes, capacity);
         log.segment_bytes = segment_bytes;
-        let keeper = Keeper::new(kept, doubtful);
+        let checkpointer = Checkpointer::new(kept, doubtful);
         if recovery.damaged_count > 0 {
-            // What was lost is to be known without the damage being met again.
-            keeper.ask();
+            // A checkpoint records what was lost, so that it is known without meeting the damage again.
+            checkpointer.request();
         }
         let pacer =
-            Pacer::new(options.clean_share_percent, capacity, segment_bytes, burst_bytes(segment_bytes));
+            Pacer::new(options.clean_share_percent, capacity, segment_bytes, move_batch_bytes(segment_bytes));
         let shared = Arc::new(Shared {
             files,
             index: Locked::new(index),
             queue: Queue::default(),
-            headers: Headers::default(),
-            keeper,
+            headers: HeaderCache::default(),
+            checkpointer,
             cleaning: Cleaning::new(pacer, options.give_back),
             superblock,
             capacity: options.capacity,
@@ -160,40 +164,35 @@ impl Store {
             sync: options.sync,
         });
         let keeping = Arc::clone(&shared);
-        let keeper = spawn("store-checkpoint", move || keeper::run(&keeping))?;
+        let checkpointer = spawn("store-checkpoint", move || checkpointer::run(&keeping))?;
         let cleaner = Cleaner::new(Arc::clone(&shared));
         let cleaner = spawn("store-clean", move || cleaner.run());
-        let committer = Committer {
-            shared: Arc::clone(&shared),
-            log,
-            cold: false,
-            hope: Hope::none(),
-            trust: Trust::default(),
-        };
+        let committer =
+            Committer { shared: Arc::clone(&shared), log, heat: Heat::Hot, delay: CommitDelay::default() };
         let committing = spawn("store-commit", move || committer.run());
         if committing.is_err() || cleaner.is_err() {
-            // The others end with it.
+            // The other threads end too.
             shared.queue.close();
-            shared.keeper.close();
+            shared.checkpointer.close();
             shared.cleaning.close();
         }
-        let threads = vec![committing?, keeper, cleaner?];
+        let threads = vec![committing?, checkpointer, cleaner?];
         let handle = Handle { identity, shared, threads: Mutex::new(threads) };
         Ok((Store { handle: Arc::new(handle) }, recovery))
     }
 
-    /// Who this store is.
+    /// The store's identity.
     pub fn identity(&self) -> Identity {
         self.handle.identity
     }
 
     /// The store's figures.
     pub fn stat(&self) -> Result<Stat, Error> {
-        let spare = self.handle.shared.files.spares().bytes();
+        let spare = self.handle.shared.files.recycled().bytes();
         let space = self.handle.shared.files.space();
-        let free = self.handle.shared.room().free();
+        let free = self.handle.shared.space_budget().free();
         let index = self.index();
-        let used = index.segments.used().saturating_add(self.handle.shared.keeper.bytes());
+        let used = index.segments.used().saturating_add(self.handle.shared.checkpointer.bytes());
         let live = index.segments.live();
         let disk = space.map(|space| used.saturating_add(space.free).saturating_add(spare));
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
@@ -214,8 +213,8 @@ impl Store {
         })
     }
 
-    /// The number of the log's last durable record; 0: there is none. It only rises, over the store's whole life: one that is
-    /// lower than it was belongs to an older state of the store, or to one that has lost what it acknowledged.
+    /// The number of the log's last durable record; 0: there is none. It only rises, over the store's whole
+    /// life. If it is lower than before, the store is an older copy, or has lost what it acknowledged.
     pub fn last_record(&self) -> u64 {
         self.index().head.sequence.saturating_sub(1)
     }
@@ -225,14 +224,10 @@ impl Store {
         self.handle.shared.held.store(false, Ordering::Relaxed);
     }
 
-    /// By what means the disk is read and written: "plain, buffered". Says what was asked for and could not be had.
-    pub fn means(&self) -> String {
-        self.handle.shared.files.disk().describe()
-    }
-
-    /// Queue `mutation`; `reply` is called once it is durable, or refused, from the committer's thread (or, if the
-    /// mutation is malformed or the store closed, from this one). Blocks while the queue is full. `reply` must be quick
-    /// and must not wait for the store. After [`Store::close`] it is called with [`Error::Closed`].
+    /// Queue `mutation`. `reply` is called once it is durable, or refused, from the committer's thread (or
+    /// from this one, if the mutation is malformed or the store is closed). Blocks while the queue is full.
+    /// `reply` must be quick and must not wait for the store. After [`Store::close`] the answer is
+    /// [`Error::Closed`].
     pub fn submit(&self, mutation: Mutation, reply: Reply) {
         match mutation.validate() {
             Ok(()) => self.handle.shared.queue.push((mutation, reply)),
@@ -240,9 +235,9 @@ impl Store {
         }
     }
 
-    /// Like [`Store::submit`], but hands both back if the queue stays full for so long: where the disk hangs. `still` is asked at the
-    /// moment at which the mutation's place among the others is settled, whether it may be carried out at all; if not, the answer is
-    /// [`Error::Withdrawn`]. It must be quick.
+    /// Like [`Store::submit`], but hands both back if the queue stays full for `wait`, as when the disk
+    /// hangs. When the mutation gets its place in the order, `still` is asked whether it may be carried out
+    /// at all. If not, the answer is [`Error::Withdrawn`]. It must be quick.
     #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
     pub fn submit_within(
         &self,
@@ -292,12 +287,12 @@ impl Store {
         Ok(self.index().whole_object(partition, object)?.attributes.unpacked())
     }
 
-    /// What an object holds.
+    /// What an object holds: its usage.
     pub fn usage(&self, partition: PartitionId, object: ObjectId) -> Result<ObjectUsage, Error> {
         Ok(self.index().find_object(partition, object)?.usage())
     }
 
-    /// Up to `limit` objects of a partition in order, those after `after`.
+    /// Up to `limit` objects of a partition, in order, after `after`.
     pub fn objects(
         &self,
         partition: PartitionId,
@@ -322,13 +317,15 @@ impl Store {
         self.index().partition_state(partition)
     }
 
-    /// What damage has made unknown as a whole, at most `limit` of it: values of partitions, then ranges of keys. Lost objects that
-    /// are known to be there are not in it: they are in [`Store::objects`] and refused by [`Store::object`].
+    /// What damage has made unknown as a whole, at most `limit` entries: values of partitions, then ranges of
+    /// keys. Lost objects that are known to exist are not included: [`Store::objects`] lists them, and
+    /// [`Store::object`] refuses them.
     pub fn lost(&self, limit: usize) -> Vec<LostKeys> {
         self.index().lost_keys().take(limit).collect()
     }
 
-    /// The version chain of each unit of `units` that was ever written (PROTOCOL section 3, Versions), in order.
+    /// The version chain of each unit of `units` that was ever written (PROTOCOL section 3, Versions), in
+    /// order.
     pub fn versions(
         &self,
         partition: PartitionId,
@@ -344,7 +341,7 @@ impl Store {
         Ok(index.whole_object(partition, object)?.unsettled())
     }
 
-    /// Which operations of which clients are known to be done, by client.
+    /// The operations that are known to be done, by client.
     pub fn operations(
         &self,
         partition: PartitionId,
@@ -353,15 +350,15 @@ impl Store {
         Ok(self.index().whole_object(partition, object)?.operations())
     }
 
-    /// Whether a unit is caught up here: its column is not joining, or [`Mutation::Ready`] said so; and it is not known to be
-    /// damaged.
+    /// Whether a unit is caught up here: its column is not joining, or [`Mutation::Ready`] was applied; and
+    /// it is not known to be damaged.
     pub fn is_ready(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<bool, Error> {
         let index = self.index();
         let found = index.whole_object(partition, object)?;
         Ok(found.is_ready(unit) && found.unit(unit).lost.is_none())
     }
 
-    /// The object's snapshots that can be read, in order.
+    /// The object's readable snapshots, in order.
     pub fn snapshots(&self, partition: PartitionId, object: ObjectId) -> Result<Vec<u32>, Error> {
         let index = self.index();
         let found = index.whole_object(partition, object)?.snapshots();
@@ -381,25 +378,25 @@ impl Store {
         Ok(units.range(from..u64::MAX).map(|(unit, _)| unit).take(limit).collect())
     }
 
-    /// Write a checkpoint of everything that is committed now, and free what nothing refers to and no checkpoint needs. The
-    /// store does so by itself; this is for whoever wants the next opening to be short.
+    /// Write a checkpoint of everything committed so far, and free what nothing refers to and no checkpoint
+    /// needs. The store does so by itself; calling it makes the next opening short.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        self.handle.shared.keeper.make().map(drop)
+        self.handle.shared.checkpointer.make().map(drop)
     }
 
-    /// Clean now, as if space were short: segments that are worth it are emptied and freed, until there is none. Returns the bytes given
-    /// back. The store goes on meanwhile.
+    /// Clean now, as if space were short, until no segment is worth it. Returns the bytes freed. The store
+    /// keeps serving meanwhile.
     pub fn clean(&self) -> Result<u64, Error> {
         let shared = &self.handle.shared;
         let used = || self.index().segments.used();
         let before = used();
         loop {
             let last = used();
-            if !shared.cleaning.ask() {
+            if !shared.cleaning.run_round() {
                 return Err(Error::Closed);
             }
-            shared.keeper.make()?;
-            let floor = shared.keeper.forget_older(shared);
+            shared.checkpointer.make()?;
+            let floor = shared.checkpointer.forget_older(shared);
             reclaim::free_segments(shared, floor);
             if used() >= last {
                 return Ok(before.saturating_sub(used()));
@@ -407,8 +404,9 @@ impl Store {
         }
     }
 
-    /// Commit what is queued, mark the log as cleanly closed, write a checkpoint and stop the committer. Clones of the store can still
-    /// read. Later mutations are answered [`Error::Closed`]. Must not be called from a mutation's reply.
+    /// Commit what is queued, mark the log as cleanly closed, write a checkpoint and stop the committer.
+    /// Clones of the store can still read. Later mutations are answered [`Error::Closed`]. Must not be called
+    /// from a mutation's reply.
     pub fn close(&self) -> Result<(), Error> {
         self.handle.close()
     }
@@ -421,7 +419,7 @@ impl Store {
         &self.handle.shared.files
     }
 
-    pub(crate) fn headers(&self) -> &Headers {
+    pub(crate) fn headers(&self) -> &HeaderCache {
         &self.handle.shared.headers
     }
 
@@ -439,17 +437,25 @@ impl Handle {
         self.shared.queue.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            // The last clone may be dropped by a reply, in the committer itself: it then ends by itself.
+            // A reply may drop the last clone in the committer itself, which then ends without being joined.
             if thread.thread().id() == std::thread::current().id() {
                 break;
             }
             thread.join().map_err(|_| Error::Failed)?;
         }
-        // A checkpoint that was under way may have freed some more.
+        // A checkpoint in progress may have freed more segments.
         self.shared.files.give_up_all();
-        self.shared.files.unmap();
         Ok(())
     }
+}
+
+/// The store's identity, or [`Error::Foreign`] if another was expected.
+fn refuse_foreign(expect: Option<Identity>, superblock: Superblock) -> Result<Identity, Error> {
+    let identity = Identity { cluster: superblock.cluster, drive: superblock.drive };
+    if expect.is_some_and(|expected| expected != identity) {
+        return Err(Error::Foreign { cluster: identity.cluster, drive: identity.drive });
+    }
+    Ok(identity)
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {

@@ -1,11 +1,11 @@
-//! A file system filled until the store refuses, emptied and filled again, by several threads; then shared with somebody else
-//! who takes the rest of it under load, so that it is the file system that refuses. Every acknowledged byte is compared:
-//! `tests/store-full.sh` runs it on small ext4 and xfs file systems.
+//! Several threads fill a file system until the store refuses, empty it and fill it again. Then another user
+//! of the file system takes the rest of it under load, so that the file system itself refuses. Every
+//! acknowledged byte is compared. `tests/store-full.sh` runs it on small ext4 and xfs file systems.
 //!
 //!     cargo run --release -p braid-store --example fill_disk -- DIR
 //!
-//! `DIR` is on a file system of its own, of a few hundred megabytes. Exit 0 only if nothing was lost, nothing hung and
-//! the space came back.
+//! `DIR` is on a separate file system of a few hundred megabytes. Exit 0 only if nothing was lost, nothing
+//! hung and the space was freed.
 
 mod shared;
 
@@ -32,15 +32,16 @@ const UNIT: u32 = 128 << 10;
 const PART: u32 = 16 << 10;
 /// Units of an object.
 const UNITS: u64 = 16;
-/// A thread has filled the disk when it was refused so often.
+/// A thread has filled the disk after this many refusals.
 const REFUSALS: u64 = 20;
-/// So often somebody else takes the space before each kind of work: at times there is room in what the file has.
+/// How often the space is taken before each kind of work. Sometimes there is still space in blocks that the
+/// file has.
 const TAKEN: u64 = 20;
-/// And while the space is gone each thread is refused so often.
+/// While the space is gone each thread is refused this often.
 const SQUEEZED: u64 = 5;
-/// As much is live when the space is taken, at most.
+/// The most live bytes when the space is taken.
 const LIVE_MAX: u64 = 100 << 20;
-/// Longer than this nothing takes.
+/// Nothing may take longer than this.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 type Outcome<T> = Result<T, Box<dyn StdError + Send + Sync>>;
@@ -114,7 +115,7 @@ fn free(store: &Store) -> Outcome<u64> {
     Ok(stat.capacity - stat.used)
 }
 
-/// All workers at once: `act` until it says that it is done.
+/// Run `act` in all workers in parallel until it says that it is done.
 fn together(
     store: &Store,
     workers: &mut [Worker],
@@ -135,7 +136,7 @@ fn together(
     })
 }
 
-/// Write until each thread was refused often; the live bytes then.
+/// Write until each thread was refused often; returns the live bytes.
 fn fill(store: &Store, workers: &mut [Worker], what: &str) -> Outcome<u64> {
     let began = Instant::now();
     together(store, workers, |worker, store| {
@@ -153,7 +154,7 @@ fn fill(store: &Store, workers: &mut [Worker], what: &str) -> Outcome<u64> {
     Ok(store.stat()?.live)
 }
 
-/// A twentieth is removed; then all is overwritten about once, at random. No write may be refused.
+/// Remove a twentieth, then overwrite everything about once, at random. No write may be refused.
 fn overwrite_full(store: &Store, workers: &mut [Worker]) -> Outcome<()> {
     let full = store.stat()?.live;
     together(store, workers, |worker, store| {
@@ -172,8 +173,9 @@ fn overwrite_full(store: &Store, workers: &mut [Worker]) -> Outcome<()> {
     check(store, workers)
 }
 
-/// Somebody else takes all space just before the store writes a commit, makes a segment, writes a checkpoint or syncs, and later
-/// gives it back. Nothing but refusals may come of it, and the store must go on when there is space.
+/// Another user takes all space just before the store writes a commit, makes a segment, writes a checkpoint
+/// or syncs, and later frees it. This may cause refusals only, and the store must continue when there is
+/// space.
 fn squeeze(store: &Store, workers: &mut [Worker], other: &Other) -> Outcome<()> {
     let began = Instant::now();
     let mut refused = 0;
@@ -183,7 +185,7 @@ fn squeeze(store: &Store, workers: &mut [Worker], other: &Other) -> Outcome<()> 
         together(store, workers, |worker, store| {
             worker.write_unit(store)?;
             if at == At::Checkpoint && asked.fetch_add(1, Ordering::Relaxed) == 0 {
-                // It cannot be written; the next can.
+                // This one cannot be written; the next can.
                 let _ = store.checkpoint();
             }
             Ok(worker.refused >= SQUEEZED || asked.load(Ordering::Relaxed) > 0)
@@ -192,7 +194,7 @@ fn squeeze(store: &Store, workers: &mut [Worker], other: &Other) -> Outcome<()> 
         other.give_back()?;
         refused += workers.iter_mut().map(|worker| std::mem::take(&mut worker.refused)).sum::<u64>();
         store.checkpoint()?;
-        // Some more for the next round, and room for it.
+        // Some more for the next round, and space for it.
         together(store, workers, |worker, store| {
             if store.stat()?.live > LIVE_MAX {
                 worker.remove_unit_object(store)?;
@@ -214,7 +216,7 @@ fn squeeze(store: &Store, workers: &mut [Worker], other: &Other) -> Outcome<()> 
     check(store, workers)
 }
 
-/// Remove everything, and see the space come back.
+/// Remove everything, and check that the space is freed.
 fn empty_out(store: &Store, workers: &mut [Worker], empty: u64) -> Outcome<()> {
     let began = Instant::now();
     together(store, workers, |worker, store| {
@@ -266,7 +268,7 @@ impl Worker {
         objects
     }
 
-    /// A new unit, in a new object now and then.
+    /// Write a new unit, sometimes in a new object.
     fn write_unit(&mut self, store: &Store) -> Outcome<()> {
         let unit = self.n % UNITS;
         if unit == 0 || self.objects == 0 {
@@ -284,7 +286,7 @@ impl Worker {
         Ok(())
     }
 
-    /// One part of a unit anew; whether there was room.
+    /// Overwrite one part of a unit; returns whether there was space.
     fn overwrite(&mut self, store: &Store) -> Outcome<bool> {
         let Some((object, unit)) = self.pick() else { return Err("there is nothing to overwrite".into()) };
         let part = u32::try_from(self.below(u64::from(UNIT / PART)))?;
@@ -306,7 +308,7 @@ impl Worker {
         if matches!(error, Error::Full { .. }) { Ok(()) } else { Err(error.into()) }
     }
 
-    /// Write parts of a unit; the seed of the first.
+    /// Write parts of a unit; returns the first one's seed.
     fn write(&mut self, store: &Store, object: u64, unit: u64, from: u32, to: u32) -> Result<u64, Error> {
         self.n += 1;
         let seed = self.n * 64;
@@ -332,7 +334,7 @@ impl Worker {
             to,
             kind: WriteKind::Data,
             standing: Standing::Pending,
-            version: stamp,
+            stamp,
             columns: ColumnMask::all(3),
             cover: Vec::new(),
             client: 1,
@@ -353,7 +355,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Compare all that was acknowledged.
+    /// Compare everything that was acknowledged.
     fn check(&self, store: &Store) -> Outcome<()> {
         for (&(object, unit), seeds) in &self.parts {
             let view = store.read(PARTITION, ObjectId(object), unit, 0..UNIT, Want::Newest)?;
@@ -382,7 +384,7 @@ fn attributes() -> Attributes {
     }
 }
 
-/// Bytes that tell where they came from.
+/// Bytes that identify their source.
 fn pattern(thread: u64, seed: u64) -> Vec<u8> {
     let mut state = (seed << 8 | thread).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let words = (0..PART / 8).flat_map(|_| {

@@ -1,5 +1,5 @@
-//! A directory on a file system that is shared with somebody else, who takes all that is free of it just before the store does
-//! something. What the system then says to the store is counted.
+//! A directory on a file system with another user, who takes all free space just before the store does
+//! something. The file system's refusals are counted.
 
 use std::fmt;
 use std::fs::File;
@@ -13,20 +13,20 @@ use std::time::{Duration, Instant};
 use braid_store::disk::{Directory, Disk, DiskFile, FileIdentity, Named, Space};
 use rustix::fs::{FallocateFlags, fallocate};
 
-/// What the store does when the space is gone.
+/// The operation before which the space is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
-    /// Writes a commit, or begins to give it to the medium.
+    /// Writing a commit, or starting its write-back.
     Write,
-    /// Makes a segment: its file, its header, its name.
+    /// Making a segment: its file, its header, its name.
     Segment,
-    /// Writes a checkpoint.
+    /// Writing a checkpoint.
     Checkpoint,
-    /// Syncs a file.
+    /// Syncing a file.
     Sync,
 }
 
-/// Each, and what it is called.
+/// All of them, with their names.
 pub(crate) const ALL: [(At, &str); 4] = [
     (At::Write, "writing commits"),
     (At::Segment, "making segments"),
@@ -34,17 +34,17 @@ pub(crate) const ALL: [(At, &str); 4] = [
     (At::Sync, "syncing"),
 ];
 const NEVER: usize = usize::MAX;
-/// In such pieces somebody else takes space, and then in ever smaller ones.
+/// The other user takes space in pieces of this size, then in ever smaller ones.
 const PIECE: u64 = 64 << 20;
 const PIECE_MIN: u64 = 4 << 10;
-/// Space that was given back is there after so long.
+/// The longest time until freed space is available.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Somebody else on the file system.
+/// The other user of the file system.
 #[derive(Debug)]
 pub(crate) struct Other {
     path: PathBuf,
-    /// What it has, and how many bytes that is.
+    /// Its file, and the bytes that it takes.
     file: Mutex<Option<(File, u64)>>,
     before: AtomicUsize,
     /// How often there was no space, for each of [`ALL`].
@@ -57,12 +57,12 @@ impl Other {
         Other { path, file: Mutex::new(None), before: AtomicUsize::new(NEVER), refused }
     }
 
-    /// Take all space just before the store does this next.
+    /// Take all space just before the store's next operation of this kind.
     pub(crate) fn take_before(&self, at: At) {
         self.before.store(at as usize, Ordering::SeqCst);
     }
 
-    /// Give it back, and see it there: xfs at times says for some milliseconds that there is none.
+    /// Free the space and wait until it is available: xfs sometimes reports none for some milliseconds.
     pub(crate) fn give_back(&self) -> io::Result<()> {
         self.before.store(NEVER, Ordering::SeqCst);
         let Some((file, bytes)) = self.file.lock().unwrap_or_else(PoisonError::into_inner).take() else {
@@ -74,7 +74,7 @@ impl Other {
         let began = Instant::now();
         loop {
             let space = rustix::fs::statvfs(dir)?;
-            // Some of it may be the store's by now.
+            // The store may have taken some of it meanwhile.
             if space.f_bavail * space.f_frsize >= bytes / 2 {
                 return Ok(());
             }
@@ -85,12 +85,12 @@ impl Other {
         }
     }
 
-    /// How often the file system refused that.
+    /// How often the file system refused this operation.
     pub(crate) fn refused(&self, at: At) -> u64 {
         self.refused[at as usize].load(Ordering::SeqCst)
     }
 
-    /// Do something of the store's.
+    /// Run an operation of the store, after taking the space if that is due before this kind.
     fn meet<T>(&self, at: At, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let now = at as usize;
         if self.before.compare_exchange(now, NEVER, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
@@ -133,7 +133,7 @@ impl Shared {
     }
 }
 
-/// What is done with the file of this name.
+/// The kind of operation on the file of this name.
 fn at(name: &str) -> At {
     if name.starts_with("checkpoint") { At::Checkpoint } else { At::Write }
 }
@@ -179,10 +179,6 @@ impl Disk for Shared {
 
     fn place(&self) -> &Path {
         self.inner.place()
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
     }
 }
 
@@ -234,14 +230,6 @@ impl DiskFile for SharedFile {
 
     fn is_cached(&self, range: Range<u64>) -> bool {
         self.inner.is_cached(range)
-    }
-
-    fn unmap(&self) {
-        self.inner.unmap();
-    }
-
-    fn is_buffered(&self) -> bool {
-        self.inner.is_buffered()
     }
 
     fn start_writing(&self, range: Range<u64>) -> io::Result<()> {

@@ -1,14 +1,15 @@
-//! Reading a checkpoint back.
+//! Loads a checkpoint.
 //!
-//! One thread reads pages in order and checks them; others decode what they say, so that a big index is there as fast as
-//! it can be read. Where a page is bad, the range of keys between its neighbours is lost, and known to be.
+//! One thread reads the pages in order and checks them; others decode their entries, so that a large index
+//! loads as fast as it can be read. If a page is bad, the range of keys between its neighbours is marked as
+//! lost.
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Kept, file_name};
-use crate::disk::around::{hits, read_around};
+use crate::disk::salvage_read::{hits, salvage_read};
 use crate::disk::{Disk, DiskFile, WHOLE, twice};
 use crate::error::Error;
 use crate::format::checkpoint::{BYTES, Block, CheckpointEnd, Totals};
@@ -21,26 +22,26 @@ use crate::index::image::Loaded;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 1 << 20;
-/// Batches that wait for a decoder.
+/// The most batches that wait for a decoder.
 const WAITING_MAX: usize = 4;
-/// What the index takes for a page, about: less than GNU's allocator takes from the system by itself.
+/// About the memory of a page in the index; less than GNU's allocator takes from the system in one piece.
 const ROOM_BYTES: usize = 120 << 10;
-/// The most threads that decode.
+/// The most decoder threads.
 const DECODERS_MAX: usize = 4;
 
-/// A checkpoint's file whose header or trailer is good.
+/// A checkpoint's file, of which at least the header or the trailer is good.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     file: Arc<dyn DiskFile>,
-    /// What both ends say.
+    /// The contents of the ends.
     pub(crate) end: CheckpointEnd,
-    /// What the trailer says; `None`: it is damaged.
+    /// The trailer's totals; `None`: the trailer is damaged.
     pub(crate) totals: Option<Totals>,
-    /// Bytes of the file.
+    /// Length of the file.
     pub(crate) bytes: u64,
-    /// Where the pages are.
+    /// The byte range of the pages.
     pub(crate) pages: Range<u64>,
-    /// What is wrong with the ends: where and what.
+    /// What is wrong with the ends: offset and description.
     pub(crate) wrong: Vec<(u64, String)>,
 }
 
@@ -52,19 +53,19 @@ pub(crate) struct PageRange {
     pub(crate) as_of: Option<u64>,
 }
 
-/// What a checkpoint's pages say.
+/// The contents of a checkpoint's pages.
 #[derive(Debug)]
 pub(crate) struct Content {
-    /// The state of all keys whose pages are good; the others are in its `lost`.
+    /// The state of all keys whose pages are good. All other keys are in its `lost`.
     pub(crate) index: Index,
-    /// All keys, in order.
+    /// Ranges that cover all keys, in order.
     pub(crate) ranges: Vec<PageRange>,
-    /// What is wrong: where and what.
+    /// What is wrong: offset and description.
     pub(crate) wrong: Vec<(u64, String)>,
 }
 
 impl Checkpoint {
-    /// The checkpoint `number`; `Err` inside: why it is none.
+    /// Opens the checkpoint `number`. The inner `Err` says why it cannot be used.
     pub(crate) fn open(
         disk: &dyn Disk,
         superblock: &Superblock,
@@ -109,12 +110,12 @@ impl Checkpoint {
         Ok(Ok(Checkpoint { file, end, totals, bytes, pages, wrong }))
     }
 
-    /// What the keeper must know of it.
+    /// What the checkpointer needs to know.
     pub(crate) fn kept(&self) -> Kept {
         Kept { number: self.end.number, bytes: self.bytes, replay: self.end.replay }
     }
 
-    /// Read all pages.
+    /// Loads all pages.
     pub(crate) fn load(&self) -> Result<Content, Error> {
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(DECODERS_MAX));
         let (sender, receiver) = sync_channel::<Batch>(WAITING_MAX);
@@ -147,7 +148,7 @@ impl Checkpoint {
         Ok(Content { index, ranges: reader.ranges, wrong: reader.wrong })
     }
 
-    /// Call `act` with each good page, its head and its entries, and with each place where there is none.
+    /// Calls `act` with each good page (offset, head and entries), and with each offset where a page is bad.
     pub(crate) fn walk(
         &self,
         mut act: impl FnMut(u64, Result<(&PageHead, &[u8]), &str>),
@@ -182,7 +183,7 @@ fn read_end(
 ) -> std::io::Result<Result<CheckpointEnd, DecodeError>> {
     let at = if header { 0 } else { length.saturating_sub(LOG_BLOCK_U64) };
     let mut block = [0; BYTES];
-    let got = read_around(file, &mut block, at)?;
+    let got = salvage_read(file, &mut block, at)?;
     if !got.unreadable.is_empty() {
         return Ok(Err(DecodeError::Unreadable));
     }
@@ -198,31 +199,31 @@ fn read_end(
         return Ok(Err(DecodeError::Malformed("a table longer than the file")));
     };
     let mut table = vec![0; block.table_bytes()];
-    let got = read_around(file, &mut table, at)?;
+    let got = salvage_read(file, &mut table, at)?;
     if !got.unreadable.is_empty() {
         return Ok(Err(DecodeError::Unreadable));
     }
     Ok(block.with_table(&table[..got.bytes]))
 }
 
-/// Some pages' entries, as they were read.
+/// The bytes of some pages as they were read.
 struct Batch {
     number: u64,
     bytes: Vec<u8>,
     pages: Vec<BatchPage>,
 }
 
-/// A page's keys, place in the file and entries.
+/// A page's first key, end of its range, offset in the file, and where its entries are in the batch.
 type BatchPage = (Key, Key, u64, Range<usize>);
 
 #[derive(Default)]
 struct Decoded {
     loaded: Loaded,
-    /// Pages that make no sense although their checksum is right.
+    /// Pages that cannot be decoded although their checksum is right.
     bad: Vec<(Key, Key, u64, String)>,
 }
 
-/// What the batches say; their bytes are given back.
+/// Decodes batches until there are no more. Returns their buffers for reuse.
 fn decode_all(batches: &Mutex<Receiver<Batch>>, spent: &SyncSender<Vec<u8>>) -> Vec<(u64, Decoded)> {
     let next = || batches.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
     let decode = |batch: Batch| {
@@ -233,43 +234,43 @@ fn decode_all(batches: &Mutex<Receiver<Batch>>, spent: &SyncSender<Vec<u8>>) -> 
                 decoded.bad.push((from, to, offset, why.to_string()));
             }
         }
-        // No room, or nobody there: then they are freed here.
+        // If the channel is full or closed, the buffer is freed here.
         let _ = spent.try_send(batch.bytes);
         (batch.number, decoded)
     };
     std::iter::from_fn(next).map(decode).collect()
 }
 
-/// Before many small allocations. GNU's allocator lets the heap of a thread other than the first grow by one page at a time,
-/// with a system call each that all threads' page faults wait for: a seventh of all that opening cost. What one large
-/// piece needed stays in the heap.
+/// Called before many small allocations. In all threads but the first, GNU's allocator extends the heap by
+/// one page at a time, and the page faults of all threads wait for each of these system calls: a seventh of
+/// the whole time of opening. One large allocation, freed at once, leaves its memory in the heap.
 fn make_room() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(ROOM_BYTES)));
 }
 
-/// What stands at a place among the pages.
+/// What was found at an offset among the pages.
 enum Page {
-    /// A page, where it is, and its entries in the bytes that were read.
+    /// A page, its offset in the file, and its entries' range in the bytes that were read.
     Good(PageHead, u64, Range<usize>),
-    /// No page, up to the next one.
+    /// The offset of bytes that are no page, up to the next page, and why.
     Bad(u64, String),
 }
 
-/// Some bytes and the pages in them.
+/// The bytes of one read, and the pages found in them.
 type Pages = (Vec<u8>, Vec<Page>);
 
-/// Walks over the pages.
+/// Iterates over the pages.
 struct Walker<'a> {
     checkpoint: &'a Checkpoint,
     /// Where the next page begins.
     at: u64,
-    /// The last place was bad: the next page is looked for.
+    /// Whether the last offset was bad, so that the next page is searched for.
     searching: bool,
-    /// The place that was read again, for it was bad.
+    /// The offset that was read again because it was bad.
     again: Option<u64>,
-    /// The number that the next page has at least.
+    /// The least number that the next page can have.
     index: u64,
-    /// To read the next bytes to.
+    /// The buffer for the next read.
     buffer: Vec<u8>,
 }
 
@@ -279,16 +280,16 @@ impl<'a> Walker<'a> {
         Walker { checkpoint, at, searching: false, again: None, index: 0, buffer }
     }
 
-    /// What comes next; `None` at the end.
+    /// The next pages; `None` at the end.
     fn next(&mut self) -> Result<Option<Pages>, Error> {
         let mut need = READ_BYTES;
         let mut bytes = std::mem::take(&mut self.buffer);
         while self.at < self.checkpoint.pages.end {
             let left = usize::try_from(self.checkpoint.pages.end - self.at).unwrap_or(usize::MAX);
             bytes.resize(need.min(left), 0);
-            let around = read_around(&*self.checkpoint.file, &mut bytes, self.at)
+            let around = salvage_read(&*self.checkpoint.file, &mut bytes, self.at)
                 .map_err(|error| Error::io("read a checkpoint", error))?;
-            // A file that shrank meanwhile ends in zeros, which are no page.
+            // If the file has shrunk, the rest is zeros, which are not a page.
             bytes[around.bytes..].fill(0);
             let mut pages = Vec::new();
             let (mut done, mut more) = (0, None);
@@ -305,7 +306,7 @@ impl<'a> Walker<'a> {
                         break;
                     }
                     Err(_) if !self.searching && self.again != Some(offset) => {
-                        // One bad read proves nothing: ask the medium.
+                        // One bad read proves nothing: read it again from the medium.
                         self.again = Some(offset);
                         self.checkpoint.file.drop_cache(WHOLE);
                         break;
@@ -331,7 +332,7 @@ impl<'a> Walker<'a> {
         Ok(None)
     }
 
-    /// The page at the start of `bytes`, its entries, and its length.
+    /// Decodes the page at the start of `bytes`. Returns its head, the range of its entries, and its length.
     fn page(&self, bytes: &[u8]) -> Result<(PageHead, Range<usize>, usize), DecodeError> {
         let length = PageHead::length(bytes)?;
         let (head, entries) = PageHead::decode(bytes)?;
@@ -350,20 +351,20 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// An object whose parts are being gathered.
+/// The parts read so far of an object that has several pages.
 struct Parts {
     head: PageHead,
     offset: u64,
     entries: Vec<u8>,
 }
 
-/// Puts pages together to ranges of all keys.
+/// Assembles pages into ranges that cover all keys.
 struct Reader<'a> {
     checkpoint: &'a Checkpoint,
     ranges: Vec<PageRange>,
     lost: Vec<LostRange>,
     wrong: Vec<(u64, String)>,
-    /// The first key that no page was seen of.
+    /// The first key that no page has covered yet.
     expected: Key,
     parts: Option<Parts>,
     batches: u64,
@@ -382,7 +383,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Read all pages and hand them to the decoders.
+    /// Reads all pages and passes them to the decoders.
     fn read(&mut self, decoders: &SyncSender<Batch>, spent: &Receiver<Vec<u8>>) -> Result<(), Error> {
         let mut walker = Walker::new(self.checkpoint);
         while let Some((bytes, found)) = walker.next()? {
@@ -423,12 +424,12 @@ impl<'a> Reader<'a> {
     }
 
     fn send(&mut self, decoders: &SyncSender<Batch>, bytes: Vec<u8>, pages: Vec<BatchPage>) {
-        // Decoders live until the sender goes.
+        // The decoders run until the sender is dropped.
         let _ = decoders.send(Batch { number: self.batches, bytes, pages });
         self.batches += 1;
     }
 
-    /// Whether a page's range comes next; what is skipped by it is lost.
+    /// Whether a page's range continues the earlier ones. Keys that it skips are marked as lost.
     fn begins(&mut self, head: &PageHead, offset: u64) -> bool {
         self.end_parts();
         if head.from < self.expected {
@@ -443,7 +444,7 @@ impl<'a> Reader<'a> {
         true
     }
 
-    /// Take in one part; the whole when it is the last.
+    /// Adds one part. Returns the whole object with the last part.
     fn part(&mut self, head: &PageHead, offset: u64, entries: &[u8]) -> Option<Parts> {
         if head.part == 0 {
             if self.begins(head, offset) {
@@ -471,7 +472,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// What is not whole by now is lost.
+    /// Marks an object whose parts are incomplete as lost.
     fn end_parts(&mut self) {
         if let Some(Parts { head, offset, .. }) = self.parts.take() {
             self.lose(head.from, head.to, offset, "a later part of the object is missing");

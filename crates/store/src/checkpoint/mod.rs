@@ -1,13 +1,12 @@
-//! Checkpoints: the index on disk, so that opening replays only the log's tail.
+//! Checkpoints: the index on disk, so that opening the store replays only the tail of the log.
 //!
-//! A checkpoint is *fuzzy*: it is written page by page ([`write`]) while the log goes on, each page under a short read
-//! lock; a page says which record was the last that it counts in, and replay passes over what a page has already
-//! ([`load`], `recover`). It is written under another name, synced and renamed, so that a crash leaves the one before.
-//! Two are kept, so that a page which turns out bad can be made good from the older and its longer tail. The log's
-//! segments are freed accordingly ([`keeper`]): one without live bytes goes when it lies before the older's tail; when
-//! space is short, before the newer's.
+//! A checkpoint is *fuzzy*: it is written page by page ([`write`]) while the log goes on, each page under a
+//! short read lock. Each page names the last record that it counts in, and replay skips the records that a
+//! page has already ([`load`], `recover`). The file is written under a temporary name, synced and renamed, so
+//! that a crash leaves the previous one. Two are kept: if a page of the newer is bad, the older one is loaded
+//! and its longer tail replayed. Segments without live bytes are freed accordingly ([`checkpointer`]): those
+//! before the older's tail; when space is short, those before the newer's.
 
-pub(crate) mod keeper;
 pub(crate) mod load;
 pub(crate) mod write;
 
@@ -15,39 +14,37 @@ use std::io;
 
 use crate::disk::Disk;
 use crate::error::Error;
+pub(crate) use crate::format::CHECKPOINT_DIR as DIR;
 use crate::format::LOG_BLOCK_U64;
 use crate::format::checkpoint::ReplayPoint;
 
-/// The checkpoints' directory.
-pub(crate) const DIR: &str = "checkpoint";
-
-/// A checkpoint that is there and whole.
+/// A usable checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) number: u32,
-    /// Bytes of its file.
+    /// Length of its file.
     pub(crate) bytes: u64,
     pub(crate) replay: ReplayPoint,
 }
 
 impl ReplayPoint {
-    /// Where in the segment it is.
+    /// Its byte offset in the segment.
     pub(crate) fn offset(&self) -> u64 {
         u64::from(self.block) * LOG_BLOCK_U64
     }
 }
 
-/// The file of checkpoint `number`.
+/// The file name of checkpoint `number`.
 pub(crate) fn file_name(number: u32) -> String {
     format!("{DIR}/{number:08}.ckp")
 }
 
-/// The file of one that is being written.
+/// The file name of a checkpoint that is being written.
 pub(crate) fn new_name(number: u32) -> String {
     format!("{DIR}/{number:08}.new")
 }
 
-/// The numbers of all checkpoints, in order, and the names of those that were never finished.
+/// The numbers of all checkpoints, in order, and the file names of unfinished ones.
 pub(crate) fn list(disk: &dyn Disk) -> Result<(Vec<u32>, Vec<String>), Error> {
     let names = match disk.list(DIR) {
         Ok(names) => names,

@@ -1,4 +1,4 @@
-//! Writing a checkpoint.
+//! Writes checkpoints.
 
 use std::io;
 
@@ -8,14 +8,14 @@ use crate::files::Files;
 use crate::format::checkpoint::{CheckpointEnd, ROWS_MAX, SegmentRow, Totals};
 use crate::format::page::{FIXED_BYTES, Key, PAGE_BYTES_MAX, PageHead};
 use crate::format::superblock::Superblock;
-use crate::index::big;
+use crate::index::large_object;
 use crate::index::locked::Locked;
 
-/// About how many bytes are written at a time.
+/// Pages are gathered into writes of about this many bytes.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Write checkpoint `number` of `index` and give it its name. What failed half-way is taken away again, but for a file that got
-/// its name.
+/// Writes checkpoint `number` of `index` and renames it to its final name. If that fails, the unfinished file
+/// is removed, unless it was renamed already.
 pub(crate) fn write(
     files: &Files,
     index: &Locked,
@@ -24,7 +24,7 @@ pub(crate) fn write(
     sync: bool,
 ) -> io::Result<Kept> {
     let disk = files.disk();
-    // It was made with the store; this is for one whose owner took it away.
+    // Formatting the store made the directory. It is made again here in case the owner has deleted it.
     match disk.make_dir(DIR) {
         Ok(()) if sync => disk.sync_dir("")?,
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -65,8 +65,8 @@ fn write_new(
     let mut from = Key::FIRST;
     while from != Key::End {
         let page = index.read().image(from);
-        // One that was removed meanwhile is looked for again.
-        let Some(image) = page.or_else(|| big::image(index, from)) else { continue };
+        // An object that was removed meanwhile has no page: look again from the same key.
+        let Some(image) = page.or_else(|| large_object::image(index, from)) else { continue };
         let parts = u32::try_from(image.parts.len()).expect("an object's pages are bounded");
         for (part, entries) in (0..).zip(&image.parts) {
             if entries.len() > PAGE_BYTES_MAX - FIXED_BYTES {
@@ -104,7 +104,7 @@ fn write_new(
     Ok(Kept { number, bytes: at, replay: end.replay })
 }
 
-/// What the header says: all that replay needs to know of the log as it is now.
+/// The header's contents: everything that replay needs to know of the log as it is now.
 fn begin(index: &Locked, superblock: &Superblock, number: u32) -> CheckpointEnd {
     let index = index.read();
     let rows = index.segments.all.iter().map(|(&number, segment)| SegmentRow {

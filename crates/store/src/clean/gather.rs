@@ -1,8 +1,8 @@
-//! What is live in a segment, and how it is put together for moving.
+//! Finds what is live in a segment and groups it for moving.
 //!
-//! The segment's headers tell which units it has bytes of; the index tells which of them are live. The live pieces of a
-//! unit become *runs*: stretches without a gap, each moved as one record. A small neighbour that lies elsewhere joins its
-//! run: so extents that were cut up by small writes grow together again.
+//! The segment's headers tell which units it has bytes of; the index tells which of them are live. The live
+//! pieces of a unit form *runs* without gaps, each moved as one record. Small neighbours in other segments
+//! join their run, so that extents that small writes had cut up merge again.
 
 use std::collections::BTreeSet;
 
@@ -18,16 +18,16 @@ use crate::format::{LOG_BLOCK, LOG_BLOCK_U64, padded_u64};
 use crate::index::Index;
 use crate::index::extent::{Extent, union};
 use crate::index::locked::Locked;
-use crate::index::unit::{Place, Unit};
+use crate::index::unit::{LogPosition, Unit};
 use crate::scan::{Found, Scanner};
 
-/// A live neighbour from another segment is moved along if it has at most this part of what the run has already: it costs
-/// space now and gives it back only when its own segment is cleaned.
+/// Live neighbours from other segments are moved along up to this part of the run's other bytes: they cost
+/// space now, and free it only when their own segments are cleaned.
 const JOIN_PART: u64 = 4;
-/// The most bytes of a run, unless one piece alone has more.
+/// The most bytes of a run, except for a single larger piece.
 const RUN_BYTES_MAX: u64 = 1 << 20;
 
-/// Whose bytes they are.
+/// The owner of moved bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner {
     pub(crate) partition: PartitionId,
@@ -36,23 +36,23 @@ pub(crate) struct Owner {
     pub(crate) unit: u64,
 }
 
-/// Bytes of a unit to be moved together: pieces in order, each beginning where the one before it ended.
+/// Bytes of a unit to move together: pieces in order, each beginning where the previous one ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct MoveRun {
     pub(crate) owner: Owner,
     pub(crate) pieces: Vec<Extent>,
 }
 
-/// What a segment holds.
+/// A segment's contents.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    /// The owners of its records, each once, in order: runs of one object are moved one after another.
+    /// The owners of its records, each once, in order, so that runs of one object are moved together.
     pub(crate) owners: BTreeSet<Owner>,
     /// Ranges of the file that hold no whole record: damage.
     pub(crate) bad: Vec<std::ops::Range<u64>>,
 }
 
-/// Read the headers of `segment`: not of what a failed write may have left behind its end.
+/// Read the headers of `segment`, up to its end: a failed write may have left bytes behind it.
 pub(crate) fn scan(files: &Files, segment: &Candidate, salt: u64) -> Result<Contents, Error> {
     let file = files.get(segment.number)?;
     let length = file.length().map_err(|error| Error::io("look at a segment", error))?;
@@ -80,8 +80,8 @@ fn owner(record: &Record) -> Owner {
     Owner { partition, object, birth, unit }
 }
 
-/// The order in which their bytes are moved: what belongs to one cluster comes to lie together, and in it what belongs to
-/// one object.
+/// The order in which to move the owners' bytes: objects of one cluster end up together, and in it the bytes
+/// of one object.
 pub(crate) fn in_order(index: &Locked, owners: &BTreeSet<Owner>) -> Vec<Owner> {
     let index = index.read();
     let cluster = |owner: &Owner| {
@@ -94,28 +94,28 @@ pub(crate) fn in_order(index: &Locked, owners: &BTreeSet<Owner>) -> Vec<Owner> {
     ordered
 }
 
-/// The runs that empty `segments` of what `owner` has in them, with neighbours from elsewhere if `along`.
-pub(crate) fn runs(index: &Locked, owner: Owner, segments: &BTreeSet<u32>, along: bool) -> Vec<Run> {
+/// The runs that move what `owner` has in `segments`, with neighbours from elsewhere if `along`.
+pub(crate) fn runs(index: &Locked, owner: Owner, segments: &BTreeSet<u32>, along: bool) -> Vec<MoveRun> {
     let index = index.read();
     let object = index.partitions.get(&owner.partition).and_then(|found| found.objects.get(&owner.object));
     let Some(object) = object.filter(|object| object.birth == owner.birth) else { return Vec::new() };
     let Some(slot) = object.units.get(owner.unit) else { return Vec::new() };
     let mut places = places(&slot.unit());
-    // What cannot be moved does not come along.
+    // Bytes in damaged segments cannot be moved along.
     let whole = |place: &Extent| index.segments.all.get(&place.segment).is_some_and(|found| !found.damaged);
     places.retain(|place| segments.contains(&place.segment) || whole(place));
     drop(index);
     join(owner, &places, segments, along)
 }
 
-/// The stored bytes that a unit refers to, each once, in the order of the unit.
+/// The stored bytes that a unit refers to, each once, in the unit's order.
 pub(crate) fn places(unit: &Unit) -> Vec<Extent> {
     union(unit.pins().into_vec())
 }
 
-/// Put the `places` in `segments` and their small neighbours together.
-fn join(owner: Owner, places: &[Extent], segments: &BTreeSet<u32>, along: bool) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
+/// Group the `places` in `segments` with their small neighbours.
+fn join(owner: Owner, places: &[Extent], segments: &BTreeSet<u32>, along: bool) -> Vec<MoveRun> {
+    let mut runs: Vec<MoveRun> = Vec::new();
     let mut taken = vec![false; places.len()];
     for first in 0..places.len() {
         if taken[first] || !segments.contains(&places[first].segment) {
@@ -134,18 +134,18 @@ fn join(owner: Owner, places: &[Extent], segments: &BTreeSet<u32>, along: bool) 
                 bytes + place.bytes() <= RUN_BYTES_MAX
                     && (own || (along && (foreign + place.bytes()) * JOIN_PART <= bytes - foreign))
             };
-            // Several may begin here: a unit's versions overlap.
+            // Several may begin here, as a unit's versions overlap.
             let from = places.partition_point(|place| place.from < end);
             next = (from..places.len())
                 .take_while(|&next| places[next].from == end && pieces.len() < PIECES_MAX)
                 .find(|&next| !taken[next] && joins(&places[next]));
         }
-        runs.push(Run { owner, pieces });
+        runs.push(MoveRun { owner, pieces });
     }
     runs
 }
 
-impl Run {
+impl MoveRun {
     pub(crate) fn from(&self) -> u32 {
         self.pieces.first().map_or(0, |piece| piece.from)
     }
@@ -159,11 +159,11 @@ impl Run {
         u64::from(self.to() - self.from())
     }
 
-    /// About the bytes that its record takes on the disk.
+    /// Roughly the bytes that its record takes on the disk.
     pub(crate) fn disk_bytes(&self) -> u64 {
         let pieces = u64::try_from(self.pieces.len()).unwrap_or(u64::MAX);
-        // A checksum for each block, also where pieces meet inside one.
-        // And what those before it are about, if several share a page.
+        // A checksum for each block, also where pieces meet inside one, and the subjects of the preceding
+        // records if several share a page.
         let before = if self.bytes() < 4096 { (TOGETHER_MAX - 1) * subject::BYTES } else { 0 };
         let fixed = u64::try_from(FIXED_BYTES + before).expect("small");
         let header = fixed + 16 * pieces + 4 * (self.bytes() / 4096 + 2);
@@ -173,7 +173,7 @@ impl Run {
         padded_u64(header) + u64::try_from(slack).expect("a page") + padded_u64(self.bytes())
     }
 
-    /// Whether a piece of it still is where it was.
+    /// Whether at least one piece of it is still in its place.
     pub(crate) fn is_there(&self, index: &Index) -> bool {
         let object = index
             .partitions
@@ -192,8 +192,12 @@ fn same_bytes(a: &Extent, b: &Extent) -> bool {
     (a.segment, a.block) == (b.segment, b.block) && a.from < b.to && b.from < a.to
 }
 
-/// The units that refer to bytes of `segment` inside `range` of its file: a walk over everything, for damage.
-pub(crate) fn referring(index: &Index, segment: u32, range: &std::ops::Range<u64>) -> Vec<(Owner, Place)> {
+/// The units that refer to bytes of `segment` in `range` of its file. For damage: it walks the whole index.
+pub(crate) fn referring(
+    index: &Index,
+    segment: u32,
+    range: &std::ops::Range<u64>,
+) -> Vec<(Owner, LogPosition)> {
     let mut out = Vec::new();
     for (&partition, found) in &index.partitions {
         for (&object, found) in &found.objects {
@@ -205,7 +209,7 @@ pub(crate) fn referring(index: &Index, segment: u32, range: &std::ops::Range<u64
                 };
                 if let Some(pin) = slot.unit().pins().into_iter().find(inside) {
                     let owner = Owner { partition, object, birth: found.birth, unit };
-                    out.push((owner, Place { segment, block: pin.block }));
+                    out.push((owner, LogPosition { segment, block: pin.block }));
                 }
             }
         }
@@ -246,7 +250,7 @@ mod tests {
         check(&[of(0, 100, 2, 1), of(100, 8192, 1, 1)], &[&[of(100, 8192, 1, 1)]]);
         check(&[small], &[]);
         let alone = join(OWNER, &[own, small], &BTreeSet::from([1]), false);
-        assert_eq!(alone, [Run { owner: OWNER, pieces: vec![own] }]);
+        assert_eq!(alone, [MoveRun { owner: OWNER, pieces: vec![own] }]);
     }
 
     #[test]

@@ -1,16 +1,17 @@
-//! How fast the cleaner goes beside the foreground.
+//! How fast the cleaner works relative to the foreground.
 //!
-//! It earns *credit* with every foreground byte and spends it on the bytes it moves. A victim is emptied in one go, so that what
-//! it held stays together: what that takes beyond the credit is a debt, to be paid before anything more is moved. With *ample*
-//! space free (an eighth of the capacity) there is nothing to earn: what is left alone dies by itself, and cleaning it would be
-//! waste. Below, each foreground byte earns `share * ample / (free - victim)`: about the set share at first, twice as much when half
-//! is left, without bound towards a victim's bytes, which is what emptying one may take before it is given back. So a foreground
-//! that makes the cleaner move `w` bytes for each of its own settles where `free = victim + ample * share / w`, and needs no
-//! measuring of `w`. With nothing free the foreground waits.
+//! The cleaner earns *credit* with every foreground byte and spends it on the bytes it moves. A victim is
+//! emptied in one go, so that its contents stay together. What that costs beyond the credit is a debt, to be
+//! paid before anything more is moved. With *ample* space free (an eighth of the capacity) no credit is
+//! earned: segments left alone empty by themselves, and cleaning them would be waste. Below that, each
+//! foreground byte earns `share * ample / (free - victim)`: about the configured share at first, twice as
+//! much at half of `ample`, and without bound as `free` approaches a victim's bytes, which emptying one may
+//! take before it is freed. So a foreground that makes the cleaner move `w` bytes for each of its own settles
+//! at `free = victim + ample * share / w`, without measuring `w`. With nothing free the foreground waits.
 
-/// The part of the capacity that is ample.
+/// The part of the capacity that is ample free space.
 const AMPLE_PART: u64 = 8;
-/// The most credit that is kept, in bursts: a long pause saves up no storm.
+/// The most credit, in batches of moves, so that a long pause saves up no flood of moves.
 const CREDIT_BURSTS_MAX: u64 = 2;
 
 /// The cleaner's credit.
@@ -18,16 +19,16 @@ const CREDIT_BURSTS_MAX: u64 = 2;
 pub struct Pacer {
     share_percent: u64,
     ample: u64,
-    /// What emptying a victim may take before it is given back.
+    /// Bytes that emptying a victim may take before it is freed.
     victim: u64,
     burst: u64,
-    /// Below zero: a debt.
+    /// Negative: a debt.
     credit: i64,
 }
 
 impl Pacer {
-    /// A pacer without credit, for victims of at most `victim` bytes and moves of about `burst` bytes. `share_percent`: moved
-    /// bytes for 100 of the foreground where space begins to be scarce.
+    /// A pacer without credit, for victims of at most `victim` bytes and batches of about `burst` bytes.
+    /// `share_percent`: moved bytes per 100 foreground bytes when space begins to be scarce.
     pub fn new(share_percent: u32, capacity: u64, victim: u64, burst: u64) -> Pacer {
         let ample = (capacity / AMPLE_PART).max(1);
         Pacer { share_percent: u64::from(share_percent), ample, victim, burst: burst.max(1), credit: 0 }
@@ -46,17 +47,17 @@ impl Pacer {
         self.credit = self.credit.saturating_add(earned).min(most);
     }
 
-    /// Whether a burst may be moved now.
+    /// Whether a batch of moves may be made now.
     pub fn may_move(&self) -> bool {
         self.credit >= signed(self.burst)
     }
 
-    /// Nothing is worth a move: the credit is spent on having looked.
+    /// Nothing is worth a move: drop the credit, so that the search is not repeated at once.
     pub fn rest(&mut self) {
         self.credit = self.credit.min(0);
     }
 
-    /// The cleaner moved `bytes` as it may beside the foreground.
+    /// The cleaner moved `bytes` beside the foreground.
     pub fn on_moved(&mut self, bytes: u64) {
         self.credit = self.credit.saturating_sub(signed(bytes));
     }

@@ -1,9 +1,10 @@
 //! Which segment to clean.
 //!
-//! Cost-benefit (Rosenblum and Ousterhout, "The Design and Implementation of a Log-Structured File System", 1992,
-//! section 3.6): a segment with the share `u` of its bytes live costs `1 + u` to clean (read whole, live part written)
-//! and gives `1 - u`, for about as long as it has already lain: `(1 - u) * age / (1 + u)`. Cold segments are thus
-//! cleaned at a higher `u` than hot ones, in which more bytes die if they are left alone.
+//! Cost-benefit (Rosenblum and Ousterhout, "The Design and Implementation of a Log-Structured File System",
+//! 1992, section 3.6): a segment with the share `u` of its bytes live costs `1 + u` to clean (read whole,
+//! live part written) and yields `1 - u`, for about as long as it has already existed:
+//! `(1 - u) * age / (1 + u)`. So cold segments are cleaned at a higher `u` than hot ones, in which more bytes
+//! die if left alone.
 
 /// How victims are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -11,7 +12,7 @@ pub enum Policy {
     /// The greatest `(1 - u) * age / (1 + u)`.
     #[default]
     CostBenefit,
-    /// The least `u`: for comparison.
+    /// The least `u`, for comparison.
     Greedy,
 }
 
@@ -24,20 +25,20 @@ pub struct Candidate {
     pub bytes: u64,
     /// Bytes of it that are live.
     pub live: u64,
-    /// How long ago it was begun, in sequence numbers: the store has no clock, and data ages by what is written after it.
+    /// How long ago it was begun, in sequence numbers: the store has no clock, and data ages by later writes.
     pub age: u64,
 }
 
-/// A gain of less than this part of the victim is not worth a move.
+/// Cleaning is not worth it for less than this part of the victim.
 const GAIN_PART: u64 = 32;
 
 impl Candidate {
-    /// Whether cleaning it gives back enough.
+    /// Whether cleaning it frees enough.
     pub fn is_worth_it(&self) -> bool {
         self.bytes.saturating_sub(self.live) > self.bytes / GAIN_PART
     }
 
-    /// The greater, the sooner it is cleaned. A fraction with 16 binary places.
+    /// The candidate with the highest score is cleaned first. A fraction with 16 binary places.
     fn score(&self, policy: Policy) -> u128 {
         // Below 2^64 * 2^41 (a segment is below 2 TiB) * 2^16: no overflow.
         let gain = u128::from(self.bytes.saturating_sub(self.live)) << 16;
@@ -53,7 +54,7 @@ impl Candidate {
 /// The best of `candidates` that is worth it.
 pub fn choose(candidates: impl IntoIterator<Item = Candidate>, policy: Policy) -> Option<Candidate> {
     candidates.into_iter().filter(Candidate::is_worth_it).max_by_key(|candidate| {
-        // Of equals the lowest number, so that the choice does not depend on the order.
+        // Among equals the lowest number, so that the choice does not depend on the order.
         (candidate.score(policy), std::cmp::Reverse(candidate.number))
     })
 }
@@ -77,9 +78,9 @@ mod tests {
         check(&[(60, 10), (50, 10)], Some(2), Some(2));
         // Cold and fuller before hot and emptier: 0.25 * 100 / 1.75 > 0.85 * 10 / 1.15.
         check(&[(75, 100), (15, 10)], Some(1), Some(2));
-        // Empty ones first, whatever their age is, unless something very cold is nearly as good.
+        // Empty ones first, whatever their age, unless a very cold one is nearly as good.
         check(&[(75, 3), (0, 1)], Some(2), Some(2));
-        // A fraction of one part in 2^16 still tells them apart; equals by number.
+        // A difference of one part in 2^16 still counts. Equals go by number.
         check(&[(96, 1), (96, 2), (96, 2)], Some(2), Some(1));
     }
 

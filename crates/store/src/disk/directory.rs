@@ -1,4 +1,4 @@
-//! A directory of the operating system, locked for one process.
+//! A directory of the operating system, locked by one process.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -6,75 +6,39 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 
-use super::ahead::window_bytes;
-use super::direct;
 use super::private;
-use super::system::{Means, SystemFile};
-use super::uring::Rings;
-use super::{Disk, DiskFile, FileIdentity, Method, Named, Space};
+use super::system::SystemFile;
+use super::{Disk, DiskFile, FileIdentity, Named, Space};
 use crate::error::Error;
-use crate::files::DIRS;
+use crate::format::DIRS;
 
-/// A directory, locked for this process. Unlocked by hand: a child process that is just being started may hold a copy of the
-/// directory's file, and with it the lock, for a moment longer.
+/// A directory, locked by this process. It is unlocked explicitly: a child process that is just being started
+/// may hold a copy of the directory's file, and with it the lock, for a moment longer.
 #[derive(Debug)]
 pub struct Directory {
     dir: PathBuf,
     lock: File,
     writable: bool,
-    direct: bool,
-    means: Arc<Means>,
-    described: String,
-}
-
-/// Whether the files of `dir` can be reached as asked: [`Error::NoUring`] or [`Error::NoDirect`] where not.
-pub fn offered(dir: &Path, method: Method, direct: bool) -> Result<(), Error> {
-    if method == Method::Uring {
-        Rings::new().map_err(|error| Error::NoUring(error.to_string()))?;
-    }
-    if direct {
-        let dir = File::open(dir).map_err(|error| Error::io("open the store's directory", error))?;
-        direct::refusal(&dir).map_or(Ok(()), |why| Err(Error::NoDirect(why)))?;
-    }
-    Ok(())
 }
 
 impl Directory {
-    /// The directory `dir`, for this process alone: [`Error::InUse`] if another has it open. Its files are reached by
-    /// ordinary calls through the page cache. Others are kept from reading them.
+    /// Locks `dir` for this process alone: [`Error::InUse`] if another has it open. Its files are accessed
+    /// through the page cache. Nothing in it is changed: it may turn out to be no store.
     pub fn lock(dir: &Path) -> Result<Directory, Error> {
-        let taken = Directory::take(dir, FlockOperation::NonBlockingLockExclusive, true)?;
-        private::tighten(dir, &DIRS);
-        Ok(taken)
+        Directory::take(dir, FlockOperation::NonBlockingLockExclusive, true)
     }
 
-    /// The directory `dir` to look at: nothing can be changed through it, and nobody changes it meanwhile. [`Error::InUse`]
-    /// if a process has it open for writing.
+    /// Remove other users' access. Only for a directory that is known to be a store.
+    pub(crate) fn tighten(&self) {
+        private::tighten(&self.dir, &DIRS);
+    }
+
+    /// Opens `dir` for inspection: nothing can be changed through it, and no process changes it meanwhile.
+    /// [`Error::InUse`] if a process has it open for writing.
     pub fn read_only(dir: &Path) -> Result<Directory, Error> {
         Directory::take(dir, FlockOperation::NonBlockingLockShared, false)
-    }
-
-    /// Reach its files as asked. What the system does not offer is done without, and [`Disk::describe`] says so.
-    #[must_use]
-    pub fn with(mut self, method: Method, direct: bool) -> Directory {
-        let (rings, how) = match method {
-            Method::Auto | Method::Plain => (None, "plain".to_owned()),
-            Method::Uring => match Rings::new() {
-                Ok(rings) => (Some(rings), "io_uring".to_owned()),
-                Err(error) => (None, format!("plain (io_uring: {error})")),
-            },
-        };
-        let refused = if direct { direct::refusal(&self.lock) } else { None };
-        let cache = match &refused {
-            Some(why) => format!("buffered (direct: {why})"),
-            None => if direct { "direct" } else { "buffered" }.to_owned(),
-        };
-        self.direct = direct && refused.is_none();
-        self.means = Arc::new(Means::new(rings, window_bytes(&self.lock)));
-        self.described = format!("{how}, {cache}");
-        self
     }
 
     fn take(dir: &Path, operation: FlockOperation, writable: bool) -> Result<Directory, Error> {
@@ -89,9 +53,7 @@ impl Directory {
                 Error::io("lock the store's directory", error.into())
             }
         })?;
-        let means = Arc::new(Means::new(None, window_bytes(&lock)));
-        let described = "plain, buffered".to_owned();
-        Ok(Directory { dir: dir.to_owned(), lock, writable, direct: false, means, described })
+        Ok(Directory { dir: dir.to_owned(), lock, writable })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -103,14 +65,7 @@ impl Directory {
     }
 
     fn file(&self, name: &str, options: &mut OpenOptions) -> io::Result<Arc<dyn DiskFile>> {
-        let path = self.path(name);
-        let file = options.open(&path)?;
-        // The same file once more, past the page cache.
-        let direct = self.direct.then(|| {
-            let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or_default();
-            OpenOptions::new().read(true).write(self.writable).custom_flags(flags).open(&path)
-        });
-        Ok(Arc::new(SystemFile::new(file, direct.transpose()?, Arc::clone(&self.means))))
+        Ok(Arc::new(SystemFile(options.open(self.path(name))?)))
     }
 }
 
@@ -170,10 +125,6 @@ impl Disk for Directory {
     fn place(&self) -> &Path {
         &self.dir
     }
-
-    fn describe(&self) -> String {
-        self.described.clone()
-    }
 }
 
 #[cfg(test)]
@@ -202,47 +153,38 @@ mod tests {
         assert!(matches!(Directory::lock(&dir.path().join("no")), Err(Error::NotAStore(_))));
     }
 
-    /// The same bytes, whatever the means and however they are cut: what a method cannot do, the next does.
+    /// The same bytes, whatever the sizes of writes and reads.
     #[test]
-    fn every_method_reads_and_writes_the_same() {
+    fn what_is_written_in_parts_is_read_in_others() {
         let expected: Vec<u8> = (0..70_000_u32).flat_map(u32::to_le_bytes).collect();
-        for (method, direct) in
-            [(Method::Auto, false), (Method::Uring, false), (Method::Plain, true), (Method::Uring, true)]
-        {
-            let dir = tempfile::tempdir().expect("a directory");
-            let disk = Directory::lock(dir.path()).expect("ours").with(method, direct);
-            let what = disk.describe();
-            let file = disk.create("a").expect("made");
-            let cuts = [0, 512, 4096, 5000, 5001, 9216, 65_536, 65_536 + 1024, 240_128, 280_000];
-            for pair in cuts.windows(2) {
-                let part = &expected[pair[0]..pair[1]];
-                let (one, two) = part.split_at(part.len() / 3);
-                let at = u64::try_from(pair[0]).expect("small");
-                write_full(&*file, &[one, &[], two], at).expect("written");
-            }
-            file.sync_data().expect("synced");
-            file.sync_all().expect("synced");
-            file.drop_cache(0..280_000);
-            assert_eq!(file.length().expect("a length"), 280_000, "{what}");
-            for (from, to) in [(0, 280_000), (512, 1024), (1, 2), (4095, 70_001), (279_999, 280_000)] {
-                for unaligned in [0, 1] {
-                    let mut bytes = vec![0; to - from + 100 + unaligned];
-                    let at = u64::try_from(from).expect("small");
-                    let got = read_full(&*file, &mut bytes[unaligned..], at).expect("read");
-                    assert_eq!(got, (to - from + 100).min(280_000 - from), "{what}");
-                    assert!(bytes[unaligned..unaligned + to - from] == expected[from..to], "{what}: {from}");
-                }
-            }
-            assert_eq!(read_full(&*file, &mut [0; 10], 280_000).expect("the end"), 0, "{what}");
-            assert_eq!(read_full(&*file, &mut [0; 10], 1 << 40).expect("the end"), 0, "{what}");
-            let (head, tail) = expected.split_at(100_001);
-            write_and_start(&*file, &[&expected, &[], head, tail, &expected], 512, 64 << 10)
-                .expect("written");
-            let mut bytes = vec![0; 3 * expected.len()];
-            assert_eq!(read_full(&*file, &mut bytes, 512).expect("read"), bytes.len(), "{what}");
-            assert!(bytes.chunks(expected.len()).all(|part| part == expected), "{what}: in pieces");
-            file.set_length(1000).expect("cut");
-            assert_eq!(read_full(&*file, &mut [0; 9000], 0).expect("read"), 1000, "{what}");
+        let dir = tempfile::tempdir().expect("a directory");
+        let disk = Directory::lock(dir.path()).expect("ours");
+        let file = disk.create("a").expect("made");
+        let cuts = [0, 512, 4096, 5000, 5001, 9216, 65_536, 65_536 + 1024, 240_128, 280_000];
+        for pair in cuts.windows(2) {
+            let part = &expected[pair[0]..pair[1]];
+            let (one, two) = part.split_at(part.len() / 3);
+            let at = u64::try_from(pair[0]).expect("small");
+            write_full(&*file, &[one, &[], two], at).expect("written");
         }
+        file.sync_data().expect("synced");
+        file.sync_all().expect("synced");
+        file.drop_cache(0..280_000);
+        assert_eq!(file.length().expect("a length"), 280_000);
+        for (from, to) in [(0, 280_000), (512, 1024), (1, 2), (4095, 70_001), (279_999, 280_000)] {
+            let mut bytes = vec![0; to - from + 100];
+            let got = read_full(&*file, &mut bytes, u64::try_from(from).expect("small")).expect("read");
+            assert_eq!(got, (to - from + 100).min(280_000 - from));
+            assert!(bytes[..to - from] == expected[from..to], "{from}..{to}");
+        }
+        assert_eq!(read_full(&*file, &mut [0; 10], 280_000).expect("the end"), 0);
+        assert_eq!(read_full(&*file, &mut [0; 10], 1 << 40).expect("the end"), 0);
+        let (head, tail) = expected.split_at(100_001);
+        write_and_start(&*file, &[&expected, &[], head, tail, &expected], 512, 64 << 10).expect("written");
+        let mut bytes = vec![0; 3 * expected.len()];
+        assert_eq!(read_full(&*file, &mut bytes, 512).expect("read"), bytes.len());
+        assert!(bytes.chunks(expected.len()).all(|part| part == expected), "in pieces");
+        file.set_length(1000).expect("cut");
+        assert_eq!(read_full(&*file, &mut [0; 9000], 0).expect("read"), 1000);
     }
 }

@@ -1,24 +1,20 @@
-//! The disk under a store: files by name in one directory, and what can be asked of them.
+//! The disk under a store: files by name in one directory, and the operations on them.
 //!
-//! A trait, because there are several: [`Directory`] is the operating system's, by ordinary calls or by
-//! io_uring, through the page cache or past it;
-//! [`Memory`](memory::Memory) is in memory and fails as told. Names are relative to the store's directory, with `/` between their parts; the directory itself is the empty name. Everything can be
-//! called from any thread.
+//! It is a trait with several implementations: [`Directory`] is the operating system's, the one for tests is
+//! in memory and fails as told (feature `faulty-disk`, which no binary has). Names are relative to the
+//! store's directory and use `/`; the directory itself is the empty name. All methods can be called from any
+//! thread.
 //!
-//! What a disk owes the store is in `docs/format-store.md` ("What the medium is assumed to guarantee"): bytes written are
-//! durable after a sync of their file, names after a sync of their directory, and nothing before.
+//! The store's requirements are in `docs/format-store.md` ("What the medium is assumed to guarantee"): bytes
+//! are durable after a sync of their file, names after a sync of their directory, and nothing before that.
 
-mod ahead;
-pub(crate) mod around;
-mod direct;
 mod directory;
-mod mapped;
+#[cfg(any(test, feature = "faulty-disk"))]
 pub mod memory;
 pub mod private;
 pub(crate) mod residency;
+pub(crate) mod salvage_read;
 mod system;
-mod uring;
-mod window;
 
 use std::fmt;
 use std::fs::File;
@@ -27,7 +23,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use directory::{Directory, offered};
+pub use directory::Directory;
 pub use residency::is_residency_told;
 
 /// The most buffers of one vectored write (Linux allows 1024).
@@ -35,63 +31,48 @@ const VECTORS_MAX: usize = 1024;
 
 /// A directory with a store's files.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// A file that is there, for reading and writing.
+    /// Open an existing file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// A new file, empty; an error if there is one of that name.
+    /// Create an empty file. An error if the name exists.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Give a file another name, in place of the file that has it. Durable when the directory was synced.
+    /// Rename a file, replacing a file of the new name. Durable once the directory is synced.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Take a file's name away; whoever has the file open can still read it. Durable when the directory was synced.
+    /// Remove a file's name. Those who have the file open can still read it. Durable once the directory is
+    /// synced.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// The names in a directory, without its own, in no order.
+    /// The names in a directory, without the directory's own, in no order.
     fn list(&self, dir: &str) -> io::Result<Vec<String>>;
 
-    /// Make what was created, renamed and removed in a directory durable.
+    /// Make a directory's creations, renames and removals durable.
     fn sync_dir(&self, dir: &str) -> io::Result<()>;
 
-    /// A new directory; an error if there is something of that name.
+    /// Create a directory. An error if the name exists.
     fn make_dir(&self, dir: &str) -> io::Result<()>;
 
-    /// How much there is; `None` where no bound is told.
+    /// The disk's space; `None` if no bound is known.
     fn space(&self) -> Option<Space>;
 
-    /// The file that has this name now, and how long it is.
+    /// The identity and length of the file that has this name now.
     fn named(&self, name: &str) -> io::Result<Named>;
 
     /// Where the files are, for messages.
     fn place(&self) -> &Path;
-
-    /// What is used to reach them, for `status`: "plain, buffered".
-    fn describe(&self) -> String;
 }
 
-/// How the operating system is asked to read and write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Method {
-    /// What measured better: ordinary calls. A ring costs more processor time per call on ext4 and several times as much on
-    /// tmpfs, as long as each thread has one call under way (`examples/disk_speed.rs` measures it).
-    #[default]
-    Auto,
-    /// One call for each: `pread`, `pwritev`, `fdatasync`.
-    Plain,
-    /// By io_uring. A store that is told to is not opened where the kernel has none or a policy forbids it.
-    Uring,
-}
-
-/// Bytes of a disk.
+/// A disk's space, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// Free for this process.
+    /// Available to this process.
     pub free: u64,
-    /// All of it.
+    /// In total.
     pub size: u64,
 }
 
-/// Which file it is, whatever its name: of two that are there at once, no two are the same.
+/// Identifies a file whatever its name: no two files that exist at once have the same identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileIdentity {
     /// The file system it is on.
@@ -103,7 +84,7 @@ pub struct FileIdentity {
 /// The file behind a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named {
-    /// Which it is.
+    /// Its identity.
     pub identity: FileIdentity,
     /// Its bytes.
     pub bytes: u64,
@@ -114,13 +95,13 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Read at most `to.len()` bytes; 0 at the file's end.
     fn read_at(&self, to: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Write the beginning of `buffers`, at most 1024 of them; how many bytes were.
+    /// Write the beginning of `buffers`, at most 1024 of them; returns the number of bytes written.
     fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize>;
 
     /// Make bytes and length durable.
     fn sync_data(&self) -> io::Result<()>;
 
-    /// Make bytes, length and everything else about the file durable.
+    /// Make bytes, length and all other metadata durable.
     fn sync_all(&self) -> io::Result<()>;
 
     /// Bytes of the file.
@@ -129,42 +110,34 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Which file it is.
     fn identity(&self) -> io::Result<FileIdentity>;
 
-    /// Cut the file, or lengthen it with zeros.
+    /// Truncate the file, or extend it with zeros.
     fn set_length(&self, length: u64) -> io::Result<()>;
 
-    /// Forget what is cached and durable of a range of bytes, so that reads of it come from the medium. Advice: it cannot
-    /// fail.
+    /// Drop the clean cached pages of a range, so that reads of it come from the medium. Best effort: it
+    /// cannot fail.
     fn drop_cache(&self, range: Range<u64>);
 
-    /// Whether all of a range of bytes can be read without waiting for the medium, as far as the system tells.
+    /// Whether a whole range of bytes can be read without waiting for the medium, as far as the system tells.
     fn is_cached(&self, range: Range<u64>) -> bool;
 
-    /// Keep nothing in memory that keeps the system from dropping what it has cached.
-    fn unmap(&self);
-
-    /// Whether what is written waits in a cache for a sync.
-    fn is_buffered(&self) -> bool;
-
-    /// Begin to write a range of bytes to the medium, and do not wait for it: a sync that follows finds less to do. Nothing is
-    /// durable by it. An error is one of writing, and the only word of it there may be: where no space can be found for bytes
-    /// that waited in the cache, ext4 drops them, and a sync that follows knows nothing of them.
+    /// Start writing a range of bytes to the medium without waiting for it, so that the next sync has less to
+    /// do. Nothing is durable by it. An error is a write error, and may be the only report of it: if there is
+    /// no space for bytes that waited in the cache, ext4 drops them, and the next sync does not know of them.
     fn start_writing(&self, range: Range<u64>) -> io::Result<()>;
 
-    /// The operating system's file, where bytes may be sent straight from its page cache.
+    /// The operating system's file, if bytes may be sent straight from its page cache.
     fn as_file(&self) -> Option<&File>;
 }
 
-/// Like [`write_full`], of what a sync follows: the medium writes the first part while the next is still being copied. The
-/// parts end at multiples of their length in the file, so that the page cache can hold each in one piece, whatever begins where.
+/// Like [`write_full`], for bytes that are synced next: the medium writes one part while the next is still
+/// being copied. The parts end at multiples of their length in the file, so that the page cache can hold each
+/// in one piece, wherever the buffers begin.
 pub(crate) fn write_and_start(
     file: &dyn DiskFile,
     buffers: &[&[u8]],
     mut offset: u64,
     part_bytes: usize,
 ) -> io::Result<()> {
-    if !file.is_buffered() {
-        return write_full(file, buffers, offset);
-    }
     let (mut part, mut bytes) = (Vec::with_capacity(buffers.len()), 0);
     let mut room = part_bytes - usize::try_from(offset).unwrap_or(0) % part_bytes;
     for &buffer in buffers {
@@ -188,7 +161,7 @@ pub(crate) fn write_and_start(
 /// All bytes of a file.
 pub(crate) const WHOLE: Range<u64> = 0..u64::MAX;
 
-/// Fill `to` from `offset`, as far as the file goes; how many bytes there were.
+/// Fill `to` from `offset`, up to the file's end; returns the number of bytes read.
 pub(crate) fn read_full(file: &dyn DiskFile, mut to: &mut [u8], mut offset: u64) -> io::Result<usize> {
     let mut total = 0;
     while !to.is_empty() {
@@ -206,7 +179,7 @@ pub(crate) fn read_full(file: &dyn DiskFile, mut to: &mut [u8], mut offset: u64)
     Ok(total)
 }
 
-/// What `read` makes of a file's bytes. One bad read proves nothing: then once more, from the medium.
+/// The result of `read`. If it fails it runs once more, from the medium, as one bad read proves nothing.
 pub(crate) fn twice<T, W, E>(
     file: &dyn DiskFile,
     read: impl Fn() -> Result<Result<T, W>, E>,

@@ -1,7 +1,8 @@
-//! Files that nobody but their owner may read: 0600 in directories of 0700.
+//! Files that only their owner may read: 0600 in directories of 0700.
 //!
-//! What was made before, or by a tool that copied it, may have wider modes: they are tightened when a process takes the directory.
-//! Where that cannot be done (another's file, a file system without modes) it is told, and the directory is used as it is.
+//! Existing files may have wider modes, for example after being copied by a tool. They are tightened when a
+//! process takes the directory. If that fails (another user's file, a file system without modes), a warning
+//! is logged and the directory is used as it is.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -12,20 +13,20 @@ use std::path::Path;
 pub const FILE_MODE: u32 = 0o600;
 /// A new directory's mode.
 const DIR_MODE: u32 = 0o700;
-/// What the owner's group and others may do.
+/// The mode bits of the group and others.
 const OTHERS: u32 = 0o077;
 
-/// Make a directory, and those above it that are missing, for their owner only. One that is there is left as it is.
+/// Make a directory, and its missing ancestors, for their owner only. Existing directories are left alone.
 pub fn make_dir_all(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIR_MODE).create(dir)
 }
 
-/// Make a directory that is not there, for its owner only.
+/// Make a new directory, for its owner only.
 pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIR_MODE).create(dir)
 }
 
-/// Take away what others may do with `dir`, with the files in it, and with those of its directories `inner` and theirs.
+/// Remove the access of others to `dir`, to the files in it, to its directories `inner`, and to their files.
 pub fn tighten(dir: &Path, inner: &[&str]) {
     let dirs = inner.iter().map(|name| dir.join(name)).filter(|inner| is_dir(inner));
     for dir in std::iter::once(dir.to_owned()).chain(dirs) {
@@ -38,7 +39,7 @@ pub fn tighten(dir: &Path, inner: &[&str]) {
             }
         };
         for entry in entries.filter_map(Result::ok) {
-            // Links lead elsewhere; directories are named by whoever calls.
+            // Links lead elsewhere. The caller names the directories.
             if entry.file_type().is_ok_and(|kind| kind.is_file()) {
                 tell(&entry.path(), tighten_one(&entry.path()));
             }
@@ -53,7 +54,7 @@ fn is_dir(path: &Path) -> bool {
 fn tighten_one(path: &Path) -> io::Result<()> {
     let mode = match fs::metadata(path) {
         Ok(found) => found.permissions().mode() & 0o7777,
-        // It was there a moment ago.
+        // It was removed meanwhile.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };

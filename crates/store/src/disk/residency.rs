@@ -1,6 +1,6 @@
-//! Which bytes of a file are in the page cache: to send or to copy those waits for no disk.
+//! Which bytes of a file are in the page cache, so that sending them does not wait for the disk.
 //!
-//! `cachestat(2)`, Linux 6.5. Where the kernel does not have it or a container forbids it, nothing is told.
+//! `cachestat(2)`, Linux 6.5. If the kernel lacks it or a container forbids it, the answer is unknown.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 
-/// The same on every architecture, as for all system calls of its time.
+/// The same number on every architecture, like those of all newer system calls.
 const CACHESTAT: libc::c_long = 451;
 
 /// `struct cachestat_range`.
@@ -30,26 +30,17 @@ struct Pages {
     recently_evicted: u64,
 }
 
-/// Whether every page of `length` bytes from `offset` on is in the page cache now; `None`: the system does not tell.
+/// Whether every page of `length` bytes from `offset` on is in the page cache now; `None`: unknown.
 pub(crate) fn are_resident(file: &File, offset: u64, length: u64) -> Option<bool> {
-    let page = page_bytes();
+    let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
     let expected = if length == 0 { 0 } else { (offset + length).div_ceil(page) - offset / page };
     Some(resident_pages(file, offset, length)? >= expected)
 }
 
-/// How many bytes of the pages of `length` bytes from `offset` on are in the page cache now; `None`: the system does not tell.
-pub(crate) fn resident_bytes(file: &File, offset: u64, length: u64) -> Option<u64> {
-    Some(resident_pages(file, offset, length)? * page_bytes())
-}
-
-fn page_bytes() -> u64 {
-    u64::try_from(rustix::param::page_size()).unwrap_or(4096)
-}
-
-/// Whether the system tells at all which bytes of files are in the page cache: without that nothing leaves by `sendfile`, which might
-/// wait for the disk.
+/// Whether the system tells which bytes of files are in the page cache. Otherwise nothing is sent by
+/// `sendfile`, as that might wait for the disk.
 pub fn is_residency_told() -> bool {
-    // Asked of no file: a system that has the call finds fault with the file.
+    // No file is passed: a system that has the call reports a bad file descriptor.
     stat(-1, Span { offset: 0, length: 1 }) == Err(Errno::BADF)
 }
 
@@ -62,7 +53,7 @@ fn resident_pages(file: &File, offset: u64, length: u64) -> Option<u64> {
         return None;
     }
     let pages = stat(file.as_raw_fd(), Span { offset, length });
-    // Of any file: not to be asked again.
+    // No file will get an answer: do not ask again.
     if matches!(pages, Err(Errno::NOSYS | Errno::PERM)) {
         NOT_OFFERED.store(true, Ordering::Relaxed);
     }
@@ -72,7 +63,7 @@ fn resident_pages(file: &File, offset: u64, length: u64) -> Option<u64> {
 fn stat(file: RawFd, span: Span) -> Result<Pages, Errno> {
     let mut pages = Pages::default();
     #[expect(unsafe_code, reason = "no library wraps this system call")]
-    // SAFETY: both structures have the kernel's layout, and outlive the call, which keeps neither.
+    // SAFETY: both structures have the kernel's layout and outlive the call, which retains neither.
     let result =
         unsafe { libc::syscall(CACHESTAT, file, &raw const span, &raw mut pages, 0 as libc::c_uint) };
     if result == 0 { Ok(pages) } else { Err(last_error()) }
@@ -93,7 +84,7 @@ mod tests {
         let mut file = tempfile::tempfile().expect("a temporary file");
         file.write_all(&[7; 20_000]).expect("written");
         assert_eq!(are_resident(&file, 0, 0), Some(true));
-        // A kernel without the call tells nothing of anything.
+        // A kernel without the call answers for no file.
         assert_eq!(are_resident(&file, 0, 20_000).is_some(), is_residency_told());
         if is_residency_told() {
             assert_eq!(are_resident(&file, 0, 20_000), Some(true));
@@ -101,8 +92,6 @@ mod tests {
             file.set_len(1 << 20).expect("longer");
             assert_eq!(are_resident(&file, 0, 1 << 20), Some(false), "holes have no pages");
             assert_eq!(are_resident(&file, 512 << 10, 4096), Some(false));
-            assert_eq!(resident_bytes(&file, 512 << 10, 4096), Some(0));
-            assert!(resident_bytes(&file, 0, 1 << 20).is_some_and(|bytes| bytes >= 20_000));
         }
     }
 }

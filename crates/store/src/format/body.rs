@@ -1,26 +1,26 @@
-//! The inline bodies: small values of the kinds that carry no payload.
+//! The inline bodies: small values that a record's header carries, in kinds other than writes.
 
 use braid_layout::{Column, Version};
 
 use super::record::{INLINE_BYTES_MAX, Kind, Record};
-use super::{DecodeError, VERSION_BYTES, View, fields, put, version_at, version_bytes};
+use super::{DecodeError, FieldReader, VERSION_BYTES, fields, put, version_at, version_bytes};
 use crate::mutation::{Attributes, OPAQUE_BYTES_MAX, UnitVerdict, VERDICT_STAMPS_MAX};
 
-/// Fixed part of an attributes body.
+/// Bytes of the fixed part of an attributes body.
 const ATTRIBUTES_BYTES: usize = 48;
-/// A partition body.
+/// Bytes of a partition body.
 const PARTITION_BYTES: usize = 16;
-/// The fixed part of one unit's verdict.
+/// Bytes of the fixed part of one unit's verdict.
 const VERDICT_BYTES: usize = 16;
-/// A snapshot's body.
+/// Bytes of a snapshot's body.
 const SNAPSHOT_BYTES: usize = 8;
-/// One piece of a move.
+/// Bytes of one piece of a move.
 const PIECE_BYTES: usize = 16;
 /// The most pieces of one move.
 pub const PIECES_MAX: usize = 4096;
 
 const _: () = assert!(PIECES_MAX * PIECE_BYTES <= INLINE_BYTES_MAX, "the largest move fits");
-/// A cut-off.
+/// Bytes of a cut-off.
 const CUT_OFF_BYTES: usize = 24;
 
 const _: () = assert!(
@@ -52,7 +52,7 @@ fields! {
 }
 
 fields! {
-    /// One unit in the body of `verdict`; its stamps follow, forward before back, then its cut-offs.
+    /// One unit in the body of `verdict`. Its stamps follow (forward before back), then its cut-offs.
     VERDICT_FIELDS:
     V_UNIT "unit" 0..8,
     V_FORWARD "forward count" 8..10,
@@ -77,7 +77,7 @@ fields! {
 }
 
 fields! {
-    /// One piece in the body of `move`: where bytes of the unit lay until now.
+    /// One piece in the body of `move`: where bytes of the unit lay before.
     PIECE_FIELDS:
     M_SEGMENT "segment" 0..4,
     M_BLOCK "block" 4..8,
@@ -85,7 +85,7 @@ fields! {
     M_TO "to" 12..16,
 }
 
-/// Bytes of the unit that a move takes out of an older record.
+/// Bytes of a unit that a move copies from an older record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MovedPiece {
     /// The segment of that record.
@@ -98,7 +98,7 @@ pub struct MovedPiece {
     pub to: u32,
 }
 
-/// Put `attributes` into `record`.
+/// Puts `attributes` into `record`.
 pub fn put_attributes(record: &mut Record, attributes: &Attributes) {
     let mut bytes = vec![0; ATTRIBUTES_BYTES];
     put(&mut bytes, A_UNIT_BYTES, attributes.unit_bytes.to_le_bytes());
@@ -118,9 +118,9 @@ pub fn put_attributes(record: &mut Record, attributes: &Attributes) {
     record.joining = attributes.joining;
 }
 
-/// The attributes in `record`.
+/// Decodes the attributes in `record`.
 pub fn attributes(record: &Record) -> Result<Attributes, DecodeError> {
-    let fixed = View(record.inline.get(..ATTRIBUTES_BYTES).ok_or(SHORT)?);
+    let fixed = FieldReader(record.inline.get(..ATTRIBUTES_BYTES).ok_or(SHORT)?);
     let rest = &record.inline[ATTRIBUTES_BYTES..];
     let map_bytes = usize::try_from(fixed.u32(A_MAP_BYTES)).map_err(|_| SHORT)?;
     let opaque_bytes = usize::try_from(fixed.u32(A_OPAQUE_BYTES)).map_err(|_| SHORT)?;
@@ -147,7 +147,7 @@ pub fn attributes(record: &Record) -> Result<Attributes, DecodeError> {
     })
 }
 
-/// The body of a partition with this quota (`None`: no bound, all ones) and key epoch.
+/// The body for a partition with this quota (`None`: no limit, stored as all ones) and key epoch.
 pub fn partition_body(quota_bytes: Option<u64>, key_epoch: u32) -> Vec<u8> {
     let mut bytes = vec![0; PARTITION_BYTES];
     put(&mut bytes, P_QUOTA, quota_bytes.unwrap_or(u64::MAX).to_le_bytes());
@@ -155,9 +155,9 @@ pub fn partition_body(quota_bytes: Option<u64>, key_epoch: u32) -> Vec<u8> {
     bytes
 }
 
-/// Quota and key epoch in `record`.
+/// Decodes quota and key epoch in `record`.
 pub fn partition(record: &Record) -> Result<(Option<u64>, u32), DecodeError> {
-    let view = View(&record.inline);
+    let view = FieldReader(&record.inline);
     if record.inline.len() != PARTITION_BYTES || !view.is_zero(P_RESERVED) {
         return Err(DecodeError::Malformed("partition body"));
     }
@@ -171,16 +171,16 @@ pub fn snapshot_body(number: u32) -> Vec<u8> {
     bytes
 }
 
-/// The number in `record`: never 0.
+/// Decodes the snapshot number in `record`, which is never 0.
 pub fn snapshot(record: &Record) -> Result<u32, DecodeError> {
-    let view = View(&record.inline);
+    let view = FieldReader(&record.inline);
     if record.inline.len() != SNAPSHOT_BYTES || !view.is_zero(S_RESERVED) || view.u32(S_NUMBER) == 0 {
         return Err(DecodeError::Malformed("snapshot body"));
     }
     Ok(view.u32(S_NUMBER))
 }
 
-/// The body of a verdict. At most [`VERDICT_STAMPS_MAX`] stamps, a unit without any counted as one.
+/// The body of a verdict, with at most [`VERDICT_STAMPS_MAX`] stamps; a unit without any counts as one.
 pub fn verdict_body(units: &[UnitVerdict]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for unit in units {
@@ -203,14 +203,14 @@ pub fn verdict_body(units: &[UnitVerdict]) -> Vec<u8> {
     bytes
 }
 
-/// The verdict in `record`.
+/// Decodes the verdict in `record`.
 pub fn verdict(record: &Record) -> Result<Vec<UnitVerdict>, DecodeError> {
     let mut rest = &record.inline[..];
     let mut units = Vec::new();
     while !rest.is_empty() {
         let (fixed, tail) =
             rest.split_at_checked(VERDICT_BYTES).ok_or(DecodeError::Malformed("verdict body"))?;
-        let fixed = View(fixed);
+        let fixed = FieldReader(fixed);
         let (forward, back) = (usize::from(fixed.u16(V_FORWARD)), usize::from(fixed.u16(V_BACK)));
         let split = tail.split_at_checked((forward + back) * VERSION_BYTES);
         let (stamps, tail) = split.ok_or(DecodeError::Malformed("verdict body"))?;
@@ -234,7 +234,7 @@ pub fn verdict(record: &Record) -> Result<Vec<UnitVerdict>, DecodeError> {
     Ok(units)
 }
 
-/// The body of a move: the pieces in order, each beginning where the one before it ended. At most [`PIECES_MAX`].
+/// The body of a move: contiguous pieces in order, at most [`PIECES_MAX`].
 pub fn move_body(pieces: &[MovedPiece]) -> Vec<u8> {
     let mut bytes = vec![0; PIECE_BYTES * pieces.len()];
     for (row, piece) in bytes.chunks_exact_mut(PIECE_BYTES).zip(pieces) {
@@ -246,7 +246,7 @@ pub fn move_body(pieces: &[MovedPiece]) -> Vec<u8> {
     bytes
 }
 
-/// The pieces of the move `record`: together they are exactly its range.
+/// Decodes the pieces of the move `record`, which together are exactly its range.
 pub fn moved_pieces(record: &Record) -> Result<Vec<MovedPiece>, DecodeError> {
     let rows = record.inline.chunks_exact(PIECE_BYTES);
     if record.inline.is_empty() || !rows.remainder().is_empty() || rows.len() > PIECES_MAX {
@@ -254,7 +254,7 @@ pub fn moved_pieces(record: &Record) -> Result<Vec<MovedPiece>, DecodeError> {
     }
     let mut at = record.from;
     let mut pieces = Vec::with_capacity(rows.len());
-    for row in rows.map(View) {
+    for row in rows.map(FieldReader) {
         let (segment, block) = (row.u32(M_SEGMENT), row.u32(M_BLOCK));
         let (from, to) = (row.u32(M_FROM), row.u32(M_TO));
         if from != at || to <= from || segment == 0 || block == 0 {
@@ -270,7 +270,7 @@ pub fn moved_pieces(record: &Record) -> Result<Vec<MovedPiece>, DecodeError> {
     }
 }
 
-/// Whether the inline body is what the kind asks.
+/// Checks that the inline body is valid for the record's kind.
 pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
     match record.kind {
         Kind::ObjectCreate | Kind::ObjectAttributes => attributes(record).map(drop),
@@ -294,7 +294,7 @@ fn counted(stamps: usize) -> u16 {
 }
 
 fn cut_off(bytes: &[u8]) -> Result<(Column, Version), DecodeError> {
-    let view = View(bytes);
+    let view = FieldReader(bytes);
     let column = Column(view.u8(X_COLUMN));
     if column.0 >= 64 || !view.is_zero(X_RESERVED) {
         return Err(DecodeError::Malformed("a cut-off"));

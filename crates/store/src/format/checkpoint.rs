@@ -1,18 +1,19 @@
-//! A checkpoint's ends: the header, and the same again with the totals as trailer. Between them stand the pages (`page`).
+//! A checkpoint's two ends: the header, and a trailer that repeats it and adds the totals. The pages are
+//! between them (`page`).
 //!
-//! Each end is a table of the log's segments and one log block that says what the table is; the header begins with the
-//! block, the trailer ends with it, so that each is found without the other.
+//! Each end is a table of the log's segments and one log block that describes the table. The header begins
+//! with that block and the trailer ends with it, so that each can be found without the other.
 
 use braid_layout::{DriveId, ObjectId, PartitionId};
 
 use super::record::Kind;
 use super::subject::Subject;
-use super::{DecodeError, FORMAT_VERSION, LOG_BLOCK, View, fields, padded, put};
+use super::{DecodeError, FORMAT_VERSION, FieldReader, LOG_BLOCK, fields, padded, put};
 use crate::crc::crc32c;
 
 /// "BRAIDCKP".
 pub const MAGIC: [u8; 8] = *b"BRAIDCKP";
-/// Bytes of the block that says what an end is.
+/// Bytes of the block that describes an end.
 pub const BYTES: usize = LOG_BLOCK;
 /// Bytes of a row of the table.
 pub const ROW_BYTES: usize = 24;
@@ -58,13 +59,13 @@ fields! {
 /// Where replay begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplayPoint {
-    /// The segment; 0: before any, the log was empty.
+    /// The segment; 0: the log was empty.
     pub segment: u32,
-    /// The log block of the first record that is replayed, or where the segment ended.
+    /// The log block of the first record to replay, or where the segment ended.
     pub block: u32,
-    /// That record's number.
+    /// That record's sequence number.
     pub sequence: u64,
-    /// What the record before it is about.
+    /// The subject of the record before it.
     pub prior: Subject,
 }
 
@@ -74,37 +75,37 @@ impl Default for ReplayPoint {
     }
 }
 
-/// A segment when the checkpoint was begun.
+/// A segment as it was when the checkpoint was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentRow {
     /// Its number.
     pub number: u32,
     /// Whether damage was found in it.
     pub damaged: bool,
-    /// Bytes of its file.
+    /// Length of its file.
     pub bytes: u64,
-    /// The number of its first record.
+    /// The sequence number of its first record.
     pub first_sequence: u64,
 }
 
-/// Bytes of the records that were ever appended to the log, be they there still or not.
+/// Bytes of all records ever appended to the log, including those freed since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Appended {
-    /// All but the cleaner's.
+    /// All records except the cleaner's.
     pub written: u64,
-    /// The cleaner's: moves.
+    /// The cleaner's records: moves.
     pub moved: u64,
 }
 
 impl Appended {
-    /// One more record, of `bytes` with its padding.
+    /// Counts one more record, of `bytes` including padding.
     pub(crate) fn count(&mut self, kind: Kind, bytes: u64) {
         let total = if kind == Kind::Move { &mut self.moved } else { &mut self.written };
-        // What a checkpoint said it was is not known to be possible.
+        // Totals loaded from a checkpoint are not validated, so this must not overflow.
         *total = total.saturating_add(bytes);
     }
 
-    /// Bytes written in all for each byte of a record that is not the cleaner's. `None`: there was no such record.
+    /// Total bytes written per byte of records that are not the cleaner's. `None`: there are no such records.
     #[expect(clippy::cast_precision_loss, reason = "a ratio needs no sixteen digits")]
     pub fn amplification(&self) -> Option<f64> {
         (self.written > 0).then(|| 1.0 + self.moved as f64 / self.written as f64)
@@ -114,16 +115,16 @@ impl Appended {
 /// What the trailer adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
-    /// Pages of the file.
+    /// The number of pages in the file.
     pub pages: u64,
-    /// All records up to this one were durable before the file got its name.
+    /// All records up to this one were durable before the file was renamed to its final name.
     pub durable_to: u64,
 }
 
 /// A header or a trailer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointEnd {
-    /// The checkpoint's number, from 1; also its file's name.
+    /// The checkpoint's number, from 1; also in its file's name.
     pub number: u32,
     /// The drive.
     pub drive: DriveId,
@@ -131,7 +132,7 @@ pub struct CheckpointEnd {
     pub salt: u64,
     /// Where replay begins.
     pub replay: ReplayPoint,
-    /// Of all records before that place.
+    /// Totals of all records before `replay`.
     pub appended: Appended,
     /// The log's segments, in order.
     pub segments: Vec<SegmentRow>,
@@ -139,7 +140,7 @@ pub struct CheckpointEnd {
     pub totals: Option<Totals>,
 }
 
-/// What an end's block says, before its table is seen.
+/// A decoded block of an end, without its table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     end: CheckpointEnd,
@@ -197,7 +198,7 @@ impl CheckpointEnd {
         bytes
     }
 
-    /// The value of `bytes`: exactly one end, all of it checked.
+    /// Decodes `bytes`, which must be exactly one end, and checks all of it.
     pub fn decode(bytes: &[u8]) -> Result<CheckpointEnd, DecodeError> {
         let block = bytes.get(..BYTES).ok_or(DecodeError::Short(BYTES))?;
         if let Ok(block) = Block::decode(block)
@@ -211,9 +212,9 @@ impl CheckpointEnd {
 }
 
 impl Block {
-    /// The value of an end's block.
+    /// Decodes an end's block.
     pub fn decode(bytes: &[u8]) -> Result<Block, DecodeError> {
-        let view = View(bytes.get(..BYTES).ok_or(DecodeError::Short(BYTES))?);
+        let view = FieldReader(bytes.get(..BYTES).ok_or(DecodeError::Short(BYTES))?);
         if view.0[F_MAGIC] != MAGIC {
             return Err(DecodeError::Magic);
         }
@@ -263,7 +264,7 @@ impl Block {
         Ok(Block { end, rows, rows_crc: view.u32(F_ROWS_CRC) })
     }
 
-    /// Whether it is a header's.
+    /// Whether it belongs to a header.
     pub fn is_header(&self) -> bool {
         self.end.totals.is_none()
     }
@@ -273,7 +274,7 @@ impl Block {
         padded(self.rows * ROW_BYTES)
     }
 
-    /// The whole end, with its table.
+    /// Decodes the table. Returns the whole end.
     pub fn with_table(mut self, table: &[u8]) -> Result<CheckpointEnd, DecodeError> {
         if table.len() < self.table_bytes() {
             return Err(DecodeError::Short(BYTES + self.table_bytes()));
@@ -288,7 +289,7 @@ impl Block {
         if rest.iter().any(|&byte| byte != 0) {
             return Err(DecodeError::Malformed("reserved bytes are not zero"));
         }
-        for row in rows.chunks_exact(ROW_BYTES).map(View) {
+        for row in rows.chunks_exact(ROW_BYTES).map(FieldReader) {
             let last = self.end.segments.last().map_or(0, |segment| segment.number);
             if !row.is_zero(R_RESERVED) || row.u8(R_DAMAGED) > 1 || row.u32(R_NUMBER) <= last {
                 return Err(DecodeError::Malformed("a row of the table of segments"));

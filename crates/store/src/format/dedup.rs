@@ -1,13 +1,13 @@
-//! The body of a `dedup` entry: what is known of one client's operations on the object before it.
+//! The body of a `dedup` entry: the known operations of one client on the object before it.
 
 use braid_layout::Version;
 
 use super::entry::{self, RESERVED, SHORT};
-use super::{DecodeError, View, fields, put, version_bytes};
+use super::{DecodeError, FieldReader, fields, put, version_bytes};
 
-/// The fixed part of the body; the operations follow.
+/// Bytes of the fixed part of the body; the operations follow.
 pub const DEDUP_BYTES: usize = 24;
-/// An operation.
+/// Bytes of an operation.
 pub const OPERATION_BYTES: usize = 40;
 
 fields! {
@@ -33,27 +33,27 @@ fields! {
 pub struct DedupEntry {
     /// Which.
     pub client: u64,
-    /// It repeats no operation below this one.
+    /// The client repeats no operation below this one.
     pub watermark: u64,
-    /// What is done.
+    /// The completed operations.
     pub operations: Vec<OperationEntry>,
 }
 
-/// An operation that is done.
+/// A completed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OperationEntry {
-    /// The client's number of it.
+    /// The client's number for it.
     pub operation: u64,
     /// The unit.
     pub unit: u64,
     /// The version that it made.
     pub version: Version,
-    /// At parity: which data unit of the stripe.
+    /// At a parity column: which data unit of the stripe.
     pub data: u8,
 }
 
 impl DedupEntry {
-    /// Append the entry.
+    /// Appends the entry to `to`.
     pub fn put(&self, to: &mut Vec<u8>) {
         let at = entry::begin(to, entry::DEDUP, DEDUP_BYTES);
         put(&mut to[at..], D_CLIENT, self.client.to_le_bytes());
@@ -69,10 +69,10 @@ impl DedupEntry {
         entry::end(to, at);
     }
 
-    /// The value of an entry's body, all of it checked.
+    /// Decodes an entry's body and checks all of it.
     pub fn decode(body: &[u8]) -> Result<DedupEntry, DecodeError> {
         let (fixed, rest) = body.split_at_checked(DEDUP_BYTES).ok_or(SHORT)?;
-        let fixed = View(fixed);
+        let fixed = FieldReader(fixed);
         if !fixed.is_zero(D_RESERVED) {
             return Err(RESERVED);
         }
@@ -80,7 +80,7 @@ impl DedupEntry {
             return Err(SHORT);
         }
         let operation = |bytes| {
-            let view = View(bytes);
+            let view = FieldReader(bytes);
             if !view.is_zero(N_RESERVED) || view.u8(N_DATA) >= 64 {
                 return Err(RESERVED);
             }

@@ -1,27 +1,28 @@
-//! The entries of a checkpoint's page: partitions, objects with their units, and ranges that are lost.
+//! The entries of a checkpoint's page: partitions, objects with their units, and lost ranges.
 //!
-//! An entry is 8 bytes (kind, length) and a body. Units belong to the object before them; in a part after the first (see
-//! `page`) to the object that the page is of. Places in the log are a segment and a log block; segment 0 is none.
+//! An entry is 8 bytes (kind, length) and a body. Units belong to the object before them or, in a part after
+//! the first (see `page`), to the object of that page. Positions in the log are a segment and a log block;
+//! segment 0 means none.
 
 use braid_layout::{ObjectId, PartitionId, Version};
 
 use super::page::Key;
-use super::{DecodeError, View, fields, put};
+use super::{DecodeError, FieldReader, fields, put};
 use crate::mutation::OPAQUE_BYTES_MAX;
 
 /// Bytes before a body.
 pub const HEAD_BYTES: usize = 8;
-/// A partition's body.
+/// Bytes of a partition's body.
 pub const PARTITION_BYTES: usize = 32;
-/// The fixed part of an object's body; map and opaque bytes follow.
+/// Bytes of the fixed part of an object's body; map and opaque bytes follow.
 pub const OBJECT_BYTES: usize = 104;
-/// A plain unit.
+/// Bytes of a plain unit.
 pub const PLAIN_BYTES: usize = 56;
-/// A lost range's body.
+/// Bytes of a lost range's body.
 pub const LOST_BYTES: usize = 56;
 
 fields! {
-    /// What stands before a body.
+    /// The fields before a body.
     HEAD_FIELDS:
     H_KIND "kind" 0..1,
     H_RESERVED "reserved" 1..4,
@@ -91,7 +92,7 @@ fields! {
     L_TO_OBJECT "to object" 48..56,
 }
 
-/// The object's attributes are in its entry; not set: they are lost.
+/// The object's attributes are in its entry. Not set: they are lost.
 const FLAG_KNOWN: u8 = 1;
 /// Damage may have hit any of the object's units.
 const FLAG_LOST: u8 = 2;
@@ -115,9 +116,9 @@ entry_kinds! {
     SNAPSHOTS = 8 "snapshots",
 }
 
-/// A log block where something begins.
+/// A position in the log, where something begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogPlace {
+pub struct BlockPosition {
     /// The segment.
     pub segment: u32,
     /// The log block.
@@ -133,7 +134,7 @@ pub struct PartitionEntry {
     pub birth: u64,
     /// Soft quota in bytes; `None`: no bound.
     pub quota_bytes: Option<u64>,
-    /// The working keys' epoch.
+    /// The epoch of the working keys.
     pub key_epoch: u32,
 }
 
@@ -146,19 +147,19 @@ pub struct ObjectEntry<'a> {
     pub object: ObjectId,
     /// The sequence number of the record that created it.
     pub birth: u64,
-    /// Set, as a mask.
+    /// The set of columns, as a mask.
     pub set: u64,
-    /// Joining, as a mask.
+    /// The joining columns, as a mask.
     pub joining: u64,
-    /// The caller's.
+    /// Creation time in milliseconds, as the caller gave it.
     pub created_ms: u64,
-    /// The caller's.
+    /// Modification time in milliseconds, as the caller gave it.
     pub modified_ms: u64,
-    /// Preallocation.
+    /// Bytes to preallocate.
     pub reserve_bytes: u64,
     /// The cluster hint.
     pub cluster: u64,
-    /// Bytes per unit; 0 only where the attributes are lost.
+    /// Bytes per unit; 0 only if the attributes are lost.
     pub unit_bytes: u32,
     /// The logical version.
     pub object_version: u32,
@@ -168,15 +169,15 @@ pub struct ObjectEntry<'a> {
     pub column: u8,
     /// Whether the attributes are known.
     pub known: bool,
-    /// Damage that may have hit any of its units.
-    pub lost: Option<LogPlace>,
-    /// The caller's.
+    /// Where damage was found that may have hit any of its units.
+    pub lost: Option<BlockPosition>,
+    /// The object's map, as the caller gave it.
     pub map: &'a [u8],
-    /// The manager's.
+    /// Opaque bytes, which only the manager interprets.
     pub opaque: &'a [u8],
 }
 
-/// A unit in the common case: one settled version of a data column, all of it from one record.
+/// A unit in the common case: one settled version of a data column, all from one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlainUnit {
     /// Which.
@@ -190,25 +191,25 @@ pub struct PlainUnit {
     /// One past the last.
     pub to: u32,
     /// Where the record begins.
-    pub place: LogPlace,
+    pub place: BlockPosition,
 }
 
-/// Keys of which nothing is known: they were on a page that was damaged, or in records that are lost.
+/// Keys whose state is unknown: they were on a damaged page, or in records that are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRange {
-    /// The first.
+    /// The first key.
     pub from: Key,
-    /// The first that is not lost.
+    /// The first key after the range.
     pub to: Key,
     /// The damaged checkpoint's number; 0: the damage was in the log.
     pub checkpoint: u32,
     /// The damaged segment's number; 0: the damage was in a checkpoint.
     pub segment: u32,
-    /// Where in the file.
+    /// Byte offset in the file.
     pub offset: u64,
 }
 
-/// What stands on a page.
+/// An entry of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry<'a> {
     /// A partition.
@@ -223,7 +224,7 @@ pub enum Entry<'a> {
     Lost(LostRange),
     /// One client's operations on the object; its body is decoded by [`super::dedup::DedupEntry::decode`].
     Dedup(&'a [u8]),
-    /// Units that the object has caught up with; its body is decoded by [`super::ready::ReadyEntry::decode`].
+    /// Units the object has caught up with; its body is decoded by [`super::ready::ReadyEntry::decode`].
     Ready(&'a [u8]),
     /// The object's snapshots; its body is decoded by [`super::snapshots::SnapshotsEntry::decode`].
     Snapshots(&'a [u8]),
@@ -234,28 +235,28 @@ pub enum Entry<'a> {
 pub struct PlainUnits<'a>(&'a [u8]);
 
 impl PlainUnits<'_> {
-    /// Each of them.
+    /// Iterates over the units.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = PlainUnit> + '_ {
         self.0.chunks_exact(PLAIN_BYTES).map(|bytes| {
-            let view = View(bytes);
+            let view = FieldReader(bytes);
             PlainUnit {
                 unit: view.u64(N_UNIT),
                 version: view.version(N_VERSION),
                 columns: view.u64(N_COLUMNS),
                 from: view.u32(N_FROM),
                 to: view.u32(N_TO),
-                place: LogPlace { segment: view.u32(N_SEGMENT), block: view.u32(N_BLOCK) },
+                place: BlockPosition { segment: view.u32(N_SEGMENT), block: view.u32(N_BLOCK) },
             }
         })
     }
 }
 
-/// The entries of a page, one after another. Ends after the first that is wrong.
+/// Iterates over the entries of a page. Ends after the first invalid one.
 #[derive(Debug, Clone)]
 pub struct Entries<'a>(&'a [u8]);
 
 impl<'a> Entries<'a> {
-    /// Of the bytes that [`super::page::PageHead::decode`] gave.
+    /// From the bytes that [`super::page::PageHead::decode`] returned.
     pub fn new(bytes: &'a [u8]) -> Entries<'a> {
         Entries(bytes)
     }
@@ -279,7 +280,7 @@ impl<'a> Iterator for Entries<'a> {
 
 fn take(bytes: &[u8]) -> Result<(u8, &[u8], &[u8]), DecodeError> {
     let (head, rest) = bytes.split_at_checked(HEAD_BYTES).ok_or(SHORT)?;
-    let head = View(head);
+    let head = FieldReader(head);
     let length = usize::try_from(head.u32(H_BYTES)).unwrap_or(usize::MAX);
     let (body, rest) = rest.split_at_checked(length).ok_or(SHORT)?;
     if !head.is_zero(H_RESERVED) {
@@ -317,7 +318,7 @@ fn partition(body: &[u8]) -> Result<PartitionEntry, DecodeError> {
 
 fn object(body: &[u8]) -> Result<ObjectEntry<'_>, DecodeError> {
     let (fixed, rest) = body.split_at_checked(OBJECT_BYTES).ok_or(SHORT)?;
-    let view = View(fixed);
+    let view = FieldReader(fixed);
     let map_bytes = usize::try_from(view.u32(O_MAP_BYTES)).unwrap_or(usize::MAX);
     let (map, opaque) = rest.split_at_checked(map_bytes).ok_or(SHORT)?;
     if map.len().max(opaque.len()) > OPAQUE_BYTES_MAX {
@@ -330,7 +331,7 @@ fn object(body: &[u8]) -> Result<ObjectEntry<'_>, DecodeError> {
     if !view.is_zero(O_RESERVED) || flags & !(FLAG_KNOWN | FLAG_LOST) != 0 {
         return Err(RESERVED);
     }
-    let place = LogPlace { segment: view.u32(O_LOST_SEGMENT), block: view.u32(O_LOST_BLOCK) };
+    let place = BlockPosition { segment: view.u32(O_LOST_SEGMENT), block: view.u32(O_LOST_BLOCK) };
     let lost = (flags & FLAG_LOST != 0).then_some(place);
     if lost.is_none() && (place.segment, place.block) != (0, 0) {
         return Err(DecodeError::Malformed("a place of no damage"));
@@ -360,7 +361,7 @@ fn plain_units(body: &[u8]) -> Result<PlainUnits<'_>, DecodeError> {
     if body.is_empty() || !body.len().is_multiple_of(PLAIN_BYTES) {
         return Err(SHORT);
     }
-    for unit in body.chunks_exact(PLAIN_BYTES).map(View) {
+    for unit in body.chunks_exact(PLAIN_BYTES).map(FieldReader) {
         if !unit.is_zero(N_RESERVED)
             || unit.u32(N_FROM) >= unit.u32(N_TO)
             || unit.u32(N_SEGMENT) == 0
@@ -388,14 +389,15 @@ fn lost(body: &[u8]) -> Result<LostRange, DecodeError> {
     Ok(range)
 }
 
-fn exactly(body: &[u8], length: usize) -> Result<View<'_>, DecodeError> {
-    if body.len() == length { Ok(View(body)) } else { Err(SHORT) }
+fn exactly(body: &[u8], length: usize) -> Result<FieldReader<'_>, DecodeError> {
+    if body.len() == length { Ok(FieldReader(body)) } else { Err(SHORT) }
 }
 
 pub(crate) const SHORT: DecodeError = DecodeError::Malformed("an entry's length");
 pub(crate) const RESERVED: DecodeError = DecodeError::Malformed("reserved bytes are not zero");
 
-/// Begin an entry of `kind` at the end of `to`, with the first `length` bytes of its body zero. Returns where the body is.
+/// Begins an entry of `kind` at the end of `to`, with the first `length` bytes of its body zero. Returns the
+/// offset of the body.
 pub(crate) fn begin(to: &mut Vec<u8>, kind: u8, length: usize) -> usize {
     let at = to.len() + HEAD_BYTES;
     to.resize(at + length, 0);
@@ -403,14 +405,14 @@ pub(crate) fn begin(to: &mut Vec<u8>, kind: u8, length: usize) -> usize {
     at
 }
 
-/// The entry whose body begins at `at` ends here.
+/// Ends the entry whose body begins at `at` by storing its length.
 pub(crate) fn end(to: &mut [u8], at: usize) {
     let length = u32::try_from(to.len() - at).expect("a page is bounded");
     put(&mut to[at - HEAD_BYTES..], H_BYTES, length.to_le_bytes());
 }
 
 impl PartitionEntry {
-    /// Append the entry.
+    /// Appends the entry to `to`.
     pub fn put(&self, to: &mut Vec<u8>) {
         let at = begin(to, PARTITION, PARTITION_BYTES);
         let body = &mut to[at..];
@@ -423,7 +425,7 @@ impl PartitionEntry {
 }
 
 impl ObjectEntry<'_> {
-    /// Append the entry.
+    /// Appends the entry to `to`.
     pub fn put(&self, to: &mut Vec<u8>) {
         let at = begin(to, OBJECT, OBJECT_BYTES);
         let body = &mut to[at..];
@@ -455,7 +457,7 @@ impl ObjectEntry<'_> {
 }
 
 impl PlainUnit {
-    /// Append it to the run that begins at `run`; `None`: begin one. Returns where its run's body begins.
+    /// Appends it to the run with its body at `run`, or to a new run. Returns where the run's body begins.
     pub fn put(&self, to: &mut Vec<u8>, run: Option<usize>) -> usize {
         let run = run.unwrap_or_else(|| begin(to, PLAIN_UNITS, 0));
         let at = to.len();
@@ -474,7 +476,7 @@ impl PlainUnit {
 }
 
 impl LostRange {
-    /// Append the entry.
+    /// Appends the entry to `to`.
     pub fn put(&self, to: &mut Vec<u8>) {
         let at = begin(to, LOST, LOST_BYTES);
         let (from, until) = (self.from.parts(), self.to.parts());

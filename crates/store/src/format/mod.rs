@@ -1,7 +1,7 @@
-//! The store's format on disk: `docs/format-store.md` in code. Pure: bytes in, values out.
+//! The store's on-disk format: `docs/format-store.md` in code. Pure: bytes in, values out.
 //!
-//! Everything is little-endian and of fixed width. Each structure is a table of named fields, from which both the code
-//! and the test of the document take their offsets; there is no second list. Reserved bytes are zero and checked.
+//! Everything is little-endian and of fixed width. Each structure is one table of named fields; the code and
+//! the test of the document both take their offsets from it. Reserved bytes are zero and checked.
 
 pub mod body;
 pub mod checkpoint;
@@ -21,43 +21,51 @@ use std::ops::Range;
 
 use braid_layout::{Generation, Lease, Version};
 
-/// The format's version, in the superblock, each segment and each record.
+/// The format's version, stored in the superblock, each segment and each record.
 pub const FORMAT_VERSION: u16 = 1;
-/// The log block: records and payloads begin at multiples of it. A sector, which a disk writes whole or not at all.
+/// The log block: records and payloads begin at multiples of it. It is one sector, which a disk writes either
+/// completely or not at all.
 pub const LOG_BLOCK: usize = 512;
 /// [`LOG_BLOCK`] as a file offset.
 pub const LOG_BLOCK_U64: u64 = 512;
 
 const _: () = assert!(LOG_BLOCK as u64 == LOG_BLOCK_U64, "one constant in two widths");
 
+/// The log's directory.
+pub(crate) const LOG_DIR: &str = "log";
+/// The checkpoints' directory.
+pub(crate) const CHECKPOINT_DIR: &str = "checkpoint";
+/// All directories.
+pub(crate) const DIRS: [&str; 2] = [LOG_DIR, CHECKPOINT_DIR];
+
 /// A field of a structure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Its name in the document.
+    /// Its name in `docs/format-store.md`.
     pub name: &'static str,
-    /// Its bytes in the structure.
+    /// Its byte range in the structure.
     pub bytes: Range<usize>,
 }
 
-/// Why bytes are not what they should be.
+/// Why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Not all there: this many bytes are needed.
+    /// Too few bytes: this many are needed.
     #[error("{0} bytes are needed")]
     Short(usize),
-    /// The disk cannot read it.
+    /// The disk cannot read the bytes.
     #[error("the disk cannot read it")]
     Unreadable,
-    /// Another magic number: not this structure at all.
+    /// Another magic number: this is not such a structure.
     #[error("no magic number")]
     Magic,
     /// The checksum does not match.
     #[error("the checksum does not match")]
     Checksum,
-    /// A version this release does not know.
+    /// A format version that this release does not know.
     #[error("unknown format version {0}")]
     Version(u16),
-    /// The checksum is right and a value cannot be: written by a faulty or foreign program.
+    /// The checksum is right but a value is impossible: a faulty or foreign program wrote it.
     #[error("malformed: {0}")]
     Malformed(&'static str),
 }
@@ -82,10 +90,10 @@ pub fn padded_u64(bytes: u64) -> u64 {
     bytes.div_ceil(LOG_BLOCK_U64) * LOG_BLOCK_U64
 }
 
-/// Reads integers of a structure whose length was checked.
-pub(crate) struct View<'a>(pub(crate) &'a [u8]);
+/// Reads fields of a structure whose length was checked.
+pub(crate) struct FieldReader<'a>(pub(crate) &'a [u8]);
 
-impl View<'_> {
+impl FieldReader<'_> {
     fn array<const N: usize>(&self, field: Range<usize>) -> [u8; N] {
         self.0[field].try_into().expect("a field's width is its type's")
     }
@@ -108,7 +116,7 @@ impl View<'_> {
         version_at(&self.0[field])
     }
     pub(crate) fn is_zero(&self, field: Range<usize>) -> bool {
-        // Not up to the first that is not: all at once is several times as fast.
+        // Without an early exit: testing all bytes at once is several times as fast.
         self.0[field].iter().fold(0, |all, byte| all | byte) == 0
     }
 }
@@ -131,6 +139,6 @@ pub(crate) fn version_bytes(version: Version) -> [u8; VERSION_BYTES] {
 
 /// The version in the first 16 bytes.
 pub(crate) fn version_at(bytes: &[u8]) -> Version {
-    let view = View(bytes);
+    let view = FieldReader(bytes);
     Version { g: Generation(view.u32(0..4)), lease: Lease(view.u32(4..8)), n: view.u64(8..16) }
 }

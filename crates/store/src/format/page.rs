@@ -1,19 +1,19 @@
 //! A page of a checkpoint: the state of all keys of a range as it was after one record, the page's `as of`.
 //!
-//! A key is a partition itself or an object; a partition comes before its objects. The pages of a whole checkpoint cover
-//! all keys, each page from where the one before it ended. An object that is too big for one page has some to itself:
-//! *parts*, of one range and one `as of`.
+//! A key is a partition itself or an object; a partition comes before its objects. The pages of a whole
+//! checkpoint cover all keys, and each page begins where the one before it ended. An object that is too large
+//! for one page gets several of its own: *parts*, which have the same range and the same `as of`.
 
 use braid_layout::{ObjectId, PartitionId};
 
-use super::{DecodeError, FORMAT_VERSION, View, fields, padded, put};
+use super::{DecodeError, FORMAT_VERSION, FieldReader, fields, padded, put};
 use crate::crc::crc32c_of;
 
 /// "BPag".
 pub const MAGIC: [u8; 4] = *b"BPag";
-/// Bytes of the fixed part; the entries follow.
+/// Bytes of the fixed part, which the entries follow.
 pub const FIXED_BYTES: usize = 96;
-/// About how many bytes of entries a page has; one entry may be longer.
+/// About how many bytes of entries a page has. One entry may be longer.
 pub const TARGET_BYTES: usize = 64 << 10;
 /// The most bytes of a page.
 pub const PAGE_BYTES_MAX: usize = 64 << 20;
@@ -40,20 +40,20 @@ fields! {
     F_CRC "crc" 92..96,
 }
 
-/// What a page is about: a partition itself, an object, or, as the end of a range, what comes after all of them.
+/// What an entry is about: a partition itself, an object, or, as the end of a range, the end of all keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
-    /// A partition's values (`None`), or an object of it.
+    /// A partition's values (`None`) or one of its objects.
     At(PartitionId, Option<ObjectId>),
-    /// Past all.
+    /// After all keys.
     End,
 }
 
 impl Key {
-    /// The first of all.
+    /// The first key of all.
     pub const FIRST: Key = Key::At(PartitionId(0), None);
 
-    /// The one right after this.
+    /// The next possible key; [`Key::End`] is its own.
     pub fn next(self) -> Key {
         match self {
             Key::At(partition, None) => Key::At(partition, Some(ObjectId(0))),
@@ -102,20 +102,20 @@ pub struct PageHead {
     pub salt: u64,
     /// The page's number in the file, from 0.
     pub index: u64,
-    /// The number of the last record that is counted in.
+    /// The sequence number of the last record that is counted in.
     pub as_of: u64,
     /// The first key it covers.
     pub from: Key,
-    /// The first key that it no longer covers.
+    /// The first key after its range.
     pub to: Key,
-    /// Which of [`PageHead::parts`] it is, from 0.
+    /// The number of this part among [`PageHead::parts`], from 0.
     pub part: u32,
-    /// How many pages have this range; 1 but for one object that is too big for one page.
+    /// How many pages have this range; more than 1 only for an object that is too large for one page.
     pub parts: u32,
 }
 
 impl PageHead {
-    /// The page with these entries: whole log blocks.
+    /// Encodes the page with these entries, as whole log blocks.
     pub fn encode(&self, entries: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; padded(FIXED_BYTES + entries.len())];
         bytes[FIXED_BYTES..FIXED_BYTES + entries.len()].copy_from_slice(entries);
@@ -123,7 +123,7 @@ impl PageHead {
         bytes
     }
 
-    /// Write the fixed part to `page`, whose entries are in place up to `length`, and its checksum.
+    /// Writes the fixed part and the checksum to `page`, which holds entries up to `length` already.
     pub(crate) fn seal(&self, page: &mut [u8], length: usize) {
         assert!(length <= PAGE_BYTES_MAX && page.len() == padded(length), "a page is bounded");
         let (from, to) = (self.from.parts(), self.to.parts());
@@ -147,9 +147,9 @@ impl PageHead {
         put(page, F_CRC, crc.to_le_bytes());
     }
 
-    /// Bytes of the page that begins with `fixed`, with its padding; unverified, for reading the rest of it.
+    /// Padded length of the page that begins with `fixed`, unverified; for reading the rest of the page.
     pub fn length(fixed: &[u8]) -> Result<usize, DecodeError> {
-        let view = View(fixed.get(..FIXED_BYTES).ok_or(DecodeError::Short(FIXED_BYTES))?);
+        let view = FieldReader(fixed.get(..FIXED_BYTES).ok_or(DecodeError::Short(FIXED_BYTES))?);
         if view.0[F_MAGIC] != MAGIC {
             return Err(DecodeError::Magic);
         }
@@ -160,11 +160,11 @@ impl PageHead {
         Ok(padded(length))
     }
 
-    /// The page at the start of `bytes` and its entries, all of it checked but what the entries say.
+    /// Decodes and checks the page at the start of `bytes`, and returns its entries, which are not checked.
     pub fn decode(bytes: &[u8]) -> Result<(PageHead, &[u8]), DecodeError> {
         let length = PageHead::length(bytes)?;
         let page = bytes.get(..length).ok_or(DecodeError::Short(length))?;
-        let view = View(page);
+        let view = FieldReader(page);
         if crc32c_of(&[&page[..F_CRC.start], &page[F_CRC.end..]]) != view.u32(F_CRC) {
             return Err(DecodeError::Checksum);
         }

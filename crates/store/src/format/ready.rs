@@ -1,9 +1,10 @@
-//! The body of a `ready units` entry: which units the object before it, of a joining column, has caught up with.
+//! The body of a `ready units` entry: the units with which the object before it, in a joining column, has
+//! caught up.
 
 use super::entry::{self, SHORT};
-use super::{DecodeError, View, fields, put};
+use super::{DecodeError, FieldReader, fields, put};
 
-/// A run of units.
+/// Bytes of a run of units.
 pub const RUN_BYTES: usize = 16;
 
 fields! {
@@ -13,7 +14,7 @@ fields! {
     R_LAST "last" 8..16,
 }
 
-/// Units that are caught up: first and last of each run, in order, and between any two something is missing.
+/// Units that are caught up: first and last of each run, in order, with a gap between any two runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadyEntry {
     /// At least one.
@@ -21,7 +22,7 @@ pub struct ReadyEntry {
 }
 
 impl ReadyEntry {
-    /// Append the entry.
+    /// Appends the entry to `to`.
     pub fn put(&self, to: &mut Vec<u8>) {
         let at = entry::begin(to, entry::READY, 0);
         for &(first, last) in &self.runs {
@@ -33,13 +34,13 @@ impl ReadyEntry {
         entry::end(to, at);
     }
 
-    /// The value of an entry's body, all of it checked.
+    /// Decodes an entry's body and checks all of it.
     pub fn decode(body: &[u8]) -> Result<ReadyEntry, DecodeError> {
         if body.is_empty() || !body.len().is_multiple_of(RUN_BYTES) {
             return Err(SHORT);
         }
         let mut runs: Vec<(u64, u64)> = Vec::with_capacity(body.len() / RUN_BYTES);
-        for run in body.chunks_exact(RUN_BYTES).map(View) {
+        for run in body.chunks_exact(RUN_BYTES).map(FieldReader) {
             let (first, last) = (run.u64(R_FIRST), run.u64(R_LAST));
             let apart =
                 runs.last().is_none_or(|&(_, before)| first.checked_sub(before).is_some_and(|gap| gap > 1));

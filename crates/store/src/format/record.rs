@@ -1,15 +1,16 @@
-//! A record's header: what the log says happened, with every field that PROTOCOL section 9 asks for.
+//! A record's header: what happened, with every field that PROTOCOL section 9 asks for.
 //!
-//! A record is the header (fixed part, cover, checksums, subjects before, inline body, zeros up to the log block, or up to a page where a long
-//! payload follows), then the payload and zeros up to the log block. The header's own CRC covers all of it with its zeros; the
-//! payload has one CRC per 4 KiB block. A field that a kind does not use is zero.
+//! A record is the header (fixed part, cover, checksums, subjects before, inline body, zeros up to the log
+//! block or, before a long payload, up to a page), then the payload and zeros up to the log block. The
+//! header's CRC covers the whole header including its zeros; the payload has one CRC per 4 KiB block. A field
+//! that a kind does not use is zero.
 
 use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
 
 use super::subject::{self, Subject, TOGETHER_MAX};
 use super::{
-    DecodeError, FORMAT_VERSION, LOG_BLOCK, VERSION_BYTES, View, fields, padded, put, rules, version_at,
-    version_bytes,
+    DecodeError, FORMAT_VERSION, FieldReader, LOG_BLOCK, VERSION_BYTES, fields, padded, put, rules,
+    version_at, version_bytes,
 };
 use crate::crc::crc32c_of;
 
@@ -19,12 +20,12 @@ pub const MAGIC: [u8; 4] = *b"BRec";
 pub const FIXED_BYTES: usize = 256;
 /// The most bytes of an inline body.
 pub const INLINE_BYTES_MAX: usize = 256 << 10;
-/// A page of a file: long payloads begin at multiples of it.
+/// The size of a file's page: long payloads begin at multiples of it.
 pub const PAGE_BYTES: usize = 4096;
-/// The least bytes of a payload that begins at a page. The zeros before it are then at most a 73rd part.
+/// Payloads of at least this many bytes begin at a page. The zeros before one are then at most 1/73 of it.
 pub const PAGED_BYTES_MIN: u32 = 256 << 10;
-/// The most bytes of a header without its padding: a whole 64 MiB unit's checksums, a cover of 64, seven records before and the
-/// largest inline body.
+/// The most bytes of a header without its padding: the checksums of a whole 64 MiB unit, a cover of 64, seven
+/// subjects before and the largest inline body.
 pub const HEADER_BYTES_MAX: usize =
     FIXED_BYTES + 64 * VERSION_BYTES + 16_385 * 4 + (TOGETHER_MAX - 1) * subject::BYTES + INLINE_BYTES_MAX;
 
@@ -76,7 +77,7 @@ fields! {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $number:literal $name:literal,)*) => {
-        /// What a record says. The number is the format's; it is never given to another kind.
+        /// What a record says. The number is part of the format and is never reused for another kind.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Kind { $($(#[$doc])* $kind,)* }
 
@@ -102,21 +103,21 @@ kinds! {
     ParityBase = 2 "parity base",
     /// A parity column's part of a stripe write.
     StripeParity = 3 "stripe parity",
-    /// A data column's change, at a parity column.
+    /// A change of a data column, stored at a parity column.
     Delta = 4 "delta",
     /// A new generation, set and joining.
     Fence = 5 "fence",
-    /// Pending stamps settled or taken back by name.
+    /// Settles or takes back versions by their stamps.
     Verdict = 6 "verdict",
-    /// What is below `settled` is settled; of one unit, the owed versions up to `version`.
+    /// Settles what is below `settled`; with a unit, also its owed versions up to `version`.
     SettledTo = 7 "settled to",
-    /// A joining column has caught up with a unit (reserved).
+    /// A joining column has caught up with a unit.
     Ready = 8 "ready",
     /// A new object with its attributes.
     ObjectCreate = 9 "object create",
     /// All attributes of an object, changed.
     ObjectAttributes = 10 "object attributes",
-    /// An object and all its records up to its birth are gone.
+    /// An object is gone, and any earlier one of its number: all up to the birth given.
     ObjectRemove = 11 "object remove",
     /// A new partition.
     PartitionCreate = 12 "partition create",
@@ -124,11 +125,11 @@ kinds! {
     PartitionSet = 13 "partition set",
     /// A partition is gone.
     PartitionRemove = 14 "partition remove",
-    /// Says nothing but `synced to`: the log was closed cleanly.
+    /// Carries only `synced to`: the log was closed cleanly.
     Mark = 15 "mark",
-    /// Bytes of a unit, moved here by the cleaner from the places that the body names.
+    /// Bytes of a unit that the cleaner moved here from the places that the body names.
     Move = 16 "move",
-    /// What is settled in an object now stays readable under a number.
+    /// What is settled in an object now stays readable under this snapshot's number.
     Snapshot = 17 "snapshot",
     /// A snapshot is no longer wanted.
     SnapshotDrop = 18 "snapshot drop",
@@ -140,7 +141,7 @@ impl Kind {
         matches!(self, Kind::Data | Kind::ParityBase | Kind::StripeParity | Kind::Delta)
     }
 
-    /// Whether the record holds, or makes, a unit's bytes: whether it names a unit and a range of it.
+    /// Whether the record holds a unit's bytes, or a hole: whether it names a unit and a range in it.
     pub fn has_range(self) -> bool {
         self.writes() || self == Kind::Move
     }
@@ -150,15 +151,15 @@ impl Kind {
 pub mod flags {
     /// The write was installed as settled content (PROTOCOL section 7), not as a pending stripe write.
     pub const SETTLED: u8 = 1;
-    /// The range is zeros without a payload.
+    /// The range is a hole: zeros without a payload.
     pub const HOLE: u8 = 2;
     /// A unit write of a data column: owed to the parity columns.
     pub const OWED: u8 = 4;
-    /// A parity base made here, of the base before it and settled deltas.
+    /// A parity base that was made here from the base before it and settled deltas.
     pub const FOLDED: u8 = 8;
-    /// Something newer stayed above the installed content, on a unit that was not damaged.
+    /// A newer version stayed above the installed content, in a unit that was not damaged.
     pub const BELOW: u8 = 16;
-    /// All that are defined.
+    /// All defined bits.
     pub const ALL: u8 = SETTLED | HOLE | OWED | FOLDED | BELOW;
 }
 
@@ -169,15 +170,15 @@ pub struct Record {
     pub kind: Kind,
     /// See [`flags`].
     pub flags: u8,
-    /// Its number in the log, from 1, rising by one.
+    /// Its sequence number in the log, from 1, without gaps.
     pub sequence: u64,
     /// The store's salt.
     pub salt: u64,
     /// The segment it lies in.
     pub segment: u32,
-    /// The log block of its segment it begins at.
+    /// The log block of that segment at which it begins.
     pub block: u32,
-    /// Records up to this one were durable when it was written.
+    /// All records up to this number were durable when the record was written.
     pub synced_to: u64,
     /// The sequence number of its commit's first record.
     pub commit_first: u64,
@@ -191,29 +192,30 @@ pub struct Record {
     pub birth: u64,
     /// The first unit.
     pub unit: u64,
-    /// How many units: 1 for a write, else 0.
+    /// How many units: 1 if the record is about one unit, their number for a verdict, else 0.
     pub units: u32,
     /// First byte in the unit.
     pub from: u32,
     /// One past the last.
     pub to: u32,
-    /// The version written; for a delta the version it leads to.
+    /// The version written; for a delta, the version it leads to.
     pub version: Version,
-    /// The unit's tip when this was written; for a delta the version it leads from.
+    /// The unit's tip when this was written; for a delta, the version it leads from.
     pub previous: Version,
-    /// What is settled: stamps of its lease below this one; for a delta and `settled to` of a column, up to this one.
+    /// What is settled: stamps of its lease below this one; for a delta, its chain up to and including this
+    /// one.
     pub settled: Version,
     /// The columns of the stripe write.
     pub columns: ColumnMask,
-    /// The object's own column; for a delta the data column.
+    /// The object's own column; for a delta, the data column.
     pub column: Column,
-    /// A delta: where its version stands in a cover.
+    /// For a delta: the index of its version in a cover.
     pub data: u8,
-    /// Who wrote.
+    /// The client that wrote.
     pub client: u64,
-    /// The writer's operation.
+    /// The client's operation.
     pub operation: u64,
-    /// The client repeats no operation below it.
+    /// The client repeats no operation below this one.
     pub watermark: u64,
     /// The generation.
     pub g: Generation,
@@ -221,22 +223,23 @@ pub struct Record {
     pub set: ColumnMask,
     /// Its joining columns.
     pub joining: ColumnMask,
-    /// What the record before this one is about.
+    /// The subject of the record before this one.
     pub prior: Subject,
-    /// What those before that are about, newest first, as far as their headers reach the page on which that one's begins.
+    /// The subjects of the records before that, newest first, as far as their headers reach the page where
+    /// the prior record's header begins.
     pub before: Vec<Subject>,
-    /// Per data column the version counted in.
+    /// The version counted in per data column.
     pub cover: Vec<Version>,
     /// The payload's CRC32C per block.
     pub crcs: Vec<u32>,
-    /// The kind's own small values, see `body`.
+    /// Small values specific to the kind, see `body`.
     pub inline: Vec<u8>,
     /// Bytes of payload after the header.
     pub payload_bytes: u32,
 }
 
 impl Record {
-    /// A record of `kind` in which all else is zero.
+    /// A record of `kind` with all other fields zero.
     pub fn new(kind: Kind) -> Record {
         Record {
             kind,
@@ -286,19 +289,20 @@ impl Record {
         self.inline_offset() + self.inline.len()
     }
 
-    /// Bytes of the header with its padding: where the payload begins. For a long payload that depends on the block that the
-    /// record begins at.
+    /// Bytes of the header with its padding, which is where the payload begins. For a long payload this
+    /// depends on the block at which the record begins.
     pub fn header_padded(&self) -> usize {
         header_padded(self.block, self.header_bytes(), self.payload_bytes)
     }
 
-    /// Bytes of the whole record on disk, at the block it is at.
+    /// Bytes of the whole record on disk, at its current block.
     pub fn disk_bytes(&self) -> u64 {
         let header = u64::try_from(self.header_padded()).expect("bounded");
         header + super::padded_u64(u64::from(self.payload_bytes))
     }
 
-    /// Bytes of the whole record on disk, at most, whichever block it comes to begin at, and after whichever records.
+    /// The most bytes that the record can take on disk, at whichever block it begins and whichever records
+    /// come before it.
     pub fn disk_bytes_max(&self) -> u64 {
         let slack = if self.payload_bytes < PAGED_BYTES_MIN { 0 } else { PAGE_BYTES - LOG_BLOCK };
         let before = (TOGETHER_MAX - 1 - self.before.len()) * subject::BYTES;
@@ -314,14 +318,14 @@ impl Record {
         self.before_offset() + subject::BYTES * self.before.len()
     }
 
-    /// The header's bytes, padded. The caller keeps the bounds; they are asserted.
+    /// Encodes the header with its padding. Panics if a bound is exceeded, which the caller must prevent.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.encode_behind(&mut bytes);
         bytes
     }
 
-    /// The same, behind what is in `bytes`.
+    /// Like [`Record::encode`], appended to `bytes`.
     pub(crate) fn encode_behind(&self, bytes: &mut Vec<u8>) {
         assert!(self.cover.len() <= 64 && self.inline.len() <= INLINE_BYTES_MAX, "lists are bounded");
         let begin = bytes.len();
@@ -379,9 +383,9 @@ impl Record {
     }
 }
 
-/// Bytes of a header with its padding, in a record that begins at `block`: whole log blocks, and up to the next page of the
-/// file if the payload is long enough for that to cost little. Then each of its 4 KiB blocks is one page of the page
-/// cache and of the medium, not parts of two.
+/// Bytes of a header with its padding, for a record that begins at `block`. It is padded to whole log blocks
+/// or, if the payload is long enough for that to cost little, to the next page of the file. Each 4 KiB block
+/// of the payload then lies in one page of the page cache and of the medium, not in two.
 fn header_padded(block: u32, header_bytes: usize, payload_bytes: u32) -> usize {
     if payload_bytes < PAGED_BYTES_MIN {
         return padded(header_bytes);
@@ -390,15 +394,16 @@ fn header_padded(block: u32, header_bytes: usize, payload_bytes: u32) -> usize {
     (begin + header_bytes).next_multiple_of(PAGE_BYTES) - begin
 }
 
-/// Where a record's checksums begin, from its start.
+/// The offset of a record's checksums from its start.
 fn crc_offset(cover_count: usize) -> usize {
     FIXED_BYTES + VERSION_BYTES * cover_count
 }
 
-/// The header at the start of `bytes`, all of it checked: magic, version, CRC, reserved and padding bytes, lengths and
-/// what its kind asks. [`DecodeError::Short`] says how many bytes it takes. Pure, and never panics: a fuzz target's entry.
+/// Decodes the header at the start of `bytes` and checks all of it: magic, version, CRC, reserved and padding
+/// bytes, lengths and the rules of its kind. [`DecodeError::Short`] says how many bytes are needed. Pure,
+/// never panics: the entry point of a fuzz target.
 pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
-    let fixed = View(bytes.get(..FIXED_BYTES).ok_or(DecodeError::Short(FIXED_BYTES))?);
+    let fixed = FieldReader(bytes.get(..FIXED_BYTES).ok_or(DecodeError::Short(FIXED_BYTES))?);
     if fixed.0[F_MAGIC] != MAGIC {
         return Err(DecodeError::Magic);
     }
@@ -424,7 +429,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
         return Err(DecodeError::Malformed("the lists do not fill the header"));
     };
     let reserved = [F_RESERVED_1, F_RESERVED_2, F_RESERVED_3, header_bytes..header.len()];
-    if !reserved.into_iter().all(|field| View(header).is_zero(field)) {
+    if !reserved.into_iter().all(|field| FieldReader(header).is_zero(field)) {
         return Err(DecodeError::Malformed("reserved bytes are not zero"));
     }
     let record = Record {
@@ -462,7 +467,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
             .map(Subject::at)
             .collect::<Result<_, _>>()?,
         cover: header[FIXED_BYTES..crc_at].chunks_exact(VERSION_BYTES).map(version_at).collect(),
-        crcs: header[crc_at..before_at].chunks_exact(4).map(|crc| View(crc).u32(0..4)).collect(),
+        crcs: header[crc_at..before_at].chunks_exact(4).map(|crc| FieldReader(crc).u32(0..4)).collect(),
         inline: header[inline_at..header_bytes].to_vec(),
         payload_bytes: fixed.u32(F_PAYLOAD_BYTES),
     };
@@ -470,7 +475,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
     Ok(record)
 }
 
-/// The CRC of a padded header, over all of it but the CRC itself.
+/// The CRC of a padded header, over everything but the CRC itself.
 fn header_crc(header: &[u8]) -> u32 {
     crc32c_of(&[&header[..F_CRC.start], &header[F_CRC.end..]])
 }

@@ -1,11 +1,11 @@
-//! What holds for every record beyond its own CRC: bounds, and what each kind asks.
+//! The rules that every record must meet beyond its own CRC: bounds, and the requirements of each kind.
 
 use super::record::{INLINE_BYTES_MAX, Kind, Record, flags};
 use super::subject::TOGETHER_MAX;
 use super::{DecodeError, body};
 use crate::crc::block_count;
 
-/// Whether a decoded header says something that can be.
+/// Checks that a decoded header is possible.
 pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
     let fail = |what| Err(DecodeError::Malformed(what));
     if record.flags & !flags::ALL != 0 {

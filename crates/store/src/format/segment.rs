@@ -2,7 +2,7 @@
 
 use braid_layout::DriveId;
 
-use super::{DecodeError, FORMAT_VERSION, LOG_BLOCK, View, fields, put};
+use super::{DecodeError, FORMAT_VERSION, FieldReader, LOG_BLOCK, fields, put};
 use crate::crc::crc32c;
 
 /// "BRAIDSEG".
@@ -29,23 +29,23 @@ fields! {
 /// A decoded segment header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// The segment's number, from 1; also its file's name.
+    /// The segment's number, from 1; also in its file's name.
     pub number: u32,
     /// The drive.
     pub drive: DriveId,
     /// The store's salt.
     pub salt: u64,
-    /// The sequence number of its first record. All records below it were durable when the segment was made.
+    /// The sequence number of its first record. All earlier records were durable when the segment was made.
     pub first_sequence: u64,
-    /// Where the valid records of the segment before it end, as a byte offset; 0 for the first segment.
+    /// Byte offset where the valid records of the segment before it end; 0 for the first segment.
     pub previous_end: u64,
-    /// Bytes that the file had when it was made of a freed segment's: up to there, what lies behind the records may be that
-    /// segment's. 0: the file was new.
+    /// The length that the file had when it was recycled from a freed segment: up to there, bytes after the
+    /// records may be that segment's. 0: the file was new.
     pub earlier_bytes: u64,
 }
 
 impl SegmentHeader {
-    /// The bytes.
+    /// Encodes it.
     pub fn encode(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         put(&mut bytes, F_MAGIC, MAGIC);
@@ -61,9 +61,9 @@ impl SegmentHeader {
         bytes
     }
 
-    /// The value of `bytes`, all of it checked.
+    /// Decodes `bytes` and checks all of them.
     pub fn decode(bytes: &[u8]) -> Result<SegmentHeader, DecodeError> {
-        let view = View(bytes.get(..BYTES).ok_or(DecodeError::Short(BYTES))?);
+        let view = FieldReader(bytes.get(..BYTES).ok_or(DecodeError::Short(BYTES))?);
         if view.0[F_MAGIC] != MAGIC {
             return Err(DecodeError::Magic);
         }

@@ -1,10 +1,10 @@
-//! The body of a `snapshots` entry: which snapshots the object before it has.
+//! The body of a `snapshots` entry: the snapshots of the object before it.
 
 use super::entry::{self, RESERVED, SHORT};
-use super::{DecodeError, View, fields, put};
+use super::{DecodeError, FieldReader, fields, put};
 use crate::mutation::SNAPSHOTS_MAX;
 
-/// The fixed part of the body; the numbers follow.
+/// Bytes of the fixed part of the body; the numbers follow.
 pub const SNAPSHOTS_BYTES: usize = 8;
 
 fields! {
@@ -19,12 +19,12 @@ fields! {
 pub struct SnapshotsEntry {
     /// The highest number that was ever taken.
     pub highest: u32,
-    /// Those that can be read, in order.
+    /// The snapshots that can be read, in order.
     pub live: Vec<u32>,
 }
 
 impl SnapshotsEntry {
-    /// Append the entry.
+    /// Appends the entry to `to`.
     pub fn put(&self, to: &mut Vec<u8>) {
         let at = entry::begin(to, entry::SNAPSHOTS, SNAPSHOTS_BYTES);
         put(&mut to[at..], S_HIGHEST, self.highest.to_le_bytes());
@@ -32,17 +32,17 @@ impl SnapshotsEntry {
         entry::end(to, at);
     }
 
-    /// The value of an entry's body, all of it checked.
+    /// Decodes an entry's body and checks all of it.
     pub fn decode(body: &[u8]) -> Result<SnapshotsEntry, DecodeError> {
         let (fixed, rest) = body.split_at_checked(SNAPSHOTS_BYTES).ok_or(SHORT)?;
-        let fixed = View(fixed);
+        let fixed = FieldReader(fixed);
         if !fixed.is_zero(S_RESERVED) {
             return Err(RESERVED);
         }
         if rest.len() % 4 != 0 || rest.len() / 4 > SNAPSHOTS_MAX {
             return Err(SHORT);
         }
-        let live: Vec<u32> = rest.chunks_exact(4).map(|number| View(number).u32(0..4)).collect();
+        let live: Vec<u32> = rest.chunks_exact(4).map(|number| FieldReader(number).u32(0..4)).collect();
         let highest = fixed.u32(S_HIGHEST);
         let rising = live.windows(2).all(|pair| pair[0] < pair[1]);
         let bounded = live.first() != Some(&0) && live.last().is_none_or(|&last| last <= highest);

@@ -1,4 +1,4 @@
-//! What a record is about: who is hit when it is damaged. A record tells it of those before it.
+//! What a record is about: what is hit if it is damaged. Later records repeat it.
 //!
 //! | offset | size | name |
 //! |---:|---:|---|
@@ -11,17 +11,17 @@ use braid_layout::{ObjectId, PartitionId};
 
 use super::page::Key;
 use super::record::{Kind, Record};
-use super::{DecodeError, View, put};
+use super::{DecodeError, FieldReader, put};
 
 /// Bytes of a subject.
 pub const BYTES: usize = 25;
-/// The most records that one bad page of 4096 bytes takes: each header has a log block at least.
+/// The most records that one bad page of 4096 bytes can destroy: each header takes at least one log block.
 pub const TOGETHER_MAX: usize = 8;
 
 /// What a record is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subject {
-    /// Its kind; `None` before the first record.
+    /// Its kind; `None`: there is no such record, or the next record's number does not follow it.
     pub kind: Option<Kind>,
     /// Its partition.
     pub partition: PartitionId,
@@ -32,10 +32,10 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Of no record.
+    /// The subject of no record.
     pub const NONE: Subject = Subject { kind: None, partition: PartitionId(0), object: ObjectId(0), unit: 0 };
 
-    /// The key of what it is.
+    /// The key that it concerns.
     pub(crate) fn key(&self) -> Key {
         match self.kind {
             Some(Kind::PartitionCreate | Kind::PartitionSet | Kind::PartitionRemove) => {
@@ -54,9 +54,9 @@ impl Subject {
         bytes
     }
 
-    /// The subject in the first bytes.
+    /// Decodes the subject at the start of `bytes`.
     pub(super) fn at(bytes: &[u8]) -> Result<Subject, DecodeError> {
-        let view = View(bytes);
+        let view = FieldReader(bytes);
         Ok(Subject {
             kind: match view.u8(24..25) {
                 0 => None,
@@ -70,7 +70,7 @@ impl Subject {
 }
 
 impl Record {
-    /// What it is about.
+    /// The subject of this record.
     pub fn subject(&self) -> Subject {
         Subject { kind: Some(self.kind), partition: self.partition, object: self.object, unit: self.unit }
     }

@@ -1,8 +1,8 @@
-//! The superblock: who the store is. Written once, when the store is formatted, by rename.
+//! The superblock: the identity of the store. Written once, by rename, when the store is formatted.
 
 use braid_layout::{ClusterId, DriveId};
 
-use super::{DecodeError, FORMAT_VERSION, LOG_BLOCK, View, fields, put};
+use super::{DecodeError, FORMAT_VERSION, FieldReader, LOG_BLOCK, fields, put};
 use crate::crc::crc32c;
 
 /// "BRAIDSTO".
@@ -31,12 +31,12 @@ pub struct Superblock {
     pub cluster: ClusterId,
     /// The drive.
     pub drive: DriveId,
-    /// Random; in every segment and record, so that bytes of another store are never taken for this one's.
+    /// Random; also in every segment and record, so that another store's bytes are never taken for its own.
     pub salt: u64,
 }
 
 impl Superblock {
-    /// The bytes.
+    /// Encodes it.
     pub fn encode(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         put(&mut bytes, F_MAGIC, MAGIC);
@@ -50,9 +50,9 @@ impl Superblock {
         bytes
     }
 
-    /// The value of `bytes`, all of it checked.
+    /// Decodes `bytes` and checks all of them.
     pub fn decode(bytes: &[u8]) -> Result<Superblock, DecodeError> {
-        let view = View(bytes.get(..BYTES).ok_or(DecodeError::Short(BYTES))?);
+        let view = FieldReader(bytes.get(..BYTES).ok_or(DecodeError::Short(BYTES))?);
         if view.0[F_MAGIC] != MAGIC {
             return Err(DecodeError::Magic);
         }

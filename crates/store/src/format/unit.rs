@@ -1,19 +1,19 @@
-//! The body of a `unit` entry: a unit's whole state (PROTOCOL section 2), version by version.
+//! The body of a `unit` entry: a unit's complete state (PROTOCOL section 2), version by version.
 
 use braid_layout::Version;
 
-use super::entry::{self, LogPlace, RESERVED, SHORT};
-use super::{DecodeError, VERSION_BYTES, View, fields, put, version_at, version_bytes};
+use super::entry::{self, BlockPosition, RESERVED, SHORT};
+use super::{DecodeError, FieldReader, VERSION_BYTES, fields, put, version_at, version_bytes};
 
-/// The fixed part of the body; the contents follow.
+/// Bytes of the fixed part of the body; the contents follow.
 pub const UNIT_BYTES: usize = 32;
-/// The fixed part of a content; its step, cover and extents follow.
+/// Bytes of the fixed part of a content; its step, cover and extents follow.
 pub const CONTENT_BYTES: usize = 40;
-/// A step.
+/// Bytes of a step.
 pub const STEP_BYTES: usize = 48;
-/// What snapshots see of a content.
+/// Bytes of what says which snapshots see a content.
 pub const KEEPING_BYTES: usize = 16;
-/// An extent.
+/// Bytes of an extent.
 pub const EXTENT_BYTES: usize = 16;
 
 fields! {
@@ -46,7 +46,7 @@ fields! {
 }
 
 fields! {
-    /// A step: what one write brought.
+    /// A step: what one write added.
     STEP_FIELDS:
     S_PREVIOUS "previous" 0..16,
     S_CLIENT "client" 16..24,
@@ -55,7 +55,7 @@ fields! {
 }
 
 fields! {
-    /// What snapshots see of a kept content.
+    /// Which snapshots see a kept content.
     KEEPING_FIELDS:
     K_EPOCH "epoch" 0..4,
     K_UNTIL "until" 4..8,
@@ -72,20 +72,20 @@ fields! {
     E_BLOCK "block" 12..16,
 }
 
-/// What a content is to its unit. The number is the format's.
+/// The role of a content in its unit. The number is part of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// The settled version.
     Settled,
-    /// The pending one on top of it; it has a step.
+    /// The pending version on top of the settled one; it has a step.
     Pending,
-    /// An owed one, after those it stands on; it has a step.
+    /// An owed version, after those that it builds on; it has a step.
     Owed,
-    /// A delta of parity, after those it stands on; it has a step.
+    /// A parity delta, after those that it builds on; it has a step.
     Delta,
-    /// A delta that the settled or kept version before it counts in, to be xored to its bytes: one extent.
+    /// A delta that the settled or kept version before it counts in, to xor to its bytes: one extent.
     Layer,
-    /// A settled version that was replaced, and that snapshots see: it says which.
+    /// A replaced settled version that snapshots still see; it says which ones.
     Kept,
 }
 
@@ -121,8 +121,8 @@ impl Role {
 pub struct UnitEntry {
     /// Which.
     pub unit: u64,
-    /// Where damage was found that hit it.
-    pub lost: Option<LogPlace>,
+    /// Where damage was found that hit it; `None`: it is not lost.
+    pub lost: Option<BlockPosition>,
     /// The newest live snapshot when the settled version became settled; 0: there was none.
     pub epoch: u32,
     /// Its versions.
@@ -132,52 +132,52 @@ pub struct UnitEntry {
 /// One version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentEntry {
-    /// What it is to the unit.
+    /// Its role in the unit.
     pub role: Role,
     /// The kind of the record that wrote it: 1 to 4, as in the record.
     pub kind: u8,
-    /// Its name.
+    /// Identifies the version.
     pub version: Version,
     /// The columns its write touched, as a mask.
     pub columns: u64,
     /// A delta's data column.
     pub column: u8,
-    /// Where a delta's version stands in a cover.
+    /// The index of a delta's version in a cover.
     pub data: u8,
-    /// A delta is known to be settled.
+    /// Whether a delta is known to be settled.
     pub settled: bool,
-    /// What its own write brought; of all but settled versions and layers.
+    /// What its own write added. Only for pending and owed versions and deltas.
     pub step: Option<StepEntry>,
-    /// Which snapshots see it; of kept versions.
+    /// Which snapshots see it. Only for kept versions.
     pub keeping: Option<KeepingEntry>,
-    /// Parity: per data column the version counted in.
+    /// Parity: the version counted in per data column.
     pub cover: Vec<Version>,
     /// Where its bytes are.
     pub extents: Vec<ExtentEntry>,
 }
 
-/// What one write brought.
+/// What one write added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepEntry {
-    /// The version it was written on.
+    /// The version below it when it was written.
     pub previous: Version,
-    /// Who wrote.
+    /// The client that wrote it.
     pub client: u64,
-    /// The writer's operation.
+    /// The client's operation.
     pub operation: u64,
-    /// Its own bytes.
+    /// The bytes of the write itself.
     pub own: ExtentEntry,
 }
 
 /// Which snapshots see a kept version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepingEntry {
-    /// Those after this one, ...
+    /// Snapshots after this one, ...
     pub epoch: u32,
     /// ... up to this one.
     pub until: u32,
-    /// Where damage was found that had hit the unit: then nothing is known of the version.
-    pub lost: Option<LogPlace>,
+    /// Where damage was found that had hit the unit. The version's content is then unknown.
+    pub lost: Option<BlockPosition>,
 }
 
 /// A range of a unit and where its bytes are.
@@ -187,12 +187,12 @@ pub struct ExtentEntry {
     pub from: u32,
     /// One past the last.
     pub to: u32,
-    /// Where the record with them begins; `None`: a hole.
-    pub record: Option<LogPlace>,
+    /// Where the record with the bytes begins; `None`: a hole.
+    pub record: Option<BlockPosition>,
 }
 
 impl UnitEntry {
-    /// Append the entry.
+    /// Appends the entry to `to`.
     pub fn put(&self, to: &mut Vec<u8>) {
         let at = entry::begin(to, entry::UNIT, UNIT_BYTES);
         let body = &mut to[at..];
@@ -208,11 +208,11 @@ impl UnitEntry {
         entry::end(to, at);
     }
 
-    /// The value of an entry's body, all of it checked.
+    /// Decodes an entry's body and checks all of it.
     pub fn decode(body: &[u8]) -> Result<UnitEntry, DecodeError> {
         let (fixed, mut rest) = body.split_at_checked(UNIT_BYTES).ok_or(SHORT)?;
-        let fixed = View(fixed);
-        let place = LogPlace { segment: fixed.u32(U_LOST_SEGMENT), block: fixed.u32(U_LOST_BLOCK) };
+        let fixed = FieldReader(fixed);
+        let place = BlockPosition { segment: fixed.u32(U_LOST_SEGMENT), block: fixed.u32(U_LOST_BLOCK) };
         let lost = match fixed.u8(U_LOST) {
             0 if place.segment == 0 && place.block == 0 => None,
             1 => Some(place),
@@ -262,7 +262,7 @@ impl ContentEntry {
 
     fn take(bytes: &[u8]) -> Result<(ContentEntry, &[u8]), DecodeError> {
         let (fixed, mut rest) = bytes.split_at_checked(CONTENT_BYTES).ok_or(SHORT)?;
-        let fixed = View(fixed);
+        let fixed = FieldReader(fixed);
         let role = fixed.u8(C_ROLE);
         let role = Role::ALL.iter().find(|(_, number, _)| *number == role).map(|&(role, _, _)| role);
         let role = role.ok_or(DecodeError::Malformed("unknown role"))?;
@@ -276,12 +276,12 @@ impl ContentEntry {
         let mut step = None;
         if role.has_step() {
             let (bytes, tail) = rest.split_at_checked(STEP_BYTES).ok_or(SHORT)?;
-            (step, rest) = (Some(StepEntry::decode(&View(bytes))?), tail);
+            (step, rest) = (Some(StepEntry::decode(&FieldReader(bytes))?), tail);
         }
         let mut keeping = None;
         if role == Role::Kept {
             let (bytes, tail) = rest.split_at_checked(KEEPING_BYTES).ok_or(SHORT)?;
-            (keeping, rest) = (Some(KeepingEntry::decode(&View(bytes))?), tail);
+            (keeping, rest) = (Some(KeepingEntry::decode(&FieldReader(bytes))?), tail);
         }
         let covers = usize::from(fixed.u8(C_COVER_COUNT)) * VERSION_BYTES;
         let (covers, rest) = rest.split_at_checked(covers).ok_or(SHORT)?;
@@ -318,7 +318,7 @@ impl StepEntry {
         self.own.put(to);
     }
 
-    fn decode(view: &View<'_>) -> Result<StepEntry, DecodeError> {
+    fn decode(view: &FieldReader<'_>) -> Result<StepEntry, DecodeError> {
         Ok(StepEntry {
             previous: view.version(S_PREVIOUS),
             client: view.u64(S_CLIENT),
@@ -340,9 +340,9 @@ impl KeepingEntry {
         to.extend_from_slice(&bytes);
     }
 
-    fn decode(view: &View<'_>) -> Result<KeepingEntry, DecodeError> {
+    fn decode(view: &FieldReader<'_>) -> Result<KeepingEntry, DecodeError> {
         let (epoch, until) = (view.u32(K_EPOCH), view.u32(K_UNTIL));
-        let place = LogPlace { segment: view.u32(K_LOST_SEGMENT), block: view.u32(K_LOST_BLOCK) };
+        let place = BlockPosition { segment: view.u32(K_LOST_SEGMENT), block: view.u32(K_LOST_BLOCK) };
         if epoch >= until || (place.segment == 0 && place.block > 0) {
             return Err(DecodeError::Malformed("a kept version"));
         }
@@ -363,9 +363,9 @@ impl ExtentEntry {
     }
 
     fn decode(bytes: &[u8]) -> Result<ExtentEntry, DecodeError> {
-        let view = View(bytes);
+        let view = FieldReader(bytes);
         let (from, to) = (view.u32(E_FROM), view.u32(E_TO));
-        let place = LogPlace { segment: view.u32(E_SEGMENT), block: view.u32(E_BLOCK) };
+        let place = BlockPosition { segment: view.u32(E_SEGMENT), block: view.u32(E_BLOCK) };
         if from >= to || (place.segment == 0) != (place.block == 0) {
             return Err(DecodeError::Malformed("an extent"));
         }

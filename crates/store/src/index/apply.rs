@@ -1,7 +1,8 @@
-//! How a record changes the index: the one road, for what was just committed and for what recovery replays.
+//! How a record changes the index: one code path for what was just committed and for what recovery replays.
 //!
-//! Replay is exact: a record is taken in once, in order, by each key that it is about. Only damage makes it meet records
-//! whose forerunners are missing; what they are about then stands without attributes, or as lost.
+//! Replay is exact: each record is applied once, in order, to each key that it concerns. Only damage makes
+//! replay meet records whose predecessors are missing. The objects of such records then have no attributes,
+//! or are marked lost.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +10,14 @@ use braid_layout::{ObjectId, PartitionId, Version};
 use smallvec::SmallVec;
 
 use super::attributes::PackedAttributes;
-use super::big::{self, Watched};
 use super::dedup::Operation;
 use super::extent::Extent;
+use super::large_object::{self, Watched};
 use super::live::Segments;
 use super::paged::PagedMap;
 use super::runs::Runs;
 use super::slot::Slot;
-use super::unit::{Place, Unit};
+use super::unit::{LogPosition, Unit};
 use super::{Extra, Index, Object, Partition, PendingVersions, snapshots};
 use crate::format::body;
 use crate::format::entry::LostRange;
@@ -25,9 +26,9 @@ use crate::format::record::{Kind, Record, flags};
 use crate::mutation::UnitVerdict;
 
 impl Index {
-    /// Take in `record`, which lies where it says.
+    /// Applies `record`, which lies at the position that it names.
     pub(crate) fn apply(&mut self, record: &Record) {
-        let place = Place { segment: record.segment, block: record.block };
+        let place = LogPosition { segment: record.segment, block: record.block };
         match record.kind {
             Kind::Data | Kind::ParityBase | Kind::StripeParity => self.apply_write(record, place),
             Kind::Move => self.apply_move(record, place),
@@ -45,7 +46,7 @@ impl Index {
         }
     }
 
-    fn apply_write(&mut self, record: &Record, place: Place) {
+    fn apply_write(&mut self, record: &Record, place: LogPosition) {
         let doubt = !self.serving;
         self.with_object(record, |object| {
             let unit_bytes = object.object.attributes.unit_bytes;
@@ -61,13 +62,13 @@ impl Index {
         });
     }
 
-    fn apply_move(&mut self, record: &Record, place: Place) {
+    fn apply_move(&mut self, record: &Record, place: LogPosition) {
         let old: Vec<Extent> =
             body::moved_pieces(record).unwrap_or_default().into_iter().map(Extent::from).collect();
         self.with_object(record, |object| object.account(record.unit, |unit| unit.moved(&old, place)));
     }
 
-    fn apply_delta(&mut self, record: &Record, place: Place) {
+    fn apply_delta(&mut self, record: &Record, place: LogPosition) {
         self.with_object(record, |object| {
             let unit_bytes = object.object.attributes.unit_bytes;
             object.unit(record.unit, |unit| unit.count(record, place, unit_bytes));
@@ -91,7 +92,7 @@ impl Index {
         self.with_object(record, |object| units.iter().for_each(|verdict| object.judge(verdict)));
     }
 
-    fn apply_snapshot(&mut self, record: &Record, place: Place) {
+    fn apply_snapshot(&mut self, record: &Record, place: LogPosition) {
         let Ok(number) = body::snapshot(record) else { return };
         self.with_object(record, |object| match record.kind {
             Kind::Snapshot => object.take_snapshot(number, place),
@@ -104,7 +105,7 @@ impl Index {
             let attributes = &mut object.object.attributes;
             let column = attributes.column;
             let stays = attributes.joining.contains(column) && record.joining.contains(column);
-            // In a generation that it was not told of the column may have been out.
+            // The column may have been out in a generation that it was not told of.
             let follows = attributes.g.0.checked_add(1) == Some(record.g.0);
             (attributes.g, attributes.set, attributes.joining) = (record.g, record.set, record.joining);
             if let Some(extra) = object.object.extra.as_mut().filter(|_| !stays || !follows) {
@@ -150,8 +151,8 @@ impl Index {
         (partition.birth, partition.known) = (record.birth, true);
     }
 
-    /// The partition was empty. Objects that are there nevertheless are of the next partition of this number: their page
-    /// of a checkpoint was made after it; or damage hid that they were removed.
+    /// The partition was empty. Objects found here belong to the next partition of this number (their
+    /// checkpoint page was made after the removal), or damage hid that they were removed.
     fn apply_partition_remove(&mut self, record: &Record) {
         self.know(Key::At(record.partition, None));
         let Some(partition) = self.partitions.get_mut(&record.partition) else { return };
@@ -169,14 +170,14 @@ impl Index {
         }
     }
 
-    /// Whatever was lost of `key` no longer matters.
+    /// `key` is known from now on: earlier damage to it no longer matters.
     fn know(&mut self, key: Key) {
         self.lost.forget(key, key.next());
     }
 
-    /// Run `act` on the object that `record` belongs to. If damage hid its making, it is made without attributes, and
-    /// what may have been lost of it stays lost. A record of an older object of the same number is passed over; one of a
-    /// newer means that the older is gone.
+    /// Runs `act` on the object that `record` belongs to. If damage hid the object's creation, it is created
+    /// without attributes, and what may be lost of it stays lost. A record of an older object with the same
+    /// number is skipped; one of a newer object means that the older one is gone.
     fn with_object(&mut self, record: &Record, act: impl FnOnce(&mut Access<'_>)) {
         let (partition, object) = (record.partition, record.object);
         let key = Key::At(partition, Some(object));
@@ -185,13 +186,14 @@ impl Index {
         let known = self.partitions.get(&partition).and_then(|p| p.objects.get(&object)).map(|o| o.birth);
         match known {
             Some(birth) if birth > record.birth => return,
-            // Damage hid its making, but not what is lost of it.
+            // Damage hid its creation, but what is lost of it is already noted.
             Some(0) if !is_made => {}
             Some(birth) if birth < record.birth => {
                 let old = self.drop_object(partition, object).and_then(|old| old.lost);
-                // Damage hid that this one was made, and what else it hid was told of the old one.
+                // Damage hid this object's creation. What else it hid was noted on the old object.
                 if !is_made {
-                    lost = lost.or(old).or(Some(Place { segment: record.segment, block: record.block }));
+                    lost =
+                        lost.or(old).or(Some(LogPosition { segment: record.segment, block: record.block }));
                 }
             }
             _ => {}
@@ -205,7 +207,7 @@ impl Index {
         let before = entry.outstanding();
         let (segments, foldable) = (&mut self.segments, &mut self.foldable);
         let owner = (partition, object);
-        let watched = big::watched(&mut self.watched, owner);
+        let watched = large_object::watched(&mut self.watched, owner);
         act(&mut Access { owner, object: &mut *entry, used, segments, foldable, watched });
         if !entry.known && !self.serving {
             self.unknown.insert((partition, object));
@@ -218,7 +220,7 @@ impl Index {
     fn drop_object(&mut self, partition: PartitionId, object: ObjectId) -> Option<Box<Object>> {
         let owner = self.partitions.get_mut(&partition)?;
         let gone = owner.objects.remove(&object)?;
-        let watched = big::watched(&mut self.watched, (partition, object));
+        let watched = large_object::watched(&mut self.watched, (partition, object));
         watched.into_iter().for_each(Watched::end);
         owner.used -= gone.bytes;
         owner.reserved -= gone.outstanding();
@@ -234,7 +236,7 @@ impl Index {
     }
 }
 
-/// An object with what must change along with it.
+/// An object and the accounts that must change along with it.
 struct Access<'a> {
     owner: (PartitionId, ObjectId),
     object: &'a mut Object,
@@ -245,8 +247,8 @@ struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// Change one unit, keeping every account, and what it replaces if a snapshot sees that. The road of all changes but
-    /// those that change no content.
+    /// Changes one unit and updates every account. Keeps what is replaced if a snapshot sees it. All changes
+    /// go this way, except those that change no content.
     fn unit(&mut self, number: u64, change: impl FnOnce(&mut Unit)) {
         let newest = self.object.newest_snapshot();
         if newest == 0 {
@@ -259,7 +261,7 @@ impl Access<'_> {
         });
     }
 
-    /// Change one unit, keeping every account.
+    /// Changes one unit and updates every account.
     fn account(&mut self, number: u64, change: impl FnOnce(&mut Unit)) {
         let Access { owner, object, used, segments, foldable, watched } = self;
         if let Some(watched) = watched {
@@ -274,7 +276,7 @@ impl Access<'_> {
             }
             change(&mut unit);
             let after = unit.pins();
-            // Most changes only add to what is there.
+            // Most changes only append, so the common start is skipped.
             let same = before.iter().zip(&after).take_while(|(old, new)| old == new).count();
             before[same..].iter().for_each(|extent| segments.release(extent));
             after[same..].iter().for_each(|extent| segments.charge(extent));
@@ -297,14 +299,15 @@ impl Access<'_> {
             keep
         });
         if pending.is_none() {
-            // At rest: no room is kept for more.
+            // The object is at rest: free the list's unused capacity.
             units.trim();
         }
     }
 
-    /// What waits to be folded is counted in, so that snapshots see whole contents.
-    fn take_snapshot(&mut self, number: u32, place: Place) {
-        // None is taken while anything is unsettled: damage hid what became of these, and nobody knows what the snapshot saw.
+    /// Takes a snapshot. Settled deltas are counted in first, so that snapshots see whole contents.
+    fn take_snapshot(&mut self, number: u32, place: LogPosition) {
+        // A snapshot is only taken while nothing is unsettled. If something is, damage hid how it was
+        // decided, and what the snapshot saw is unknown.
         for unit in self.object.unsettled() {
             self.account(unit, |unit| unit.lost = Some(place));
         }
@@ -326,7 +329,7 @@ impl Access<'_> {
         units.into_iter().for_each(|unit| self.account(unit, |unit| unit.prune(&live)));
     }
 
-    /// One unit's part of a verdict.
+    /// Applies one unit's part of a verdict.
     fn judge(&mut self, verdict: &UnitVerdict) {
         let (number, unit_bytes) = (verdict.unit, self.object.attributes.unit_bytes);
         let mut undone: Vec<(u64, Operation)> = Vec::new();
@@ -355,7 +358,7 @@ impl Access<'_> {
         self.object.tidy();
     }
 
-    /// The operation of a unit write or delta is done.
+    /// Records that the operation of a unit write or delta is done.
     fn done(&mut self, record: &Record) {
         let extra = self.object.extra.get_or_insert_default();
         extra.dedup.add(record.client, (record.operation, record.unit, record.data), record.version);
@@ -369,7 +372,7 @@ impl Access<'_> {
         self.object.tidy();
     }
 
-    /// Everything of the stamp's lease below the stamp is settled.
+    /// Settles everything of the stamp's lease below the stamp.
     fn settle_below(&mut self, stamp: Version) {
         let unit_bytes = self.object.attributes.unit_bytes;
         for unit in self.object.pending_below(stamp) {
@@ -379,7 +382,7 @@ impl Access<'_> {
 }
 
 impl Object {
-    /// An object of which no attributes were seen.
+    /// An object whose attributes are unknown.
     pub(crate) fn unknown(birth: u64) -> Object {
         Object {
             birth,
@@ -413,7 +416,7 @@ impl Object {
     }
 }
 
-/// Keep the list of units with owed versions or unsettled deltas.
+/// Updates the list of units with owed versions or unsettled deltas.
 pub(crate) fn note_unsettled(extra: &mut Option<Box<Extra>>, number: u64, unit: &Unit) {
     let unsettled = !unit.owed.is_empty() || unit.deltas.iter().any(|delta| !delta.settled);
     if unsettled {
@@ -423,7 +426,7 @@ pub(crate) fn note_unsettled(extra: &mut Option<Box<Extra>>, number: u64, unit: 
     }
 }
 
-/// Keep the list of pending versions: this one of this unit is one, or is no longer.
+/// Updates the list of pending versions: adds or removes this version of this unit.
 pub(crate) fn note_pending(
     pending: &mut Option<Box<PendingVersions>>,
     (version, unit): (Version, u64),

@@ -1,4 +1,5 @@
-//! An object's attributes as the index keeps them: 72 bytes, and one allocation for map and opaque bytes together.
+//! An object's attributes as the index stores them: 72 bytes, and one allocation for the map and opaque bytes
+//! together.
 
 use braid_layout::{Column, ColumnMask, Generation};
 
@@ -17,14 +18,14 @@ pub(crate) struct PackedAttributes {
     pub(crate) unit_bytes: u32,
     pub(crate) g: Generation,
     pub(crate) object_version: u32,
-    /// How many of the bytes are the map.
+    /// How many bytes of `bytes` are the map.
     map_bytes: u16,
     pub(crate) column: Column,
-    /// What few objects are given.
+    /// Set for few objects.
     placement: Option<Box<Placement>>,
 }
 
-/// Space and place that an object asks for.
+/// The space that an object reserves, and its placement hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Placement {
     reserve_bytes: u64,
@@ -46,12 +47,12 @@ impl PackedAttributes {
         &self.bytes[..usize::from(self.map_bytes)]
     }
 
-    /// The manager's own.
+    /// Opaque bytes, which only the manager interprets.
     pub(crate) fn opaque(&self) -> &[u8] {
         &self.bytes[usize::from(self.map_bytes)..]
     }
 
-    /// Preallocation.
+    /// Bytes to preallocate.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         self.placement.as_ref().map_or(0, |placement| placement.reserve_bytes)
     }
@@ -61,19 +62,19 @@ impl PackedAttributes {
         self.placement.as_ref().map_or(0, |placement| placement.cluster)
     }
 
-    /// Of at most [`OPAQUE_BYTES_MAX`] each, and all else zero.
+    /// Packs map and opaque bytes, at most [`OPAQUE_BYTES_MAX`] each; all else is zero.
     fn with_bytes(map: &[u8], opaque: &[u8]) -> PackedAttributes {
         let bytes = [map, opaque].concat().into_boxed_slice();
         let map_bytes = u16::try_from(map.len()).expect("a map is bounded");
         PackedAttributes { bytes, map_bytes, ..PackedAttributes::default() }
     }
 
-    /// How many bytes map and opaque bytes have.
+    /// The length of map and opaque bytes together.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// As whoever asks for them gets them.
+    /// The public form, for callers.
     pub(crate) fn unpacked(&self) -> Attributes {
         Attributes {
             unit_bytes: self.unit_bytes,
@@ -93,7 +94,7 @@ impl PackedAttributes {
 }
 
 impl Attributes {
-    /// As the index keeps them. Their bytes are bounded already.
+    /// The form that the index stores. The length of the bytes has been checked already.
     pub(crate) fn packed(&self) -> PackedAttributes {
         PackedAttributes {
             set: self.set,

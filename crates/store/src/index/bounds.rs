@@ -1,9 +1,9 @@
-//! How much a unit may hold, and an object besides its units, so that a checkpoint can always be written: a unit's entry is in
-//! one page, and so are the entries of the object itself. An object as a whole has no bound here: its units go to as many
-//! pages as they need.
+//! Bounds on a unit, and on an object apart from its units, so that a checkpoint can always be written: a
+//! unit's entry must fit in one page, and so must the entries of the object itself. An object as a whole has
+//! no bound here, because its units go to as many pages as they need.
 //!
-//! This is asked before a record is made, and so never of what settles, folds, drops or retires. Replay takes in whatever was
-//! let through.
+//! The bounds are checked before a record is made, and never for operations that settle, fold, drop or
+//! retire. Replay applies whatever was admitted.
 
 use std::ops::Range;
 
@@ -11,7 +11,6 @@ use braid_layout::{ObjectId, PartitionId};
 
 use super::unit::{Content, Pending, Unit};
 use super::{Extra, Index, Object};
-use crate::commit::COMMIT_LEN_MAX;
 use crate::error::Error;
 use crate::format::VERSION_BYTES;
 use crate::format::dedup::{DEDUP_BYTES, OPERATION_BYTES};
@@ -23,23 +22,28 @@ use crate::format::unit::{CONTENT_BYTES, EXTENT_BYTES, KEEPING_BYTES, STEP_BYTES
 use crate::mutation::{OPAQUE_BYTES_MAX, SNAPSHOTS_MAX};
 use crate::step::{DELTAS_MAX, OWED_MAX};
 
-/// The most bytes of a unit's entry in a checkpoint, with all versions and all that snapshots keep of them: about a million
-/// extents. A write that would pass it is [`Error::Pieces`].
+/// The most bytes of a unit's entry in a checkpoint, with all its versions and all that snapshots keep: about
+/// a million extents. A write that would exceed it fails with [`Error::Pieces`].
 pub const UNIT_ENTRY_BYTES_MAX: usize = 16 << 20;
-/// The most operations that an object remembers of its clients, and clients, together; one more is [`Error::Operations`].
+/// The most client operations plus clients that an object remembers; one more fails with
+/// [`Error::Operations`].
 pub const OPERATIONS_MAX: usize = 1 << 20;
-/// The most runs of units that a joining column has caught up with; one more is [`Error::Runs`].
+/// The most runs of units that a joining column has caught up with; one more fails with [`Error::Runs`].
 pub const READY_RUNS_MAX: usize = 1 << 20;
 
-/// What one more version adds to a unit's entry: a step with a full cover; when it is settled, it may cut an extent in two.
+/// The most mutations in one commit, all of which are decided against the same state.
+pub(crate) const COMMIT_LEN_MAX: usize = 1024;
+
+/// The most bytes that one more version adds to a unit's entry: a step with a full cover, and two extents
+/// because settling it may cut an extent in two.
 const STEP_ROOM: usize = CONTENT_BYTES + STEP_BYTES + 64 * VERSION_BYTES + 2 * EXTENT_BYTES;
 
-/// Of a page, beside what begins in it.
+/// Bytes left on a page for the next entry, after the fixed part and up to `TARGET_BYTES` of earlier entries.
 const ROOM: usize = PAGE_BYTES_MAX - FIXED_BYTES - TARGET_BYTES;
 
-// Settling may cut each layer in two; what rewrites all of a unit is let through beyond the bound.
+// The factor of 2: settling may cut each layer in two. A write of the whole unit may exceed the bound.
 const _: () = assert!(2 * UNIT_ENTRY_BYTES_MAX + (OWED_MAX + DELTAS_MAX + 2) * STEP_ROOM <= ROOM);
-// All of one commit is decided on the same state. A client is less than an operation.
+// All of one commit is decided against the same state. A client's entry is smaller than an operation's.
 const _: () = assert!(HEAD_BYTES + DEDUP_BYTES <= OPERATION_BYTES);
 const _: () = assert!(
     HEAD_BYTES
@@ -73,7 +77,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Whether a client's next operation can be remembered, once those below its watermark are forgotten.
+    /// Checks that a client's next operation can be remembered, once those below its watermark are forgotten.
     pub(super) fn operation(&self, have: &Object, client: u64, watermark: u64) -> Result<(), Error> {
         let Some(Extra { dedup, .. }) = have.extra.as_deref() else { return Ok(()) };
         if dedup.len() < self.operations || dedup.len_after(client, watermark) < self.operations {
@@ -82,13 +86,13 @@ impl Bounds {
         Err(Error::Operations(dedup.len()))
     }
 
-    /// Whether the watermark of `client` can be remembered: that of one which is known takes no more room.
+    /// Whether the watermark of `client` can be remembered. For a known client that takes no more space.
     pub(super) fn remembers(&self, have: &Object, client: u64) -> bool {
         let dedup = have.extra.as_deref().map(|extra| &extra.dedup);
         dedup.is_some_and(|dedup| dedup.knows(client) || dedup.len() < self.operations)
     }
 
-    /// Whether a unit that a joining column has caught up with can be noted.
+    /// Checks that one more unit that a joining column has caught up with can be noted.
     pub(super) fn ready(&self, have: &Object, unit: u64) -> Result<(), Error> {
         let Some(extra) = &have.extra else { return Ok(()) };
         if extra.ready.len() < self.ready_runs || extra.ready.touches(unit) {
@@ -98,8 +102,8 @@ impl Bounds {
     }
 }
 
-/// Whether one more version of `range` of a unit can be written; a delta rewrites nothing, and has an empty one. What rewrites
-/// the unit makes its entry shorter, unless snapshots keep what was there.
+/// Checks that one more version of `range` of a unit can be written. A delta rewrites nothing and passes an
+/// empty range. Rewriting the whole unit makes its entry shorter, unless snapshots keep the old content.
 pub(super) fn one_more(
     index: &Index,
     (partition, object): (PartitionId, ObjectId),
@@ -108,7 +112,7 @@ pub(super) fn one_more(
     range: &Range<u32>,
 ) -> Result<(), Error> {
     let (keeps, whole) = (have.keeps(unit), 0..have.attributes.unit_bytes);
-    // Of a unit that was lost nothing is kept, but that it was.
+    // Of a lost unit, snapshots keep only the fact that it was lost.
     if (!keeps || unit.lost.is_some()) && *range == whole {
         return Ok(());
     }
@@ -117,7 +121,8 @@ pub(super) fn one_more(
     if has_room(unit) {
         return Ok(());
     }
-    // What is pending is settled by the next write (C1): all of the unit takes the place of what was in pieces.
+    // The next write settles the pending version (C1). If that one covers the whole unit, it replaces all the
+    // pieces.
     let rewrites = |pending: &Pending| (pending.own.from..pending.own.to) == whole;
     if !keeps && !range.is_empty() && unit.pending.as_deref().is_some_and(rewrites) {
         let mut settled = unit.clone();
@@ -138,7 +143,7 @@ fn bytes_of(content: &Content) -> usize {
 }
 
 impl Unit {
-    /// Bytes of its entry in a checkpoint, where it is not a plain one.
+    /// Bytes of its entry in a checkpoint, if it is not a plain unit.
     pub(crate) fn entry_bytes(&self) -> usize {
         let pending = self.pending.iter().map(|pending| VERSION_BYTES * pending.cover.len());
         let steps = pending.clone().count() + self.owed.len() + self.deltas.len();

@@ -1,7 +1,8 @@
-//! What a mutation becomes: a refusal, an answer without a record, or a record to append.
+//! Decides what a mutation becomes: a refusal, an answer without a record, or a record to append.
 //!
-//! Decided against what is durable. The committer never puts two mutations into one commit of which the second's
-//! decision could depend on the first ([`Touched`]); so no state between "written" and "durable" exists.
+//! Decisions are made against durable state only. The committer never puts two mutations into one commit if
+//! the decision on one could depend on the other ([`Touched`]), so there is no state between "written" and
+//! "durable".
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use super::check_step;
 use super::extent::stored_bytes;
 use super::growth::Growth;
-use super::unit::{Place, Unit};
+use super::unit::{LogPosition, Unit};
 use super::{Index, Object, Partition, bounds, snapshots};
 use crate::error::Error;
 use crate::format::body;
@@ -25,15 +26,16 @@ use crate::step::{Delta, UnitWrite};
 /// The decision on a mutation.
 #[derive(Debug)]
 pub(crate) enum Decision {
-    /// It is so already, or needs nothing.
+    /// Nothing to write: the state is already as asked, or the request needs no change.
     Answer(Outcome),
-    /// Answer when all before it is durable.
+    /// Answer once everything before it is durable.
     Barrier,
-    /// Append this record. The committer gives it its place in the log; a new object's birth is its sequence number.
+    /// Append this record. The committer assigns its position in the log. A new object's birth is its
+    /// sequence number.
     Append(Box<Record>, Bytes),
 }
 
-/// Decide on `mutation`.
+/// Decides on `mutation`.
 pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> Result<Decision, Error> {
     growth.begin();
     match mutation {
@@ -119,7 +121,7 @@ fn check_attributes(
 ) -> Result<Decision, Error> {
     let have = index.whole_object(partition, object)?;
     let old = have.attributes.unpacked();
-    // Its manager may be ahead of the fence that tells the object so.
+    // The manager may already be in a later generation, whose fence has not arrived here yet.
     if old.g > g {
         return Err(Error::StaleGeneration { have: old.g, asked: g });
     }
@@ -160,7 +162,7 @@ fn check_partition_remove(index: &Index, partition: PartitionId) -> Result<Decis
     let mut record = Record::new(Kind::PartitionRemove);
     record.partition = partition;
     let Some(have) = index.partitions.get(&partition) else {
-        // Whatever was lost, it is gone from here on.
+        // The partition's state is lost, so it is removed whatever it was.
         record.birth = u64::MAX;
         let lost = index.lost.find(Key::At(partition, None)).is_some();
         return if lost { append(record) } else { Ok(Decision::Answer(Outcome::Already)) };
@@ -169,7 +171,7 @@ fn check_partition_remove(index: &Index, partition: PartitionId) -> Result<Decis
         let objects = u64::try_from(have.objects.len()).unwrap_or(u64::MAX);
         return Err(Error::PartitionNotEmpty(partition, objects));
     }
-    // Of which damage hid the making, the log may tell again later.
+    // If damage hid its creation, the log may show it again later: remove any birth.
     record.birth = if have.known { have.birth } else { u64::MAX };
     append(record)
 }
@@ -181,13 +183,14 @@ fn check_remove(
 ) -> Result<Decision, Error> {
     let found = index.partitions.get(&partition).and_then(|owner| owner.objects.get(&object));
     if let Some(have) = found {
-        // As with attributes, its manager may be ahead.
+        // As with attributes, the manager may be in a later generation.
         if have.attributes.g > g {
             return Err(Error::StaleGeneration { have: have.attributes.g, asked: g });
         }
         let mut record = object_record(Kind::ObjectRemove, partition, object, have);
         if have.lost.is_some() || !have.known {
-            // Its birth may be an older one's. The log may tell of the last one again, if it was only a read that failed.
+            // Its birth may be that of an older object. If only a read failed, the log may show the latest
+            // object again later, so any birth is removed.
             record.birth = u64::MAX;
         }
         return append(record);
@@ -195,7 +198,7 @@ fn check_remove(
     if index.lost.find(Key::At(partition, Some(object))).is_none() {
         return Ok(Decision::Answer(Outcome::Already));
     }
-    // Whatever was lost, it is gone from here on.
+    // The object's state is lost, so it is removed whatever it was.
     let mut record = Record::new(Kind::ObjectRemove);
     (record.partition, record.object, record.birth) = (partition, object, u64::MAX);
     append(record)
@@ -205,8 +208,8 @@ pub(super) fn append(record: Record) -> Result<Decision, Error> {
     Ok(Decision::Append(Box::new(record), Bytes::new()))
 }
 
-/// The object of a request that was sent in generation `g`, which must be the object's now: a fence may have come between the
-/// request's arrival and its commit.
+/// The object of a request that was sent in generation `g`, which must be the object's generation now: a
+/// fence may have come between the request's arrival and its commit.
 fn asked_in(
     index: &Index,
     (partition, object): (PartitionId, ObjectId),
@@ -219,7 +222,7 @@ fn asked_in(
     Ok(have)
 }
 
-/// Where a write goes that was sent in generation `g` and ends at the unit's byte `to`.
+/// The partition and object of a write that was sent in generation `g` and ends at byte `to` of the unit.
 pub(super) fn written_to(
     index: &Index,
     (partition, object): (PartitionId, ObjectId),
@@ -241,23 +244,23 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     match write.standing {
         Standing::Pending => {
             let unit_bytes = object.attributes.unit_bytes;
-            let mended = unit.mended(unit_bytes).is_some_and(|pending| pending.version == write.version);
-            // Of a lost unit all bytes are brought anew, or nothing can be told of the rest.
+            let mended = unit.mended(unit_bytes).is_some_and(|pending| pending.version == write.stamp);
+            // A write to a lost unit must bring all of its bytes, because the rest is unknown.
             let whole = matches!(write.body, Body::Bytes { .. }) && write.range() == (0..unit_bytes);
             if let Some(place) = lost
                 && !mended
-                && !(whole && write.version > tip)
+                && !(whole && write.stamp > tip)
             {
                 return Err(damaged(place));
             }
-            if write.version == tip || write.version == settled {
+            if write.stamp == tip || write.stamp == settled {
                 return Ok(Decision::Answer(Outcome::Already));
             }
-            if write.version < tip {
+            if write.stamp < tip {
                 return Ok(Decision::Answer(Outcome::Older { tip }));
             }
         }
-        Standing::Settled => match unit.installs(write.kind, write.version, &write.cover) {
+        Standing::Installed => match unit.installs(write.kind, write.stamp, &write.cover) {
             Ordering::Equal if lost.is_none() => return Ok(Decision::Answer(Outcome::Already)),
             Ordering::Less => return Ok(Decision::Answer(Outcome::Older { tip })),
             _ => {}
@@ -265,8 +268,8 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     }
     let whole = 0..object.attributes.unit_bytes;
     let replaced = match write.standing {
-        Standing::Settled => whole,
-        // What snapshots keep of a lost unit goes when the write is settled, and not before.
+        Standing::Installed => whole,
+        // What snapshots keep of a lost unit is freed when the write is settled, not before.
         Standing::Pending if lost.is_some() && object.keeps(&unit) => 0..0,
         Standing::Pending => write.range(),
     };
@@ -275,13 +278,13 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     let asked = write.payload_bytes().saturating_sub(overwritten);
     growth.write((write.partition, owner), (write.object, object), asked)?;
     let (mut record, payload) = write_record(write, object, tip);
-    if record.is(flags::SETTLED) && lost.is_none() && unit.has_newer(write.version, &write.cover) {
+    if record.is(flags::SETTLED) && lost.is_none() && unit.has_newer(write.stamp, &write.cover) {
         record.flags |= flags::BELOW;
     }
     Ok(Decision::Append(Box::new(record), payload))
 }
 
-/// Bytes in `range` that a write of it will free; none where a snapshot sees them.
+/// Bytes that a write of `range` will free; none if a snapshot sees them.
 pub(super) fn overwritten(object: &Object, unit: &Unit, range: &Range<u32>) -> u64 {
     if object.keeps(unit) { 0 } else { stored_bytes(&unit.tip_extents(), range) }
 }
@@ -293,12 +296,12 @@ fn write_record(write: &Write, object: &Object, tip: Version) -> (Record, Bytes)
         WriteKind::StripeParity => Kind::StripeParity,
     };
     let mut record = object_record(kind, write.partition, write.object, object);
-    if write.standing == Standing::Settled {
+    if write.standing == Standing::Installed {
         record.flags |= flags::SETTLED;
     }
     (record.unit, record.units) = (write.unit, 1);
     (record.from, record.to) = (write.from, write.to);
-    (record.version, record.previous, record.settled) = (write.version, tip, write.settled_below);
+    (record.version, record.previous, record.settled) = (write.stamp, tip, write.settled_below);
     (record.client, record.operation) = (write.client, write.operation);
     record.columns = write.columns;
     record.cover.clone_from(&write.cover);
@@ -306,7 +309,7 @@ fn write_record(write: &Write, object: &Object, tip: Version) -> (Record, Bytes)
     (record, payload)
 }
 
-/// Note in `record`, whose range is known, what it brings; returns that.
+/// Puts `body` into `record`, whose range is set already, and returns the payload.
 pub(super) fn put_body(record: &mut Record, body: &Body) -> Bytes {
     match body {
         Body::Bytes { payload, crcs } => {
@@ -321,7 +324,7 @@ pub(super) fn put_body(record: &mut Record, body: &Body) -> Bytes {
     }
 }
 
-/// A record of `kind` on an object, carrying what every record of it carries.
+/// A record of `kind` for an object, with the fields that all such records have.
 pub(crate) fn object_record(kind: Kind, partition: PartitionId, object: ObjectId, have: &Object) -> Record {
     let mut record = Record::new(kind);
     (record.partition, record.object, record.birth) = (partition, object, have.birth);
@@ -346,7 +349,7 @@ pub(crate) fn partition_record(
 }
 
 /// The error for damage at `place`.
-pub(crate) fn damaged(place: Place) -> Error {
+pub(crate) fn damaged(place: LogPosition) -> Error {
     Error::Damaged {
         segment: u64::from(place.segment),
         offset: u64::from(place.block) * crate::format::LOG_BLOCK_U64,
@@ -354,7 +357,7 @@ pub(crate) fn damaged(place: Place) -> Error {
     }
 }
 
-/// What the commit being gathered touches.
+/// What the mutations in the commit being gathered touch.
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
     partitions: BTreeSet<PartitionId>,
@@ -362,13 +365,13 @@ pub(crate) struct Touched {
     objects: BTreeSet<(PartitionId, ObjectId)>,
     within_objects: BTreeSet<(PartitionId, ObjectId)>,
     units: BTreeSet<(PartitionId, ObjectId, u64)>,
-    /// Where a write settles what other units have pending, and where a step is decided by what is pending.
+    /// Objects where a write settles other units, and (`steps`) where a decision depends on what is pending.
     settles: BTreeSet<(PartitionId, ObjectId)>,
     steps: BTreeSet<(PartitionId, ObjectId)>,
 }
 
 impl Touched {
-    /// Take `mutation` into the commit, unless its decision could depend on one that is in it already.
+    /// Adds `mutation` to the commit and returns true, unless its decision could depend on one already in it.
     pub(crate) fn admit(&mut self, mutation: &Mutation) -> bool {
         match mutation {
             Mutation::PartitionCreate { partition, .. }
@@ -401,7 +404,7 @@ impl Touched {
                 let own = (*partition, *object);
                 let (settles, step) = match mutation {
                     Mutation::Write(write) => {
-                        (!write.settled_below.is_zero(), write.standing == Standing::Settled)
+                        (!write.settled_below.is_zero(), write.standing == Standing::Installed)
                     }
                     Mutation::UnitWrite(write) => (!write.settled_below.is_zero(), false),
                     _ => (false, true),
@@ -446,7 +449,7 @@ mod tests {
             to: 1,
             kind: WriteKind::Data,
             standing,
-            version: version(9),
+            stamp: version(9),
             columns: ColumnMask::EMPTY,
             cover: Vec::new(),
             client: 0,
@@ -457,7 +460,7 @@ mod tests {
         })
     }
 
-    /// Whether the second may go into a commit with the first, in either order.
+    /// Checks whether the two may be in one commit, in either order.
     fn check_pair(first: &Mutation, second: &Mutation, together: bool) {
         for (first, second) in [(first, second), (second, first)] {
             let mut touched = Touched::default();
@@ -470,20 +473,20 @@ mod tests {
     fn what_could_decide_on_another_is_not_in_its_commit() {
         let (object, unit) = (ObjectId(1), 3);
         let ready = Mutation::Ready { partition: P, object, g: Generation(1), unit };
-        let install = write(1, 3, Standing::Settled, 0);
+        let install = write(1, 3, Standing::Installed, 0);
         let settling = write(1, 4, Standing::Pending, 5);
-        // It may settle what unit 3 has pending, by which a step there is decided.
+        // It may settle the pending version of unit 3, on which a step there depends.
         check_pair(&settling, &install, false);
         check_pair(&settling, &ready, false);
         check_pair(&settling, &write(1, 5, Standing::Pending, 6), true);
         check_pair(&settling, &write(1, 3, Standing::Pending, 0), true);
         check_pair(&write(2, 4, Standing::Pending, 5), &install, true);
         check_pair(&install, &ready, false);
-        check_pair(&install, &write(1, 4, Standing::Settled, 0), true);
-        // A whole object, and a whole partition.
+        check_pair(&install, &write(1, 4, Standing::Installed, 0), true);
+        // Mutations of a whole object, and of a whole partition.
         let remove = Mutation::Remove { partition: P, object, g: Generation(1) };
         check_pair(&remove, &install, false);
-        check_pair(&remove, &write(2, 3, Standing::Settled, 0), true);
+        check_pair(&remove, &write(2, 3, Standing::Installed, 0), true);
         check_pair(&Mutation::PartitionRemove { partition: P }, &remove, false);
         check_pair(&Mutation::PartitionRemove { partition: PartitionId(2) }, &remove, true);
         check_pair(&Mutation::Flush, &remove, true);

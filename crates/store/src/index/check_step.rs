@@ -1,4 +1,4 @@
-//! What unit writes, deltas and verdicts become (PROTOCOL R2, R3, R5 and section 6); see [`super::check`].
+//! Decisions on unit writes, deltas and verdicts (PROTOCOL R2, R3, R5 and section 6); see [`super::check`].
 
 use braid_layout::{Column, ObjectId, PartitionId, Version};
 
@@ -13,7 +13,7 @@ use crate::format::record::{Kind, flags};
 use crate::mutation::{Outcome, UnitVerdict};
 use crate::step::{DELTAS_MAX, Delta, OWED_MAX, UnitWrite};
 
-/// Decide on a unit write (R2).
+/// Decides on a unit write (R2).
 pub(super) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) -> Result<Decision, Error> {
     let (owner, object) = written_to(index, (write.partition, write.object), write.g, write.to)?;
     let unit = object.unit(write.unit);
@@ -55,13 +55,13 @@ pub(super) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) 
     Ok(Decision::Append(Box::new(record), payload))
 }
 
-/// The version that the drive makes.
+/// The version that the drive assigns to a write that has no stamp.
 fn next(tip: Version, write: &UnitWrite) -> Version {
     let same = (tip.g, tip.lease) == (write.g, write.lease);
     Version { g: write.g, lease: write.lease, n: if same { tip.n.saturating_add(1) } else { 1 } }
 }
 
-/// Decide on a delta (R5).
+/// Decides on a delta (R5).
 pub(super) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result<Decision, Error> {
     let (owner, object) = written_to(index, (delta.partition, delta.object), delta.g, delta.to)?;
     let unit = object.unit(delta.unit);
@@ -81,7 +81,7 @@ pub(super) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
         return Err(Error::Backlog(unit.deltas.len()));
     }
     index.bounds.operation(object, delta.client, delta.watermark)?;
-    // It rewrites nothing, whatever its range.
+    // A delta rewrites nothing, whatever its range.
     bounds::one_more(index, (delta.partition, delta.object), object, (delta.unit, &unit), &(0..0))?;
     growth.write((delta.partition, owner), (delta.object, object), delta.body.payload_bytes())?;
     let mut record = object_record(Kind::Delta, delta.partition, delta.object, object);
@@ -94,7 +94,7 @@ pub(super) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
     Ok(Decision::Append(Box::new(record), payload))
 }
 
-/// Decide on what the parity columns acknowledged (R3).
+/// Decides on an acknowledgement by the parity columns (R3).
 pub(super) fn owed_settled(
     have: &Object,
     (partition, object): (PartitionId, ObjectId),
@@ -113,7 +113,7 @@ pub(super) fn owed_settled(
     append(record)
 }
 
-/// Decide on a unit that a joining column has caught up with.
+/// Decides on a unit that a joining column has caught up with.
 pub(super) fn ready(
     have: &Object,
     bounds: &Bounds,
@@ -132,7 +132,7 @@ pub(super) fn ready(
     append(record)
 }
 
-/// Decide on what a client or a lease no longer needs.
+/// Decides what to forget for a client or a lease.
 pub(super) fn retire(
     have: &Object,
     bounds: &Bounds,
@@ -140,8 +140,8 @@ pub(super) fn retire(
     settled_below: Version,
     (client, watermark): (u64, u64),
 ) -> Result<Decision, Error> {
-    // What a lease no longer needs is settled in any case: where there is no room for one more client, its watermark is not
-    // remembered.
+    // What a lease no longer needs is settled in any case. If there is no space for one more client, its
+    // watermark is not stored.
     let watermark = if bounds.remembers(have, client) { watermark } else { 0 };
     let news = have.extra.as_ref().is_some_and(|extra| extra.dedup.is_news(client, watermark));
     if have.pending_below(settled_below).is_empty() && !news {
@@ -152,7 +152,7 @@ pub(super) fn retire(
     append(record)
 }
 
-/// Decide on a verdict.
+/// Decides on a verdict.
 pub(super) fn verdict(
     have: &Object,
     (partition, object): (PartitionId, ObjectId),
@@ -168,7 +168,7 @@ pub(super) fn verdict(
     append(record)
 }
 
-/// What of a verdict changes something.
+/// The parts of a verdict that change something.
 fn effective(object: &Object, units: &[UnitVerdict]) -> Vec<UnitVerdict> {
     let mut out = Vec::new();
     for verdict in units {

@@ -1,25 +1,26 @@
-//! What damage found at opening does to the index: what it may have hit reads as damaged, never as an older version.
+//! How damage found at opening changes the index: whatever it may have hit reads as damaged, never as an
+//! older version.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{ObjectId, PartitionId};
 
-use super::big::watched;
 use super::extent::Extent;
+use super::large_object::watched;
 use super::slot::Slot;
-use super::unit::Place;
+use super::unit::LogPosition;
 use super::{Index, Object};
 use crate::format::page::Key;
 
 impl Index {
-    /// Damage hit a unit, or, without one, may have hit any unit of the object.
+    /// Marks a unit as lost; without a unit, damage may have hit any unit of the object.
     pub(crate) fn mark_lost(
         &mut self,
         partition: PartitionId,
         object: ObjectId,
         unit: Option<u64>,
-        place: Place,
+        place: LogPosition,
     ) {
         if let (Some(watched), Some(unit)) = (watched(&mut self.watched, (partition, object)), unit) {
             watched.note(unit);
@@ -41,8 +42,8 @@ impl Index {
         }
     }
 
-    /// Damage may have hit any partition's values and any object with a key from `from` up to `to`.
-    pub(crate) fn mark_range_lost(&mut self, from: Key, to: Key, place: Place) {
+    /// Marks as lost the values of every partition and every object with a key from `from` up to `to`.
+    pub(crate) fn mark_range_lost(&mut self, from: Key, to: Key, place: LogPosition) {
         for (&partition, owner) in &mut self.partitions {
             let itself = Key::At(partition, None);
             owner.known &= itself < from || to <= itself;
@@ -56,7 +57,7 @@ impl Index {
         }
     }
 
-    /// Units that refer to a segment without a file are lost: those segments, and how many units each.
+    /// Marks units that refer to a missing segment as lost. Returns those segments and their unit counts.
     pub(crate) fn lose_missing_segments(&mut self) -> Vec<(u32, u64)> {
         let missing: BTreeSet<u32> = self.segments.missing().collect();
         if missing.is_empty() {
@@ -69,7 +70,7 @@ impl Index {
                     let unit = slot.unit();
                     let gone = |extent: &Extent| missing.contains(&extent.segment);
                     if let Some(extent) = unit.pins().into_iter().find(gone) {
-                        let place = Place { segment: extent.segment, block: extent.block };
+                        let place = LogPosition { segment: extent.segment, block: extent.block };
                         hit.insert((partition, id, number), place);
                     }
                 }
@@ -83,7 +84,7 @@ impl Index {
         counts.into_iter().collect()
     }
 
-    /// Objects of which damage hid the attributes: asked for once, when all is loaded and replayed.
+    /// Objects whose attributes are lost. Called once, after loading and replay.
     pub(crate) fn without_attributes(&mut self) -> Vec<(PartitionId, ObjectId)> {
         let mut unknown: Vec<_> = std::mem::take(&mut self.unknown).into_iter().collect();
         unknown.retain(|&(partition, id)| {

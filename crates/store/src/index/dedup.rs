@@ -1,26 +1,26 @@
-//! Which operations of which clients are done: a unit write or delta that is repeated is answered, not done again.
+//! Completed operations per client, so that a repeated unit write or delta is answered, not executed again.
 
 use std::collections::BTreeMap;
 
 use braid_layout::Version;
 
-/// What is known of an object's operations.
+/// The known operations on an object.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dedup {
     clients: BTreeMap<u64, Client>,
-    /// Operations of all of them.
+    /// The number of operations of all clients.
     operations: usize,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Client {
-    /// The client repeats no operation below it.
+    /// The client repeats no operation below this one.
     watermark: u64,
-    /// (operation, unit, data unit: 0 at a data column) and the version that was made.
+    /// (operation, unit, data unit (0 at a data column)) and the version that was made.
     done: BTreeMap<(u64, u64, u8), Version>,
 }
 
-/// One operation on one unit. (operation, unit, data unit).
+/// One operation on one unit: (operation, unit, data unit).
 pub(crate) type Operation = (u64, u64, u8);
 
 impl Dedup {
@@ -29,7 +29,7 @@ impl Dedup {
         self.clients.get(&client)?.done.get(&operation).copied()
     }
 
-    /// How many operations and clients are known.
+    /// How many operations and clients are known, together.
     pub(crate) fn len(&self) -> usize {
         self.operations + self.clients.len()
     }
@@ -39,18 +39,18 @@ impl Dedup {
         self.clients.contains_key(&client)
     }
 
-    /// [`Dedup::len`] with `client` known, and what is below its watermark forgotten.
+    /// [`Dedup::len`] once `client` is known and what is below its watermark is forgotten.
     pub(crate) fn len_after(&self, client: u64, watermark: u64) -> usize {
         let Some(known) = self.clients.get(&client) else { return self.len() + 1 };
         self.len() - known.done.range(..(watermark, 0, 0)).count()
     }
 
-    /// Whether the client said that it has its answer and repeats the operation no more.
+    /// Whether the client has retired the operation: it has the answer and will not repeat it.
     pub(crate) fn is_retired(&self, client: u64, operation: u64) -> bool {
         self.clients.get(&client).is_some_and(|client| operation < client.watermark)
     }
 
-    /// The operation made this version.
+    /// Records that the operation made this version.
     pub(crate) fn add(&mut self, client: u64, operation: Operation, version: Version) {
         let client = self.clients.entry(client).or_default();
         if operation.0 >= client.watermark && client.done.insert(operation, version).is_none() {
@@ -58,7 +58,7 @@ impl Dedup {
         }
     }
 
-    /// What the operation made was taken back.
+    /// Forgets an operation whose version was taken back.
     pub(crate) fn forget(&mut self, client: u64, operation: Operation) {
         let known = self.clients.get_mut(&client);
         if known.is_some_and(|client| client.done.remove(&operation).is_some()) {
@@ -72,7 +72,7 @@ impl Dedup {
         if watermark == u64::MAX { have.is_some() } else { have.map_or(0, |have| have.watermark) < watermark }
     }
 
-    /// The client repeats nothing below `watermark`; nothing at all, ever, if that is the highest.
+    /// The client repeats nothing below `watermark`; the highest value means that it never repeats anything.
     pub(crate) fn retire(&mut self, client: u64, watermark: u64) {
         if !self.is_news(client, watermark) {
             return;
@@ -87,7 +87,7 @@ impl Dedup {
         self.operations -= std::mem::replace(&mut client.done, kept).len();
     }
 
-    /// All that is known: client, watermark, operations in order.
+    /// All clients: number, watermark, operations in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64, &BTreeMap<Operation, Version>)> {
         self.clients.iter().map(|(&number, client)| (number, client.watermark, &client.done))
     }

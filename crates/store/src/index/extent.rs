@@ -1,17 +1,21 @@
-//! The content of one version of a unit: a sorted list of ranges, each a hole or a piece of a record's payload.
+//! The content of one version of a unit: a sorted list of ranges, each a hole or a piece of a record's
+//! payload.
 //!
-//! Invariant: extents are non-empty, in order and do not overlap. What no extent covers was never written and reads as
-//! zeros, just as a hole does; a hole tells how far the unit was written.
+//! Invariant: extents are non-empty, in order and do not overlap. Bytes outside all extents were never
+//! written and read as zeros, as a hole does; a hole also records how far the unit was written.
 //!
-//! An extent is 16 bytes. It names only where its record begins: how long the record's header is, which range its
-//! payload has and the checksums are read with the bytes (`view`).
+//! An extent is 16 bytes. It names only where its record begins. The length of the record's header, the range
+//! of its payload and the checksums are read together with the bytes (`view`).
 
+use smallvec::SmallVec;
 use std::ops::Range;
 
 use crate::format::body::MovedPiece;
-use crate::part::Few;
 
-/// A range of a unit and the record that brought it.
+/// Inline space for one: most reads find one record, and so need no allocation.
+pub(crate) type Few<T> = SmallVec<[T; 1]>;
+
+/// A range of a unit and the record that holds its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// First byte.
@@ -27,17 +31,17 @@ pub(crate) struct Extent {
 const _: () = assert!(size_of::<Extent>() == 16, "the index's stated cost");
 
 impl Extent {
-    /// Whether it is zeros without a payload.
+    /// Whether it is a hole: zeros without a payload.
     pub(crate) fn is_hole(&self) -> bool {
         self.block == 0
     }
 
-    /// Its bytes.
+    /// Its length in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.to - self.from)
     }
 
-    /// Bytes of payload that it refers to.
+    /// Payload bytes that it refers to.
     pub(crate) fn stored_bytes(&self) -> u64 {
         if self.is_hole() { 0 } else { self.bytes() }
     }
@@ -63,7 +67,7 @@ impl From<Extent> for MovedPiece {
     }
 }
 
-/// `under` with `top` laid over it. Neighbours of one record join.
+/// `under` with `top` laid over it. Adjacent extents of one record are merged.
 pub(crate) fn overlay(under: &[Extent], top: Extent) -> Vec<Extent> {
     let before = under.iter().filter_map(|extent| extent.clip(&(0..top.from)));
     let after = under.iter().filter_map(|extent| extent.clip(&(top.to..u32::MAX)));
@@ -72,7 +76,7 @@ pub(crate) fn overlay(under: &[Extent], top: Extent) -> Vec<Extent> {
     out
 }
 
-/// The same in place.
+/// Like [`overlay`], in place.
 pub(crate) fn lay_over(under: &mut Few<Extent>, top: Extent) {
     let begins = under.first().is_none_or(|first| top.from <= first.from);
     if begins && under.last().is_none_or(|last| last.to <= top.to) {
@@ -83,7 +87,7 @@ pub(crate) fn lay_over(under: &mut Few<Extent>, top: Extent) {
     }
 }
 
-/// Put `extent` behind the others; it joins the last one if that is its neighbour of the same record.
+/// Appends `extent`, or merges it into the last one if both are adjacent parts of one record.
 fn push(extents: &mut Vec<Extent>, extent: Extent) {
     match extents.last_mut() {
         Some(last) if (last.to, last.segment, last.block) == (extent.from, extent.segment, extent.block) => {
@@ -93,8 +97,8 @@ fn push(extents: &mut Vec<Extent>, extent: Extent) {
     }
 }
 
-/// `extents`, but what lies in one of the `old` places now lies in the record at (`segment`, `block`). `old` is one
-/// range of pieces in order, each beginning where the one before it ended.
+/// `extents`, in which the parts that lie in `old` places now refer to the record at (`segment`, `block`).
+/// `old` is one contiguous range of pieces, in order.
 pub(crate) fn moved(extents: &[Extent], old: &[Extent], segment: u32, block: u32) -> Vec<Extent> {
     let mut out = Vec::with_capacity(extents.len());
     for extent in extents {
@@ -118,7 +122,8 @@ pub(crate) fn moved(extents: &[Extent], old: &[Extent], segment: u32, block: u32
     out
 }
 
-/// The stored bytes of `extents`, each once, in the order of the unit. Parts of one record that touch are one.
+/// The stored bytes of `extents`, each counted once, ordered by offset in the unit. Overlapping or adjacent
+/// parts of one record are merged.
 pub(crate) fn union(mut extents: Vec<Extent>) -> Vec<Extent> {
     extents.retain(|extent| !extent.is_hole());
     extents.sort_unstable_by_key(|extent| (extent.segment, extent.block, extent.from));
@@ -142,7 +147,7 @@ pub(crate) fn clip(extents: &[Extent], range: &Range<u32>) -> Vec<Extent> {
     extents.iter().filter_map(|extent| extent.clip(range)).collect()
 }
 
-/// Stored bytes inside `range`.
+/// Payload bytes inside `range`.
 pub(crate) fn stored_bytes(extents: &[Extent], range: &Range<u32>) -> u64 {
     extents.iter().filter_map(|extent| extent.clip(range)).map(|extent| extent.stored_bytes()).sum()
 }
@@ -186,9 +191,9 @@ mod tests {
         let check = |extents: &[Extent], old: &[Extent], expected: &[Extent]| {
             assert_eq!(moved(extents, old, 9, 5), expected);
         };
-        // Neighbours that were moved together are one.
+        // Neighbours that were moved together are merged.
         check(&[of(0, 4, 7), of(4, 6, 8)], &[of(0, 4, 7), of(4, 6, 8)], &[new(0, 6)]);
-        // What was overwritten since stays what it is.
+        // What was overwritten since is not changed.
         check(&[of(0, 2, 7), of(2, 6, 8)], &[of(0, 6, 7)], &[new(0, 2), of(2, 6, 8)]);
         check(&[of(0, 6, 8)], &[of(0, 6, 7)], &[of(0, 6, 8)]);
         // Only what was named is moved.

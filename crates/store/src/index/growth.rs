@@ -1,4 +1,4 @@
-//! What the commit being gathered adds to partitions, and takes of what objects have reserved.
+//! How much the commit being gathered adds to partitions, and how much it takes of objects' reservations.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::error::Error;
 pub(crate) struct Growth {
     /// Bytes that each partition grows by, reservations included.
     partitions: BTreeMap<PartitionId, u64>,
-    /// Bytes of its reservation that each object takes.
+    /// Bytes that each object takes from its reservation.
     taken: BTreeMap<(PartitionId, ObjectId), u64>,
-    /// What the last decision does to all reservations together.
+    /// The effect of the last decision on the sum of all reservations.
     pub(crate) change: Change,
 }
 
-/// A change of what is reserved.
+/// A change of the reserved bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Change {
     /// Bytes reserved.
@@ -28,13 +28,14 @@ pub(crate) struct Change {
 }
 
 impl Growth {
-    /// The next decision begins.
+    /// Starts the next decision.
     pub(super) fn begin(&mut self) {
         self.change = Change::default();
     }
 
-    /// A write of `asked` more bytes into an object; what the object has reserved of them is counted already. The quota is
-    /// soft: what a write overwrites is not counted again, though it is kept until the write is settled.
+    /// Accounts for a write of `asked` more bytes to an object. Bytes that the object has reserved are
+    /// counted already. The quota is soft: overwritten bytes are not counted twice, although both copies are
+    /// kept until the write is settled.
     pub(super) fn write(
         &mut self,
         (partition, owner): (PartitionId, &Partition),
@@ -51,7 +52,7 @@ impl Growth {
         Ok(())
     }
 
-    /// An object reserves so many bytes more.
+    /// Accounts for `more` bytes that an object reserves.
     pub(super) fn reserve(&mut self, owner: (PartitionId, &Partition), more: u64) -> Result<(), Error> {
         self.grow(owner, more)?;
         self.change.more = more;

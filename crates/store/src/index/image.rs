@@ -1,4 +1,4 @@
-//! The index as a checkpoint's pages, and back.
+//! Converts the index to a checkpoint's pages, and back.
 
 use braid_layout::{ColumnMask, ObjectId, PartitionId};
 
@@ -12,23 +12,23 @@ use super::{Index, Object, Partition, snapshots};
 use crate::format::DecodeError;
 use crate::format::dedup::{DedupEntry, OperationEntry};
 use crate::format::entry::{
-    Entries, Entry, HEAD_BYTES, LOST_BYTES, LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
+    BlockPosition, Entries, Entry, HEAD_BYTES, LOST_BYTES, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
 };
 use crate::format::page::{Key, TARGET_BYTES};
 use crate::format::ready::ReadyEntry;
 use crate::format::snapshots::SnapshotsEntry;
 use crate::format::unit::UnitEntry;
 
-/// An object of more entry bytes than this has pages of its own.
+/// An object with more entry bytes than this gets pages of its own.
 const BIG_BYTES: usize = 4 * TARGET_BYTES;
 
-/// Objects that are expected to follow each other on a page.
+/// The expected number of objects of one partition on a page.
 const RUN_LEN: usize = 256;
 
 /// The most lost ranges of a page.
 const LOST_MAX: usize = TARGET_BYTES / (HEAD_BYTES + LOST_BYTES);
 
-/// Some pages' entries: one page, or the parts of a big object.
+/// The entries of one page, or of all parts of a large object.
 #[derive(Debug)]
 pub(crate) struct Image {
     /// The first key that it does not cover.
@@ -43,15 +43,16 @@ pub(crate) struct Image {
 #[derive(Debug, Default)]
 pub(super) struct Sink {
     pub(super) bytes: Vec<u8>,
-    /// Where a run of plain units begins.
+    /// Where the current run of plain units begins.
     run: Option<usize>,
 }
 
 impl Index {
-    /// What one page has that begins at `from`. `None`: the object there has pages of its own ([`super::big::image`]).
+    /// The page that begins at `from`. `None`: the object there needs pages of its own
+    /// ([`super::large_object::image`]).
     pub(crate) fn image(&self, from: Key) -> Option<Image> {
         let mut sink = Sink::default();
-        // Many small ranges fill pages of their own.
+        // If there are many lost ranges, the page ends early.
         let limit = self.lost.within(from, Key::End).nth(LOST_MAX).map_or(Key::End, |range| range.from);
         let mut to = limit;
         for (key, item) in self.items(from).take_while(|&(key, _)| key < limit) {
@@ -106,14 +107,14 @@ enum Item<'a> {
 impl Sink {
     fn item(&mut self, key: Key, item: Item<'_>) {
         let (Key::At(partition, None), Item::Partition(owner)) = (key, item) else { return };
-        // One of which only objects are known is made again with them.
+        // A partition whose values are lost has no entry: loading its objects creates it again.
         if owner.known {
             let (birth, quota_bytes, key_epoch) = (owner.birth, owner.quota_bytes, owner.key_epoch);
             PartitionEntry { partition, birth, quota_bytes, key_epoch }.put(&mut self.bytes);
         }
     }
 
-    /// Whether that is all of the object: no more than about `most` bytes are made in all, which it may not fit into.
+    /// Returns whether the whole object fit. Encoding stops once the sink has more than about `most` bytes.
     fn object(&mut self, key: Key, object: &Object, most: usize) -> bool {
         self.own(key, object);
         for (unit, slot) in object.units.iter() {
@@ -168,12 +169,12 @@ impl Sink {
         }
     }
 
-    /// The next unit.
+    /// Appends the next unit.
     pub(super) fn slot(&mut self, unit: u64, slot: &Slot) {
         match slot.as_plain() {
             Some((extent, version, columns)) if !extent.is_hole() => {
                 let (columns, from, to) = (columns.0, extent.from, extent.to);
-                let place = LogPlace { segment: extent.segment, block: extent.block };
+                let place = BlockPosition { segment: extent.segment, block: extent.block };
                 let plain = PlainUnit { unit, version, columns, from, to, place };
                 self.run = Some(plain.put(&mut self.bytes, self.run));
             }
@@ -185,23 +186,23 @@ impl Sink {
     }
 }
 
-/// What pages' entries say. A big object's are those of all its parts.
+/// The decoded entries of pages. A large object has the entries of all its parts.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     partitions: Vec<(PartitionId, Partition)>,
-    objects: Vec<Run>,
+    objects: Vec<ObjectRun>,
     lost: Vec<LostRange>,
-    /// Payload bytes per segment, as runs of objects that follow each other use them.
+    /// Payload bytes per segment, one item for each run of consecutive charges to the same segment.
     charges: Vec<(u32, u64)>,
-    /// Units in which something waits to be folded.
+    /// Units with something that waits to be folded.
     foldable: Vec<(PartitionId, ObjectId, u64)>,
     /// Objects without attributes.
     unknown: Vec<(PartitionId, ObjectId)>,
 }
 
-/// Objects of one partition that follow each other, and what they add up to.
+/// Consecutive objects of one partition, and their totals.
 #[derive(Debug)]
-struct Run {
+struct ObjectRun {
     partition: PartitionId,
     objects: Vec<(ObjectId, Box<Object>)>,
     used: u64,
@@ -209,7 +210,8 @@ struct Run {
 }
 
 impl Loaded {
-    /// Take in the entries of one page with the keys from `from` up to `to`. On an error nothing of the page counts.
+    /// Decodes the entries of one page with the keys from `from` up to `to`. On an error, nothing of the page
+    /// is used.
     pub(crate) fn page(&mut self, from: Key, to: Key, entries: &[u8]) -> Result<(), DecodeError> {
         let mut page = Loaded::default();
         page.entries(from, to, entries)?;
@@ -293,7 +295,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// The next object, with all of its units.
+    /// Adds the next object, with all of its units.
     fn object(&mut self, (partition, id): (PartitionId, ObjectId), object: Box<Object>) {
         if !object.known {
             self.unknown.push((partition, id));
@@ -304,12 +306,12 @@ impl Loaded {
         run.objects.push((id, object));
     }
 
-    /// The run that the next objects of `partition` are part of.
-    fn run(&mut self, partition: PartitionId) -> &mut Run {
+    /// The run to which the next objects of `partition` belong.
+    fn run(&mut self, partition: PartitionId) -> &mut ObjectRun {
         if self.objects.last().is_none_or(|run| run.partition != partition) {
             // Most pages are of one partition.
             let objects = Vec::with_capacity(if self.objects.is_empty() { RUN_LEN } else { 0 });
-            self.objects.push(Run { partition, objects, used: 0, reserved: 0 });
+            self.objects.push(ObjectRun { partition, objects, used: 0, reserved: 0 });
         }
         self.objects.last_mut().expect("there is one")
     }
@@ -321,7 +323,7 @@ impl Loaded {
         }
     }
 
-    /// Take in what comes after this.
+    /// Appends the pages that follow these.
     pub(crate) fn append(&mut self, mut after: Loaded) {
         self.partitions.append(&mut after.partitions);
         for mut next in after.objects {
@@ -340,7 +342,7 @@ impl Loaded {
         self.unknown.append(&mut after.unknown);
     }
 
-    /// The index that all pages together are.
+    /// Builds the index from all pages.
     pub(crate) fn into_index(self) -> Index {
         let mut index = Index { partitions: self.partitions.into_iter().collect(), ..Index::default() };
         index.foldable = self.foldable.into_iter().collect();
@@ -348,12 +350,12 @@ impl Loaded {
         for (segment, bytes) in self.charges {
             index.segments.charge_bytes(segment, bytes);
         }
-        for Run { partition, objects, used, reserved } in self.objects {
+        for ObjectRun { partition, objects, used, reserved } in self.objects {
             let owner = index.partitions.entry(partition).or_default();
             owner.used += used;
             owner.reserved += reserved;
             index.reserved += reserved;
-            // Sorted already: the tree is built from below, which is faster than one insert after the other.
+            // Sorted, so the tree is built bottom-up, which is faster than inserting one by one.
             owner.objects = objects.into_iter().collect();
         }
         let mut lost = Lost::default();

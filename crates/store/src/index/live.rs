@@ -1,4 +1,4 @@
-//! How much of each segment is live: payload bytes that units refer to. A segment without any is *idle*.
+//! The live payload bytes of each segment, to which units refer. A segment without any is *idle*.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::extent::Extent;
 pub(crate) struct Segment {
     /// The sequence number of its first record.
     pub(crate) first_sequence: u64,
-    /// Bytes of its file.
+    /// Length of its file.
     pub(crate) bytes: u64,
     /// Payload bytes that units refer to.
     pub(crate) payload: u64,
@@ -24,12 +24,12 @@ pub(crate) struct Segments {
     idle: BTreeSet<u32>,
     live: u64,
     used: u64,
-    /// Bytes of the longest there was.
+    /// Length of the longest segment so far.
     longest: u64,
 }
 
 impl Segments {
-    /// A segment's file is there. Units may refer to it already.
+    /// Adds a segment's file. Units may refer to it already.
     pub(crate) fn add(&mut self, number: u32, first_sequence: u64, bytes: u64) {
         let segment = self.all.entry(number).or_default();
         self.used = self.used - segment.bytes + bytes;
@@ -40,7 +40,7 @@ impl Segments {
         }
     }
 
-    /// A segment's file goes: its bytes, if it was there.
+    /// Removes a segment. Returns the length of its file, if it was there.
     pub(crate) fn remove(&mut self, number: u32) -> Option<u64> {
         self.idle.remove(&number);
         let segment = self.all.remove(&number)?;
@@ -48,7 +48,7 @@ impl Segments {
         Some(segment.bytes)
     }
 
-    /// The file of one that was removed could not be, and takes `bytes` as long as the store is open.
+    /// The file of a removed segment could not be deleted: it takes `bytes` until the store is closed.
     pub(crate) fn leave(&mut self, bytes: u64) {
         self.used += bytes;
     }
@@ -61,7 +61,7 @@ impl Segments {
         }
     }
 
-    /// Bytes of the longest that there was since the store was opened.
+    /// Length of the longest segment since the store was opened.
     pub(crate) fn longest(&self) -> u64 {
         self.longest
     }
@@ -70,7 +70,7 @@ impl Segments {
         self.all.entry(number).or_default()
     }
 
-    /// Bytes of all files of the log.
+    /// Total length of the log's files.
     pub(crate) fn used(&self) -> u64 {
         self.used
     }
@@ -80,12 +80,12 @@ impl Segments {
         self.live
     }
 
-    /// A unit refers to `extent`.
+    /// Counts `extent`, to which a unit now refers.
     pub(crate) fn charge(&mut self, extent: &Extent) {
         self.charge_bytes(extent.segment, extent.stored_bytes());
     }
 
-    /// Units refer to `bytes` more of a segment.
+    /// Counts `bytes` more of a segment, to which units now refer.
     pub(crate) fn charge_bytes(&mut self, number: u32, bytes: u64) {
         if bytes > 0 {
             let segment = self.all.entry(number).or_default();
@@ -97,7 +97,7 @@ impl Segments {
         }
     }
 
-    /// A unit no longer refers to `extent`.
+    /// Subtracts `extent`, to which a unit no longer refers.
     pub(crate) fn release(&mut self, extent: &Extent) {
         if extent.is_hole() {
             return;
@@ -110,29 +110,29 @@ impl Segments {
         }
     }
 
-    /// Segments below `before` without a live byte, in order.
+    /// The idle segments below `before`, in order.
     pub(crate) fn idle_before(&self, before: u32) -> impl Iterator<Item = u32> {
         self.idle.range(..before).copied()
     }
 
-    /// Bytes of segments without a live byte, but for the last one.
+    /// Bytes of all idle segments except the last segment.
     pub(crate) fn idle_bytes(&self) -> u64 {
         let last = self.all.last_key_value().map_or(0, |(&last, _)| last);
         self.idle_before(last).filter_map(|number| self.all.get(&number)).map(|segment| segment.bytes).sum()
     }
 
-    /// Segments that units refer to, and that have no file.
+    /// Segments to which units refer although their files are missing.
     pub(crate) fn missing(&self) -> impl Iterator<Item = u32> {
         let missing = self.all.iter().filter(|(_, segment)| segment.bytes == 0 && segment.payload > 0);
         missing.map(|(&number, _)| number)
     }
 
-    /// Whether a segment has no live byte.
+    /// Whether a segment is idle.
     pub(crate) fn is_idle(&self, number: u32) -> bool {
         self.idle.contains(&number)
     }
 
-    /// Bytes of the log from a place on.
+    /// Bytes of the log from a position on.
     pub(crate) fn bytes_since(&self, segment: u32, offset: u64) -> u64 {
         let all: u64 = self.all.range(segment..).map(|(_, segment)| segment.bytes).sum();
         if self.all.contains_key(&segment) { all.saturating_sub(offset) } else { all }

@@ -6,13 +6,13 @@ use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteG
 
 use super::Index;
 
-/// The index, for many who look at it at once or one who changes it. Who looks takes one of several locks, that of its
-/// thread, so that lookups on different cores do not wait for each other's cache lines; who changes it takes all of them,
-/// which is little beside the write that came before.
+/// The index, for many readers or one writer. A reader takes one of several locks, that of its thread, so
+/// that lookups on different cores do not contend for a cache line. A writer takes all of them, which costs
+/// little compared to the log write before it.
 #[derive(Debug)]
 pub(crate) struct Locked(ShardedLock<Index>);
 
-/// A look at the index.
+/// Read access to the index.
 pub(crate) type Reading<'a> = ShardedLockReadGuard<'a, Index>;
 
 impl Locked {
@@ -20,12 +20,12 @@ impl Locked {
         Locked(ShardedLock::new(index))
     }
 
-    /// Look at it.
+    /// Locks it for reading.
     pub(crate) fn read(&self) -> Reading<'_> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Change it.
+    /// Locks it for writing.
     pub(crate) fn write(&self) -> ShardedLockWriteGuard<'_, Index> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }

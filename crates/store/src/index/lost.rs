@@ -1,24 +1,25 @@
-//! Keys of which nothing is known: what a damaged page of a checkpoint, or lost records, may have said of them.
+//! Keys whose state is unknown because a checkpoint page or records that may have described them are damaged.
 //!
-//! What is in such a range and not in the index is damaged, not absent, until it is made anew or removed.
+//! A key in such a range that is not in the index is damaged, not absent, until it is made anew or removed.
 
 use std::collections::BTreeMap;
 
 use braid_layout::PartitionId;
 
 use super::Index;
-use super::unit::Place;
+use super::unit::LogPosition;
 use crate::format::LOG_BLOCK_U64;
 use crate::format::entry::LostRange;
 use crate::format::page::Key;
 
-/// Keys of which nothing is known: records or a page of a checkpoint that told of them are damaged. What is asked for in
-/// the range and not there is [`Error::Damaged`](crate::Error::Damaged) until it is made anew or removed.
+/// Keys whose state is unknown: records or a checkpoint page about them are damaged. A lookup in the range
+/// that finds nothing fails with [`Error::Damaged`](crate::Error::Damaged) until the key is created again or
+/// removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostKeys {
-    /// The first.
+    /// The first key.
     pub from: Key,
-    /// The first that is not lost.
+    /// The first key after the range.
     pub to: Key,
     /// What is damaged, and where.
     pub what: String,
@@ -37,7 +38,7 @@ impl From<LostRange> for LostKeys {
 }
 
 impl Index {
-    /// What is lost as a whole: first the values of partitions that are there, then ranges of keys.
+    /// Everything lost as a whole: first existing partitions whose values are lost, then ranges of keys.
     pub(crate) fn lost_keys(&self) -> impl Iterator<Item = LostKeys> {
         let values = self.without_values().map(|partition| LostKeys {
             from: Key::At(partition, None),
@@ -47,12 +48,12 @@ impl Index {
         values.chain(self.lost.within(Key::FIRST, Key::End).map(LostKeys::from))
     }
 
-    /// How many of these there are.
+    /// How many items [`Index::lost_keys`] has.
     pub(crate) fn lost_count(&self) -> u64 {
         u64::try_from(self.without_values().count() + self.lost.len()).unwrap_or(u64::MAX)
     }
 
-    /// Partitions that are there and whose values are lost, save those of which a range tells just that.
+    /// Existing partitions whose values are lost, except those that have a lost range of just that key.
     fn without_values(&self) -> impl Iterator<Item = PartitionId> {
         let told = |itself: Key| {
             let range = self.lost.find(itself);
@@ -64,19 +65,19 @@ impl Index {
 }
 
 impl LostRange {
-    /// Where the damage is, as an object tells it.
-    pub(crate) fn place(&self) -> Place {
+    /// Where the damage is, as objects store it.
+    pub(crate) fn place(&self) -> LogPosition {
         let block = u32::try_from(self.offset / LOG_BLOCK_U64).unwrap_or(u32::MAX);
-        Place { segment: self.segment, block }
+        LogPosition { segment: self.segment, block }
     }
 }
 
-/// Ranges that do not overlap, by their first key.
+/// Lost ranges, which do not overlap, by their first key.
 #[derive(Debug, Default)]
 pub(crate) struct Lost(BTreeMap<Key, LostRange>);
 
 impl Lost {
-    /// Add a range. What is in it already stays as it is.
+    /// Adds a range. Parts of it that are lost already are left as they are.
     pub(crate) fn add(&mut self, range: LostRange) {
         let mut from = range.from;
         let known: Vec<LostRange> = self.within(range.from, range.to).collect();
@@ -91,7 +92,7 @@ impl Lost {
         }
     }
 
-    /// The keys from `from` up to `to` are known now.
+    /// Removes the keys from `from` up to `to`: they are known now.
     pub(crate) fn forget(&mut self, from: Key, to: Key) {
         if self.0.is_empty() {
             return;
@@ -114,7 +115,7 @@ impl Lost {
         self.0.len()
     }
 
-    /// The range that `key` is in.
+    /// The range that contains `key`.
     pub(crate) fn find(&self, key: Key) -> Option<&LostRange> {
         self.0.range(..=key).next_back().map(|(_, range)| range).filter(|range| key < range.to)
     }

@@ -1,14 +1,13 @@
-//! The index: everything the store knows, in memory. A pure machine: records in, state out.
+//! The index: the store's whole metadata, in memory. A pure state machine without I/O: records in, state out.
 //!
-//! It changes by one road only, [`Index::apply`], which the committer walks with each record once it is durable, and
-//! recovery with each record it finds; so what is replayed is what was. [`check`] decides, against the same state, what
-//! a mutation becomes before it is written.
+//! Only [`Index::apply`] changes it. The committer calls it for each record once that is durable, and
+//! recovery for each record that it finds, so replay rebuilds the same state. [`check`] decides, against that
+//! state, what a mutation becomes before it is written.
 //!
-//! Beside the objects it keeps, per segment, how much of it is live (`live`). A checkpoint is its image (`image`).
+//! It also counts the live bytes of each segment (`live`). A checkpoint is its image (`image`).
 
 mod apply;
 pub(crate) mod attributes;
-pub(crate) mod big;
 pub(crate) mod bounds;
 pub(crate) mod check;
 mod check_step;
@@ -17,12 +16,13 @@ pub(crate) mod dedup;
 pub(crate) mod extent;
 pub(crate) mod growth;
 pub(crate) mod image;
+pub(crate) mod large_object;
+pub(crate) mod list;
 pub(crate) mod live;
 pub(crate) mod locked;
 pub(crate) mod lost;
 pub(crate) mod owed;
 pub(crate) mod paged;
-mod pages;
 pub(crate) mod parity;
 pub(crate) mod query;
 pub(crate) mod runs;
@@ -38,38 +38,38 @@ use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
 use crate::format::checkpoint::{Appended, ReplayPoint};
 use crate::mutation::WriteKind;
 use attributes::PackedAttributes;
-use big::Watched;
 use bounds::Bounds;
 use dedup::Dedup;
+use large_object::Watched;
 use live::Segments;
 use lost::Lost;
 use paged::PagedMap;
 use runs::Runs;
 use slot::Slot;
 use snapshots::Snapshots;
-use unit::Place;
+use unit::LogPosition;
 
 /// The store's state in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     pub(crate) partitions: BTreeMap<PartitionId, Partition>,
     pub(crate) segments: Segments,
-    /// Keys of which nothing is known.
+    /// Keys whose state is unknown because of damage.
     pub(crate) lost: Lost,
-    /// Units in which something waits to be folded.
+    /// Parity units with settled deltas or layers that wait to be folded into the base.
     pub(crate) foldable: BTreeSet<(PartitionId, ObjectId, u64)>,
-    /// Objects that were without attributes when they were loaded, or at some time of replay.
+    /// Objects that had no attributes when they were loaded, or at some point of replay.
     pub(crate) unknown: BTreeSet<(PartitionId, ObjectId)>,
-    /// Bytes that objects have reserved and do not hold yet.
+    /// Bytes that objects have reserved but not yet filled.
     pub(crate) reserved: u64,
-    /// Whether the store serves: what was owed before is in doubt.
+    /// Whether the store has been opened. Versions owed before that are in doubt.
     pub(crate) serving: bool,
-    /// Where the next record goes: all before it are in here.
+    /// Where the next record goes: all earlier records are applied here.
     pub(crate) head: ReplayPoint,
-    /// What all these were in bytes.
+    /// Bytes of all those records.
     pub(crate) appended: Appended,
     pub(crate) bounds: Bounds,
-    /// The big object whose pages are being made.
+    /// The large object whose checkpoint pages are being made.
     pub(crate) watched: Option<Box<Watched>>,
 }
 
@@ -80,46 +80,48 @@ pub(crate) struct Partition {
     pub(crate) key_epoch: u32,
     /// The sequence number of the record that created it.
     pub(crate) birth: u64,
-    /// Whether its values are known: damage may have hit them.
+    /// Whether its values (quota and key epoch) are known; damage may have hit them.
     pub(crate) known: bool,
     /// Payload bytes its objects refer to.
     pub(crate) used: u64,
-    /// Bytes that its objects have reserved and do not hold yet.
+    /// Bytes that its objects have reserved but not yet filled.
     pub(crate) reserved: u64,
-    /// Boxed: nodes of a tree are half empty after appends.
+    /// Boxed because B-tree nodes are half empty after appends.
     pub(crate) objects: BTreeMap<ObjectId, Box<Object>>,
 }
 
 /// An object.
 #[derive(Debug)]
 pub(crate) struct Object {
-    /// The sequence number of the record that created it; tells records of an earlier object of the same number.
+    /// The sequence number of the record that created it. It distinguishes records of an earlier object with
+    /// the same number.
     pub(crate) birth: u64,
     pub(crate) attributes: PackedAttributes,
     /// Whether its attributes are known: damage may have hit them.
     pub(crate) known: bool,
-    /// Damage that may have hit any of its units.
-    pub(crate) lost: Option<Place>,
+    /// Where damage was found that may have hit any of its units.
+    pub(crate) lost: Option<LogPosition>,
     pub(crate) units: PagedMap<u64, Slot>,
-    /// Pending versions. `None` if there are none: a map of its own would be most of an object that is at rest.
+    /// Pending versions. `None` if there are none: an empty map would take most of the memory of an object at
+    /// rest.
     pub(crate) pending: Option<Box<PendingVersions>>,
     /// Payload bytes its units refer to.
     pub(crate) bytes: u64,
-    /// What most objects have nothing of.
+    /// State that most objects do not have.
     pub(crate) extra: Option<Box<Extra>>,
 }
 
-/// (lease, g, n, unit) each, so that what a lease has settled is one range.
+/// Keys are (lease, g, n, unit), so that what a lease has settled is one range.
 pub(crate) type PendingVersions = PagedMap<(u32, u32, u64, u64), ()>;
 
-/// What an object with unit writes, snapshots, or of a joining column, has besides.
+/// Additional state of an object with unit writes or snapshots, or of a joining column.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Extra {
-    /// Units with owed versions, or deltas not known to be settled.
+    /// Units with owed versions, or with deltas not known to be settled.
     pub(crate) unsettled: PagedMap<u64, ()>,
-    /// Operations that are done.
+    /// Completed operations.
     pub(crate) dedup: Dedup,
-    /// Of a joining column: units that are caught up.
+    /// For a joining column: the units that it has caught up with.
     pub(crate) ready: Runs,
     /// Its snapshots.
     pub(crate) snapshots: Snapshots,
@@ -132,11 +134,11 @@ pub struct PartitionState {
     pub partition: PartitionId,
     /// Soft quota in bytes; `None`: no bound.
     pub quota_bytes: Option<u64>,
-    /// The working keys' epoch.
+    /// The epoch of the working keys.
     pub key_epoch: u32,
     /// Payload bytes its objects hold, retained versions included.
     pub used: u64,
-    /// Bytes that its objects have reserved and do not hold yet: they count against the quota too.
+    /// Bytes that its objects have reserved but not yet filled. They also count against the quota.
     pub reserved: u64,
     /// How many objects it has.
     pub objects: u64,
@@ -149,21 +151,21 @@ pub struct ObjectUsage {
     pub bytes: u64,
     /// Units ever written.
     pub units: u64,
-    /// One past the last byte that was ever written, as bytes or as a hole, in the newest versions: unit and offset in it.
-    /// Holes count, as they have versions too. `None`: never written.
+    /// One past the last byte ever written, as data or as a hole, in the newest versions: unit and offset in
+    /// the unit. Holes count because they have versions too. `None`: never written.
     pub end: Option<(u64, u32)>,
-    /// The same without holes: what a truncation, which writes holes, lowers.
+    /// The same without holes. A truncation writes holes, and so lowers it.
     pub size: Option<(u64, u32)>,
 }
 
-/// What is known of a client's operations on an object: one that is repeated is answered, not done again.
+/// The known operations of a client on an object. A repeated one is answered, not executed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientOperations {
     /// The client.
     pub client: u64,
-    /// It repeats no operation below this one.
+    /// The client repeats no operation below this one.
     pub watermark: u64,
-    /// (operation, unit, data unit; 0 at a data column) and the version that it made, in order.
+    /// (operation, unit, data unit (0 at a data column)) and the version that it made, in order.
     pub done: Vec<((u64, u64, u8), Version)>,
 }
 
@@ -172,32 +174,32 @@ pub struct ClientOperations {
 pub struct Chain {
     /// The unit.
     pub unit: u64,
-    /// At most one settled entry, then at most one pending one, or owed ones.
+    /// At most one settled entry, followed by at most one pending one or by owed ones.
     pub entries: Vec<ChainEntry>,
-    /// Parity: per data column with deltas here, the newest version counted.
+    /// Parity: for each data column with deltas here, the newest version counted in.
     pub tips: Vec<(Column, Version)>,
-    /// Whether owed versions are in doubt since the store was opened (PROTOCOL R4).
+    /// Whether owed versions are in doubt because the store was reopened (PROTOCOL R4).
     pub in_doubt: bool,
-    /// Whether the unit was found damaged: it is lost here, whatever the entries say (PROTOCOL R9).
+    /// Whether damage was found in the unit: it is lost here, whatever the entries say (PROTOCOL R9).
     pub lost: bool,
-    /// One past its last byte that is no hole, in the settled content or in what stands above it, whichever is more; 0: it has
-    /// only holes.
+    /// One past the last byte that is not a hole, in the settled content or in the versions above it,
+    /// whichever is greater; 0: it has only holes.
     pub end: u32,
 }
 
 /// One version of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainEntry {
-    /// Its name.
+    /// Identifies the version.
     pub version: Version,
-    /// Whether it is known here to be settled.
+    /// Whether this drive knows that it is settled.
     pub settled: bool,
     /// Whether it is a unit write that is owed to the parity columns.
     pub owed: bool,
-    /// What it is.
+    /// What kind of write made it.
     pub kind: WriteKind,
     /// The columns its write touched.
     pub columns: ColumnMask,
-    /// Parity kinds: per data column the version counted in.
+    /// Parity kinds: the version counted in per data column.
     pub cover: Vec<Version>,
 }

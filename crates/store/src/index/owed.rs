@@ -1,44 +1,45 @@
-//! Owed versions of a data column's unit (PROTOCOL R2 to R4): unit writes that a parity column may not have yet.
+//! Owed versions of a data column's unit (PROTOCOL R2 to R4): unit writes that some parity column may not
+//! have yet.
 //!
-//! Each stays a step of its own until it is settled, so that every parity column can be cut at the same versions.
+//! Each stays a separate step until it is settled, so that all parity columns can be cut at the same
+//! versions.
 
 use braid_layout::Version;
 
-use super::extent::{Extent, lay_over, overlay};
-use super::unit::{Content, Place, Unit, own_extent};
+use super::extent::{Extent, Few, lay_over, overlay};
+use super::unit::{Content, LogPosition, Unit, own_extent};
 use crate::format::record::Record;
 use crate::mutation::WriteKind;
-use crate::part::Few;
 
-/// An owed version, on top of the settled one or of the owed one before it.
+/// An owed version, on top of the settled version or of the owed one before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owed {
-    /// Its name.
+    /// Identifies the version.
     pub(crate) version: Version,
-    /// Who wrote.
+    /// The client that wrote it.
     pub(crate) client: u64,
-    /// The writer's operation.
+    /// The client's operation.
     pub(crate) operation: u64,
-    /// What its own write brought.
+    /// The bytes of its own write.
     pub(crate) own: Extent,
-    /// It was owed when the store was opened: it may have been acknowledged (PROTOCOL R4).
+    /// Whether it was owed when the store was opened, and so may have been acknowledged (PROTOCOL R4).
     pub(crate) doubt: bool,
 }
 
-/// What one owed version changes.
+/// One owed version, and what it changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwedStep {
     /// The version below it.
     pub(crate) from: Version,
     /// The owed version.
     pub(crate) owed: Owed,
-    /// The bytes below it.
+    /// The content below it.
     pub(crate) under: Vec<Extent>,
 }
 
 impl Unit {
-    /// Take in a unit write that the log holds. A pending tip is settled by it (C1).
-    pub(crate) fn owe(&mut self, record: &Record, place: Place, unit_bytes: u32, doubt: bool) {
+    /// Applies a unit write from the log. A pending tip is settled by it (C1).
+    pub(crate) fn owe(&mut self, record: &Record, place: LogPosition, unit_bytes: u32, doubt: bool) {
         self.settle(unit_bytes);
         if record.previous != self.tip_version() && self.lost.is_none() {
             self.lost = Some(place);
@@ -47,7 +48,7 @@ impl Unit {
         self.owed.push(Owed { version, client, operation, own: own_extent(record, place), doubt });
     }
 
-    /// Every parity column has the owed versions up to this one.
+    /// Settles the owed versions up to this one: every parity column has them.
     pub(crate) fn settle_owed(&mut self, up_to: Version, unit_bytes: u32) {
         let Some(last) = self.owed.iter().position(|owed| owed.version == up_to) else { return };
         let columns = self.settled.as_ref().map_or(Default::default(), |content| content.columns);
@@ -61,7 +62,7 @@ impl Unit {
         self.settled = Some(Content { version: up_to, kind, columns, cover, extents, layers });
     }
 
-    /// An owed version and all above it are taken back; they are returned.
+    /// Takes back an owed version and all above it, and returns them.
     pub(crate) fn drop_owed(&mut self, from: Version) -> Vec<Owed> {
         match self.owed.iter().position(|owed| owed.version == from) {
             Some(first) => self.owed.split_off(first),
@@ -69,7 +70,7 @@ impl Unit {
         }
     }
 
-    /// The owed version `version`, and what it was written on.
+    /// The owed version `version`, with the version and content that it was written on.
     pub(crate) fn owed_step(&self, version: Version) -> Option<OwedStep> {
         let at = self.owed.iter().position(|owed| owed.version == version)?;
         let (below, owed) = (&self.owed[..at], self.owed[at].clone());
@@ -79,7 +80,7 @@ impl Unit {
         Some(OwedStep { from, owed, under })
     }
 
-    /// Whether an owed version is in doubt since the store was opened.
+    /// Whether an owed version is in doubt because the store was reopened.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.owed.iter().any(|owed| owed.doubt)
     }

@@ -1,23 +1,30 @@
-//! A sorted map in pages: dense where keys are appended, small where there are few.
+//! A sorted map in pages: compact both where keys are appended and where there are few.
 //!
-//! A B-tree of single entries is half empty after appends, and a node for one entry has room for eleven. Here up to
-//! [`PAGE_LEN`] entries are one sorted list, which a map of one page owns without anything else. A full page at the end stays
-//! full; one in the middle is split in half, and a page that shrank to a quarter joins its neighbour ([`super::pages`]).
+//! A B-tree of single entries is half empty after appends, and a node for one entry has space for eleven.
+//! Here up to [`PAGE_LEN`] entries form one sorted list. A map of one page owns just that; larger maps keep
+//! pages in a B-tree. A full page that is appended to stays full, else it is split in half. A page that
+//! shrank to a quarter is merged with the next.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
+use std::ops::{Bound, Range};
 
-use super::pages::{Key, PAGE_LEN, Page, Pages, find, grow};
+/// The most entries of a page.
+const PAGE_LEN: usize = 128;
+
+/// Entries sorted by key.
+type Page<K, V> = Vec<(K, V)>;
 
 /// The map.
 #[derive(Debug, PartialEq)]
 pub(crate) enum PagedMap<K, V> {
     /// At most one page.
     One(Page<K, V>),
-    /// More.
-    Many(Box<Pages<K, V>>),
+    /// Several non-empty pages, each under a key at most its first one's and above the page before.
+    #[expect(clippy::box_collection, reason = "most maps are one page, and as small as its list like this")]
+    Many(Box<BTreeMap<K, Page<K, V>>>),
 }
 
-/// Keys to append are not in order.
+/// The keys to append are not in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OutOfOrder;
 
@@ -27,27 +34,21 @@ impl<K, V> Default for PagedMap<K, V> {
     }
 }
 
-impl<K: Key, V> PagedMap<K, V> {
+impl<K: Ord + Copy, V> PagedMap<K, V> {
     pub(crate) fn len(&self) -> usize {
-        match self {
-            PagedMap::One(page) => page.len(),
-            PagedMap::Many(pages) => pages.len(),
-        }
+        self.pages(None, None).map(Vec::len).sum()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        matches!(self, PagedMap::One(page) if page.is_empty())
+        self.first_key().is_none()
     }
 
     /// The first entry's key.
     pub(crate) fn first_key(&self) -> Option<K> {
-        match self {
-            PagedMap::One(page) => page.first().map(|(key, _)| *key),
-            PagedMap::Many(pages) => pages.iter().next()?.first().map(|(key, _)| *key),
-        }
+        self.iter().next().map(|(key, _)| key)
     }
 
-    /// Keep no room for more entries, where one page is all.
+    /// Frees unused capacity if there is only one page.
     pub(crate) fn trim(&mut self) {
         if let PagedMap::One(page) = self {
             page.shrink_to_fit();
@@ -55,44 +56,48 @@ impl<K: Key, V> PagedMap<K, V> {
     }
 
     pub(crate) fn get(&self, key: K) -> Option<&V> {
-        match self {
-            PagedMap::One(page) => find(page, key).ok().map(|at| &page[at].1),
-            PagedMap::Many(pages) => pages.get(key),
-        }
+        let page = match self {
+            PagedMap::One(page) => page,
+            PagedMap::Many(pages) => pages.range(..=key).next_back()?.1,
+        };
+        find(page, key).ok().map(|at| &page[at].1)
     }
 
     /// The entries with keys in `range`, in order.
     pub(crate) fn range(&self, range: Range<K>) -> impl DoubleEndedIterator<Item = (K, &V)> {
         let range = if range.start < range.end { range } else { range.end..range.end };
-        let (one, many) = match self {
-            PagedMap::One(page) => (Some(page), None),
-            PagedMap::Many(pages) => (None, Some(pages.between(range.start, Some(range.end)))),
-        };
-        let pages = one.into_iter().chain(many.into_iter().flatten());
-        pages.flat_map(move |page| inside(page, &range)).map(|(key, value)| (*key, value))
+        self.pages(Some(range.start), Some(range.end))
+            .flat_map(move |page| &page[place(page, range.start)..place(page, range.end)])
+            .map(|(key, value)| (*key, value))
     }
 
     /// The entries with keys from `first` on, in order.
     pub(crate) fn from(&self, first: K) -> impl Iterator<Item = (K, &V)> {
-        let (one, many) = match self {
-            PagedMap::One(page) => (Some(page), None),
-            PagedMap::Many(pages) => (None, Some(pages.between(first, None))),
-        };
-        let pages = one.into_iter().chain(many.into_iter().flatten());
-        pages.flatten().map(|(key, value)| (*key, value)).skip_while(move |(key, _)| *key < first)
+        self.pages(Some(first), None)
+            .flat_map(move |page| &page[place(page, first)..])
+            .map(|(key, value)| (*key, value))
     }
 
     /// All entries, in order.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &V)> {
-        let (one, many) = match self {
-            PagedMap::One(page) => (Some(page), None),
-            PagedMap::Many(pages) => (None, Some(pages.iter())),
-        };
-        let pages = one.into_iter().chain(many.into_iter().flatten());
-        pages.flatten().map(|(key, value)| (*key, value))
+        self.pages(None, None).flatten().map(|(key, value)| (*key, value))
     }
 
-    /// Append entries with keys above all that are there, in order; an error at the first that is not.
+    /// The pages that may have keys from `first` on and below `end`.
+    fn pages(&self, first: Option<K>, end: Option<K>) -> impl DoubleEndedIterator<Item = &Page<K, V>> {
+        let (one, many) = match self {
+            PagedMap::One(page) => (Some(page), None),
+            PagedMap::Many(pages) => {
+                let first = first.and_then(|first| Some(*pages.range(..=first).next_back()?.0));
+                let from = first.map_or(Bound::Unbounded, Bound::Included);
+                let to = end.map_or(Bound::Unbounded, Bound::Included);
+                (None, Some(pages.range((from, to)).map(|(_, page)| page)))
+            }
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    /// Appends entries in order, with keys above all existing ones. Fails at the first key that is not.
     pub(crate) fn append_sorted(
         &mut self,
         entries: impl ExactSizeIterator<Item = (K, V)>,
@@ -103,77 +108,132 @@ impl<K: Key, V> PagedMap<K, V> {
         for (key, value) in entries {
             let page = match self {
                 PagedMap::One(page) => Some(&*page),
-                PagedMap::Many(pages) => pages.last(),
+                PagedMap::Many(pages) => pages.last_key_value().map(|(_, page)| page),
             };
             if page.and_then(|page| page.last()).is_some_and(|(last, _)| *last >= key) {
                 return Err(OutOfOrder);
             }
-            match self {
-                PagedMap::One(page) => {
-                    let at = page.len();
-                    self.insert(at, (key, value));
-                }
-                PagedMap::Many(pages) => pages.push((key, value)),
-            }
+            self.insert(key, value);
         }
         Ok(())
     }
 
-    /// Change the value of `key`, a default one if there is none. It stays if `change` says so.
+    /// Changes the value of `key`, at first a default one. The entry is kept if `change` returns true.
     pub(crate) fn update(&mut self, key: K, change: impl FnOnce(&mut V) -> bool)
     where
         V: Default,
     {
         let page = match self {
-            PagedMap::One(page) => page,
-            PagedMap::Many(pages) => {
-                pages.update(key, change);
-                if let Some(page) = pages.only() {
-                    *self = PagedMap::One(std::mem::take(page));
-                }
-                return;
-            }
+            PagedMap::One(page) => Some(page),
+            PagedMap::Many(pages) => pages.range_mut(..=key).next_back().map(|(_, page)| page),
         };
-        match find(page, key) {
-            Ok(at) => {
+        match page.and_then(|page| Some((find(page, key).ok()?, page))) {
+            Some((at, page)) => {
                 if !change(&mut page[at].1) {
                     page.remove(at);
-                    if page.capacity() > 2 * page.len() + 8 {
-                        page.shrink_to_fit();
-                    }
+                    self.shrink(key);
                 }
             }
-            Err(at) => {
+            None => {
                 let mut value = V::default();
                 if change(&mut value) {
-                    self.insert(at, (key, value));
+                    self.insert(key, value);
                 }
             }
         }
     }
 
-    /// Put an entry in its place, where there is one page only.
-    fn insert(&mut self, at: usize, entry: (K, V)) {
-        let PagedMap::One(page) = self else { return };
-        if page.len() < PAGE_LEN {
-            grow(page, PAGE_LEN);
-            page.insert(at, entry);
-            return;
+    /// Inserts a new entry.
+    fn insert(&mut self, key: K, value: V) {
+        match self {
+            PagedMap::One(page) => {
+                if let Some(tail) = put(page, (key, value)) {
+                    let pages = [std::mem::take(page), tail].map(|page| (page[0].0, page));
+                    *self = PagedMap::Many(Box::new(pages.into()));
+                }
+            }
+            PagedMap::Many(pages) => {
+                if pages.first_key_value().is_some_and(|(first, _)| key < *first)
+                    && let Some((_, page)) = pages.pop_first()
+                {
+                    pages.insert(key, page);
+                }
+                let page = pages.range_mut(..=key).next_back();
+                let tail = page.and_then(|(_, page)| put(page, (key, value)));
+                pages.extend(tail.map(|tail| (tail[0].0, tail)));
+            }
         }
-        *self = PagedMap::Many(Box::new(Pages::new(std::mem::take(page), at, entry)));
+    }
+
+    /// The entry at `key` left its page: removes an empty page, merges a small one with the next.
+    fn shrink(&mut self, key: K) {
+        match self {
+            PagedMap::One(page) => {
+                if page.capacity() > 2 * page.len() + 8 {
+                    page.shrink_to_fit();
+                }
+            }
+            PagedMap::Many(pages) => {
+                let Some((&first, page)) = pages.range(..=key).next_back() else { return };
+                let length = page.len();
+                let next = pages.range((Bound::Excluded(key), Bound::Unbounded)).next();
+                let joins = |next: &Page<K, V>| length <= PAGE_LEN / 4 && next.len() + length <= PAGE_LEN / 2;
+                if length == 0 {
+                    pages.remove(&first);
+                } else if let Some((&next, _)) = next.filter(|(_, next)| joins(next)) {
+                    let next = pages.remove(&next).unwrap_or_default();
+                    pages.entry(first).or_default().extend(next);
+                }
+                if pages.len() == 1
+                    && let Some((_, page)) = pages.pop_first()
+                {
+                    *self = PagedMap::One(page);
+                }
+            }
+        }
     }
 }
 
-fn inside<'a, K: Key, V>(page: &'a [(K, V)], range: &Range<K>) -> &'a [(K, V)] {
-    let from = page.partition_point(|entry| entry.0 < range.start);
-    let to = page.partition_point(|entry| entry.0 < range.end);
-    &page[from..to]
+/// The index of `key`, or as the error the index where it belongs.
+fn find<K: Ord + Copy, V>(page: &[(K, V)], key: K) -> Result<usize, usize> {
+    page.binary_search_by_key(&key, |entry| entry.0)
+}
+
+/// The index of the first entry from `key` on.
+fn place<K: Ord + Copy, V>(page: &[(K, V)], key: K) -> usize {
+    page.partition_point(|entry| entry.0 < key)
+}
+
+/// Inserts an entry. A full page is split and its second part returned. If the entry comes last, the first
+/// part stays full, else each part gets half.
+fn put<K: Ord + Copy, V>(page: &mut Page<K, V>, entry: (K, V)) -> Option<Page<K, V>> {
+    let at = place(page, entry.0);
+    if page.len() < PAGE_LEN {
+        grow(page);
+        page.insert(at, entry);
+        return None;
+    }
+    let middle = if at == PAGE_LEN { PAGE_LEN } else { PAGE_LEN / 2 };
+    let mut tail = page.split_off(middle);
+    if at >= middle {
+        grow(&mut tail);
+        tail.insert(at - middle, entry);
+    } else {
+        page.insert(at, entry);
+    }
+    Some(tail)
+}
+
+/// Reserves space for one more entry. Doubling would leave up to half of a page empty for good.
+fn grow<K, V>(page: &mut Page<K, V>) {
+    if page.len() == page.capacity() {
+        let more = (page.len() / 8).max(if page.is_empty() { 1 } else { 2 });
+        page.reserve_exact(more.min(PAGE_LEN - page.len()).max(1));
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -192,7 +252,16 @@ mod tests {
         assert_eq!(map.from(from).map(|(k, &v)| (k, v)).collect::<Vec<_>>(), above);
         assert_eq!(map.range(to..from).count(), 0, "a backward range is empty");
         if let PagedMap::Many(pages) = map {
-            assert!(pages.check().0.len() > 1, "one page is enough");
+            assert!(pages.len() > 1, "one page is enough");
+            let mut last = None;
+            for (first, page) in &**pages {
+                assert!((1..=PAGE_LEN).contains(&page.len()));
+                assert!(
+                    *first <= page[0].0 && last.is_none_or(|last| last < *first),
+                    "a key bounds its page"
+                );
+                last = page.last().map(|entry| entry.0);
+            }
         }
     }
 
@@ -264,8 +333,8 @@ mod tests {
             });
         }
         let PagedMap::Many(pages) = &map else { panic!("many pages") };
-        let (lengths, room) = pages.check();
-        assert_eq!(lengths.len(), 10_000_usize.div_ceil(PAGE_LEN));
+        assert_eq!(pages.len(), 10_000_usize.div_ceil(PAGE_LEN));
+        let room: usize = pages.values().map(Vec::capacity).sum();
         assert!(room <= 10_000 + PAGE_LEN, "room for {room} entries");
     }
 

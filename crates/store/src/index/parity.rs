@@ -1,9 +1,10 @@
-//! A parity column's unit (PROTOCOL R5, R6): a base, deltas on top of it that form one chain per data column, and at most
-//! one pending stripe record.
+//! A parity column's unit (PROTOCOL R5, R6): a base, deltas on top of it that form one chain per data column,
+//! and at most one pending stripe record.
 //!
-//! Deltas are xored, so they commute: the bytes for exactly the versions V are the base (or the pending record) and the
-//! deltas of each chain up to V. A stripe record of a part of the unit that is settled has counted deltas in, of which
-//! the base's bytes outside its range do not know: they stay with the base as *layers*, which folding works in.
+//! Deltas are xored, so they commute: the bytes for exactly the versions V are the base (or the pending
+//! record) xored with each chain's deltas up to V. A settled stripe record may cover only a part of the unit.
+//! The deltas that it counts in are then missing from the base's bytes outside its range. They stay with the
+//! base as *layers* until folding works them in.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,79 +13,79 @@ use braid_layout::{Column, Version};
 
 use super::extent::{Extent, clip, overlay};
 use super::query::Found;
-use super::unit::{Content, Pending, Place, Unit, own_extent};
+use super::unit::{Content, LogPosition, Pending, Unit, own_extent};
 use crate::format::record::Record;
 use crate::mutation::WriteKind;
 
-/// A delta that is not folded in.
+/// A delta that is not folded in yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Delta {
     /// The data column.
     pub(crate) column: Column,
-    /// Where its version stands in a cover.
+    /// The index of its version in a cover.
     pub(crate) data: u8,
     /// The version it leads from.
     pub(crate) from: Version,
     /// The version it leads to.
     pub(crate) to: Version,
-    /// Who wrote.
+    /// The client that wrote it.
     pub(crate) client: u64,
-    /// The writer's operation.
+    /// The client's operation.
     pub(crate) operation: u64,
-    /// What it changes.
+    /// The range that it changes, and its bytes.
     pub(crate) own: Extent,
     /// Whether it is known to be settled.
     pub(crate) settled: bool,
 }
 
-/// How a delta stands to its chain.
+/// How a delta relates to its chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// It is on the chain.
+    /// It is on the chain already.
     Known,
-    /// It leads from the tip.
+    /// It continues the chain at the tip.
     Next,
-    /// It does neither.
+    /// Neither: versions between are missing.
     Broken,
 }
 
 /// Which versions a read of parity counts in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut<'a> {
-    /// All that is here.
+    /// Everything stored here.
     Newest,
     /// What is known to be settled.
     Settled,
-    /// Exactly these.
+    /// Exactly these versions.
     Exactly(&'a [Version]),
 }
 
-/// What folding writes: the base with everything settled counted in.
+/// What folding writes: the base with all settled deltas counted in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fold {
-    /// The bytes it replaces.
+    /// The range that it replaces.
     pub(crate) range: Range<u32>,
-    /// The new base's version: the newest counted in.
+    /// The new base's version: the newest one counted in.
     pub(crate) version: Version,
-    /// The base's version now.
+    /// The current base's version.
     pub(crate) previous: Version,
     /// The versions counted in.
     pub(crate) cover: Vec<Version>,
-    /// The base's bytes in the range.
+    /// The current base's bytes in the range.
     pub(crate) extents: Vec<Extent>,
-    /// What is xored to them.
+    /// The deltas to xor to them.
     pub(crate) layers: Vec<Extent>,
 }
 
 impl Pending {
-    /// Whether its stripe write touches the data unit: then its stamp stands in the cover (C2).
+    /// Whether its stripe write touches the data unit: then the cover contains its stamp (C2).
     fn touches(&self, data: u8) -> bool {
         at(&self.cover, data) == self.version
     }
 }
 
 impl Unit {
-    /// Whether it has anything that only parity has.
+    /// Whether it has anything that only a parity unit has.
     pub(crate) fn is_parity(&self) -> bool {
         !self.deltas.is_empty()
             || self.settled.as_ref().is_some_and(|content| content.kind != WriteKind::Data)
@@ -99,7 +100,7 @@ impl Unit {
         self.deltas.iter().filter(move |delta| delta.data == data)
     }
 
-    /// The newest version of a data unit that is counted here.
+    /// The newest version of a data unit that is counted in here.
     pub(crate) fn chain_tip(&self, data: u8) -> Version {
         match &self.pending {
             Some(pending) if pending.touches(data) => pending.version,
@@ -107,7 +108,7 @@ impl Unit {
         }
     }
 
-    /// Where a delta from one version to another belongs (R5).
+    /// How a delta from one version to another relates to the chain (R5).
     pub(crate) fn link(&self, data: u8, from: Version, to: Version) -> Link {
         let stamp = self.pending.as_ref().filter(|pending| pending.touches(data)).map(|p| p.version);
         let tip = self.chain(data).next_back().map_or_else(|| self.base_cover(data), |delta| delta.to);
@@ -120,8 +121,8 @@ impl Unit {
         }
     }
 
-    /// Take in a delta that the log holds.
-    pub(crate) fn count(&mut self, record: &Record, place: Place, unit_bytes: u32) {
+    /// Applies a delta from the log.
+    pub(crate) fn count(&mut self, record: &Record, place: LogPosition, unit_bytes: u32) {
         let data = record.data;
         if self.pending.as_ref().is_some_and(|p| p.touches(data) && p.version == record.previous) {
             self.settle(unit_bytes);
@@ -142,7 +143,7 @@ impl Unit {
         self.settle_deltas(data, record.settled);
     }
 
-    /// All of a data unit's versions up to this one are settled.
+    /// Marks a data unit's deltas up to this version as settled.
     fn settle_deltas(&mut self, data: u8, up_to: Version) {
         let Some(last) = self.deltas.iter().rposition(|delta| delta.data == data && delta.to == up_to) else {
             return;
@@ -150,8 +151,8 @@ impl Unit {
         self.deltas[..=last].iter_mut().filter(|delta| delta.data == data).for_each(|d| d.settled = true);
     }
 
-    /// What `pending` leaves of base and deltas where it becomes the base: the layers. Deltas of the units that it touches
-    /// go, those of the others up to its cover too.
+    /// `pending` becomes the base. Removes the deltas that it counts in (all of the data units it touches, up
+    /// to its cover of the others) and returns the layers: old ones and removed deltas, outside its range.
     pub(crate) fn absorb(&mut self, pending: &Pending) -> Vec<Extent> {
         let mut layers =
             self.settled.as_mut().map_or_else(Vec::new, |content| std::mem::take(&mut content.layers));
@@ -169,7 +170,7 @@ impl Unit {
         outside(&layers, pending.own)
     }
 
-    /// Per delta whether `pending` does not count it in.
+    /// For each delta, whether `pending` does not count it in.
     fn above(&self, pending: &Pending) -> Vec<bool> {
         let above = |(i, delta): (usize, &Delta)| {
             let cover = at(&pending.cover, delta.data);
@@ -179,8 +180,8 @@ impl Unit {
         self.deltas.iter().enumerate().map(above).collect()
     }
 
-    /// The versions of a lost column above `version` go; they are returned. A version that is not on the chain touches
-    /// nothing.
+    /// Removes a lost column's versions above `version` and returns them. Does nothing if `version` is not on
+    /// the chain.
     pub(crate) fn cut_off(&mut self, column: Column, version: Version) -> Vec<Delta> {
         let leads = |delta: &Delta| delta.column == column && delta.from == version;
         let Some(first) = self.deltas.iter().position(leads) else { return Vec::new() };
@@ -190,7 +191,7 @@ impl Unit {
         gone
     }
 
-    /// Whether [`Unit::cut_off`] would do something.
+    /// Whether [`Unit::cut_off`] would remove something.
     pub(crate) fn has_above(&self, column: Column, version: Version) -> bool {
         self.deltas.iter().any(|delta| delta.column == column && delta.from == version)
     }
@@ -217,7 +218,7 @@ impl Unit {
         })
     }
 
-    /// The pending version as its own write left it: what later deltas change is not in it.
+    /// The pending version as its own write left it, without later deltas.
     pub(crate) fn pending_found(&self, pending: &Pending, range: &Range<u32>) -> Found {
         let below = self.deltas.iter().zip(self.above(pending)).filter(|(_, above)| !above);
         let base = self.settled.iter().flat_map(|base| &base.layers).copied();
@@ -244,8 +245,8 @@ impl Unit {
         Some(found)
     }
 
-    /// The versions that a cut counts in, and the deltas for that, each chain beginning at `start` with those that are `on`
-    /// it.
+    /// The versions that a cut counts in, and the deltas needed for them. Each chain begins at the version
+    /// `start` and has the deltas for which `on` is true.
     fn counted(
         &self,
         cut: Cut<'_>,
@@ -278,7 +279,7 @@ impl Unit {
         Some((cover, extents))
     }
 
-    /// What folding would write (R6): never while a stripe record is pending.
+    /// What folding would write (R6). Nothing while a stripe record is pending.
     pub(crate) fn fold(&self) -> Option<Fold> {
         if self.pending.is_some() || self.lost.is_some() {
             return None;
@@ -296,14 +297,14 @@ impl Unit {
         })
     }
 
-    /// Whether anything waits to be folded in.
+    /// Whether there are settled deltas or layers to fold.
     pub(crate) fn is_foldable(&self) -> bool {
         let layers = self.settled.as_ref().is_some_and(|base| !base.layers.is_empty());
         self.pending.is_none() && self.lost.is_none() && (layers || self.deltas.iter().any(|d| d.settled))
     }
 
-    /// Take in a folded base that the log holds.
-    pub(crate) fn folded(&mut self, record: &Record, place: Place) {
+    /// Applies a folded base from the log.
+    pub(crate) fn folded(&mut self, record: &Record, place: LogPosition) {
         if self.settled_version() != record.previous && self.lost.is_none() {
             self.lost = Some(place);
         }
@@ -317,7 +318,7 @@ impl Unit {
 }
 
 impl Unit {
-    /// Deltas up to a new base's cover go: it counts them in.
+    /// Removes the deltas up to a new base's cover, which counts them in.
     pub(crate) fn keep_above(&mut self, cover: &[Version]) {
         self.deltas = self.kept_above(cover);
     }
@@ -326,7 +327,7 @@ impl Unit {
     pub(crate) fn kept_above(&self, cover: &[Version]) -> Vec<Delta> {
         let mut above = BTreeSet::new();
         let stays = |delta: &&Delta| {
-            // A chain is in order: what comes before the one that leads from the cover is counted in.
+            // A chain is in order: what comes before the delta that leads from the cover is counted in.
             if delta.from == at(cover, delta.data) {
                 above.insert(delta.data);
             }
@@ -336,7 +337,7 @@ impl Unit {
     }
 }
 
-/// A data unit's version in a cover; what it does not name was never written.
+/// A data unit's version in a cover; zero (never written) if the cover does not have it.
 fn at(cover: &[Version], data: u8) -> Version {
     cover.get(usize::from(data)).copied().unwrap_or(Version::ZERO)
 }

@@ -1,4 +1,4 @@
-//! Looking things up.
+//! Lookups in the index.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,7 +7,8 @@ use std::ops::Range;
 use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
 
 use super::check::damaged;
-use super::extent::{Extent, clip, overlay};
+use super::extent::{Extent, Few, clip, overlay};
+use super::list::{Direction, Holes, Listed, Listing};
 use super::owed::OwedStep;
 use super::parity::Cut;
 use super::slot::Slot;
@@ -15,10 +16,18 @@ use super::unit::{Content, Pending, Unit};
 use super::{Chain, ChainEntry, ClientOperations, Index, Object, ObjectUsage, Partition, PartitionState};
 use crate::error::Error;
 use crate::format::page::Key;
-use crate::list::{Direction, Holes, Listed, Listing};
 use crate::mutation::WriteKind;
-use crate::part::Few;
-use crate::view::Want;
+
+/// Which version of a unit is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// The tip, pending or settled. Owed versions are not shown.
+    Newest,
+    /// The newest that is known here to be settled.
+    Settled,
+    /// This version; [`Error::Gone`] if the chain does not have it.
+    Exactly(Version),
+}
 
 /// A version of a unit that a read asked for.
 #[derive(Debug)]
@@ -30,13 +39,13 @@ pub(crate) struct Found {
     pub(crate) cover: Vec<Version>,
     /// The asked range of its bytes.
     pub(crate) extents: Few<Extent>,
-    /// What is to be xored to them.
+    /// Parity deltas to xor to those bytes.
     pub(crate) layers: Few<Extent>,
 }
 
 impl Index {
-    /// Bring objects that are about to change to the processor's cache. They lie anywhere in memory, and it waits for many
-    /// at once hardly longer than for each by itself: replay takes a quarter less.
+    /// Loads objects that are about to change into the processor's cache. They are scattered in memory, and
+    /// loading many at once takes hardly longer than loading one: this cuts replay time by a quarter.
     pub(crate) fn warm(&self, keys: impl Iterator<Item = (PartitionId, ObjectId)>) {
         let find = |(partition, object)| self.partitions.get(&partition)?.objects.get(&object);
         let objects: Vec<&Object> = keys.filter_map(find).map(|object| &**object).collect();
@@ -61,7 +70,7 @@ impl Index {
         })
     }
 
-    /// The error for a key that is not here because it is lost; `None`: it is truly not here.
+    /// The error for a key that is missing because it is lost; `None`: it really does not exist.
     fn absent(&self, key: Key) -> Option<Error> {
         let lost = self.lost.find(key)?;
         let what = if lost.segment > 0 {
@@ -72,7 +81,7 @@ impl Index {
         Some(Error::Damaged { segment: u64::from(lost.segment), offset: lost.offset, what })
     }
 
-    /// An object that damage has not made doubtful as a whole.
+    /// An object, unless damage has made it doubtful as a whole.
     pub(crate) fn whole_object(&self, partition: PartitionId, object: ObjectId) -> Result<&Object, Error> {
         let found = self.find_object(partition, object)?;
         match found.lost {
@@ -96,7 +105,7 @@ impl Index {
 }
 
 impl Object {
-    /// A unit; one that was never written is as good as empty.
+    /// A unit; an empty one if it was never written.
     pub(crate) fn unit(&self, unit: u64) -> Cow<'_, Unit> {
         self.units.get(unit).map_or_else(|| Cow::Owned(Unit::default()), Slot::unit)
     }
@@ -107,7 +116,7 @@ impl Object {
         !joining || self.extra.as_ref().is_some_and(|extra| extra.ready.contains(unit))
     }
 
-    /// Bytes that it has reserved and does not hold yet.
+    /// Bytes that it has reserved but not yet filled.
     pub(crate) fn outstanding(&self) -> u64 {
         self.attributes.reserve_bytes().saturating_sub(self.bytes)
     }
@@ -142,7 +151,7 @@ impl Object {
             .collect()
     }
 
-    /// As many as `limit` of the units that a listing is about, of the first `looked_at` that there are.
+    /// Lists at most `limit` units. Examines at most `looked_at`.
     pub(crate) fn list(&self, list: Listing, limit: usize, looked_at: usize) -> Listed {
         match list.direction {
             Direction::Up => {
@@ -193,7 +202,7 @@ impl Unit {
         self.end(false).max(settled.map(|last| last.to)).unwrap_or(0)
     }
 
-    /// One past its last byte in the newest version; `holes` count, or do not. `None`: it has none.
+    /// One past its last byte in the newest version, with or without counting `holes`. `None`: it has none.
     fn end(&self, holes: bool) -> Option<u32> {
         let counts = |extent: &&Extent| holes || !extent.is_hole();
         let layers = self.settled.iter().flat_map(|base| &base.layers);
@@ -201,13 +210,13 @@ impl Unit {
         let end = self.tip_extents().iter().rfind(counts).map(|last| last.to);
         let end = end.max(deltas.map(|own| own.to).max());
         let is_written = !self.tip_version().is_zero() || !self.deltas.is_empty();
-        // What was written and has no extents is a hole.
+        // A unit that was written and has no extents is a hole.
         end.or((holes && is_written).then_some(1))
     }
 }
 
 impl Content {
-    /// `range` of it, as a reader finds what is settled.
+    /// `range` of it, as a read of a settled version finds it.
     pub(super) fn found(&self, range: &Range<u32>) -> Found {
         Found {
             version: self.version,
@@ -222,7 +231,7 @@ impl Content {
 }
 
 impl Slot {
-    /// [`Unit::wanted`], with no allocation for a plain slot: most reads end here.
+    /// [`Unit::wanted`], without an allocation for a plain slot, where most reads end.
     pub(crate) fn wanted(
         &self,
         want: Want,
@@ -254,8 +263,8 @@ impl Slot {
 }
 
 impl Unit {
-    /// `range` of the content that is wanted; `None`: never written. Owed versions are shown only by name. Of a lost unit there is
-    /// what replaces it.
+    /// `range` of the wanted content; `None`: never written. Owed versions are found only by
+    /// [`Want::Exactly`]. In a lost unit only the pending write that replaces it is found.
     pub(crate) fn wanted(
         &self,
         want: Want,

@@ -1,8 +1,8 @@
-//! A set of numbers that are mostly added in order: runs of neighbours.
+//! A set of numbers that are mostly added in order, stored as runs of consecutive numbers.
 
 use std::collections::BTreeMap;
 
-/// First of each run, and its last.
+/// The last number of each run, by its first.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Runs(BTreeMap<u64, u64>);
 
@@ -32,7 +32,7 @@ impl Runs {
         self.0.len()
     }
 
-    /// Whether `number` is in a run, or would make one longer.
+    /// Whether `number` is in a run or next to one: adding it then makes no new run.
     pub(crate) fn touches(&self, number: u64) -> bool {
         let neighbours = [Some(number), number.checked_sub(1), number.checked_add(1)];
         neighbours.into_iter().flatten().any(|number| self.contains(number))
@@ -49,7 +49,7 @@ impl Runs {
 }
 
 impl FromIterator<(u64, u64)> for Runs {
-    /// Of runs in order, between any two of which something is missing.
+    /// From runs in order, with a gap between any two.
     fn from_iter<T: IntoIterator<Item = (u64, u64)>>(runs: T) -> Runs {
         Runs(runs.into_iter().collect())
     }

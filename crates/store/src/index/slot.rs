@@ -1,36 +1,35 @@
-//! How a unit is kept: most hold one settled version in one piece, and that fits in 40 bytes.
+//! How a unit is stored. Most hold one settled version in one piece, which fits in 40 bytes.
 //!
-//! A unit is changed in its full form and kept again in the smallest that holds it.
+//! A unit is changed in its full form and then stored in the smallest form that holds it.
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 
 use braid_layout::{ColumnMask, Version};
 
-use super::extent::Extent;
+use super::extent::{Extent, Few};
 use super::unit::{Content, Unit};
 use crate::mutation::WriteKind;
-use crate::part::Few;
 
-/// A unit as the index keeps it.
+/// A unit as the index stores it.
 #[derive(Debug)]
 pub(crate) enum Slot {
     /// Settled data in one extent, and nothing else.
     Plain {
         /// First byte of the extent.
         from: u32,
-        /// One past its last: never 0, which leaves room to tell the variants apart.
+        /// One past its last byte. Never 0, so that the enum needs no extra tag.
         to: NonZeroU32,
         /// As in [`Extent`].
         segment: u32,
         /// As in [`Extent`].
         block: u32,
-        /// Its name.
+        /// Identifies the version.
         version: Version,
         /// The columns its write touched.
         columns: ColumnMask,
     },
-    /// Anything else; `None`: nothing at all.
+    /// Anything else; `None`: an empty unit.
     Full(Option<Box<Unit>>),
 }
 
@@ -43,7 +42,7 @@ impl Default for Slot {
 }
 
 impl Slot {
-    /// Of a unit that was never written.
+    /// The slot of a unit that was never written.
     pub(crate) const EMPTY: Slot = Slot::Full(None);
 
     /// The slot of settled data in one extent; `None` for an empty extent.
@@ -53,7 +52,7 @@ impl Slot {
         Some(Slot::Plain { from, to, segment, block, version, columns })
     }
 
-    /// What a plain slot holds.
+    /// The content of a plain slot.
     pub(crate) fn as_plain(&self) -> Option<(Extent, Version, ColumnMask)> {
         match *self {
             Slot::Plain { from, to, segment, block, version, columns } => {
@@ -63,7 +62,7 @@ impl Slot {
         }
     }
 
-    /// What a slot holds that is not plain.
+    /// The unit of a slot that is not plain.
     pub(crate) fn as_whole(&self) -> Option<&Unit> {
         match self {
             Slot::Full(unit) => unit.as_deref(),
@@ -71,7 +70,7 @@ impl Slot {
         }
     }
 
-    /// The unit, to look at.
+    /// The unit, for reading.
     pub(crate) fn unit(&self) -> Cow<'_, Unit> {
         match self {
             Slot::Full(Some(unit)) => Cow::Borrowed(unit),
@@ -80,7 +79,7 @@ impl Slot {
         }
     }
 
-    /// The unit, to change.
+    /// The unit, for changing.
     pub(crate) fn into_unit(self) -> Box<Unit> {
         match self {
             Slot::Full(unit) => unit.unwrap_or_default(),

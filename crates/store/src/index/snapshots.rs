@@ -1,9 +1,10 @@
-//! Snapshots of an object: what was settled when one was taken stays readable, copy on write.
+//! Snapshots of an object: what was settled when a snapshot was taken stays readable, by copy on write.
 //!
-//! Taking one changes no unit. Each settled content has an *epoch*: the newest live snapshot when it became settled (0: there
-//! was none). A snapshot sees a content if it was taken after its epoch and before it was replaced. What is replaced while a
-//! live snapshot sees it is *kept*, `until` the newest of them. A content that was settled below all live snapshots is as
-//! good as one of epoch 0, so that units which no snapshot holds back are kept as small as ever.
+//! Taking a snapshot changes no unit, except that settled deltas become layers. Each settled content has an
+//! *epoch*: the newest live snapshot when it became settled (0: none). A snapshot sees a content if it was
+//! taken after the content's epoch and before the content was replaced. A content that is replaced while a
+//! live snapshot sees it is *kept*; its `until` is the newest of those. Once no live snapshot is at or below
+//! the epoch, it becomes 0, so that units without kept contents are stored in their small form again.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,32 +16,32 @@ use super::extent::moved;
 use super::paged::PagedMap;
 use super::parity::Cut;
 use super::query::Found;
-use super::unit::{Content, Place, Unit};
+use super::unit::{Content, LogPosition, Unit};
 use super::{Extra, Object};
 use crate::error::Error;
 use crate::format::body;
 use crate::format::record::Kind;
 use crate::mutation::{Outcome, SNAPSHOTS_MAX, WriteKind};
 
-/// What an object knows of its snapshots.
+/// The state of an object's snapshots.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Snapshots {
-    /// Those that can be read.
+    /// Snapshots that can be read.
     pub(crate) live: BTreeSet<u32>,
-    /// The highest number ever taken: none comes twice.
+    /// The highest number ever taken. Numbers are never reused.
     pub(crate) highest: u32,
-    /// Units with kept contents, or an epoch.
+    /// Units with kept contents, or with an epoch.
     pub(crate) units: PagedMap<u64, ()>,
-    /// Units with deltas: taking one counts them in.
+    /// Units with deltas, which are counted in when a snapshot is taken.
     pub(crate) deltas: PagedMap<u64, ()>,
 }
 
-/// A content that was replaced, and that snapshots see.
+/// A replaced content that snapshots still see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kept {
-    /// The content; or where damage was found that hit the unit before it was made whole again.
-    pub(crate) content: Result<Content, Place>,
-    /// Snapshots after this one see it, ...
+    /// The content, or where damage was found that hit the unit before it was made whole again.
+    pub(crate) content: Result<Content, LogPosition>,
+    /// It is seen by snapshots after this one, ...
     pub(crate) epoch: u32,
     /// ... up to this one.
     pub(crate) until: u32,
@@ -52,23 +53,23 @@ impl Kept {
     }
 }
 
-/// What a change of a unit may replace.
+/// The parts of a unit's state that a change may replace.
 #[derive(Debug)]
 pub(crate) struct Before {
     settled: Option<Content>,
-    lost: Option<Place>,
+    lost: Option<LogPosition>,
 }
 
 impl Unit {
-    /// As it is before a change.
+    /// The state before a change, for [`Unit::keep`].
     pub(crate) fn before(&self) -> Before {
         Before { settled: self.settled.clone(), lost: self.lost }
     }
 
-    /// After a change: what it replaced is kept if the object's newest live snapshot sees it.
+    /// Called after a change: keeps what it replaced, if the object's newest live snapshot sees it.
     pub(crate) fn keep(&mut self, before: Before, newest: u32) {
         if let (Some(place), None) = (before.lost, self.lost) {
-            // What it was before nobody knows: no snapshot may show it.
+            // The earlier content is unknown, so no snapshot may show it.
             self.kept = vec![Kept { content: Err(place), epoch: 0, until: newest }];
             self.epoch = newest;
             return;
@@ -78,7 +79,7 @@ impl Unit {
             self.epoch = newest;
             return;
         };
-        // A fold that counts nothing new in leaves the same bytes.
+        // A fold that counts in nothing new leaves the same bytes.
         if (content.version, &content.cover) == (now.version, &now.cover) {
             return;
         }
@@ -88,7 +89,7 @@ impl Unit {
         self.epoch = newest;
     }
 
-    /// A snapshot was dropped: what none of the `live` ones sees goes.
+    /// Called after a snapshot was dropped: frees what none of the `live` ones sees.
     pub(crate) fn prune(&mut self, live: &BTreeSet<u32>) {
         self.kept.retain(|kept| live.iter().any(|&snapshot| kept.is_seen_by(snapshot)));
         if live.range(..=self.epoch).next().is_none() {
@@ -96,15 +97,15 @@ impl Unit {
         }
     }
 
-    /// The cleaner has moved what lies at the `old` places: kept contents refer to the new one too.
-    pub(super) fn moved_kept(&mut self, old: &[super::extent::Extent], new: Place) {
+    /// The cleaner has moved the bytes at the `old` places to `new`: updates kept contents too.
+    pub(super) fn moved_kept(&mut self, old: &[super::extent::Extent], new: LogPosition) {
         for content in self.kept.iter_mut().filter_map(|kept| kept.content.as_mut().ok()) {
             content.extents = moved(&content.extents, old, new.segment, new.block).into();
             content.layers = moved(&content.layers, old, new.segment, new.block);
         }
     }
 
-    /// `range` of what a live snapshot sees; `None`: the unit had not been written.
+    /// `range` of what a live snapshot sees; `None`: the unit had not been written then.
     pub(crate) fn seen_by(&self, snapshot: u32, range: &Range<u32>) -> Result<Option<Found>, Error> {
         if let Some(place) = self.lost {
             return Err(damaged(place));
@@ -120,7 +121,8 @@ impl Unit {
         Ok(Some(content.found(range)))
     }
 
-    /// Settled deltas become layers of the base, which then counts them in: the same bytes, as a fold would leave them.
+    /// Turns settled deltas into layers of the base, which then counts them in: the same bytes as after a
+    /// fold.
     pub(crate) fn count_in(&mut self) {
         if self.pending.is_some() || self.deltas.is_empty() {
             return;
@@ -154,13 +156,13 @@ impl Object {
         self.snapshots().is_some_and(|snapshots| snapshots.live.contains(&snapshot))
     }
 
-    /// Whether what is settled in `unit` stays when it is replaced.
+    /// Whether the settled content of `unit` will be kept when it is replaced.
     pub(crate) fn keeps(&self, unit: &Unit) -> bool {
         unit.settled.is_some() && unit.epoch < self.newest_snapshot()
     }
 }
 
-/// Keep the lists of units that snapshots are to look at.
+/// Updates the lists of units that snapshots must look at.
 pub(crate) fn note(extra: &mut Option<Box<Extra>>, number: u64, unit: &Unit) {
     let (kept, deltas) = (unit.epoch > 0 || !unit.kept.is_empty(), !unit.deltas.is_empty());
     if kept || deltas {
@@ -173,7 +175,7 @@ pub(crate) fn note(extra: &mut Option<Box<Extra>>, number: u64, unit: &Unit) {
     }
 }
 
-/// Decide on taking a snapshot.
+/// Decides on taking a snapshot.
 pub(super) fn take(
     have: &Object,
     (partition, object): (PartitionId, ObjectId),
@@ -200,7 +202,7 @@ pub(super) fn take(
     append(record)
 }
 
-/// Decide on dropping one.
+/// Decides on dropping a snapshot.
 pub(super) fn release(
     have: &Object,
     (partition, object): (PartitionId, ObjectId),

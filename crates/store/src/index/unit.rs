@@ -1,5 +1,5 @@
-//! The state of one unit (PROTOCOL section 2): one settled version, and on top of it one pending one, or owed ones
-//! (`owed`), or, of parity, deltas and at most one pending one (`parity`).
+//! The state of one unit (PROTOCOL section 2): one settled version, and on top of it one pending version, or
+//! owed ones (`owed`), or, at a parity column, deltas and at most one pending version (`parity`).
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -7,49 +7,48 @@ use std::cmp::Ordering;
 use braid_layout::{ColumnMask, Version};
 use smallvec::SmallVec;
 
-use super::extent::{Extent, lay_over, moved, overlay, union};
+use super::extent::{Extent, Few, lay_over, moved, overlay, union};
 use super::owed::Owed;
 use super::parity::Delta;
 use super::snapshots::Kept;
 use crate::format::record::{Kind, Record, flags};
 use crate::mutation::WriteKind;
-use crate::part::Few;
 
 /// One version of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Content {
-    /// Its name.
+    /// Identifies the version.
     pub(crate) version: Version,
-    /// What it is.
+    /// What kind of write made it.
     pub(crate) kind: WriteKind,
     /// The columns its write touched.
     pub(crate) columns: ColumnMask,
-    /// Parity kinds: per data column the version counted in.
+    /// Parity kinds: the version counted in per data column.
     pub(crate) cover: Box<[Version]>,
-    /// All its bytes, not only those its own write brought.
+    /// All its bytes, not only those of its own write.
     pub(crate) extents: Few<Extent>,
-    /// Parity: deltas that are counted in, and to be xored to the bytes (`parity`).
+    /// Parity: deltas that are counted in and must be xored to the bytes (`parity`).
     pub(crate) layers: Vec<Extent>,
 }
 
 /// A version on top of the settled one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pending {
-    /// Its name.
+    /// Identifies the version.
     pub(crate) version: Version,
-    /// What it is.
+    /// What kind of write made it.
     pub(crate) kind: WriteKind,
     /// The columns its write touched.
     pub(crate) columns: ColumnMask,
-    /// Parity kinds: per data column the version counted in.
+    /// Parity kinds: the version counted in per data column.
     pub(crate) cover: Box<[Version]>,
-    /// What its own write brought; its other bytes are those of the settled version.
+    /// The bytes of its own write; its other bytes are those of the settled version.
     pub(crate) own: Extent,
 }
 
 /// Where a record begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LogPosition {
     /// The segment.
     pub(crate) segment: u32,
     /// The log block.
@@ -61,25 +60,25 @@ pub(crate) struct Place {
 pub(crate) struct Unit {
     /// The settled version; `None`: never written.
     pub(crate) settled: Option<Content>,
-    /// The pending one.
+    /// The pending version.
     pub(crate) pending: Option<Box<Pending>>,
-    /// Of a data column: versions that the parity columns may not have, oldest first. None while one is pending.
+    /// Data column: versions that some parity column may not have, oldest first. Empty while one is pending.
     pub(crate) owed: Vec<Owed>,
-    /// Of a parity column: deltas that are not in the settled version, as they came.
+    /// Parity column: deltas that are not in the settled version, in order of arrival.
     pub(crate) deltas: Vec<Delta>,
-    /// Where damage was found that hit this unit: it is lost until it is installed anew.
-    pub(crate) lost: Option<Place>,
+    /// Where damage was found that hit this unit: it is lost until it is completely rewritten.
+    pub(crate) lost: Option<LogPosition>,
     /// The newest live snapshot when the settled version became settled (`snapshots`).
     pub(crate) epoch: u32,
-    /// Settled versions that were replaced and that snapshots see, oldest first.
+    /// Replaced settled versions that snapshots still see, oldest first.
     pub(crate) kept: Vec<Kept>,
 }
 
-/// What a unit refers to. Most refer to few places.
+/// The places that a unit refers to; mostly few.
 pub(crate) type Pins = SmallVec<[Extent; 8]>;
 
 impl Unit {
-    /// The newest version's name.
+    /// The newest version.
     pub(crate) fn tip_version(&self) -> Version {
         match (self.owed.last(), &self.pending) {
             (Some(owed), _) => owed.version,
@@ -88,27 +87,27 @@ impl Unit {
         }
     }
 
-    /// The settled version's name.
+    /// The settled version; [`Version::ZERO`] if there is none.
     pub(crate) fn settled_version(&self) -> Version {
         self.settled.as_ref().map_or(Version::ZERO, |content| content.version)
     }
 
-    /// The settled version's bytes.
+    /// The extents of the settled version.
     pub(crate) fn settled_extents(&self) -> &[Extent] {
         self.settled.as_ref().map_or(&[], |content| &content.extents)
     }
 
-    /// The newest version's bytes, deltas aside.
+    /// The extents of the newest version, without deltas.
     pub(crate) fn tip_extents(&self) -> Cow<'_, [Extent]> {
         let own = self.pending.iter().map(|pending| pending.own).chain(self.owed.iter().map(|owed| owed.own));
         own.fold(Cow::Borrowed(self.settled_extents()), |under, own| Cow::Owned(overlay(&under, own)))
     }
 
-    /// Everything the unit refers to, each stored byte once: what is settled, what each step on top of it brought, and what
-    /// is kept, which mostly shares records with the others.
+    /// Everything the unit refers to, each stored byte once: the settled content, the bytes of each step on
+    /// top of it, and kept contents, which mostly share records with the others.
     pub(crate) fn pins(&self) -> Pins {
         let mut pins = Pins::new();
-        // One by one: most are a few, which is all that what copies many is slower at.
+        // Pushed one by one: most lists are short, and a bulk copy is slower for those.
         let settled = self
             .settled
             .as_ref()
@@ -130,13 +129,13 @@ impl Unit {
         union(pins.into_vec()).into()
     }
 
-    /// The cleaner has moved what lies at the `old` places to the record at `new`.
-    pub(crate) fn moved(&mut self, old: &[Extent], new: Place) {
-        let Place { segment, block } = new;
+    /// The cleaner has moved the bytes at the `old` places to the record at `new`.
+    pub(crate) fn moved(&mut self, old: &[Extent], new: LogPosition) {
+        let LogPosition { segment, block } = new;
         if let Some(lost) = &mut self.lost
             && (lost.segment, lost.block) < (segment, block)
         {
-            // What was written before the damage must not look as if it came after it.
+            // A write from before the damage must not look newer than the damage.
             *lost = new;
         }
         if let Some(content) = &mut self.settled {
@@ -147,7 +146,7 @@ impl Unit {
         let owed = self.owed.iter_mut().map(|owed| &mut owed.own);
         let deltas = self.deltas.iter_mut().map(|delta| &mut delta.own);
         for own in pending.chain(owed).chain(deltas) {
-            // A record's bytes are moved as a whole, or not at all.
+            // One record's bytes are moved as a whole, or not at all.
             if let [now] = moved(&[*own], old, segment, block)[..] {
                 *own = now;
             }
@@ -155,7 +154,7 @@ impl Unit {
         self.moved_kept(old, new);
     }
 
-    /// The pending version is settled.
+    /// Settles the pending version.
     pub(crate) fn settle(&mut self, unit_bytes: u32) {
         let healed = self.mended(unit_bytes).is_some();
         let Some(pending) = self.pending.take() else { return };
@@ -170,25 +169,25 @@ impl Unit {
         self.settled = Some(Content { version, kind, columns, cover, extents, layers });
     }
 
-    /// Of a lost unit, the pending write that makes it whole again once it is settled: it brought all of the unit's bytes, and it
-    /// came after the damage, as what is lost may else be what stood above it. Parity that has deltas stays lost: others, that the
-    /// write does not count in, may be lost with it. (Where there are none, whoever wrote it knew every version, and all of them
-    /// were settled, PROTOCOL C1 and C2.)
+    /// The pending write that will make a lost unit whole again once it is settled. It must have all of the
+    /// unit's bytes, and must come after the damage, because otherwise a lost version may stand above it. A
+    /// parity unit that has deltas stays lost: other deltas, which the write does not count in, may be lost
+    /// too. (Without deltas, the writer knew every version and all of them were settled, PROTOCOL C1 and C2.)
     pub(crate) fn mended(&self, unit_bytes: u32) -> Option<&Pending> {
         let pending = self.pending.as_deref().filter(|_| self.deltas.is_empty())?;
         self.lost.filter(|lost| replaces(pending.own, *lost, unit_bytes)).map(|_| pending)
     }
 
-    /// A settled write of the whole unit makes it whole again if it came after the damage.
+    /// Makes the unit whole again if this settled write covers it all and came after the damage.
     pub(crate) fn heal(&mut self, own: Extent, unit_bytes: u32) {
         if self.lost.is_some_and(|lost| replaces(own, lost, unit_bytes)) {
             self.lost = None;
         }
     }
 
-    /// How settled content that is to be installed stands to what is settled. Parity is compared column by column, for a base is
-    /// named by the newest version it counts in: greater, where no column is older and one is newer; less, where any is older
-    /// (PROTOCOL, section 7).
+    /// How settled content to be installed compares with the current settled content. Parity is compared
+    /// column by column, because a base is named by the newest version it counts in. Greater: no column is
+    /// older and at least one is newer. Less: some column is older (PROTOCOL section 7).
     pub(crate) fn installs(&self, kind: WriteKind, version: Version, cover: &[Version]) -> Ordering {
         if kind == WriteKind::Data {
             return version.cmp(&self.settled_version());
@@ -203,22 +202,22 @@ impl Unit {
         })
     }
 
-    /// Whether anything stays above settled content of this version and cover when it is installed.
+    /// Whether any newer version stays above settled content of this version and cover when it is installed.
     pub(crate) fn has_newer(&self, version: Version, cover: &[Version]) -> bool {
         let pending = self.pending.as_ref().is_some_and(|pending| pending.version > version);
         let owed = self.owed.iter().any(|owed| owed.version > version);
         pending || owed || !self.kept_above(cover).is_empty()
     }
 
-    /// The pending version is taken back.
+    /// Takes the pending version back.
     pub(crate) fn back(&mut self) {
         self.pending = None;
     }
 
-    /// Take in a write that the log holds. `previous` tells what was below it when it was appended: the pending version
-    /// (which it settled) or the settled one (then a pending one was taken back in between). Anything else is in a
-    /// record that is lost, and the unit with it.
-    pub(crate) fn write(&mut self, record: &Record, place: Place, unit_bytes: u32) {
+    /// Applies a write from the log. `previous` is the version below it when it was appended: the pending or
+    /// an owed one (which it settled) or the settled one (a pending one was then taken back in between).
+    /// Anything else means that a record is missing, and the unit is lost.
+    pub(crate) fn write(&mut self, record: &Record, place: LogPosition, unit_bytes: u32) {
         if record.is(flags::SETTLED) {
             return self.install(record, place, unit_bytes);
         }
@@ -242,16 +241,16 @@ impl Unit {
         }
     }
 
-    /// Install settled content below a newer pending write; an older or equal pending one is thereby decided. What the
-    /// record does not bring is a hole.
-    fn install(&mut self, record: &Record, place: Place, unit_bytes: u32) {
+    /// Installs settled content below a newer pending write; a pending write of the same or an older version
+    /// is removed. Bytes that the record does not have become a hole.
+    fn install(&mut self, record: &Record, place: LogPosition, unit_bytes: u32) {
         let Content { version, kind, cover, .. } = content(record, Few::new());
         if self.installs(kind, version, &cover) == Ordering::Less {
             return;
         }
         let hole = Extent { from: 0, to: unit_bytes, segment: 0, block: 0 };
         let installed = overlay(&[hole], own_extent(record, place));
-        // Where something stayed above it that the damage may have hit, the unit stays lost.
+        // If something stayed above it that the damage may have hit, the unit stays lost.
         if !record.is(flags::BELOW) {
             self.lost = None;
         }
@@ -264,8 +263,8 @@ impl Unit {
     }
 }
 
-/// Whether these bytes are all of the unit's and came after the damage.
-fn replaces(own: Extent, lost: Place, unit_bytes: u32) -> bool {
+/// Whether these bytes cover the whole unit and came after the damage.
+fn replaces(own: Extent, lost: LogPosition, unit_bytes: u32) -> bool {
     own.from == 0 && own.to == unit_bytes && (own.segment, own.block) > (lost.segment, lost.block)
 }
 
@@ -279,7 +278,7 @@ fn content(record: &Record, extents: Few<Extent>) -> Content {
     Content { version: record.version, kind, columns: record.columns, cover, extents, layers: Vec::new() }
 }
 
-pub(crate) fn own_extent(record: &Record, place: Place) -> Extent {
+pub(crate) fn own_extent(record: &Record, place: LogPosition) -> Extent {
     let (segment, block) = if record.is(flags::HOLE) { (0, 0) } else { (place.segment, place.block) };
     Extent { from: record.from, to: record.to, segment, block }
 }
@@ -294,16 +293,16 @@ mod tests {
         Version { n, ..Version::ZERO }
     }
 
-    /// A write of the whole unit that lies in this segment.
+    /// A write of the whole unit, in this segment.
     fn write(unit: &mut Unit, n: u64, segment: u32, flags: u8) {
         let mut record = Record::new(Kind::Data);
         (record.to, record.version, record.previous, record.flags) =
             (UNIT_BYTES, stamp(n), unit.tip_version(), flags);
-        unit.write(&record, Place { segment, block: 1 }, UNIT_BYTES);
+        unit.write(&record, LogPosition { segment, block: 1 }, UNIT_BYTES);
     }
 
-    fn damaged_in(segment: u32) -> Option<Place> {
-        Some(Place { segment, block: 1 })
+    fn damaged_in(segment: u32) -> Option<LogPosition> {
+        Some(LogPosition { segment, block: 1 })
     }
 
     #[test]
@@ -323,7 +322,7 @@ mod tests {
         write(&mut unit, 1, 2, 0);
         unit.lost = damaged_in(3);
         let old: Vec<Extent> = unit.pending.iter().map(|pending| pending.own).collect();
-        unit.moved(&old, Place { segment: 4, block: 1 });
+        unit.moved(&old, LogPosition { segment: 4, block: 1 });
         assert_eq!(unit.pending.as_ref().map(|pending| pending.own.segment), Some(4), "it was moved");
         unit.settle(UNIT_BYTES);
         assert!(unit.lost.is_some());
@@ -349,7 +348,7 @@ mod tests {
             unit.pending.as_mut().expect("pending").kind = WriteKind::StripeParity;
             unit.lost = damaged_in(2);
             for n in 0..deltas {
-                unit.count(&delta(n), Place { segment: 4, block: 1 }, UNIT_BYTES);
+                unit.count(&delta(n), LogPosition { segment: 4, block: 1 }, UNIT_BYTES);
             }
             unit.settle(UNIT_BYTES);
             assert_eq!(unit.lost.is_none(), heals, "{deltas} deltas");
@@ -364,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_write_that_replaces_a_lost_unit_is_read_and_goes_back_to_lost() {
-        use crate::view::Want;
+        use crate::index::query::Want;
         let range = 0..UNIT_BYTES;
         let mut unit = Unit::default();
         write(&mut unit, 1, 2, flags::SETTLED);

@@ -1,4 +1,4 @@
-//! A unit as an entry of a checkpoint's page, and back.
+//! Converts a unit to an entry of a checkpoint's page, and back.
 
 use braid_layout::{Column, ColumnMask, Version};
 
@@ -6,18 +6,18 @@ use super::extent::Extent;
 use super::owed::Owed;
 use super::parity::Delta;
 use super::snapshots::Kept;
-use super::unit::{Content, Pending, Place, Unit};
+use super::unit::{Content, LogPosition, Pending, Unit};
 use crate::format::DecodeError;
-use crate::format::entry::LogPlace;
+use crate::format::entry::BlockPosition;
 use crate::format::unit::{ContentEntry, ExtentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
 use crate::mutation::WriteKind;
 
-pub(super) fn log_place(place: Place) -> LogPlace {
-    LogPlace { segment: place.segment, block: place.block }
+pub(super) fn log_place(place: LogPosition) -> BlockPosition {
+    BlockPosition { segment: place.segment, block: place.block }
 }
 
-pub(super) fn place(place: LogPlace) -> Place {
-    Place { segment: place.segment, block: place.block }
+pub(super) fn place(place: BlockPosition) -> LogPosition {
+    LogPosition { segment: place.segment, block: place.block }
 }
 
 /// A unit's entry.
@@ -70,7 +70,7 @@ fn kept_entries(kept: &Kept) -> Vec<ContentEntry> {
     entries
 }
 
-/// A content of which only the name is known yet.
+/// A content entry with nothing but its role, kind, version and columns.
 fn content_entry(role: Role, kind: u8, version: Version, columns: ColumnMask) -> ContentEntry {
     ContentEntry {
         role,
@@ -92,7 +92,7 @@ fn step_entry(previous: Version, (client, operation): (u64, u64), own: &Extent) 
 }
 
 fn extent_entry(extent: &Extent) -> ExtentEntry {
-    let place = LogPlace { segment: extent.segment, block: extent.block };
+    let place = BlockPosition { segment: extent.segment, block: extent.block };
     ExtentEntry { from: extent.from, to: extent.to, record: (!extent.is_hole()).then_some(place) }
 }
 
@@ -108,7 +108,7 @@ fn kind_number(kind: WriteKind) -> u8 {
     }
 }
 
-/// The unit of an entry.
+/// The number and unit of an entry.
 pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
     let mut unit = Unit { lost: entry.lost.map(place), epoch: entry.epoch, ..Unit::default() };
     for content in &entry.contents {
@@ -164,6 +164,6 @@ pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
 const MISPLACED: DecodeError = DecodeError::Malformed("a unit's versions do not go together");
 
 fn extent(entry: &ExtentEntry) -> Extent {
-    let LogPlace { segment, block } = entry.record.unwrap_or(LogPlace { segment: 0, block: 0 });
+    let BlockPosition { segment, block } = entry.record.unwrap_or(BlockPosition { segment: 0, block: 0 });
     Extent { from: entry.from, to: entry.to, segment, block }
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a store, and where.
+//! Finds damage in a store, and its location.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,16 +26,16 @@ pub struct Finding {
     pub offset: u64,
     /// What is wrong there.
     pub what: String,
-    /// Whether it is only what a crash leaves and opening takes away: nothing acknowledged is hit.
+    /// Whether it is only what a crash leaves and opening removes: nothing acknowledged is affected.
     pub harmless: bool,
 }
 
-/// What a check found and how much it looked at.
+/// The result of a check, and how much it covered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// What is wrong, by file and offset; at most 10000.
     pub findings: Vec<Finding>,
-    /// How many there are that are not harmless.
+    /// The number of findings that are not harmless.
     pub damaged: u64,
     /// Segments read.
     pub segments: u64,
@@ -49,7 +49,7 @@ pub struct Report {
     pub extents: u64,
 }
 
-/// What the index says of a piece of payload.
+/// A piece of payload that the index refers to.
 struct Reference {
     block: u32,
     from: u32,
@@ -59,15 +59,15 @@ struct Reference {
     unit: u64,
 }
 
-/// Read everything in the store in `dir` (or in its `store/`) and compare. Nothing is written. [`Error::InUse`] if a process
-/// has it open; other errors: it could not be read at all.
+/// Read everything in the store in `dir` (or in its `store/`) and compare. Nothing is written.
+/// [`Error::InUse`] if a process has it open. Other errors mean that it could not be read at all.
 pub fn check(dir: &Path) -> Result<Report, Error> {
     let disk = disk(dir)?;
     let mut report = Report::default();
     let (files, superblock) = match Files::open(Arc::clone(&disk) as Arc<dyn Disk>) {
         Ok(found) => found,
         Err(Error::UnknownFormat(_, why)) => {
-            // Without it nothing else can be judged: who the store is, and its salt.
+            // The superblock has the store's identity and salt: without it nothing else can be judged.
             report.find("superblock", 0, format!("{why}: nothing else can be judged without it"));
             return Ok(report);
         }
@@ -110,21 +110,21 @@ pub fn check(dir: &Path) -> Result<Report, Error> {
 }
 
 impl Report {
-    /// By file and offset, each once: opening and the walk through the log meet the same damage.
+    /// Sort by file and offset, and deduplicate: opening and the log's walk find the same damage.
     fn in_order(&mut self) {
         let key = |finding: &Finding| (finding.file.clone(), finding.offset, finding.what.clone());
         self.findings.sort_by_cached_key(key);
         self.take_out(Vec::dedup);
     }
 
-    /// What the checkpoint that would be loaded has wrong is told by opening already, but not in which file.
+    /// Opening reports the loaded checkpoint's damage too, but without naming the file: drop those findings.
     fn forget_loaded(&mut self) {
         let told =
             |finding: &Finding| finding.file == "checkpoint" && finding.what.starts_with("checkpoint ");
         self.take_out(|findings| findings.retain(|finding| !told(finding)));
     }
 
-    /// What `some` takes out of the findings counts no longer; more may count than are kept.
+    /// What `some` removes from the findings is not counted any more. More may be counted than are kept.
     fn take_out(&mut self, some: impl FnOnce(&mut Vec<Finding>)) {
         let count = |findings: &[Finding]| findings.iter().filter(|finding| !finding.harmless).count();
         let before = count(&self.findings);
@@ -149,7 +149,7 @@ impl Report {
     }
 }
 
-/// Files that belong to nobody.
+/// Files that do not belong to the store.
 fn strangers(disk: &dyn Disk, report: &mut Report) -> Result<(), Error> {
     let list = |dir: &str| disk.list(dir).map_err(|error| Error::io("list the store's directory", error));
     let known = ["superblock", "log", checkpoint::DIR, "lost+found"];
@@ -239,7 +239,7 @@ fn check_log(
     for number in files.list()? {
         report.segments += 1;
         let refer = references.remove(&number).unwrap_or_default();
-        // What opening cuts off is no damage: it was never acknowledged.
+        // What opening cuts off is not damage: it was never acknowledged.
         let end = log_end.filter(|(last, _)| *last == number).map_or(u64::MAX, |(_, end)| end);
         let mut segment = Segment { number, end, expected: None, refer, next: 0, report };
         walk(disk, superblock, number, true, |item| segment.item(&item, before))?;
@@ -253,7 +253,7 @@ fn check_log(
 struct Segment<'a> {
     number: u32,
     end: u64,
-    /// The next record's sequence number; `None`: not known.
+    /// The next record's sequence number; `None`: unknown.
     expected: Option<u64>,
     refer: Vec<Reference>,
     next: usize,
@@ -311,7 +311,7 @@ impl Segment<'_> {
             let about = (record.partition.0, record.object.0, record.unit);
             let same = about == (reference.partition, reference.object, reference.unit);
             let holds = record.from <= reference.from && reference.to <= record.to;
-            // A delta stands at the parity's object; a move tells its ranges in its body.
+            // A delta is recorded under the parity's object; a move has its ranges in its body.
             if record.kind != Kind::Delta && (!same || !holds) {
                 let what =
                     format!("{} refers to record {}, which is another's", whose(reference), record.sequence);
@@ -321,7 +321,7 @@ impl Segment<'_> {
         }
     }
 
-    /// References below `block` have no record.
+    /// References below `block` have no record: report them.
     fn refer_until(&mut self, block: u32) {
         while let Some(reference) = self.refer.get(self.next)
             && reference.block < block

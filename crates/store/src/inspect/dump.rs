@@ -1,4 +1,4 @@
-//! Everything in a store, piece by piece.
+//! Lists everything in a store, piece by piece.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ pub struct Line {
     pub text: String,
 }
 
-/// Call `act` with every piece of the store in `dir` (or in its `store/`), in order, until it says that it has enough (`false`).
-/// Payloads are not read.
+/// Call `act` with every piece of the store in `dir` (or in its `store/`), in order, until it returns
+/// `false`. Payloads are not read.
 pub fn dump(dir: &Path, mut act: impl FnMut(Line) -> bool) -> Result<(), Error> {
     let disk = disk(dir)?;
     let (files, superblock) = Files::open(Arc::clone(&disk) as Arc<dyn Disk>)?;

@@ -1,4 +1,4 @@
-//! A disk that nothing changes. What opening a store would change is let pass without effect.
+//! A read-only disk. The changes that opening a store makes succeed without effect.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::disk::{Directory, Disk, DiskFile, FileIdentity, Named, Space};
 
-/// A directory to look at.
+/// A directory for inspection.
 #[derive(Debug)]
 pub(crate) struct Frozen(pub(crate) Directory);
 
@@ -59,10 +59,6 @@ impl Disk for Frozen {
     fn place(&self) -> &Path {
         self.0.place()
     }
-
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
 }
 
 impl DiskFile for FrozenFile {
@@ -98,20 +94,12 @@ impl DiskFile for FrozenFile {
         self.0.drop_cache(range);
     }
 
-    fn is_buffered(&self) -> bool {
-        self.0.is_buffered()
-    }
-
     fn start_writing(&self, _: Range<u64>) -> io::Result<()> {
         Ok(())
     }
 
     fn is_cached(&self, range: Range<u64>) -> bool {
         self.0.is_cached(range)
-    }
-
-    fn unmap(&self) {
-        self.0.unmap();
     }
 
     fn as_file(&self) -> Option<&File> {

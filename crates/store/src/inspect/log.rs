@@ -1,7 +1,7 @@
-//! Reading one segment from end to end, believing nothing.
+//! Reading one segment from end to end, trusting nothing in it.
 
 use crate::disk::Disk;
-use crate::disk::around::read_around;
+use crate::disk::salvage_read::salvage_read;
 use crate::error::Error;
 use crate::format::record::Record;
 use crate::format::segment::{self, SegmentHeader};
@@ -11,11 +11,11 @@ use crate::recover::tail::{Payload, verify};
 use crate::scan;
 use crate::scan::{Found, Scanner, header_length};
 
-/// What stands in a segment.
+/// A piece of a segment.
 pub(crate) enum Item<'a> {
     /// Its header.
     Header(&'a Result<SegmentHeader, DecodeError>),
-    /// A record, where it is, and what is wrong with its payload.
+    /// A record, its offset, and what is wrong with its payload.
     Record(&'a Record, u64, Option<&'static str>),
     /// Bytes that are no record: from, to and why.
     Bad(u64, u64, DecodeError),
@@ -28,8 +28,8 @@ pub(crate) fn name(number: u32) -> String {
     format!("log/{number:08}.seg")
 }
 
-/// Call `act` with everything in segment `number`, in order; returns the file's length. Payloads are read and verified if
-/// `payloads`.
+/// Call `act` with everything in segment `number`, in order; returns the file's length. Payloads are read and
+/// verified only if `payloads`.
 pub(crate) fn walk(
     disk: &dyn Disk,
     superblock: &Superblock,
@@ -41,7 +41,7 @@ pub(crate) fn walk(
     let file = disk.open(&name(number)).map_err(failed)?;
     let length = file.length().map_err(failed)?;
     let mut bytes = [0; segment::BYTES];
-    let got = read_around(&*file, &mut bytes, 0).map_err(|error| scan::failed(number, &error))?;
+    let got = salvage_read(&*file, &mut bytes, 0).map_err(|error| scan::failed(number, &error))?;
     let readable = if got.unreadable.is_empty() { Ok(()) } else { Err(DecodeError::Unreadable) };
     let header = readable.and_then(|()| SegmentHeader::decode(&bytes[..got.bytes])).and_then(|header| {
         if header.drive != superblock.drive || header.salt != superblock.salt {
@@ -86,11 +86,12 @@ pub(crate) fn walk(
     Ok(length)
 }
 
-/// The header of the segment after `number`, which tells where `number` ends; `None`: there is none, or it is bad.
+/// The header of the segment after `number`, which tells where `number` ends; `None`: it is missing or
+/// damaged.
 fn next_header(disk: &dyn Disk, superblock: &Superblock, number: u32) -> Option<SegmentHeader> {
     let next = number.checked_add(1)?;
     let mut bytes = [0; segment::BYTES];
-    let got = read_around(&*disk.open(&name(next)).ok()?, &mut bytes, 0).ok()?;
+    let got = salvage_read(&*disk.open(&name(next)).ok()?, &mut bytes, 0).ok()?;
     let header = SegmentHeader::decode(&bytes[..got.bytes]).ok()?;
     (header.salt == superblock.salt && header.number == next).then_some(header)
 }

@@ -1,5 +1,6 @@
-//! Looking at a store that no process has open: [`check`], [`dump`], [`stat`]. Nothing is ever written: the directory is locked
-//! for reading, so that a running drive is refused ([`Error::InUse`]) and cannot start meanwhile.
+//! Inspecting a store that no process has open: [`check`], [`dump`], [`stat`]. Nothing is ever written. The
+//! directory is locked for reading, so that a running drive is refused ([`Error::InUse`]) and none can start
+//! meanwhile.
 
 mod check;
 mod dump;
@@ -32,7 +33,7 @@ fn disk(dir: &Path) -> Result<Arc<Frozen>, Error> {
     Ok(Arc::new(Frozen(Directory::read_only(&store_dir(dir))?)))
 }
 
-/// What opening would find.
+/// The result that opening would have.
 fn recovered(files: &Files, superblock: Superblock) -> Result<Recovered, Error> {
     recover(files, superblock, false)
 }

@@ -31,7 +31,7 @@ pub struct SegmentFacts {
 /// A store.
 #[derive(Debug, Clone)]
 pub struct StoreFacts {
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
     /// Its segments, in order.
     pub segments: Vec<SegmentFacts>,
@@ -45,11 +45,11 @@ pub struct StoreFacts {
     pub objects: u64,
     /// Units with a state.
     pub units: u64,
-    /// Extents of these.
+    /// Extents of these units.
     pub extents: u64,
-    /// Of the units, those that are kept whole: more than one settled version of data in one extent.
+    /// Units stored in full form: more than one settled version of data in one extent.
     pub whole_units: u64,
-    /// And the extents of these.
+    /// Extents of the units stored in full form.
     pub whole_extents: u64,
     /// Bytes of the objects' maps and opaque bytes.
     pub opaque_bytes: u64,
@@ -60,17 +60,18 @@ pub struct StoreFacts {
 }
 
 impl StoreFacts {
-    /// Bytes of memory that the index takes for an object, with its place in the tree, beside its map and opaque bytes.
+    /// Bytes of memory per object in the index, with its place in the tree, without its map and opaque bytes.
     pub const OBJECT_BYTES: u64 = 144 + 24;
-    /// Bytes of memory for a unit, its number included; that is all for a settled version of data in one extent.
+    /// Bytes of memory per unit, with its number. That is all for a unit with one settled version of data in
+    /// one extent.
     pub const UNIT_BYTES: u64 = 48;
-    /// Bytes of memory besides for a unit that is kept whole.
+    /// Additional bytes of memory per unit stored in full form.
     pub const WHOLE_UNIT_BYTES: u64 = 200;
-    /// Bytes of memory per extent of a unit that is kept whole.
+    /// Bytes of memory per extent of a unit stored in full form.
     pub const EXTENT_BYTES: u64 = 16;
 
-    /// Bytes of memory that the index of this store takes: what was counted, times what each costs. What the allocator
-    /// adds (10 to 25 of 100) and what waits to be settled is not in it.
+    /// Bytes of memory of this store's index: the counts times their costs. It excludes the allocator's
+    /// overhead (10 to 25 of 100) and what waits to be settled.
     pub fn index_bytes(&self) -> u64 {
         self.objects * Self::OBJECT_BYTES
             + self.opaque_bytes

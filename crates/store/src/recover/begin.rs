@@ -1,7 +1,7 @@
-//! Where replay begins: with the newest checkpoint that is whole, or else with the first record.
+//! Chooses where replay begins: at the newest checkpoint without lost pages, or else at the first record.
 
 use super::Damage;
-use super::ahead::Ahead;
+use super::prefetch::Prefetch;
 use crate::checkpoint::load::{Checkpoint, Content, PageRange};
 use crate::checkpoint::{self, Kept};
 use crate::error::Error;
@@ -10,18 +10,18 @@ use crate::format::checkpoint::{ReplayPoint, SegmentRow};
 use crate::format::superblock::Superblock;
 use crate::index::Index;
 
-/// What replay begins with.
+/// The state with which replay begins.
 #[derive(Debug, Default)]
 pub(crate) struct Begin {
     pub(crate) index: Index,
-    /// What the pages count in.
+    /// The ranges of keys, and the last record that each range's page counts in.
     pub(crate) ranges: Vec<PageRange>,
     pub(crate) replay: ReplayPoint,
-    /// Records up to this one are known to be durable.
+    /// All records up to this number are known to be durable.
     pub(crate) durable_to: u64,
-    /// The segments that were there.
+    /// The segments that existed when the checkpoint was begun.
     pub(crate) segments: Vec<SegmentRow>,
-    /// Checkpoints that can be used, oldest first; the last is the one that was loaded.
+    /// The usable checkpoints, oldest first. The last one was loaded.
     pub(crate) kept: Vec<Kept>,
     /// Checkpoints that are damaged, or newer than the one that was loaded.
     pub(crate) doubtful: Vec<u32>,
@@ -29,7 +29,7 @@ pub(crate) struct Begin {
 }
 
 impl Begin {
-    /// Choose among the checkpoints of `files`, whose log has the segments `numbers`.
+    /// Chooses among the checkpoints of `files`. `numbers` are the segments of the log.
     pub(crate) fn find(files: &Files, superblock: &Superblock, numbers: &[u32]) -> Result<Begin, Error> {
         let (all, unfinished) = checkpoint::list(files.disk())?;
         let mut begin = Begin::default();
@@ -45,7 +45,7 @@ impl Begin {
         }
         begin.choose(files, usable, numbers)?;
         for name in unfinished {
-            // A crash left it: it never became a checkpoint.
+            // Left by a crash: it never became a checkpoint.
             files
                 .disk()
                 .remove(&name)
@@ -54,8 +54,9 @@ impl Begin {
         Ok(begin)
     }
 
-    /// The first of `usable`, newest first, of which no page is lost. Where each has lost some, the newest; what is on its
-    /// lost pages is then known to be lost. What any of them says to have been durable was, whichever is chosen.
+    /// Loads the newest of `usable` (sorted newest first) that has lost no page. If each has lost some, loads
+    /// the newest; what is on its lost pages is then marked as lost. Records that any checkpoint says were
+    /// durable count as durable, whichever is chosen.
     fn choose(&mut self, files: &Files, usable: Vec<Checkpoint>, numbers: &[u32]) -> Result<(), Error> {
         let mut chosen: Option<(usize, Content)> = None;
         for (i, found) in usable.iter().enumerate() {
@@ -64,7 +65,7 @@ impl Begin {
             if i > 0 && !is_whole(&found.end.replay, numbers) {
                 continue;
             }
-            let ahead = numbers.last().and_then(|&last| Ahead::begin(files, last, &found.end.replay));
+            let ahead = numbers.last().and_then(|&last| Prefetch::begin(files, last, &found.end.replay));
             let content = found.load()?;
             drop(ahead);
             let wrong = content.wrong.iter();
@@ -91,14 +92,14 @@ impl Begin {
     }
 }
 
-/// Whether the log is there from `replay` on, without a gap.
+/// Whether the log is complete, without a gap, from `replay` on.
 fn is_whole(replay: &ReplayPoint, numbers: &[u32]) -> bool {
     let tail = &numbers[numbers.partition_point(|&number| number < replay.segment.max(1))..];
     let begins = replay.sequence == 1 || tail.first() == Some(&replay.segment);
     begins && tail.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1]))
 }
 
-/// Without a checkpoint the log must be there from its first segment on.
+/// Without a checkpoint, the log must be present from its first segment on.
 fn from_the_first_record(numbers: &[u32]) -> Result<(), Error> {
     if numbers.first().is_none_or(|&first| first == 1) {
         return Ok(());

@@ -1,14 +1,14 @@
-//! Opening: the newest checkpoint, and the log's tail replayed on top of it.
+//! Opening a store: loads the newest checkpoint and replays the log's tail on top of it.
 //!
-//! A record is passed over if the checkpoint's page with its key counts it in already, so that each is taken in exactly
-//! once. Where a record is bad, what is known to have been durable decides. A record whose number is at most some later
-//! record's `synced_to` (or that a checkpoint counts in, or that lies in a sealed segment) *was* durable: that is damage,
-//! which is reported, and what it may have hit reads as lost. Anything else was never acknowledged: a torn tail, which is
-//! cut at the last whole commit. Payloads are verified here for what lies after the last `synced_to`; elsewhere by their
-//! readers.
+//! A record is skipped if the checkpoint's page with its key counts it in, so that each is applied exactly
+//! once. A record *was* durable if its number is at most the `synced_to` of a later record, or if a
+//! checkpoint counts it in, or if it lies in a sealed segment. If such a record is bad, that is damage: it is
+//! reported, and what it may have hit reads as lost. Any other bad record was never acknowledged: it is a
+//! torn tail, which is cut at the last whole commit. Payloads after the last `synced_to` are verified here,
+//! all others by readers.
 
-mod ahead;
 mod begin;
+mod prefetch;
 mod replay;
 pub(crate) mod tail;
 
@@ -31,51 +31,51 @@ use replay::Replay;
 pub struct Damage {
     /// The segment's number; 0: it is in a checkpoint.
     pub segment: u64,
-    /// Byte offset in its file.
+    /// Byte offset in that file.
     pub offset: u64,
-    /// What is wrong there, and what it hit.
+    /// What is wrong there, and what it has hit.
     pub what: String,
 }
 
 /// What opening a store found.
 #[derive(Debug, Clone, Default)]
 pub struct Recovery {
-    /// The checkpoint that was loaded; 0: none, the log was read from its first record.
+    /// The checkpoint that was loaded. 0: none, so the log was read from its first record.
     pub checkpoint: u32,
     /// Segments read.
     pub segments: u64,
     /// Records replayed.
     pub records: u64,
-    /// Bytes of a torn tail that were cut: none of them was ever acknowledged.
+    /// Bytes of a torn tail that were cut. None of them was ever acknowledged.
     pub torn_bytes: u64,
     /// Damage before the tail, at most 1000 entries.
     pub damaged: Vec<Damage>,
-    /// Places of damage in all.
+    /// Total number of places of damage.
     pub damaged_count: u64,
     /// How long it took.
     pub took: Duration,
 }
 
-/// What opening makes.
+/// The result of opening.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) index: Index,
     pub(crate) log: Log,
     pub(crate) recovery: Recovery,
-    /// Checkpoints that are whole, oldest first.
+    /// The usable checkpoints, oldest first.
     pub(crate) kept: Vec<Kept>,
-    /// Others, to be taken away when there is a new one.
+    /// Other checkpoints, to be removed once there is a new one.
     pub(crate) doubtful: Vec<u32>,
 }
 
-/// Bring back what `files` hold.
+/// Recovers the state from `files`.
 pub(crate) fn recover(files: &Files, superblock: Superblock, sync: bool) -> Result<Recovered, Error> {
     let began = Instant::now();
     files.remove_spares()?;
     let mut numbers = files.list()?;
     files.begin_own(numbers.last().map_or(1, |last| last.saturating_add(1)));
     if let Some(&last) = numbers.last() {
-        // After a failed sync the page cache may hold what the disk does not: read from the disk.
+        // After a failed sync, the page cache may hold what the disk does not: read from the disk.
         files.get(last)?.drop_cache(WHOLE);
     }
     let mut begin = Begin::find(files, &superblock, &numbers)?;
@@ -107,20 +107,20 @@ pub(crate) fn recover(files: &Files, superblock: Superblock, sync: bool) -> Resu
         };
         log.earlier = replay.earlier;
         replay.segment(number, &**file, end)?;
-        // Nothing is written below the place that replay would begin at again.
+        // Nothing may be written before the position at which a later replay would begin again.
         let least = if number == from.segment { from.offset() } else { LOG_BLOCK_U64 };
         (log.file, log.number, log.end) = (Some(file), number, padded_u64(end).max(least));
     }
     if sync {
-        // What is shown from here on must not be lost again, nor what it is built on: a killed process may have left names
-        // that were not made durable.
+        // What readers see from now on must not be lost again, nor what it is based on: a killed process may
+        // have left file names that were not made durable.
         if let Some(file) = &log.file {
             file.sync_all().map_err(|error| Error::io("sync the log's tail", error))?;
         }
         files.sync_names().map_err(|error| Error::io("sync the store's directories", error))?;
     }
     let (mut index, mut recovery, recent, ends_early) = replay.end();
-    // Only the header of a new segment can vouch for a number that does not follow.
+    // Only the header of a new segment can confirm a sequence number that does not follow the last one.
     log.sealed = ends_early;
     index.serving = true;
     (log.next, log.synced_to, log.recent) = (index.head.sequence, index.head.sequence - 1, recent);

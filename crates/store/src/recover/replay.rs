@@ -1,4 +1,4 @@
-//! Replaying the log's tail.
+//! Replays the log's tail.
 
 mod loss;
 
@@ -8,7 +8,7 @@ use super::begin::Begin;
 use super::tail::{Ends, Tail, newer_record, newer_segment};
 use super::{Damage, Recovery, length};
 use crate::checkpoint::load::PageRange;
-use crate::disk::around::read_around;
+use crate::disk::salvage_read::salvage_read;
 use crate::disk::{DiskFile, twice};
 use crate::error::Error;
 use crate::files::Files;
@@ -19,19 +19,19 @@ use crate::format::segment::{self, SegmentHeader};
 use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK_U64};
 use crate::index::Index;
-use crate::index::unit::Place;
+use crate::index::unit::LogPosition;
 use crate::recent::Recent;
 use crate::scan::{Found, Scanner, failed};
 
-/// The most places of damage that are kept in [`Recovery::damaged`].
+/// The most places of damage that are listed in [`Recovery::damaged`].
 const DAMAGED_MAX: usize = 1000;
-/// A segment, and a commit that passes its end, have fewer records.
+/// More records than a segment has, with a commit that extends beyond its end.
 const SEGMENT_RECORDS_MAX: u64 = 1 << 23;
-/// Records that are read ahead: so many at a time, and so many times.
+/// Records are read ahead in batches of `BATCH_LEN`, at most `BATCHES_MAX` batches.
 const BATCH_LEN: usize = 128;
 const BATCHES_MAX: usize = 8;
 
-/// Records, and what is none, as they follow each other.
+/// Records, and bytes that are no record, in order.
 type Batch = Vec<Found>;
 
 pub(crate) struct Replay<'a> {
@@ -39,11 +39,11 @@ pub(crate) struct Replay<'a> {
     superblock: Superblock,
     index: Index,
     ranges: Vec<PageRange>,
-    /// No page counts in a record after this one; `None`: not known, as pages are lost.
+    /// No page counts in a record after this one; `None`: unknown, because pages are lost.
     counted_to: Option<u64>,
-    /// The table of segments of the checkpoint.
+    /// The checkpoint's table of segments.
     rows: Vec<SegmentRow>,
-    /// Records up to this one were durable, be they there or not.
+    /// Records up to this one were durable, whether they can be found or not.
     durable_to: u64,
     pub(crate) recovery: Recovery,
     /// Where replay began.
@@ -51,12 +51,12 @@ pub(crate) struct Replay<'a> {
     /// The next record's sequence number.
     expected: u64,
     recent: Recent,
-    /// Where damage began whose extent the next good record tells, and the number that one has at most.
-    gap: Option<(Place, u64)>,
-    /// The segment before, and which number its first record has at least.
+    /// Where damage of unknown extent began, and the highest number that the next good record can have.
+    gap: Option<(LogPosition, u64)>,
+    /// The newest segment so far, and (`first`) the least number that its first record can have.
     previous: Option<u32>,
     first: u64,
-    /// Up to here the newest segment's file was written before it was this segment's.
+    /// The newest segment's file was written up to here before it was recycled.
     pub(crate) earlier: u64,
 }
 
@@ -84,7 +84,7 @@ impl Replay<'_> {
         replay
     }
 
-    /// A crash while a segment was being made leaves a file without a whole header and without records.
+    /// Removes a segment torn at its creation (no whole header, no records). Returns whether it was one.
     pub(crate) fn is_torn_creation(&mut self, number: u32) -> Result<bool, Error> {
         let file = self.files.get(number)?;
         let length = length(&**file)?;
@@ -111,7 +111,7 @@ impl Replay<'_> {
     fn header(&self, file: &dyn DiskFile, number: u32) -> Result<Result<SegmentHeader, DecodeError>, Error> {
         twice(file, || {
             let mut bytes = [0; segment::BYTES];
-            let got = read_around(file, &mut bytes, 0).map_err(|error| failed(number, &error))?;
+            let got = salvage_read(file, &mut bytes, 0).map_err(|error| failed(number, &error))?;
             if !got.unreadable.is_empty() {
                 return Ok(Err(DecodeError::Unreadable));
             }
@@ -127,8 +127,8 @@ impl Replay<'_> {
         })
     }
 
-    /// The segments before the tail. The checkpoint's table tells of them; one that it does not name was freed, and the
-    /// crash came before that was durable.
+    /// Adds the segments before the tail, as the checkpoint's table describes them. A segment that the table
+    /// does not name was freed, but the crash came before that was durable.
     pub(crate) fn settled_segments(&mut self, numbers: &[u32]) -> Result<(), Error> {
         for &number in numbers {
             let row = self.rows.binary_search_by_key(&number, |row| row.number).map(|at| self.rows[at]);
@@ -144,24 +144,24 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// The segment where replay is to begin is missing, and what was written to it since the checkpoint.
+    /// Notes that the segment where replay should begin is missing, and so are its later records.
     pub(crate) fn begin_without(&mut self, number: u32) {
         self.damage(number, 0, "the segment where replay begins is missing".to_owned());
-        self.gap_of(Place { segment: number, block: 0 }, SEGMENT_RECORDS_MAX);
+        self.gap_of(LogPosition { segment: number, block: 0 }, SEGMENT_RECORDS_MAX);
     }
 
-    /// At `place` there may have been so many records that are gone.
-    fn gap_of(&mut self, place: Place, records: u64) {
+    /// Notes that up to `records` records may be missing at `place`.
+    fn gap_of(&mut self, place: LogPosition, records: u64) {
         self.gap.get_or_insert((place, self.expected.max(self.first))).1 += records;
     }
 
-    /// The next segment of the tail. Where one is missing before it, its records are.
+    /// Begins the next segment of the tail. If segments before it are missing, their records are lost.
     pub(crate) fn begin_segment(&mut self, number: u32) -> Result<(), Error> {
         let file = self.files.get(number)?;
         let header = self.header(&**file, number)?;
         let first = header.map_or(self.expected, |header| header.first_sequence);
         self.earlier = header.map_or(0, |header| header.earlier_bytes);
-        // A segment is made when all before it is durable.
+        // A segment is made only when all records before it are durable.
         self.durable_to = self.durable_to.max(first.saturating_sub(1));
         self.index.segments.add(number, first, length(&**file)?);
         self.recovery.segments += 1;
@@ -175,10 +175,10 @@ impl Replay<'_> {
         let missing = number.saturating_sub(before).saturating_sub(1);
         if missing > 0 {
             self.damage(number, 0, "the segment before this one is missing".to_owned());
-            self.gap_of(Place { segment: number, block: 0 }, SEGMENT_RECORDS_MAX * u64::from(missing));
+            self.gap_of(LogPosition { segment: number, block: 0 }, SEGMENT_RECORDS_MAX * u64::from(missing));
         }
         if let (Ok(_), Some((_, next))) = (header, &mut self.gap) {
-            // The header tells which records came before it.
+            // The header shows which records came before it.
             *next = first.max(self.expected);
         }
         self.first = first;
@@ -186,7 +186,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Where a segment's valid records end. After a failed write that is not the file's end: the next segment tells.
+    /// Where a segment's valid records end. After a failed write this is not the end of the file: the next
+    /// segment's header records it.
     pub(crate) fn sealed_end(&mut self, number: u32, file: &dyn DiskFile, next: u32) -> Result<u64, Error> {
         let length = length(file)?;
         if number.checked_add(1) != Some(next) {
@@ -196,13 +197,14 @@ impl Replay<'_> {
         let end = header.map_or(length, |header| length.min(header.previous_end));
         self.index.segments.set_bytes(number, end);
         if end < length && end < self.earlier {
-            // The crash came before what an earlier segment had left was cut off. Advice, as where it is sealed.
+            // The crash came before the recycled file's old contents were cut off. A failure is ignored here
+            // as it is at sealing: it does no harm.
             let _ = file.set_length(end);
         }
         Ok(end)
     }
 
-    /// Find where the last segment's whole commits end, cut there, and return that length.
+    /// Finds where the last segment's whole commits end, cuts the segment there, and returns that length.
     pub(crate) fn cut_tail(&mut self, number: u32, file: &dyn DiskFile) -> Result<u64, Error> {
         let length = length(file)?;
         let from = self.first_offset(number);
@@ -218,10 +220,11 @@ impl Replay<'_> {
             self.damage(number, offset, what.to_owned());
         }
         self.durable_to = self.durable_to.max(synced);
-        // A whole record may lack a part of its padding: the log goes on behind it, and there must be a file that far.
+        // The last record may lack part of its padding. The log continues after it, so the file must extend
+        // that far.
         let end = end.next_multiple_of(LOG_BLOCK_U64);
-        // Where the file was another segment's before, only records tell what was written since, and the rest can stay: the log
-        // goes on over it.
+        // In a recycled file, only records show what was written since. The rest can stay, as the log will
+        // overwrite it.
         let torn_to = if length > self.earlier { length } else { records };
         self.earlier = self.earlier.min(length);
         if end < torn_to || end > length || unreadable.is_some() {
@@ -236,7 +239,7 @@ impl Replay<'_> {
         Ok(end)
     }
 
-    /// Where a segment's first record is that may be replayed.
+    /// The offset of the first record of a segment that may be replayed.
     fn first_offset(&self, number: u32) -> u64 {
         if number == self.from.segment { self.from.offset() } else { LOG_BLOCK_U64 }
     }
@@ -246,9 +249,10 @@ impl Replay<'_> {
         scanner.offset = self.first_offset(number);
         if length < scanner.offset {
             self.damage(number, length, "the segment ends before the place where replay begins".to_owned());
-            self.gap_of(Place { segment: number, block: self.from.block }, SEGMENT_RECORDS_MAX);
+            self.gap_of(LogPosition { segment: number, block: self.from.block }, SEGMENT_RECORDS_MAX);
         }
-        // One thread reads and decodes what this one takes in, and frees it, for that is cheap only where it was made.
+        // Another thread reads and decodes records, and also frees them, because memory is cheap to free only
+        // in the thread that allocated it. This thread applies them.
         let (sender, batches) = sync_channel(BATCHES_MAX);
         let (taken_sender, taken) = sync_channel(BATCHES_MAX);
         std::thread::scope(|scope| {
@@ -258,7 +262,7 @@ impl Replay<'_> {
         })
     }
 
-    /// Take in what is read. Should this end early, so does the reader.
+    /// Applies what is read. If this ends early, the reader ends too.
     fn take_all(
         &mut self,
         number: u32,
@@ -269,7 +273,7 @@ impl Replay<'_> {
             let records = batch.iter().filter_map(Found::record);
             self.index.warm(records.map(|record| (record.partition, record.object)));
             batch.iter().try_for_each(|found| self.take(number, found))?;
-            // No room, or nobody there: then it is freed here.
+            // If the channel is full or closed, the batch is freed here.
             let _ = taken.try_send(batch);
         }
         Ok(())
@@ -282,17 +286,17 @@ impl Replay<'_> {
             Found::Bad { from, to, why } => {
                 self.damage(number, from, format!("{} bytes without a record: {why}", to - from));
                 let block = u32::try_from(from / LOG_BLOCK_U64).unwrap_or(u32::MAX);
-                self.gap_of(Place { segment: number, block }, (to - from).div_ceil(LOG_BLOCK_U64));
+                self.gap_of(LogPosition { segment: number, block }, (to - from).div_ceil(LOG_BLOCK_U64));
             }
         }
         Ok(())
     }
 
     fn record(&mut self, record: &Record, bytes: u64, whole: bool) {
-        let place = Place { segment: record.segment, block: record.block };
+        let place = LogPosition { segment: record.segment, block: record.block };
         let offset = u64::from(record.block) * LOG_BLOCK_U64;
         if record.sequence < self.expected {
-            // Of a commit that was refused and this one with its numbers, one is left out.
+            // A refused commit and a later one have the same numbers. One of the two is skipped.
             self.damage(record.segment, offset, format!("record {} comes again", record.sequence));
             self.lose_one(record.kind, &record.subject(), record.sequence, place);
             return;
@@ -321,17 +325,17 @@ impl Replay<'_> {
         }
         self.expected = record.sequence.saturating_add(1);
         if !whole {
-            // The file was longer, and may have had more records.
+            // The file was longer and may have held more records.
             self.gap_of(place, SEGMENT_RECORDS_MAX);
         }
         self.recent.push(record, bytes);
-        // Also what a page counts in: the checkpoint's totals end where replay begins.
+        // Records that a page counts in are included: the checkpoint's totals end where replay begins.
         self.index.appended.count(record.kind, bytes);
         self.recovery.records += 1;
     }
 
-    /// Whether a record is not counted in by the page of its key. Where that page is lost, everything is known of what was
-    /// made since replay began, and nothing else.
+    /// Whether to apply a record: the page of its key does not count it in. If that page is lost, only
+    /// records that need no state from before replay are applied.
     fn takes(&self, record: &Record) -> bool {
         if self.counted_to.is_some_and(|counted_to| record.sequence > counted_to) {
             return true;
@@ -349,7 +353,7 @@ impl Replay<'_> {
         }
     }
 
-    /// The page with a key; `None` without a checkpoint.
+    /// The range of the page with a key; `None` without a checkpoint.
     fn range(&self, key: Key) -> Option<&PageRange> {
         let at = self.ranges.partition_point(|range| range.from <= key);
         self.ranges.get(at.checked_sub(1)?)
@@ -359,23 +363,26 @@ impl Replay<'_> {
         self.range(key)?.as_of
     }
 
-    /// Replay is over. The last value: records at the end are missing, or may be, and the next one does not follow on the last.
+    /// Ends replay. The last value says whether records at the end are missing, or may be, so that the next
+    /// number does not follow the last one.
     pub(crate) fn end(mut self) -> (Index, Recovery, Recent, bool) {
         let gap = self.gap.take();
         let (first, durable) = (self.expected, self.durable_to);
-        // The last that may be missing. Where the file ends before what was durable, nobody knows how much came after that.
+        // The last record that may be missing. If the file ends before what was durable, it is unknown how
+        // much came after that.
         let next = gap.map_or(first.max(self.first), |(_, next)| next);
         let last = if next <= durable { durable + SEGMENT_RECORDS_MAX } else { next - 1 };
         let ends_early = first <= last;
         if ends_early {
             let segment = self.previous.unwrap_or(self.from.segment);
-            let place = gap.map_or(Place { segment, block: 0 }, |(begin, _)| begin);
+            let place = gap.map_or(LogPosition { segment, block: 0 }, |(begin, _)| begin);
             self.lose_all(place, last);
             if first <= durable {
                 let what = format!("the log ends before records {first} to {durable}, which were durable");
                 self.damage(place.segment, u64::from(place.block) * LOG_BLOCK_U64, what);
             }
-            // Their numbers are not given again: pages may count them in, and what cannot be read now may be read one day.
+            // Their numbers are not reused: pages may count them in, and what cannot be read now may become
+            // readable later.
             self.expected = last + 1;
             self.recent.clear();
         }
@@ -408,7 +415,7 @@ impl Replay<'_> {
     }
 }
 
-/// Hand on what the scanner finds, some at a time, until nobody takes it.
+/// Sends what the scanner finds in batches, until the receiver is gone.
 fn read_ahead(
     scanner: &mut Scanner<'_>,
     to: &SyncSender<Batch>,
@@ -417,7 +424,7 @@ fn read_ahead(
     let mut batch = Batch::with_capacity(BATCH_LEN);
     while let Some(mut found) = scanner.next()? {
         if let Found::Record { record, .. } = &mut found {
-            // Replay needs no checksum of a payload.
+            // Replay does not need the payload's checksums.
             record.crcs = Vec::new();
         }
         batch.push(found);
@@ -429,7 +436,7 @@ fn read_ahead(
             }
         }
     }
-    // An error: the other end has its own.
+    // This fails only if the receiver ended early, with an error of its own.
     let _ = to.send(batch);
     Ok(())
 }

@@ -1,37 +1,37 @@
-//! The search for the end of the last segment's whole commits.
+//! Finds where the last segment's whole commits end.
 
 use crate::crc::{blocks, crc32c, verify_blocks};
-use crate::disk::around::{hits, read_around};
+use crate::disk::salvage_read::{hits, salvage_read};
 use crate::disk::{DiskFile, twice};
 use crate::error::Error;
 use crate::format::record::{Kind, Record, flags};
 use crate::format::{DecodeError, LOG_BLOCK_U64};
 use crate::scan::{Found, Scanner, failed, header_length};
 
-/// The last segment, from where its records are not known yet.
+/// The last segment, from where its records are not yet known.
 pub(crate) struct Tail<'a> {
     pub(crate) file: &'a dyn DiskFile,
     pub(crate) length: u64,
     pub(crate) number: u32,
     pub(crate) salt: u64,
-    /// Where the first record begins, and its number.
+    /// The offset of the first record, and its number (`first`).
     pub(crate) from: u64,
     pub(crate) first: u64,
-    /// Records up to this one are known to be durable.
+    /// All records up to this number are known to be durable.
     pub(crate) synced: u64,
 }
 
-/// What the last segment holds.
+/// What was found in the last segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ends {
     /// Where the whole commits end.
     pub(crate) commits: u64,
-    /// Where the last record ends, be it of a whole commit or not.
+    /// Where the last record ends, even if its commit is not whole.
     pub(crate) records: u64,
-    /// Up to which record all are known to be durable, be they there or not.
+    /// All records up to this one are known to have been durable, whether they can be found or not.
     pub(crate) synced: u64,
-    /// Where the whole commits end because the disk cannot read what comes next. The write that a crash tore can look like that,
-    /// and so can one that was acknowledged.
+    /// Set if the whole commits end where the disk cannot read what comes next. That can be a write torn by a
+    /// crash, or an acknowledged one.
     pub(crate) unreadable: Option<u64>,
 }
 
@@ -42,17 +42,18 @@ impl Tail<'_> {
         scanner
     }
 
-    /// What there is.
+    /// Searches the segment.
     pub(crate) fn find(&self) -> Result<Ends, Error> {
         let (synced, records, behind) = self.synced()?;
         let (commits, within) = self.commits_end(records, synced)?;
         Ok(Ends { commits, records, synced, unreadable: within.or(behind) })
     }
 
-    /// Where the whole commits end, and where before `records` the disk cannot read a header, if that is why. The last record ends
-    /// at `records`, and nothing behind it is looked at again.
+    /// Where the whole commits end and, if that is because the disk cannot read a header before `records`,
+    /// where. The last record ends at `records`; nothing after it is read again.
     fn commits_end(&self, records: u64, synced: u64) -> Result<(u64, Option<u64>), Error> {
-        // Where the newest commit began and with which record, how many of its records are missing, and the next record's number.
+        // The newest commit's offset and first record, how many of its records are still to come, and the
+        // next record's number.
         let (mut commit_offset, mut commit_first, mut commit_left) = (self.from, 0, 0);
         let mut expected = self.first;
         let mut scanner = self.scan(records);
@@ -64,14 +65,14 @@ impl Tail<'_> {
             let durable = expected <= synced;
             match found {
                 Found::Record { record, whole, .. } => {
-                    // A commit is durable as a whole, or none of it is known to be.
+                    // A commit is either durable as a whole or not known to be durable at all.
                     let left: u32 = if expected <= synced.saturating_add(1) { 0 } else { commit_left };
                     let begins = record.commit_first == record.sequence;
                     let goes_on = record.commit_first == commit_first
                         && left.checked_sub(1) == Some(record.commit_left);
-                    // What an earlier commit that was torn has left behind a new one may have the right number.
+                    // Records that an earlier torn commit left after a new one may have the right numbers.
                     let follows = record.sequence == expected && if begins { left == 0 } else { goes_on };
-                    // What cannot be read of a payload is its readers' business: it hits nothing else.
+                    // An unreadable payload is left to its readers: it affects nothing else.
                     let good = durable || (whole && follows && verify(self.file, &record)? != Payload::Wrong);
                     if !good {
                         return Ok((if left == 0 { offset } else { commit_offset }, None));
@@ -90,17 +91,17 @@ impl Tail<'_> {
             }
             end = scanner.offset;
         }
-        // What was durable behind the last record is damaged, and no torn tail.
+        // If more records were durable than are found, the rest is damage, not a torn tail.
         if expected <= synced {
             end = self.length;
         }
-        // Not in the middle of a commit, unless the rest of it was durable: then that is damage, and no torn tail.
+        // Never cut within a commit, unless its missing rest was durable: that is damage, not a torn tail.
         let torn = commit_left > 0 && expected > synced;
         Ok((if torn { commit_offset } else { end }, unreadable))
     }
 
-    /// What is known to be durable: what was known before, and what a record says. Where the last record ends. And the same once
-    /// more, if the disk cannot read what comes next.
+    /// The last record known to be durable (known before, or named by a record), where the last record ends,
+    /// and that offset once more if the disk cannot read what follows.
     fn synced(&self) -> Result<(u64, u64, Option<u64>), Error> {
         let (mut synced, mut end) = (self.synced, self.from);
         let mut unreadable = None;
@@ -130,17 +131,17 @@ pub(crate) fn newer_record(number: u32) -> Error {
     Error::UnknownFormat(format!("segment {number}").into(), "a newer release's record")
 }
 
-/// What a record's payload is.
+/// The state of a record's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Payload {
     Good,
     /// It does not match its checksums.
     Wrong,
-    /// The disk cannot read some of it, and the rest is right.
+    /// The disk cannot read some of it; the rest is right.
     Unreadable,
 }
 
-/// Whether a record's payload matches its checksums.
+/// Checks a record's payload against its checksums.
 pub(crate) fn verify(file: &dyn DiskFile, record: &Record) -> Result<Payload, Error> {
     if !record.kind.has_range() || record.is(flags::HOLE) {
         return Ok(Payload::Good);
@@ -149,12 +150,12 @@ pub(crate) fn verify(file: &dyn DiskFile, record: &Record) -> Result<Payload, Er
     let verified = twice(file, || {
         let mut payload = vec![0; usize::try_from(record.payload_bytes).expect("at least 32 bits")];
         let around =
-            read_around(file, &mut payload, offset).map_err(|error| failed(record.segment, &error))?;
+            salvage_read(file, &mut payload, offset).map_err(|error| failed(record.segment, &error))?;
         let whole = around.bytes == payload.len();
         if whole && verify_blocks(record.from, &payload, &record.crcs).is_ok() {
             return Ok(Ok(Payload::Good));
         }
-        // What was moved is still where it was as long as the move is not vouched for.
+        // Until a move is known to be durable, the moved bytes are also at their old place.
         let may_stay = whole && !around.unreadable.is_empty() && record.kind != Kind::Move;
         let stays = may_stay && rest_is_right(record, &payload, offset, &around.unreadable);
         Ok(Err(if stays { Payload::Unreadable } else { Payload::Wrong }))
@@ -162,7 +163,8 @@ pub(crate) fn verify(file: &dyn DiskFile, record: &Record) -> Result<Payload, Er
     Ok(verified.unwrap_or_else(|wrong| wrong))
 }
 
-/// Whether the blocks of a record's payload at `offset` match their checksums, but for those on pages that could not be read.
+/// Whether the blocks of a record's payload at `offset` match their checksums, except those on unreadable
+/// pages.
 fn rest_is_right(record: &Record, payload: &[u8], offset: u64, unreadable: &[u64]) -> bool {
     let at = |at: u32| usize::try_from(at - record.from).expect("at least 32 bits");
     blocks(record.from..record.to).zip(&record.crcs).all(|(block, &crc)| {
@@ -203,7 +205,7 @@ mod tests {
         (files, log)
     }
 
-    /// The same, of which only the first record can be read.
+    /// The same commit, of which only the first record can be read.
     fn spoilt_commit() -> (Files, u64) {
         let (files, log) = commit();
         let file = files.get(1).expect("there");
@@ -249,7 +251,8 @@ mod tests {
         );
     }
 
-    /// One commit of a record of this kind with a payload of 2 MiB: its header has 2304 bytes, and its payload begins at a page.
+    /// One commit with one record of this kind and a payload of 2 MiB. Its header has 2304 bytes, and its
+    /// payload begins at a page.
     fn long(kind: Kind) -> (Memory, Files, Log, Record) {
         let disk = Memory::new(1);
         let (files, mut log) = log(&disk);
@@ -286,7 +289,7 @@ mod tests {
     #[test]
     fn a_header_of_which_a_later_page_cannot_be_read_is_no_torn_write() {
         let (disk, files, mut log, _) = long(Kind::Data);
-        // So that the next header begins on one page and ends on the next.
+        // Makes the next header begin on one page and end on the next.
         while log.end % 4096 != 4096 - LOG_BLOCK_U64 {
             assert!(log.append(&mut [(Record::new(Kind::SettledTo), Bytes::new())]).is_ok());
         }

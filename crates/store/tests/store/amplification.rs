@@ -1,4 +1,4 @@
-//! What was ever written and moved is counted over the store's life: exactly, whatever opening begins with.
+//! The bytes ever written and moved are counted over the store's life: exactly, whatever opening starts from.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,12 +10,12 @@ use braid_store::*;
 
 use crate::common::*;
 
-/// The records that were ever found in a log, by number: what each is, and its bytes.
+/// The records ever seen in a log, by number: the kind and bytes of each.
 #[derive(Default)]
-struct Seen(BTreeMap<u64, (Kind, u64)>);
+struct CachedRef(BTreeMap<u64, (Kind, u64)>);
 
-impl Seen {
-    /// Look at the log again, before any of it is freed.
+impl CachedRef {
+    /// Read the log again, before any of it is freed.
     fn look(&mut self, dir: &Path) {
         for path in segments(dir).iter().filter(|path| path.extension().is_some_and(|end| end == "seg")) {
             let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
@@ -48,11 +48,11 @@ fn counted(store: &Store) -> Appended {
     appended
 }
 
-/// Overwrite some of what is there: half of each segment dies.
+/// Overwrite some units, so that half of each segment dies.
 fn overwrite(store: &Store, round: u64) {
     for unit in (0..16).filter(|unit| round == 0 || unit % 2 == round % 2) {
         let mut write = write(1, unit, 0, UNIT, version(1, 1 + round * 16 + unit));
-        write.settled_below = write.version;
+        write.settled_below = write.stamp;
         store.commit(Mutation::Write(write)).expect("write");
     }
     store.commit(settled(1, version(1, 17 + round * 16))).expect("settle");
@@ -64,7 +64,7 @@ fn totals_survive_closing_and_being_killed() {
         (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let (dir, kept) = (live.path(), killed.path());
     let store = fresh(dir, options());
-    let mut seen = Seen::default();
+    let mut seen = CachedRef::default();
     store.commit(create(1)).expect("create");
     for round in 0..3 {
         overwrite(&store, round);
@@ -74,7 +74,7 @@ fn totals_survive_closing_and_being_killed() {
         assert_eq!(counted(&store), seen.totals(), "round {round}");
     }
     assert!(seen.totals().moved > 0 && seen.totals().amplification() > Some(1.0), "{:?}", seen.totals());
-    // Killed with a tail behind a checkpoint: what a copy has is what is left.
+    // Killed with a tail after a checkpoint. The copy keeps what is there now.
     overwrite(&store, 3);
     seen.look(dir);
     copy(dir, kept);
@@ -104,7 +104,7 @@ fn without_a_checkpoint_the_log_is_counted_and_an_empty_one_has_no_amplification
     assert_eq!(store.stat().expect("stat").write_amplification(), None);
     store.commit(Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 }).expect("made");
     store.commit(create(1)).expect("create");
-    // Long payloads: their headers are padded to a page, checksums and all.
+    // Long payloads, whose headers are padded to a page, checksums included.
     let payload = pattern(1, usize::try_from(UNIT).expect("small"));
     for unit in 0..4 {
         let long = Write { body: body(0, &payload), ..write(1, unit, 0, UNIT, version(1, 1)) };
@@ -112,7 +112,7 @@ fn without_a_checkpoint_the_log_is_counted_and_an_empty_one_has_no_amplification
     }
     drop(store);
     without_checkpoints(dir.path());
-    let mut seen = Seen::default();
+    let mut seen = CachedRef::default();
     seen.look(dir.path());
     assert_eq!(stat(dir.path()).expect("stat").appended, seen.totals());
     assert_eq!(seen.totals().amplification(), Some(1.0));

@@ -1,4 +1,5 @@
-//! Damaged and missing checkpoints: made good where that can be, and otherwise known: what is lost is never absent, nor old.
+//! Damaged and missing checkpoints: repaired where possible, and otherwise known. What is lost never reads as
+//! absent or as an older version.
 
 use std::path::{Path, PathBuf};
 
@@ -9,9 +10,9 @@ use proptest::prelude::*;
 
 use crate::common::*;
 
-/// Objects enough for several pages.
+/// Enough objects for several pages.
 const OBJECTS: u64 = 120;
-/// One whose units fill pages of their own.
+/// An object whose units fill pages of their own.
 const BIG: u64 = 50;
 const BIG_UNITS: u64 = 6000;
 
@@ -20,7 +21,7 @@ fn large(object: u64) -> Mutation {
     Mutation::Create { partition: P, object: ObjectId(object), attributes }
 }
 
-/// What each object's unit 0 was last written with.
+/// The stamp of the last write to each object's unit 0.
 fn stamp(object: u64, round: u64) -> u64 {
     1000 * round + object
 }
@@ -33,7 +34,7 @@ fn write_all(store: &Store, round: u64) {
     }
 }
 
-/// A store with two checkpoints, and a tail, as a killed process leaves it.
+/// A store with two checkpoints and a tail, as a killed process leaves it.
 fn image(dir: &Path, big: bool) {
     let live = tempfile::tempdir().expect("a directory");
     let store = fresh(live.path(), options());
@@ -57,7 +58,7 @@ fn image(dir: &Path, big: bool) {
     copy(live.path(), dir);
 }
 
-/// A file's pages: where each begins, and its head.
+/// A file's pages: their offsets and heads.
 fn pages(path: &Path) -> Vec<(usize, PageHead)> {
     let bytes = std::fs::read(path).expect("read");
     let heads =
@@ -134,8 +135,8 @@ fn without_an_older_one_the_keys_of_a_bad_page_are_lost_and_nothing_else() {
     }
 }
 
-/// The newest checkpoint alone knows that the log's last record was durable. It is not chosen, for a page of it is bad, and the
-/// record is bad too: that is damage, not a torn tail.
+/// Only the newest checkpoint knows that the log's last record was durable. It is not loaded, as one of its
+/// pages is damaged, and the record is damaged too: that is damage, not a torn tail.
 #[test]
 fn a_checkpoint_that_is_not_chosen_still_says_what_was_durable() {
     for trailer in [true, false] {
@@ -158,14 +159,14 @@ fn a_checkpoint_that_is_not_chosen_still_says_what_was_durable() {
         }
         let log = segments(dir.path()).pop().expect("a segment");
         let length = usize::try_from(std::fs::metadata(&log).expect("stat").len()).expect("small");
-        // Its header is two blocks before the end: the payload is one.
+        // Its header is two blocks before the end, as the payload is one.
         flip(&log, length - 1024 + 100);
         let (store, recovery) = open(dir.path());
         assert_eq!((recovery.checkpoint, recovery.torn_bytes), (1, 0), "{:?}", recovery.damaged);
         let read = content(&store, 1, 0, 0, 100, Want::Newest);
         assert!(matches!(read, Err(Error::Damaged { .. })), "trailer {trailer}: {read:?}");
         store.commit(Mutation::Write(write(5, 0, 0, 9, version(1, 90_000)))).expect_err("any may be hit");
-        // Killed once more, before there is a checkpoint that says so. No record names the one that is lost.
+        // Killed again, before a checkpoint records that. No record names the lost one.
         store
             .commit(Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 })
             .expect("made anew");
@@ -179,7 +180,7 @@ fn a_checkpoint_that_is_not_chosen_still_says_what_was_durable() {
     }
 }
 
-/// What is lost is in so many pieces that they fill pages of their own.
+/// Damage in so many pieces that the lost ranges fill pages of their own.
 #[test]
 fn thousands_of_lost_ranges_are_kept() {
     const PIECES: u64 = 3000;
@@ -194,7 +195,7 @@ fn thousands_of_lost_ranges_are_kept() {
     store.close().expect("close");
     drop(store);
     without_checkpoints(dir.path());
-    // Not on one page: nobody tells what the first was about.
+    // On different pages, so that no record names the first one's subject.
     flip(&log, at);
     flip(&log, at + 512 + 6144);
     let (store, _) = open(dir.path());
@@ -221,7 +222,8 @@ fn thousands_of_lost_ranges_are_kept() {
     }
 }
 
-/// A page with a good checksum that is not the file's: from before it was begun, or one that was there already.
+/// A page with a valid checksum that is not part of the checkpoint: from before the file was begun, or with a
+/// wrong index.
 #[test]
 fn a_page_that_is_not_the_files_own_is_none() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -294,7 +296,7 @@ fn what_is_made_after_a_lost_page_is_whole() {
     let path = newest(dir.path());
     let page = pages(&path).into_iter().find(|(_, head)| object_of(head.to) > 91).expect("a page");
     flip(&path, page.0 + 200);
-    // The log from its first record is whole, but the checkpoint has no older one beside it.
+    // The log is intact from its first record on, but there is no older checkpoint.
     let (store, recovery) = open(dir.path());
     assert!(recovery.damaged_count >= 1);
     judge(&store, 91);
@@ -307,7 +309,7 @@ fn either_end_of_the_file_will_do() {
     image(dir.path(), false);
     let length = usize::try_from(std::fs::metadata(newest(dir.path())).expect("stat").len()).expect("small");
     let (header, trailer) = (100, length - 400);
-    // The table, the block, both; and neither end: then it is as if the file was not there.
+    // The table, the block, both; and neither end, which is as if the file did not exist.
     for (places, number) in [
         (vec![header], 2),
         (vec![600], 2),

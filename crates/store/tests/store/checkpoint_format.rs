@@ -1,10 +1,10 @@
-//! A checkpoint's bytes: exactly, there and back, and never wrong without being noticed.
+//! A checkpoint's bytes: exact, decoded to what was encoded, and with every error noticed.
 
 use braid_layout::{DriveId, ObjectId, PartitionId, Version};
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, FIELDS, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
 use braid_store::format::entry::{
-    Entries, Entry, LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
+    BlockPosition, Entries, Entry, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
 };
 use braid_store::format::page::{self, Key, PageHead};
 use braid_store::format::ready::ReadyEntry;
@@ -46,8 +46,8 @@ fn head_example() -> PageHead {
     }
 }
 
-fn place(block: u32) -> LogPlace {
-    LogPlace { segment: 3, block }
+fn place(block: u32) -> BlockPosition {
+    BlockPosition { segment: 3, block }
 }
 
 fn plain(unit: u64) -> PlainUnit {
@@ -240,11 +240,11 @@ fn any_version() -> impl Strategy<Value = Version> {
     (any::<u32>(), any::<u64>()).prop_map(|(lease, n)| version(lease, n))
 }
 
-fn any_place() -> impl Strategy<Value = LogPlace> {
-    (1..u32::MAX, 1..u32::MAX).prop_map(|(segment, block)| LogPlace { segment, block })
+fn any_place() -> impl Strategy<Value = BlockPosition> {
+    (1..u32::MAX, 1..u32::MAX).prop_map(|(segment, block)| BlockPosition { segment, block })
 }
 
-/// Extents in order: lengths and gaps.
+/// Extents in order, from lengths and gaps.
 fn any_extents(count: usize) -> impl Strategy<Value = Vec<ExtentEntry>> {
     prop::collection::vec((0..9_u32, 1..9000_u32, prop::option::of(any_place())), 0..count).prop_map(
         |parts| {
@@ -314,7 +314,8 @@ proptest! {
         let found = Entries::new(&bytes).collect::<Result<Vec<_>, _>>().expect("entries");
         let [Entry::Unit(body)] = found[..] else { panic!("one unit") };
         prop_assert_eq!(UnitEntry::decode(body), Ok(entry));
-        // Without a page's checksum a changed bit may change the meaning, but what is taken is what would be written.
+        // Without a page's checksum a flipped bit may change the meaning, but only to something that encodes
+        // to the same bytes.
         let mut bad = bytes;
         let at = flip.index(bad.len());
         bad[at] ^= 1 << bit;

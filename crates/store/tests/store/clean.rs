@@ -1,4 +1,4 @@
-//! Cleaning: space comes back from segments that still hold live bytes, and nothing is lost on the way.
+//! Cleaning: space is freed from segments that still hold live bytes, and nothing is lost.
 
 use braid_layout::ObjectId;
 use braid_store::*;
@@ -12,7 +12,7 @@ fn small() -> Options {
     Options { capacity: Some(CAPACITY), ..options() }
 }
 
-/// Numbers below a bound, by seed.
+/// Random numbers below a bound, by seed.
 struct Random(u64);
 
 impl Random {
@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// Objects of one unit each, overwritten in parts: which write each part is from.
+/// Objects of one unit each, overwritten in parts: the write that each part is from.
 struct Parts {
     versions: Vec<u64>,
     n: u64,
@@ -47,7 +47,7 @@ impl Parts {
         self.n += 1;
         let (unit, at) = (part / PARTS_PER_UNIT, u32::try_from(part % PARTS_PER_UNIT).expect("small") * PART);
         let mut write = write(1, unit, at, at + PART, version(1, self.n));
-        // Settled at once: the whole chain is one version.
+        // Settled at once, so that the whole chain is one version.
         write.settled_below = version(1, self.n);
         if let Err(error) = store.commit(Mutation::Write(write)) {
             panic!("write {}: {error}; {:?}", self.n, store.stat());
@@ -74,7 +74,7 @@ impl Parts {
 fn a_store_at_ninety_percent_takes_writes_for_ever() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = fresh(dir.path(), small());
-    // With 512 bytes of header for each 4096, this is 95 % of what is not reserved.
+    // With 512 bytes of header per 4096, this is 95 % of the unreserved space.
     let mut parts = Parts::fill(&store, 98);
     let mut random = Random(7);
     for _ in 0..3000 {
@@ -93,10 +93,11 @@ fn a_store_at_ninety_percent_takes_writes_for_ever() {
     println!("write amplification {amplification:.2}, {stat:?}");
 }
 
-/// The share says when the cleaner works: never with ample space, and where it is none only if a write has to wait.
+/// The share decides when the cleaner works: never with ample space, and with share zero only if a write has
+/// to wait.
 #[test]
 fn the_cleaner_keeps_to_its_share() {
-    // The most that is used before anything is moved.
+    // The most used bytes before anything is moved.
     let used_at_first = |clean_share_percent: u32| {
         let dir = tempfile::tempdir().expect("a directory");
         let store = fresh(dir.path(), Options { clean_share_percent, ..small() });
@@ -120,15 +121,15 @@ fn the_cleaner_keeps_to_its_share() {
     assert!(none > 88, "{none} % were used: no write had to wait");
 }
 
-/// The cleaner may be in the midst of something when the space ends: that it has taken more than it gave back at once is no reason to
-/// refuse what there is room for.
+/// The cleaner may be busy when space runs out. That it has temporarily taken more than it freed is no reason
+/// to refuse what there is space for.
 #[test]
 fn writes_in_flight_are_not_refused_while_there_are_dead_bytes() {
     const QUARTER: u32 = UNIT / 4;
     let dir = tempfile::tempdir().expect("a directory");
     let store = fresh(dir.path(), Options { capacity: Some(4 * CAPACITY), ..options() });
     store.commit(create(1)).expect("create");
-    // About 80 % of what is not reserved.
+    // About 80 % of the unreserved space.
     let (quarters, flying) = (1450, 16);
     let (answer, answers) = std::sync::mpsc::channel::<(u64, Result<Outcome, Error>)>();
     let mut random = Random(11);
@@ -147,7 +148,7 @@ fn writes_in_flight_are_not_refused_while_there_are_dead_bytes() {
         let mut write = write(1, at / 4, from, from + QUARTER, version(1, n));
         write.settled_below = version(1, n.saturating_sub(flying));
         let answer = answer.clone();
-        // Nobody waits any more when one was refused.
+        // The receiver is gone after a refusal.
         let reply = move |answered| drop(answer.send((n, answered)));
         store.submit(Mutation::Write(write), Box::new(reply));
     }
@@ -160,7 +161,7 @@ fn half_dead(store: &Store) {
     for unit in 0..24 {
         let object = 1 + unit % 2;
         let written =
-            Write { standing: Standing::Settled, ..write(object, unit, 0, 20_000, version(1, unit + 1)) };
+            Write { standing: Standing::Installed, ..write(object, unit, 0, 20_000, version(1, unit + 1)) };
         store.commit(Mutation::Write(written)).expect("write");
     }
     store.commit(remove(2)).expect("remove");
@@ -170,7 +171,7 @@ fn read_unit(store: &Store, unit: u64) -> Result<Vec<u8>, Error> {
     content(store, 1, unit, 0, 20_000, Want::Newest)
 }
 
-/// Where the bytes of a unit lie: the file in the log, and the offset in it.
+/// Where a unit's bytes are: the segment's file, and the offset in it.
 fn place(dir: &std::path::Path, unit: u64) -> (std::path::PathBuf, usize) {
     let bytes = pattern(unit + 1, 20_000);
     let found = segments(dir).into_iter().find_map(|path| {
@@ -209,7 +210,7 @@ fn pieces_grow_together() {
     let store = fresh(dir.path(), options());
     store.commit(create(1)).expect("create");
     store.commit(create(2)).expect("create");
-    // Each piece a record of its own, in no order, among others that go.
+    // Each piece is a record of its own, in no order, among others that are removed.
     for n in 0..16 {
         let from = u32::try_from(n * 7 % 16).expect("small") * 4000;
         store.commit(Mutation::Write(write(1, 0, from, from + 4000, version(1, n + 1)))).expect("write");
@@ -247,8 +248,8 @@ fn damage_is_not_moved() {
     let (store, _) = open(dir.path());
     assert!(matches!(read_unit(&store, 4), Err(Error::Damaged { .. })), "and stays so");
     others(&store);
-    // Rebuilt from redundancy, it is whole again.
-    let installed = Write { standing: Standing::Settled, ..write(1, 4, 0, UNIT, version(2, 99)) };
+    // After a rebuild from redundancy, it is intact again.
+    let installed = Write { standing: Standing::Installed, ..write(1, 4, 0, UNIT, version(2, 99)) };
     store.commit(Mutation::Write(installed)).expect("install");
     assert!(
         read_unit(&store, 4).expect("read") == pattern(99, usize::try_from(UNIT).expect("small"))[..20_000]
@@ -287,7 +288,7 @@ fn readers_see_nothing_of_it() {
             scope.spawn(move || {
                 let mut random = Random(seed);
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                    // Checks every block; which write it is from is not known here.
+                    // Verifies every block. Which write it is from is unknown here.
                     content(&store, 1, random.below(90), 0, UNIT, Want::Newest).expect("read");
                 }
             });
@@ -303,7 +304,7 @@ fn readers_see_nothing_of_it() {
     assert!(store.stat().expect("stat").moved > 0);
 }
 
-/// A move that could not be written is no fault of the segment that it was to empty.
+/// A move that could not be written does not count against the segment that it was to empty.
 #[test]
 fn what_could_not_be_cleaned_for_want_of_space_is_cleaned_once_there_is_some() {
     use braid_store::disk::memory::{Fault, Memory, On};
@@ -314,7 +315,7 @@ fn what_could_not_be_cleaned_for_want_of_space_is_cleaned_once_there_is_some() {
     store.commit(make).expect("make the partition");
     half_dead(&store);
     let before = store.stat().expect("stat").used;
-    // The first burst's write fails, and whatever is tried right after it.
+    // The first batch's write fails, and whatever is tried right after it.
     let now = disk.operations(On::Write);
     disk.inject(On::Write, now..now + 3, Fault::NoSpace);
     let _ = store.clean();
@@ -328,7 +329,7 @@ fn what_could_not_be_cleaned_for_want_of_space_is_cleaned_once_there_is_some() {
     }
 }
 
-/// Files of `dir` that are removed and still open, by anything in this process.
+/// Files of `dir` that are removed and still open in this process.
 fn removed_and_open(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
     let open = std::fs::read_dir("/proc/self/fd").expect("listed").flatten();
     let names = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
@@ -341,7 +342,7 @@ fn a_freed_segment_takes_no_space_for_having_been_read() {
     let place = dir.path().canonicalize().expect("a path");
     let store = fresh(&place, options());
     let mut parts = Parts::fill(&store, 20);
-    // The records' headers are kept now, and their files with them.
+    // The records' headers are cached now, with their files.
     parts.check(&store);
     let held = store.read(P, ObjectId(1), 0, 0..PART, Want::Newest).expect("read");
     for part in 0..20 * PARTS_PER_UNIT {

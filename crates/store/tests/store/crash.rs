@@ -24,7 +24,7 @@ fn a_torn_tail_is_cut_at_every_byte_of_the_last_commit() {
     assert_eq!(after - before, 1024, "a header block and a payload block");
     let image = std::fs::read(&segments(dir.path())[0]).expect("read");
     for cut in before..=after {
-        // The last payload ends before its block does; its padding says nothing.
+        // The last payload ends before its block does; the padding carries no information.
         let whole = cut >= before + 512 + 300;
         for fill in [None, Some(0), Some(0xff)] {
             let copied = tempfile::tempdir().expect("a directory");
@@ -84,7 +84,7 @@ fn a_half_made_segment_is_taken_away() {
     }
 }
 
-/// Not a test by itself: the process that is killed. It prints each write once it is acknowledged.
+/// Not a test by itself: the process that is killed. It prints each write when it is acknowledged.
 #[test]
 fn writer() {
     let Some(dir) = std::env::var_os(WRITER) else { return };

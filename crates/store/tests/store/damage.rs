@@ -10,8 +10,8 @@ use crate::common::*;
 
 const O: ObjectId = ObjectId(1);
 
-/// A store with two versions of unit 0 (the older settled), one of unit 1 and of unit 2, cleanly closed. Returns where
-/// each write's record begins in the only segment.
+/// A store with two versions of unit 0 (the older settled), one of unit 1 and of unit 2, cleanly closed.
+/// Returns the offset of each write's record in the only segment.
 fn image(dir: &Path) -> (PathBuf, Vec<usize>) {
     let store = fresh(dir, options());
     store.commit(create(1)).expect("create");
@@ -25,7 +25,7 @@ fn image(dir: &Path) -> (PathBuf, Vec<usize>) {
     (path, starts)
 }
 
-/// Open by the log alone, all of which is then read.
+/// Open without checkpoints, so that all of the log is read.
 fn open_log(dir: &Path) -> (Store, Recovery) {
     without_checkpoints(dir);
     open(dir)
@@ -36,7 +36,7 @@ fn a_flipped_bit_anywhere_in_a_header_loses_its_unit_only() {
     let dir = tempfile::tempdir().expect("a directory");
     let (path, starts) = image(dir.path());
     let good = std::fs::read(&path).expect("read");
-    // The newest version of unit 0: the older one must not come back in its place.
+    // The newest version of unit 0: the older one must not replace it.
     for byte in 0..512 {
         let mut bad = good.clone();
         bad[starts[2] + byte] ^= 1 << (byte % 8);
@@ -59,7 +59,7 @@ fn a_flipped_bit_anywhere_in_a_header_loses_its_unit_only() {
         );
         if byte % 100 == 0 {
             let mut install = write(1, 0, 0, 100, version(1, 8));
-            install.standing = Standing::Settled;
+            install.standing = Standing::Installed;
             store.commit(Mutation::Write(install)).expect("install");
             drop(store);
             let (store, recovery) = open(dir.path());
@@ -158,7 +158,7 @@ fn damage_to_an_objects_attributes_is_no_absence() {
     assert!(matches!(content(&store, 1, 1, 0, 9, Want::Newest), Err(Error::Damaged { .. })));
 }
 
-/// The log of a store on which `steps` were done, and where each one's record begins. Closed; without a checkpoint.
+/// The log of a store after `steps`, closed and without a checkpoint, and the offset of each step's record.
 fn logged(dir: &Path, steps: &[Mutation]) -> (PathBuf, Vec<usize>) {
     let store = fresh(dir, options());
     let path = segments(dir).remove(0);
@@ -205,13 +205,14 @@ fn the_values_of_a_partition_are_not_older_ones() {
     }
 }
 
-/// An object that was made in lost records, and of which only later ones tell: what was written in between is lost.
+/// An object whose creation is in lost records, and that only later ones mention: what was written in between
+/// is lost.
 #[test]
 fn an_object_made_in_lost_records_has_no_units_that_were_never_written() {
     let write = |object, unit, n| Mutation::Write(write(object, unit, 0, 5000, version(1, n)));
     let change = Change { modified_ms: Some(7), ..Change::default() };
     let set = Mutation::SetAttributes { partition: P, object: ObjectId(2), g: Generation(1), change };
-    // Several records in a row, and two by themselves.
+    // Several consecutive records, and two separate ones.
     let in_a_row = vec![create(1), create(2), write(2, 0, 1), write(1, 0, 2), write(2, 1, 3), set.clone()];
     let apart =
         vec![create(1), create(2), write(1, 0, 2), write(2, 0, 1), write(1, 1, 4), write(2, 1, 3), set];
@@ -235,7 +236,8 @@ fn an_object_made_in_lost_records_has_no_units_that_were_never_written() {
     }
 }
 
-/// An object is removed and made again, and the records of both are lost, with the first write's: on one page, or each by itself.
+/// An object is removed and made again. The records of both are lost, with the first write's: on one page, or
+/// each separately.
 #[test]
 fn what_is_lost_of_an_object_that_was_made_again_stays_lost() {
     let write = |unit, n| Mutation::Write(write(1, unit, 0, 5000, version(1, n)));
@@ -255,8 +257,8 @@ fn what_is_lost_of_an_object_that_was_made_again_stays_lost() {
     }
 }
 
-/// Nothing is unsettled when a snapshot is taken. Where the record that settled a write is lost, the write is pending again, and what
-/// is settled is not what the snapshot saw.
+/// Nothing is unsettled when a snapshot is taken. If the record that settled a write is lost, the write is
+/// pending again, and the settled content is not what the snapshot had.
 #[test]
 fn a_snapshot_whose_settling_is_lost_shows_nothing_older() {
     let write = |unit, n| Mutation::Write(write(1, unit, 0, 5000, version(1, n)));
@@ -282,7 +284,8 @@ fn a_snapshot_whose_settling_is_lost_shows_nothing_older() {
     }
 }
 
-/// A header that cannot be read once, and an object that is removed meanwhile: it does not come back with the header.
+/// A header is unreadable once, and its object is removed meanwhile: rereading the header does not bring the
+/// object back.
 #[test]
 fn a_removed_object_stays_removed_if_the_record_of_its_making_is_read_again() {
     for anew in [false, true] {
@@ -405,7 +408,8 @@ proptest! {
     }
 }
 
-/// Unit 0 read by the log alone, after `steps` of which the record of the one numbered `lost` is damaged; then something else.
+/// Unit 0 read from the log alone, after `steps` and then another step, with the record of step `lost`
+/// damaged.
 fn read_without(steps: &[Mutation], lost: usize) -> Result<Vec<u8>, Error> {
     let dir = tempfile::tempdir().expect("a directory");
     let store = fresh(dir.path(), options());
@@ -433,7 +437,7 @@ fn read_without(steps: &[Mutation], lost: usize) -> Result<Vec<u8>, Error> {
 fn what_is_settled_later_does_not_stand_in_for_a_newer_write_that_is_lost() {
     let whole = |n| write(1, 0, 0, UNIT, version(1, n));
     let settled = |below| settled(1, version(1, below));
-    let installed = |n| Mutation::Write(Write { standing: Standing::Settled, ..whole(n) });
+    let installed = |n| Mutation::Write(Write { standing: Standing::Installed, ..whole(n) });
     let written = |n| Mutation::Write(whole(n));
     for (what, steps, lost) in [
         ("written before it, settled after it", vec![written(1), written(2), settled(9)], 1),
@@ -451,8 +455,8 @@ fn what_is_settled_later_does_not_stand_in_for_a_newer_write_that_is_lost() {
     }
 }
 
-/// All of a lost unit is brought anew: it is read at once, also after a restart, goes back to lost if the write is taken back, and
-/// is whole again once it is settled.
+/// A lost unit is written whole: it is readable at once, also after a restart, is lost again if the write is
+/// taken back, and is intact once the write is settled.
 #[test]
 fn a_write_of_a_whole_unit_replaces_a_lost_one() {
     let verdict = |forward: Vec<Version>, back: Vec<Version>| {

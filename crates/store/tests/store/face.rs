@@ -1,4 +1,4 @@
-//! What each mutation does and what is refused, before and after opening again.
+//! What each mutation does and what is refused, before and after reopening.
 
 use braid_layout::{ColumnMask, Generation, ObjectId, PartitionId, Version};
 use braid_store::*;
@@ -20,7 +20,7 @@ impl Fixture {
         Fixture { dir, store }
     }
 
-    /// Check now, and again after opening anew.
+    /// Check now, and again after reopening.
     fn check(mut self, check: impl Fn(&Store)) -> Fixture {
         check(&self.store);
         self.store.close().expect("close");
@@ -161,7 +161,7 @@ fn an_installed_version_goes_below_a_newer_pending_one() {
     fixture.write(0, 0, 100, version(1, 1)).expect("write");
     fixture.write(0, 10, 20, version(1, 5)).expect("write");
     let mut install = write(1, 0, 0, 50, version(1, 3));
-    install.standing = Standing::Settled;
+    install.standing = Standing::Installed;
     assert_eq!(fixture.store.commit(Mutation::Write(install.clone())).expect("install"), Outcome::Applied);
     assert_eq!(fixture.store.commit(Mutation::Write(install.clone())).expect("again"), Outcome::Already);
     let fixture = fixture.check(|store| {
@@ -172,10 +172,10 @@ fn an_installed_version_goes_below_a_newer_pending_one() {
         assert_eq!(bytes(store, 0, 0, 100), expected);
         assert_eq!(chain(store, 0), [(version(1, 3), true), (version(1, 5), false)]);
     });
-    install.version = version(1, 2);
+    install.stamp = version(1, 2);
     let older = fixture.store.commit(Mutation::Write(install.clone())).expect("older");
     assert_eq!(older, Outcome::Older { tip: version(1, 5) });
-    install.version = version(1, 6);
+    install.stamp = version(1, 6);
     fixture.store.commit(Mutation::Write(install)).expect("newer than the pending one");
     fixture.check(|store| assert_eq!(chain(store, 0), [(version(1, 6), true)]));
 }
@@ -226,7 +226,7 @@ fn a_truncation_is_holes_which_free_what_was_there_and_lower_the_size() {
         assert_eq!(bytes(store, 1, 1000, UNIT), vec![0; size(UNIT) - 1000]);
         assert_eq!(bytes(store, 3, 0, UNIT), vec![0; size(UNIT)]);
     });
-    // What was cut off does not come back with a message that was late.
+    // A late message does not bring back what was cut off.
     let late = fixture.write(4, 0, UNIT, version(1, 5)).expect("answered");
     assert_eq!(late, Outcome::Older { tip: version(1, 9) });
     assert_eq!(fixture.write(2, 0, 700, version(1, 11)).expect("longer again"), Outcome::Applied);
@@ -266,7 +266,7 @@ fn a_fence_refuses_other_generations() {
     });
 }
 
-/// A request may be checked before a fence and come to its commit after it.
+/// A request may be validated before a fence and committed after it.
 #[test]
 fn what_was_asked_before_a_fence_is_refused_after_it() {
     let fixture = Fixture::new();
@@ -313,7 +313,7 @@ fn what_was_asked_before_a_fence_is_refused_after_it() {
         assert_eq!(store.snapshots(P, O).expect("list"), [1]);
         assert_eq!(store.unsettled(P, O).expect("list"), [0], "nothing was changed");
     };
-    // Nor is what was refused there after a replay.
+    // Refused mutations are not there after a replay either.
     let fixture = fixture.check(check);
     for early in [retire(4), verdict(4), take(4, 7), release(4, 1)] {
         let refused = fixture.store.commit(early);
@@ -396,7 +396,7 @@ fn malformed_requests_are_refused() {
         ("empty range", |w| w.to = w.from),
         ("backward range", |w| (w.from, w.to) = (9, 3)),
         ("past the unit", |w| w.body = Body::Hole),
-        ("version zero", |w| w.version = Version::ZERO),
+        ("version zero", |w| w.stamp = Version::ZERO),
         ("cover on data", |w| w.cover = vec![Version::ZERO]),
         ("cover too long", |w| (w.kind, w.cover) = (WriteKind::ParityBase, vec![Version::ZERO; 65])),
         ("payload too short", |w| w.to += 1),
@@ -436,11 +436,11 @@ fn malformed_requests_are_refused() {
     let elsewhere = PartitionId(99);
     let orphan = Mutation::Create { partition: elsewhere, object: O, attributes: attributes() };
     assert!(matches!(fixture.store.commit(orphan), Err(Error::NoPartition(p)) if p == elsewhere));
-    // A lease settles only stamps of its own, and none that are newer than the write's.
+    // A lease settles only its own stamps, and none newer than the write's.
     for (settled_below, standing) in [
         (version(2, 1), Standing::Pending),
         (version(1, 10), Standing::Pending),
-        (version(1, 1), Standing::Settled),
+        (version(1, 1), Standing::Installed),
     ] {
         let odd = Write { settled_below, standing, ..write(1, 0, 0, 100, version(1, 9)) };
         assert!(matches!(fixture.store.commit(Mutation::Write(odd)), Err(Error::Malformed(_))));

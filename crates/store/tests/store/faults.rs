@@ -1,4 +1,4 @@
-//! Faults of the disk that take more than one operation to show.
+//! Disk faults whose effects show only after several operations.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ fn fresh_disk() -> (Memory, Store) {
     (disk, store)
 }
 
-/// The next segment's header is written, its sync fails, and the file cannot be taken away. What then looks like a good
-/// header is not on the medium, and no later sync brings it there.
+/// The next segment's header is written, its sync fails, and the file cannot be removed. What then looks like
+/// a valid header is not on the medium, and no later sync brings it there.
 #[test]
 fn a_segment_whose_making_failed_is_not_gone_on_with() {
     let (disk, store) = fresh_disk();
@@ -52,7 +52,7 @@ fn a_segment_whose_making_failed_is_not_gone_on_with() {
     }
 }
 
-/// A bit is wrong in what is read, once; on the medium it is right.
+/// One read returns a flipped bit; the medium is right.
 #[test]
 fn no_single_bad_read_of_opening_is_believed() {
     let (disk, store) = fresh_disk();
@@ -82,16 +82,16 @@ fn no_single_bad_read_of_opening_is_believed() {
     assert!(bad > 10, "opening has more reads than {bad}");
 }
 
-/// A quota, or a thin volume: that there is no space is found by the sync, and not by the write.
-/// A disk that fails each sync for a while, and is well again: the store takes writes again by itself, and what it acknowledged
-/// before and after is there, nothing else.
+/// With a quota or a thin volume the sync reports the lack of space, not the write. After a disk failed each
+/// sync for a while and recovered, the store accepts writes again by itself. It holds what it acknowledged
+/// before and after, and nothing else.
 #[test]
 fn a_disk_that_failed_for_a_while_is_written_to_again() {
     let (disk, store) = fresh_disk();
     let put = |n| store.commit(Mutation::Write(write(1, n, 0, 500, version(1, n))));
     put(1).expect("written");
     let begin = disk.operations(On::Sync);
-    // Three segments one after the other, and one more after the first rest.
+    // Three segments in a row, and one more after the first pause.
     disk.inject(On::Sync, begin..begin + 4, Fault::Io);
     let refused: Vec<Error> = (2..30).map(|n| put(n).expect_err("each sync fails")).collect();
     assert!(refused.iter().any(|error| matches!(error, Error::Io { .. })), "{refused:?}");
@@ -122,7 +122,7 @@ fn a_log_whose_syncs_find_no_space_goes_on_when_there_is_some() {
     assert!(fits(1));
     let mut there = vec![1];
     for n in 2..80 {
-        // Of the commit, then of the first in one new segment after the other; then any, several in a row.
+        // The commit's sync, then the first one in several new segments; then any, several in a row.
         let (after, times) = match n {
             2 => (0, 1),
             3..8 => (2, 1),
@@ -135,7 +135,7 @@ fn a_log_whose_syncs_find_no_space_goes_on_when_there_is_some() {
     assert!(there.len() < 60, "{} of 79 found space", there.len());
     let create = (0..20).find_map(|_| store.commit(create(2)).ok());
     assert_eq!(create, Some(Outcome::Applied));
-    // And of several commits, which are tried one by one, among them a remove.
+    // Several commits, which are tried one by one, among them a remove.
     let before = disk.files().len();
     let end = disk.operations(On::Sync) + 200;
     disk.inject(On::Sync, end - 200..end, Fault::NoSpace);
@@ -173,7 +173,7 @@ fn a_segment_that_cannot_be_removed_takes_its_space() {
         }
         store.checkpoint().expect("checkpoint");
         let name = disk.operations(On::Name);
-        // A file that cannot be set aside is removed: neither works.
+        // A file that cannot be recycled is removed: both fail.
         disk.inject(On::Name, name + k..name + k + 2, Fault::Io);
         let _ = store.checkpoint();
         store.commit(Mutation::Flush).expect("flush");
@@ -188,8 +188,8 @@ fn a_segment_that_cannot_be_removed_takes_its_space() {
     assert!(kept > 0, "some segment was left");
 }
 
-/// It has its name, and the directory's sync fails: it is no checkpoint of the store's, and does not stay. If it cannot be taken
-/// away, that is done when the next one is there.
+/// The checkpoint has its name, but the directory's sync fails: it does not count, and is removed. If that
+/// fails, it is removed once the next one is there.
 #[test]
 fn a_checkpoint_whose_name_may_not_last_is_taken_away() {
     let (disk, store) = fresh_disk();
@@ -201,11 +201,12 @@ fn a_checkpoint_whose_name_may_not_last_is_taken_away() {
     }
     assert_eq!(there().len(), 2, "{:?}", there());
     for stays in [false, true] {
-        // Of its file, then of its directory.
+        // The sync of its file, then that of its directory.
         let (sync, name) = (disk.operations(On::Sync), disk.operations(On::Name));
         disk.inject(On::Sync, sync + 1..sync + 2, Fault::Io);
         if stays {
-            // Its directory and its file are made, what is in their way removed; then it is renamed, and twice removed.
+            // Its directory and its file are created, obstacles are removed; then it is renamed, and twice
+            // removed.
             disk.inject(On::Name, name + 4..name + 6, Fault::Io);
         }
         assert!(matches!(store.checkpoint(), Err(Error::Io { .. })));

@@ -1,4 +1,4 @@
-//! Which parity units are folded when many wait: those that can be, past those that are lost.
+//! Which parity units are folded when many wait: lost ones must not hold up the others.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::common::*;
 
 const O: ObjectId = ObjectId(2);
 const LENGTH: usize = 100;
-/// As many units may wait.
+/// The number of units that may wait.
 const WAITING: u64 = 64;
-/// Of these the first are lost.
+/// The first units are lost.
 const LOST: u64 = 30;
-/// So many are folded between two commits.
+/// The most units folded between two commits.
 const AT_ONCE: u64 = 4;
 
 fn open_disk(disk: &Memory) -> (Store, Recovery) {
@@ -23,7 +23,7 @@ fn open_disk(disk: &Memory) -> (Store, Recovery) {
     Store::open_on(Arc::new(disk.clone()), Some(identity()), options).expect("open")
 }
 
-/// A delta of a unit, settled with it: the first or the second.
+/// A delta of a unit, settled at once: the first or the second.
 fn delta(unit: u64, second: bool) -> Mutation {
     let to_version = version(6, 1 + u64::from(second));
     Mutation::Delta(Delta {
@@ -45,13 +45,13 @@ fn delta(unit: u64, second: bool) -> Mutation {
     })
 }
 
-/// What a unit with both deltas reads as.
+/// The contents of a unit with both deltas.
 fn both(unit: u64) -> Vec<u8> {
     let (first, second) = (pattern(1 + 2 * unit, LENGTH), pattern(2 + 2 * unit, LENGTH));
     first.iter().zip(&second).map(|(a, b)| a ^ b).collect()
 }
 
-/// Where in the log's only segment its records are.
+/// The records in the log's only segment, with their offsets.
 fn records(disk: &Memory) -> Vec<(usize, Record)> {
     let bytes = disk.content("log/00000001.seg").expect("a segment");
     (0..bytes.len()).step_by(512).filter_map(|at| Some((at, decode_record(&bytes[at..]).ok()?))).collect()
@@ -81,7 +81,7 @@ fn lost_units_are_passed_over_and_wait_no_more() {
     }
     let (store, recovery) = open_disk(&disk);
     assert!(recovery.damaged_count >= LOST, "{recovery:?}");
-    // One more, and too many wait; then a few that would be too many again if the lost ones still waited.
+    // One more, and too many wait. Then a few that would be too many again if the lost ones still waited.
     for unit in WAITING..WAITING + 10 {
         store.commit(delta(unit, false)).expect("a delta");
         store.commit(delta(unit, true)).expect("a delta");

@@ -1,5 +1,6 @@
-//! The bytes on disk, exactly. Each golden file is the annotated hex of one structure: a line per field, zero fields left
-//! out, lists and bodies as they come. `BRAID_GOLDEN=write` writes them anew: only for a new format version.
+//! The bytes on disk, exactly. Each golden file is the annotated hex of one structure: a line per field, zero
+//! fields left out, lists and bodies as they follow. `BRAID_GOLDEN=write` regenerates them: only for a new
+//! format version.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ fn segment_example() -> SegmentHeader {
     }
 }
 
-/// A record of `kind` in which every field that the kind uses is set.
+/// A record of `kind` with every field set that the kind uses.
 pub(crate) fn record_example(kind: Kind) -> Record {
     let mut record = Record::new(kind);
     (record.sequence, record.salt, record.segment, record.block) = (42, 0x5a17, 3, 2);
@@ -93,7 +94,7 @@ fn owed_example() -> Record {
     record
 }
 
-/// A base that the store made.
+/// A base that a fold made.
 fn folded_example() -> Record {
     let mut record = record_example(Kind::ParityBase);
     record.flags = flags::FOLDED;
@@ -108,7 +109,7 @@ fn hole_example() -> Record {
     record
 }
 
-/// One line per field that is not zero, then what follows the fields, 32 bytes a line.
+/// One line per nonzero field, then what follows the fields, 32 bytes a line.
 pub(crate) fn annotate(fields: &[Field], bytes: &[u8]) -> String {
     let hex = |bytes: &[u8]| {
         bytes.iter().fold(String::new(), |mut text, byte| {
@@ -134,7 +135,7 @@ pub(crate) fn annotate(fields: &[Field], bytes: &[u8]) -> String {
     out
 }
 
-/// The bytes that an annotated text stands for.
+/// The bytes of an annotated text.
 pub(crate) fn parse(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for line in text.lines() {

@@ -1,11 +1,11 @@
-//! How many files a store has open, however many it has.
+//! The number of files a store keeps open is bounded, however many it has.
 
 use braid_layout::ObjectId;
 use braid_store::*;
 
 use crate::common::*;
 
-/// Files below `dir` that this process has open, removed or not.
+/// Files below `dir` that this process has open, including removed ones.
 fn open_files(dir: &std::path::Path) -> usize {
     let open = std::fs::read_dir("/proc/self/fd").expect("listed").flatten();
     let names = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
@@ -17,7 +17,7 @@ fn reading_everything_opens_a_bounded_number_of_files() {
     const UNITS: u64 = 700;
     let dir = tempfile::tempdir().expect("a directory");
     let place = dir.path().canonicalize().expect("a path");
-    // A unit for each segment.
+    // One unit per segment.
     let store = fresh(&place, Options { segment_bytes: 64 << 10, ..options() });
     store.commit(create(1)).expect("create");
     for unit in 0..UNITS {
@@ -25,7 +25,7 @@ fn reading_everything_opens_a_bounded_number_of_files() {
     }
     let segments = segments(&place).len();
     assert!(segments > 600, "{segments} segments");
-    // Parts of units: their records' headers are kept.
+    // Parts of units, so that their records' headers are cached.
     for round in 0..3 {
         for unit in 0..UNITS {
             let (from, to) = (round * 8192, round * 8192 + 4096);

@@ -1,4 +1,4 @@
-//! `check` finds every kind of planted damage and says where it is; it, `dump` and `stat` change nothing.
+//! `check` finds every kind of planted damage and locates it. `check`, `dump` and `stat` change nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn records(path: &Path) -> Vec<(usize, usize)> {
     found.collect()
 }
 
-/// A name, what is done, and the file and the offsets at which it must be found.
+/// A name, the damage, and the file and offsets at which it must be found.
 type Case = (&'static str, fn(&Path), &'static str, std::ops::Range<u64>);
 
 const SEGMENT_1: &str = "log/00000001.seg";
@@ -192,7 +192,7 @@ fn every_planted_damage_is_found_at_its_place() {
         let before = contents(dir.path());
         let report = check(dir.path()).expect("check");
         assert!(found(&report.findings, file, offsets), "{name}: {:#?}", report.findings);
-        // What lies behind a sealed segment's end is read by nobody.
+        // Nothing reads the bytes behind a sealed segment's end.
         assert_eq!(report.damaged == 0, name.starts_with("garbage"), "{name}: {:#?}", report.findings);
         let _ = (dump(dir.path(), |_| true), stat(dir.path()));
         assert_eq!(contents(dir.path()), before, "{name}: something was written");
@@ -255,7 +255,7 @@ fn everything_is_dumped_and_counted() {
     assert_eq!((facts.partitions, facts.objects), (1, 2));
     assert!(facts.live() > 0 && facts.live() < facts.used() && facts.checkpoint_bytes > 0, "{facts:?}");
     assert_eq!(facts.tail_bytes, 0, "it was closed cleanly");
-    // Every write is pending: nothing has told that it is settled.
+    // Every write is pending: nothing has settled it.
     assert_eq!((facts.whole_units, facts.whole_extents), (facts.units, facts.extents));
     let opaque = 2 * u64::try_from(b"mapopaque".len()).expect("small");
     assert_eq!(facts.index_bytes(), 2 * 168 + opaque + facts.units * (48 + 200) + facts.extents * 16);

@@ -1,5 +1,5 @@
-//! The store from outside: its face, its behaviour against a plain model, through crashes, damage and full disks, and
-//! its bytes on disk against the golden files and the document.
+//! The store's public interface: its behaviour against a plain model, through crashes, damage and full disks,
+//! and its bytes on disk against the golden files and the document.
 
 mod amplification;
 mod checkpoint_damage;
@@ -7,6 +7,7 @@ mod checkpoint_format;
 mod clean;
 mod common;
 mod crash;
+mod cut;
 mod damage;
 mod document;
 mod enumerate;
@@ -18,19 +19,17 @@ mod handles;
 mod images;
 mod inspect;
 mod list;
-mod mapped;
-mod means;
+mod log_rest;
 mod missing;
 mod model;
 mod paged;
 mod parity;
 mod present;
 mod ready;
+mod recycled;
 mod reserve;
-mod rest;
 mod snapshots;
 mod space;
-mod spares;
 mod storm;
 mod threads;
 mod together;

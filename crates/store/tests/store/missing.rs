@@ -1,4 +1,4 @@
-//! Segments that are missing or cut short: what was in them is damaged, and nothing older is read in its place.
+//! Segments that are missing or cut short: what was in them is damaged, and no older version is read instead.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn a_missing_segment_loses_what_was_in_it() {
     }
 }
 
-/// The last segment is gone: nobody knows what was written to it since the checkpoint.
+/// The last segment is gone: what was written to it since the checkpoint is unknown.
 #[test]
 fn what_was_written_to_a_segment_that_is_gone_is_damaged_and_not_absent() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -82,8 +82,8 @@ fn a_write_after_lost_segments_is_whole_when_killed_again() {
     }
 }
 
-/// A cut at the border of two records looks like an end. What a checkpoint counts in was durable all the same; and if its
-/// numbers were given again, the next opening would pass over what has them now.
+/// A cut between two records looks like the log's end. But records that a checkpoint includes were durable;
+/// and if their numbers were reused, the next opening would skip the records that have them now.
 #[test]
 fn a_log_cut_short_under_a_checkpoint_is_damage_and_takes_no_later_write_along() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -102,7 +102,7 @@ fn a_log_cut_short_under_a_checkpoint_is_damage_and_takes_no_later_write_along()
     let (store, recovery) = open(dir.path());
     assert!(recovery.damaged_count >= 1, "{recovery:?}");
     for unit in 0..3 {
-        // Unit 1 lies before it, and what came after the checkpoint may have been about that too.
+        // Unit 1 is before the cut, but records after the checkpoint may have been about it too.
         let read = content(&store, 1, unit, 0, 5000, Want::Newest);
         assert!(matches!(read, Err(Error::Damaged { .. })), "unit {unit}: {read:?}");
     }
@@ -113,7 +113,7 @@ fn a_log_cut_short_under_a_checkpoint_is_damage_and_takes_no_later_write_along()
     for (unit, version) in [(0, after), (1, again)] {
         store.commit(Mutation::Write(write(2, unit, 0, 6000, version))).expect("write");
     }
-    // Killed before there is another checkpoint, and after.
+    // Killed before the next checkpoint, and after it.
     for wait in [false, true] {
         if wait {
             store.close().expect("close");
@@ -129,11 +129,11 @@ fn a_log_cut_short_under_a_checkpoint_is_damage_and_takes_no_later_write_along()
 }
 
 const OBJECTS: u64 = 20;
-/// Objects that are written while a checkpoint is made.
+/// Objects that are written while a checkpoint is being made.
 const MEANWHILE: u64 = 5;
 
-/// A store as a killed process leaves it. While its checkpoint was made, it was written to: its pages count in records after the
-/// point where replay begins. Returns these records' numbers.
+/// A store as a killed process leaves it, with writes made during its checkpoint: the pages include records
+/// after the point where replay begins. Returns these records' numbers.
 fn written_meanwhile(dir: &Path) -> std::ops::RangeInclusive<u64> {
     let live = tempfile::tempdir().expect("a directory");
     let store = fresh(live.path(), options());
@@ -151,7 +151,7 @@ fn written_meanwhile(dir: &Path) -> std::ops::RangeInclusive<u64> {
     store.checkpoint().expect("checkpoint");
     write_all(MEANWHILE..OBJECTS, 2);
     copy(live.path(), dir);
-    // As it would be had it been begun before.
+    // As if the checkpoint had been started earlier.
     let path = checkpoints(dir).pop().expect("a checkpoint");
     let mut bytes = std::fs::read(&path).expect("read");
     let page = (0..bytes.len()).step_by(512).find(|&at| PageHead::decode(&bytes[at..]).is_ok());
@@ -169,12 +169,12 @@ fn written_meanwhile(dir: &Path) -> std::ops::RangeInclusive<u64> {
     header.replay.sequence..=last
 }
 
-/// How a log is cut at a record.
+/// How a log is damaged at a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
     Before,
     InThePayload,
-    /// It is as long as it was.
+    /// The length is unchanged.
     Zeros,
 }
 
@@ -216,7 +216,7 @@ fn a_cut_log_is_not_made_good_by_pages_that_count_in_what_is_cut() {
         cut_log(cut.path(), sequence, how);
         let (store, recovery) = open(cut.path());
         assert!(recovery.damaged_count >= 1, "{:?}", recovery.damaged);
-        // So that more than the partition is asked for.
+        // So that more than the partition can be queried.
         let _ = store.commit(partition());
         for object in 0..OBJECTS {
             match content(&store, object, 0, 0, 3000, Want::Newest) {

@@ -1,5 +1,5 @@
-//! Random operations, openings and small segments (so that segments are freed all the time) against a plain model that
-//! keeps every version's bytes in an array.
+//! Random operations and reopenings with small segments (so that segments are freed all the time), against a
+//! plain model that keeps every version's bytes in an array.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ struct Copy {
     version: Version,
     /// The whole unit.
     bytes: Vec<u8>,
-    /// Where its own write began, and what it brought.
+    /// Where its own write begins, and the bytes written.
     own: (u32, Vec<u8>),
 }
 
@@ -120,7 +120,7 @@ impl Run {
                     write.body = Body::Hole;
                 }
                 if install {
-                    write.standing = Standing::Settled;
+                    write.standing = Standing::Installed;
                 }
                 self.write(write);
             }
@@ -173,11 +173,11 @@ impl Run {
         let tip = tip.map_or(Version::ZERO, |copy| copy.version);
         let settled = unit.settled.as_ref().map_or(Version::ZERO, |copy| copy.version);
         let expected = match write.standing {
-            Standing::Pending if write.version < tip => Outcome::Older { tip },
-            Standing::Settled if write.version < settled => Outcome::Older { tip },
+            Standing::Pending if write.stamp < tip => Outcome::Older { tip },
+            Standing::Installed if write.stamp < settled => Outcome::Older { tip },
             _ => Outcome::Applied,
         };
-        let (from, version, standing) = (write.from, write.version, write.standing);
+        let (from, version, standing) = (write.from, write.stamp, write.standing);
         assert_eq!(self.store.commit(Mutation::Write(write)).expect("write"), expected);
         if expected != Outcome::Applied {
             return;
@@ -187,7 +187,7 @@ impl Run {
                 unit.settle();
                 unit.pending = Some(overlaid(unit.settled.as_ref(), from, &own, version));
             }
-            Standing::Settled => {
+            Standing::Installed => {
                 let installed = overlaid(None, from, &own, version);
                 if unit.pending.as_ref().is_some_and(|copy| copy.version <= version) {
                     unit.pending = None;
@@ -235,10 +235,10 @@ impl Run {
         assert_eq!(self.store.commit(verdict).expect("verdict"), Outcome::Applied);
     }
 
-    /// Opened from a copy as a killed process leaves it, or after a clean close.
+    /// Reopened from a copy as a killed process leaves it, or after a clean close.
     fn reopen(&mut self, killed: bool) {
         if killed {
-            // A flush, so that nothing is being freed while the files are copied.
+            // A flush ensures that nothing is being freed while the files are copied.
             self.store.commit(Mutation::Flush).expect("flush");
             let dir = tempfile::tempdir().expect("a directory");
             self.store.close().expect("close");
@@ -255,8 +255,8 @@ impl Run {
         self.adopt_doubts();
     }
 
-    /// That a version is settled is soft (PROTOCOL section 2): after opening, a settled tip may be pending again. The
-    /// version below it must then be one that really was there; only the tip is compared.
+    /// Settlement is soft state (PROTOCOL section 2): after opening, a settled tip may be pending again. The
+    /// version below it must then be one that really existed. Only the tip is compared.
     fn adopt_doubts(&mut self) {
         for (&object, model) in &mut self.model {
             for chain in self.store.versions(P, ObjectId(object), 0..UNITS).expect("versions") {
@@ -307,11 +307,11 @@ impl Run {
 }
 
 fn small() -> Options {
-    // Little more than what can be live: space has to be made all the time.
+    // Little more than what can be live, so that cleaning is always needed.
     Options { segment_bytes: 64 << 10, capacity: Some(2 << 20), ..options() }
 }
 
-/// `PROPTEST_CASES` asks for more.
+/// `PROPTEST_CASES` overrides the number of cases.
 fn cases() -> ProptestConfig {
     let default = ProptestConfig::default();
     if std::env::var_os("PROPTEST_CASES").is_some() {

@@ -1,4 +1,5 @@
-//! Long payloads begin at pages of their files, and are read as they lie there; short ones come with their headers.
+//! Long payloads begin at pages of their files and are read straight from there. Short ones are read with
+//! their headers.
 
 use braid_layout::{Generation, ObjectId};
 use braid_store::*;
@@ -11,7 +12,7 @@ fn image(dir: &std::path::Path) -> Store {
     let store = fresh(dir, Options { segment_bytes: 4 << 20, ..options() });
     let attributes = Attributes { unit_bytes: LONG, g: Generation(1), ..attributes() };
     store.commit(Mutation::Create { partition: P, object: ObjectId(1), attributes }).expect("create");
-    // After short ones of many lengths a long one comes to begin at every block of a page.
+    // After short writes of many lengths, a long one begins at every block of a page.
     for n in 0..12 {
         let short = 1 + 512 * u32::try_from(n).expect("small");
         store.commit(Mutation::Write(write(1, 2 * n, 0, short, version(1, 2 * n + 1)))).expect("short");
@@ -47,7 +48,7 @@ fn a_long_payload_begins_at_a_page() {
     check(&store);
 }
 
-/// Also where the header is kept from the read before.
+/// Also if the header is cached from the previous read.
 #[test]
 fn any_range_of_a_long_payload_reads_as_it_was_written() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -58,7 +59,7 @@ fn any_range_of_a_long_payload_reads_as_it_was_written() {
             let to = (from + length).min(LONG);
             let part = content(&store, 1, 1, from, to, Want::Newest).expect("read and verified");
             let view = store.read(P, ObjectId(1), 1, from..to, Want::Newest).expect("view");
-            // What the view holds itself cannot be sent from a file.
+            // Bytes that the view itself holds cannot be sent from a file.
             assert!(!(view.pieces().is_empty() && view.is_resident()), "{from}..{to}");
             let at = |at: u32| usize::try_from(at).expect("small");
             assert!(part == whole[at(from)..at(to)], "{from}..{to}");

@@ -1,5 +1,5 @@
-//! A parity unit (PROTOCOL R5, R6) against a plain model: data units that keep every version's bytes. Whatever came, the
-//! parity's bytes for a cover are the xor of the data units at these versions.
+//! A parity unit (PROTOCOL R5, R6) against a plain model: data units that keep every version's bytes. In
+//! every state the parity's bytes for a cover are the xor of the data units at these versions.
 
 use braid_layout::{Column, ColumnMask, Generation, ObjectId, Version};
 use braid_store::*;
@@ -25,7 +25,7 @@ enum Step {
     Again {
         data: u8,
     },
-    /// A delta that skips one.
+    /// A delta that skips a version.
     Broken {
         data: u8,
     },
@@ -39,7 +39,7 @@ enum Step {
     Verdict {
         forward: bool,
     },
-    /// The unsettled versions of a lost column go.
+    /// A lost column's unsettled versions are cut off.
     CutOff {
         data: u8,
     },
@@ -66,7 +66,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A data unit: its versions that can still be asked for, oldest first, each with its bytes.
+/// A data unit: its versions that can still be read, oldest first, each with its bytes.
 #[derive(Debug, Clone)]
 struct Chain {
     versions: Vec<(Version, Vec<u8>)>,
@@ -78,7 +78,7 @@ struct Chain {
 struct Pending {
     stamp: Version,
     touched: u8,
-    /// Per data unit, which of its versions the stripe write was made on.
+    /// Per data unit, the version that the stripe write is based on.
     below: Vec<usize>,
 }
 
@@ -183,7 +183,7 @@ impl Run {
         }
         let answer = self.store.commit(Mutation::Delta(delta)).expect("a delta");
         assert_eq!(answer, Outcome::Counted { tip: to });
-        // A delta on the stamp says that the stripe write is settled.
+        // A delta that starts from the stamp settles the stripe write.
         if self.pending.as_ref().is_some_and(|p| p.stamp == tip) {
             self.settle();
         }
@@ -195,7 +195,7 @@ impl Run {
     }
 
     fn stripe(&mut self, touched: u8, from: u32, length: u32) {
-        // C1: what is below is settled.
+        // C1: it settles what is below.
         self.settle();
         let stamp = self.next();
         let to = (from + length).min(BYTES);
@@ -218,7 +218,7 @@ impl Run {
         self.pending = Some(Pending { stamp, touched, below });
     }
 
-    /// The pending stripe write is settled, and with it all that its cover counts in.
+    /// The pending stripe write is settled, and with it everything that its cover includes.
     fn settle(&mut self) {
         let Some(pending) = self.pending.take() else { return };
         for (data, chain) in (0..K).zip(&mut self.chains) {
@@ -276,7 +276,7 @@ impl Run {
         }
         let bytes = self.xor(&cover);
         let mut write = write(1, 0, 0, BYTES, stamp);
-        (write.kind, write.standing) = (WriteKind::ParityBase, Standing::Settled);
+        (write.kind, write.standing) = (WriteKind::ParityBase, Standing::Installed);
         (write.cover, write.body) = (cover, body(0, &bytes));
         let answer = self.store.commit(Mutation::Write(write)).expect("install");
         assert!(matches!(answer, Outcome::Applied | Outcome::Already), "{answer:?}");
@@ -327,7 +327,7 @@ impl Run {
         let settled = cover(view(Want::Settled).cover);
         let bytes = content(&self.store, 1, 0, 0, BYTES, Want::Settled).expect("read");
         assert!(bytes == self.xor(&settled), "settled");
-        // Cuts between what is settled and the tips: one chain back at a time.
+        // Cuts between the settled versions and the tips: one chain is set back at a time.
         for (i, chain) in self.chains.iter().enumerate() {
             let touched = |p: &Pending| p.touched >> i & 1 == 1;
             if self.pending.as_ref().is_some_and(touched) {
@@ -357,7 +357,7 @@ impl Run {
     }
 }
 
-/// `PROPTEST_CASES` asks for more.
+/// `PROPTEST_CASES` overrides the number of cases.
 fn cases() -> ProptestConfig {
     let default = ProptestConfig::default();
     if std::env::var_os("PROPTEST_CASES").is_some() {
@@ -390,9 +390,9 @@ fn an_installed_base_is_compared_column_by_column() {
     let store = fresh(dir.path(), options());
     store.commit(create(1)).expect("create");
     let install = |cover: [u64; 2], byte: u8| {
-        // As a cut names it: by the newest version that it counts in.
+        // Named like a cut: by the newest version that it includes.
         let mut write = write(1, 0, 0, BYTES, version(1, cover[0].max(cover[1])));
-        (write.kind, write.standing) = (WriteKind::ParityBase, Standing::Settled);
+        (write.kind, write.standing) = (WriteKind::ParityBase, Standing::Installed);
         (write.cover, write.body) =
             (cover.map(|n| version(1, n)).to_vec(), body(0, &vec![byte; size(BYTES)]));
         store.commit(Mutation::Write(write)).expect("answered")
@@ -453,7 +453,7 @@ fn a_damaged_delta_is_named_and_not_folded() {
     copy(run.dir.path(), dir.path());
     let path = segments(dir.path()).pop().expect("a segment");
     let mut bytes = std::fs::read(&path).expect("read");
-    // The delta is the bytes themselves: they are there as they are.
+    // The delta's bytes are stored unchanged.
     let own = pattern(1, 5000);
     let at = bytes.windows(16).position(|window| window == &own[2000..2016]).expect("the payload");
     bytes[at] ^= 1;

@@ -1,10 +1,11 @@
-//! Files that are deleted, replaced or cut short under a running store: their bytes can be read as before, and a check tells.
+//! Files that are deleted, replaced or cut short under a running store: their bytes can still be read, and a
+//! check reports them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use braid_layout::ObjectId;
+use braid_layout::{ClusterId, DriveId, ObjectId};
 use braid_store::*;
 
 use crate::common::*;
@@ -14,14 +15,14 @@ fn stored(dir: &Path) -> Store {
     let store = fresh(dir, options());
     store.commit(create(1)).expect("create");
     for n in 0..20 {
-        let settled = Write { standing: Standing::Settled, ..write(1, n, 0, UNIT, version(1, n + 1)) };
+        let settled = Write { standing: Standing::Installed, ..write(1, n, 0, UNIT, version(1, n + 1)) };
         store.commit(Mutation::Write(settled)).expect("write");
     }
     store.checkpoint().expect("checkpoint");
     store
 }
 
-/// The units that a scrub calls damaged.
+/// The units that a scrub reports as damaged.
 fn damaged(store: &Store) -> Vec<u64> {
     let is_damaged =
         |unit: &u64| matches!(store.verify_unit(P, ObjectId(1), *unit), Err(Error::Damaged { .. }));
@@ -79,7 +80,7 @@ fn segments_that_are_freed_by_the_store_itself_are_not_missed() {
     let store = fresh(dir.path(), Options { segment_bytes: 64 << 10, sync: true, ..Options::default() });
     store.commit(create(1)).expect("create");
     for n in 1..200_u64 {
-        let settled = Write { standing: Standing::Settled, ..write(1, n % 2, 0, 40_000, version(1, n)) };
+        let settled = Write { standing: Standing::Installed, ..write(1, n % 2, 0, 40_000, version(1, n)) };
         store.commit(Mutation::Write(settled)).expect("write");
         if n % 10 == 0 {
             store.checkpoint().expect("checkpoint");
@@ -90,7 +91,7 @@ fn segments_that_are_freed_by_the_store_itself_are_not_missed() {
     assert!(store.stat().expect("stat").freed > 10);
 }
 
-/// All that is in a directory, itself included, with the bits that others have.
+/// The paths in a directory, itself included, that others may access.
 fn open_to_others(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut waiting = vec![dir.to_owned()];
@@ -122,4 +123,27 @@ fn nobody_else_may_read_what_is_stored_whatever_it_was_before() {
     }
     let (_store, _) = open(&dir);
     assert_eq!(open_to_others(&dir), Vec::<String>::new());
+}
+
+#[test]
+fn a_directory_that_is_no_store_or_another_s_keeps_its_modes() {
+    let root = tempfile::tempdir().expect("a directory");
+    let (letters, store) = (root.path().join("letters"), root.path().join("store"));
+    fs::create_dir_all(letters.join("log")).expect("made");
+    stored(&store).close().expect("closed");
+    let files = [letters.join("letter"), store.join("letter")];
+    let dirs = [letters.clone(), letters.join("log"), store.clone()];
+    files.iter().for_each(|path| fs::write(path, "read by all").expect("written"));
+    for (paths, mode) in [(&files[..], 0o644), (&dirs[..], 0o755)] {
+        paths
+            .iter()
+            .for_each(|path| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set"));
+    }
+    let other = Identity { cluster: ClusterId(77), drive: DriveId(77) };
+    assert!(matches!(Store::format(&letters, other, &Options::default()), Err(Error::NotEmpty(_))));
+    assert!(matches!(Store::open(&letters, None, Options::default()), Err(Error::NotAStore(_))));
+    assert!(matches!(Store::open(&store, Some(other), Options::default()), Err(Error::Foreign { .. })));
+    let mode = |path: &PathBuf| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert_eq!(files.each_ref().map(mode), [0o644; 2]);
+    assert_eq!(dirs.each_ref().map(mode), [0o755; 3]);
 }

@@ -1,4 +1,5 @@
-//! What a joining column has caught up with (PROTOCOL section 7): durable per unit, and forgotten when it is not the same join.
+//! What a joining column has caught up with (PROTOCOL section 7): durable per unit, and forgotten when the
+//! column joins anew.
 
 use braid_layout::{ColumnMask, Generation, ObjectId};
 use braid_store::*;
@@ -65,7 +66,7 @@ fn a_column_that_does_not_join_is_ready_and_one_that_joins_anew_is_not() {
     store.commit(fence(3, OWN)).expect("it joins anew");
     assert_eq!(are_ready(&store), []);
     store.commit(ready(3, 4)).expect("ready");
-    // It was not told of a generation: it may have been out in it.
+    // It missed a generation, and may have been out of the set in it.
     store.commit(fence(5, OWN)).expect("it joins");
     assert_eq!(are_ready(&store), []);
     store.commit(ready(5, 6)).expect("ready");
@@ -78,7 +79,7 @@ fn a_column_that_does_not_join_is_ready_and_one_that_joins_anew_is_not() {
 #[test]
 fn a_damaged_unit_is_not_ready() {
     let (dir, store) = joining();
-    let installed = |n| Write { standing: Standing::Settled, ..write(1, 3, 0, 5000, version(1, n)) };
+    let installed = |n| Write { standing: Standing::Installed, ..write(1, 3, 0, 5000, version(1, n)) };
     store.commit(Mutation::Write(installed(1))).expect("install");
     let path = segments(dir.path()).pop().expect("a segment");
     store.commit(ready(1, 3)).expect("ready");

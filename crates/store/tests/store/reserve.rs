@@ -1,4 +1,4 @@
-//! Preallocation: what an object has reserved, nobody else can take.
+//! Preallocation: space that one object has reserved is unavailable to others.
 
 use braid_layout::{Generation, ObjectId};
 use braid_store::*;
@@ -42,7 +42,7 @@ fn a_reservation_counts_against_the_quota_until_it_is_written() {
     assert!(matches!(store.commit(reserve(1, 7)), Err(Error::Quota { .. })));
     (0..3).for_each(|n| assert_eq!(store.commit(unit(1, n)).expect("reserved"), Outcome::Applied));
     assert_eq!(held(&store), (7, 3));
-    // It is what it is after a crash and from a checkpoint.
+    // The same after a crash and from a checkpoint.
     let killed = tempfile::tempdir().expect("a directory");
     copy(dir.path(), killed.path());
     let (other, _) = open(killed.path());
@@ -81,7 +81,7 @@ fn a_reservation_is_kept_free_on_a_full_disk() {
     assert!((40..110).contains(&taken), "{taken} units fit beside");
     assert!(matches!(store.commit(unit(2, 500)), Err(Error::Full { .. })));
     assert!(matches!(store.commit(make(3, 5)), Err(Error::Full { .. })));
-    // Headers are not promised: the last writes may find no space for theirs.
+    // Headers are not reserved: the last writes may find no space for theirs.
     (0..18).for_each(|n| assert_eq!(store.commit(unit(1, n)).expect("reserved"), Outcome::Applied));
     assert!(matches!(store.commit(unit(2, 500)), Err(Error::Full { .. })));
 }

@@ -1,4 +1,5 @@
-//! Snapshots: what was settled stays readable, whatever is written, folded, cleaned, damaged or dropped after.
+//! Snapshots: what was settled stays readable, whatever is written, folded, cleaned, damaged or dropped
+//! later.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ fn retire(n: u64) -> Mutation {
     settled(1, version(1, n))
 }
 
-/// What a snapshot shows of a whole unit, every block checked.
+/// A whole unit as a snapshot shows it, every block verified.
 fn seen(store: &Store, unit: u64, number: u32) -> Result<(Version, Vec<u8>), Error> {
     let view = store.read_snapshot(P, O, unit, 0..UNIT, number)?;
     Ok((view.version, bytes_of(&view, UNIT)?))
@@ -55,7 +56,7 @@ fn a_snapshot_costs_one_record_and_then_what_is_overwritten() {
     assert_eq!(used(&store), before);
     assert_eq!(store.stat().expect("stat").written - written, 512, "one record");
     assert_eq!(store.snapshots(P, O).expect("list"), [1]);
-    // A part of a unit costs that part only: the rest is shared.
+    // Overwriting a part of a unit costs only that part: the rest is shared.
     store.commit(Mutation::Write(write(1, 3, 8192, 12_288, version(1, 50)))).expect("write");
     store.commit(retire(51)).expect("settle");
     assert_eq!(used(&store), before + 4096);
@@ -63,7 +64,7 @@ fn a_snapshot_costs_one_record_and_then_what_is_overwritten() {
     let mut new = pattern(3, ALL);
     new[8192..12_288].copy_from_slice(&pattern(50, 4096));
     assert!(content(&store, 1, 3, 0, UNIT, Want::Newest).expect("new") == new);
-    // A unit that was not there is a hole.
+    // A unit that did not exist is a hole.
     store.commit(Mutation::Write(write(1, 60, 0, 100, version(1, 60)))).expect("write");
     assert!(seen(&store, 60, 1).expect("a hole") == (Version::ZERO, vec![0; ALL]));
     assert_eq!(store.commit(release(1)).expect("dropped"), Outcome::Applied);
@@ -192,13 +193,14 @@ fn no_snapshot_shows_what_damage_hit() {
     let (store, _) = open(other.path());
     assert!(matches!(seen(&store, 0, 1), Err(Error::Checksum { .. })), "the reader's end finds it");
     assert!(matches!(store.verify_unit(P, O, 0), Err(Error::Damaged { .. })), "and so does a scrub");
-    // Cleaning meets the damage: the unit is lost, and made whole again by a rebuild; what it was stays unknown.
+    // Cleaning finds the damage: the unit is lost until a rebuild repairs it. Its contents in the snapshot
+    // stay unknown.
     for n in 10..24 {
         store.commit(Mutation::Write(write(1, 9, 0, UNIT, version(1, n)))).expect("write");
     }
     store.clean().expect("clean");
     assert!(matches!(seen(&store, 0, 1), Err(Error::Damaged { .. })));
-    let rebuilt = Write { standing: Standing::Settled, ..write(1, 0, 0, UNIT, version(1, 40)) };
+    let rebuilt = Write { standing: Standing::Installed, ..write(1, 0, 0, UNIT, version(1, 40)) };
     store.commit(Mutation::Write(rebuilt)).expect("install");
     assert!(content(&store, 1, 0, 0, UNIT, Want::Newest).expect("whole") == pattern(40, ALL));
     for _ in 0..2 {
@@ -253,7 +255,7 @@ impl Run {
             Step::Write { unit, from, length, hole, install } => {
                 let mut write = write(1, unit, from, (from + length).min(UNIT), version(1, self.n));
                 write.body = if hole { Body::Hole } else { write.body };
-                write.standing = if install { Standing::Settled } else { Standing::Pending };
+                write.standing = if install { Standing::Installed } else { Standing::Pending };
                 self.store.commit(Mutation::Write(write)).expect("write");
             }
             Step::Settle => drop(self.store.commit(retire(self.n)).expect("settle")),
@@ -316,7 +318,7 @@ proptest! {
         run.reopen(false);
         run.check();
         let report = inspect::check(run.dir.path());
-        // The store has the directory open: the check is of a copy.
+        // The store has the directory open, so check a copy.
         prop_assert!(report.is_err());
         run.store.close().expect("close");
         let copied = tempfile::tempdir().expect("a directory");

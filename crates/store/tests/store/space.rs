@@ -53,7 +53,7 @@ fn a_full_store_still_removes_and_then_takes_writes_again() {
     assert!(stat.used < 2 << 20, "{} bytes are still used", stat.used);
 }
 
-/// A capacity that was set lower than what is there already; a long checkpoint can pass it too.
+/// A capacity below what the store already uses. A long checkpoint can exceed it too.
 #[test]
 fn a_store_over_its_capacity_still_removes() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -78,7 +78,7 @@ fn a_store_over_its_capacity_still_removes() {
 fn segments_go_and_what_was_in_them_stays_so() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = fresh(dir.path(), options());
-    // A segment that stays: it holds live bytes, and bytes of an object that goes.
+    // A segment that stays: it holds live bytes, and bytes of an object that is removed.
     store.commit(create(1)).expect("create");
     store.commit(create(2)).expect("create");
     store.commit(Mutation::Write(write(1, 0, 0, 100, version(1, 1)))).expect("write");
@@ -161,7 +161,7 @@ fn small_disk() {
     let store = fresh(&dir, Options { sync: true, ..options() });
     let written = fill(&store, 1);
     assert!(written > 20, "only {written} units fit");
-    // Somebody else takes the rest, down to the last byte: even a remove finds no space now.
+    // Another file takes the rest, down to the last byte: even a remove finds no space now.
     let hog = disk.join("hog");
     let mut bytes: &[u8] = &vec![1; 8 << 20];
     let mut file = std::fs::File::create(&hog).expect("make");

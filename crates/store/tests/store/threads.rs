@@ -64,7 +64,7 @@ fn answers_come_in_order_and_a_full_queue_hands_back() {
         let sender = sender.clone();
         let reply: Reply = Box::new(move |answer| sender.send((n, answer)).expect("the test waits"));
         let mut request = (Mutation::Write(write(1, n, 0, 64, version(1, n))), reply);
-        // Handed back unharmed while the queue is full; the blocking way then waits for room.
+        // Handed back unchanged while the queue is full; the blocking call then waits for space.
         if let Err(back) = store.try_submit(request.0, request.1, &|| true) {
             rejected += 1;
             request = (back.mutation, back.reply);

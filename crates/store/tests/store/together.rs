@@ -1,4 +1,4 @@
-//! Mutations that wait together are decided as if one came after the other, be they in one commit or not.
+//! Mutations that are queued together are decided one after the other, whether they are in one commit or not.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use braid_store::*;
 use crate::common::*;
 use crate::enumerate::commit_together;
 
-/// A write to one unit settles what another has pending. An install there that waits with it is older than what is settled
-/// then, and must not take its place.
+/// A write to a unit settles another's pending version. An install queued behind it is older than what is
+/// then settled, and must not replace it.
 #[test]
 fn an_install_does_not_undo_what_the_write_before_it_settles() {
     let disk = Memory::new(1);
@@ -17,7 +17,7 @@ fn an_install_does_not_undo_what_the_write_before_it_settles() {
     let open = || Store::open_on(Arc::new(disk.clone()), None, options()).expect("open").0;
     let store = open();
     let make = Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 };
-    let installed = |n| Write { standing: Standing::Settled, ..write(1, 3, 0, 5000, version(1, n)) };
+    let installed = |n| Write { standing: Standing::Installed, ..write(1, 3, 0, 5000, version(1, n)) };
     for mutation in
         [make, create(1), Mutation::Write(installed(2)), Mutation::Write(write(1, 3, 0, 5000, version(1, 5)))]
     {

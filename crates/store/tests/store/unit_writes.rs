@@ -1,4 +1,5 @@
-//! Unit writes at their data column (PROTOCOL R2 to R4): versions, owed and settled, what is known of operations, doubt.
+//! Unit writes at their data column (PROTOCOL R2 to R4): versions, owed and settled; remembered operations;
+//! doubt.
 
 use braid_layout::{ColumnMask, Generation, Lease, ObjectId, Version};
 use braid_store::*;
@@ -45,7 +46,7 @@ fn overlaid(under: &[u8], from: usize, own: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The store, closed or killed, and opened again.
+/// The store after a close or a kill, opened again.
 fn again(dir: &tempfile::TempDir, store: Store, killed: bool) -> (tempfile::TempDir, Store) {
     let next = tempfile::tempdir().expect("a directory");
     if killed {
@@ -128,7 +129,7 @@ fn a_known_operation_is_answered_and_not_done_again() {
     assert_eq!(store.commit(write.clone()).expect("again"), known(false));
     store.commit(settled(0, version(4, 1))).expect("settled");
     assert_eq!(store.commit(write.clone()).expect("again"), known(true));
-    // The payload is overwritten and its segment may go; what is known of the operation stays.
+    // The payload is overwritten and its segment may be freed. The operation is still remembered.
     store.commit(Mutation::UnitWrite(unit_write(0, 0, 100, 6))).expect("overwrite");
     store.commit(settled(0, version(4, 2))).expect("settled");
     let (dir, store) = again(&dir, store, true);

@@ -1,4 +1,5 @@
-//! Pages that the disk cannot read, each of a store's in turn: the store opens, and what is not on them is there.
+//! Each page of a store's disk is unreadable in turn: the store opens, and everything outside the page is
+//! there.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ fn open_disk(disk: &Memory) -> Result<(Store, Recovery), Error> {
     Store::open_on(Arc::new(disk.clone()), None, options)
 }
 
-/// A killed store of objects with a unit each, two checkpoints and a tail with so many of them.
+/// A killed store of objects with a unit each, two checkpoints, and a tail with `tail` of the objects.
 fn killed(tail: u64) -> Memory {
     let disk = Memory::new(1);
     Store::format_on(&disk, identity(), &Options::default()).expect("format");
@@ -40,7 +41,7 @@ fn killed(tail: u64) -> Memory {
     disk.after_kill(1)
 }
 
-/// Open it and read everything: what opening says, and which units cannot be read.
+/// Open it and read everything: opening's report, and the unreadable units.
 fn outcome(disk: &Memory) -> (Recovery, Vec<u64>) {
     let (store, recovery) = open_disk(disk).expect("it opens");
     let mut gone = Vec::new();
@@ -48,7 +49,7 @@ fn outcome(disk: &Memory) -> (Recovery, Vec<u64>) {
         match content(&store, n, 0, 0, BYTES, Want::Newest) {
             Ok(bytes) if bytes == pattern(n, size(BYTES)) => {}
             Err(Error::Damaged { .. } | Error::Io { .. }) => gone.push(n),
-            // It was cut off, and opening said so.
+            // It was cut off, and opening reported that.
             Ok(_) | Err(_) if n == UNITS && recovery.damaged_count > 0 => gone.push(n),
             other => panic!("object {n}: {:?}", other.map(|_| "other bytes")),
         }
@@ -87,7 +88,7 @@ fn a_page_that_cannot_be_read_costs_what_is_on_it() {
                 // A record here has a header and one or two pages: at most three units touch a page.
                 assert!(gone.len() <= 3, "{told}");
             } else {
-                // Of records that are lost together the one after them tells what they were about.
+                // If several records are lost together, the next one names their subjects.
                 let any = recovery.damaged.iter().any(|damage| damage.what.contains("any object may be hit"));
                 assert!(!any && gone.iter().all(|&n| n > UNITS - TAIL - 12), "{told}");
                 together += usize::from(gone.len() > 4);

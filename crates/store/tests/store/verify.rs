@@ -1,4 +1,4 @@
-//! Verifying a unit: few reads, and damage is told to the block.
+//! Verifying a unit: few reads, and damage is located to the block.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ const FROM: u32 = 100;
 const TO: u32 = 2_600_000;
 const SEGMENT: &str = "log/00000001.seg";
 
-/// A store with a unit of which most is stored; where in the segment its payload begins.
+/// A store with a unit that is mostly stored, and the offset of its payload in the segment.
 fn stored() -> (Memory, Store, usize) {
     let disk = Memory::new(1);
     Store::format_on(&disk, identity(), &options()).expect("format");
@@ -31,7 +31,7 @@ fn stored() -> (Memory, Store, usize) {
     (disk, store, payload)
 }
 
-/// Where in the file the block of a unit's byte begins.
+/// The offset in the file of the block of a unit's byte.
 fn block_of(payload: usize, at: u32) -> u64 {
     let begin = (at / BLOCK_BYTES * BLOCK_BYTES).max(FROM);
     u64::try_from(payload).expect("small") + u64::from(begin - FROM)

@@ -6,42 +6,42 @@ use std::ops::Range;
 /// A kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum On {
-    /// Reads, opens, lists: what changes nothing.
+    /// Reads, opens and lists: operations that change nothing.
     Read,
     /// Writes and changes of a file's length.
     Write,
     /// Syncs of files and directories.
     Sync,
-    /// Writing back that is begun ahead of a sync: it changes nothing by itself, unless it fails.
+    /// The start of write-back ahead of a sync: it changes nothing by itself, unless it fails.
     Start,
-    /// Files and directories made, renamed, removed.
+    /// Creating, renaming and removing files and directories.
     Name,
-    /// All but reads.
+    /// All except reads and starts.
     Change,
 }
 
-/// How an operation fails. Where a fault has no meaning the operation succeeds.
+/// How an operation fails. An operation for which a fault has no meaning succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// EIO. Of a write any part may have been done. Of what a sync or a start was to make durable any part is; none of it is
-    /// tried again by a later sync.
+    /// EIO. Any part of a write may have been done. Any part of what a sync or a start was to make durable is
+    /// durable; a later sync does not retry the rest.
     Io,
-    /// ENOSPC. Of a write any part may have been done.
+    /// ENOSPC. Any part of a write may have been done.
     NoSpace,
-    /// Only a part is read or written, and said to be.
+    /// Only a part is read or written, and reported as such.
     Short,
-    /// One bit of what is read or written is another, silently.
+    /// One bit of what is read or written is flipped, silently.
     Flip,
-    /// The bytes are written to another place of the file, silently.
+    /// The bytes are written at another offset of the file, silently.
     Misdirect,
 }
 
-/// What is to fail, and how many operations there were.
+/// The faults to inject, and the number of operations so far.
 #[derive(Debug)]
 pub(crate) struct Faults {
     counts: [u64; 6],
     planned: Vec<(On, Range<u64>, Fault)>,
-    /// The power is cut when so many changes were made.
+    /// The power is cut after this many changes.
     pub(crate) cut_after: u64,
 }
 
@@ -64,7 +64,7 @@ impl Faults {
         self.count(On::Change) >= self.cut_after
     }
 
-    /// Count one operation and tell how it is to fail. Without power nothing is counted and all fails.
+    /// Count one operation and return its fault. Without power nothing is counted and everything fails.
     pub(crate) fn next(&mut self, on: On) -> io::Result<Option<Fault>> {
         if self.is_cut() {
             return Err(io::Error::other("the power is cut"));

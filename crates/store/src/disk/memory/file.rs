@@ -1,4 +1,4 @@
-//! One file's bytes: as readers see them, as they are on the medium, and what lies between.
+//! One file's bytes: as readers see them, as they are on the medium, and the changes between the two.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -11,20 +11,20 @@ use super::random::{Random, Survival};
 pub(crate) struct Bytes {
     cached: Vec<u8>,
     durable: Vec<u8>,
-    /// What happened since the last sync, in order.
+    /// The changes since the last sync, in order.
     unsynced: Vec<Event>,
-    /// Pages that cannot be read, by their number.
+    /// The numbers of unreadable pages.
     spoilt: BTreeSet<usize>,
 }
 
-/// Bytes that cannot be read if one of them cannot.
+/// The unit of unreadable bytes.
 const PAGE_BYTES: usize = 4096;
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// Whole sectors from this one on look so now; the last may be cut by the file's end.
+    /// New contents of whole sectors from this one on. The last may be cut by the file's end.
     Sectors(usize, Vec<u8>),
-    /// The file's length.
+    /// The file's new length.
     Length(usize),
 }
 
@@ -70,7 +70,7 @@ impl Bytes {
         self.unsynced.push(Event::Length(length));
         self.cached.resize(length, 0);
         if length < old {
-            // What is cut off reads as zeros if the file grows again.
+            // Bytes cut off read as zeros if the file grows again.
             let first = length.div_ceil(SECTOR);
             let zeros = vec![0; old.saturating_sub(first * SECTOR)];
             self.unsynced.push(Event::Sectors(first, zeros));
@@ -78,7 +78,7 @@ impl Bytes {
         self.changed(length.saturating_sub(1), length);
     }
 
-    /// Note how the sectors of a range look now.
+    /// Record the new contents of a range's sectors.
     fn changed(&mut self, from: usize, to: usize) {
         let first = from / SECTOR;
         let end = to.next_multiple_of(SECTOR).min(self.cached.len());
@@ -86,7 +86,7 @@ impl Bytes {
     }
 
     pub(crate) fn sync(&mut self) {
-        // As long as a file is only appended to, that costs what was appended.
+        // This costs as much as was appended, as long as a file is only appended to.
         for event in std::mem::take(&mut self.unsynced) {
             match event {
                 Event::Sectors(first, bytes) => put(&mut self.durable, first * SECTOR, &bytes),
@@ -96,13 +96,13 @@ impl Bytes {
         self.durable.resize(self.cached.len(), 0);
     }
 
-    /// The sync failed: any part is on the medium, and the rest is never tried again, though it looks written.
+    /// A failed sync: any part is on the medium, and the rest, though it looks written, is never retried.
     pub(crate) fn fail_sync(&mut self, random: &mut Random) {
         self.durable = self.medium(random);
         self.unsynced.clear();
     }
 
-    /// Read from the medium again what is clean.
+    /// Reread clean bytes from the medium.
     pub(crate) fn drop_cache(&mut self) {
         let length = self.cached.len();
         let dirty = std::mem::take(&mut self.unsynced);
@@ -116,7 +116,7 @@ impl Bytes {
         self.unsynced = dirty;
     }
 
-    /// Flip one bit on the medium; whether there is such a bit.
+    /// Flip one bit on the medium; returns whether that bit exists.
     pub(crate) fn rot(&mut self, bit: u64) -> bool {
         let byte = usize::try_from(bit / 8).ok().and_then(|at| self.durable.get_mut(at));
         byte.map(|byte| *byte ^= 1 << (bit % 8)).is_some()
@@ -127,7 +127,7 @@ impl Bytes {
         Bytes::durable(self.medium(random))
     }
 
-    /// What is on the medium if `random` decides which unsynced sectors are.
+    /// The medium's contents, if `random` decides which unsynced sectors reached it.
     fn medium(&self, random: &mut Random) -> Vec<u8> {
         let mut bytes = self.durable.clone();
         let mut lengths = vec![self.durable.len()];
@@ -155,7 +155,7 @@ impl Bytes {
     }
 }
 
-/// Overwrite, with zeros before if the bytes end sooner.
+/// Overwrite bytes. A gap before them is filled with zeros.
 fn put(bytes: &mut Vec<u8>, at: usize, written: &[u8]) {
     let end = at + written.len();
     if bytes.len() < end {

@@ -1,11 +1,11 @@
-//! A disk in memory that fails as told: for tests of what a store gives back after the worst day of its disk.
+//! A disk in memory that fails as told: for tests of what a store recovers after a bad day of its disk.
 //!
-//! Bytes written are seen by readers at once and are durable after a sync, names after a sync of their directory. When
-//! the power is cut, of what was not synced any subset of sectors survives, in any order, a sector now and then torn in
-//! the middle; of names created, renamed and removed any subset too. That is more than most file systems do to
-//! their users. After a failed sync the bytes look written but are clean: a later sync does not bring them to the medium.
+//! Readers see written bytes at once. Bytes are durable after a sync, names after a sync of their directory.
+//! A power cut keeps any subset of unsynced sectors, in any order, a few of them torn in the middle, and any
+//! subset of unsynced creations, renames and removals. That is harsher than most file systems. After a failed
+//! sync the bytes look written but are clean: a later sync does not bring them to the medium.
 //!
-//! Everything random comes from the seed: the same calls in the same order do the same.
+//! All randomness comes from the seed: the same calls in the same order have the same results.
 
 mod fault;
 mod file;
@@ -28,10 +28,10 @@ use random::Random;
 
 use super::{Disk, DiskFile, FileIdentity, Named, Space};
 
-/// The unit in which bytes reach the medium, or not.
+/// The unit in which bytes reach the medium or do not.
 pub(crate) const SECTOR: usize = 512;
 
-/// A disk in memory. Clones are the same disk.
+/// A disk in memory. Clones share it.
 #[derive(Clone)]
 pub struct Memory {
     state: Arc<Mutex<State>>,
@@ -53,7 +53,7 @@ struct MemoryFile {
 }
 
 impl Memory {
-    /// An empty disk without bounds and faults.
+    /// An empty disk without limits or faults.
     pub fn new(seed: u64) -> Memory {
         Memory::of(State {
             random: Random::new(seed),
@@ -73,17 +73,17 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many operations of a kind there were, failed ones too.
+    /// The number of operations of a kind, including failed ones.
     pub fn operations(&self, on: On) -> u64 {
         self.lock().faults.count(on)
     }
 
-    /// Let the operations of a kind with these numbers fail. They are counted from 0, since the disk was made.
+    /// Make the operations of a kind with these numbers fail. Numbers count from 0, since the disk was made.
     pub fn inject(&self, on: On, which: Range<u64>, fault: Fault) {
         self.lock().faults.inject(on, which, fault);
     }
 
-    /// Cut the power when so many changes ([`On::Change`]) were made: from then on every operation fails and does nothing.
+    /// Cut the power after this many changes ([`On::Change`]): then every operation fails and does nothing.
     pub fn cut_after(&self, changes: u64) {
         self.lock().faults.cut_after = changes;
     }
@@ -93,13 +93,13 @@ impl Memory {
         self.lock().faults.is_cut()
     }
 
-    /// Bytes that all files together may have: beyond, a write is cut short, then fails for want of space.
+    /// The most bytes of all files together. Beyond it a write is cut short, then fails with ENOSPC.
     pub fn set_budget(&self, bytes: Option<u64>) {
         self.lock().budget = bytes;
     }
 
-    /// The disk after the power was cut and came back: what was synced, and what `seed` lets survive of the rest. Faults
-    /// and counts begin anew; this disk stays as it is.
+    /// The disk after a power cut: what was synced, and what `seed` lets survive of the rest. Faults and
+    /// counts start anew. This disk is unchanged.
     pub fn after_power_cut(&self, seed: u64) -> Memory {
         let state = self.lock();
         let mut random = Random::new(seed);
@@ -109,8 +109,8 @@ impl Memory {
         Memory::of(state.renewed(seed, names, files))
     }
 
-    /// The disk after the process was killed: everything written is there, nothing more is synced than was. Faults and
-    /// counts begin anew; this disk stays as it is.
+    /// The disk after the process was killed: everything written is there, and no more is synced than was.
+    /// Faults and counts start anew. This disk is unchanged.
     pub fn after_kill(&self, seed: u64) -> Memory {
         let state = self.lock();
         Memory::of(state.renewed(seed, state.names.clone(), state.files.clone()))
@@ -121,13 +121,13 @@ impl Memory {
         self.lock().names.files().map(|(name, _)| name.to_owned()).collect()
     }
 
-    /// What a file holds for its readers.
+    /// A file's contents as readers see them.
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.lock();
         Some(state.files.get(&state.names.file(name)?)?.cached().to_vec())
     }
 
-    /// Change what a file holds, behind everybody's back and durably: damage. A missing file is made.
+    /// Replace a file's contents behind the store's back and durably, as damage. A missing file is created.
     pub fn plant(&self, name: &str, bytes: &[u8]) {
         let mut state = self.lock();
         let id = state.names.file(name).unwrap_or_else(|| {
@@ -138,14 +138,16 @@ impl Memory {
         state.files.insert(id, Bytes::durable(bytes.to_vec()));
     }
 
-    /// Flip one bit of a file on the medium: readers see it only once the cache was dropped. Whether there is such a bit.
+    /// Flip one bit of a file on the medium. Readers see it only after the cache is dropped. Returns whether
+    /// the bit exists.
     pub fn rot(&self, name: &str, bit: u64) -> bool {
         let mut state = self.lock();
         let id = state.names.file(name);
         id.and_then(|id| state.files.get_mut(&id)).is_some_and(|bytes| bytes.rot(bit))
     }
 
-    /// Let the medium be unable to read some bytes of a file, until something else is written there or the file is planted anew.
+    /// Make some bytes of a file unreadable on the medium, until they are overwritten or the file is planted
+    /// anew.
     pub fn spoil(&self, name: &str, range: Range<u64>) {
         let mut state = self.lock();
         let id = state.names.file(name);
@@ -154,7 +156,7 @@ impl Memory {
         }
     }
 
-    /// Flip one bit of a file, durably; whether there is such a bit.
+    /// Flip one bit of a file, durably; returns whether the bit exists.
     pub fn flip(&self, name: &str, bit: u64) -> bool {
         let Some(mut bytes) = self.content(name) else { return false };
         let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| bytes.get_mut(at)) else { return false };
@@ -183,14 +185,14 @@ impl State {
         self.next_file
     }
 
-    /// Bytes that files may still grow by.
+    /// Bytes by which files may still grow.
     fn free(&self) -> u64 {
         let Some(budget) = self.budget else { return u64::MAX };
         let used = self.names.files().filter_map(|(_, id)| self.files.get(&id)).map(Bytes::length);
         budget.saturating_sub(used.sum())
     }
 
-    /// Count an operation on names; what fails, fails without effect.
+    /// Count an operation on names. A failed one has no effect.
     fn name(&mut self) -> io::Result<()> {
         match self.faults.next(On::Name)? {
             Some(Fault::NoSpace) => Err(no_space()),
@@ -274,10 +276,6 @@ impl Disk for Memory {
     fn place(&self) -> &Path {
         Path::new("memory")
     }
-
-    fn describe(&self) -> String {
-        "memory".to_owned()
-    }
 }
 
 fn identity(id: u64) -> FileIdentity {
@@ -285,7 +283,7 @@ fn identity(id: u64) -> FileIdentity {
 }
 
 impl MemoryFile {
-    /// Do something with the state and the file's bytes.
+    /// Access the state and the file's bytes together.
     fn with<T>(&self, act: impl FnOnce(&mut State, &mut Bytes) -> T) -> T {
         let mut state = self.disk.lock();
         let mut bytes = state.files.remove(&self.id).unwrap_or_default();
@@ -340,7 +338,7 @@ impl DiskFile for MemoryFile {
             let length = bytes.cached().len();
             match fault {
                 Some(Fault::Io | Fault::NoSpace) => {
-                    // How far it came, nobody knows.
+                    // An unknown part of it was written.
                     written.truncate(state.random.below(written.len() + 1));
                     bytes.write(at, &written);
                     return Err(if fault == Some(Fault::Io) { io_error() } else { no_space() });
@@ -356,7 +354,7 @@ impl DiskFile for MemoryFile {
                 Some(Fault::Misdirect) => at = state.random.below(length / SECTOR + 1) * SECTOR,
                 _ => {}
             }
-            // This file's own bytes are taken out for now, so that is what it may have.
+            // This file's bytes are taken out of the state, so the free space includes them.
             let room = usize::try_from(state.free()).unwrap_or(usize::MAX).max(length);
             let fits = room.saturating_sub(at).min(written.len());
             if fits == 0 && !written.is_empty() {
@@ -398,17 +396,13 @@ impl DiskFile for MemoryFile {
         })
     }
 
-    /// All of it, whatever the range.
+    /// Drops all of the file, whatever the range.
     fn drop_cache(&self, _range: Range<u64>) {
         self.with(|_, bytes| bytes.drop_cache());
     }
 
-    fn is_buffered(&self) -> bool {
-        true
-    }
-
-    /// Nothing is started: what is not synced may be durable or not, in any order, as it is. What fails is lost as in a sync
-    /// that fails, and this is the only word of it.
+    /// Starts nothing: unsynced bytes may be durable or not, in any order, as before. If it fails, bytes are
+    /// lost as in a failed sync, and this is the only report of it.
     fn start_writing(&self, _range: Range<u64>) -> io::Result<()> {
         self.with(|state, bytes| match state.faults.next(On::Start)? {
             Some(fault @ (Fault::Io | Fault::NoSpace)) => {
@@ -422,8 +416,6 @@ impl DiskFile for MemoryFile {
     fn is_cached(&self, _range: Range<u64>) -> bool {
         false
     }
-
-    fn unmap(&self) {}
 
     fn as_file(&self) -> Option<&File> {
         None

@@ -1,4 +1,4 @@
-//! Names: as everybody sees them, as they are on the medium, and what lies between.
+//! Names: as readers see them, as they are on the medium, and the changes between the two.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,12 +8,12 @@ use super::random::Random;
 /// What a name stands for: a file, or a directory.
 type Node = Option<u64>;
 
-/// The names of a disk; the root directory has none.
+/// The names of a disk. The root directory has none.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     seen: BTreeMap<String, Node>,
     durable: BTreeMap<String, Node>,
-    /// What happened since the last syncs, in order.
+    /// The changes since the last syncs, in order.
     unsynced: Vec<Change>,
 }
 
@@ -34,7 +34,7 @@ impl Names {
         self.seen.get(name).copied().flatten()
     }
 
-    /// Whether some name stands for a file, now or after a power cut.
+    /// Whether a name stands for this file now, or may after a power cut.
     pub(crate) fn has(&self, file: u64) -> bool {
         self.seen.values().chain(self.durable.values()).any(|&node| node == Some(file))
     }
@@ -105,7 +105,7 @@ impl Names {
         Names { seen: names.clone(), durable: names, unsynced: Vec::new() }
     }
 
-    /// A file that is simply there, durably.
+    /// Add a file, durably.
     pub(crate) fn plant(&mut self, name: &str, file: u64) {
         self.seen.insert(name.to_owned(), Some(file));
         self.durable.insert(name.to_owned(), Some(file));
@@ -122,7 +122,7 @@ impl Names {
 }
 
 impl Change {
-    /// The directory whose sync makes it durable.
+    /// The directory whose sync makes the change durable.
     fn dir(&self) -> &str {
         match self {
             Change::Made(name, _) | Change::Removed(name) | Change::Renamed { to: name, .. } => parent(name),

@@ -1,15 +1,15 @@
-//! Numbers from a seed (splitmix64): the same ones on every machine.
+//! Random numbers from a seed (splitmix64), the same on every machine.
 
-/// How things that were not synced survive.
+/// How unsynced things survive a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Survival {
-    /// Nothing does.
+    /// None survives.
     None,
-    /// All does.
+    /// All survive.
     All,
-    /// What came first does, up to some point.
+    /// The earliest survive, up to some point.
     Begin,
-    /// Each by itself does, as often as these eighths say.
+    /// Each survives independently, with this probability in eighths.
     Odds(usize),
 }
 
@@ -36,7 +36,7 @@ impl Random {
         usize::try_from(self.next() % bound).unwrap_or_default()
     }
 
-    /// How what was not synced is to survive this time.
+    /// Choose how unsynced things survive this time.
     pub(crate) fn survival(&mut self) -> Survival {
         match self.below(6) {
             0 => Survival::None,
@@ -64,7 +64,7 @@ impl Survival {
         }
     }
 
-    /// Whether something between none and all survives.
+    /// Whether some may survive and others not.
     pub(crate) fn is_partial(self) -> bool {
         matches!(self, Survival::Begin | Survival::Odds(_))
     }

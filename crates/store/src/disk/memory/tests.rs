@@ -1,4 +1,4 @@
-//! The faulty disk itself: what it keeps, what it loses, and that it does both as told.
+//! The faulty disk itself: what it keeps and loses.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ fn what_was_synced_survives_and_of_the_rest_any_subset() {
         let sectors: Vec<u8> = bytes[14 * SECTOR..].chunks(SECTOR).map(|sector| sector[0]).collect();
         survivors.insert(sectors);
     }
-    // Two old sectors, and none to two new ones: each as before or as written.
+    // Two old sectors, and up to two new ones: each as before or as written.
     let short = |n: usize| survivors.iter().filter(|sectors| sectors.len() == n).count();
     assert_eq!((short(2), short(4)), (4, 16), "{survivors:?}");
     assert_eq!(disk.after_kill(0).content("a").expect("there").len(), 18 * SECTOR, "a kill loses nothing");

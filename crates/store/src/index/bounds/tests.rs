@@ -1,4 +1,4 @@
-//! Bounds that are low: what passes them is refused, and what helps is not.
+//! Low bounds: what would exceed them is refused, and what makes an entry shorter is not.
 
 use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::index::Index;
 use crate::index::check::{Decision, check};
 use crate::index::growth::Growth;
-use crate::index::unit::Place;
+use crate::index::unit::LogPosition;
 use crate::mutation::{Attributes, Body, Mutation, Standing, Write, WriteKind};
 use crate::step::{Delta, UnitWrite};
 
@@ -16,7 +16,7 @@ const O: ObjectId = ObjectId(2);
 const G: Generation = Generation(1);
 const UNIT: u32 = 1 << 16;
 
-struct Run {
+struct Driver {
     index: Index,
     n: u64,
 }
@@ -25,9 +25,9 @@ fn version(n: u64) -> Version {
     Version { g: G, lease: Lease(1), n }
 }
 
-impl Run {
-    fn new(joining: ColumnMask) -> Run {
-        let mut run = Run { index: Index::default(), n: 0 };
+impl Driver {
+    fn new(joining: ColumnMask) -> Driver {
+        let mut run = Driver { index: Index::default(), n: 0 };
         let quota_bytes = None;
         run.ask(Mutation::PartitionCreate { partition: P, quota_bytes, key_epoch: 1 }).expect("a partition");
         let attributes = Attributes { unit_bytes: UNIT, g: G, joining, ..Attributes::default() };
@@ -36,7 +36,7 @@ impl Run {
         run
     }
 
-    /// Decide, and take in what becomes of it.
+    /// Decides on it, and applies the resulting record.
     fn ask(&mut self, mutation: Mutation) -> Result<(), Error> {
         let Decision::Append(mut record, _) = check(&self.index, &mut Growth::default(), &mutation)? else {
             return Ok(());
@@ -61,7 +61,7 @@ impl Run {
             to: range.end,
             kind: WriteKind::Data,
             standing,
-            version,
+            stamp: version,
             columns: ColumnMask::EMPTY,
             cover: Vec::new(),
             client: 0,
@@ -72,7 +72,7 @@ impl Run {
         }))
     }
 
-    /// Pieces with gaps between, until no more are taken.
+    /// Writes pieces with gaps between them until no more are admitted.
     fn fill(&mut self) -> u32 {
         (0..8000).find(|&n| is_refused(&self.write(8 * n..8 * n + 1, Standing::Pending))).expect("a bound")
     }
@@ -143,8 +143,8 @@ fn is_refused(result: &Result<(), Error>) -> bool {
 
 #[test]
 fn a_unit_in_too_many_pieces_is_to_be_written_as_a_whole() {
-    for standing in [Standing::Pending, Standing::Settled] {
-        let mut run = Run::new(ColumnMask::EMPTY);
+    for standing in [Standing::Pending, Standing::Installed] {
+        let mut run = Driver::new(ColumnMask::EMPTY);
         run.index.bounds.unit_entry_bytes = 6000;
         let pieces = run.fill();
         assert!(pieces > 100, "{pieces}");
@@ -170,9 +170,9 @@ fn snapshots_that_keep_too_many_pieces_are_to_be_dropped() {
     run.write(0..10, Standing::Pending).expect("there is room");
 }
 
-/// A unit of which snapshots keep so much that no version is taken, and how many they are.
-fn kept_too_much() -> (Run, u32) {
-    let mut run = Run::new(ColumnMask::EMPTY);
+/// A unit of which snapshots keep so much that no more versions are admitted, and how many they are.
+fn kept_too_much() -> (Driver, u32) {
+    let mut run = Driver::new(ColumnMask::EMPTY);
     run.index.bounds.unit_entry_bytes = 6000;
     let mut number = 0;
     let refused = loop {
@@ -193,18 +193,18 @@ fn kept_too_much() -> (Run, u32) {
 #[test]
 fn a_lost_unit_is_mended_however_much_snapshots_keep() {
     let (mut run, _) = kept_too_much();
-    assert!(is_refused(&run.write(0..UNIT, Standing::Settled)), "what is there would be kept");
-    run.index.mark_lost(P, O, Some(0), Place { segment: 1, block: 1 });
+    assert!(is_refused(&run.write(0..UNIT, Standing::Installed)), "what is there would be kept");
+    run.index.mark_lost(P, O, Some(0), LogPosition { segment: 1, block: 1 });
     assert!(matches!(run.write(0..UNIT - 1, Standing::Pending), Err(Error::Damaged { .. })));
     assert!(is_refused(&run.write(0..UNIT, Standing::Pending)), "what is kept goes only when it is settled");
-    run.write(0..UNIT, Standing::Settled).expect("it is mended");
+    run.write(0..UNIT, Standing::Installed).expect("it is mended");
     assert!(run.entry_bytes() < 300, "{}", run.entry_bytes());
     run.write(0..10, Standing::Pending).expect("there is room");
 }
 
 #[test]
 fn clients_that_retire_nothing_are_refused_and_others_help() {
-    let mut run = Run::new(ColumnMask::EMPTY);
+    let mut run = Driver::new(ColumnMask::EMPTY);
     run.index.bounds.operations = 20;
     for operation in 0..9 {
         run.unit_write(1, operation, 0).expect("remembered");
@@ -235,7 +235,7 @@ fn clients_that_retire_nothing_are_refused_and_others_help() {
 
 #[test]
 fn a_column_catches_up_without_too_many_gaps() {
-    let mut run = Run::new(ColumnMask(1));
+    let mut run = Driver::new(ColumnMask(1));
     run.index.bounds.ready_runs = 10;
     let ready = |unit| Mutation::Ready { partition: P, object: O, g: G, unit };
     (0..10).for_each(|n| run.ask(ready(10 * n)).expect("a run"));

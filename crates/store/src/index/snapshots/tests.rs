@@ -1,5 +1,5 @@
-//! The index by itself, without a disk: random mutations become records, these are taken in, and after each step every
-//! snapshot must show what was settled when it was taken, and the live bytes must be those that are referred to.
+//! Tests the index without a disk: random mutations become records, which are applied. After each step every
+//! snapshot must show what was settled when it was taken, and the live bytes must be the referenced ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,13 +24,13 @@ use crate::step::{Delta, UnitWrite};
 
 const P: PartitionId = PartitionId(1);
 const O: ObjectId = ObjectId(2);
-/// Bytes of a unit here: the index does not mind.
+/// Bytes of a unit in these tests. The index accepts any length.
 const UNIT: u32 = 16;
 /// Units 0 and 1 are data, 2 is parity.
 const UNITS: u64 = 3;
 const PARITY: u64 = 2;
 
-/// A unit's bytes, wide enough that no two records bring the same.
+/// A unit's bytes, as values wide enough that no two records have the same.
 type Cells = [u64; 16];
 
 #[derive(Debug, Clone)]
@@ -74,12 +74,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-struct Run {
+struct Driver {
     index: Index,
     n: u64,
-    /// What each record brought, by its place.
+    /// The bytes of each record, by its position.
     log: BTreeMap<(u32, u32), Cells>,
-    /// What each live snapshot is to show per unit; `None`: damaged.
+    /// What each live snapshot must show per unit; `None`: damaged.
     taken: BTreeMap<u32, Vec<Option<(Version, Cells)>>>,
 }
 
@@ -91,10 +91,10 @@ fn at(byte: u32) -> usize {
     usize::try_from(byte).expect("small")
 }
 
-impl Run {
-    fn new() -> Run {
+impl Driver {
+    fn new() -> Driver {
         let (log, taken) = (BTreeMap::new(), BTreeMap::new());
-        let mut run = Run { index: Index::default(), n: 0, log, taken };
+        let mut run = Driver { index: Index::default(), n: 0, log, taken };
         run.ask(&Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 });
         let attributes = Attributes { unit_bytes: UNIT, g: Generation(1), ..Attributes::default() };
         run.ask(&Mutation::Create { partition: P, object: O, attributes });
@@ -110,7 +110,7 @@ impl Run {
         self.index.find_object(P, O).expect("the object").unit(unit).into_owned()
     }
 
-    /// Decide, and take the record in. Whether there was one.
+    /// Decides, and applies the record. Returns whether there was one.
     fn ask(&mut self, mutation: &Mutation) -> bool {
         match check(&self.index, &mut Growth::default(), mutation) {
             Ok(Decision::Append(record, _)) => {
@@ -239,7 +239,7 @@ impl Run {
             }
             Step::Move { unit, from, count } => self.relocate(unit, from, count),
             Step::Lose { unit } => {
-                let place = crate::index::unit::Place { segment: 1, block: 1 };
+                let place = crate::index::unit::LogPosition { segment: 1, block: 1 };
                 self.index.mark_lost(P, O, Some(unit), place);
                 self.taken.values_mut().for_each(|seen| seen[at(u32::try_from(unit).expect("small"))] = None);
             }
@@ -305,8 +305,8 @@ impl Run {
             from: range.start,
             to: range.end,
             kind,
-            standing: if install { Standing::Settled } else { Standing::Pending },
-            version: Version { n: self.n + 1, ..self.version() },
+            standing: if install { Standing::Installed } else { Standing::Pending },
+            stamp: Version { n: self.n + 1, ..self.version() },
             columns: ColumnMask::EMPTY,
             cover,
             client: 1,
@@ -335,7 +335,7 @@ impl Run {
         };
         let expected = units.iter().all(settled);
         let all = units.iter().map(|unit| {
-            let found = unit.wanted(crate::view::Want::Settled, &(0..UNIT), UNIT).ok()?;
+            let found = unit.wanted(crate::index::query::Want::Settled, &(0..UNIT), UNIT).ok()?;
             let read = found.map(|found| (found.version, self.read(&found.extents, &found.layers)));
             Some(read.unwrap_or((Version::ZERO, Cells::default())))
         });
@@ -347,7 +347,7 @@ impl Run {
         }
     }
 
-    /// What the cleaner does: pieces of a unit that follow each other become one record.
+    /// Does what the cleaner does: merges adjacent pieces of a unit into one record.
     fn relocate(&mut self, unit: u64, from: usize, count: usize) {
         let all = union(self.unit(unit).pins().into_vec());
         let mut pieces: Vec<Extent> = Vec::new();
@@ -364,7 +364,7 @@ impl Run {
         self.append(record, cells);
     }
 
-    /// As a checkpoint keeps it. What was owed is in doubt then.
+    /// Saves and loads it like a checkpoint. Owed versions are in doubt afterwards.
     fn reload(&mut self) {
         let image = self.index.image(Key::FIRST).expect("it is not big");
         let mut loaded = Loaded::default();
@@ -429,7 +429,7 @@ impl Run {
             let mut entry = Vec::new();
             unit_entry(number, &unit).put(&mut entry);
             assert_eq!(entry.len(), unit.entry_bytes());
-            // These are few by bounds of their own, or settling cuts them in two.
+            // These are limited by separate bounds, or settling cuts them in two.
             let steps = (CONTENT_BYTES + STEP_BYTES) * (unit.owed.len() + unit.deltas.len());
             let kept = unit.kept.iter().filter_map(|kept| kept.content.as_ref().ok());
             let layers: usize = unit.settled.iter().chain(kept).map(|content| content.layers.len()).sum();
@@ -443,7 +443,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
     fn a_snapshot_shows_what_was_settled(steps in prop::collection::vec(step(), 1..80)) {
-        let mut run = Run::new();
+        let mut run = Driver::new();
         for step in &steps {
             run.step(step);
             run.check();
@@ -455,7 +455,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
     #[test]
     fn no_unit_outgrows_its_page(steps in prop::collection::vec(step(), 1..100)) {
-        let mut run = Run::new();
+        let mut run = Driver::new();
         run.index.bounds.unit_entry_bytes = 1500;
         for mut step in steps {
             if let Step::Delta { settled, .. } = &mut step {
@@ -476,9 +476,10 @@ proptest! {
 
 #[test]
 fn numbers_rise_and_never_come_again() {
-    let mut run = Run::new();
+    let mut run = Driver::new();
     let take = |number| Mutation::Snapshot { partition: P, object: O, g: Generation(1), number };
-    let decide = |run: &Run, mutation: &Mutation| match check(&run.index, &mut Growth::default(), mutation) {
+    let decide = |run: &Driver, mutation: &Mutation| match check(&run.index, &mut Growth::default(), mutation)
+    {
         Ok(Decision::Answer(outcome)) => Ok(Some(outcome)),
         Ok(_) => Ok(None),
         Err(error) => Err(error),

@@ -1,8 +1,9 @@
-//! What is lost where records are.
+//! Determines what is lost when records are.
 //!
-//! Who was hit by bad headers is told by the record after them, which names the subjects of those before it that one bad page may
-//! take together. If more are missing, any object may have been hit whose page does not count them in, and all of these
-//! read as lost: stale bytes are never returned, and what may have been made meanwhile is damaged, not absent.
+//! The record after bad headers tells what they hit: it names the subjects of the records before it, as many
+//! as one bad page can destroy. If more are missing, any object may have been hit whose page does not count
+//! them in. All of these read as lost: stale bytes are never returned, and objects that may have been created
+//! meanwhile are damaged, not absent.
 
 use super::Replay;
 use crate::checkpoint::load::PageRange;
@@ -11,10 +12,11 @@ use crate::format::entry::LostRange;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record};
 use crate::format::subject::Subject;
-use crate::index::unit::Place;
+use crate::index::unit::LogPosition;
 
 impl Replay<'_> {
-    /// A partition was removed, and with it what was lost of its objects; but not what is on pages made since.
+    /// Forgets what was lost of a removed partition and its objects, except what is on pages made since the
+    /// removal.
     pub(super) fn forget_partition(&mut self, record: &Record) {
         let from = Key::At(record.partition, None);
         let to = Key::At(record.partition, Some(braid_layout::ObjectId(u64::MAX))).next();
@@ -28,9 +30,9 @@ impl Replay<'_> {
         }
     }
 
-    /// `missing` records before `next` are gone.
-    pub(super) fn lose(&mut self, next: &Record, missing: u64, place: Place) {
-        // Where a number did not follow on the one before, nobody is named.
+    /// Handles the loss of `missing` records before `next`.
+    pub(super) fn lose(&mut self, next: &Record, missing: u64, place: LogPosition) {
+        // If a number did not follow the one before, no subjects are named.
         let named = std::iter::once(&next.prior).chain(&next.before);
         let named = named.map_while(|subject| subject.kind.map(|kind| (kind, subject)));
         let mut left = missing;
@@ -46,8 +48,8 @@ impl Replay<'_> {
         }
     }
 
-    /// The record with this number, which was about `subject`, is gone.
-    pub(super) fn lose_one(&mut self, kind: Kind, subject: &Subject, sequence: u64, place: Place) {
+    /// Handles the loss of the record with this number, which was about `subject`.
+    pub(super) fn lose_one(&mut self, kind: Kind, subject: &Subject, sequence: u64, place: LogPosition) {
         let &Subject { partition, object, unit, .. } = subject;
         let counted = self.as_of(subject.key()).is_some_and(|as_of| as_of >= sequence);
         let hit = match kind {
@@ -71,8 +73,8 @@ impl Replay<'_> {
         self.damage(place.segment, offset, format!("record {sequence} is lost: {hit}"));
     }
 
-    /// Damage that cannot be told: anything may have been hit whose page does not count in record `last`.
-    pub(super) fn lose_all(&mut self, place: Place, last: u64) {
+    /// Damage of unknown extent: anything may have been hit whose page does not count in record `last`.
+    pub(super) fn lose_all(&mut self, place: LogPosition, last: u64) {
         let everything = [PageRange { from: Key::FIRST, to: Key::End, as_of: None }];
         let ranges = if self.ranges.is_empty() { everything.to_vec() } else { self.ranges.clone() };
         for range in ranges.iter().filter(|range| range.as_of.is_none_or(|as_of| as_of < last)) {
@@ -80,7 +82,7 @@ impl Replay<'_> {
         }
     }
 
-    fn lose_range(&mut self, from: Key, to: Key, place: Place) {
+    fn lose_range(&mut self, from: Key, to: Key, place: LogPosition) {
         let offset = u64::from(place.block) * LOG_BLOCK_U64;
         self.index.lost.add(LostRange { from, to, checkpoint: 0, segment: place.segment, offset });
         self.index.mark_range_lost(from, to, place);

@@ -1,5 +1,5 @@
-//! A fold of settled deltas and layers, cut short after each operation. Whether it was done is not to be seen in what is
-//! read: the same bytes for the same versions.
+//! A fold of settled deltas and layers, interrupted after each operation. Reads do not show whether it was
+//! done: they return the same bytes for the same versions.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::common::*;
 
 const O: ObjectId = ObjectId(2);
 
-/// A parity unit as it is to be read.
+/// The expected contents of a parity unit.
 #[derive(Clone)]
 struct Parity {
     bytes: Vec<u8>,
@@ -20,7 +20,7 @@ struct Parity {
 }
 
 impl Parity {
-    /// The next delta of a data unit, which is settled with it.
+    /// The next delta of a data unit, settled at once.
     fn delta(&mut self, n: u64, data: u8) -> Mutation {
         let own = pattern(n, 3000);
         self.bytes[1000..4000].iter_mut().zip(&own).for_each(|(to, own)| *to ^= own);
@@ -45,15 +45,15 @@ impl Parity {
         })
     }
 
-    /// A stripe write of a part of the unit, which touches the first data unit.
+    /// A stripe write of a part of the unit that touches the first data unit.
     fn stripe(&mut self, n: u64) -> Mutation {
         let written = write(O.0, 0, 2000, 6000, version(6, n));
         self.bytes[2000..6000].copy_from_slice(&pattern(n, 4000));
-        self.tips[0] = written.version;
+        self.tips[0] = written.stamp;
         Mutation::Write(Write { kind: WriteKind::StripeParity, cover: self.tips.to_vec(), ..written })
     }
 
-    /// Whether the store holds this.
+    /// Whether the store holds this state.
     fn is_in(&self, store: &Store, what: &str) -> bool {
         store.verify_unit(P, O, 0).unwrap_or_else(|error| panic!("{what}: {error}"));
         [Want::Newest, Want::Settled].into_iter().all(|want| {
@@ -68,7 +68,7 @@ fn open_disk(disk: &Memory) -> Result<(Store, Recovery), Error> {
     Store::open_on(Arc::new(disk.clone()), Some(identity()), options())
 }
 
-/// Ten layers and twenty-one deltas: with one more they are folded in.
+/// Ten layers and twenty-one deltas. One more delta causes a fold.
 fn prepared() -> (Memory, Parity) {
     let mut parity =
         Parity { bytes: vec![0; usize::try_from(UNIT).expect("small")], tips: [Version::ZERO; 3] };
@@ -92,7 +92,7 @@ fn is_folded(store: &Store) -> bool {
     store.versions(P, O, 0..1).expect("versions")[0].tips.is_empty()
 }
 
-/// One operation after the other fails, and what was refused is asked for again, by opening anew if need be.
+/// Each operation fails in turn, and what was refused is repeated, after reopening if necessary.
 #[test]
 fn a_fold_whose_operations_fail_is_done_all_the_same() {
     let (disk, before) = prepared();
@@ -121,7 +121,7 @@ fn a_fold_whose_operations_fail_is_done_all_the_same() {
             };
             let store = attempt().or_else(attempt).unwrap_or_else(|| panic!("{what}: it fails twice"));
             if run.operations(on) <= n {
-                // There are no more.
+                // The run has no more operations.
                 break;
             }
             assert!(after.is_in(&store, &what), "{what}");
@@ -148,7 +148,7 @@ fn a_fold_is_cut_short_after_each_operation() {
         run.cut_after(n);
         let acknowledged = open_disk(&run).is_ok_and(|(store, _)| {
             let acknowledged = store.commit(last.clone()).is_ok();
-            // By then it is folded.
+            // The fold is done once this is answered.
             let _ = store.commit(Mutation::Flush);
             acknowledged
         });
@@ -162,7 +162,7 @@ fn a_fold_is_cut_short_after_each_operation() {
             if is_after {
                 met[usize::from(is_folded(&store))] += 1;
             }
-            // And it goes on from there.
+            // The store continues from there.
             let mut parity = if is_after { after.clone() } else { before.clone() };
             let next = parity.delta(80, 2);
             store.commit(next).unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -1,4 +1,5 @@
-//! Commits that are written in several parts, each but the last begun before the sync, and payloads that begin at pages.
+//! Commits that are written in several parts, all but the last started before the sync, and payloads that
+//! begin at pages.
 
 use braid_layout::{Generation, ObjectId};
 use braid_store::*;
@@ -10,16 +11,16 @@ use crate::unit_writes::unit_write;
 const LONG_UNIT: u32 = 512 << 10;
 /// A payload of this length begins at a page.
 const PAGED: u32 = 260 << 10;
-/// One of this length does not, and its commit is still begun before its sync.
+/// One of this length does not, but its commit is still started before its sync.
 const STARTED: u32 = 132 << 10;
 
-/// Segments of a few long commits, which are written in parts of an eighth of one.
+/// Segments of a few long commits, which are written in parts of an eighth of a segment.
 pub(super) fn options() -> Options {
     Options { segment_bytes: u64::from(LONG_UNIT), ..Options::default() }
 }
 
-/// All steps, in order: long writes, parts of them overwritten, several in one commit, freed files written anew, and what the
-/// cleaner moves of it.
+/// All steps, in order: long writes, partial overwrites, several in one commit, recycled segments, and moves
+/// by the cleaner.
 pub(super) fn workload() -> Vec<Step> {
     let mut steps = Vec::new();
     let mut one = |mutation| steps.push(Step::Commit(vec![mutation]));
@@ -35,10 +36,10 @@ pub(super) fn workload() -> Vec<Step> {
     let both = both.map(|(unit, to)| Mutation::Write(write(1, unit, 0, to, version(1, 2 + unit))));
     steps.push(Step::Commit(both.into_iter().chain([create(2)]).collect()));
     steps.push(Step::Reopen);
-    // Files that are freed, and then written over.
+    // Files that are freed and then overwritten.
     for n in 0..3 {
         let written = write(1, 4, 5000, 5000 + PAGED, version(2, 10 + n));
-        steps.push(Step::Commit(vec![Mutation::Write(Write { standing: Standing::Settled, ..written })]));
+        steps.push(Step::Commit(vec![Mutation::Write(Write { standing: Standing::Installed, ..written })]));
     }
     steps.push(Step::Checkpoint);
     steps.push(Step::Checkpoint);

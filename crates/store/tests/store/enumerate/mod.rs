@@ -1,13 +1,13 @@
-//! Every crash and every failing operation of a workload, one after another, on a disk in memory.
+//! Every possible crash and failing operation of a workload, one after another, on a disk in memory.
 //!
-//! One workload (`workload`) has every kind of record, another (`long`) commits that are begun before their sync, and payloads
-//! that begin at pages. Each runs once on a disk without faults: that tells what is to be seen (`observe`) after each step, and
-//! how many disk operations there are. What a step means is the business of the other
-//! tests; here it matters that nothing acknowledged is lost, that what was not is there whole or not at all, and that
-//! there is nothing else.
+//! One workload (`workload`) has every kind of record. Another (`long`) has commits that are started before
+//! their sync, and payloads that begin at pages. Each runs once on a disk without faults, to record what is
+//! visible (`observe`) after each step, and the number of disk operations. Other tests check what a step
+//! means. This one checks that nothing acknowledged is lost, that everything else is there whole or not at
+//! all, and that there is nothing more.
 
-mod big;
 mod fold;
+mod large_object;
 mod long;
 pub(crate) mod observe;
 mod workload;
@@ -25,11 +25,11 @@ use crate::common::*;
 use observe::{differences, observe};
 use workload::{Step, judge_kinds, workload};
 
-/// How unsynced sectors and names survive a power cut: tried with so many seeds, ...
+/// The number of seeds for the survival of unsynced sectors and names after a power cut ...
 const SEEDS: u64 = 12;
-/// ... and with so many of long commits, whose many sectors take long to judge.
+/// ... and with long commits, whose many sectors take long to compare.
 const LONG_SEEDS: u64 = 3;
-/// A disk that fails this often in a row is too bad for the tests.
+/// The most consecutive failures of a step.
 const TRIES: u32 = 20;
 
 /// A workload on a disk without faults.
@@ -37,9 +37,9 @@ struct Reference {
     steps: Vec<Step>,
     options: Options,
     seeds: u64,
-    /// What is to be seen before the first step and after each.
+    /// What is visible before the first step and after each.
     seen: Vec<Vec<String>>,
-    /// Changes, reads and so on that it took.
+    /// The number of changes, reads and so on that it took.
     operations: BTreeMap<&'static str, u64>,
 }
 
@@ -47,7 +47,7 @@ struct Reference {
 struct Run {
     disk: Memory,
     options: Options,
-    /// `None` once the disk failed so that the store could not be opened again.
+    /// `None` if the disk's failure prevented the store from being reopened.
     store: Option<Store>,
 }
 
@@ -81,7 +81,7 @@ impl Run {
         Run { disk, options: options.clone(), store }
     }
 
-    /// Whether the step was done: all of it was acknowledged.
+    /// Whether the step was done, with all of it acknowledged.
     fn step(&mut self, step: &Step) -> bool {
         let Some(store) = &self.store else { return false };
         match step {
@@ -97,14 +97,15 @@ impl Run {
             },
             Step::Clean => store.clean().is_ok(),
             Step::Reopen => {
-                // What is wrong with closing is found by opening.
+                // Opening finds what went wrong in closing.
                 let _ = store.close();
                 self.reopen()
             }
         }
     }
 
-    /// Until it works: again, and by opening anew if the store does not come round. Whether it was opened anew.
+    /// Repeats `act` until it works, reopening the store if it does not recover. Returns whether it was
+    /// reopened.
     fn work(&mut self, what: &str, act: impl Fn(&mut Run) -> bool) -> bool {
         let mut reopened = false;
         for attempt in 0..TRIES {
@@ -130,7 +131,7 @@ impl Run {
     }
 }
 
-/// Commit `mutations` as one commit: the committer is held up until all are queued.
+/// Commit `mutations` as one commit: the committer is blocked until all are queued.
 pub(crate) fn commit_together(store: &Store, mutations: &[Mutation]) -> Vec<Result<Outcome, Error>> {
     if let [mutation] = mutations {
         return vec![store.commit(mutation.clone())];
@@ -160,14 +161,14 @@ pub(crate) fn commit_together(store: &Store, mutations: &[Mutation]) -> Vec<Resu
 }
 
 impl Reference {
-    /// Of a workload with records of every kind.
+    /// For a workload with records of every kind.
     fn of_every_kind() -> Reference {
         let (reference, kinds) = Reference::new(workload(), options(), SEEDS);
         judge_kinds(&kinds);
         reference
     }
 
-    /// Of a workload with long commits.
+    /// For a workload with long commits.
     fn of_long_commits() -> Reference {
         let (reference, _) = Reference::new(long::workload(), long::options(), LONG_SEEDS);
         let started = reference.operations["start"];
@@ -175,7 +176,7 @@ impl Reference {
         reference
     }
 
-    /// And the kinds of the records that were met.
+    /// Also returns the kinds of the records found.
     fn new(steps: Vec<Step>, options: Options, seeds: u64) -> (Reference, BTreeSet<&'static str>) {
         let mut run = Run::begin(formatted(), &options);
         let mut kinds = BTreeSet::new();
@@ -186,7 +187,7 @@ impl Reference {
             seen.push(run.observed());
         }
         assert!(reused(&run.disk) > 0, "no segment was made of a freed one's file");
-        // What is seen is counted as reads too: those of the workload alone are wanted.
+        // Observing counts reads too, so run the workload again without it.
         let mut run = Run::begin(formatted(), &options);
         for step in &steps {
             assert!(run.step(step));
@@ -200,9 +201,9 @@ impl Reference {
         open_disk(disk, &self.options)
     }
 
-    /// `found` is what is to be seen after `done` steps or, if that `may_be_more`, after one more.
+    /// `found` must be in the state after `done` steps or, if it `may_be_more`, after one more.
     fn judge(&self, found: &Store, done: usize, may_be_more: bool, what: &str) {
-        // A read that failed once may be tried again.
+        // A read that failed once may be repeated.
         let found =
             observe(found).or_else(|_| observe(found)).unwrap_or_else(|error| panic!("{what}: {error}"));
         let differences = differences(&self.seen[done], &found);
@@ -211,7 +212,7 @@ impl Reference {
     }
 }
 
-/// How many segments there are in files that were freed ones' before.
+/// The number of segments in recycled files.
 pub(crate) fn reused(disk: &Memory) -> usize {
     let headers = disk.files().into_iter().filter(|name| name.ends_with(".seg")).map(|name| {
         let bytes = disk.content(&name).expect("there");
@@ -220,7 +221,7 @@ pub(crate) fn reused(disk: &Memory) -> usize {
     headers.filter(|header| header.earlier_bytes > 0).count()
 }
 
-/// Take note of the records that are in the log now.
+/// Record the kinds of the records in the log now.
 fn note_kinds(disk: &Memory, met: &mut BTreeSet<&'static str>) {
     for name in disk.files().iter().filter(|name| name.starts_with("log/")) {
         let bytes = disk.content(name).expect("there");
@@ -232,7 +233,7 @@ fn note_kinds(disk: &Memory, met: &mut BTreeSet<&'static str>) {
     }
 }
 
-/// The different disks that a power cut now may leave.
+/// The distinct disks that a power cut now may leave.
 fn left_by_power_cut(disk: &Memory, seeds: u64) -> Vec<(u64, Memory)> {
     let mut met = BTreeSet::new();
     let content = |disk: &Memory| -> Vec<_> {
@@ -242,7 +243,7 @@ fn left_by_power_cut(disk: &Memory, seeds: u64) -> Vec<(u64, Memory)> {
     left.filter(|(_, left)| met.insert(content(left))).collect()
 }
 
-/// Open what a power cut left and compare it; write to it and open it again.
+/// Open the result of a power cut and compare it; write to it and reopen it.
 fn check_after_cut(reference: &Reference, left: &Memory, done: usize, deep: bool, what: &str) {
     let (store, recovery) = reference.open(left).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!(recovery.damaged_count, 0, "{what}: {:?}", recovery.damaged);
@@ -258,7 +259,7 @@ fn check_after_cut(reference: &Reference, left: &Memory, done: usize, deep: bool
     assert_eq!(differences(&found, &observe(&store).expect("read")), "", "{what}: opened once more");
 }
 
-/// Four small commits that leave nothing behind; whether they were done.
+/// Four small commits that leave nothing behind. Returns whether they were done.
 fn scratch(store: &Store) -> bool {
     let partition = PartitionId(99);
     let make = Mutation::PartitionCreate { partition, quota_bytes: None, key_epoch: 1 };
@@ -288,7 +289,7 @@ fn cut_after_each(reference: &Reference) {
             let what = format!("power cut after {n} of {changes} changes, seed {seed}");
             check_after_cut(reference, &left, done, i == 0, &what);
         }
-        // A killed process leaves what it wrote in the cache: what the next one shows from there must last.
+        // A killed process leaves its writes in the cache: what the next one shows of them must be durable.
         let killed = run.disk.after_kill(n);
         let (store, _) = reference.open(&killed).unwrap_or_else(|error| panic!("killed after {n}: {error}"));
         reference.judge(&store, done, true, &format!("killed after {n} changes"));
@@ -296,7 +297,7 @@ fn cut_after_each(reference: &Reference) {
         let (cut, _) = reference.open(&killed.after_power_cut(n)).expect("open");
         let differ = differences(&found, &observe(&cut).expect("read"));
         assert_eq!(differ, "", "killed after {n} changes, opened, then a power cut");
-        // And so must what is built on it.
+        // So must what is added to it.
         let last = Mutation::PartitionCreate { partition: PartitionId(98), quota_bytes: None, key_epoch: 1 };
         store.commit(last).unwrap_or_else(|error| panic!("killed after {n}: {error}"));
         let found = observe(&store).expect("read");
@@ -307,7 +308,7 @@ fn cut_after_each(reference: &Reference) {
             let differences = differences(&found, &observe(&cut).expect("read"));
             assert_eq!(differences, "", "{what}");
         }
-        // Opening is cut short too, after each of its own changes.
+        // Opening is interrupted too, after each of its own changes.
         for m in 0.. {
             let left = run.disk.after_power_cut(n);
             left.cut_after(m);
@@ -325,7 +326,7 @@ fn cut_after_each(reference: &Reference) {
 
 #[test]
 fn each_operation_fails() {
-    // Once, or several times in a row: what is tried instead fails too.
+    // Once, or several times in a row: retries fail too.
     let faults = [
         ("write", On::Write, Fault::Io, 1),
         ("write", On::Write, Fault::Io, 3),
@@ -345,7 +346,7 @@ fn each_operation_fails() {
 
 #[test]
 fn each_operation_of_long_commits_fails() {
-    // What fails in a part of a commit, and what comes after parts that did not.
+    // Failures in a part of a commit, and after parts that succeeded.
     let faults = [
         ("write", On::Write, Fault::Io, 1),
         ("write", On::Write, Fault::NoSpace, 1),
@@ -367,7 +368,7 @@ fn fail_each(reference: &Reference, faults: &[(&str, On, Fault, u64)]) {
             let what = format!("{on:?} {n}, {times} times: {fault:?}");
             went_on += u64::from(!run_to_the_end(reference, disk, &what));
         }
-        // One failed operation fails a segment, not the store. Some are of opening itself.
+        // One failed operation fails a segment, not the store. Some operations are part of opening.
         if times == 1 && on != On::Read {
             let all = reference.operations[name];
             assert!(
@@ -378,8 +379,8 @@ fn fail_each(reference: &Reference, faults: &[(&str, On, Fault, u64)]) {
     }
 }
 
-/// The workload on a disk that fails now and then. What was refused is asked for again, by opening anew if need be;
-/// whether that was so.
+/// Runs the workload on a failing disk. What was refused is repeated, after reopening if necessary. Returns
+/// whether that was the case.
 fn run_to_the_end(reference: &Reference, disk: Memory, what: &str) -> bool {
     let mut run = Run::begin(disk, &reference.options);
     let mut ever_reopened = run.work(what, |_| true);
@@ -396,8 +397,8 @@ fn run_to_the_end(reference: &Reference, disk: Memory, what: &str) -> bool {
             let what = format!("{what}: refused, then a power cut, seed {seed}");
             check_after_cut(reference, &left, done, false, &what);
         }
-        // Something else first, so that what is tried again does not lie where it lay. Whether what was refused comes
-        // back is open only as long as nothing was acknowledged after it.
+        // Other writes first, so that the repeated one gets another position. Whether what was refused
+        // reappears is open only until something is acknowledged after it.
         let reopened = run.work(what, |run| run.store.as_ref().is_some_and(scratch));
         for (seed, left) in left_by_power_cut(&run.disk, reference.seeds) {
             let what = format!("{what}: refused, then other writes, then a power cut, seed {seed}");

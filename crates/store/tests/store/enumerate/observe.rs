@@ -1,12 +1,12 @@
-//! Everything that can be seen of a store from outside, as text, so that two stores can be compared.
+//! Everything that is visible of a store from outside, as text, so that two stores can be compared.
 
 use braid_layout::{ObjectId, PartitionId};
 use braid_store::*;
 
-/// Units looked at.
+/// The units that are observed.
 const UNITS: u64 = 64;
 
-/// What a store holds: one line per thing.
+/// What a store holds, one line per item.
 pub(crate) fn observe(store: &Store) -> Result<Vec<String>, Error> {
     let mut lines = Vec::new();
     for partition in store.partitions() {
@@ -44,7 +44,7 @@ fn observe_object(
             .collect();
         lines.push(format!("object {object}: ready {ready:?}"));
     }
-    // Also of an object without units, of which a snapshot shows nothing yet.
+    // Even for an object without units, of which a snapshot shows nothing yet.
     let snapshots = store.snapshots(partition, object)?;
     lines.push(format!("object {object}: snapshots {snapshots:?}"));
     for number in snapshots {
@@ -60,7 +60,7 @@ fn observe_object(
     }
     for mut chain in store.versions(partition, object, 0..UNITS)? {
         let unit = chain.unit;
-        // Owed versions are in doubt after every opening: such a unit is read by name.
+        // Owed versions are in doubt after every opening. Such a unit is read by version.
         chain.in_doubt = false;
         let named = chain.entries.iter().map(|entry| Want::Exactly(entry.version));
         let wants: Vec<Want> = if chain.entries.iter().any(|entry| entry.owed) {
@@ -89,7 +89,7 @@ fn observe_object(
     Ok(())
 }
 
-/// Where two stores differ; empty if nowhere.
+/// The differences between two stores; empty if there are none.
 pub(crate) fn differences(expected: &[String], found: &[String]) -> String {
     let missing = expected.iter().filter(|line| !found.contains(line)).map(|line| format!("- {line}\n"));
     let new = found.iter().filter(|line| !expected.contains(line)).map(|line| format!("+ {line}\n"));

@@ -1,4 +1,5 @@
-//! What is done before, while and after the disk fails. To add a kind of record: add steps that lead to it here.
+//! The workload that runs before, during and after the disk's failures. For a new kind of record, add steps
+//! that write it.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use braid_store::*;
 use crate::common::*;
 use crate::unit_writes::unit_write;
 
-/// Kinds that nothing writes in this release.
+/// Kinds that this release never writes.
 pub(super) const NOT_WRITTEN: &[Kind] = &[];
 
 /// A step of the workload.
@@ -22,11 +23,11 @@ pub(super) enum Step {
     Checkpoint,
     /// Close cleanly and open again.
     Reopen,
-    /// Clean, until nothing is gained by it.
+    /// Clean until nothing more is gained.
     Clean,
 }
 
-/// All steps, in order. Each changes what can be seen of the store, or leads to a record, or both.
+/// All steps, in order. Each changes the store's visible contents, or writes a record, or both.
 pub(super) fn workload() -> Vec<Step> {
     let mut steps = Vec::new();
     partitions(&mut steps);
@@ -50,7 +51,7 @@ pub(super) fn workload() -> Vec<Step> {
     steps
 }
 
-/// Whether all kinds but those of [`NOT_WRITTEN`], and none of these, were met.
+/// Checks that all kinds except [`NOT_WRITTEN`] were found, and none of these.
 pub(super) fn judge_kinds(met: &BTreeSet<&'static str>) {
     for &(kind, _, name) in Kind::ALL {
         let expected = !NOT_WRITTEN.contains(&kind);
@@ -80,16 +81,16 @@ fn stripe_writes(steps: &mut Vec<Step>) {
     one(steps, Mutation::Write(Write { body: Body::Hole, ..write(1, 0, 100, 200, version(1, 3)) }));
     one(steps, parity(WriteKind::ParityBase, 20, version(1, 4)));
     one(steps, parity(WriteKind::StripeParity, 20, version(1, 5)));
-    // Several in one commit: after a crash all of them are there, or none.
+    // Several in one commit: after a crash either all of them are there, or none.
     let many = (0..5).map(|n| Mutation::Write(write(1, 30 + n, 0, 1500, version(1, 10 + n))));
     steps.push(Step::Commit(many.chain([create(3)]).collect()));
-    let installed = Write { standing: Standing::Settled, ..write(2, 4, 500, 7000, version(1, 20)) };
+    let installed = Write { standing: Standing::Installed, ..write(2, 4, 500, 7000, version(1, 20)) };
     one(steps, Mutation::Write(installed));
 }
 
 fn parity(kind: WriteKind, unit: u64, version: Version) -> Mutation {
     let cover = vec![version, Version::ZERO, version];
-    let standing = if kind == WriteKind::ParityBase { Standing::Settled } else { Standing::Pending };
+    let standing = if kind == WriteKind::ParityBase { Standing::Installed } else { Standing::Pending };
     Mutation::Write(Write { kind, standing, cover, ..write(2, unit, 0, 4096, version) })
 }
 
@@ -122,7 +123,7 @@ fn deltas(steps: &mut Vec<Step>) {
     one(steps, delta(0, 1000..4000, (Version::ZERO, version(6, 1)), Version::ZERO));
     one(steps, delta(0, 1000..4000, (version(6, 1), version(6, 2)), version(6, 1)));
     one(steps, delta(2, 1000..4000, (Version::ZERO, version(6, 3)), Version::ZERO));
-    // A stripe write of a part of the unit, over them; settled by a delta on its stamp.
+    // A stripe write of a part of the unit, on top of them; settled by a delta that starts from its stamp.
     let mut stripe = write(2, 21, 2000, 6000, version(6, 9));
     (stripe.kind, stripe.cover) =
         (WriteKind::StripeParity, vec![version(6, 9), Version::ZERO, Version::ZERO]);
@@ -165,9 +166,9 @@ fn rules(steps: &mut Vec<Step>) {
     let forward =
         vec![UnitVerdict { unit: 3, forward: vec![version(3, 3)], back: Vec::new(), cut_offs: Vec::new() }];
     one(steps, Mutation::Verdict { partition: P, object: ObjectId(1), g: Generation(1), units: forward });
-    // Below what is pending.
+    // Below the pending version.
     one(steps, Mutation::Write(write(1, 12, 0, 2000, version(3, 9))));
-    let below = Write { standing: Standing::Settled, ..write(1, 12, 500, 3000, version(3, 8)) };
+    let below = Write { standing: Standing::Installed, ..write(1, 12, 500, 3000, version(3, 8)) };
     one(steps, Mutation::Write(below));
     let forward =
         vec![UnitVerdict { unit: 12, forward: vec![version(3, 9)], back: Vec::new(), cut_offs: Vec::new() }];
@@ -177,7 +178,7 @@ fn rules(steps: &mut Vec<Step>) {
     one(steps, Mutation::Fence { partition: P, object: ObjectId(2), g, set, joining });
 }
 
-/// Object 2's column is joining since generation 2: it catches up, through a fence.
+/// Object 2's column is joining since generation 2: it catches up, with a fence in between.
 fn joining(steps: &mut Vec<Step>) {
     let ready = |g, unit| Mutation::Ready { partition: P, object: ObjectId(2), g: Generation(g), unit };
     one(steps, ready(2, 20));
@@ -191,8 +192,8 @@ fn snapshot(steps: &mut Vec<Step>, object: u64, number: u32) {
     one(steps, Mutation::Snapshot { partition: P, object: ObjectId(object), g: Generation(1), number });
 }
 
-/// Snapshots that what comes after keeps contents for: whole units, parts of them, parity with layers. Everything must be
-/// settled first.
+/// Snapshots that preserve contents from later steps: whole units, parts of them, parity with layers.
+/// Everything must be settled first.
 fn snapshots(steps: &mut Vec<Step>) {
     let forward =
         |unit, version| UnitVerdict { unit, forward: vec![version], back: vec![], cut_offs: vec![] };
@@ -220,15 +221,16 @@ fn drop_snapshots(steps: &mut Vec<Step>) {
     one(steps, Mutation::SnapshotDrop { partition: P, object: ObjectId(1), g: Generation(1), number: 5 });
 }
 
-/// Overwrites, until segments are sealed and freed.
+/// Overwrites until segments are sealed and freed.
 fn churn(steps: &mut Vec<Step>) {
     for n in 0..14 {
         let written = write(1, n % 2, 0, 40_000, version(4, 50 + n));
-        one(steps, Mutation::Write(Write { standing: Standing::Settled, ..written }));
+        one(steps, Mutation::Write(Write { standing: Standing::Installed, ..written }));
     }
 }
 
-/// Segments of which every other record is overwritten, in units of several pieces and versions: work for the cleaner.
+/// Segments in which every other record is overwritten, of units with several pieces and versions: work for
+/// the cleaner.
 fn half_dead(steps: &mut Vec<Step>) {
     for n in 0..16 {
         let from = u32::try_from(n % 4).expect("small") * 5000;
@@ -247,7 +249,7 @@ fn removals(steps: &mut Vec<Step>) {
     one(steps, Mutation::Remove { partition: P, object: ObjectId(2), g: Generation(3) });
     let install = |n: u64| {
         let written = write(1, n % 2, 0, 40_000, version(5, 80 + n));
-        Mutation::Write(Write { standing: Standing::Settled, ..written })
+        Mutation::Write(Write { standing: Standing::Installed, ..written })
     };
     steps.push(Step::Commit(vec![install(0), install(1)]));
     one(steps, install(2));

@@ -1,4 +1,4 @@
-//! The damage of each damaged image, and where in the healthy one it is put.
+//! The damage of each damaged image, and its position in the healthy one.
 
 use braid_store::decode_record;
 use braid_store::format::record::{Kind, Record};
@@ -11,15 +11,15 @@ use crate::common::*;
 pub(super) struct Case {
     /// Its file.
     pub(super) name: &'static str,
-    /// What was done.
+    /// What the damage is.
     pub(super) what: &'static str,
-    /// How.
+    /// Makes the damage.
     pub(super) plant: fn(&Image) -> Vec<Patch>,
 }
 
 const OLDER: &str = "checkpoint/00000004.ckp";
 const NEWEST: &str = "checkpoint/00000005.ckp";
-/// Where a small checkpoint's first page begins.
+/// The offset of a small checkpoint's first page.
 const FIRST_PAGE: usize = 1024;
 
 pub(super) const CASES: &[Case] = &[
@@ -205,9 +205,9 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// A file, an offset in it, and the record there.
-type Place = (String, usize, Record);
+type LogPosition = (String, usize, Record);
 
-/// One bit of a byte is another.
+/// A flipped bit in a byte.
 fn flip(image: &Image, file: &str, offset: usize) -> Patch {
     Patch::Put { file: file.to_owned(), offset, bytes: vec![image[file][offset] ^ 0x10] }
 }
@@ -216,8 +216,8 @@ fn header(record: &Record) -> usize {
     record.header_padded()
 }
 
-/// The last record of the log that `is` says.
-fn last(image: &Image, is: impl Fn(&Record) -> bool) -> Place {
+/// The last record in the log that `is` accepts.
+fn last(image: &Image, is: impl Fn(&Record) -> bool) -> LogPosition {
     let places = image.iter().filter(|(file, _)| file.starts_with("log/")).flat_map(|(file, bytes)| {
         (0..bytes.len()).step_by(512).filter_map(move |at| {
             let record = decode_record(&bytes[at..]).ok()?;
@@ -227,12 +227,12 @@ fn last(image: &Image, is: impl Fn(&Record) -> bool) -> Place {
     places.filter(|(_, _, record)| is(record)).last().expect("such a record")
 }
 
-/// The last record of a write of a version.
-fn written(image: &Image, version: braid_layout::Version) -> Place {
+/// The last record that wrote a version.
+fn written(image: &Image, version: braid_layout::Version) -> LogPosition {
     last(image, |record| record.kind.writes() && record.version == version)
 }
 
-/// What the cleaner wrote of a unit of object 1.
-fn moved(image: &Image, unit: u64) -> Place {
+/// The last record in which the cleaner moved a unit of object 1.
+fn moved(image: &Image, unit: u64) -> LogPosition {
     last(image, |record| record.kind == Kind::Move && record.object.0 == 1 && record.unit == unit)
 }

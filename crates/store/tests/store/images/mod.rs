@@ -1,9 +1,9 @@
-//! Whole stores, healthy and damaged, as they are on people's disks: `tests/golden/images`.
+//! Whole stores, healthy and damaged, as they are on users' disks: `tests/golden/images`.
 //!
-//! `healthy.hex` is all files of a store; `healthy.txt` is what it says. Each file of `damaged` has what was damaged, as a
-//! patch on the healthy image, what `store check` finds, what opening finds, and all that the store then says otherwise than
-//! the healthy one. `BRAID_GOLDEN=write` makes all of them anew: the store by its steps, the patches by looking for their
-//! places, the rest by looking.
+//! `healthy.hex` has all files of a store; `healthy.txt` has what it reports. Each file of `damaged` has the
+//! damage, as a patch of the healthy image, what `store check` and opening find, and every difference in what
+//! the store then reports. `BRAID_GOLDEN=write` regenerates all of them: the store by its steps, the patches
+//! by searching for their offsets, the rest by observing.
 
 mod damage;
 mod steps;
@@ -29,7 +29,7 @@ use told::{Told, differences, told};
 const FORMAT: &str = "the format has changed: these bytes are on people's disks";
 const SAYS: &str = "a store that is on people's disks is understood otherwise";
 
-/// The healthy image, of its committed bytes.
+/// The healthy image, from its committed bytes.
 static HEALTHY: LazyLock<Image> = LazyLock::new(|| {
     if is_written_anew() {
         check_golden("healthy.hex", &image_text(&steps::image()), FORMAT);
@@ -64,7 +64,7 @@ fn the_healthy_one_is_whole_and_says_what_it_said() {
     assert_eq!((recovery.torn_bytes, recovery.damaged_count), (0, 0), "{recovery:?}");
     text += &format!("opening:\n{}told:\n{}", recovery_text(&recovery), told::text(&told(&store)));
     check_golden("healthy.txt", &text, SAYS);
-    // It is not only read.
+    // It can also be written to.
     for n in 0..3 {
         store.commit(Mutation::Write(write(7, n, 0, 5000, version(1, 100 + n)))).expect("write");
         assert_eq!(content(&store, 7, n, 0, 5000, Want::Newest).expect("read"), pattern(100 + n, 5000));
@@ -111,7 +111,7 @@ fn each_damaged_one_says_what_is_lost_and_the_rest_is_whole() {
             &case_text(case, &planted, image, &whole),
             "the damage, or what it does, has changed",
         );
-        // And now of the committed bytes alone.
+        // Again, from the committed bytes alone.
         let golden = golden(&name);
         let lines =
             golden.lines().skip_while(|line| *line != "patch:").skip(1).take_while(|line| *line != "check:");
@@ -146,14 +146,14 @@ fn case_text(case: &Case, patches: &[Patch], image: &Image, whole: &Told) -> Str
     format!("{}\npatch:\n{patch}check:\n{found}opening:\n{opening}", case.what)
 }
 
-/// Without the reason of damage: of a partition nothing but a lost range may be left.
+/// Without the reason for damage: only a lost range may be left of a partition.
 fn in_short(told: &Told) -> Told {
     let damaged = "refused: damaged";
     let short = |line: &String| if line.starts_with(damaged) { damaged.to_owned() } else { line.clone() };
     told.iter().map(|(key, line)| (key.clone(), short(line))).collect()
 }
 
-/// Where a partition's values are lost, nothing of it is served: what is told once it was made anew.
+/// A partition whose values are lost serves nothing. What it reports after it was made anew.
 fn anew(store: &Store, whole: &Told) -> String {
     let lost = |partition: &PartitionId| matches!(store.partition(*partition), Err(Error::Damaged { .. }));
     let made: Vec<PartitionId> = [P, PartitionId(9)].into_iter().filter(lost).collect();

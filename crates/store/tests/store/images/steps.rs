@@ -1,4 +1,4 @@
-//! The steps that lead to the healthy image. They are few and small: what is stored is mostly zeros.
+//! The steps that produce the healthy image. They are few and small, and store mostly zeros.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use super::text::{Image, image_of};
 use crate::common::*;
 use crate::unit_writes::unit_write;
 
-/// The store's salt, which is else drawn.
+/// The store's salt, which is random otherwise.
 const SALT: u64 = 0x5a17_c0de;
 
 pub(super) fn options() -> Options {
     Options { segment_bytes: 64 << 10, ..Options::default() }
 }
 
-/// A store that was closed once, has made a checkpoint since, and was killed some records later.
+/// A store that was closed once, made a checkpoint later, and was killed some records after that.
 pub(super) fn image() -> Image {
     let disk = Memory::new(1);
     Store::format_on(&disk, identity(), &options()).expect("format");
@@ -36,7 +36,7 @@ pub(super) fn image() -> Image {
     joining(&store);
     checkpoint(&store);
     tail(&store);
-    // What is folded is folded before this is answered.
+    // Folding is complete before this is answered.
     all(&store, [Mutation::Flush]);
     image_of(&disk)
 }
@@ -56,7 +56,7 @@ fn all(store: &Store, mutations: impl IntoIterator<Item = Mutation>) {
     }
 }
 
-/// Bytes that tell where they came from, eight in each 1000.
+/// Bytes that identify their source, eight in each 1000.
 fn sparse(seed: u64, from: u32, to: u32) -> Body {
     let mut bytes = vec![0; usize::try_from(to - from).expect("small")];
     let marks = pattern(seed, 8);
@@ -76,7 +76,7 @@ fn stripe(object: u64, unit: u64, range: (u32, u32), version: Version) -> Mutati
 }
 
 fn install(object: u64, unit: u64, range: (u32, u32), version: Version) -> Mutation {
-    Mutation::Write(Write { standing: Standing::Settled, ..data_write(object, unit, range, version) })
+    Mutation::Write(Write { standing: Standing::Installed, ..data_write(object, unit, range, version) })
 }
 
 fn retire(object: u64, settled_below: Version, client: u64, watermark: u64) -> Mutation {
@@ -95,7 +95,7 @@ fn verdict(object: u64, unit: u64, forward: Vec<Version>, back: Vec<Version>) ->
     Mutation::Verdict { partition: P, object: ObjectId(object), g: Generation(1), units }
 }
 
-/// Half of what was written is removed, and the rest moved: the log's first segments are gone.
+/// Half of what was written is removed, and the rest moved, so the log's first segments are gone.
 fn cleaned(store: &Store) {
     let make = |partition, quota_bytes| Mutation::PartitionCreate {
         partition: PartitionId(partition),
@@ -122,7 +122,7 @@ fn partitions(store: &Store) {
     );
 }
 
-/// Object 1, of a data column, under two snapshots, of which one is dropped.
+/// Object 1, of a data column, with two snapshots, of which one is dropped.
 fn data(store: &Store) {
     let (partition, object) = (P, ObjectId(1));
     let owed = |unit, n| Mutation::OwedSettled { partition, object, unit, up_to: version(4, n) };
@@ -183,7 +183,8 @@ fn delta(unit: u64, data: u8, range: (u32, u32), (from_version, to_version): (Ve
     }
 }
 
-/// Object 2, of a parity column: a base, a stripe write on top, chains of deltas, so many of one unit that they are folded.
+/// Object 2, of a parity column: a base, a stripe write on top, and chains of deltas. One unit has so many
+/// that they are folded.
 fn parity(store: &Store) {
     let attributes = Attributes { column: Column(3), map: b"parity".to_vec(), ..attributes() };
     let of = |kind, standing, unit, n| {
@@ -194,7 +195,7 @@ fn parity(store: &Store) {
         store,
         [
             Mutation::Create { partition: P, object: ObjectId(2), attributes },
-            of(WriteKind::ParityBase, Standing::Settled, 0, 1),
+            of(WriteKind::ParityBase, Standing::Installed, 0, 1),
             of(WriteKind::StripeParity, Standing::Pending, 0, 2),
             of(WriteKind::StripeParity, Standing::Pending, 1, 3),
             Mutation::Delta(delta(1, 0, (500, 1500), (version(6, 3), version(7, 4)))),
@@ -212,13 +213,13 @@ fn parity(store: &Store) {
     for n in 0..32 {
         let from = if n == 0 { Version::ZERO } else { version(8, n) };
         let delta = delta(2, 2, (0, 700), (from, version(8, n + 1)));
-        // The first brings bytes; the others change nothing.
+        // Only the first has bytes; the others change nothing.
         let body = if n == 0 { delta.body.clone() } else { Body::Hole };
         all(store, [Mutation::Delta(Delta { settled_to: delta.to_version, body, ..delta })]);
     }
 }
 
-/// Object 3, of a column that is joining, and object 5, which comes and goes.
+/// Object 3, of a joining column, and object 5, which is made and removed.
 fn joining(store: &Store) {
     let (partition, object) = (P, ObjectId(3));
     let attributes = Attributes { joining: ColumnMask(4), ..attributes() };
@@ -242,7 +243,7 @@ fn joining(store: &Store) {
     );
 }
 
-/// What comes after the checkpoint: in two segments, and about what the checkpoint has.
+/// The records after the checkpoint: in two segments, and about things in the checkpoint.
 fn tail(store: &Store) {
     let (partition, object) = (P, ObjectId(1));
     let change = Change { modified_ms: Some(3000), ..Change::default() };

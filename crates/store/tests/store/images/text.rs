@@ -1,4 +1,4 @@
-//! How images and damage stand in text, and the files that hold them.
+//! The text form of images and damage, and their files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,19 +13,19 @@ pub(super) type Image = BTreeMap<String, Vec<u8>>;
 /// A change to an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Patch {
-    /// Other bytes at an offset; the file grows if it ends before.
+    /// Other bytes at an offset. The file grows if it is shorter.
     Put { file: String, offset: usize, bytes: Vec<u8> },
-    /// The file ends here.
+    /// The file is cut here.
     Cut { file: String, length: usize },
-    /// The file is gone.
+    /// The file is missing.
     Remove { file: String },
 }
 
 /// Bytes of one line of an image.
 const LINE: usize = 32;
 
-/// `FILE LENGTH bytes`, then a line for each stretch of 32 bytes that is not all zero: its offset, and its bytes without the
-/// zeros around them.
+/// `FILE LENGTH bytes`, then a line per block of 32 bytes that is not all zero: its offset, and its bytes
+/// without leading and trailing zeros.
 pub(super) fn image_text(image: &Image) -> String {
     let mut out = String::new();
     for (name, bytes) in image {
@@ -81,7 +81,7 @@ pub(super) fn parse_patches<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Pat
     lines.map(parse).collect()
 }
 
-/// The image after the damage.
+/// The damaged image.
 pub(super) fn patched(image: &Image, patches: &[Patch]) -> Image {
     let mut image = image.clone();
     for patch in patches {
@@ -111,7 +111,7 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(byte).collect()
 }
 
-/// Whether what is committed is to be made anew: only for a new format version.
+/// Whether to rewrite the committed files: only for a new format version.
 pub(super) fn is_written_anew() -> bool {
     std::env::var_os("BRAID_GOLDEN").is_some_and(|value| value == "write")
 }
@@ -121,12 +121,12 @@ fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/images").join(name)
 }
 
-/// What is committed under a name.
+/// The committed file of this name.
 pub(super) fn golden(name: &str) -> String {
     std::fs::read_to_string(path(name)).expect("a golden file")
 }
 
-/// `text` is what is committed under a name.
+/// Check that `text` equals the committed file of this name.
 pub(super) fn check_golden(name: &str, text: &str, why: &str) {
     let path = path(name);
     if is_written_anew() {

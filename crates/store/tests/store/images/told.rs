@@ -1,5 +1,5 @@
-//! Everything that a store says, each thing under a key of its own: so that what damage changes can be told, and that nothing
-//! else changed. Bytes are told as their CRC32C, made by another hand than the store's.
+//! Everything that a store reports, each item under its own key, to tell exactly what damage changes. Bytes
+//! are reported as their CRC32C, by another implementation than the store's.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use braid_store::*;
 
 use crate::common::*;
 
-/// `PARTITION`, `PARTITION/OBJECT`, `PARTITION/OBJECT/UNIT`, and what of it.
+/// The keys are `PARTITION`, `PARTITION/OBJECT` or `PARTITION/OBJECT/UNIT`, and the kind of item.
 pub(super) type Told = BTreeMap<String, String>;
 
 const PARTITIONS: [u64; 3] = [7, 8, 9];
-/// The objects looked at in the tests' partition, be they there or not.
+/// The objects that are queried in the tests' partition, whether they exist or not.
 const OBJECTS: std::ops::RangeInclusive<u64> = 1..=7;
-/// The units looked at.
+/// The units that are queried.
 const UNITS: std::ops::Range<u64> = 0..10;
 
 pub(super) fn told(store: &Store) -> Told {
@@ -41,7 +41,7 @@ pub(super) fn told(store: &Store) -> Told {
     told
 }
 
-/// Note what was answered; what it is if it was no refusal.
+/// Record an answer; returns its value unless it was refused.
 fn put<T>(
     told: &mut Told,
     key: &str,
@@ -110,7 +110,7 @@ fn sum(bytes: &[u8]) -> String {
     format!("bytes {:08x}", crc32c::crc32c(bytes))
 }
 
-/// What a read gives, every block of it checked.
+/// The result of a read, every block verified.
 fn view_text(view: View) -> Result<String, Error> {
     let bytes = bytes_of(&view, UNIT)?;
     let stored: Vec<String> = view
@@ -154,12 +154,13 @@ fn chain_text(chain: &Chain) -> String {
     entries.chain(tips).chain(doubt).chain(lost).collect::<Vec<_>>().join("; ")
 }
 
-/// One line per thing.
+/// One line per item.
 pub(super) fn text(told: &Told) -> String {
     told.iter().map(|(key, value)| format!("{key}: {value}\n")).collect()
 }
 
-/// What `found` tells otherwise than `healthy`. Of what is no longer told, that is said only where nothing above it says why.
+/// The items in `found` that differ from `healthy`. A missing item is listed only if no item above it
+/// explains why.
 pub(super) fn differences(healthy: &Told, found: &Told) -> String {
     let other = found.iter().filter(|(key, value)| healthy.get(*key) != Some(*value));
     let other: BTreeMap<&String, String> =

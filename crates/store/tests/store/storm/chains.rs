@@ -1,5 +1,5 @@
-//! What a store is to hold of units by PROTOCOL section 2 and the rules R1 to R6, kept in plain arrays: no extents, no layers,
-//! no folding. Decisions that depend on whether something was folded are not asked for, or either answer will do.
+//! A model of a store's units by PROTOCOL section 2 and the rules R1 to R6, in plain arrays: no extents, no
+//! layers, no folding. Decisions that depend on folding are not tested, or either answer is accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub(super) struct Unit {
     pub(super) deltas: Vec<Step>,
 }
 
-/// A stripe write that may be taken back.
+/// A stripe write that may still be taken back.
 #[derive(Debug, Clone)]
 pub(super) struct Pending {
     pub(super) version: Version,
@@ -34,7 +34,7 @@ pub(super) struct Pending {
     own: Vec<u8>,
 }
 
-/// A unit write that the parity columns may not have.
+/// A unit write that the parity columns may not have yet.
 #[derive(Debug, Clone)]
 pub(super) struct Owed {
     pub(super) version: Version,
@@ -60,7 +60,7 @@ pub(super) struct Step {
     pub(super) settled: bool,
 }
 
-/// What is known of a client.
+/// What is remembered of a client.
 #[derive(Debug, Clone, Default)]
 struct Client {
     watermark: u64,
@@ -74,17 +74,17 @@ pub(super) struct Object {
     pub(super) units: BTreeMap<u64, Unit>,
     clients: BTreeMap<u64, Client>,
     joining: bool,
-    /// What it has caught up with since it joined.
+    /// The units it has caught up with since it joined.
     ready: BTreeSet<u64>,
 }
 
-/// Objects, all of one partition. They are there from the begin.
+/// Objects, all of one partition. They exist from the start.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Model {
     pub(super) objects: BTreeMap<ObjectId, Object>,
 }
 
-/// An answer, and whether a record was written for it.
+/// An answer, and whether it took a record.
 type Answer = (Result<Outcome, Error>, bool);
 
 fn size(bytes: u32) -> usize {
@@ -131,7 +131,7 @@ impl Unit {
         self.owed.last().map_or(pending, |owed| owed.version)
     }
 
-    /// The newest version of a data unit that is counted in here.
+    /// The newest version of a data unit that is included here.
     pub(super) fn chain_tip(&self, data: u8) -> Version {
         match &self.pending {
             Some(pending) if pending.touches(data) => pending.version,
@@ -144,7 +144,7 @@ impl Unit {
         last.map_or(self.cover[usize::from(data)], |delta| delta.to)
     }
 
-    /// Whether a delta is on top of what the pending version counts in.
+    /// Whether a delta is newer than what the pending version includes.
     fn is_above(&self, pending: &Pending, at: usize) -> bool {
         let delta = &self.deltas[at];
         let cover = pending.cover[usize::from(delta.data)];
@@ -181,7 +181,7 @@ impl Unit {
         self.version = up_to;
     }
 
-    /// Bytes and versions of parity: of all that is here, or of what is settled.
+    /// Parity bytes and versions: the newest, or the settled ones.
     pub(super) fn cut(&self, newest: bool) -> (Cover, Vec<u8>) {
         let pending = self.pending.as_ref().filter(|_| newest);
         let (mut cover, mut bytes) = match pending {
@@ -212,7 +212,7 @@ impl Unit {
         all
     }
 
-    /// What a reader of a data unit is shown: no owed version.
+    /// What a reader of a data unit gets: no owed version.
     pub(super) fn shown(&self, want: Want) -> Vec<u8> {
         match &self.pending {
             Some(pending) if want == Want::Newest => self.with_pending(pending),
@@ -338,8 +338,8 @@ impl Object {
     fn write(&mut self, write: &Write) -> Answer {
         let unit = self.units.entry(write.unit).or_default();
         let own = own(&write.body, write.from, write.to);
-        let (version, from, cover) = (write.version, size(write.from), padded(&write.cover));
-        if write.standing == Standing::Settled {
+        let (version, from, cover) = (write.stamp, size(write.from), padded(&write.cover));
+        if write.standing == Standing::Installed {
             unit.bytes = vec![0; size(UNIT)];
             unit.bytes[from..from + own.len()].copy_from_slice(&own);
             (unit.version, unit.cover, unit.pending) = (version, cover, None);
@@ -412,7 +412,7 @@ impl Object {
 }
 
 impl Model {
-    /// What is to be answered to a mutation; it is done.
+    /// Apply a mutation and return the expected answer.
     pub(super) fn commit(&mut self, mutation: &Mutation) -> Answer {
         let applied = |changed| (Ok(if changed { Outcome::Applied } else { Outcome::Already }), changed);
         match mutation {
@@ -450,7 +450,7 @@ impl Model {
         self.objects.get_mut(&id).expect("it is there from the begin")
     }
 
-    /// The store was opened anew.
+    /// The store was reopened.
     pub(super) fn doubt(&mut self) {
         let units = self.objects.values_mut().flat_map(|object| object.units.values_mut());
         units.flat_map(|unit| &mut unit.owed).for_each(|owed| owed.doubt = true);

@@ -1,4 +1,4 @@
-//! One store, its troubles, and what must be true of it.
+//! One store, its faults, and what must be true of it.
 
 mod misled;
 
@@ -14,7 +14,7 @@ use super::{Random, steps};
 use crate::common::*;
 use crate::enumerate::observe::{differences, observe_partition};
 
-/// What happened, over all lives.
+/// Counts of what happened, over all lives.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     lives: u64,
@@ -40,7 +40,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Whether everything that can happen has: after a minute or more it must.
+    /// Checks that every kind of event happened: after a minute or more it must have.
     pub(super) fn judge(&self) {
         let met = [
             self.mutations,
@@ -71,17 +71,17 @@ pub(super) struct Life {
     seed: u64,
     random: Random,
     options: Options,
-    /// What the disk has.
+    /// The disk's size.
     budget: u64,
     disk: Memory,
     store: Store,
-    /// The same, without trouble.
+    /// The same store without faults.
     reference: Store,
     reference_disk: Memory,
-    /// Unit writes and deltas are compared with this.
+    /// Unit writes and deltas are compared with this model.
     model: Model,
     n: u64,
-    /// Mutations of which nobody knows whether they were done, since the last one that was.
+    /// Mutations with an unknown outcome since the last one that is known to be done.
     unknown: Vec<Mutation>,
 }
 
@@ -102,7 +102,7 @@ fn plain() -> Options {
     Options { sync: false, ..Options::default() }
 }
 
-/// Whether the mutation is of those that the model knows.
+/// Whether the model covers this mutation.
 fn is_step(mutation: &Mutation) -> bool {
     matches!(
         mutation,
@@ -117,7 +117,7 @@ fn is_step(mutation: &Mutation) -> bool {
     )
 }
 
-/// Whether it is not known if what failed so is there.
+/// Whether a mutation that failed like this may have been done.
 fn leaves_doubt(error: &Error) -> bool {
     matches!(error, Error::Io { .. } | Error::Failed | Error::Resting | Error::Closed | Error::ReadOnly)
 }
@@ -133,7 +133,7 @@ impl Life {
             ..Options::default()
         };
         let (disk, reference_disk) = (Memory::new(seed), Memory::new(seed));
-        // Somewhat more than the capacity: checkpoints and the reserve are inside of it.
+        // Somewhat more than the capacity, which includes checkpoints and the reserve.
         let budget = if options.capacity.is_some() { capacity + (1 << 20) } else { capacity };
         disk.set_budget(Some(budget));
         let store = make(&disk, &options);
@@ -150,7 +150,7 @@ impl Life {
         }
         self.recover(counts);
         self.count_cleaning(counts);
-        // Unlike what was freed, this is counted over the store's life.
+        // Unlike freed segments, moved bytes are counted over the store's life.
         counts.moved_bytes += self.store.stat().map_or(0, |stat| stat.moved);
         if self.random.once_in(2) { self.mislead(counts) } else { self.damage(counts) }
     }
@@ -158,7 +158,7 @@ impl Life {
     fn step(&mut self, counts: &mut Counts) {
         match self.random.below(100) {
             0 => {
-                // What it gives up for is found by opening.
+                // Opening finds out why it gave up.
                 counts.cleanings += 1;
                 let _ = self.store.clean();
             }
@@ -198,14 +198,14 @@ impl Life {
             Err(Error::Full { used, capacity }) => {
                 counts.full += 1;
                 assert!(used <= capacity, "seed {}: {used} of {capacity}", self.seed);
-                // What found no space half-way was cut off, which a power cut may undo.
+                // A commit that found no space half-way was cut off; a power cut may undo that.
                 self.unknown.push(mutation);
             }
-            // How many deltas there are depends on when they were folded in.
+            // The number of deltas depends on when they were folded.
             Err(Error::Backlog(DELTAS_MAX)) => {}
             answer => {
                 let (expected, is_record) = self.expected_for(&mutation, &answer);
-                // What was refused before is not there: something was acknowledged since.
+                // Mutations that failed before are not there, as something was acknowledged since.
                 if is_record {
                     self.unknown.clear();
                 }
@@ -215,7 +215,8 @@ impl Life {
         }
     }
 
-    /// The same as [`Life::expected`], but whether a base is there already depends on when deltas were folded in.
+    /// Like [`Life::expected`], except that whether a base is there already depends on when deltas were
+    /// folded.
     fn expected_for(
         &mut self,
         mutation: &Mutation,
@@ -226,7 +227,7 @@ impl Life {
         if is_there { (Ok(Outcome::Already), false) } else { expected }
     }
 
-    /// What is to be answered to a mutation, which is then done there too; and whether that took a record.
+    /// The expected answer to a mutation, which the reference then applies; and whether that took a record.
     fn expected(&mut self, mutation: &Mutation) -> (Result<Outcome, Error>, bool) {
         if is_step(mutation) {
             return self.model.commit(mutation);
@@ -236,14 +237,14 @@ impl Life {
         (expected, is_record)
     }
 
-    /// Operations that fail, soon.
+    /// Makes some of the next operations fail.
     fn trouble(&mut self, counts: &mut Counts) {
         counts.faults += 1;
         let on = [On::Write, On::Write, On::Sync, On::Name, On::Read, On::Start];
         let on = on[usize::try_from(self.random.below(6)).expect("small")];
         let fault = [Fault::Io, Fault::NoSpace, Fault::Short];
         let fault = fault[usize::try_from(self.random.below(3)).expect("small")];
-        // Few commits are long enough to be begun before their sync.
+        // Few commits are long enough to be started before their sync.
         let soon = if on == On::Start { 3 } else { 20 };
         let begin = self.disk.operations(on) + self.random.below(soon);
         self.disk.inject(on, begin..begin + 1 + self.random.below(3), fault);
@@ -262,7 +263,7 @@ impl Life {
             _ => self.disk.after_kill(seed),
         };
         *[&mut counts.cuts, &mut counts.kills, &mut counts.closes][usize::try_from(how).expect("small")] += 1;
-        // Opening is cut short too.
+        // Opening is interrupted too.
         while self.random.once_in(3) {
             disk.cut_after(self.random.below(20));
             let opened = open_at(&disk, &self.options);
@@ -277,7 +278,7 @@ impl Life {
         let unseen = self.unknown.iter().filter(|unknown| matches!(unknown, Mutation::Retire { .. }));
         let unseen: Vec<Mutation> = unseen.filter(|unknown| is_step(unknown)).cloned().collect();
         self.compare(counts);
-        // Whether it was done cannot be seen: it is by now, however little space there is.
+        // Whether these were done is not observable: repeat them now, with unlimited space.
         self.disk.set_budget(None);
         for mut retire in unseen {
             if let Mutation::Retire { object, g, .. } = &mut retire {
@@ -289,7 +290,7 @@ impl Life {
         self.disk.set_budget(Some(self.budget));
     }
 
-    /// The store holds what was acknowledged and, at most, one of those things that nobody knows of.
+    /// The store holds what was acknowledged and at most one mutation with an unknown outcome.
     fn compare(&mut self, counts: &mut Counts) {
         let failed = |error: Error| -> ! { panic!("seed {}: {error}", self.seed) };
         let found = observe_partition(&self.store, P).unwrap_or_else(|error| failed(error));
@@ -335,8 +336,8 @@ impl Life {
         }
     }
 
-    /// The end: bits are flipped in the files of a store that was closed cleanly. What is read then is right or damaged,
-    /// also after cleaning.
+    /// The end: bits are flipped in the files of a cleanly closed store. Everything read is right or reported
+    /// as damaged, also after cleaning.
     fn damage(mut self, counts: &mut Counts) {
         self.store.close().unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
         let disk = self.disk.after_kill(0);
@@ -352,7 +353,7 @@ impl Life {
         }
         let (store, _) = match open_at(&disk, &self.options) {
             Ok(opened) => opened,
-            // Nothing is made up where nothing can be known.
+            // If nothing can be known, nothing is made up.
             Err(Error::Damaged { .. }) => return,
             Err(error) => panic!("seed {}: {error}", self.seed),
         };
@@ -361,7 +362,7 @@ impl Life {
         self.compare_damaged(&store);
     }
 
-    /// A snapshot shows of a unit what it should, or damage (1).
+    /// A snapshot shows a unit as it should, or as damaged (1).
     fn compare_snapshot(&self, store: &Store, object: ObjectId, unit: u64, number: u32) -> u64 {
         let shown = |store: &Store| {
             let view = store.read_snapshot(P, object, unit, 0..unit_bytes(object), number)?;
@@ -378,7 +379,7 @@ impl Life {
         }
     }
 
-    /// Every unit reads as it should, or as damaged; how many are damaged.
+    /// Every unit reads as it should, or as damaged; returns how many are damaged.
     fn compare_damaged(&self, store: &Store) -> u64 {
         let mut damaged = steps::compare_damaged(store, &self.model);
         for (object, unit) in (0..OBJECTS).flat_map(|object| (0..UNITS).map(move |unit| (object, unit))) {

@@ -1,8 +1,10 @@
-//! Random operations, crashes and faults on a disk in memory, against a second store whose disk is never troubled.
+//! Random operations, crashes and faults on a disk in memory, compared with a second store whose disk has no
+//! faults.
 //!
-//! A *life* is one store on one disk, from formatting to the last check; everything in it comes from its seed.
-//! `BRAID_STORE_MODEL_SEED` begins with that one, `BRAID_STORE_MODEL_SECONDS` says for how long new lives are begun.
-//! The cleaner and the checkpoints have threads of their own, so that a life may take another road when it is repeated.
+//! A *life* is one store on one disk, from formatting to the last check, all from one seed. The environment
+//! variable `BRAID_STORE_MODEL_SEED` sets the first seed, `BRAID_STORE_MODEL_SECONDS` how long new lives are
+//! started. The cleaner and the checkpointer have threads of their own, so a repeated life may proceed
+//! differently.
 
 mod chains;
 mod life;
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use life::{Counts, Life};
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -31,7 +33,7 @@ impl Random {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    /// Whether something that happens once in `bound` times happens.
+    /// True once in `bound` calls, at random.
     pub(crate) fn once_in(&mut self, bound: u64) -> bool {
         self.below(bound) == 0
     }
@@ -43,7 +45,7 @@ fn setting(name: &str) -> Option<u64> {
         .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
 }
 
-/// Says which life failed.
+/// Reports which life failed.
 struct Name(u64);
 
 impl Drop for Name {

@@ -1,4 +1,4 @@
-//! What is asked of the store: random mutations, mostly sensible.
+//! Random mutations, mostly sensible.
 
 use braid_layout::{ColumnMask, Generation, Lease, ObjectId, Version};
 use braid_store::*;
@@ -8,7 +8,7 @@ use crate::common::*;
 
 /// Objects of a life.
 pub(super) const OBJECTS: u64 = 3;
-/// The one of them whose units are long: commits of some writes of it are begun before their sync.
+/// The object with long units: commits of some of its writes are started before their sync.
 const LONG: ObjectId = ObjectId(2);
 /// Units of an object.
 pub(super) const UNITS: u64 = 6;
@@ -18,7 +18,7 @@ pub(super) fn unit_bytes(object: ObjectId) -> u32 {
     if object == LONG { 4 * UNIT } else { UNIT }
 }
 
-/// The next mutation. `n` rises with each; `store` is asked for what is pending, and for generations.
+/// The next mutation. `n` rises with each. `store` supplies pending versions and generations.
 pub(super) fn mutation(random: &mut Random, n: u64, store: &Store) -> Mutation {
     let object = ObjectId(random.below(OBJECTS));
     let g = generation(store, object);
@@ -77,7 +77,7 @@ fn a_write(random: &mut Random, n: u64, object: ObjectId, store: &Store) -> Writ
         }
         _ => (u32::try_from(from).expect("small"), u32::try_from(to).expect("small")),
     };
-    // Units below 4 hold data, the others parity.
+    // Units below 4 are data, the others parity.
     let unit = random.below(UNITS);
     let lease = Lease(1 + u32::try_from(random.below(2)).expect("small"));
     let stamp = Version { g: Generation(1), lease, n };
@@ -87,7 +87,7 @@ fn a_write(random: &mut Random, n: u64, object: ObjectId, store: &Store) -> Writ
         write.body = Body::Hole;
     }
     if random.once_in(6) {
-        write.standing = Standing::Settled;
+        write.standing = Standing::Installed;
     }
     if random.once_in(4) {
         write.settled_below = stamp;
@@ -99,7 +99,7 @@ fn a_write(random: &mut Random, n: u64, object: ObjectId, store: &Store) -> Writ
     write
 }
 
-/// Everything is settled: a snapshot can be taken.
+/// A verdict that settles everything, so that a snapshot can be taken.
 fn verdict_on_all(object: ObjectId, store: &Store) -> Mutation {
     let chains = store.versions(P, object, 0..UNITS).unwrap_or_default();
     let units = chains.iter().filter_map(|chain| {

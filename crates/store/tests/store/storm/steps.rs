@@ -1,4 +1,4 @@
-//! Unit writes, deltas and what goes with them: random ones, and whether a store holds what the model says (`chains`).
+//! Random unit writes, deltas and related mutations, and whether a store agrees with the model (`chains`).
 
 use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId, Version};
 use braid_store::*;
@@ -7,13 +7,13 @@ use super::Random;
 use super::chains::{K, Model, Object, Unit};
 use crate::common::*;
 
-/// Their partition: what is in it is not compared with the second store, which may fold at other times.
+/// Their partition. It is not compared with the second store, which may fold at other times.
 pub(super) const Q: PartitionId = PartitionId(8);
 /// A data column's object.
 const DATA: ObjectId = ObjectId(0);
-/// A parity column's.
+/// A parity column's object.
 const PARITY: ObjectId = ObjectId(1);
-/// Units of each. Few, so that there are many steps of one.
+/// Units of each. Few, so that each gets many steps.
 const UNITS: u64 = 2;
 const LEASE: Lease = Lease(5);
 
@@ -26,14 +26,14 @@ pub(super) fn make(store: &Store) -> Model {
         let attributes = attributes();
         let new = model.objects.entry(object).or_default();
         new.g = attributes.g;
-        // All are looked at, also those of which nobody knows whether they were written.
+        // All units are checked, also those whose writes have an unknown outcome.
         (0..UNITS).for_each(|unit| drop(new.units.insert(unit, Unit::default())));
         store.commit(Mutation::Create { partition: Q, object, attributes }).expect("create");
     }
     model
 }
 
-/// The next mutation; `n` rises with each.
+/// The next mutation. `n` rises with each.
 pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
     let unit = random.below(UNITS);
     let object = if random.once_in(2) { DATA } else { PARITY };
@@ -58,7 +58,7 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
         22 => Mutation::Ready { partition: Q, object, g: of.g, unit },
         23 => {
             let (client, watermark) = (1 + random.below(2), n.saturating_sub(random.below(60)));
-            // A client of whom nothing is known has nothing to retire.
+            // A client without remembered operations has nothing to retire.
             if !of.knows(client) {
                 return Mutation::UnitWrite(unit_write(random, n, unit, model.objects[&DATA].g));
             }
@@ -72,7 +72,7 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
             }
         }
         _ => {
-            // Mostly the next generation, and mostly joining: so that there is progress to keep.
+            // Mostly the next generation, and mostly joining, so that there is progress to keep.
             let g = Generation(of.g.0 + 1 + u32::from(random.once_in(4)));
             let own = ColumnMask::EMPTY.with(attributes().column);
             let joining = if random.once_in(3) { ColumnMask::EMPTY } else { own };
@@ -85,7 +85,7 @@ fn stamp(g: Generation, n: u64) -> Version {
     Version { g, lease: LEASE, n }
 }
 
-/// A range of a unit, mostly small, and what is in it.
+/// A range of a unit, mostly small, and its contents.
 fn change(random: &mut Random, n: u64) -> (u32, u32, Body) {
     let bound = [50, 4000, 9000][usize::try_from(random.below(3)).expect("small")];
     let from = random.below(u64::from(UNIT) / 2);
@@ -95,7 +95,7 @@ fn change(random: &mut Random, n: u64) -> (u32, u32, Body) {
     (from, to, if random.once_in(8) { Body::Hole } else { body(from, &bytes) })
 }
 
-/// Of a new operation, or of one that there may have been. It is told by its number what it writes.
+/// A unit write of a new operation, or of one that may exist. The operation's number determines its contents.
 fn unit_write(random: &mut Random, n: u64, unit: u64, g: Generation) -> UnitWrite {
     let operation = if random.once_in(5) { n - random.below(20).min(n) } else { n };
     let (from, to, body) = change(&mut Random::new(operation), operation);
@@ -161,9 +161,9 @@ fn stripe(random: &mut Random, n: u64, unit: u64, (id, object): (ObjectId, &Obje
     write
 }
 
-/// The base that a rebuild would bring, named as a cut is.
+/// The base that a rebuild would install, named like a cut.
 fn install(unit: u64, (g, parity): (Generation, &Unit)) -> Mutation {
-    let (kind, standing) = (WriteKind::ParityBase, Standing::Settled);
+    let (kind, standing) = (WriteKind::ParityBase, Standing::Installed);
     let (cover, bytes) = parity.cut(false);
     let version = cover.into_iter().fold(parity.version, Version::max);
     let written = Write { body: body(0, &bytes), ..write(PARITY.0, unit, 0, UNIT, version) };
@@ -188,7 +188,8 @@ fn verdict(random: &mut Random, id: ObjectId, number: u64, object: &Object) -> M
     Mutation::Verdict { partition: Q, object: id, g: object.g, units: vec![verdict] }
 }
 
-/// Where the store does not hold what the model says; empty if nowhere. And in how many units something was folded.
+/// The differences between the store and the model, empty if there are none, and the number of units in which
+/// something was folded.
 pub(super) fn differences(store: &Store, model: &Model) -> Result<(String, u64), Error> {
     let mut out = String::new();
     let mut folded = 0;
@@ -268,7 +269,8 @@ fn parity_differs(store: &Store, number: u64, unit: &Unit) -> Result<Option<Stri
         if bytes_of(&view, UNIT)? != bytes {
             return Ok(Some(format!("{want:?}: the bytes for {cover:?}")));
         }
-        // Exactly these versions, asked for by name. While a stripe write is pending a cut may be on either side of it.
+        // Read exactly these versions by name. While a stripe write is pending a cut may be on either side of
+        // it.
         if newest && bytes_of(&store.read_cover(Q, PARITY, number, 0..UNIT, &cover)?, UNIT)? != bytes {
             return Ok(Some(format!("the bytes for exactly {cover:?}")));
         }
@@ -277,7 +279,7 @@ fn parity_differs(store: &Store, number: u64, unit: &Unit) -> Result<Option<Stri
     Ok(None)
 }
 
-/// Every unit reads as it should, as damaged, or in doubt; how many are damaged.
+/// Every unit reads as it should, as damaged, or in doubt; returns how many are damaged.
 pub(super) fn compare_damaged(store: &Store, model: &Model) -> u64 {
     let mut damaged = 0;
     for (&id, object) in &model.objects {
@@ -287,7 +289,7 @@ pub(super) fn compare_damaged(store: &Store, model: &Model) -> u64 {
             let expected = if id == DATA { unit.shown(Want::Newest) } else { unit.cut(true).1 };
             match read {
                 Err(Error::Damaged { .. } | Error::Checksum { .. }) => damaged += 1,
-                // Where it is lost that they were settled, they are in doubt again.
+                // If their settlement is lost, they are in doubt again.
                 Err(Error::InDoubt { .. }) if id == DATA => {}
                 Ok(found) => assert!(found == expected, "object {id}, unit {number}"),
                 Err(error) => panic!("object {id}, unit {number}: {error}"),

@@ -1,8 +1,10 @@
-//! A write that goes wrong without a word while the store runs: one bit of it is another, or it goes to another place of its file.
+//! A write that fails silently while the store runs: one bit is flipped, or it goes to another offset of its
+//! file.
 //!
-//! What the document promises of that (`docs/format-store.md`, "What the medium is assumed to guarantee") is asked for: it is found
-//! by a checksum, or as a record knows where it lies. What is read is right or said to be damaged, in the running store and after
-//! any end. Only the very last commit may go for one that was torn: so there is another after the bad one.
+//! This tests the promise of the document (`docs/format-store.md`, "What the medium is assumed to
+//! guarantee"): it is found by a checksum, or because a record knows its position. Reads are right or report
+//! damage, in the running store and after any end. Only the very last commit may look torn, so another
+//! follows the bad one.
 
 use braid_store::disk::memory::{Fault, Memory, On};
 use braid_store::*;
@@ -10,13 +12,13 @@ use braid_store::*;
 use super::{Counts, Life, open_at, steps};
 use crate::storm::script;
 
-/// So soon the bad write comes.
+/// The bad write is one of this many next ones.
 const SOON: u64 = 12;
-/// After so many mutations the bad write should have come, and another commit after it.
+/// Within this many mutations the bad write and another commit after it should have happened.
 const MUTATIONS_MAX: u64 = 60;
 
 impl Life {
-    /// One of the next writes goes wrong; some mutations more, then the store ends and is opened again.
+    /// One of the next writes fails silently. Some mutations later the store ends and is reopened.
     pub(super) fn mislead(&mut self, counts: &mut Counts) {
         self.disk.set_budget(None);
         let fault = if self.random.once_in(2) { Fault::Flip } else { Fault::Misdirect };
@@ -33,7 +35,7 @@ impl Life {
                 break;
             }
         }
-        // It did not come, or nothing vouches yet for what it was to write.
+        // The write did not happen, or no later commit proves yet that it should have.
         if !vouched {
             return;
         }
@@ -42,7 +44,7 @@ impl Life {
         self.end_misled(counts);
     }
 
-    /// Whether a record was acknowledged.
+    /// Returns whether a record was acknowledged.
     fn mutate_misled(&mut self, counts: &mut Counts) -> bool {
         self.n += 1;
         let mutation = if self.random.once_in(3) {
@@ -52,7 +54,7 @@ impl Life {
         };
         counts.mutations += 1;
         match self.store.commit(mutation.clone()) {
-            // Refused, and nothing done: what it is about is damaged; there is no space.
+            // Refused without effect: its subject is damaged, or there is no space.
             Err(Error::Damaged { .. } | Error::Full { .. } | Error::Backlog(DELTAS_MAX)) => false,
             answer => {
                 let (expected, is_record) = self.expected_for(&mutation, &answer);
@@ -63,7 +65,7 @@ impl Life {
         }
     }
 
-    /// Close, kill or cut the power; open, twice, and compare.
+    /// Close, kill or cut the power; reopen twice, and compare.
     fn end_misled(&mut self, counts: &mut Counts) {
         self.count_cleaning(counts);
         let (how, seed) = (self.random.below(3), self.random.below(1 << 30));

@@ -1,0 +1,45 @@
+//! How long a commit waits for requests to share its sync.
+//!
+//! A sync costs about the same for one request as for many, so a commit that waits a little is worth it if
+//! others are about to come. Databases have two settings for this (PostgreSQL: `commit_delay` and
+//! `commit_siblings`). Here both come from the commit before: writers that were just answered tend to write
+//! again at once. If they do not, the next commit loses a fraction of a sync, and the one after it expects
+//! only those that came.
+
+use std::time::Duration;
+
+/// The delay is at most this part of the time the last commit took, ...
+const TIME_PART: u32 = 4;
+/// ... and at most this long.
+const TIME_MAX: Duration = Duration::from_millis(2);
+/// After a commit of more bytes there is no delay: it takes longer than its sync, and should start while
+/// other writers still compute checksums.
+const BYTES_MAX: u64 = 512 << 10;
+
+/// A commit waits for this many requests, or this long after the first. The default is no delay.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CommitDelay {
+    pub(crate) requests: usize,
+    pub(crate) time: Duration,
+}
+
+impl CommitDelay {
+    /// The delay after a commit of `bytes` that took `took`, with `requests` in it or queued behind it.
+    pub(crate) fn after(bytes: u64, requests: usize, took: Duration) -> CommitDelay {
+        let time = if bytes <= BYTES_MAX { (took / TIME_PART).min(TIME_MAX) } else { Duration::ZERO };
+        CommitDelay { requests, time }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_is_short_beside_a_sync_and_follows_small_commits_only() {
+        let time = |bytes, millis| CommitDelay::after(bytes, 16, Duration::from_millis(millis)).time;
+        assert_eq!(time(BYTES_MAX, 1), Duration::from_micros(250));
+        assert_eq!(time(BYTES_MAX, 1000), TIME_MAX);
+        assert_eq!(time(BYTES_MAX + 1, 1), Duration::ZERO);
+    }
+}

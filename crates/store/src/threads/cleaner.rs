@@ -1,0 +1,366 @@
+//! The cleaner's thread.
+//!
+//! A round empties victims: their live bytes are read, verified and handed to the committer burst by burst,
+//! until about a burst was moved; then what is empty is freed. Nothing is freed that a reader, a checkpoint
+//! or a replay could still ask for, so a crash at any step leaves either the old places or the new ones, and
+//! both say the same.
+//!
+//! Damage is never moved: the segment stays as it is, for good, and the units that it hit are lost (PROTOCOL
+//! R9).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+use super::idle::{self, Rest};
+use crate::clean::gather::{MoveRun, Owner, in_order, referring, runs, scan};
+use crate::clean::move_batch::{Move, MoveBatch};
+use crate::clean::trigger::{CleanTrigger, Effort};
+use crate::clean::victim::{Candidate, Policy, choose};
+use crate::error::Error;
+use crate::format::LOG_BLOCK_U64;
+use crate::index::extent::{Extent, Few};
+use crate::index::unit::LogPosition;
+use crate::queue::CleanRound;
+use crate::stored_extent::{self, Stored, stored};
+use crate::threads::shared::Shared;
+
+/// The most bytes of a burst: what a foreground commit may have to wait for.
+const BURST_BYTES_MAX: u64 = 8 << 20;
+
+/// The most segments that are emptied together.
+const VICTIMS_MAX: usize = 16;
+/// The most segments whose headers a paced round reads: one that looks worth it by its payload may hold many
+/// small records, and be full of headers.
+const LOOKS_MAX: usize = 4;
+/// Emptied segments wait for a checkpoint until they have this many times its bytes.
+const CHECKPOINTS: u64 = 4;
+
+/// About the bytes of a burst where segments have `segment_bytes`.
+pub(crate) fn move_batch_bytes(segment_bytes: u64) -> u64 {
+    (segment_bytes / 4).min(BURST_BYTES_MAX)
+}
+
+/// The cleaner's own.
+pub(crate) struct Cleaner {
+    shared: Arc<Shared>,
+    burst: u64,
+    /// What moving a segment would have cost, and its live payload then: payload tells neither headers nor
+    /// padding.
+    costs: BTreeMap<u32, (u64, u64)>,
+    /// Segments that could not be read: not tried again while the store is open.
+    aside: BTreeSet<u32>,
+    rest: Rest,
+}
+
+/// Segments to be emptied together, so that what belongs together comes together.
+#[derive(Debug, Default)]
+struct Victims {
+    numbers: BTreeSet<u32>,
+    /// Whose bytes they hold.
+    owners: BTreeSet<Owner>,
+    /// Bytes of the records that they are moved to.
+    cost: u64,
+    /// What that gives back.
+    gain: u64,
+}
+
+/// Tells the committer, and whoever asks for a round, that nobody will help any more, however the cleaner
+/// ends.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.queue.end_help();
+        self.0.cleaning.close();
+    }
+}
+
+impl Cleaner {
+    pub(crate) fn new(shared: Arc<Shared>) -> Cleaner {
+        let burst = move_batch_bytes(shared.segment_bytes);
+        let rest = Rest::default();
+        Cleaner { shared, burst, costs: BTreeMap::new(), aside: BTreeSet::new(), rest }
+    }
+
+    /// Clean until the store is closed.
+    pub(crate) fn run(mut self) {
+        let _ending = Ending(Arc::clone(&self.shared));
+        while let Some(turn) = self.shared.cleaning.wait() {
+            if turn == CleanTrigger::Idle {
+                self.rest();
+                continue;
+            }
+            let given = self.round(turn.effort());
+            match turn {
+                // Whoever waits frees what is empty, by a checkpoint.
+                CleanTrigger::Stalled => {
+                    self.shared.cleaning.end_stall();
+                    self.shared.queue.end_stall(if given > 0 {
+                        CleanRound::Emptied
+                    } else {
+                        CleanRound::Nothing
+                    });
+                }
+                CleanTrigger::Asked(number) => self.shared.cleaning.answer(number),
+                CleanTrigger::Paced if given == 0 => self.shared.cleaning.rest(),
+                CleanTrigger::Paced | CleanTrigger::Idle => self.free(),
+            }
+        }
+    }
+
+    /// The store is at rest: give back what it can do without, a little at a time.
+    fn rest(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        if shared.is_held() {
+            return;
+        }
+        if !self.rest.give_back(&shared) {
+            self.round(Effort::Idle);
+        }
+    }
+
+    /// Empty some victims; the bytes that this gives back once they are freed.
+    fn round(&mut self, effort: Effort) -> u64 {
+        let urgent = effort == Effort::Urgent;
+        let mut passed = BTreeSet::new();
+        let (mut moved, mut given, mut looks) = (0, 0, if urgent { usize::MAX } else { LOOKS_MAX });
+        // A write that waits is helped with more than it needs: it is not the last one.
+        let goal = if urgent { self.burst / 2 } else { 0 };
+        while moved < self.burst || given < goal {
+            let victims = self.victims(&mut passed, effort, &mut looks);
+            if victims.numbers.is_empty() {
+                break;
+            }
+            match self.empty(&victims, effort) {
+                Ok(bytes) => moved += bytes,
+                Err(error) => {
+                    // Their moves could not be written, which is no fault of theirs: another round tries
+                    // again.
+                    tracing::warn!(%error, segments = ?victims.numbers, "segments are not cleaned now");
+                    return given;
+                }
+            }
+            let index = self.shared.index.read();
+            if victims.numbers.iter().all(|&number| index.segments.is_idle(number)) {
+                given += victims.gain;
+            }
+        }
+        given
+    }
+
+    /// The best segments that were not `passed` over in this round and are worth it: about a burst.
+    fn victims(&mut self, passed: &mut BTreeSet<u32>, effort: Effort, looks: &mut usize) -> Victims {
+        let mut victims = Victims::default();
+        let budget = self.shared.space_budget();
+        while victims.cost < self.burst && victims.numbers.len() < VICTIMS_MAX {
+            if *looks == 0 || self.shared.cleaning.is_wanted_elsewhere(effort) {
+                break;
+            }
+            let Some(victim) = self.victim(passed, effort) else { break };
+            passed.insert(victim.number);
+            *looks -= 1;
+            match self.look(&victim, effort) {
+                Ok(Some((owners, cost))) if budget.fits_moves(victims.cost + cost) => {
+                    victims.numbers.insert(victim.number);
+                    victims.owners.extend(owners);
+                    victims.cost += cost;
+                    victims.gain += victim.bytes.saturating_sub(cost);
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, segment = victim.number, "a segment cannot be read, and is not cleaned");
+                    self.aside.insert(victim.number);
+                }
+            }
+        }
+        victims
+    }
+
+    /// The best segment that was not `passed` over in this round.
+    fn victim(&mut self, passed: &BTreeSet<u32>, effort: Effort) -> Option<Candidate> {
+        let index = self.shared.index.read();
+        let segments = &index.segments.all;
+        self.costs.retain(|number, _| segments.contains_key(number));
+        self.aside.retain(|number| segments.contains_key(number));
+        let (&head, newest) = segments.last_key_value()?;
+        let candidates = segments.range(..head).filter_map(|(&number, segment)| {
+            let usable = segment.payload > 0
+                && !segment.damaged
+                && !self.aside.contains(&number)
+                && !passed.contains(&number);
+            // What has died since it was looked at would not be moved any more.
+            let live = self.costs.get(&number).map_or(segment.payload, |&(cost, payload)| {
+                cost.saturating_sub(payload.saturating_sub(segment.payload))
+            });
+            let age = newest.first_sequence.saturating_sub(segment.first_sequence);
+            let candidate = Candidate { number, bytes: segment.bytes, live, age };
+            (usable && is_wanted(&candidate, effort)).then_some(candidate)
+        });
+        choose(candidates, Policy::CostBenefit)
+    }
+
+    /// Whose bytes are in `victim`, and what it costs to move them; `None` if it is not worth it, or damaged.
+    fn look(&mut self, victim: &Candidate, effort: Effort) -> Result<Option<(BTreeSet<Owner>, u64)>, Error> {
+        let payload = {
+            let index = self.shared.index.read();
+            index.segments.all.get(&victim.number).map_or(0, |segment| segment.payload)
+        };
+        let contents = scan(&self.shared.files, victim, self.shared.superblock.salt)?;
+        if !contents.bad.is_empty() {
+            for range in &contents.bad {
+                self.lose_range(victim.number, range);
+            }
+            return Ok(None);
+        }
+        let alone = BTreeSet::from([victim.number]);
+        let runs = contents.owners.iter().flat_map(|&owner| runs(&self.shared.index, owner, &alone, false));
+        let cost = runs.map(|run| run.disk_bytes()).sum();
+        self.costs.insert(victim.number, (cost, payload));
+        Ok(is_wanted(&Candidate { live: cost, ..*victim }, effort).then_some((contents.owners, cost)))
+    }
+
+    /// Move all that is live in `victims`, in the order of clusters, objects and units; the bytes that took.
+    /// Unless it is urgent, small neighbours come along, which takes more space for now.
+    fn empty(&mut self, victims: &Victims, effort: Effort) -> Result<u64, Error> {
+        let along =
+            effort != Effort::Urgent && self.shared.space_budget().fits_moves(victims.cost.saturating_mul(2));
+        let runs = |owner| runs(&self.shared.index, owner, &victims.numbers, along);
+        let runs = in_order(&self.shared.index, &victims.owners).into_iter().flat_map(runs).collect();
+        self.carry(runs, effort)
+    }
+
+    /// Move the runs, burst by burst. One that cannot be read stays where it is. An error: a burst could not
+    /// be written.
+    fn carry(&mut self, runs: Vec<MoveRun>, effort: Effort) -> Result<u64, Error> {
+        let mut moved = 0;
+        let mut moves = Vec::new();
+        let mut bytes = 0;
+        for run in runs {
+            let Some(read) = self.read(&run) else { continue };
+            bytes += run.disk_bytes();
+            moves.push(read);
+            if bytes >= self.burst {
+                moved += self.commit(std::mem::take(&mut moves), effort)?;
+                bytes = 0;
+            }
+        }
+        if !moves.is_empty() {
+            moved += self.commit(moves, effort)?;
+        }
+        Ok(moved)
+    }
+
+    /// Read and verify a run; `None` if it is not there any more, or cannot be read.
+    fn read(&mut self, run: &MoveRun) -> Option<Move> {
+        let salt = self.shared.superblock.salt;
+        let first = self.stored(run)?;
+        let read = first.and_then(|stored| {
+            let read = Move::read(run, stored.clone(), salt);
+            if !matches!(read, Err(Error::Damaged { .. })) {
+                return read;
+            }
+            // The page cache may be what is wrong: the medium says what is true.
+            stored_extent::drop_records(&stored);
+            Move::read(run, stored, salt)
+        });
+        match read {
+            Ok(read) => Some(read),
+            Err(error @ Error::Damaged { segment, offset, .. }) => {
+                tracing::error!(%error, owner = ?run.owner, "damage found while cleaning");
+                self.lose(run, segment, offset);
+                None
+            }
+            Err(error) => {
+                tracing::warn!(%error, owner = ?run.owner, "a unit cannot be read, and its segments are not cleaned");
+                self.aside.extend(run.pieces.iter().map(|piece| piece.segment));
+                None
+            }
+        }
+    }
+
+    /// The run's pieces with their files; `None`: it has been overwritten or removed meanwhile.
+    fn stored(&self, run: &MoveRun) -> Option<Result<Few<Stored>, Error>> {
+        // Under the index's lock no segment goes that something refers to.
+        let index = self.shared.index.read();
+        run.is_there(&index).then(|| {
+            let there = |piece: &&Extent| index.segments.all.contains_key(&piece.segment);
+            if !run.pieces.iter().all(|piece| there(&piece)) {
+                return Err(Error::io("open a segment", std::io::ErrorKind::NotFound.into()));
+            }
+            stored(&self.shared.files, &run.pieces)
+        })
+    }
+
+    /// The piece of `run` that lies at this place is damaged: the unit is lost, unless it has no use for the
+    /// piece any more.
+    fn lose(&self, run: &MoveRun, segment: u64, offset: u64) {
+        let here = |piece: &&Extent| {
+            u64::from(piece.segment) == segment && u64::from(piece.block) * LOG_BLOCK_U64 <= offset
+        };
+        let Some(&hit) = run.pieces.iter().filter(here).max_by_key(|piece| piece.block) else { return };
+        let mut index = self.shared.index.write();
+        if !(MoveRun { owner: run.owner, pieces: vec![hit] }).is_there(&index) {
+            return;
+        }
+        let Owner { partition, object, unit, .. } = run.owner;
+        index.mark_lost(
+            partition,
+            object,
+            Some(unit),
+            LogPosition { segment: hit.segment, block: hit.block },
+        );
+        index.segments.entry(hit.segment).damaged = true;
+    }
+
+    /// No whole records stand in `range` of `segment`: units that refer to it are lost, the segment stays.
+    fn lose_range(&self, segment: u32, range: &Range<u64>) {
+        let mut index = self.shared.index.write();
+        let hit: Vec<(Owner, LogPosition)> = referring(&index, segment, range);
+        for (owner, place) in &hit {
+            index.mark_lost(owner.partition, owner.object, Some(owner.unit), *place);
+        }
+        index.segments.entry(segment).damaged = true;
+        drop(index);
+        tracing::error!(
+            segment,
+            offset = range.start,
+            units = hit.len(),
+            "damage found while cleaning: units are lost"
+        );
+    }
+
+    /// Hand moves to the committer; the bytes of their records.
+    fn commit(&self, moves: Vec<Move>, effort: Effort) -> Result<u64, Error> {
+        let (reply, answer) = sync_channel(1);
+        self.shared.queue.push_move_batch(MoveBatch { moves, reply });
+        let bytes = answer.recv().unwrap_or(Err(Error::Closed))?;
+        self.shared.cleaning.on_moved(bytes, effort);
+        if effort == Effort::Idle {
+            self.shared.cleaning.pause(idle::time_for(bytes));
+        }
+        Ok(bytes)
+    }
+
+    /// Ask for the checkpoint that lets emptied segments go, if they are worth it.
+    fn free(&self) {
+        let index = self.shared.index.read();
+        let bytes: u64 = index.segments.idle_bytes();
+        drop(index);
+        let checkpoint = self.shared.checkpointer.newest().map_or(0, |kept| kept.bytes);
+        if bytes > self.burst.max(checkpoint.saturating_mul(CHECKPOINTS)) {
+            self.shared.checkpointer.request();
+        }
+    }
+}
+
+/// Whether a segment is worth cleaning: at rest only where at least half of it is dead, so that no byte that
+/// lives on is moved for less than another that is given back.
+fn is_wanted(candidate: &Candidate, effort: Effort) -> bool {
+    let mostly_dead = candidate.live <= candidate.bytes / 2;
+    candidate.is_worth_it() && (effort != Effort::Idle || mostly_dead)
+}
+
+#[cfg(test)]
+mod tests;

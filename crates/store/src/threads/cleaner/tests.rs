@@ -1,0 +1,135 @@
+//! What happens to segments between the moment in which the cleaner chooses them and the one in which it
+//! reads them. The store is a real one, on a disk in memory; the cleaner is one beside its own, which has no
+//! turn.
+
+use braid_layout::{ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version};
+
+use super::*;
+use crate::crc::block_crcs;
+use crate::disk::memory::Memory;
+use crate::index::query::Want;
+use crate::mutation::{Attributes, Body, Mutation, Outcome, Standing, Write, WriteKind};
+use crate::options::Options;
+use crate::store::{Identity, Store};
+
+const P: PartitionId = PartitionId(7);
+const SEGMENT: u64 = 64 << 10;
+
+fn store() -> Store {
+    let options = Options { segment_bytes: SEGMENT, ..Options::default() };
+    let disk = Arc::new(Memory::new(1));
+    let identity = Identity { cluster: ClusterId(1), drive: DriveId(2) };
+    Store::format_on(&*disk, identity, &options).expect("format");
+    let (store, _) = Store::open_on(disk, None, options).expect("open");
+    commit(&store, Mutation::PartitionCreate { partition: P, quota_bytes: None, key_epoch: 1 });
+    for object in 1..3 {
+        let attributes = Attributes { unit_bytes: 64 << 10, g: Generation(1), ..Attributes::default() };
+        commit(&store, Mutation::Create { partition: P, object: ObjectId(object), attributes });
+    }
+    store
+}
+
+fn commit(store: &Store, mutation: Mutation) {
+    assert_eq!(store.commit(mutation).expect("commit"), Outcome::Applied);
+}
+
+fn write(store: &Store, object: u64, unit: u64, range: Range<u32>, n: u64, standing: Standing) {
+    let bytes = vec![u8::try_from(n).expect("small"); range.len()];
+    commit(
+        store,
+        Mutation::Write(Write {
+            partition: P,
+            object: ObjectId(object),
+            unit,
+            from: range.start,
+            to: range.end,
+            kind: WriteKind::Data,
+            standing,
+            stamp: version(n),
+            columns: ColumnMask::all(1),
+            cover: Vec::new(),
+            client: 1,
+            operation: n,
+            g: Generation(1),
+            settled_below: Version::ZERO,
+            body: Body::Bytes { crcs: block_crcs(range.start, &bytes), payload: bytes.into() },
+        }),
+    );
+}
+
+fn version(n: u64) -> Version {
+    Version { g: Generation(1), lease: Lease(1), n }
+}
+
+/// Unit 0 of object 1 in two pieces, the larger in segment 1 and the other in segment 2; and the run that
+/// moves both.
+fn two_pieces() -> (Store, Cleaner, MoveRun) {
+    let store = store();
+    write(&store, 1, 0, 0..20_000, 1, Standing::Installed);
+    write(&store, 2, 0, 0..50_000, 2, Standing::Installed);
+    write(&store, 1, 0, 20_000..24_000, 3, Standing::Pending);
+    let run = MoveRun { pieces: gathered(&store, true).remove(0).pieces, owner: owner(&store) };
+    let segments: Vec<u32> = run.pieces.iter().map(|piece| piece.segment).collect();
+    assert_eq!(segments, [1, 2], "a small neighbour comes along");
+    let cleaner = Cleaner::new(Arc::clone(store.shared()));
+    (store, cleaner, run)
+}
+
+fn owner(store: &Store) -> Owner {
+    let birth = store.index().find_object(P, ObjectId(1)).expect("object 1").birth;
+    Owner { partition: P, object: ObjectId(1), birth, unit: 0 }
+}
+
+fn gathered(store: &Store, along: bool) -> Vec<MoveRun> {
+    runs(&store.shared().index, owner(store), &BTreeSet::from([1]), along)
+}
+
+/// As freeing does it first: from then on nobody may look up the file, which may go any moment.
+fn free(store: &Store, segment: u32) {
+    let mut index = store.shared().index.write();
+    index.segments.remove(segment).expect("a segment");
+}
+
+#[test]
+fn a_run_of_which_a_segment_was_freed_meanwhile_stays_where_it_is() {
+    let (store, mut cleaner, run) = two_pieces();
+    assert_eq!(cleaner.stored(&run).expect("there").expect("files").len(), 2);
+    free(&store, 2);
+    let stored = cleaner.stored(&run).expect("a piece is there");
+    assert!(matches!(stored, Err(Error::Io { .. })), "no file of a freed segment is opened");
+    assert!(cleaner.read(&run).is_none());
+    assert_eq!(cleaner.aside, BTreeSet::from([1, 2]), "not tried again and again");
+    let view = store.read(P, ObjectId(1), 0, 0..20_000, Want::Settled).expect("nothing is lost by that");
+    assert_eq!(view.version, version(1));
+    // Gathered now, the run is without it.
+    assert_eq!(gathered(&store, true), [MoveRun { pieces: run.pieces[..1].to_vec(), owner: run.owner }]);
+}
+
+#[test]
+fn what_was_overwritten_while_it_was_gathered_is_passed_over() {
+    let (store, mut cleaner, run) = two_pieces();
+    write(&store, 1, 0, 0..24_000, 9, Standing::Installed);
+    free(&store, 2);
+    assert!(cleaner.stored(&run).is_none(), "its files are not even looked for");
+    assert!(cleaner.read(&run).is_none());
+    assert_eq!(cleaner.aside, BTreeSet::new(), "nothing is wrong with its segments");
+}
+
+#[test]
+fn a_victim_that_is_gone_when_it_is_looked_at_is_set_aside_and_the_next_one_emptied() {
+    let store = store();
+    for n in 0..9 {
+        write(&store, 1 + n % 2, n / 2, 0..20_000, 1 + n, Standing::Installed);
+    }
+    commit(&store, Mutation::Remove { partition: P, object: ObjectId(2), g: Generation(1) });
+    let mut cleaner = Cleaner::new(Arc::clone(store.shared()));
+    let first = cleaner.victim(&BTreeSet::new(), Effort::Urgent).expect("a victim").number;
+    store.files().remove(first, true).expect("remove");
+    let live = |number| store.index().segments.all[&number].payload;
+    let others: Vec<u32> = [1, 2].into_iter().filter(|&number| number != first && live(number) > 0).collect();
+    assert_eq!(others.len(), 1);
+    cleaner.round(Effort::Urgent);
+    assert_eq!(cleaner.aside, BTreeSet::from([first]));
+    assert_eq!(others.iter().map(|&number| live(number)).sum::<u64>(), 0, "it was emptied");
+    assert!(live(first) > 0);
+}

@@ -1,0 +1,400 @@
+//! The committer: the one thread that writes.
+//!
+//! It takes what is queued, decides on each mutation in order, appends the records of those that pass as one
+//! commit, syncs once, takes the records into the index and answers. Between commits it frees segments
+//! ([`crate::threads::reclaim`]) and asks for checkpoints.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::clean::move_batch::MoveBatch;
+use crate::commit_delay::CommitDelay;
+use crate::error::Error;
+use crate::format::LOG_BLOCK_U64;
+use crate::format::record::{Kind, Record, flags};
+use crate::index::Index;
+use crate::index::bounds::COMMIT_LEN_MAX;
+use crate::index::check::{Decision, Touched, check};
+use crate::index::growth::Growth;
+use crate::lengths::sealed_at;
+use crate::log::{AppendError, Entry, Log};
+use crate::mutation::Outcome;
+use crate::queue::{CleanRound, Help, Reply, Request};
+use crate::threads::shared::Shared;
+use crate::threads::space_budget::SpaceBudget;
+
+/// A commit takes no further request once it has this many payload bytes.
+const COMMIT_BYTES_MAX: u64 = 32 << 20;
+
+/// The most times in a row that the cleaner is called for help with one request.
+const HELPS_MAX: u32 = 16;
+
+/// Moved bytes and others share a segment up to this part of it: that many tiny ones would not be worth their
+/// files.
+const SHARED_PART: u64 = 4;
+
+/// Bytes that live long are kept apart from those that soon die: see [`crate::clean`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heat {
+    /// Just written.
+    Hot,
+    /// Moved by the cleaner.
+    Cold,
+}
+
+/// What becomes of a mutation for which there is no space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NoSpace {
+    /// It waits until space was gained.
+    Wait,
+    /// It is refused.
+    Refuse,
+}
+
+/// The committer's own state.
+pub(crate) struct Committer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) log: Log,
+    /// What the segment being written holds.
+    pub(crate) heat: Heat,
+    /// Of the next commit.
+    pub(crate) delay: CommitDelay,
+}
+
+/// A commit that was gathered.
+#[derive(Default)]
+struct Gathered {
+    entries: Vec<Entry>,
+    replies: Vec<Reply>,
+    barriers: Vec<Reply>,
+    /// The next mutation did not fit, and was left where it was.
+    stalled: bool,
+    /// What writes may still take with it.
+    free: u64,
+}
+
+/// A commit being gathered.
+struct Gathering {
+    gathered: Gathered,
+    /// What the next mutation's decision could depend on, and what it may take.
+    touched: Touched,
+    growth: Growth,
+    budget: SpaceBudget,
+    no_space: NoSpace,
+    /// Payload bytes of the mutations looked at.
+    bytes: u64,
+    /// To those that need no record.
+    answers: Vec<(Reply, Result<Outcome, Error>)>,
+}
+
+impl Gathering {
+    fn new(budget: SpaceBudget, no_space: NoSpace) -> Gathering {
+        let (gathered, touched, growth) = Default::default();
+        Gathering { gathered, touched, growth, budget, no_space, bytes: 0, answers: Vec::new() }
+    }
+
+    /// Decide on the first of `waiting`, as many as can go together with what there is already.
+    fn admit(&mut self, index: &Index, waiting: &mut VecDeque<Request>, most: u64) {
+        while let Some((mutation, _)) = waiting.front() {
+            if self.gathered.stalled || self.bytes >= most || !self.touched.admit(mutation) {
+                break;
+            }
+            self.bytes += mutation.payload_bytes();
+            let Some((mutation, reply)) = waiting.pop_front() else { break };
+            match check(index, &mut self.growth, &mutation) {
+                Ok(Decision::Append(record, payload)) => {
+                    let taken = match self.no_space {
+                        NoSpace::Wait => self.budget.take(&record, self.growth.change),
+                        NoSpace::Refuse => self.budget.take_at_last(&record, self.growth.change),
+                    };
+                    match taken {
+                        Ok(()) => {
+                            self.gathered.entries.push((*record, payload));
+                            self.gathered.replies.push(reply);
+                        }
+                        Err(_) if self.no_space == NoSpace::Wait => {
+                            waiting.push_front((mutation, reply));
+                            self.gathered.stalled = true;
+                            break;
+                        }
+                        Err(error) => self.answers.push((reply, Err(error))),
+                    }
+                }
+                Ok(Decision::Barrier) => self.gathered.barriers.push(reply),
+                Ok(Decision::Answer(outcome)) => self.answers.push((reply, Ok(outcome))),
+                Err(error) => self.answers.push((reply, Err(error))),
+            }
+        }
+    }
+}
+
+/// Closes the queue when the committer's thread ends, also by a panic: no caller waits for an answer that
+/// cannot come.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.queue.abandon();
+        self.0.checkpointer.close();
+        self.0.cleaning.close();
+    }
+}
+
+impl Committer {
+    /// Serve until the queue is closed and empty, then mark the log as cleanly closed.
+    pub(crate) fn run(mut self) {
+        let ending = Ending(Arc::clone(&self.shared));
+        let mut waiting: VecDeque<Request> = VecDeque::new();
+        let bytes = COMMIT_BYTES_MAX.min(self.log.segment_bytes);
+        while self.shared.queue.take(&mut waiting, COMMIT_LEN_MAX, bytes, self.delay) {
+            if let Some(batch) = self.shared.queue.take_move_batch() {
+                self.commit_moves(batch);
+            }
+            self.serve(&mut waiting);
+            self.fold();
+            self.reclaim();
+        }
+        self.mark_closed();
+        self.last_checkpoint();
+        self.shared.files.give_up_all();
+        drop(ending);
+    }
+
+    /// Commit the requests that wait. One for which there is no space waits until the cleaner has freed some;
+    /// it is refused if nothing can be freed.
+    fn serve(&mut self, waiting: &mut VecDeque<Request>) {
+        while !self.commit_some(waiting, NoSpace::Wait) {
+            if !self.gain() {
+                self.shared.checkpointer.forget_older(&self.shared);
+                self.commit_some(waiting, NoSpace::Refuse);
+                return;
+            }
+        }
+    }
+
+    /// Free space; false if nothing can be freed.
+    fn gain(&mut self) -> bool {
+        // Without checkpoints: one that is written meanwhile would hide what was freed.
+        let before = self.log_bytes();
+        self.make_space();
+        // A round that the cleaner had begun may have used more space than the first round frees.
+        for _ in 0..HELPS_MAX {
+            if self.log_bytes() < before || !self.make_room() {
+                break;
+            }
+            self.make_space();
+        }
+        self.log_bytes() < before
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.shared.index.read().segments.used()
+    }
+
+    /// Writes a checkpoint at the close, so that the next opening has nothing to replay.
+    fn last_checkpoint(&self) {
+        let head = self.shared.index.read().head;
+        let newest = self.shared.checkpointer.newest();
+        if self.log.rest.check().is_err() || newest.map_or(1, |kept| kept.replay.sequence) == head.sequence {
+            return;
+        }
+        if let Err(error) = self.shared.checkpointer.make() {
+            tracing::warn!(%error, "no checkpoint at the close: the next opening replays the log's tail");
+        }
+    }
+
+    /// Append a mark that all before it is durable. The next opening then knows that damage in the tail is
+    /// not a torn write.
+    fn mark_closed(&mut self) {
+        if self.log.file.is_none()
+            || self.shared.is_held()
+            || self.log.recent.newest().kind == Some(Kind::Mark)
+            || self.log.certify().is_err()
+        {
+            return;
+        }
+        let mut mark = vec![(Record::new(Kind::Mark), bytes::Bytes::new())];
+        if self.append(&mut mark).is_ok() {
+            self.publish(&mark);
+        }
+    }
+
+    /// One commit with the first of `waiting`, as many as can go together. False: there is no space for the
+    /// next one, which waits.
+    fn commit_some(&mut self, waiting: &mut VecDeque<Request>, no_space: NoSpace) -> bool {
+        let mut gathered = self.gather(waiting, no_space);
+        let fits = !gathered.stalled;
+        let began = Instant::now();
+        if !gathered.entries.is_empty()
+            && let Err(error) = self.append(&mut gathered.entries)
+        {
+            self.refuse(gathered, error);
+            return fits;
+        }
+        self.publish(&gathered.entries);
+        self.delay = CommitDelay::default();
+        if !gathered.entries.is_empty() {
+            let bytes = gathered.entries.iter().map(|(record, _)| record.disk_bytes()).sum();
+            self.shared.cleaning.on_written(bytes, gathered.free);
+            if self.shared.sync {
+                let requests = gathered.entries.len() + waiting.len() + self.shared.queue.len();
+                self.delay = CommitDelay::after(bytes, requests, began.elapsed());
+            }
+        }
+        for ((record, _), reply) in gathered.entries.iter().zip(gathered.replies) {
+            reply(Ok(outcome(record)));
+        }
+        for reply in gathered.barriers {
+            reply(Ok(Outcome::Applied));
+        }
+        if !gathered.entries.is_empty() {
+            while let Some(spare) = self.shared.files.recycled().surplus(gathered.free) {
+                self.shared.files.give_up(&spare);
+            }
+        }
+        fits
+    }
+
+    /// Let the cleaner work alone until it has emptied a segment; false if it found none to empty.
+    fn make_room(&mut self) -> bool {
+        self.shared.cleaning.stall();
+        loop {
+            match self.shared.queue.wait_for_help() {
+                Help::MoveBatch(batch) => self.commit_moves(batch),
+                Help::Over(round) => return round == CleanRound::Emptied,
+            }
+        }
+    }
+
+    /// Commit what the cleaner has read, in a segment of its own.
+    fn commit_moves(&mut self, batch: MoveBatch) {
+        let MoveBatch { moves, reply } = batch;
+        let index = self.shared.index.read();
+        let mut entries: Vec<Entry> =
+            moves.into_iter().filter_map(|moved| moved.into_entry(&index)).collect();
+        drop(index);
+        let bytes = entries.iter().map(|(record, _)| record.disk_bytes()).sum();
+        let done = if entries.is_empty() { Ok(()) } else { self.append_of(Heat::Cold, &mut entries) };
+        if done.is_ok() {
+            self.publish(&entries);
+        }
+        let _ = reply.send(match done {
+            Ok(()) => Ok(bytes),
+            Err(AppendError::NoSpace) => Err(self.space_budget().full()),
+            Err(AppendError::Failed(error)) => Err(error),
+        });
+    }
+
+    /// Gather a commit of what waits.
+    fn gather(&self, waiting: &mut VecDeque<Request>, no_space: NoSpace) -> Gathered {
+        let mut gathering = Gathering::new(self.space_budget(), no_space);
+        gathering.admit(&self.shared.index.read(), waiting, COMMIT_BYTES_MAX.min(self.log.segment_bytes));
+        // What an answer tells is durable already, or nothing: it need not wait for this commit.
+        for (reply, answer) in gathering.answers {
+            reply(answer);
+        }
+        Gathered { free: gathering.budget.free(), ..gathering.gathered }
+    }
+
+    /// The commit did not fit or failed. What fits by itself is let through: a remove among writes on a full
+    /// disk.
+    fn refuse(&mut self, gathered: Gathered, error: AppendError) {
+        let alone = gathered.entries.len() == 1;
+        for (entry, reply) in gathered.entries.into_iter().zip(gathered.replies) {
+            let again = match &error {
+                AppendError::NoSpace if alone => Err(self.space_budget().full()),
+                AppendError::NoSpace => self.commit_one(entry),
+                AppendError::Failed(error) => Err(error.clone()),
+            };
+            reply(again);
+        }
+        for reply in gathered.barriers {
+            reply(match &error {
+                AppendError::NoSpace => Ok(Outcome::Applied),
+                AppendError::Failed(error) => Err(error.clone()),
+            });
+        }
+    }
+
+    fn commit_one(&mut self, entry: Entry) -> Result<Outcome, Error> {
+        let outcome = outcome(&entry.0);
+        let mut entries = vec![entry];
+        match self.append(&mut entries) {
+            Ok(()) => {
+                self.publish(&entries);
+                Ok(outcome)
+            }
+            Err(AppendError::NoSpace) => Err(self.space_budget().full()),
+            Err(AppendError::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Append `entries` as one commit, in a new segment if the current one is full.
+    pub(crate) fn append(&mut self, entries: &mut [Entry]) -> Result<(), AppendError> {
+        self.append_of(Heat::Hot, entries)
+    }
+
+    /// The same for bytes of either kind.
+    fn append_of(&mut self, heat: Heat, entries: &mut [Entry]) -> Result<(), AppendError> {
+        match self.append_once(heat, entries) {
+            // Not every limit on space can be asked for: there may be a quota, or another user.
+            Err(AppendError::NoSpace) if self.shared.files.recycled().bytes() > 0 => {
+                self.shared.files.give_up_all();
+                self.append_once(heat, entries)
+            }
+            done => done,
+        }
+    }
+
+    /// Both kinds share a segment only as long as it is short.
+    fn append_once(&mut self, heat: Heat, entries: &mut [Entry]) -> Result<(), AppendError> {
+        let begun = self.log.end >= self.log.segment_bytes / SHARED_PART;
+        if self.log.wants_segment() || (begun && self.heat != heat) {
+            self.roll()?;
+        }
+        self.heat = heat;
+        self.log.append(entries)
+    }
+
+    /// Begin a new segment.
+    pub(crate) fn roll(&mut self) -> Result<(), AppendError> {
+        self.log.roll(&self.shared.files)?;
+        let mut index = self.shared.index.write();
+        index.segments.add(self.log.number, self.log.next, self.log.end);
+        self.log.segment_bytes = sealed_at(self.shared.segment_bytes, index.segments.all.len());
+        index.head = self.log.head();
+        Ok(())
+    }
+
+    /// Show readers what is durable now.
+    pub(crate) fn publish(&self, entries: &[Entry]) {
+        if entries.is_empty() {
+            return;
+        }
+        let mut index = self.shared.index.write();
+        for (record, _) in entries {
+            index.apply(record);
+            index.appended.count(record.kind, record.disk_bytes());
+        }
+        index.segments.set_bytes(self.log.number, self.log.end);
+        index.head = self.log.head();
+    }
+
+    pub(crate) fn space_budget(&self) -> SpaceBudget {
+        let mut budget = self.shared.space_budget();
+        budget.used += if self.log.wants_segment() { LOG_BLOCK_U64 } else { 0 };
+        budget
+    }
+}
+
+/// What is answered when `record` is durable.
+fn outcome(record: &Record) -> Outcome {
+    match record.kind {
+        Kind::Data if record.is(flags::OWED) => {
+            Outcome::Owed { from: record.previous, version: record.version }
+        }
+        Kind::Delta => Outcome::Counted { tip: record.version },
+        _ => Outcome::Applied,
+    }
+}

@@ -1,0 +1,13 @@
+//! The store's three threads and what they share.
+//!
+//! The committer alone appends to the log. The checkpointer writes checkpoints beside it. The cleaner reads
+//! segments that are mostly dead and hands what is live in them to the committer. All of them free segments.
+
+pub(crate) mod checkpointer;
+pub(crate) mod cleaner;
+pub(crate) mod committer;
+mod idle;
+pub(crate) mod reclaim;
+pub(crate) mod shared;
+mod space;
+pub(crate) mod space_budget;

@@ -1,0 +1,54 @@
+//! How the committer frees space: after each commit, and when there is none for the next one.
+
+use crate::threads::committer::Committer;
+use crate::threads::reclaim::free_segments;
+
+/// The current segment is sealed early when nothing in it is live, space is short, and it has at least this
+/// many bytes.
+const EARLY_SEAL_BYTES: u64 = 1 << 20;
+
+impl Committer {
+    /// Free what the checkpoints no longer need, and ask for the next one when the tail is long.
+    pub(crate) fn reclaim(&self) {
+        let checkpointer = &self.shared.checkpointer;
+        free_segments(&self.shared, checkpointer.floor());
+        let replay = checkpointer.newest().map(|kept| kept.replay).unwrap_or_default();
+        let index = self.shared.index.read();
+        let tail = index.segments.bytes_since(replay.segment, replay.offset());
+        drop(index);
+        if self.log.rest.check().is_ok() {
+            checkpointer.on_tail(tail, self.shared.capacity);
+        }
+    }
+
+    /// Space is short: free the older checkpoint and every segment without a live byte, after a new
+    /// checkpoint if necessary. The next request needs that space, so the committer waits for it.
+    pub(crate) fn make_space(&mut self) {
+        let active_is_idle = || {
+            let index = self.shared.index.read();
+            index.segments.is_idle(self.log.number)
+        };
+        if self.log.rest.check().is_err() {
+            return;
+        }
+        self.shared.files.give_up_all();
+        let early = self.log.end >= EARLY_SEAL_BYTES.min(self.log.segment_bytes) && active_is_idle();
+        if early && self.roll().is_err() {
+            return;
+        }
+        let floor = self.shared.checkpointer.forget_older(&self.shared);
+        free_segments(&self.shared, floor);
+        if self.idle_segments() && self.shared.checkpointer.make().is_ok() {
+            let floor = self.shared.checkpointer.forget_older(&self.shared);
+            free_segments(&self.shared, floor);
+        }
+    }
+
+    /// Whether a sealed segment has no live byte, or the active one is worth sealing for that.
+    pub(crate) fn idle_segments(&self) -> bool {
+        let index = self.shared.index.read();
+        let sealed = index.segments.idle_before(self.log.number).next().is_some();
+        let early = self.log.end >= EARLY_SEAL_BYTES.min(self.log.segment_bytes);
+        sealed || (early && index.segments.is_idle(self.log.number))
+    }
+}

@@ -1,0 +1,123 @@
+//! How much space is left, and for whom ([`crate::clean::reserve`]).
+
+use crate::clean::reserve::Reserve;
+use crate::error::Error;
+use crate::format::LOG_BLOCK_U64;
+use crate::format::record::{Kind, Record, flags};
+use crate::index::growth::Change;
+use crate::threads::shared::Shared;
+
+/// Bytes of the smallest checkpoint.
+const CHECKPOINT_BYTES_MIN: u64 = 4096;
+/// About what a record adds to the next one.
+const ENTRY_BYTES: u64 = 256;
+
+/// Bytes a commit may still take.
+pub(crate) struct SpaceBudget {
+    pub(crate) used: u64,
+    /// Bytes that objects have reserved and do not hold yet.
+    reserved: u64,
+    capacity: u64,
+    /// Of the next one.
+    checkpoint: u64,
+    reserve: Reserve,
+    /// As if no capacity was set.
+    of_disk: Reserve,
+}
+
+impl Shared {
+    /// The space there is now.
+    pub(crate) fn space_budget(&self) -> SpaceBudget {
+        let index = self.index.read();
+        let (log, next, reserved) = (index.segments.used(), index.head.sequence, index.reserved);
+        let longest = index.segments.longest();
+        drop(index);
+        let used = log.saturating_add(self.checkpointer.bytes());
+        // Recycled files count as free: they are used for new segments, or removed if space is short.
+        let spare = self.files.recycled().bytes();
+        let disk = self
+            .files
+            .space()
+            .map_or(u64::MAX, |space| used.saturating_add(space.free).saturating_add(spare));
+        let capacity = self.capacity.unwrap_or(u64::MAX).min(disk);
+        // The last commit of a segment may be as long as the segment's target, and that of a long unit
+        // longer.
+        let segment = self.segment_bytes.saturating_mul(2).max(longest);
+        // The next checkpoint may be somewhat longer than the last, and has what came since.
+        let (last, counted) =
+            self.checkpointer.newest().map_or((0, 1), |kept| (kept.bytes, kept.replay.sequence));
+        // Damage skips record numbers, so there may be fewer records than numbers.
+        let records = next.saturating_sub(counted).min(log / LOG_BLOCK_U64);
+        let news = records.saturating_mul(ENTRY_BYTES);
+        let checkpoint = (last + last / 4 + CHECKPOINT_BYTES_MIN).saturating_add(news);
+        let reserve = |capacity| Reserve::new(capacity, segment, checkpoint);
+        SpaceBudget {
+            used,
+            reserved,
+            capacity,
+            checkpoint,
+            reserve: reserve(capacity),
+            of_disk: reserve(disk),
+        }
+    }
+}
+
+impl SpaceBudget {
+    /// Take what `record` needs. The reserve is for records that lead to freed space or keep order.
+    pub(crate) fn take(&mut self, record: &Record, change: Change) -> Result<(), Error> {
+        let removes = self.reserve.free_for_removes(self.used);
+        self.take_of(record, change, removes)
+    }
+
+    /// The same when nothing more can be freed. Removes are limited by the disk, not by the configured
+    /// capacity, which a checkpoint or an opening with a lower capacity may have exceeded.
+    pub(crate) fn take_at_last(&mut self, record: &Record, change: Change) -> Result<(), Error> {
+        let removes = self.of_disk.free_for_removes(self.used);
+        self.take_of(record, change, removes)
+    }
+
+    fn take_of(&mut self, record: &Record, change: Change, removes: u64) -> Result<(), Error> {
+        let bytes = record.disk_bytes_max();
+        let reserved = self.reserved.saturating_sub(change.less);
+        let others = self.used.saturating_add(reserved);
+        let (need, free) = if may_use_reserve(record) {
+            (bytes, removes)
+        } else {
+            (bytes.saturating_add(change.more), self.reserve.free_for_writes(others))
+        };
+        if need > free {
+            return Err(self.full());
+        }
+        self.used += bytes;
+        self.reserved = reserved.saturating_add(change.more);
+        Ok(())
+    }
+
+    /// Bytes that writes may take.
+    pub(crate) fn free(&self) -> u64 {
+        self.reserve.free_for_writes(self.used.saturating_add(self.reserved))
+    }
+
+    /// Whether the cleaner may write `bytes`, and the checkpoint that gives back what they came from.
+    pub(crate) fn fits_moves(&self, bytes: u64) -> bool {
+        self.used.saturating_add(bytes).saturating_add(self.checkpoint) <= self.capacity
+    }
+
+    /// The error for what does not fit.
+    pub(crate) fn full(&self) -> Error {
+        let used = self.used.saturating_add(self.reserved).min(self.used.max(self.capacity));
+        Error::Full { used, capacity: self.capacity }
+    }
+}
+
+fn may_use_reserve(record: &Record) -> bool {
+    match record.kind {
+        Kind::ObjectRemove
+        | Kind::PartitionRemove
+        | Kind::Fence
+        | Kind::Verdict
+        | Kind::SettledTo
+        | Kind::SnapshotDrop => true,
+        kind => kind.writes() && record.is(flags::HOLE),
+    }
+}
