@@ -1,26 +1,26 @@
-//! Memory for the bodies of frames, bounded over all connections of a listener.
+//! Memory for frame bodies, bounded over all connections of a listener.
 //!
-//! A body is announced by its frame's header before it comes. So a thousand peers that announce a MiB each would take a GiB, and an
-//! allocator does not give back all of it. Small bodies are free; a large one waits for its share. A peer that has proved nothing
-//! sends small ones only.
+//! A header announces its body before the body arrives, so a thousand peers that announce a MiB each would
+//! take a GiB, and an allocator does not return all of it. Small bodies need no share; a large one waits for
+//! its share. An unauthenticated peer may send small ones only.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The longest body of a peer that has proved nothing, in bytes; up to this a body needs no share. A proof has some 200, a write of
-/// a unit of 4 MiB about 5,000.
+/// The longest body of an unauthenticated peer, in bytes; up to this, a body needs no share. A proof has
+/// about 200, a write of a 4 MiB unit about 5,000.
 pub const STRANGER_BODY_BYTES_MAX: u32 = 8 << 10;
-/// Bytes of larger bodies that connections of one listener hold at a time.
+/// Bytes of larger bodies that the connections of one listener may hold at a time.
 const SHARED_BYTES_MAX: usize = 64 << 20;
 
-/// The shares of one listener's connections. Cheap to clone.
+/// The body memory of one listener. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Bodies {
     bytes: Arc<Semaphore>,
 }
 
-/// Dropped: given back.
+/// Returned on drop.
 pub(crate) type Share = OwnedSemaphorePermit;
 
 impl Bodies {
@@ -28,12 +28,12 @@ impl Bodies {
         Bodies { bytes: Arc::new(Semaphore::new(SHARED_BYTES_MAX)) }
     }
 
-    /// Waits for a share for a body; `None`: it needs none.
+    /// Waits for a body's share; `None` if it needs none.
     pub(crate) async fn share(&self, bytes: u32) -> Option<Share> {
         if bytes <= STRANGER_BODY_BYTES_MAX {
             return None;
         }
-        // It is never closed.
+        // Fails only if closed, and it never is.
         Arc::clone(&self.bytes).acquire_many_owned(bytes).await.ok()
     }
 }
@@ -59,7 +59,7 @@ mod tests {
         assert!(futures_poll(&mut waiting).await.flatten().is_some());
     }
 
-    /// What a future gives at once.
+    /// The future's output if it is ready now.
     async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
         tokio::select! {
             biased;

@@ -8,52 +8,53 @@ use braid_wire::token::{Standing, Token};
 use braid_wire::{Reason, Refusal, Wire};
 
 use crate::error::{Result, TransportError};
-use crate::places::Place;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
+use crate::slots::ConnectionSlot;
 use crate::stream::Stream;
 
-/// A request as it came: its number on this connection, its head, and what is asked for.
+/// A request as received: its frame number, its head and its content.
 #[derive(Debug)]
 pub struct Asked {
-    /// The frame's number, for the reply.
+    /// The frame's number on this connection, for the reply.
     pub number: u64,
-    /// Whose it is and which; [`RequestHead::NONE`] if not even that could be decoded.
+    /// Which operation of whom it is; [`RequestHead::NONE`] if even the head could not be decoded.
     pub head: RequestHead,
-    /// The request; or, if it could not be decoded, the refusal to answer with.
+    /// The request, or the refusal to answer with if it could not be decoded.
     pub request: std::result::Result<ControlRequest, Refusal>,
 }
 
-/// An asker that has proved its secret.
+/// An authenticated peer of the manager.
 #[derive(Debug)]
 pub struct ControlPeer {
     sender: Sender,
     receiver: Receiver,
-    /// What it may do.
+    /// What the peer may do.
     pub standing: Standing,
-    /// The drive it is; zero for a client.
+    /// The peer's drive; zero for a client.
     pub drive: DriveId,
     /// The connection's binding.
     pub binding: Binding,
-    /// The asker's nonce.
+    /// The peer's nonce.
     pub nonce: Challenge,
-    /// The secret it proved.
+    /// The secret that the peer proved.
     pub secret: Key,
 }
 
 impl ControlPeer {
-    /// Says Hello and has the asker prove that it knows the secret which `secret_of` gives for its standing and drive.
-    /// `hello.challenge` must be fresh: see [`crate::challenge`]. `head` is called for each reply's term and time.
+    /// Sends Hello and has the peer prove that it knows the secret, which `secret_of` looks up for its
+    /// standing and drive. `hello.challenge` must be fresh: see [`crate::challenge`]. `head` gives each
+    /// reply's term and time.
     ///
-    /// An asker that has proved it gets its place by `place_for`, which may refuse.
+    /// An authenticated peer gets its slot from `place_for`, which may refuse.
     ///
-    /// A wrong proof is told to the asker and is [`TransportError::Refusal`] here: drop the connection.
+    /// A wrong proof is answered and returned as [`TransportError::Refusal`]: drop the connection.
     pub async fn accept(
         stream: Stream,
         hello: &Hello,
         head: impl Fn() -> ControlHead,
         secret_of: impl FnOnce(&Authenticate) -> std::result::Result<Key, Refusal>,
-        place_for: impl FnOnce(&Authenticate) -> std::result::Result<Place, Refusal>,
+        place_for: impl FnOnce(&Authenticate) -> std::result::Result<ConnectionSlot, Refusal>,
     ) -> Result<ControlPeer> {
         let (wait, binding) = (stream.limits().proof, hello.binding());
         let (mut sender, mut receiver) = stream.into_halves();
@@ -92,15 +93,16 @@ impl ControlPeer {
         }
     }
 
-    /// The next request; `None`: the asker is gone. Waits at most `limits.idle`. One that cannot be decoded comes with a refusal
-    /// in its place: answer it so and go on. Bytes that are no frame end the session; the asker is told so with request number 0
-    /// and the time of `head`, as far as it still listens. Cancel-safe between requests.
+    /// The next request, waiting at most `limits.idle`; `None` if the peer is gone. A request that cannot be
+    /// decoded comes with a refusal instead: send that and go on. Bytes that are not a frame end the session;
+    /// the peer is told so, if it still listens, with request number 0 and the head from `head`. Cancel-safe
+    /// between requests.
     pub async fn next(&mut self, head: impl Fn() -> ControlHead) -> Result<Option<Asked>> {
         let frame = match self.receiver.frame().await {
             Err(error @ TransportError::Frame { .. }) => {
                 let detail = format!("what came from the asker is no whole frame ({error})");
                 let damaged = Refusal::new(Reason::Malformed, detail);
-                // The error to tell is the frame's: whether the asker could be told changes nothing.
+                // The frame's error is the one to return, whether or not the peer could be told.
                 let _ = send(&mut self.sender, 0, &head(), &damaged.into()).await;
                 return Err(error);
             }
@@ -121,13 +123,13 @@ impl ControlPeer {
         send(&mut self.sender, request, head, reply).await
     }
 
-    /// The asker's address, for messages.
+    /// The peer's address, for messages.
     pub fn address(&self) -> &str {
         self.receiver.address()
     }
 }
 
-/// A request's head and the request.
+/// Decodes a request's head and the request.
 fn request_of(
     kind: u16,
     body: &[u8],

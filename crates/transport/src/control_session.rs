@@ -1,4 +1,4 @@
-//! An asker's session with the manager: mutual proof of the token's secret, then calls, one at a time.
+//! A session with the manager: mutual proof of the token's secret, then calls, one at a time.
 
 use braid_layout::{ClusterId, DriveId};
 use braid_wire::Wire;
@@ -14,12 +14,12 @@ use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::Stream;
 
-/// What an asker proves to the manager.
+/// What a client or drive proves to the manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// What the session may do.
     pub standing: Standing,
-    /// The cluster it must be.
+    /// The cluster that the manager must belong to.
     pub cluster: ClusterId,
     /// The drive; zero for a client.
     pub drive: DriveId,
@@ -28,12 +28,12 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Of a drive that joins with a token.
+    /// Credentials of a drive that joins with a token.
     pub fn joining(token: &Token, drive: DriveId) -> Credentials {
         Credentials { drive, ..Credentials::from(token) }
     }
 
-    /// Of a drive that has joined, from its master key.
+    /// Credentials of a drive that has joined, from its master key.
     pub fn of_drive(cluster: ClusterId, drive: DriveId, master: &Key) -> Credentials {
         Credentials { standing: Standing::Drive, cluster, drive, secret: Token::drive_secret(master) }
     }
@@ -63,7 +63,7 @@ pub struct ControlSession {
 }
 
 impl ControlSession {
-    /// Connects, checks that the manager is the cluster's, and proves the secret, each side to the other.
+    /// Connects, checks that the manager belongs to the cluster, and has both sides prove the secret.
     pub async fn connect(
         address: &str,
         credentials: impl Into<Credentials>,
@@ -90,13 +90,14 @@ impl ControlSession {
         }
     }
 
-    /// One request that is no operation, and its reply: see [`ControlSession::call_as`].
+    /// One request that is not an operation, and its reply: see [`ControlSession::call_as`].
     pub async fn call(&mut self, request: &ControlRequest) -> Result<ControlReply> {
         self.call_as(&RequestHead::NONE, request).await
     }
 
-    /// One request and its reply; at most `limits.reply` until the reply begins. A refusal is
-    /// [`TransportError::Refusal`], after which the session goes on. Dropped midway, the session is of no more use.
+    /// One request and its reply, which must begin within `limits.reply`. A refusal is
+    /// [`TransportError::Refusal`]; the session stays usable after it. If dropped midway, the session is
+    /// unusable.
     pub async fn call_as(&mut self, head: &RequestHead, request: &ControlRequest) -> Result<ControlReply> {
         self.request += 1;
         let mut body = Vec::new();
@@ -127,7 +128,7 @@ impl ControlSession {
         &self.head
     }
 
-    /// The connection's binding: with the nonce it makes a joining drive's master key.
+    /// The connection's binding. With the nonce it gives a joining drive's master key.
     pub fn binding(&self) -> &Binding {
         &self.binding
     }
@@ -137,13 +138,13 @@ impl ControlSession {
         &self.nonce
     }
 
-    /// Where the manager is.
+    /// The manager's address.
     pub fn address(&self) -> &str {
         self.receiver.address()
     }
 
-    /// The reply belongs to no request that waits: the manager could not make out which one it answers, an answer came twice, or
-    /// an earlier call was dropped and left its answer behind.
+    /// The error for a reply to another request: the manager could not tell which one it answers, an answer
+    /// came twice, or an earlier call was dropped and left its answer behind.
     fn out_of_step(&self, answered: u64, reply: &ControlReply) -> TransportError {
         let what = match reply {
             ControlReply::Refused(refusal) if answered == 0 => refusal.detail.clone(),

@@ -1,9 +1,9 @@
-//! File descriptors: how many this process may have.
+//! The limit on open file descriptors.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises what this process may have at a time to `wanted`, as far as the system lets it, and gives what it may have now. A shell's
-/// default of 1024 is less than a server's connections and its own files together.
+/// Raises this process's descriptor limit to `wanted`, or as far as the system allows, and returns the limit.
+/// A shell's default of 1024 is too low for a server's connections and files.
 pub fn raise_descriptors(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let Some(current) = limit.current.filter(|&current| current < wanted) else {

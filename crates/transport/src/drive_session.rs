@@ -1,4 +1,4 @@
-//! An asker's session with a drive: requests under capabilities, answers in their order, both at once.
+//! A session with a drive: requests under capabilities, answers in order, both at the same time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,23 +18,23 @@ use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::Stream;
 
-/// The most requests without an answer on one session.
+/// The most unanswered requests on one session.
 const ASKED_MAX: usize = 1024;
 
-/// What an answer is waited for.
+/// Why an answer is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// The asker's own.
+    /// For a request of the caller.
     Request,
-    /// A small request that proves our key, ahead of a first one that is longer than a stranger may send. Nobody asked for what it
-    /// says.
+    /// A small request that proves our key, sent before a first request longer than an unauthenticated peer
+    /// may send. Its answer is discarded.
     Introduction,
 }
 
 type Queue = Arc<Mutex<VecDeque<(Purpose, Asked)>>>;
 
-/// A session with one drive. It was checked that the drive is the one asked for; a reply that is not the drive's own
-/// ends it. After any error but [`TransportError::Refusal`] and [`TransportError::TooManyAsked`]: connect again.
+/// A session with one drive, whose identity was checked. A reply that is not authentic ends it. After any
+/// error but [`TransportError::Refusal`] and [`TransportError::TooManyAsked`]: connect again.
 #[derive(Debug)]
 pub struct DriveSession {
     drive: DriveId,
@@ -42,18 +42,18 @@ pub struct DriveSession {
     answers: Answers,
 }
 
-/// The half that asks.
+/// The sending half.
 #[derive(Debug)]
 pub struct Asker {
     sender: Sender,
     seal: seal::Asker,
-    /// Of the last request: each has its own.
+    /// The number of the last request; each number is used once.
     request: u64,
     asked: Queue,
     body: Vec<u8>,
 }
 
-/// The half that takes answers, in the order of the requests.
+/// The receiving half: answers come in the order of the requests.
 #[derive(Debug)]
 pub struct Answers {
     receiver: Receiver,
@@ -61,7 +61,7 @@ pub struct Answers {
     asked: Queue,
 }
 
-/// An answer. Its payload is to be taken next, by [`Answers::payload`]; what is not taken is skipped.
+/// An answer. Take its payload next, by [`Answers::payload`]; what is not taken is skipped.
 #[derive(Debug)]
 pub struct Answer {
     /// The number that [`Asker::ask`] gave.
@@ -75,7 +75,7 @@ pub struct Answer {
 }
 
 impl DriveSession {
-    /// Connects to `address` and checks that drive `expect` of `cluster` is there.
+    /// Connects to `address` and checks that drive `expect` of `cluster` answers there.
     pub async fn connect(
         address: &str,
         expect: DriveId,
@@ -95,18 +95,18 @@ impl DriveSession {
         self.drive
     }
 
-    /// Both halves, for asking while answers come.
+    /// Both halves, to send requests while answers arrive.
     pub fn halves(&mut self) -> (&mut Asker, &mut Answers) {
         (&mut self.asker, &mut self.answers)
     }
 
-    /// Both halves, for two tasks.
+    /// Both halves, for use in two tasks.
     pub fn into_halves(self) -> (Asker, Answers) {
         (self.asker, self.answers)
     }
 
-    /// One request and its answer with its payload. A refusal is [`TransportError::Refusal`], after which the session goes
-    /// on. Not to be mixed with requests in flight.
+    /// One request and its answer, with the payload. A refusal is [`TransportError::Refusal`]; the session
+    /// stays usable after it. Not to be mixed with requests in flight.
     pub async fn call(
         &mut self,
         grant: &Grant,
@@ -127,8 +127,8 @@ impl DriveSession {
 }
 
 impl Asker {
-    /// Sends a request under `grant`, with its payload from where it lies. Gives its number, which the answer will carry.
-    /// Dropped midway, the session is of no more use.
+    /// Sends a request under `grant`, with its payload from where it lies. Returns the number that the answer
+    /// will carry. If dropped midway, the session is unusable.
     pub async fn ask(&mut self, grant: &Grant, request: &DriveRequest, payload: &[&[u8]]) -> Result<u64> {
         let payload_bytes: usize = payload.iter().map(|piece| piece.len()).sum();
         let payload_bytes = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
@@ -148,7 +148,7 @@ impl Asker {
         Ok(self.request)
     }
 
-    /// Makes the body of the next request. Its number is `self.request` then.
+    /// Encodes and seals the next request's body, and sets `self.request` to its number.
     fn seal(&mut self, grant: &Grant, request: &DriveRequest, payload_bytes: u32) -> Asked {
         self.request += 1;
         self.body.clear();
@@ -157,23 +157,24 @@ impl Asker {
 
     async fn send(&mut self, purpose: Purpose, asked: Asked, kind: u16, payload: &[&[u8]]) -> Result<()> {
         let number = asked.request();
-        // Before the first byte leaves, as the answer may be there before `send` returns.
+        // Before the first byte is sent, since the answer may arrive before `send` returns.
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push_back((purpose, asked));
         self.sender.send(kind, number, &self.body, payload).await
     }
 
-    /// Requests that have no answer yet.
+    /// How many requests have no answer yet.
     pub fn in_flight(&self) -> usize {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }
 
 impl Answers {
-    /// The next answer, checked to be the drive's own and to the oldest request without one. Waits at most `limits.reply` for
-    /// it to begin. A refusal is an answer. What is left of the last payload is skipped.
+    /// The next answer, verified to be the drive's and to the oldest unanswered request. Waits at most
+    /// `limits.reply` for its first byte. A refusal is an answer. Unread payload of the last answer is
+    /// skipped.
     ///
-    /// A refusal that came before the capability was found good carries no proof (its `head.mac` is zero); only reasons that
-    /// say nothing of the object are let through so.
+    /// A refusal from before the capability was verified carries no proof (its `head.mac` is zero). Only
+    /// reasons that reveal nothing about the object are accepted in that form.
     pub async fn next(&mut self) -> Result<Answer> {
         loop {
             if let (Purpose::Request, answer) = self.next_of_any().await? {
@@ -221,12 +222,12 @@ impl Answers {
         Ok(Answer { request, head, reply, payload_bytes })
     }
 
-    /// Takes the next `into.len()` bytes of the last answer's payload.
+    /// Reads the next `into.len()` bytes of the last answer's payload.
     pub async fn payload(&mut self, into: &mut [u8]) -> Result<()> {
         self.receiver.payload(into).await
     }
 
-    /// Takes the next `bytes` of the last answer's payload into spare capacity.
+    /// Reads the next `bytes` of the last answer's payload into spare capacity.
     pub async fn payload_into(&mut self, into: &mut impl BufMut, bytes: u32) -> Result<()> {
         self.receiver.payload_into(into, bytes).await
     }

@@ -1,4 +1,4 @@
-//! What can go wrong between two peers. Each variant is a case that a caller treats differently.
+//! Transport errors. Each variant is a case that a caller treats differently.
 
 use std::io;
 
@@ -9,36 +9,36 @@ use braid_wire::{DecodeError, FrameError, Refusal};
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, TransportError>;
 
-/// Why bytes did not get across.
+/// Why an exchange with a peer failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// No connection: no route, no such name.
+    /// No connection: no route, or the name does not resolve.
     #[error("cannot connect to {address}: {source}")]
     Connect {
-        /// Where to.
+        /// The address called.
         address: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Nobody listens there: the peer's process is surely not running (or not there).
+    /// Nothing listens there: the peer's process is not running, or is elsewhere.
     #[error("{address} refuses connections: nothing listens there")]
     Refused {
-        /// Where to.
+        /// The address called.
         address: String,
     },
-    /// The address to listen on is taken.
+    /// The address to listen on is in use.
     #[error("cannot listen on {address}: it is in use; stop the other process or choose another port")]
     InUse {
         /// The address.
         address: String,
     },
-    /// The address to listen on is not possible.
+    /// It is impossible to listen on this address.
     #[error("cannot listen on {address}: {source}")]
     Bind {
         /// The address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A wait reached its bound.
@@ -60,10 +60,10 @@ pub enum TransportError {
     Io {
         /// The peer.
         address: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Bytes that are no frame.
+    /// Bytes that are not a frame.
     #[error("from {address}: {source}")]
     Frame {
         /// The peer.
@@ -71,8 +71,8 @@ pub enum TransportError {
         /// What is wrong.
         source: FrameError,
     },
-    /// In the middle of a session with the manager, bytes that are no frame, or the answer to another request: they were changed,
-    /// lost or repeated on their way. Connect and ask again.
+    /// In the middle of a session with the manager: bytes that are not a frame, or the answer to another
+    /// request. They were changed, lost or repeated in transit. Connect and ask again.
     #[error("damaged on the way to or from {address}: {what}")]
     Damaged {
         /// The peer.
@@ -88,37 +88,38 @@ pub enum TransportError {
         /// What is wrong.
         source: DecodeError,
     },
-    /// A message that has no place here: an unknown reply, one out of order, a payload of the wrong length.
+    /// A message that is not valid here: an unknown or unordered reply, or a payload of the wrong length.
     #[error("from {address}: unexpected {what}")]
     Unexpected {
         /// The peer.
         address: String,
-        /// What came.
+        /// What was received.
         what: String,
     },
-    /// A reply's or the peer's proof is wrong: it does not know the secret, or the bytes were changed on their way.
+    /// The proof of a reply or of the peer is wrong: the peer does not know the secret, or bytes were changed
+    /// in transit.
     #[error("{address} could not prove that it knows the secret: its {what} is forged")]
     Forged {
         /// The peer.
         address: String,
-        /// What was to be proved.
+        /// What should have been proved.
         what: &'static str,
     },
-    /// Another peer lives at this address.
+    /// Another peer answers at this address.
     #[error("{address} is another peer: {mismatch}")]
     WrongPeer {
-        /// Where.
+        /// The address.
         address: String,
-        /// In what it differs.
+        /// How it differs.
         mismatch: Mismatch,
     },
-    /// The peer said no.
+    /// The peer refused the request.
     #[error("{0}")]
     Refusal(Refusal),
-    /// More requests are in flight than the session keeps track of: take answers first.
+    /// The session cannot track more requests in flight: take answers first.
     #[error("{0} requests are in flight to {1} already")]
     TooManyAsked(usize, String),
-    /// A message of ours that is longer than a frame may be: nothing was sent. Ask for less at a time.
+    /// A message of ours would exceed the frame limit: nothing was sent. Ask for less at a time.
     #[error(
         "a message to {address} would have {bytes} bytes; at most {} fit",
         braid_wire::frame::BODY_BYTES_MAX
@@ -126,22 +127,22 @@ pub enum TransportError {
     TooLong {
         /// The peer.
         address: String,
-        /// How long it would be.
+        /// Its length.
         bytes: usize,
     },
-    /// A peer that has proved nothing announced more than such a peer may send.
+    /// An unauthenticated peer announced more than such a peer may send.
     #[error(
         "{address} has proved nothing and announces a body of {bytes} bytes; at most {most} are taken until it has"
     )]
     TooMuch {
         /// The peer.
         address: String,
-        /// What it announced.
+        /// The length that it announced.
         bytes: u32,
-        /// What it may send.
+        /// The most that it may send.
         most: u32,
     },
-    /// Its place was needed for another connection.
+    /// Its slot was needed for another connection.
     #[error(
         "{address} gave way to another connection: all places were taken, and it was idle for the longest"
     )]
@@ -164,45 +165,45 @@ pub(crate) enum Greeted {
     No,
 }
 
-/// In what a peer differs from the one that was asked for.
+/// How a peer differs from the one that was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// A manager where a drive was expected, or the reverse.
     #[error("a {found:?} where a {expected:?} was expected")]
     Role {
-        /// Asked for.
+        /// The expected role.
         expected: PeerRole,
-        /// There.
+        /// The role found.
         found: PeerRole,
     },
-    /// Another drive: the one that was here lost its disk or moved.
+    /// Another drive: the expected one lost its disk or moved.
     #[error("drive {found} where {expected} was expected")]
     Drive {
-        /// Asked for.
+        /// The expected drive.
         expected: DriveId,
-        /// There.
+        /// The drive found.
         found: DriveId,
     },
     /// A peer of another cluster.
     #[error("it belongs to cluster {found}, not {expected}")]
     Cluster {
-        /// Asked for.
+        /// The expected cluster.
         expected: ClusterId,
-        /// There.
+        /// The cluster found.
         found: ClusterId,
     },
     /// No wire version in common.
     #[error("it speaks wire versions {min} to {max}, this build {}", braid_wire::frame::WIRE_VERSION)]
     Version {
-        /// Lowest spoken there.
+        /// Lowest version spoken there.
         min: u16,
-        /// Highest spoken there.
+        /// Highest version spoken there.
         max: u16,
     },
 }
 
 impl TransportError {
-    /// An error of the connection, with a peer that went away as its own case.
+    /// Turns an I/O error into an error of this crate; a closed connection is a variant of its own.
     pub(crate) fn io(address: &str, source: io::Error) -> TransportError {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof};
         let address = address.to_owned();
@@ -214,8 +215,9 @@ impl TransportError {
         }
     }
 
-    /// A frame of ours that does not match its checksum was damaged on its way. Other bytes in a frame's place may be another
-    /// program's, until the peer has said Hello (`greeted`): after that they too are frames of ours, out of step.
+    /// Classifies a frame error. A wrong checksum means damage in transit. Other wrong bytes may come from a
+    /// foreign program, but only before the peer's Hello (`greeted`): later they are our frames out of step,
+    /// hence damage too.
     pub(crate) fn or_damaged(self, greeted: Greeted) -> TransportError {
         use FrameError::{BodyChecksum, HeaderChecksum};
         match self {
@@ -228,7 +230,7 @@ impl TransportError {
         }
     }
 
-    /// Whether the peer broke the format, as opposed to being away or saying no.
+    /// Whether the peer violated the protocol, as opposed to being away or refusing.
     pub fn is_misbehaviour(&self) -> bool {
         matches!(
             self,

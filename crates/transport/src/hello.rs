@@ -1,4 +1,4 @@
-//! The first frame of a connection: who is here, and this connection's challenge.
+//! The first frame of a connection: the peer's identity, and this connection's challenge.
 
 use braid_layout::{ClusterId, DriveId};
 use braid_wire::capability::Challenge;
@@ -18,7 +18,7 @@ pub fn challenge() -> Challenge {
     bytes
 }
 
-/// Takes the peer's Hello and checks that it is the expected one.
+/// Receives the peer's Hello and checks that it is the expected peer.
 pub(crate) async fn take(
     receiver: &mut Receiver,
     role: PeerRole,
@@ -59,7 +59,8 @@ fn mismatch(hello: &Hello, role: PeerRole, cluster: ClusterId, drive: Option<Dri
     Some(Mismatch::Drive { expected, found: hello.drive })
 }
 
-/// Tells a peer beyond the bound that we are busy. The frame fits the new socket's empty buffer; if not, the close tells.
+/// Tells a peer beyond the connection limit that we are busy. The frame normally fits the new socket's empty
+/// send buffer; if not, the peer only sees the close.
 pub(crate) fn refuse_busy(stream: &TcpStream, why: &str) {
     let body = Refusal::new(Reason::Busy, why).to_bytes();
     let mut frame = FrameHeader::new(HELLO_REFUSED, 0, &body, 0).emit().to_vec();

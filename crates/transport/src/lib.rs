@@ -1,21 +1,24 @@
-//! Frames between two peers over TCP, and the sessions made of them.
+//! Frames between two peers over TCP, and the sessions built from them.
 //!
 //! What it guarantees
-//! - Every wait is bounded by [`Limits`]: connecting, a started frame that stalls or drips, a reply that does not come.
-//! - A frame that is garbage, oversized, damaged or cut short gives its error; after it the stream is of no more use,
-//!   and says so ([`TransportError::Poisoned`]) instead of going on out of step. So does one that was dropped in mid-frame.
-//! - A peer that has proved nothing gets little ([`Places`], [`STRANGER_BODY_BYTES_MAX`]): a place that the next may take, seconds to
-//!   live, small bodies. The server gives it another place when it has ([`Receiver::admit`]).
-//! - Payloads are not copied on their way: sent by one vectored write from where they lie, received where they shall lie
-//!   (but for the few hundred bytes that came along with the header).
-//! - A session ([`DriveSession`], [`ControlSession`]) is with the peer it was asked for: role, cluster and drive are
-//!   checked, and proofs of the secrets are exchanged, before it is handed out.
+//! - Every wait is bounded by [`Limits`]: for a connection, for the rest of a frame (stalled or trickling),
+//!   for a reply.
+//! - A frame that is garbage, oversized, damaged or truncated gives an error. The stream is then unusable and
+//!   says so ([`TransportError::Poisoned`]), rather than continue out of step. So does one dropped in
+//!   mid-frame.
+//! - An unauthenticated peer gets little ([`ConnectionSlots`], [`STRANGER_BODY_BYTES_MAX`]): a slot that the
+//!   next such peer may take, a few seconds, small bodies. The server gives it another slot once it has
+//!   proved its identity ([`Receiver::admit`]).
+//! - Payloads are not copied: one vectored write sends them from where they lie, and they are received in
+//!   their final place (except for what came in the same read as the header).
+//! - A session ([`DriveSession`], [`ControlSession`]) is returned only after the peer's role, cluster and
+//!   drive were checked and both sides' proofs exchanged.
 //!
-//! [`process`] says which process a peer is, and whether one on this machine is gone.
+//! [`process`] identifies a peer's process, and tells whether one on this machine is gone.
 //!
 //! What it refuses to know: what requests mean, which of them may be sent again, and who may do what.
 //!
-//! [`Stream`] is the one type that knows TCP: other ways to carry frames (TLS, datagrams) take its place.
+//! [`Stream`] is the only type that knows TCP: other transports (TLS, datagrams) would take its place.
 
 mod bodies;
 mod control_peer;
@@ -25,10 +28,10 @@ mod drive_session;
 mod error;
 mod hello;
 mod limits;
-mod places;
 pub mod process;
 mod receiver;
 mod sender;
+mod slots;
 mod stream;
 
 pub use bodies::STRANGER_BODY_BYTES_MAX;
@@ -39,7 +42,7 @@ pub use drive_session::{Answer, Answers, Asker, DriveSession};
 pub use error::{Mismatch, Result, TransportError};
 pub use hello::challenge;
 pub use limits::Limits;
-pub use places::{Bounds, GivesWay, Holder, Origin, Place, Places, Work};
 pub use receiver::Receiver;
 pub use sender::{FilePiece, Sender};
+pub use slots::{Bounds, ConnectionSlot, ConnectionSlots, GivesWay, Holder, Origin, Work};
 pub use stream::{Capacity, Listener, Stream};

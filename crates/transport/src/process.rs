@@ -1,10 +1,10 @@
-//! Which process a peer is, in words that another process on the same machine can look up.
+//! Identifies a peer's process so that another process on the same machine can look it up.
+//! A drive sends its process mark with its heartbeats. A manager under the same kernel and in the same
+//! namespaces can then ask the host whether the process is gone. Nothing else proves that: an address that
+//! refuses connections may be behind a firewall.
 //!
-//! A drive tells its mark with its heartbeats. A manager under the same kernel, which sees the same processes, then asks the host
-//! itself whether that process is gone. Nothing else can tell: an address that refuses connections may be a firewall's word.
-//!
-//! "Gone" is said only if nothing else is possible. A mark of another boot or of other namespaces, a `/proc` that hides
-//! processes or is not there: nobody knows, and the drive's lease decides.
+//! The answer is "gone" only if that is certain. With a mark of another boot or other namespaces, or a
+//! `/proc` that hides processes or is missing, nothing is known, and the drive's lease decides.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,20 +16,20 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// How long a lock is waited for. A process that was killed holds its locks until the last of its threads has ended, which is a
-/// moment after it looks dead: who starts the next one at once must not be told that the first still runs.
+/// How long to wait for a lock. A killed process holds its locks until the last of its threads has ended,
+/// slightly after it looks dead. Whoever restarts it at once must not be told that it still runs.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the host says of a process.
+/// What the host knows about a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// It has ended: no instruction of it runs any more.
+    /// It has ended: it executes nothing any more.
     Gone,
-    /// It is there, or this host cannot tell.
+    /// It exists, or this host cannot tell.
     MayLive,
 }
 
-/// The part of `/proc/PID/stat` that matters.
+/// The fields of `/proc/PID/stat` that are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stat {
     state: u8,
@@ -37,12 +37,12 @@ struct Stat {
     started: u64,
 }
 
-/// This process's mark; all zeros if the system does not tell.
+/// This process's mark; all zeros if the system does not provide one.
 pub fn own_mark() -> ProcessMark {
     mark_of(std::process::id()).unwrap_or_default()
 }
 
-/// Whether the process of this mark is gone.
+/// Whether the process with this mark is gone.
 pub fn presence(mark: &ProcessMark) -> Presence {
     let same_view = mark_of(std::process::id()).is_some_and(|own| {
         (own.boot, own.pid_namespace, own.time_namespace)
@@ -53,7 +53,7 @@ pub fn presence(mark: &ProcessMark) -> Presence {
     }
     match fs::read_to_string(format!("/proc/{}/stat", mark.pid)) {
         Ok(text) => parse(&text).map_or(Presence::MayLive, |stat| judge(stat, mark.started)),
-        // A /proc that hides other users' processes says so too: the kernel has the last word.
+        // A /proc that hides other users' processes fails the same way, so ask the kernel directly.
         Err(_) => {
             let pid = i32::try_from(mark.pid).ok().and_then(Pid::from_raw);
             match pid.map(test_kill_process) {
@@ -64,7 +64,8 @@ pub fn presence(mark: &ProcessMark) -> Presence {
     }
 }
 
-/// Locks an open file for this process; false if another one holds it and goes on holding it. Blocks for two seconds at most.
+/// Locks an open file for this process. Returns false if another process still holds it after two seconds,
+/// for which this blocks.
 pub fn lock(file: &File) -> io::Result<bool> {
     let end = Instant::now() + LOCK_PATIENCE;
     loop {
@@ -77,7 +78,7 @@ pub fn lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// The mark of a process that this one sees under this number. `None` if `/proc` is not that of our own processes.
+/// The mark of the process with this pid in our namespace. `None` if `/proc` does not show our own namespace.
 pub fn mark_of(pid: u32) -> Option<ProcessMark> {
     let own = fs::read_link("/proc/self").ok()?;
     if own.to_str()? != std::process::id().to_string() {
@@ -94,14 +95,15 @@ pub fn mark_of(pid: u32) -> Option<ProcessMark> {
     })
 }
 
-/// A number that was given to another process means that ours is gone. One that is only waited for by its parent has ended, once
-/// no other thread of it is left.
+/// A pid with another start time was reused, so the process is gone. A zombie has ended once it has no other
+/// thread left.
 fn judge(stat: Stat, started: u64) -> Presence {
     let ended = matches!(stat.state, b'Z' | b'X' | b'x') && stat.threads <= 1;
     if stat.started != started || ended { Presence::Gone } else { Presence::MayLive }
 }
 
-/// Fields 3, 20 and 22 of `/proc/PID/stat` (proc(5)). The second is a name in parentheses, which may hold anything.
+/// Fields 3, 20 and 22 of `/proc/PID/stat` (proc(5)). The second is the command name in parentheses, which
+/// may contain anything.
 fn parse(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -109,7 +111,7 @@ fn parse(text: &str) -> Option<Stat> {
     Some(Stat { state: *fields.first()?.as_bytes().first()?, threads: number(20)?, started: number(22)? })
 }
 
-/// The boot's identity, which is printed as a UUID.
+/// The boot id, which is printed as a UUID.
 fn parse_boot(text: &str) -> Option<[u8; 16]> {
     let digits: String = text.trim().chars().filter(|&c| c != '-').collect();
     let boot = (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok()).flatten()?;
@@ -122,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// Killed when the test is over, whatever it came to.
+    /// Kills the process when the test ends, whatever the result.
     struct Running(Child);
 
     impl Drop for Running {
@@ -138,7 +140,7 @@ mod tests {
         let mark = mark_of(child.0.id()).expect("Linux tells");
         assert_eq!(presence(&mark), Presence::MayLive);
         child.0.kill().unwrap();
-        // It is a zombie now, or will be as soon as the kernel comes to it.
+        // It is a zombie now, or soon will be.
         let until = Instant::now() + Duration::from_secs(20);
         while presence(&mark) == Presence::MayLive {
             assert!(Instant::now() < until, "a killed process still counts as living");

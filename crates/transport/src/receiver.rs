@@ -1,7 +1,7 @@
 //! The receiving direction of a connection.
 //!
-//! A read for a header takes what has come, up to [`AHEAD_BYTES`], so that a small frame costs one system call and a
-//! burst of small ones less. The rest of a payload is read straight to its place.
+//! A read for a header takes up to [`AHEAD_BYTES`] of what has arrived, so a small frame costs one system
+//! call and a burst of them less than one each. The rest of a payload is read straight to its destination.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,51 +17,51 @@ use tokio::time::{Instant, timeout};
 use crate::bodies::{Bodies, STRANGER_BODY_BYTES_MAX, Share};
 use crate::error::{Result, TransportError};
 use crate::limits::Limits;
-use crate::places::{Place, Work};
+use crate::slots::{ConnectionSlot, Work};
 
-/// What a read for a header may take beyond it. Small, as what is a payload's of it is copied.
+/// How far a read for a header may read. Small, since payload bytes in it are copied.
 const AHEAD_BYTES: usize = 4096;
-/// Bodies up to this capacity are kept for the next frame.
+/// A body up to this capacity is kept for reuse.
 const BODY_KEPT_BYTES: usize = 8 << 10;
 /// Skipped payloads are read in pieces of this size.
 const SKIP_BYTES: usize = 64 << 10;
 
-/// Receives frames. After an error, or a call that was dropped midway, it is poisoned.
+/// Receives frames. It is poisoned after an error or a call that was dropped midway.
 #[derive(Debug)]
 pub struct Receiver {
     inner: OwnedReadHalf,
     address: Arc<str>,
     limits: Limits,
-    /// Bytes that came with the last header, from `taken` on not yet used.
+    /// Bytes that were read with the last header; those before `taken` are used up.
     ahead: Vec<u8>,
     taken: usize,
     /// Bytes of the last frame's payload that were not taken yet.
     payload_left: u32,
-    /// A body to use again.
+    /// A body buffer for reuse.
     spare: Vec<u8>,
-    /// False while bytes are under way whose loss would leave the stream out of step.
+    /// False while a partly done read, if lost, would leave the stream out of step.
     sound: bool,
-    /// What it holds at its listener, if it was accepted.
+    /// The listener's resources that it holds, if it was accepted.
     held: Option<Held>,
 }
 
 /// What an accepted connection holds.
 #[derive(Debug)]
 pub(crate) struct Held {
-    /// Its part of all connections; the sender has it too.
+    /// Its permit among all connections; the sender shares it.
     pub(crate) slot: Arc<OwnedSemaphorePermit>,
-    /// A stranger's place, or one of those who have proved themselves.
-    pub(crate) place: Place,
-    /// Until when it must have proved itself; `None`: it has.
+    /// Its slot: one for unauthenticated peers, or later one for its kind.
+    pub(crate) place: ConnectionSlot,
+    /// The deadline for authentication; `None` once it has succeeded.
     pub(crate) stranger_until: Option<Instant>,
     pub(crate) bodies: Bodies,
-    /// Its share of the memory of bodies, until the next frame.
+    /// Its share of the memory for bodies, until the next frame.
     pub(crate) share: Option<Share>,
-    /// Kept from a frame's first byte until the next frame is waited for.
+    /// Held from a frame's first byte until the wait for the next frame.
     pub(crate) work: Option<Work>,
 }
 
-/// Whether a wait is for a frame to begin.
+/// Whether a wait is for the first byte of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Begin,
@@ -89,32 +89,33 @@ impl Receiver {
         }
     }
 
-    /// The peer has proved itself: it has this place instead of a stranger's, and the usual bounds.
-    pub fn admit(&mut self, place: Place) {
+    /// The peer is authenticated: it gets `place` instead of its first slot, and the usual bounds.
+    pub fn admit(&mut self, place: ConnectionSlot) {
         if let Some(held) = &mut self.held {
             held.work = Some(place.work());
             (held.place, held.stranger_until) = (place, None);
         }
     }
 
-    /// Work for the peer that goes on when its next frame is waited for: until it is dropped, the connection is not idle.
+    /// Marks work for the peer that continues while its next frame is awaited: the connection is not idle
+    /// until the value is dropped.
     pub fn work(&self) -> Option<Work> {
         self.held.as_ref().map(|held| held.place.work())
     }
 
-    /// The peer, for messages.
+    /// The peer's address, for messages.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The next frame's header and body, waiting at most `limits.idle` for its first byte. `None`: the peer closed
-    /// between frames. What is left of the last payload is skipped. Its own payload is to be taken next. Cancel-safe as long as
-    /// nothing of the frame has come.
+    /// The next frame's header and body, waiting at most `limits.idle` for its first byte. `None` if the peer
+    /// closed between frames. Unread payload of the last frame is skipped; the new payload is to be taken
+    /// next. Cancel-safe until the first byte of the frame has arrived.
     pub async fn frame(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>> {
         self.frame_within(self.limits.idle, "for the next request").await
     }
 
-    /// As [`Receiver::frame`], with a bound of its own; `what` names the wait in the error.
+    /// Like [`Receiver::frame`], with an explicit bound; `what` names the wait in the error.
     pub async fn frame_within(
         &mut self,
         wait: Duration,
@@ -152,7 +153,7 @@ impl Receiver {
         Ok(Some((header, body)))
     }
 
-    /// Gives a body back to be used for a later frame.
+    /// Returns a body's buffer for reuse in a later frame.
     pub fn recycle(&mut self, body: Vec<u8>) {
         if body.capacity() <= BODY_KEPT_BYTES && body.capacity() > self.spare.capacity() {
             self.spare = body;
@@ -164,14 +165,14 @@ impl Receiver {
         self.payload_left
     }
 
-    /// Takes the next `into.len()` bytes of the last frame's payload. A payload may be taken in several pieces; to ask for
-    /// more than is left is an error.
+    /// Reads the next `into.len()` bytes of the last frame's payload, which may be read in several pieces.
+    /// Reading beyond its end is an error.
     pub async fn payload(&mut self, mut into: &mut [u8]) -> Result<()> {
         let bytes = u32::try_from(into.len()).unwrap_or(u32::MAX);
         self.payload_into(&mut into, bytes).await
     }
 
-    /// Takes the next `bytes` of the last frame's payload into spare capacity, which need not be initialised.
+    /// Reads the next `bytes` of the last frame's payload into spare, possibly uninitialised capacity.
     pub async fn payload_into(&mut self, into: &mut impl BufMut, bytes: u32) -> Result<()> {
         self.require_sound()?;
         if bytes > self.payload_left {
@@ -185,7 +186,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Passes over the next `bytes` of the last frame's payload.
+    /// Skips the next `bytes` of the last frame's payload.
     pub async fn skip(&mut self, bytes: u32) -> Result<()> {
         let mut scrap = Vec::with_capacity(SKIP_BYTES.min(usize::try_from(bytes).unwrap_or(SKIP_BYTES)));
         let mut left = bytes;
@@ -198,7 +199,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// What a body of `bytes` needs before a byte of it is taken.
+    /// Reserves memory for a body of `bytes` before any of it is read.
     async fn take_share(&mut self, bytes: u32) -> Result<()> {
         let Some(held) = &mut self.held else { return Ok(()) };
         let (address, most) = (|| self.address.to_string(), STRANGER_BODY_BYTES_MAX);
@@ -220,7 +221,7 @@ impl Receiver {
         TransportError::Frame { address: self.address.to_string(), source }
     }
 
-    /// False if the stream ended here instead.
+    /// Returns false if the stream ended instead.
     async fn wait_for_first_byte(&mut self, wait: Duration, what: &'static str) -> Result<bool> {
         if self.taken < self.ahead.len() {
             return Ok(true);
@@ -278,15 +279,15 @@ impl Receiver {
     }
 }
 
-/// How a read ended.
+/// The outcome of a read.
 enum Read {
     Done(std::io::Result<usize>),
     Late,
     GaveWay,
 }
 
-/// One read within its bounds. A stranger's ends when its time is up or its place is another's; one that has proved itself gives way
-/// between frames only.
+/// One bounded read. For an unauthenticated peer it ends at the deadline or when its slot goes to another. An
+/// authenticated peer gives up its slot only between frames.
 async fn read(
     inner: &mut OwnedReadHalf,
     into: &mut impl BufMut,

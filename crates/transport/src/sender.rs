@@ -17,26 +17,27 @@ use tokio::time::{Instant, timeout};
 use crate::error::{Result, TransportError};
 use crate::limits::Limits;
 
-/// Sends frames. A send that failed or was dropped midway leaves it poisoned.
+/// Sends frames. It is poisoned after a send that failed or was dropped midway.
 #[derive(Debug)]
 pub struct Sender {
     inner: OwnedWriteHalf,
     address: Arc<str>,
     limits: Limits,
-    /// False while a frame is under way, and for ever after one that was not finished.
+    /// False while a frame is being sent, and for ever after one that was not finished.
     sound: bool,
     /// The connection's slot at the listener.
     _slot: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-/// Payload as it lies in a file.
+/// A piece of payload inside a file.
 #[derive(Debug, Clone, Copy)]
 pub struct FilePiece<'a> {
-    /// The file. What it holds here must not change until the peer has the bytes: pages go out without a copy.
+    /// The file. This part of it must not change until the peer has received the bytes: pages are sent
+    /// without a copy.
     pub file: &'a File,
     /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
@@ -50,13 +51,13 @@ impl Sender {
         Sender { inner, address, limits, sound: true, _slot: slot }
     }
 
-    /// The peer, for messages.
+    /// The peer's address, for messages.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Sends one frame by vectored writes: nothing is copied. A body over 1 MiB, or pieces of payload over 64 MiB together,
-    /// are [`TransportError::TooLong`], and nothing is sent.
+    /// Sends one frame by vectored writes, without copying. A body over 1 MiB, or a payload over 64 MiB in
+    /// total, gives [`TransportError::TooLong`], and nothing is sent.
     pub async fn send(&mut self, kind: u16, request: u64, body: &[u8], payload: &[&[u8]]) -> Result<()> {
         let header = self.header(kind, request, body, payload.iter().map(|piece| piece.len()).sum())?;
         self.sound = false;
@@ -69,11 +70,12 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends one frame whose payload lies in files, by `sendfile`: the payload's bytes are not copied here. The call may wait
-    /// for the disk where the page cache does not have them. Bounds as for [`Sender::send`].
+    /// Sends one frame whose payload is in files, by `sendfile`: the payload is not copied in user space. The
+    /// call may block on the disk if pages are not cached. Limits as for [`Sender::send`].
     ///
-    /// The header has left when a file turns out to be unreadable or short. Zeros are sent in place of what is missing, so that
-    /// the connection stays in step, and their number is given back; the peer sees checksums that do not match.
+    /// The header is sent before a file turns out to be unreadable or short. Zeros then replace the missing
+    /// bytes, so that the connection stays in step; the peer sees checksum mismatches. Returns how many bytes
+    /// were missing.
     pub async fn send_files(
         &mut self,
         kind: u16,
@@ -102,7 +104,7 @@ impl Sender {
         Ok(missing)
     }
 
-    /// One piece; how many of its bytes could not be read.
+    /// Sends one piece. Returns how many of its bytes could not be read.
     async fn send_file(&mut self, deadline: Instant, piece: &FilePiece<'_>) -> Result<u32> {
         let (mut at, end) = (piece.offset, piece.offset + u64::from(piece.length));
         while at < end {
@@ -150,7 +152,7 @@ impl Sender {
         Instant::now() + self.limits.whole(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
-    /// Runs a system call on the socket when it can take bytes, within the bounds.
+    /// Runs a system call when the socket is writable, within the stall bound and the deadline.
     async fn by(
         &self,
         deadline: Instant,
@@ -187,7 +189,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Ends this direction: the peer sees a clean end after the frames sent.
+    /// Closes this direction: the peer sees a clean end after the frames sent.
     pub async fn shutdown(&mut self) -> Result<()> {
         self.sound = false;
         match timeout(self.limits.stall, self.inner.shutdown()).await {

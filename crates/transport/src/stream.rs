@@ -1,4 +1,4 @@
-//! TCP: listening, accepting, connecting. Nothing else in Braid knows it.
+//! TCP: listening, accepting, connecting. Nothing else in Braid knows TCP.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,60 +15,60 @@ use crate::bodies::Bodies;
 use crate::error::{Result, TransportError};
 use crate::hello;
 use crate::limits::Limits;
-use crate::places::{Bounds, GivesWay, Holder, Origin, Place, Places};
 use crate::receiver::{Held, Receiver};
 use crate::sender::Sender;
+use crate::slots::{Bounds, ConnectionSlot, ConnectionSlots, GivesWay, Holder, Origin};
 
-/// The most connections that are held at once, unless told otherwise. Each costs a socket, a task and a few KiB.
+/// Default for the most connections held at once. Each costs a socket, a task and a few KiB.
 const CONNECTIONS_MAX: usize = 1024;
 /// A dead peer is noticed after about a minute and a half of silence.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(7);
 
-/// Peers that have proved nothing, in all. An honest one is among them for a round trip.
+/// Unauthenticated peers in total. An honest peer is one of them for a round trip.
 const STRANGERS_MAX: usize = 256;
-/// And of one address.
+/// Unauthenticated peers per address.
 const STRANGERS_EACH: usize = 128;
 
-/// How many connections a listener holds, and what it tells one too many.
+/// How many connections a listener holds, and what it tells peers beyond that.
 #[derive(Debug, Clone)]
 pub struct Capacity {
-    /// Connections of all kinds, those too that are about to end. What they may be when they have proved themselves is the
-    /// server's to bound, below this.
+    /// Connections of all kinds, including those about to end. The server bounds authenticated ones
+    /// separately, below this number.
     pub connections: usize,
-    /// Those that have proved nothing. The oldest give way to new ones.
+    /// Unauthenticated ones. The oldest give way to new ones.
     pub strangers: Bounds,
-    /// Who is full and what to do about it, for the peers that are refused.
+    /// The message for refused peers: who is full, and what to do about it.
     pub full: String,
 }
 
-/// Accepts connections, at most a set number at a time.
+/// Accepts a bounded number of connections.
 #[derive(Debug)]
 pub struct Listener {
     inner: TcpListener,
     address: SocketAddr,
     limits: Limits,
     connections: Arc<Semaphore>,
-    strangers: Places,
+    strangers: ConnectionSlots,
     bodies: Bodies,
     full: String,
 }
 
-/// A connection. Its two halves can be used at once.
+/// A connection. Its two halves can be used at the same time.
 #[derive(Debug)]
 pub struct Stream {
     inner: TcpStream,
     address: String,
     limits: Limits,
-    /// If it was accepted.
+    /// Present if it was accepted.
     accepted: Option<Accepted>,
 }
 
-/// What an accepted connection holds until it has proved itself.
+/// What an accepted connection holds until it is authenticated.
 #[derive(Debug)]
 struct Accepted {
     slot: OwnedSemaphorePermit,
-    place: Place,
+    place: ConnectionSlot,
     until: Instant,
     bodies: Bodies,
 }
@@ -85,12 +85,13 @@ impl Default for Capacity {
 }
 
 impl Listener {
-    /// Listens on `address` (`host:port`; port 0 takes a free one), with the default limits and at most 1024 connections.
+    /// Listens on `address` (`host:port`; port 0 picks a free one) with the default limits and at most 1024
+    /// connections.
     pub async fn bind(address: &str) -> Result<Listener> {
         Listener::bind_with(address, Limits::default(), Capacity::default()).await
     }
 
-    /// Listens on `address` for so many connections at a time.
+    /// Listens on `address` with the given limits and capacity.
     pub async fn bind_with(address: &str, limits: Limits, capacity: Capacity) -> Result<Listener> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => TransportError::InUse { address: address.to_owned() },
@@ -99,25 +100,26 @@ impl Listener {
         let inner = TcpListener::bind(address).await.map_err(failed)?;
         let local = inner.local_addr().map_err(failed)?;
         let connections = Arc::new(Semaphore::new(capacity.connections.clamp(1, Semaphore::MAX_PERMITS)));
-        let strangers = Places::new(capacity.strangers, GivesWay::Anyone);
+        let strangers = ConnectionSlots::new(capacity.strangers, GivesWay::Anyone);
         let (bodies, full) = (Bodies::new(), capacity.full);
         Ok(Listener { inner, address: local, limits, connections, strangers, bodies, full })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn local_address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The next connection. It is a stranger's: it may give way to the next, and has `limits.proof` to prove itself
-    /// ([`Receiver::admit`]). One beyond the bound of all connections is told so, and closed. Cancel-safe.
+    /// The next connection. It is unauthenticated: it may be displaced by a newer one, and has `limits.proof`
+    /// to authenticate ([`Receiver::admit`]). Beyond the limit of all connections, the peer is told so and
+    /// the connection closed. Cancel-safe.
     ///
-    /// An error means that the system is out of something (descriptors, memory): wait a little and call again.
+    /// An error means that the system lacks a resource (descriptors, memory): wait a little and call again.
     pub async fn accept(&self) -> Result<Stream> {
         loop {
             let (inner, peer) = match self.inner.accept().await {
                 Ok(accepted) => accepted,
-                // The peer had gone before we came to it.
+                // The peer left before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(source) => return Err(TransportError::io(&self.address.to_string(), source)),
             };
@@ -159,12 +161,13 @@ impl Stream {
         Ok(Stream { inner, address: address.to_owned(), limits: *limits, accepted: None })
     }
 
-    /// The peer, for messages.
+    /// The peer's address, for messages.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Whether the peer is on this machine, as far as addresses tell: its is a loopback's, or the one it called.
+    /// Whether the peer is on this machine, judging by addresses: it calls from loopback or from the address
+    /// it called.
     pub fn is_local(&self) -> bool {
         match (self.inner.local_addr(), self.inner.peer_addr()) {
             (Ok(local), Ok(peer)) => is_same_machine(local.ip(), peer.ip()),
@@ -172,12 +175,12 @@ impl Stream {
         }
     }
 
-    /// The same for places.
+    /// The same as an [`Origin`], for slots.
     pub fn origin(&self) -> Origin {
         if self.is_local() { Origin::Here } else { Origin::Elsewhere }
     }
 
-    /// Who it is as far as its address tells.
+    /// The holder, judging by the peer's address.
     pub fn holder(&self) -> Result<Holder> {
         let peer = self.inner.peer_addr().map_err(|source| TransportError::io(&self.address, source))?;
         Ok(Holder::at(peer.ip()))
@@ -188,8 +191,8 @@ impl Stream {
         &self.limits
     }
 
-    /// The two directions. The connection ends when both are dropped; the peer sees the end of our direction when
-    /// [`Sender`] is.
+    /// Splits it into its two directions. The connection ends when both are dropped; the peer sees the end of
+    /// our direction when [`Sender`] is dropped.
     pub fn into_halves(self) -> (Sender, Receiver) {
         let (read, write) = self.inner.into_split();
         let address = Arc::<str>::from(self.address);
@@ -212,9 +215,9 @@ fn is_same_machine(local: IpAddr, peer: IpAddr) -> bool {
     peer.is_loopback() || peer == local
 }
 
-/// Whether the connection is one with itself. On loopback, the port that the system picks for a new connection can be the
-/// very one that is called: if nobody listens there, the connection meets itself, and would keep the port from the server
-/// that comes back to it. It is cut off at once, so that the port is free.
+/// Whether the connection is connected to itself. On loopback, the ephemeral port chosen for a new connection
+/// can be the called port. If nobody listens there, the connection reaches itself and would keep the port
+/// from the server that returns to it. It is reset at once, to free the port.
 fn is_own_echo(stream: &TcpStream) -> bool {
     let own = matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer);
     if own && let Err(error) = SockRef::from(stream).set_linger(Some(Duration::ZERO)) {
@@ -223,8 +226,8 @@ fn is_own_echo(stream: &TcpStream) -> bool {
     own
 }
 
-/// Requests and replies leave at once; a dead peer is noticed. Buffer sizes stay the kernel's: setting them would end
-/// its autotuning.
+/// Disables Nagle's algorithm and enables keepalive to notice a dead peer. Buffer sizes are left to the
+/// kernel: setting them would disable its autotuning.
 fn set_up(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
@@ -245,7 +248,7 @@ mod tests {
         let stream = socket.connect(address).await.unwrap();
         assert!(is_own_echo(&stream));
         drop(stream);
-        // The port is a server's again.
+        // The port is free for a server again.
         let listener = Listener::bind(&address.to_string()).await.unwrap();
         let stream = TcpStream::connect(listener.local_address()).await.unwrap();
         assert!(!is_own_echo(&stream));

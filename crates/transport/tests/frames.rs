@@ -1,17 +1,17 @@
-//! Two peers on loopback: frames across, and every way in which a peer can break them off.
+//! Two peers on loopback: frames between them, and every way in which a peer can break one off.
 
 use std::time::Duration;
 
 use braid_transport::{
-    Bounds, Capacity, FilePiece, GivesWay, Limits, Listener, Origin, Places, Receiver, Sender, Stream,
-    TransportError,
+    Bounds, Capacity, ConnectionSlots, FilePiece, GivesWay, Limits, Listener, Origin, Receiver, Sender,
+    Stream, TransportError,
 };
 use braid_wire::frame::{HEADER_BYTES, WIRE_VERSION};
 use braid_wire::{FrameError, FrameHeader};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// Bounds that a test can wait for.
+/// Bounds short enough for a test.
 fn short() -> Limits {
     let brief = Duration::from_millis(150);
     Limits { stall: brief, reply: brief, idle: brief, ..Limits::default() }
@@ -28,16 +28,16 @@ async fn pair(limits: Limits) -> ((Sender, Receiver), (Sender, Receiver)) {
     (asker.unwrap().into_halves(), admitted(accepted.unwrap()))
 }
 
-/// The halves of a connection whose peer counts as proven.
+/// The halves of a connection whose peer counts as authenticated.
 fn admitted(stream: Stream) -> (Sender, Receiver) {
-    let places = Places::new(Bounds::new(1, 1), GivesWay::Idle);
+    let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
     let place = places.take(stream.holder().unwrap(), Origin::Here).unwrap();
     let (sender, mut receiver) = stream.into_halves();
     receiver.admit(place);
     (sender, receiver)
 }
 
-/// A receiver, and a bare socket that talks to it.
+/// A receiver, and a plain socket that sends to it.
 async fn bare(limits: Limits) -> (TcpStream, Receiver, Sender) {
     let listener = listener(limits).await;
     let (bare, accepted) = tokio::join!(TcpStream::connect(listener.local_address()), listener.accept());
@@ -53,7 +53,7 @@ fn frame(body: &[u8], payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A file of that many bytes, each its offset modulo 251.
+/// A file of so many bytes, each its offset modulo 251.
 fn file(bytes: u32) -> std::fs::File {
     let mut file = tempfile::tempfile().unwrap();
     let content: Vec<u8> = (0..bytes).map(|i| u8::try_from(i % 251).unwrap()).collect();
@@ -226,7 +226,7 @@ async fn a_peer_that_drips_is_given_up() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
-    // Every byte comes well within `stall`, the whole does not within `stall + bytes / rate_min`.
+    // Every byte arrives well within `stall`, the whole frame not within `stall + bytes / rate_min`.
     let taken = async {
         receiver.frame().await?;
         receiver.payload(&mut [0; 400]).await
@@ -358,7 +358,7 @@ async fn connections_beyond_the_bound_are_told_and_closed_and_free_again() {
     let (header, _) = second.frame().await.unwrap().unwrap();
     assert_eq!(header.kind, braid_wire::data::HELLO_REFUSED);
     assert!(!matches!(second.frame().await, Ok(Some(_))));
-    // The slot is free only when both halves are gone.
+    // The slot is freed only when both halves are dropped.
     let (sender, receiver) = held.into_halves();
     drop(sender);
     drop(receiver);

@@ -1,4 +1,5 @@
-//! Sessions against peers that are wrong, mute, forged or replayed. The peers are scripts over the same frames.
+//! Sessions with peers that are wrong, silent, forged or replayed. The peers are scripts that use the same
+//! frames.
 
 use std::time::Duration;
 
@@ -6,8 +7,8 @@ use braid_layout::{
     ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
 };
 use braid_transport::{
-    Bounds, Capacity, ControlPeer, ControlSession, Credentials, DriveSession, GivesWay, Limits, Listener,
-    Mismatch, Origin, Places, Receiver, Sender, TransportError, challenge,
+    Bounds, Capacity, ConnectionSlots, ControlPeer, ControlSession, Credentials, DriveSession, GivesWay,
+    Limits, Listener, Mismatch, Origin, Receiver, Sender, TransportError, challenge,
 };
 use braid_wire::authorise::{Scene, authorise};
 use braid_wire::capability::{Capability, Key, Protection, Rights};
@@ -24,7 +25,7 @@ fn limits() -> Limits {
     Limits::default()
 }
 
-/// Bounds that a test can wait for.
+/// Bounds short enough for a test.
 fn brief() -> Limits {
     let brief = Duration::from_millis(200);
     Limits { connect: brief, stall: brief, reply: brief, ..Limits::default() }
@@ -76,7 +77,7 @@ fn grant() -> Grant {
     Grant { private: working_key().private_part(&capability), capability }
 }
 
-/// Accepts one connection and plays `script` on it. Gives the address.
+/// Accepts one connection and runs `script` on it. Returns the address.
 async fn peer<F: Future<Output = ()> + Send + 'static>(
     script: impl FnOnce(Sender, Receiver) -> F + Send + 'static,
 ) -> String {
@@ -89,7 +90,7 @@ async fn peer<F: Future<Output = ()> + Send + 'static>(
     address
 }
 
-/// A peer that says this hello and then nothing.
+/// A peer that sends this Hello and nothing else.
 async fn greeter(hello: Hello) -> String {
     peer(async move |mut sender, mut receiver| {
         sender.send(HELLO, 0, &hello.to_bytes(), &[]).await.unwrap();
@@ -102,10 +103,10 @@ async fn connect(address: &str) -> Result<DriveSession, TransportError> {
     DriveSession::connect(address, DRIVE, CLUSTER, &limits()).await
 }
 
-/// A frame to answer with: kind, request, body.
+/// A frame for an answer: kind, request, body.
 type Frame = (u16, u64, Vec<u8>);
 
-/// The seal of a request, as the drive finds it.
+/// The reply seal of a request, as the drive computes it.
 fn seal_of(hello: &Hello, sequence: &mut u64, header: &FrameHeader, body: &[u8]) -> ReplySeal {
     let scene = Scene {
         drive: DRIVE,
@@ -120,7 +121,7 @@ fn seal_of(hello: &Hello, sequence: &mut u64, header: &FrameHeader, body: &[u8])
     }
 }
 
-/// A drive that takes requests, and answers each with what `reply` makes of its seal.
+/// A drive that answers each request with what `reply` returns for its seal.
 async fn drive(reply: impl Fn(&ReplySeal) -> Option<Frame> + Send + 'static) -> String {
     let hello = hello(PeerRole::Drive);
     peer(async move |mut sender, mut receiver| {
@@ -243,7 +244,8 @@ async fn a_drive_that_does_not_answer_is_given_up() {
 
 #[tokio::test]
 async fn a_forged_answer_is_told() {
-    // A reply with a wrong MAC, with another generation than was sealed, and a refusal that needs a proof without one.
+    // A reply with a wrong MAC, one with another generation than was sealed, and a refusal that must carry a
+    // proof but does not.
     for forgery in 0..3 {
         let address = drive(move |seal| {
             let refused = DriveReply::Refused(Refusal::new(Reason::NoObject, "reads as zeros"));
@@ -274,7 +276,7 @@ async fn an_answer_to_another_request_is_told() {
 
 #[tokio::test]
 async fn a_replayed_hello_and_answer_are_forged() {
-    // The man in the middle has recorded a whole exchange, hello included, and plays it to another asker.
+    // An attacker has recorded a whole exchange, including Hello, and replays it to another client.
     let recorded = hello(PeerRole::Drive);
     let mut old = braid_wire::seal::Asker::new(&recorded, [5; 16]);
     let mut body = Vec::new();
@@ -303,7 +305,7 @@ async fn manager() -> String {
                 let head = || ControlHead { term: 3, now_ms: 99 };
                 let hello = hello(PeerRole::Manager);
                 let (places, holder) =
-                    (Places::new(Bounds::new(8, 8), GivesWay::Idle), stream.holder().unwrap());
+                    (ConnectionSlots::new(Bounds::new(8, 8), GivesWay::Idle), stream.holder().unwrap());
                 let place = |_: &_| Ok(places.take(holder, Origin::Here).unwrap());
                 let accepted = ControlPeer::accept(stream, &hello, head, |_| Ok(token().secret), place).await;
                 let Ok(mut peer) = accepted else { return };
@@ -337,7 +339,7 @@ async fn a_wrong_token_is_refused() {
         Err(TransportError::Refusal(refusal)) => assert_eq!(refusal.reason, Reason::BadToken),
         other => panic!("{other:?}"),
     }
-    // The proof is of the standing and the drive too.
+    // The proof covers the standing and the drive too.
     let other = Credentials { standing: Standing::Drive, ..Credentials::from(&token()) };
     assert!(
         ControlSession::connect(&address, other, &limits()).await.is_ok(),
@@ -368,7 +370,7 @@ async fn a_manager_that_does_not_know_the_secret_is_forged() {
 
 #[tokio::test]
 async fn a_replayed_proof_is_refused() {
-    // What an asker proved on one connection is worth nothing on another: the challenge differs.
+    // A proof from one connection is invalid on another: the challenge differs.
     let address = manager().await;
     let elsewhere = hello(PeerRole::Manager);
     let nonce = challenge();
@@ -425,7 +427,7 @@ async fn an_unknown_request_is_refused_and_the_session_goes_on() {
     }
 }
 
-/// A session whose manager answers with these bytes after the welcome, whatever it is asked.
+/// The error of a session whose manager sends these bytes after the welcome, whatever the request.
 async fn answered_with(answer: Vec<u8>) -> TransportError {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -434,7 +436,7 @@ async fn answered_with(answer: Vec<u8>) -> TransportError {
         use tokio::io::AsyncWriteExt;
         let (mut near, _) = listener.accept().await.unwrap();
         let mut far = tokio::net::TcpStream::connect(&real).await.unwrap();
-        // Hello, proof and welcome go through; the first request is answered here.
+        // Hello, proof and welcome are forwarded; the first request is answered here.
         copy_frame(&mut far, &mut near).await;
         copy_frame(&mut near, &mut far).await;
         copy_frame(&mut far, &mut near).await;

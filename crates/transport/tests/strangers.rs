@@ -1,4 +1,4 @@
-//! Peers that have proved nothing: what they may send, how long they live, and that they are in nobody's way.
+//! Unauthenticated peers: what they may send, how long they live, and that they keep nobody out.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +6,8 @@ use braid_layout::{
     ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
 };
 use braid_transport::{
-    Bounds, Capacity, ControlPeer, ControlSession, DriveSession, GivesWay, Limits, Listener, Origin, Places,
-    Receiver, STRANGER_BODY_BYTES_MAX, Sender, TransportError, challenge,
+    Bounds, Capacity, ConnectionSlots, ControlPeer, ControlSession, DriveSession, GivesWay, Limits, Listener,
+    Origin, Receiver, STRANGER_BODY_BYTES_MAX, Sender, TransportError, challenge,
 };
 use braid_wire::authorise::{Scene, authorise};
 use braid_wire::capability::{Capability, Key, Protection, Rights};
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 const CLUSTER: ClusterId = ClusterId(0xc);
 const DRIVE: DriveId = DriveId(0xd);
-/// No wait of a test takes longer.
+/// The bound for every wait of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn hello(role: PeerRole) -> Hello {
@@ -52,7 +52,7 @@ fn frame(kind: u16, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A stranger's socket and the halves of its connection.
+/// An unauthenticated peer's socket and the halves of its connection.
 async fn accepted(limits: Limits) -> (TcpStream, Sender, Receiver) {
     let listener = Listener::bind_with("127.0.0.1:0", limits, Capacity::default()).await.unwrap();
     let (socket, stream) = tokio::join!(TcpStream::connect(listener.local_address()), listener.accept());
@@ -72,7 +72,7 @@ async fn a_stranger_sends_small_bodies_only_until_it_is_admitted() {
     assert!(matches!(error, TransportError::TooMuch { .. }) && error.is_misbehaviour(), "{error}");
 
     let (mut socket, _sender, mut receiver) = accepted(Limits::default()).await;
-    let places = Places::new(Bounds::new(1, 1), GivesWay::Idle);
+    let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
     receiver.admit(places.take(braid_transport::Holder::Drive(DRIVE), Origin::Here).unwrap());
     socket.write_all(&frame(5, &body)).await.unwrap();
     assert_eq!(receiver.frame().await.unwrap().unwrap().1, body);
@@ -93,17 +93,17 @@ async fn a_stranger_has_a_short_life_however_busy_it_looks() {
     });
     let error = receiver.frame().await.unwrap_err();
     assert!(matches!(error, TransportError::Timeout { .. }), "{error}");
-    // Its drip would take 80 s.
+    // The trickle would take 80 s.
     assert!(began.elapsed() < Duration::from_secs(30));
     dripping.abort();
 }
 
-/// A manager that knows the secret of `token()`, with room for so many strangers and clients.
+/// A manager that knows the secret of `token()`, with slots for so many strangers and clients.
 async fn manager(strangers_max: usize, clients_max: usize) -> std::net::SocketAddr {
     let capacity = strangers(strangers_max);
     let listener = Listener::bind_with("127.0.0.1:0", Limits::default(), capacity).await.unwrap();
     let address = listener.local_address();
-    let clients = Places::new(Bounds::new(clients_max, clients_max), GivesWay::Idle);
+    let clients = ConnectionSlots::new(Bounds::new(clients_max, clients_max), GivesWay::Idle);
     tokio::spawn(async move {
         let mut sessions = JoinSet::new();
         while let Ok(stream) = listener.accept().await {
@@ -137,7 +137,7 @@ async fn strangers_in_any_number_keep_nobody_out_and_their_oldest_are_closed() {
     for round in 0..40 {
         let mut socket = TcpStream::connect(address).await.unwrap();
         if round % 2 == 0 {
-            // A frame begun is no reason to keep it.
+            // A begun frame does not protect the connection.
             socket.write_all(&frame(5, &[7; 100])[..40]).await.unwrap();
         }
         flood.push(socket);
@@ -159,7 +159,7 @@ async fn the_oldest_idle_session_is_closed_for_a_new_one() {
     let connect = async || ControlSession::connect(&address, &token(), &Limits::default()).await.unwrap();
     let ask = ControlRequest::VolumeList(VolumeList {});
     let (mut first, mut second, mut third) = (connect().await, connect().await, connect().await);
-    // Idle times are told apart by milliseconds.
+    // Idle times are compared in milliseconds.
     tokio::time::sleep(Duration::from_millis(5)).await;
     first.call(&ask).await.unwrap();
     let mut fourth = connect().await;
@@ -179,7 +179,7 @@ async fn a_first_request_that_is_long_is_introduced_by_a_short_one() {
     let grant = Grant { private: key.private_part(&capability), capability };
     let drive = tokio::spawn(async move {
         let stream = listener.accept().await.unwrap();
-        let places = Places::new(Bounds::new(1, 1), GivesWay::Idle);
+        let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
         let (place, hello) = (places.take(stream.holder().unwrap(), Origin::Here), hello(PeerRole::Drive));
         let ((mut sender, mut receiver), mut place) = (stream.into_halves(), place);
         sender.send(HELLO, 0, &hello.to_bytes(), &[]).await.unwrap();
@@ -209,7 +209,7 @@ async fn a_first_request_that_is_long_is_introduced_by_a_short_one() {
     assert!(bodies.len() == 3 && bodies[0] < most && bodies[1] > most && bodies[2] > most, "{bodies:?}");
 }
 
-/// What a drive makes of a request.
+/// A drive's answer to a request, and its seal.
 fn judge(
     key: &Key,
     hello: &Hello,

@@ -1,7 +1,9 @@
-//! Places for connections: so many in all, so many for one holder; when they are taken, the oldest idle holder gives way.
+//! Slots for connections, bounded in total and per holder. When none is free, the connection that has been
+//! idle longest gives up its slot.
 //!
-//! A listener and its server have one set of places for each kind of peer, so that one kind never takes another's. A flood of
-//! connections costs those who flood: their own oldest go first. A peer whose idle connection was closed connects anew.
+//! A listener and its server have one set of slots for each kind of peer, so that one kind never takes
+//! another's. A flood of connections hurts mostly its sender, whose own oldest connections go first. A peer
+//! whose idle connection was closed connects again.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,12 +14,12 @@ use braid_layout::DriveId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Who has a place.
+/// Who holds a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
-    /// An address; of IPv6 the network of 64 bits, which one machine has to itself.
+    /// An IPv4 address or a 64-bit IPv6 prefix, all of which one machine may control.
     Address(IpAddr),
-    /// A drive that has proved that it is this one.
+    /// A drive that has proved its identity.
     Drive(DriveId),
 }
 
@@ -26,35 +28,35 @@ pub enum Holder {
 pub enum Origin {
     /// On this machine.
     Here,
-    /// On another.
+    /// On another machine.
     Elsewhere,
 }
 
-/// How many places there are.
+/// The number of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// In all.
+    /// In total.
     pub all: usize,
     /// For one holder on another machine.
     pub each: usize,
     /// For one holder on this machine, where many processes share an address.
     pub each_here: usize,
-    /// Of all, those that only holders on this machine get: its operator comes in whoever else is there.
+    /// How many of all are reserved for holders on this machine, so that its operator can always connect.
     pub kept_here: usize,
 }
 
-/// Which holders give way.
+/// Which connections may lose their slot to a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GivesWay {
-    /// Any: none of them has proved anything.
+    /// Any connection: none of them is authenticated.
     Anyone,
-    /// Only one that has no request under way.
+    /// Only one without work in progress.
     Idle,
 }
 
-/// The places of one kind of peer. Cheap to clone: clones are the same places.
+/// The slots of one kind of peer. Cheap to clone; clones share the slots.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct ConnectionSlots {
     shared: Arc<Shared>,
 }
 
@@ -72,27 +74,27 @@ struct Taken {
     by_number: BTreeMap<u64, (Holder, Arc<Life>)>,
 }
 
-/// What a connection shows of itself to those who look for a place.
+/// The state of a connection that decides whether it gives up its slot.
 #[derive(Debug)]
 struct Life {
     began: Instant,
-    /// Pieces of work under way.
+    /// Number of works in progress.
     busy: AtomicU32,
-    /// Since when there is none, in milliseconds from `began`.
+    /// When the connection became idle, in milliseconds since `began`.
     idle_since_ms: AtomicU64,
     gave_way: AtomicBool,
     told: Notify,
 }
 
-/// A place. Dropped: free again.
+/// A slot, freed on drop.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConnectionSlot {
     number: u64,
     shared: Arc<Shared>,
     life: Arc<Life>,
 }
 
-/// Work of a connection under way: while there is some, the connection is not idle.
+/// Work in progress for a connection, which is not idle while one exists.
 #[derive(Debug)]
 pub struct Work(Arc<Life>);
 
@@ -109,21 +111,22 @@ impl Holder {
 }
 
 impl Bounds {
-    /// So many in all, and so many for each holder wherever it is.
+    /// `all` in total and `each` per holder, wherever it is.
     pub fn new(all: usize, each: usize) -> Bounds {
         Bounds { all, each, each_here: each, kept_here: 0 }
     }
 }
 
-impl Places {
-    /// All free.
-    pub fn new(bounds: Bounds, gives_way: GivesWay) -> Places {
+impl ConnectionSlots {
+    /// All slots are free.
+    pub fn new(bounds: Bounds, gives_way: GivesWay) -> ConnectionSlots {
         let (began, taken) = (Instant::now(), Mutex::default());
-        Places { shared: Arc::new(Shared { bounds, gives_way, began, taken }) }
+        ConnectionSlots { shared: Arc::new(Shared { bounds, gives_way, began, taken }) }
     }
 
-    /// A place, if need be that of the holder's own oldest, or of the oldest of all, that gives way. `None`: nobody does.
-    pub fn take(&self, holder: Holder, origin: Origin) -> Option<Place> {
+    /// Takes a slot. If none is free, the holder's own oldest connection (at its limit) or the oldest of all
+    /// gives up its slot. `None` if no connection may.
+    pub fn take(&self, holder: Holder, origin: Origin) -> Option<ConnectionSlot> {
         let Shared { bounds, gives_way, began, .. } = *self.shared;
         let (all, each) = match origin {
             Origin::Here => (bounds.all, bounds.each_here),
@@ -146,15 +149,15 @@ impl Places {
             told: Notify::new(),
         });
         taken.by_number.insert(number, (holder, Arc::clone(&life)));
-        Some(Place { number, shared: Arc::clone(&self.shared), life })
+        Some(ConnectionSlot { number, shared: Arc::clone(&self.shared), life })
     }
 
-    /// How many are taken.
+    /// How many slots are taken.
     pub fn taken(&self) -> usize {
         self.shared.lock().by_number.len()
     }
 
-    /// The most that can be.
+    /// The total number of slots.
     pub fn all(&self) -> usize {
         self.shared.bounds.all
     }
@@ -167,11 +170,11 @@ impl Shared {
 }
 
 impl Taken {
-    /// Takes the place of the one that was idle for the longest, and tells it.
+    /// Frees the slot of the connection that was idle longest, and notifies it.
     fn give_way(&mut self, gives_way: GivesWay, of: impl Fn(&Holder) -> bool) -> Option<()> {
         let may = |life: &Life| gives_way == GivesWay::Anyone || life.busy.load(Ordering::Acquire) == 0;
         let candidates = self.by_number.iter().filter(|(_, (holder, life))| of(holder) && may(life));
-        // Among those of one millisecond the first that came.
+        // Within the same millisecond, the connection that came first.
         let oldest = candidates.min_by_key(|(_, (_, life))| match gives_way {
             GivesWay::Anyone => 0,
             GivesWay::Idle => life.idle_since_ms.load(Ordering::Acquire),
@@ -184,22 +187,22 @@ impl Taken {
     }
 }
 
-impl Place {
-    /// Done once another connection has this place: this one is to end.
+impl ConnectionSlot {
+    /// Completes once the slot went to another connection: this one must end.
     pub async fn given_away(&self) {
         while !self.life.gave_way.load(Ordering::Acquire) {
             self.life.told.notified().await;
         }
     }
 
-    /// Some work begins, until the value is dropped.
+    /// Marks the connection busy until the value is dropped.
     pub fn work(&self) -> Work {
         self.life.busy.fetch_add(1, Ordering::AcqRel);
         Work(Arc::clone(&self.life))
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.shared.lock().by_number.remove(&self.number);
     }
@@ -226,62 +229,62 @@ mod tests {
         Holder::at(IpAddr::from([10, 0, 0, last]))
     }
 
-    fn has_gone(place: &Place) -> bool {
-        place.life.gave_way.load(Ordering::Acquire)
+    fn has_gone(slot: &ConnectionSlot) -> bool {
+        slot.life.gave_way.load(Ordering::Acquire)
     }
 
     #[tokio::test]
     async fn the_oldest_idle_gives_way_and_never_one_with_work() {
-        let places = Places::new(Bounds::new(3, 3), GivesWay::Idle);
-        let take = |last| places.take(holder(last), Origin::Elsewhere);
+        let slots = ConnectionSlots::new(Bounds::new(3, 3), GivesWay::Idle);
+        let take = |last| slots.take(holder(last), Origin::Elsewhere);
         let (first, second, third) = (take(1).unwrap(), take(2).unwrap(), take(3).unwrap());
         let working = first.work();
-        // Idle times are told apart by milliseconds.
+        // Idle times are compared in milliseconds.
         tokio::time::sleep(Duration::from_millis(5)).await;
         // The second was used after the third.
         drop(second.work());
         let fourth = take(4).unwrap();
         third.given_away().await;
-        assert!(!has_gone(&first) && !has_gone(&second) && places.taken() == 3);
+        assert!(!has_gone(&first) && !has_gone(&second) && slots.taken() == 3);
         let (_second_works, _fourth_works) = (second.work(), fourth.work());
         assert!(take(5).is_none(), "all of them work");
         drop(working);
         assert!(take(5).is_some());
         first.given_away().await;
-        // One that gave way has no place to free.
-        let before = places.taken();
+        // A connection that lost its slot has none to free.
+        let before = slots.taken();
         drop(first);
-        assert_eq!(places.taken(), before);
+        assert_eq!(slots.taken(), before);
     }
 
     #[tokio::test]
     async fn who_takes_many_gives_up_its_own_and_the_machine_itself_has_room() {
         let bounds = Bounds { all: 6, each: 2, each_here: 5, kept_here: 2 };
-        let places = Places::new(bounds, GivesWay::Idle);
-        let take = |last| places.take(holder(last), Origin::Elsewhere);
+        let slots = ConnectionSlots::new(bounds, GivesWay::Idle);
+        let take = |last| slots.take(holder(last), Origin::Elsewhere);
         let quiet = take(1).unwrap();
-        let greedy: Vec<Place> = (0..20).filter_map(|_| take(2)).collect();
+        let greedy: Vec<ConnectionSlot> = (0..20).filter_map(|_| take(2)).collect();
         assert!(!has_gone(&quiet));
-        assert_eq!(greedy.iter().filter(|place| !has_gone(place)).count(), 2);
-        let busy: Vec<(Work, Place)> =
-            greedy.into_iter().filter(|place| !has_gone(place)).map(|place| (place.work(), place)).collect();
-        assert!(take(2).is_none(), "its own work, and others' places are not its");
+        assert_eq!(greedy.iter().filter(|slot| !has_gone(slot)).count(), 2);
+        let busy: Vec<(Work, ConnectionSlot)> =
+            greedy.into_iter().filter(|slot| !has_gone(slot)).map(|slot| (slot.work(), slot)).collect();
+        assert!(take(2).is_none(), "its own work, and others' slots are not its");
         let more = take(3).unwrap();
         let _works = (quiet.work(), more.work());
         assert!(take(4).is_none(), "four of six are taken, and two are kept");
         let here = Holder::at(IpAddr::from([127, 0, 0, 1]));
-        let owner: Vec<Place> = (0..2).filter_map(|_| places.take(here, Origin::Here)).collect();
-        assert_eq!((owner.len(), places.taken()), (2, 6));
+        let owner: Vec<ConnectionSlot> = (0..2).filter_map(|_| slots.take(here, Origin::Here)).collect();
+        assert_eq!((owner.len(), slots.taken()), (2, 6));
         drop((owner, busy));
-        assert_eq!(places.taken(), 2);
+        assert_eq!(slots.taken(), 2);
     }
 
     #[test]
     fn strangers_give_way_whatever_they_do_and_a_network_is_one_holder() {
-        let places = Places::new(Bounds::new(1, 1), GivesWay::Anyone);
-        let first = places.take(holder(1), Origin::Elsewhere).unwrap();
+        let slots = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Anyone);
+        let first = slots.take(holder(1), Origin::Elsewhere).unwrap();
         let _begun = first.work();
-        assert!(places.take(holder(2), Origin::Elsewhere).is_some() && has_gone(&first));
+        assert!(slots.take(holder(2), Origin::Elsewhere).is_some() && has_gone(&first));
         let at = |text: &str| Holder::at(text.parse().unwrap());
         assert_eq!(at("2001:db8::1"), at("2001:db8::ffff:1"));
         assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
