@@ -1,7 +1,7 @@
-//! Buffers for payloads: bounded in sum, used again, zeroed once in their life, aligned to a block.
+//! Buffers for payloads: bounded in total, reused, zeroed only when allocated, aligned to a block.
 //!
-//! A [`Buffer`] holds its share of the bound until it is dropped, wherever it went: into the store's queue as
-//! [`bytes::Bytes`], or to a socket. Whoever needs one waits; that is the drive's backpressure.
+//! A [`Buffer`] holds its share of the bound until it is dropped, wherever it goes: into the store's queue as
+//! [`bytes::Bytes`], or to a socket. A request that needs one waits; that is the drive's backpressure.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-/// Alignment of a buffer's first byte, and the grain in which the bound is counted.
+/// Alignment of a buffer's first byte, and the unit in which the bound is counted.
 const GRAIN_BYTES: usize = 4096;
 
-/// Gives out buffers.
+/// Hands out buffers.
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
     shared: Arc<Shared>,
@@ -34,18 +34,18 @@ struct Free {
     bytes: usize,
 }
 
-/// A share of the bound. Dropped: given back.
+/// A share of the bound, returned when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     _shared: Option<OwnedSemaphorePermit>,
     _connection: Option<OwnedSemaphorePermit>,
 }
 
-/// Room for a payload.
+/// Memory for one payload.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
-    /// Bytes in front of the payload that align it.
+    /// Bytes before the payload, for alignment.
     pad: usize,
     /// Bytes of the payload.
     length: usize,
@@ -54,7 +54,7 @@ pub(crate) struct Buffer {
 }
 
 impl Pool {
-    /// At most `bytes_max` bytes are out at a time; a quarter of that is kept when free.
+    /// At most `bytes_max` bytes are handed out at a time; up to a quarter of that is kept when free.
     pub(crate) fn new(bytes_max: usize) -> Pool {
         let grains_max = u32::try_from(bytes_max.div_ceil(GRAIN_BYTES)).unwrap_or(u32::MAX).max(1);
         let grains = Arc::new(Semaphore::new(usize::try_from(grains_max).unwrap_or(Semaphore::MAX_PERMITS)));
@@ -62,7 +62,8 @@ impl Pool {
         Pool { shared: Arc::new(Shared { grains, grains_max, free: Mutex::default(), kept_bytes_max }) }
     }
 
-    /// One connection's part of the bound: so that a peer that takes no replies holds back others only a little.
+    /// One connection's part of the bound. It limits how much a peer that takes no replies can hold back the
+    /// others.
     pub(crate) fn connection(&self) -> Connection {
         let grains_max = (self.shared.grains_max / 8).max(1);
         let grains = Arc::new(Semaphore::new(usize::try_from(grains_max).unwrap_or(Semaphore::MAX_PERMITS)));
@@ -79,8 +80,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Waits for a share of `bytes` of the bound; more than all of it counts as all of it. First the connection's own, so
-    /// that waiting for the others' is done by at most one request per connection.
+    /// Waits for a share of `bytes` of the bound, at most all of it. The connection's own part comes first,
+    /// so that at most one request per connection waits for memory that others hold.
     pub(crate) async fn share(&self, bytes: u32) -> Result<Share, AcquireError> {
         if bytes == 0 {
             return Ok(Share { _shared: None, _connection: None });
@@ -92,8 +93,8 @@ impl Connection {
         Ok(Share { _shared: Some(all), _connection: Some(own) })
     }
 
-    /// A buffer for a payload of `bytes`, under `share`. What it holds before it is filled is no one's business: zeros, or
-    /// what an earlier request left.
+    /// A buffer for a payload of `bytes`, under `share`. Its content before it is filled is unspecified:
+    /// zeros, or what an earlier request left.
     pub(crate) fn buffer(&self, bytes: u32, share: Share) -> Buffer {
         let length = usize::try_from(bytes).expect("a payload is at most 64 MiB");
         let bytes = self.pool.shared.take((length + GRAIN_BYTES).next_power_of_two());
@@ -111,7 +112,7 @@ impl Shared {
                 free.bytes -= capacity;
                 buffer
             }
-            // The allocator has zeroed pages from the kernel: nothing is written here.
+            // The allocator gets zeroed pages from the kernel: nothing is written here.
             None => vec![0; capacity],
         }
     }
@@ -127,7 +128,7 @@ impl Shared {
 }
 
 impl Buffer {
-    /// Where the payload goes: all of it is to be filled.
+    /// The space for the payload: all of it must be filled.
     pub(crate) fn fill(&mut self) -> &mut [u8] {
         &mut self.bytes[self.pad..self.pad + self.length]
     }
@@ -137,7 +138,7 @@ impl Buffer {
         &self.bytes[self.pad..self.pad + self.length]
     }
 
-    /// The payload as shared bytes; the buffer goes back when the last of them is dropped.
+    /// The payload as shared bytes; the buffer is returned when the last of them is dropped.
     pub(crate) fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)
     }

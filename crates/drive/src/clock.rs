@@ -1,15 +1,16 @@
-//! The clock that leases are counted on: it runs while the machine is suspended and never goes back (PROTOCOL R8).
+//! The clock that leases are counted on: it keeps running while the machine is suspended, and never goes back
+//! (PROTOCOL R8).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Milliseconds since some start.
+/// Milliseconds since an arbitrary start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(pub u64);
 
-/// Where moments come from.
+/// The source of moments.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
     /// The system's `CLOCK_BOOTTIME`.
@@ -20,7 +21,7 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Now.
+    /// The present moment.
     pub fn now(&self) -> Moment {
         match self {
             Clock::Boottime => {
@@ -35,7 +36,7 @@ impl Clock {
 }
 
 impl Moment {
-    /// Milliseconds from `earlier` to this; zero if it is later.
+    /// Milliseconds from `earlier` to this moment; zero if `earlier` is later.
     pub fn since(self, earlier: Moment) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

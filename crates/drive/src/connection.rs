@@ -1,15 +1,17 @@
-//! One connection: requests are taken in order, carried out at once where they can be, and answered in order.
+//! One connection: requests are received in order, started at once where possible, and answered in order.
 //!
-//! Two tasks. The *taker* reads a request, checks it before a byte of its payload is used or the store is touched, and
-//! hands it on: writes to the store's queue, without waiting for those before; reads to a thread. The *answerer* sends
-//! the answers as they come due. Between them is a queue with a bound; a peer that takes no answers fills it, and nothing more is
-//! read from that peer, until the transport's stall bound ends the connection.
+//! It has two tasks. The *reader* reads a request, checks it before a byte of its payload is used or the
+//! store is touched, and passes it on: writes to the store's queue, without waiting for earlier ones; reads
+//! to a thread. The *answerer* sends the answers in order. Between them is a bounded queue. A peer that takes
+//! no answers fills it; then nothing more is read from that peer, until the transport's stall timeout ends
+//! the connection.
 //!
-//! A peer has a stranger's place until a request of it carries a good MAC; then it has one of [`crate::room`]. What waits for the
-//! store or for memory does so for [`Settings::store_wait`](crate::Settings::store_wait) at most: then the connection ends, as if the
-//! answer had been lost, and its slots come back.
+//! A peer has a slot for strangers until one of its requests carries a good MAC; then it gets a slot from
+//! [`crate::room`]. Waiting for the store or for memory is bounded by
+//! [`Settings::store_wait`](crate::Settings::store_wait): after that the connection is closed, as if the
+//! answer had been lost, and its slots are freed.
 //!
-//! The lease is checked twice: when a request comes, and again before its answer leaves (PROTOCOL R8).
+//! The lease is checked twice: when a request arrives, and again before its answer is sent (PROTOCOL R8).
 
 use std::sync::Arc;
 
@@ -31,30 +33,31 @@ use crate::reply::{Answer, Payload};
 use crate::requests::Requests;
 use crate::room::Visitor;
 
-/// An answer that is there, or will be.
-pub(crate) enum Coming {
-    /// There.
+/// An answer that is ready, or will be.
+pub(crate) enum PendingReply {
+    /// Ready.
     Now(Box<Answer>),
-    /// When the store or a thread has it.
+    /// Comes from the store or from a thread.
     Later(oneshot::Receiver<Answer>),
-    /// Never: this was waited for in vain.
+    /// Never: waiting for this timed out.
     Late(&'static str),
 }
 
-/// A request that was taken.
+/// A request that was accepted.
 struct Job {
     kind: u16,
     seal: ReplySeal,
-    coming: Coming,
-    /// Until when it may be waited for.
+    pending: PendingReply,
+    /// How long the answer may be waited for.
     until: Instant,
-    /// Until the answer has left the connection is not idle.
+    /// Keeps the connection from counting as idle until the answer has been sent.
     _work: Option<Work>,
-    /// Answered whether or not the lease holds.
+    /// Answered even without a lease.
     leaseless: bool,
 }
 
-/// Serves one connection until the peer ends it, breaks the format, stalls, or `closing` is set. What was taken is answered.
+/// Serves one connection until the peer closes it, breaks the format, stalls, or `closing` is set. Accepted
+/// requests are still answered.
 pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Receiver<bool>) {
     let (peer, is_local) = (stream.address().to_owned(), stream.is_local());
     let Ok(visitor) = Visitor::of(&stream) else { return };
@@ -73,14 +76,15 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
         return;
     }
     let (jobs, due) = mpsc::channel(core.settings.requests_max.max(1));
-    // A set of one: it ends with this task, whatever ends that.
+    // A set of one task: it is aborted with this task, however that ends.
     let mut answering = JoinSet::new();
     answering.spawn(answer(Arc::clone(&core), sender, due));
-    let mut taker = Taker { binding: hello.binding(), sequence: 0, visitor, proven: false, jobs, receiver };
+    let mut reader =
+        RequestReader { binding: hello.binding(), sequence: 0, visitor, proven: false, jobs, receiver };
     let mut requests = Requests::new(core, is_local);
-    let ended = taker.run(&mut requests, closing).await;
-    // Ends the queue: the answerer goes on until what was taken is answered.
-    drop(taker);
+    let ended = reader.run(&mut requests, closing).await;
+    // Closes the queue: the answerer goes on until all accepted requests are answered.
+    drop(reader);
     let answered = answering.join_next().await;
     match ended {
         Err(error) if error.is_misbehaviour() => info!(%peer, %error, "connection closed"),
@@ -92,19 +96,19 @@ pub(crate) async fn serve(core: Arc<Core>, stream: Stream, closing: watch::Recei
     }
 }
 
-/// The side of a connection that takes requests.
-struct Taker {
+/// The half of a connection that receives requests.
+struct RequestReader {
     binding: Binding,
     /// The highest sequence number of a request with a good MAC.
     sequence: u64,
     visitor: Visitor,
-    /// Whether the peer has shown a good MAC, and has its place.
+    /// Whether the peer has shown a good MAC and has its slot.
     proven: bool,
     jobs: mpsc::Sender<Job>,
     receiver: Receiver,
 }
 
-impl Taker {
+impl RequestReader {
     async fn run(
         &mut self,
         requests: &mut Requests,
@@ -125,7 +129,7 @@ impl Taker {
         }
     }
 
-    /// Checks a request and has it carried out. An error is the connection's end.
+    /// Checks a request and starts it. An error ends the connection.
     async fn take(
         &mut self,
         requests: &mut Requests,
@@ -136,21 +140,22 @@ impl Taker {
         let sequence = &mut self.sequence;
         let judged = core.with_scene(self.binding, |scene| authorise(scene, sequence, header, body));
         let placed = self.place(&core, body);
-        let (seal, coming, leaseless) = match (judged, placed) {
+        let (seal, pending, leaseless) = match (judged, placed) {
             (Ok(verified), Ok(())) => {
                 let (seal, leaseless) = (verified.seal.clone(), verified.precedes_lease());
                 (seal, requests.carry_out(verified, &mut self.receiver).await?, leaseless)
             }
             (Ok(Verified { seal, .. }), Err(refusal)) | (Err(Denied { refusal, seal }), _) => {
                 debug!(peer = self.receiver.address(), reason = ?refusal.reason, %refusal, "refused");
-                (seal, Coming::refused(Generation(0), refusal), false)
+                (seal, PendingReply::refused(Generation(0), refusal), false)
             }
         };
         let until = Instant::now() + core.settings.store_wait;
-        Ok(Job { kind: header.kind, seal, coming, until, _work: self.receiver.work(), leaseless })
+        Ok(Job { kind: header.kind, seal, pending, until, _work: self.receiver.work(), leaseless })
     }
 
-    /// Gives the peer its place once a request of it had a good MAC, and with that the capability in `body` is good.
+    /// Gives the peer its slot once one of its requests had a good MAC, which proves the capability in
+    /// `body`.
     fn place(&mut self, core: &Core, body: &[u8]) -> Result<(), Refusal> {
         if self.proven || self.sequence == 0 {
             return Ok(());
@@ -162,14 +167,14 @@ impl Taker {
     }
 }
 
-/// Sends answers in the order in which their requests came.
+/// Sends answers in the order of their requests.
 async fn answer(
     core: Arc<Core>,
     mut sender: Sender,
     mut due: mpsc::Receiver<Job>,
 ) -> Result<(), TransportError> {
-    while let Some(Job { kind, seal, coming, until, _work, leaseless }) = due.recv().await {
-        let mut answer = match coming.wait(until).await {
+    while let Some(Job { kind, seal, pending, until, _work, leaseless }) = due.recv().await {
+        let mut answer = match pending.wait(until).await {
             Ok(answer) => answer,
             Err(what) => {
                 let (peer, request) = (sender.address(), seal.request());
@@ -234,22 +239,22 @@ fn seal_answer(seal: &ReplySeal, answer: &Answer) -> Vec<u8> {
     seal.seal(answer.g, &answer.reply, answer.payload.bytes())
 }
 
-impl Coming {
-    /// An answer, there.
-    pub(crate) fn now(answer: Answer) -> Coming {
-        Coming::Now(Box::new(answer))
+impl PendingReply {
+    /// An answer that is ready.
+    pub(crate) fn now(answer: Answer) -> PendingReply {
+        PendingReply::Now(Box::new(answer))
     }
 
-    /// A refusal, there.
-    pub(crate) fn refused(g: Generation, refusal: Refusal) -> Coming {
-        Coming::now(Answer::refused(g, refusal))
+    /// A refusal that is ready.
+    pub(crate) fn refused(g: Generation, refusal: Refusal) -> PendingReply {
+        PendingReply::now(Answer::refused(g, refusal))
     }
 
-    /// The answer, or what was waited for in vain.
+    /// The answer; on a timeout, what was waited for.
     pub(crate) async fn wait(self, until: Instant) -> Result<Answer, &'static str> {
         match self {
-            Coming::Now(answer) => Ok(*answer),
-            Coming::Later(coming) => match timeout_at(until, coming).await {
+            PendingReply::Now(answer) => Ok(*answer),
+            PendingReply::Later(pending) => match timeout_at(until, pending).await {
                 Ok(Ok(answer)) => Ok(answer),
                 Ok(Err(_)) => {
                     let refusal = Refusal::new(Reason::Medium, "internal: the request was dropped");
@@ -257,7 +262,7 @@ impl Coming {
                 }
                 Err(_) => Err("the store: does its disk hang?"),
             },
-            Coming::Late(what) => Err(what),
+            PendingReply::Late(what) => Err(what),
         }
     }
 }
@@ -271,11 +276,13 @@ mod tests {
     #[tokio::test]
     async fn an_answer_is_waited_for_within_its_bound() {
         let until = || Instant::now() + Duration::from_millis(50);
-        let (_kept, coming) = oneshot::channel();
-        assert!(Coming::Later(coming).wait(until()).await.is_err());
-        assert!(Coming::Late("memory").wait(until()).await.is_err_and(|what| what == "memory"));
-        let (done, coming) = oneshot::channel();
+        let (_kept, pending) = oneshot::channel();
+        assert!(PendingReply::Later(pending).wait(until()).await.is_err());
+        assert!(PendingReply::Late("memory").wait(until()).await.is_err_and(|what| what == "memory"));
+        let (done, pending) = oneshot::channel();
         assert!(done.send(Answer::done(Generation(3))).is_ok());
-        assert!(Coming::Later(coming).wait(until()).await.is_ok_and(|answer| answer.g == Generation(3)));
+        assert!(
+            PendingReply::Later(pending).wait(until()).await.is_ok_and(|answer| answer.g == Generation(3))
+        );
     }
 }

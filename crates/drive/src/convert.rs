@@ -1,16 +1,19 @@
-//! Between the wire's words and the store's.
+//! Conversions between the wire's types and the store's.
 
-use braid_layout::{ObjectId, PartitionId, Version};
-use braid_store::{Chain, Direction, Holes, Listing, PartitionState, ViewExtent, WriteKind};
+use braid_layout::{Generation, ObjectId, PartitionId, Version};
+use braid_store::{
+    Body, Chain, Direction, Holes, Listing, PartitionState, Standing, ViewExtent, Write, WriteKind,
+};
 use braid_wire::data::{
-    self, ColumnMap, Extent, PartitionAttributes, PendingState, Tip, UnitState, Versions,
+    self, ColumnMap, Extent, PartitionAttributes, PendingState, StripeWrite, Tip, UnitState, Versions,
 };
 use braid_wire::{Capability, Wire};
 
 const _: () =
     assert!(braid_store::SNAPSHOTS_MAX == data::SNAPSHOTS_MAX, "a reply lists what an object may have");
 
-/// What a new object is made with. Logical version, generation, set and joining are the capability's: the manager's word.
+/// The attributes of a new object. Logical version, generation, set and joining come from the capability,
+/// which the manager signed.
 pub(crate) fn new_object(capability: &Capability, attributes: &data::Attributes) -> braid_store::Attributes {
     braid_store::Attributes {
         unit_bytes: attributes.map.unit_bytes,
@@ -28,7 +31,8 @@ pub(crate) fn new_object(capability: &Capability, attributes: &data::Attributes)
     }
 }
 
-/// Whether two maps are of the same column of the same segment. The drives may differ: one may have been replaced.
+/// Whether two maps are of the same column of the same segment. Their drives may differ: one may have been
+/// replaced.
 pub(crate) fn same_column(a: &ColumnMap, b: &ColumnMap) -> bool {
     let identity =
         |map: &ColumnMap| (map.file, map.segment, map.scheme, map.k, map.m, map.unit_bytes, map.column);
@@ -63,9 +67,44 @@ pub(crate) fn attributes(
     }
 }
 
-/// The bytes of a stripe write of a parity column have a cover; those of a data column have none.
-pub(crate) fn write_kind(cover: &[Version]) -> WriteKind {
-    if cover.is_empty() { WriteKind::Data } else { WriteKind::StripeParity }
+/// A stripe write in the store's form, under the capability's `g` and with the bytes that came with it.
+///
+/// Only here do the two forms meet: a field that is new in either does not compile until it is handled here.
+pub(crate) fn stripe_write(write: StripeWrite, g: Generation, body: Body) -> Write {
+    let StripeWrite {
+        at,
+        unit,
+        from,
+        to,
+        install,
+        stamp,
+        columns,
+        cover,
+        settled_below,
+        client,
+        operation,
+        // `body` says both.
+        hole: _,
+        crcs: _,
+    } = write;
+    Write {
+        partition: at.partition,
+        object: at.object,
+        unit,
+        from,
+        to,
+        // A stripe write has a cover on a parity column only.
+        kind: if cover.is_empty() { WriteKind::Data } else { WriteKind::StripeParity },
+        standing: if install { Standing::Installed } else { Standing::Pending },
+        stamp,
+        columns,
+        cover,
+        client,
+        operation,
+        g,
+        settled_below,
+        body,
+    }
 }
 
 /// A partition's attributes.
@@ -92,7 +131,7 @@ pub(crate) fn extent(extent: &ViewExtent) -> Extent {
     }
 }
 
-/// A unit's chain as the wire tells it.
+/// A unit's chain in the wire's form.
 pub(crate) fn unit_state(chain: &Chain) -> UnitState {
     let mut state = unwritten(chain.unit);
     (state.damaged, state.end) = (chain.lost, chain.end);
@@ -125,7 +164,7 @@ pub(crate) fn unwritten(unit: u64) -> UnitState {
     }
 }
 
-/// What of an object's units a listing is about; `None`: the units are named.
+/// Which of an object's units a listing is about; `None`: the units are named.
 pub(crate) fn listing(asked: &Versions) -> Option<Listing> {
     let which = |direction, holes| Listing { from: asked.from, direction, holes };
     match asked.list {
@@ -136,7 +175,7 @@ pub(crate) fn listing(asked: &Versions) -> Option<Listing> {
     }
 }
 
-/// Units as runs of neighbours, in the order given.
+/// Units as runs of consecutive numbers, in the order given.
 pub(crate) fn runs(units: &[u64]) -> Vec<std::ops::Range<u64>> {
     let mut runs: Vec<std::ops::Range<u64>> = Vec::new();
     for &unit in units {
@@ -149,7 +188,7 @@ pub(crate) fn runs(units: &[u64]) -> Vec<std::ops::Range<u64>> {
 }
 
 /// A partition and an object in it.
-pub(crate) type Place = (PartitionId, ObjectId);
+pub(crate) type ObjectRef = (PartitionId, ObjectId);
 
 #[cfg(test)]
 mod tests {

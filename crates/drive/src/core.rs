@@ -13,8 +13,8 @@ use tokio::sync::{Notify, Semaphore};
 use crate::buffers::Pool;
 use crate::clock::{Clock, Moment};
 use crate::config::Settings;
-use crate::gate::Gate;
 use crate::lease::Lease;
+use crate::readmission::ReadmissionFence;
 use crate::revoked::Revoked;
 use crate::room::Room;
 use crate::scrub::{Progress, Scrub};
@@ -26,12 +26,12 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) settings: Settings,
     pub(crate) pool: Pool,
-    /// One permit per read that may run.
+    /// One permit per read that may run at the same time.
     pub(crate) reads: Arc<Semaphore>,
     pub(crate) figures: Figures,
-    pub(crate) gate: Gate,
+    pub(crate) readmission: ReadmissionFence,
     pub(crate) room: Room,
-    /// Told when a scrub is asked for.
+    /// Notified when a scrub is requested.
     pub(crate) scrub_wake: Notify,
     keys: Keys,
     lease: Mutex<Lease>,
@@ -40,11 +40,11 @@ pub(crate) struct Core {
     started: Moment,
 }
 
-/// Counts since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) read_bytes: AtomicU64,
-    /// Those of them that went straight from the page cache, by sendfile; the others were copied.
+    /// Those of `read_bytes` that were sent from the page cache by sendfile; the others were copied.
     pub(crate) sent_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
     pub(crate) refused: AtomicU64,
@@ -61,7 +61,7 @@ impl Core {
         (cluster, drive): (ClusterId, DriveId),
         master: &Key,
         store: Store,
-        (lease, gate, scrub, room): (Lease, Gate, Progress, Room),
+        (lease, readmission, scrub, room): (Lease, ReadmissionFence, Progress, Room),
         settings: Settings,
     ) -> Core {
         Core {
@@ -71,7 +71,7 @@ impl Core {
             pool: Pool::new(settings.payload_bytes_max),
             reads: Arc::new(Semaphore::new(settings.reads_max.max(1))),
             figures: Figures::default(),
-            gate,
+            readmission,
             room,
             scrub_wake: Notify::new(),
             keys: Keys::new(master.drive_key(drive)),
@@ -99,18 +99,17 @@ impl Core {
         self.scrub.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// By what means the disk is read and written, and how reads were answered so far.
-    pub(crate) fn means(&self) -> String {
-        let means = self.store.means();
+    /// How the bytes of reads were sent so far, as text for users; empty before the first read.
+    pub(crate) fn sent(&self) -> String {
         let read = self.figures.read_bytes.load(Ordering::Relaxed);
         let sent = self.figures.sent_bytes.load(Ordering::Relaxed).min(read);
         match sent.saturating_mul(100).checked_div(read) {
-            Some(percent) => format!("{means}; reads {percent} % sendfile, {} % copy", 100 - percent),
-            None => means,
+            Some(percent) => format!("reads {percent} % sendfile, {} % copy", 100 - percent),
+            None => String::new(),
         }
     }
 
-    /// Manager time, while the drive holds its lease.
+    /// Manager time in milliseconds, while the drive holds its lease.
     pub(crate) fn manager_ms(&self) -> Option<u64> {
         let (now, lease) = (self.clock().now(), self.lease());
         lease.holds(now).ok().and_then(|()| lease.manager_ms(now))
@@ -127,7 +126,7 @@ impl Core {
         self.clock().now().since(self.started)
     }
 
-    /// Runs `check` with what the drive knows now.
+    /// Runs `check` with the drive's present state.
     pub(crate) fn with_scene<T>(&self, binding: Binding, check: impl FnOnce(&Scene<'_>) -> T) -> T {
         let now_ms = self.manager_ms();
         let key_epoch = |partition: PartitionId| match partition {
@@ -139,7 +138,7 @@ impl Core {
     }
 }
 
-/// Working keys; those of partitions that exist are derived once.
+/// Working keys; those of existing partitions are derived once and kept.
 struct Keys {
     drive_key: Key,
     derived: Mutex<Vec<(PartitionId, u32, Key)>>,
@@ -153,7 +152,8 @@ impl Keys {
         Keys { drive_key, derived: Mutex::default() }
     }
 
-    /// The working key of any partition and epoch. Only those in force are kept, lest a stranger fill the memory.
+    /// The working key of any partition and epoch. Only keys in force are kept, so that a stranger's requests
+    /// cannot fill the memory.
     fn working_key(
         &self,
         partition: PartitionId,

@@ -1,5 +1,6 @@
 //! Why a drive does not start, or stops.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
@@ -23,8 +24,16 @@ pub enum DriveError {
         dir: PathBuf,
         /// Its cluster.
         here: ClusterId,
-        /// The token's, or the manager's.
+        /// The cluster of the token or of the manager.
         asked: ClusterId,
+    },
+    /// The directory holds files, but none of a drive.
+    #[error("{dir} holds {holds:?} and no drive: choose an empty or new directory")]
+    NotADrive {
+        /// The directory.
+        dir: PathBuf,
+        /// One of the files in it.
+        holds: OsString,
     },
     /// A first start needs a join token.
     #[error(
@@ -34,34 +43,34 @@ pub enum DriveError {
     /// A client's token cannot join a drive.
     #[error("a drive joins with a join token; this is a client token")]
     NotAJoinToken,
-    /// Nobody said where the manager is.
+    /// The manager's address was never given.
     #[error("the manager's address is not known: give it")]
     NoManager,
-    /// The capacity asked for is less than a store needs: a mistake in the configuration.
+    /// The requested capacity is less than a store needs.
     #[error("a capacity of {asked} bytes is too small: a drive needs at least {min} bytes")]
     Capacity {
         /// Bytes asked for.
         asked: u64,
-        /// The least that is possible, in bytes.
+        /// The minimum, in bytes.
         min: u64,
     },
-    /// Reads were to leave by `sendfile`, and none could.
+    /// Sendfile was requested, and this system cannot use it.
     #[error("reads cannot leave by sendfile: {0}")]
     NoSendfile(&'static str),
-    /// The manager was not reached, or said no.
+    /// The manager was not reached, or refused.
     #[error("cannot join the cluster: {0}{remedy}", remedy = remedy(.0))]
     Join(TransportError),
-    /// A file of the drive's directory.
+    /// A file of the drive's directory could not be read or written.
     #[error("cannot {doing} {path}: {source}")]
     File {
         /// The action attempted.
         doing: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// `drive.toml` is not what a drive wrote.
+    /// `drive.toml` cannot be parsed.
     #[error("{path} is damaged: {what}; restore it, or empty the directory and join as a new drive")]
     Identity {
         /// The file.
@@ -74,7 +83,7 @@ pub enum DriveError {
         "{0} has lost its store; empty the directory and join as a new drive, then rebuild the old one's columns"
     )]
     StoreGone(PathBuf),
-    /// Another process is this drive, by the manager's word.
+    /// The manager says that another process is this drive.
     #[error(
         "{dir} is not the directory of this drive any more: {why}; one of them is a copy: keep the other running, and remove \
          or empty this one"
@@ -82,10 +91,10 @@ pub enum DriveError {
     Superseded {
         /// The directory.
         dir: PathBuf,
-        /// The manager's words.
+        /// The manager's explanation.
         why: String,
     },
-    /// The store.
+    /// An error of the store.
     #[error("store in {dir}: {source}")]
     Store {
         /// The directory.
@@ -93,15 +102,15 @@ pub enum DriveError {
         /// What is wrong.
         source: braid_store::Error,
     },
-    /// Listening or accepting.
+    /// An error of listening or accepting.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// A task of the drive ended in a panic: a mistake of ours.
+    /// A task of the drive panicked: a bug of ours.
     #[error("internal: {0}")]
     Task(#[from] tokio::task::JoinError),
 }
 
-/// What to do about a join that failed, where the error does not say so itself.
+/// What to do about a failed join, where the error does not say it itself.
 fn remedy(error: &TransportError) -> &'static str {
     match error {
         TransportError::WrongPeer { mismatch: Mismatch::Cluster { .. }, .. } => {

@@ -1,7 +1,8 @@
-//! Heartbeats: the drive's word to the manager that it lives, and the lease it gets for it.
+//! Heartbeats: they tell the manager that the drive lives, and the manager renews its lease in answer.
 //!
-//! One every quarter of the lease. A heartbeat's answer is waited for at most half a lease; after a failure the next comes
-//! soon, then later and later, but never later than a quarter of a lease.
+//! There is one every quarter of the lease; its answer is waited for twice that long, at least
+//! `INTERVAL_FIRST`. After a failure the next one comes soon, then at growing intervals up to a quarter of
+//! the lease.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,17 +19,17 @@ use crate::error::DriveError;
 use crate::identity::{Directory, Identity};
 use crate::lease::Beat;
 
-/// Between heartbeats until the manager has told its lease.
+/// Between heartbeats until the manager has said how long its lease is.
 const INTERVAL_FIRST: Duration = Duration::from_millis(1500);
-/// Between heartbeats while the manager gives no lease: it has something to put in order first.
+/// Between heartbeats while the manager grants no lease because it must finish something first.
 const INTERVAL_WAITING: Duration = Duration::from_millis(250);
-/// Between two times that the manager's progress is stored; it is told with every heartbeat. What the manager lost of less than this,
-/// while its drives were killed at the same time, is found by its mark only if it was started in between.
+/// How often the manager's progress is stored; every heartbeat reports it. If the manager loses less than
+/// this while its drives are killed too, its mark reveals the loss only if it was started in between.
 const STORE_EVERY: Duration = Duration::from_secs(5);
-/// The shortest time between heartbeats, and the first after a failure.
+/// The shortest time between heartbeats, and the pause after the first failure.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 
-/// What of a heartbeat stays the same.
+/// The parts of a heartbeat that stay the same.
 #[derive(Debug, Clone)]
 pub(crate) struct About {
     pub(crate) address: String,
@@ -36,8 +37,8 @@ pub(crate) struct About {
     pub(crate) directory: String,
 }
 
-/// Sends heartbeats until `closing` is set; what it gives then can send the last one. An error ends the drive: the manager is
-/// another cluster's, or another process is this drive.
+/// Sends heartbeats until `closing` is set. The value returned can then send the last one. An error ends the
+/// drive: the manager is another cluster's, or another process is this drive.
 pub(crate) async fn run(
     core: Arc<Core>,
     directory: Arc<Directory>,
@@ -92,23 +93,23 @@ impl From<TransportError> for Stop {
     }
 }
 
-/// What heartbeats go on from.
+/// The state that heartbeats continue from.
 pub(crate) struct Pulse {
-    /// Where the manager is to be found.
+    /// The manager's address.
     manager: String,
     directory: Arc<Directory>,
     identity: Identity,
     about: About,
-    /// Random: this process.
+    /// A random number that identifies this process.
     start: u64,
-    /// Which process this is.
+    /// This process, for a manager on the same machine.
     process: ProcessMark,
     session: Option<ControlSession>,
     interval: Duration,
-    /// No heartbeat was answered with a lease since the start.
+    /// No heartbeat since the start was answered with a lease.
     restarted: bool,
     failures: u32,
-    /// When the manager's progress was last stored, and what.
+    /// When the manager's progress was last stored, and its value.
     stored: (Instant, u64),
 }
 
@@ -123,11 +124,11 @@ impl Pulse {
         }
     }
 
-    /// Gives the time to the next.
+    /// Returns the time until the next heartbeat.
     async fn beat(&mut self, core: &Arc<Core>, last: Last) -> Result<Duration, Stop> {
         let stat = {
             let core = Arc::clone(core);
-            // In a thread, as it asks the file system; a disk that hangs ends the heartbeats, as it should.
+            // In a thread, as it asks the file system. If the disk hangs, heartbeats stop, as they should.
             tokio::task::spawn_blocking(move || core.store.stat().unwrap_or_default()).await
         };
         let stat = stat.map_err(|error| Stop::Fatal(DriveError::Task(error)))?;
@@ -165,7 +166,7 @@ impl Pulse {
             }
         }
         if is_numbered && beat == Beat::Renewed && reply.lease_ms == 0 {
-            // The manager waits to hear that the number is stored.
+            // The manager waits to hear that the instance number is stored.
             return Ok(INTERVAL_MIN);
         }
         self.tell(beat, was_serving, &reply, last);
@@ -185,19 +186,20 @@ impl Pulse {
             free_bytes: stat.free,
             spare_bytes: stat.spare,
             restarted: self.restarted,
-            epoch: core.gate.epoch(),
+            epoch: core.readmission.epoch(),
             scrub: core.scrub().state(stat),
-            io: core.means(),
+            io: core.sent(),
             start: self.start,
             instance: self.identity.instance,
             log: core.store.last_record(),
             seen: self.identity.seen.clone(),
             closing: last == Last::Yes,
+            manager_ms: core.lease().manager_ms(core.clock().now()).unwrap_or_default(),
         }
     }
 
-    /// Stores what the manager told, before anything is served under it: the drive's epoch and instance, and how far the
-    /// manager's state has come. The last only now and then where it is nothing but progress.
+    /// Stores what the manager said before anything is served under it: the drive's epoch and instance, and
+    /// the progress of the manager's state. Mere progress is stored once in `STORE_EVERY`.
     async fn remember(
         &mut self,
         core: &Core,
@@ -209,7 +211,7 @@ impl Pulse {
             return Ok(());
         }
         let identity = &mut self.identity;
-        let new_epoch = reply.epoch > core.gate.epoch();
+        let new_epoch = reply.epoch > core.readmission.epoch();
         let new_state = (reply.state.term, reply.state.mark) != (identity.seen.term, identity.seen.mark);
         identity.seen = reply.state.clone();
         let (stored_at, stored) = self.stored;
@@ -226,7 +228,7 @@ impl Pulse {
         save(&self.directory, identity).await?;
         self.stored = (Instant::now(), reply.state.changes);
         if new_epoch {
-            core.gate.handle_epoch(reply.epoch, objects);
+            core.readmission.handle_epoch(reply.epoch, objects);
         }
         Ok(())
     }
@@ -241,7 +243,7 @@ impl Pulse {
         let limits = Limits { reply, stall: reply, connect: reply, ..core.settings.limits };
         match ControlSession::connect(&self.manager, credentials, &limits).await {
             Ok(session) => {
-                // The session is proven: this is the manager, and it knows the drive.
+                // The session is authenticated: this is the manager, and it knows the drive.
                 if !identity.joined || identity.manager.as_ref() != Some(&self.manager) {
                     identity.joined = true;
                     identity.manager = Some(self.manager.clone());
@@ -249,7 +251,8 @@ impl Pulse {
                 }
                 Ok(session)
             }
-            // At the first contact it is a mistake in the configuration; later, somebody else's on the manager's port.
+            // At the first contact the configuration is wrong. Later it means that another cluster's manager
+            // has taken the port.
             Err(TransportError::WrongPeer { mismatch: Mismatch::Cluster { expected, found }, .. })
                 if self.restarted =>
             {
@@ -282,11 +285,11 @@ impl Pulse {
                 if self.failures == 0 {
                     error!(drive = %name, "the drive was replaced and serves no more; stop it and empty its directory");
                 }
-                // Told once; the heartbeats go on, so that the manager shows that it is there.
+                // Logged once. Heartbeats go on, so that the manager shows the drive as present.
                 self.failures = 1;
             }
             Beat::OldTerm => {
-                // One line for the first, and one now and then.
+                // Log the first failure, then one in 64.
                 if self.failures.is_multiple_of(64) {
                     let why = &reply.detail;
                     warn!(drive = %name, %manager, %why, "a manager that no longer leads, or of an older state, answered");
@@ -296,12 +299,12 @@ impl Pulse {
         }
     }
 
-    /// How long to wait after a failure: doubled each time, from the shortest to the interval.
+    /// How long to wait after a failure: doubled each time, from the minimum up to the interval.
     fn handle_failure(&mut self, error: &TransportError) -> Duration {
         let manager = &self.manager;
         self.session = None;
         self.failures = self.failures.saturating_add(1);
-        // One line for the first failure, and one now and then.
+        // Log the first failure, then one in 64.
         if self.failures == 1 || self.failures.is_multiple_of(64) {
             warn!(%manager, %error, failures = self.failures, "no heartbeat");
         }

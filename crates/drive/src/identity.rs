@@ -1,8 +1,9 @@
-//! Who this drive is: `drive.toml` in its directory, readable by its owner only, as it holds the master key.
+//! The drive's identity: `drive.toml` in its directory. It holds the master key, so only its owner may read
+//! it.
 //!
-//! It is written before the manager is asked to let the drive join, so that a crash in between leaves nothing unknown: the
-//! drive comes back under the same identity, tries the key it wrote, and joins again if the manager never heard of it.
-//! Every write is atomic (a new file, synced, renamed over the old one).
+//! It is written before the manager is asked to let the drive join, so that a crash in between is harmless:
+//! the drive starts again under the same identity, tries the key it wrote, and joins again if the manager
+//! never heard of it. Every write is atomic (a new file, synced, renamed over the old one).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -18,18 +19,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::DriveError;
 
-/// Of the file that holds it.
+/// The identity's file.
 const IDENTITY_FILE: &str = "drive.toml";
-/// Locked while a process has the directory.
+/// The file while it is written, before it is renamed.
+const IDENTITY_NEW: &str = "drive.toml.new";
+/// Present in a new file system.
+const LOST_AND_FOUND: &str = "lost+found";
+/// Locked while a process uses the directory.
 const LOCK_FILE: &str = "LOCK";
 /// The store's own directory in the drive's.
 const STORE_DIR: &str = "store";
-/// The name of a store that is being removed.
+/// The store's name while it is being removed.
 const STORE_OLD_DIR: &str = "store.old";
 /// The version of `drive.toml`.
 const FORMAT: u32 = 1;
 
-/// Who this drive is, and what it must remember besides its store.
+/// The drive's identity, and what it must remember outside its store.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     /// The cluster.
@@ -38,17 +43,17 @@ pub(crate) struct Identity {
     pub(crate) drive: DriveId,
     /// Its name in the cluster.
     pub(crate) name: String,
-    /// Where the manager was found; `None`: nowhere yet.
+    /// The manager's last address; `None`: it was never reached.
     pub(crate) manager: Option<String>,
-    /// The key that all others of this drive come from.
+    /// The key that all other keys of this drive are derived from.
     pub(crate) master: Option<Key>,
-    /// Whether the manager is known to know the drive.
+    /// Whether the manager surely knows the drive.
     pub(crate) joined: bool,
-    /// The highest epoch that the manager told; 0: none yet.
+    /// The highest epoch that the manager announced; 0: none yet.
     pub(crate) epoch: u64,
-    /// Whether an epoch was told when there were objects here: see [`crate::gate`].
+    /// Whether an epoch was announced while objects were here: see [`crate::readmission`].
     pub(crate) was_out: bool,
-    /// The number that the manager gave to the last process that it admitted as this drive; 0: none yet.
+    /// The instance number that the manager gave to the last process it admitted as this drive; 0: none yet.
     pub(crate) instance: u64,
     /// How far the manager's state had come when this was last stored.
     pub(crate) seen: StateMark,
@@ -71,7 +76,7 @@ struct Text {
     was_out: bool,
     instance: u64,
     seen_term: u64,
-    /// In hex: TOML's numbers have a sign.
+    /// In hex, as TOML integers are signed.
     seen_mark: String,
     seen_changes: u64,
 }
@@ -84,9 +89,11 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Takes the directory, which is made if it is missing. Nobody but its owner may read what is in it.
+    /// Locks the directory, creating it if it is missing. A directory that holds other files than a drive's
+    /// is refused and left unchanged.
     pub(crate) fn take(path: &Path) -> Result<Directory, DriveError> {
         private::make_dir_all(path).map_err(|source| file_error("make", path, source))?;
+        refuse_foreign(path)?;
         let lock_path = path.join(LOCK_FILE);
         let lock = OpenOptions::new()
             .create(true)
@@ -98,9 +105,13 @@ impl Directory {
         if !process::lock(&lock).map_err(|source| file_error("lock", &lock_path, source))? {
             return Err(DriveError::InUse(path.to_owned()));
         }
-        // The store looks after its own.
-        private::tighten(path, &[]);
         Ok(Directory { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Restricts the directory to its owner, now that it is known to be a drive's. The store does the same
+    /// for its own files.
+    pub(crate) fn tighten(&self) {
+        private::tighten(&self.path, &[]);
     }
 
     /// The directory.
@@ -113,11 +124,11 @@ impl Directory {
         self.path.join(STORE_DIR)
     }
 
-    /// Removes the store of a drive that never joined. It is gone as a whole, or there as a whole, also after a crash.
+    /// Removes the store of a drive that never joined. Even after a crash it is either complete or gone.
     pub(crate) fn discard_store(&self) -> Result<(), DriveError> {
         let (store, old) = (self.store(), self.path.join(STORE_OLD_DIR));
         let discard = || -> io::Result<()> {
-            // What a crash left of an earlier removal.
+            // A crash may have left this from an earlier removal.
             ignore_missing(fs::remove_dir_all(&old))?;
             ignore_missing(fs::rename(&store, &old))?;
             File::open(&self.path)?.sync_all()?;
@@ -138,7 +149,7 @@ impl Directory {
         self.write(IDENTITY_FILE, &identity.text())
     }
 
-    /// A small file's text, if there is such a file.
+    /// The text of a small file, if the file exists.
     pub(crate) fn read(&self, name: &str) -> Result<Option<String>, DriveError> {
         let path = self.path.join(name);
         match fs::read_to_string(&path) {
@@ -148,7 +159,7 @@ impl Directory {
         }
     }
 
-    /// Stores a small file as a whole, for its owner only; it is durable when this returns.
+    /// Replaces a small file as a whole, readable by its owner only; it is durable when this returns.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), DriveError> {
         let (path, fresh) = (self.path.join(name), self.path.join(format!("{name}.new")));
         let write = || -> io::Result<()> {
@@ -211,6 +222,24 @@ impl Identity {
         };
         let body = toml::to_string(&text).expect("numbers and texts have a TOML form");
         format!("# This drive's identity and master key: keep it secret, and keep it with the store.\n{body}")
+    }
+}
+
+/// A directory without an identity must be empty, or hold only what an interrupted first start left.
+fn refuse_foreign(path: &Path) -> Result<(), DriveError> {
+    let failed = |source| file_error("read", path, source);
+    let mut strange = None;
+    for entry in fs::read_dir(path).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        match name.to_str() {
+            Some(IDENTITY_FILE) => return Ok(()),
+            Some(LOCK_FILE | STORE_DIR | STORE_OLD_DIR | IDENTITY_NEW | LOST_AND_FOUND) => {}
+            _ => strange = Some(name),
+        }
+    }
+    match strange {
+        Some(name) => Err(DriveError::NotADrive { dir: path.to_owned(), holds: name }),
+        None => Ok(()),
     }
 }
 
@@ -284,8 +313,24 @@ mod tests {
         for (name, wide) in [(LOCK_FILE, 0o644), (IDENTITY_FILE, 0o640), ("", 0o755)] {
             fs::set_permissions(path.join(name), fs::Permissions::from_mode(wide)).unwrap();
         }
-        drop(Directory::take(&path).unwrap());
+        Directory::take(&path).unwrap().tighten();
         assert_eq!((mode(""), mode(LOCK_FILE), mode(IDENTITY_FILE)), (0o700, 0o600, 0o600));
+    }
+
+    #[test]
+    fn a_directory_of_other_things_is_refused_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("letter"), "x").unwrap();
+        fs::create_dir(dir.path().join(LOST_AND_FOUND)).unwrap();
+        let refused = Directory::take(dir.path()).unwrap_err().to_string();
+        assert!(refused.contains("letter"), "{refused}");
+        assert!(!dir.path().join(LOCK_FILE).exists());
+        fs::remove_file(dir.path().join("letter")).unwrap();
+        drop(Directory::take(dir.path()).unwrap());
+        // Beside an identity, other files are allowed.
+        Directory::take(dir.path()).unwrap().save(&identity()).unwrap();
+        fs::write(dir.path().join("letter"), "x").unwrap();
+        assert!(Directory::take(dir.path()).is_ok());
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! A directory becomes a drive: its store, and the manager's knowledge of it.
+//! A directory becomes a drive: its store is made, and the manager learns of it.
 //!
-//! In this order: the identity is written, the store is made, a session with the join token gives the master key, the key is
-//! written, the manager is asked. After a crash anywhere the next start goes on from what is there. What was made for a join that
-//! the manager never heard of holds nothing, and may be made again.
+//! The order is: write the identity, make the store, get the master key over a session with the join token,
+//! write the key, ask the manager to join. After a crash at any point the next start continues from what it
+//! finds. A store made for a join that the manager never heard of is empty and may be made again.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ use crate::identity::{Directory, Identity};
 /// The first wait after a failed try, and the longest.
 const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// The time that one try has at least.
+/// The minimum time for one try.
 const TRY_MIN: Duration = Duration::from_secs(5);
-/// How often it is told that the drive still waits.
+/// How often a warning says that the drive still waits.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
-/// Opens the drive's store; makes it if the drive has not joined yet. Blocks on the disk.
+/// Opens the drive's store; creates it if the drive has not joined yet. Blocks on the disk.
 pub(crate) fn store(
     directory: &Directory,
     identity: &Identity,
@@ -40,7 +40,7 @@ pub(crate) fn store(
     if identity.joined {
         return Err(gone());
     }
-    // Nothing was ever stored here: a format that a crash cut short is made again.
+    // Nothing was ever stored here: a format that a crash interrupted is repeated.
     directory.discard_store()?;
     let dir = directory.store();
     Store::format(&dir, who(identity), &options(config))
@@ -75,7 +75,7 @@ pub(crate) fn open(
     }
 }
 
-/// After so long without writes the store gives back what it can do without.
+/// After this long without writes, the store frees disk space that it does not need.
 const GIVE_BACK: Duration = Duration::from_secs(1);
 
 fn who(identity: &Identity) -> braid_store::Identity {
@@ -86,19 +86,18 @@ fn options(config: &Config) -> Options {
     let settings = &config.settings;
     Options {
         capacity: config.capacity_bytes,
-        // Until the manager has seen how far its log had come.
+        // Until the manager has compared the log's position with its record.
         held: true,
         sync: settings.sync,
         segment_bytes: settings.segment_bytes.unwrap_or(Options::default().segment_bytes),
         clean_share_percent: settings.clean_share_percent,
         give_back: Some(GIVE_BACK),
-        method: settings.method,
-        direct: settings.direct,
     }
 }
 
-/// Has the manager at `manager` know the drive, if none does yet. Tries for `config.settings.join_wait`, and at most
-/// [`TRY_MIN`] longer. Dropped at any point, it leaves what a crash there would.
+/// Registers the drive with the manager at `manager`, unless that is done. Tries for
+/// `config.settings.join_wait`, and at most [`TRY_MIN`] longer. If the future is dropped, the state is the
+/// same as after a crash there.
 pub(crate) async fn join(
     directory: &Directory,
     identity: &mut Identity,
@@ -134,7 +133,7 @@ pub(crate) async fn join(
     }
 }
 
-/// Whether another try may find the manager ready.
+/// Whether another try may succeed.
 fn may_pass(error: &TransportError) -> bool {
     match error {
         TransportError::Refusal(refusal) => {
@@ -192,8 +191,9 @@ async fn attempt(
     }
 }
 
-/// Whether the manager knows the drive already, by a key from a join that a crash cut short. Only its word tells that it does
-/// not: a session that breaks, or bytes that were damaged on their way, say nothing, and the key is kept for the next try.
+/// Whether the manager already knows the drive, by a key from a join that a crash interrupted. Only a refusal
+/// from the manager proves that it does not. After a broken session or damaged bytes the key is kept for the
+/// next try.
 async fn known(identity: &Identity, manager: &str, limits: &Limits) -> Result<bool, TransportError> {
     let Some(master) = &identity.master else { return Ok(false) };
     let credentials = Credentials::of_drive(identity.cluster, identity.drive, master);

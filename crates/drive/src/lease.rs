@@ -1,16 +1,20 @@
-//! The heartbeat lease: whether the drive may serve now, and what time it is at the manager. Pure: `now` is a parameter.
+//! The heartbeat lease: whether the drive may serve now, and what time it is at the manager. Pure: `now` is a
+//! parameter.
 //!
-//! - The lease is counted from the moment the heartbeat was *sent*, so it ends here before it ends at the manager (R8).
-//! - Manager time is what the last reply said plus what has passed since its heartbeat was sent: never ahead of the
-//!   manager's by more than the exchange took, so a capability ends a little early at worst. It never goes back.
-//! - A reply of an older term than one that was heard is from a manager that no longer leads: it gives nothing.
+//! - The lease is counted from the moment the heartbeat was *sent*, so it ends here before it ends at the
+//!   manager (R8).
+//! - Manager time is the time in the last reply plus the time since its heartbeat was sent. It is ahead of
+//!   the manager's by at most the duration of that exchange, so at worst a capability ends a little early. It
+//!   never goes back.
+//! - A reply of an older term than one already heard is from a manager that no longer leads: it renews
+//!   nothing.
 
 use braid_wire::control::{Admission, ControlHead, HeartbeatReply};
 use braid_wire::{Reason, Refusal};
 
 use crate::clock::Moment;
 
-/// What the drive knows of its standing with the manager.
+/// The drive's standing with the manager.
 #[derive(Debug, Clone, Default)]
 pub struct Lease {
     heard: Option<Heard>,
@@ -21,9 +25,9 @@ pub struct Lease {
 
 #[derive(Debug, Clone, Copy)]
 struct Heard {
-    /// When the heartbeat left.
+    /// When the heartbeat was sent.
     sent: Moment,
-    /// The lease's length from there.
+    /// The lease's length, counted from `sent`.
     lease_ms: u32,
     /// Manager time in the reply.
     manager_ms: u64,
@@ -34,19 +38,19 @@ struct Heard {
 pub enum Beat {
     /// The lease is renewed.
     Renewed,
-    /// The drive was replaced: it serves no more, for good.
+    /// The drive was replaced, and never serves again.
     Replaced,
-    /// From a manager that no longer leads, or whose state is older than what was seen; nothing changed.
+    /// From a manager that no longer leads, or whose state is older than one seen before; nothing changed.
     OldTerm,
 }
 
 impl Lease {
-    /// For a drive that has last heard a manager of this term; 0: of none.
+    /// For a drive that last heard a manager of this term; 0: of none.
     pub fn new(term: u64) -> Lease {
         Lease { term, ..Lease::default() }
     }
 
-    /// The manager answered a heartbeat that left at `sent`.
+    /// The manager answered a heartbeat that was sent at `sent`.
     pub fn handle_heartbeat(&mut self, sent: Moment, head: &ControlHead, reply: &HeartbeatReply) -> Beat {
         if self.is_over(head) || reply.admission == Admission::ManagerOlder {
             return Beat::OldTerm;
@@ -68,7 +72,7 @@ impl Lease {
         head.term < self.term
     }
 
-    /// A request of the manager's carries `term`: one that no longer leads is refused.
+    /// A request from the manager carries `term`: one of an older term is refused.
     pub fn handle_term(&mut self, term: u64) -> Result<(), Refusal> {
         if term < self.term {
             let detail = format!("term {term} is over: a manager of term {} leads", self.term);
@@ -78,7 +82,7 @@ impl Lease {
         Ok(())
     }
 
-    /// The process is going away: nothing new is served.
+    /// The process is stopping: no new requests are served.
     pub fn handle_closing(&mut self) {
         self.closing = true;
     }
@@ -91,7 +95,8 @@ impl Lease {
         self.holds(now)
     }
 
-    /// Whether replies may be sent: as [`Lease::serving`], but what was accepted is still answered while closing.
+    /// Whether replies may be sent. Unlike [`Lease::serving`], accepted requests are still answered while
+    /// closing.
     pub fn holds(&self, now: Moment) -> Result<(), Refusal> {
         let no = |detail: &str| Err(Refusal::new(Reason::NotServing, detail));
         if self.replaced {
@@ -106,7 +111,7 @@ impl Lease {
         }
     }
 
-    /// What time it is at the manager, in milliseconds, once it was heard.
+    /// The manager's time in milliseconds, once it was heard.
     pub fn manager_ms(&self, now: Moment) -> Option<u64> {
         self.heard.map(|heard| heard.manager_ms + now.since(heard.sent))
     }

@@ -1,6 +1,8 @@
-//! Requests that change more than a unit's bytes: creation, removal, fences, verdicts, attributes, snapshots, partitions.
+//! Requests that change more than a unit's bytes: creation, removal, fences, verdicts, attributes, snapshots,
+//! partitions.
 //!
-//! All but creation are waited for before the connection's next request is looked at, so that what follows sees them.
+//! All but creation finish before the connection's next request is looked at, so that later requests see
+//! their effect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,14 +11,14 @@ use braid_layout::Generation;
 use braid_store::{Change, Error, Mutation, Outcome, UnitVerdict};
 use braid_wire::capability::Rights;
 use braid_wire::data::{
-    Create, DriveRequest, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, Scrub, ScrubAct,
-    SetAttributes, Snapshot, SnapshotAct, Verdict,
+    Create, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, Remove, Scrub, ScrubAct, SetAttributes,
+    Snapshot, SnapshotAct, Verdict,
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
 
 use tokio::time::Instant;
 
-use crate::connection::Coming;
+use crate::connection::PendingReply;
 use crate::convert;
 use crate::core::Core;
 use crate::reply::Answer;
@@ -24,14 +26,14 @@ use crate::requests::{Facts, Requests, done};
 use crate::scrub;
 
 impl Requests {
-    /// Creates an object, or finds it there already. One that is there in another generation takes the manager's new one
-    /// (a creation carries what a fence carries), but not a client's.
+    /// Creates an object, or finds it present already. If it is present in another generation, the manager's
+    /// newer generation is stored (its creation carries what a fence does); a client's is refused.
     pub(crate) async fn create(
         &mut self,
         capability: &Capability,
         facts: Option<Facts>,
         create: Create,
-    ) -> Coming {
+    ) -> PendingReply {
         let place = (create.at.partition, create.at.object);
         let (partition, object) = place;
         let Some(facts) = facts else {
@@ -39,8 +41,8 @@ impl Requests {
             let map = create.attributes.map;
             let facts = Facts { object_version: capability.object_version, g: capability.g, map };
             let answered = Arc::new(AtomicBool::new(false));
-            self.is_making(place, facts, Arc::clone(&answered));
-            self.core().gate.handle_fenced(partition, object);
+            self.is_creating(place, facts, Arc::clone(&answered));
+            self.core().readmission.handle_fenced(partition, object);
             let g = capability.g;
             let mutation = Mutation::Create { partition, object, attributes };
             let finish = move |result| {
@@ -52,18 +54,18 @@ impl Requests {
         if facts.object_version != capability.object_version {
             let detail =
                 format!("the object is at logical version {}: ask the manager", facts.object_version);
-            return Coming::refused(facts.g, Refusal::new(Reason::Scope, detail));
+            return PendingReply::refused(facts.g, Refusal::new(Reason::Scope, detail));
         }
         if !convert::same_column(&facts.map, &create.attributes.map) {
             let detail = "the object exists, and is another column or another file's";
-            return Coming::refused(facts.g, Refusal::new(Reason::Exists, detail));
+            return PendingReply::refused(facts.g, Refusal::new(Reason::Exists, detail));
         }
         let managed = capability.rights.include(Rights::MANAGE) && capability.g > facts.g;
         if capability.g != facts.g && !managed {
             let detail = format!("the drive's generation of the object is {}: ask the manager", facts.g);
-            return Coming::refused(facts.g, Refusal::new(Reason::StaleGeneration, detail));
+            return PendingReply::refused(facts.g, Refusal::new(Reason::StaleGeneration, detail));
         }
-        // A map that the manager vouches for takes the place of the old one: a column may have moved to another drive.
+        // A map that the manager vouches for replaces the old one: a column may have moved to another drive.
         let new_map = (capability.map != [0; 16] && facts.map != create.attributes.map)
             .then(|| create.attributes.map.to_bytes());
         let capability = capability.clone();
@@ -80,48 +82,10 @@ impl Requests {
         .await
     }
 
-    /// The rest.
-    pub(crate) async fn manage(
-        &mut self,
-        capability: &Capability,
-        facts: Option<Facts>,
-        request: DriveRequest,
-    ) -> Coming {
-        use DriveRequest as R;
-        let capability = capability.clone();
-        let g = facts.as_ref().map_or(Generation(0), |facts| facts.g);
-        self.look_now(move |core| match request {
-            R::Remove(remove) if remove.at.is_well_known() => {
-                match core.store.commit(Mutation::PartitionRemove { partition: remove.at.partition }) {
-                    Err(Error::NoPartition(_)) => Answer::done(g),
-                    result => done(g, result),
-                }
-            }
-            R::Remove(remove) => {
-                let (partition, object) = (remove.at.partition, remove.at.object);
-                // First: what is on its way to make it again comes too late.
-                let now_ms = core.manager_ms().unwrap_or(capability.expires_ms);
-                core.revoked().handle_removal((partition, object), now_ms);
-                done(g, core.store.commit(Mutation::Remove { partition, object, g: capability.g }))
-            }
-            R::Fence(asked) => fence_and_list(core, &capability, &asked),
-            R::Verdict(verdict) => done(g, give_verdict(core, capability.g, verdict)),
-            R::SetAttributes(set) => done(g, set_attributes(core, capability.g, set)),
-            R::Snapshot(asked) => done(g, snapshot(core, capability.g, &asked)),
-            R::PartitionSet(set) => set_partition(core, &set),
-            R::Scrub(asked) => scrub(core, &asked),
-            other => {
-                let detail = format!("the drive does not serve {}", other.name());
-                Answer::refused(g, Refusal::new(Reason::Unsupported, detail))
-            }
-        })
-        .await
-    }
-
-    /// As [`Requests::look`], and waits for it.
-    async fn look_now(&self, work: impl FnOnce(&Core) -> Answer + Send + 'static) -> Coming {
+    /// As [`Requests::look`], but waits for the result.
+    pub(crate) async fn look_now(&self, work: impl FnOnce(&Core) -> Answer + Send + 'static) -> PendingReply {
         let until = Instant::now() + self.core().settings.store_wait;
-        self.look(work).await.wait(until).await.map_or_else(Coming::Late, Coming::now)
+        self.look(work).await.wait(until).await.map_or_else(PendingReply::Late, PendingReply::now)
     }
 }
 
@@ -130,11 +94,26 @@ fn fence(core: &Core, capability: &Capability) -> Result<Outcome, Error> {
     let (partition, object) = (capability.partition, capability.object);
     let (g, set, joining) = (capability.g, capability.set, capability.joining);
     let outcome = core.store.commit(Mutation::Fence { partition, object, g, set, joining })?;
-    core.gate.handle_fenced(partition, object);
+    core.readmission.handle_fenced(partition, object);
     Ok(outcome)
 }
 
-fn fence_and_list(core: &Core, capability: &Capability, asked: &Fence) -> Answer {
+/// Removes an object, or a partition if its well-known object is named.
+pub(crate) fn remove(core: &Core, capability: &Capability, g: Generation, remove: &Remove) -> Answer {
+    let (partition, object) = (remove.at.partition, remove.at.object);
+    if remove.at.is_well_known() {
+        return match core.store.commit(Mutation::PartitionRemove { partition }) {
+            Err(Error::NoPartition(_)) => Answer::done(g),
+            result => done(g, result),
+        };
+    }
+    // First, so that requests already on their way cannot create it again.
+    let now_ms = core.manager_ms().unwrap_or(capability.expires_ms);
+    core.revoked().handle_removal((partition, object), now_ms);
+    done(g, core.store.commit(Mutation::Remove { partition, object, g: capability.g }))
+}
+
+pub(crate) fn fence_and_list(core: &Core, capability: &Capability, asked: &Fence) -> Answer {
     let (partition, object) = (capability.partition, capability.object);
     let listed = fence(core, capability).and_then(|_| core.store.unsettled(partition, object));
     Answer::from_store(capability.g, listed, |mut unsettled| {
@@ -145,7 +124,7 @@ fn fence_and_list(core: &Core, capability: &Capability, asked: &Fence) -> Answer
     })
 }
 
-fn give_verdict(core: &Core, g: Generation, verdict: Verdict) -> Result<Outcome, Error> {
+pub(crate) fn give_verdict(core: &Core, g: Generation, verdict: Verdict) -> Result<Outcome, Error> {
     let (partition, object) = (verdict.at.partition, verdict.at.object);
     let units = verdict.units.into_iter();
     let units = units
@@ -159,7 +138,7 @@ fn give_verdict(core: &Core, g: Generation, verdict: Verdict) -> Result<Outcome,
     core.store.commit(Mutation::Verdict { partition, object, g, units })
 }
 
-fn set_attributes(core: &Core, g: Generation, set: SetAttributes) -> Result<Outcome, Error> {
+pub(crate) fn set_attributes(core: &Core, g: Generation, set: SetAttributes) -> Result<Outcome, Error> {
     let change = Change {
         object_version: Some(set.object_version),
         modified_ms: core.lease().manager_ms(core.clock().now()),
@@ -172,7 +151,7 @@ fn set_attributes(core: &Core, g: Generation, set: SetAttributes) -> Result<Outc
     core.store.commit(Mutation::SetAttributes { partition, object, g, change })
 }
 
-fn snapshot(core: &Core, g: Generation, asked: &Snapshot) -> Result<Outcome, Error> {
+pub(crate) fn snapshot(core: &Core, g: Generation, asked: &Snapshot) -> Result<Outcome, Error> {
     let (partition, object, number) = (asked.at.partition, asked.at.object, asked.number);
     core.store.commit(match asked.act {
         SnapshotAct::Take => Mutation::Snapshot { partition, object, g, number },
@@ -180,8 +159,8 @@ fn snapshot(core: &Core, g: Generation, asked: &Snapshot) -> Result<Outcome, Err
     })
 }
 
-fn scrub(core: &Core, asked: &Scrub) -> Answer {
-    // The request would not have come so far without a lease.
+pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {
+    // A request without a lease would not have come this far.
     let manager_ms = core.manager_ms().unwrap_or_default();
     let (stat, lost) = (core.store.stat().unwrap_or_default(), scrub::lost(&core.store));
     if asked.act == ScrubAct::Start {
@@ -191,7 +170,7 @@ fn scrub(core: &Core, asked: &Scrub) -> Answer {
     Answer::new(Generation(0), core.scrub().report(&stat, lost))
 }
 
-fn set_partition(core: &Core, set: &PartitionSet) -> Answer {
+pub(crate) fn set_partition(core: &Core, set: &PartitionSet) -> Answer {
     let (g, partition, key_epoch) = (Generation(0), set.partition, set.key_epoch);
     let quota_bytes = convert::quota(set.quota_bytes);
     let mutation = match set.expect {

@@ -1,4 +1,5 @@
-//! Requests that only look: reads, versions, attributes, lists, figures. Each runs in a thread that may wait for the disk.
+//! Requests that only read: reads, versions, attributes, lists, counters. Each runs in a thread that may wait
+//! for the disk.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,19 +20,19 @@ use crate::reply::{Answer, Payload, refusal};
 
 /// The most entries of one list.
 const LIST_MAX: usize = 16_384;
-/// What is kept free in a reply's body for all but its list.
+/// Space in a reply's body that is kept for everything but its list.
 const BODY_RESERVE_BYTES: usize = 4096;
 
-/// What a read's bytes may use.
+/// The memory that a read's bytes may use.
 pub(crate) struct Room {
     pub(crate) buffers: Arc<Connection>,
     pub(crate) share: Share,
-    /// So many bytes and more leave by `sendfile`, if that need not wait for the disk; `None`: none do.
+    /// Reads of this many bytes or more use `sendfile`, if that need not wait for the disk; `None`: none do.
     pub(crate) sendfile_min: Option<u32>,
 }
 
-/// Reads part of a unit: into a buffer, or only up to where its bytes lie, if they are to be sent from there. `g` is the
-/// capability's.
+/// Reads part of a unit into a buffer; if it is to be sent by `sendfile`, finds only where its bytes lie. `g`
+/// is the capability's generation.
 pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> Answer {
     let view = match view(core, read) {
         Ok(view) => view,
@@ -82,14 +83,14 @@ fn view(core: &Core, read: &Read) -> Result<View, Error> {
     core.store.read(partition, object, read.unit, range, want)
 }
 
-/// Whether the unit is parity, so that one version asked for is a cover of one data column.
+/// Whether the unit is parity, where a single requested version is the cover of one data column.
 fn covers(core: &Core, read: &Read) -> Result<bool, Error> {
     let chains = core.store.versions(read.at.partition, read.at.object, read.unit..read.unit + 1)?;
     let covered = chains.iter().flat_map(|chain| &chain.entries).any(|entry| !entry.cover.is_empty());
     Ok(covered || chains.iter().any(|chain| !chain.tips.is_empty()))
 }
 
-/// What units hold, those named or those that there are: as many as fit a reply.
+/// The state of the units named, or of those listed: as many as fit a reply.
 pub(crate) fn versions(core: &Core, g: Generation, asked: &Versions) -> Answer {
     match convert::listing(asked) {
         Some(list) => listed(core, g, asked, list),
@@ -149,7 +150,7 @@ fn named(core: &Core, g: Generation, asked: &Versions) -> Answer {
     Answer::new(g, VersionsReply { units, next: None })
 }
 
-/// An object's attributes; a well-known one's are the partition's or the drive's.
+/// An object's attributes; for a well-known object, those of the partition or the drive.
 pub(crate) fn attributes(core: &Core, asked: &GetAttributes) -> Answer {
     if asked.at.is_well_known() {
         return well_known(core, &asked.at);
@@ -168,7 +169,7 @@ pub(crate) fn attributes(core: &Core, asked: &GetAttributes) -> Answer {
     }
 }
 
-/// What a partition's or the drive's own object says.
+/// The attributes of a partition's or the drive's well-known object.
 fn well_known(core: &Core, at: &Address) -> Answer {
     let g = Generation(0);
     if *at == Address::DRIVE {
@@ -208,7 +209,7 @@ pub(crate) fn list(core: &Core, asked: &List) -> Answer {
     })
 }
 
-/// A page of a partition's objects; none only at the end.
+/// A page of a partition's objects; it is empty only at the end.
 fn listed_objects(core: &Core, asked: &List, limit: usize) -> Result<Vec<ListedObject>, Error> {
     let mut after = (asked.after != 0).then_some(ObjectId(asked.after));
     loop {
@@ -216,7 +217,7 @@ fn listed_objects(core: &Core, asked: &List, limit: usize) -> Result<Vec<ListedO
         let Some(&last) = objects.last() else { return Ok(Vec::new()) };
         let known = |object| listed_object(core, asked.partition, object).transpose();
         let listed: Vec<ListedObject> = objects.into_iter().filter_map(known).collect::<Result<_, _>>()?;
-        // All of them may have been removed since.
+        // All of them may have been removed meanwhile.
         if !listed.is_empty() {
             return Ok(listed);
         }
@@ -224,7 +225,7 @@ fn listed_objects(core: &Core, asked: &List, limit: usize) -> Result<Vec<ListedO
     }
 }
 
-/// An object as its own record has it; `None`: it has been removed meanwhile.
+/// An object from its own record; `None`: it was removed meanwhile.
 fn listed_object(
     core: &Core,
     partition: PartitionId,

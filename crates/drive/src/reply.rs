@@ -1,4 +1,4 @@
-//! Answers: what a request came to, and how the store's errors are told.
+//! Answers to requests, and how the store's errors become refusals.
 
 use braid_layout::Generation;
 use braid_store::{Error, Piece};
@@ -7,18 +7,18 @@ use braid_wire::{Reason, Refusal};
 
 use crate::buffers::{Buffer, Share};
 
-/// What a request came to.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     /// The object's generation; zero where there is no object.
     pub(crate) g: Generation,
     /// The reply, refusals included.
     pub(crate) reply: DriveReply,
-    /// A read's bytes.
+    /// The bytes of a read.
     pub(crate) payload: Payload,
 }
 
-/// A read's bytes: what an answer carries besides its body.
+/// The bytes that an answer carries besides its body.
 #[derive(Debug)]
 pub(crate) enum Payload {
     /// None.
@@ -47,17 +47,15 @@ impl Answer {
         Answer { g, reply: reply.into(), payload: Payload::Empty }
     }
 
-    /// Done.
     pub(crate) fn done(g: Generation) -> Answer {
         Answer::new(g, Done {})
     }
 
-    /// A refusal.
     pub(crate) fn refused(g: Generation, refusal: Refusal) -> Answer {
         Answer::new(g, refusal)
     }
 
-    /// The answer, or the refusal that tells the store's error.
+    /// The reply, or the store's error as a refusal.
     pub(crate) fn from_store<T>(
         g: Generation,
         result: Result<T, Error>,
@@ -73,7 +71,7 @@ impl Answer {
     }
 }
 
-/// How a store's error is told.
+/// The refusal for a store's error.
 pub(crate) fn refusal(error: &Error) -> Refusal {
     let reason = match error {
         Error::NoPartition(_) => Reason::NoPartition,

@@ -1,42 +1,45 @@
-//! Carries out the requests of one connection, after their MAC, time, scope and form were found good.
+//! Carries out the requests of one connection, once their MAC, time, scope and form have been checked.
 //!
-//! First what only the store can tell: the object's logical version, its generation, the byte range. Then the request
-//! itself. An object whose creation is still on its way to the disk counts as there for the requests behind it on the same
-//! connection; the store takes them in the same order, so if the creation fails, so do they.
+//! First come the checks that need the store: the object's logical version, its generation, the byte range.
+//! Then the request itself. An object whose creation is still on its way to the disk counts as present for
+//! later requests on the same connection. The store takes them in the same order, so if the creation fails,
+//! so do they.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use braid_layout::{Generation, Version};
-use braid_store::{Body, Mutation, Outcome, Rejected, Reply, Standing, Write};
+use braid_layout::Generation;
+use braid_store::{Body, Mutation, Outcome, Rejected, Reply};
 use braid_transport::{Receiver, TransportError};
-use braid_wire::authorise::{ObjectFacts, Verified, address, needs, term};
+use braid_wire::authorise::{ObjectFacts, Verified, needs};
 use braid_wire::capability::Rights;
-use braid_wire::data::{ColumnMap, DriveRequest, Retire, StripeWrite, Written};
+use braid_wire::data::{Absent, ColumnMap, DriveRequest, FenceRule, Retire, StripeWrite, Written};
 use braid_wire::{Capability, Reason, Refusal, Wire};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::buffers::{Connection, Share};
-use crate::connection::Coming;
-use crate::convert::{self, Place};
+use crate::connection::PendingReply;
+use crate::convert::{self, ObjectRef};
 use crate::core::{Core, Figures};
+use crate::manage;
 use crate::queries::{self, Room};
 use crate::reply::{Answer, refusal};
 
-/// Above this the payload's checksums are computed off the connection's task: they would hold up others for too long.
+/// Above this size a payload's checksums are computed off the connection's task, which they would block for
+/// too long.
 const CHECKED_INLINE_BYTES: u32 = 2 << 20;
 
 /// The requests of one connection.
 pub(crate) struct Requests {
     core: Arc<Core>,
     buffers: Arc<Connection>,
-    /// Reads of so many bytes and more leave by `sendfile` where they can; `None`: none do.
+    /// Reads of this many bytes or more are sent by `sendfile` where possible; `None`: none are.
     sendfile_min: Option<u32>,
-    making: Vec<Making>,
+    creating: Vec<Creating>,
 }
 
-/// What is known of an object.
+/// What the drive knows of an object.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     pub(crate) object_version: u32,
@@ -44,55 +47,57 @@ pub(crate) struct Facts {
     pub(crate) map: ColumnMap,
 }
 
-/// An object on its way to the disk.
-struct Making {
-    place: Place,
+/// An object whose creation is on its way to the disk.
+struct Creating {
+    place: ObjectRef,
     facts: Facts,
-    /// Set when the store has answered, and shows the object itself.
+    /// Set when the store has answered and shows the object itself.
     answered: Arc<AtomicBool>,
 }
 
 impl Requests {
-    /// Those of one connection, whose peer is on this machine or not.
+    /// For one connection. `is_local`: its peer is on this machine.
     pub(crate) fn new(core: Arc<Core>, is_local: bool) -> Requests {
         let buffers = Arc::new(core.pool.connection());
         let sendfile_min = core.settings.sending.bytes_min(is_local);
-        Requests { core, buffers, sendfile_min, making: Vec::new() }
+        Requests { core, buffers, sendfile_min, creating: Vec::new() }
     }
 
     pub(crate) fn core(&self) -> Arc<Core> {
         Arc::clone(&self.core)
     }
 
-    /// Carries out a request, or refuses it. Its payload is taken only where nothing else speaks against it. An error is the
-    /// connection's.
+    /// Carries out a request, or refuses it. Its payload is read only when all other checks have passed. An
+    /// error ends the connection.
     pub(crate) async fn carry_out(
         &mut self,
         verified: Verified,
         receiver: &mut Receiver,
-    ) -> Result<Coming, TransportError> {
+    ) -> Result<PendingReply, TransportError> {
         use DriveRequest as R;
         if let Err(refusal) = self.serving(&verified) {
-            return Ok(Coming::refused(Generation(0), refusal));
+            return Ok(PendingReply::refused(Generation(0), refusal));
         }
-        let facts = match address(&verified.request).filter(|at| !at.is_well_known()) {
-            Some(at) => match self.examine(&verified, (at.partition, at.object)) {
+        let at = verified.request.target().at;
+        let facts = if at.is_well_known() {
+            None
+        } else {
+            match self.examine(&verified, (at.partition, at.object)) {
                 Ok(facts) => facts,
-                Err(refused) => return Ok(Coming::Now(refused)),
-            },
-            None => None,
+                Err(refused) => return Ok(PendingReply::Now(refused)),
+            }
         };
         let g = facts.as_ref().map_or(Generation(0), |facts| facts.g);
-        let (capability, request) = (&verified.capability, verified.request);
+        let Verified { capability, request, .. } = verified;
         Ok(match request {
             R::UnitWrite(_) | R::Delta(_) | R::Join(_) | R::Ready(_) => {
                 let detail = format!("this release's drives do not serve {} yet", request.name());
-                Coming::refused(g, Refusal::new(Reason::Unsupported, detail))
+                PendingReply::refused(g, Refusal::new(Reason::Unsupported, detail))
             }
             R::Read(read) => {
                 let share = match self.share(read.to - read.from).await {
                     Ok(share) => share,
-                    Err(coming) => return Ok(coming),
+                    Err(pending) => return Ok(pending),
                 };
                 let room =
                     Room { buffers: Arc::clone(&self.buffers), share, sendfile_min: self.sendfile_min };
@@ -100,24 +105,38 @@ impl Requests {
                 self.look(move |core| queries::read(core, room, g, &read)).await
             }
             R::StripeWrite(write) => match facts {
-                Some(facts) => return self.stripe_write(capability, &facts, write, receiver).await,
-                None => Coming::refused(g, no_object()),
+                Some(facts) => return self.stripe_write(&capability, &facts, write, receiver).await,
+                None => PendingReply::refused(g, no_object()),
             },
             R::Versions(asked) => self.look(move |core| queries::versions(core, g, &asked)).await,
             R::GetAttributes(asked) => self.look(move |core| queries::attributes(core, &asked)).await,
             R::List(asked) => self.look(move |core| queries::list(core, &asked)).await,
             R::Flush(_) => self.submit(Mutation::Flush, always(), move |result| done(g, result)).await,
             R::Retire(retire) if facts.is_none() => {
-                self.end_lease(capability, &retire);
-                Coming::now(Answer::done(g))
+                self.end_lease(&capability, &retire);
+                PendingReply::now(Answer::done(g))
             }
-            R::Retire(retire) => self.retire(capability, g, &retire).await,
-            R::Create(create) => self.create(capability, facts, create).await,
-            request => self.manage(capability, facts, request).await,
+            R::Retire(retire) => self.retire(&capability, g, &retire).await,
+            R::Create(create) => self.create(&capability, facts, create).await,
+            R::Remove(asked) => self.look_now(move |core| manage::remove(core, &capability, g, &asked)).await,
+            R::Fence(asked) => {
+                self.look_now(move |core| manage::fence_and_list(core, &capability, &asked)).await
+            }
+            R::Verdict(verdict) => {
+                self.look_now(move |core| done(g, manage::give_verdict(core, capability.g, verdict))).await
+            }
+            R::SetAttributes(set) => {
+                self.look_now(move |core| done(g, manage::set_attributes(core, capability.g, set))).await
+            }
+            R::Snapshot(asked) => {
+                self.look_now(move |core| done(g, manage::snapshot(core, capability.g, &asked))).await
+            }
+            R::PartitionSet(set) => self.look_now(move |core| manage::set_partition(core, &set)).await,
+            R::Scrub(asked) => self.look_now(move |core| manage::scrub(core, &asked)).await,
         })
     }
 
-    /// Whether the drive may take requests now, and whether the manager that this one comes from still leads.
+    /// Whether the drive may take requests now, and whether the manager that sent this one still leads.
     fn serving(&self, verified: &Verified) -> Result<(), Refusal> {
         let mut lease = self.core.lease();
         match lease.serving(self.core.clock().now()) {
@@ -125,16 +144,16 @@ impl Requests {
             Err(refusal) if refusal.reason == Reason::NotServing && verified.precedes_lease() => {}
             other => other?,
         }
-        match term(&verified.request) {
+        match verified.request.target().term {
             Some(term) => lease.handle_term(term),
             None => Ok(()),
         }
     }
 
-    /// What is known of the object, if it is there and the request fits it.
-    fn examine(&mut self, verified: &Verified, place: Place) -> Result<Option<Facts>, Box<Answer>> {
+    /// What the drive knows of the object, if it exists and the request fits it.
+    fn examine(&mut self, verified: &Verified, place: ObjectRef) -> Result<Option<Facts>, Box<Answer>> {
         use DriveRequest as R;
-        let request = &verified.request;
+        let (request, rules) = (&verified.request, verified.request.rules());
         let refused = |g, refusal| Err(Box::new(Answer::refused(g, refusal)));
         let ends_lease = matches!(request, R::Retire(retire) if retire.ends_lease);
         if !ends_lease
@@ -147,10 +166,9 @@ impl Requests {
             Err(refusal) => return refused(Generation(0), refusal),
         };
         let Some(facts) = facts else {
-            return match request {
-                R::Create(_) | R::Remove(_) | R::Flush(_) => Ok(None),
-                R::Retire(_) if ends_lease => Ok(None),
-                _ => refused(Generation(0), no_object()),
+            return match rules.absent {
+                Absent::Refused if !ends_lease => refused(Generation(0), no_object()),
+                Absent::Refused | Absent::Served => Ok(None),
             };
         };
         if matches!(request, R::Create(_)) {
@@ -160,20 +178,16 @@ impl Requests {
         if let Err(refusal) = verified.permit(&known) {
             return refused(facts.g, refusal);
         }
-        let needs_fence = matches!(
-            request,
-            R::Read(_) | R::StripeWrite(_) | R::Versions(_) | R::Retire(_) | R::Verdict(_) | R::Snapshot(_)
-        );
-        match self.core.gate.admit(place.0, place.1) {
-            Err(refusal) if needs_fence => refused(facts.g, refusal),
+        match self.core.readmission.admit(place.0, place.1) {
+            Err(refusal) if rules.fence == FenceRule::Needed => refused(facts.g, refusal),
             _ => Ok(Some(facts)),
         }
     }
 
-    fn facts(&mut self, place: Place) -> Result<Option<Facts>, Refusal> {
-        self.making.retain(|making| !making.answered.load(Ordering::Acquire));
-        if let Some(making) = self.making.iter().find(|making| making.place == place) {
-            return Ok(Some(making.facts.clone()));
+    fn facts(&mut self, place: ObjectRef) -> Result<Option<Facts>, Refusal> {
+        self.creating.retain(|creating| !creating.answered.load(Ordering::Acquire));
+        if let Some(creating) = self.creating.iter().find(|creating| creating.place == place) {
+            return Ok(Some(creating.facts.clone()));
         }
         match self.core.store.object(place.0, place.1) {
             Ok(stored) => {
@@ -190,11 +204,11 @@ impl Requests {
         &mut self,
         capability: &Capability,
         facts: &Facts,
-        write: StripeWrite,
+        mut write: StripeWrite,
         receiver: &mut Receiver,
-    ) -> Result<Coming, TransportError> {
+    ) -> Result<PendingReply, TransportError> {
         if let Err(refusal) = check_write(capability, facts, &write) {
-            return Ok(Coming::refused(facts.g, refusal));
+            return Ok(PendingReply::refused(facts.g, refusal));
         }
         let bytes = if write.hole { 0 } else { write.to - write.from };
         let body = if write.hole {
@@ -202,37 +216,21 @@ impl Requests {
         } else {
             let share = match self.share(bytes).await {
                 Ok(share) => share,
-                Err(coming) => return Ok(coming),
+                Err(pending) => return Ok(pending),
             };
             let mut buffer = self.buffers.buffer(bytes, share);
             receiver.payload(buffer.fill()).await?;
-            Body::Bytes { payload: buffer.into_bytes(), crcs: write.crcs }
+            Body::Bytes { payload: buffer.into_bytes(), crcs: std::mem::take(&mut write.crcs) }
         };
         let (g, stamp, core) = (capability.g, write.stamp, self.core());
-        let mutation = Mutation::Write(Write {
-            partition: write.at.partition,
-            object: write.at.object,
-            unit: write.unit,
-            from: write.from,
-            to: write.to,
-            kind: convert::write_kind(&write.cover),
-            standing: if write.install { Standing::Settled } else { Standing::Pending },
-            version: stamp,
-            columns: write.columns,
-            cover: write.cover,
-            client: write.client,
-            operation: write.operation,
-            g,
-            settled_below: write.settled_below,
-            body,
-        });
+        let mutation = Mutation::Write(convert::stripe_write(write, g, body));
         let finish = move |result| {
             Answer::from_store(g, result, |outcome| {
                 let written = match outcome {
                     Outcome::Applied => Written { version: stamp, already: false },
                     Outcome::Already => Written { version: stamp, already: true },
                     Outcome::Older { tip } => Written { version: tip, already: true },
-                    // Of unit writes and deltas only.
+                    // Only unit writes and deltas have these outcomes.
                     Outcome::Owed { version, .. } => Written { version, already: false },
                     Outcome::Known { version, .. } => Written { version, already: true },
                     Outcome::Counted { tip } => Written { version: tip, already: true },
@@ -243,7 +241,8 @@ impl Requests {
                 written.into()
             })
         };
-        // The payload was long on its way, maybe: a lease that was given back meanwhile writes nothing any more.
+        // The payload may have taken long to arrive: if the lease was given back meanwhile, nothing may be
+        // written.
         let still = self.still(capability, Rights::WRITE);
         if bytes <= CHECKED_INLINE_BYTES {
             return Ok(self.submit(mutation, still, finish).await);
@@ -251,33 +250,33 @@ impl Requests {
         Ok(self.submit_in_thread(mutation, still, finish).await)
     }
 
-    async fn retire(&self, capability: &Capability, g: Generation, retire: &Retire) -> Coming {
+    async fn retire(&self, capability: &Capability, g: Generation, retire: &Retire) -> PendingReply {
         let settled_to = retire.settled_to;
         if settled_to.lease != capability.lease || settled_to.g > capability.g {
             let detail = format!("stamp {settled_to} is not of lease {}", capability.lease);
-            return Coming::refused(g, Refusal::new(Reason::Scope, detail));
+            return PendingReply::refused(g, Refusal::new(Reason::Scope, detail));
         }
         if retire.ends_lease {
             self.end_lease(capability, retire);
         }
-        let settled_below = Version { n: settled_to.n.saturating_add(1), ..settled_to };
         let (partition, object) = (retire.at.partition, retire.at.object);
+        let settled_below = retire.settled_below();
         let client = retire.client;
         let watermark = if client == 0 { 0 } else { retire.watermark };
         let mutation = Mutation::Retire { partition, object, g, settled_below, client, watermark };
-        let coming = self.submit(mutation, always(), move |result| done(g, result)).await;
-        if retire.durable { coming } else { Coming::now(Answer::done(g)) }
+        let pending = self.submit(mutation, always(), move |result| done(g, result)).await;
+        if retire.durable { pending } else { PendingReply::now(Answer::done(g)) }
     }
 
-    /// No capability of the request's lease, or of an earlier one, writes to the object any more.
+    /// From now on no capability of the request's lease, or of an earlier one, writes to the object.
     fn end_lease(&self, capability: &Capability, retire: &Retire) {
         let place = (retire.at.partition, retire.at.object);
-        // The request would not have come so far without a lease.
+        // A request without a lease would not have come this far.
         let now_ms = self.core.manager_ms().unwrap_or(capability.expires_ms);
         self.core.revoked().handle_lease_end(place, (capability.g, capability.lease), now_ms);
     }
 
-    /// Whether the capability is good for these rights, to be asked again and again.
+    /// A check, for repeated use, whether the capability still allows these rights.
     pub(crate) fn still(&self, capability: &Capability, rights: Rights) -> Still {
         if capability.rights.include(Rights::MANAGE) {
             return always();
@@ -289,51 +288,54 @@ impl Requests {
         })
     }
 
-    /// The facts of an object that is being made count at once.
-    pub(crate) fn is_making(&mut self, place: Place, facts: Facts, answered: Arc<AtomicBool>) {
-        self.making.push(Making { place, facts, answered });
+    /// Makes the facts of an object that is being created count at once.
+    pub(crate) fn is_creating(&mut self, place: ObjectRef, facts: Facts, answered: Arc<AtomicBool>) {
+        self.creating.push(Creating { place, facts, answered });
     }
 
-    /// A share of the payload bound, or why there is none.
-    async fn share(&self, bytes: u32) -> Result<Share, Coming> {
+    /// A share of the payload bound, or the reply if none is to be had.
+    async fn share(&self, bytes: u32) -> Result<Share, PendingReply> {
         match timeout(self.core.settings.store_wait, self.buffers.share(bytes)).await {
             Ok(share) => share.map_err(|_| closing()),
-            Err(_) => Err(Coming::Late("memory for payloads: others hold all of it")),
+            Err(_) => Err(PendingReply::Late("memory for payloads: others hold all of it")),
         }
     }
 
-    /// Runs `work` in a thread, of which there is a bounded number.
-    pub(crate) async fn look(&self, work: impl FnOnce(&Core) -> Answer + Send + 'static) -> Coming {
+    /// Runs `work` in one of a bounded number of threads.
+    pub(crate) async fn look(&self, work: impl FnOnce(&Core) -> Answer + Send + 'static) -> PendingReply {
         let permit = Arc::clone(&self.core.reads).acquire_owned();
         let permit = match timeout(self.core.settings.store_wait, permit).await {
             Ok(Ok(permit)) => permit,
             Ok(Err(_)) => return closing(),
-            Err(_) => return Coming::Late("a thread: all of them wait for the store; does its disk hang?"),
+            Err(_) => {
+                return PendingReply::Late("a thread: all of them wait for the store; does its disk hang?");
+            }
         };
-        let (core, (done, coming)) = (self.core(), oneshot::channel());
+        let (core, (done, pending)) = (self.core(), oneshot::channel());
         tokio::task::spawn_blocking(move || {
             let answer = work(&core);
             drop(permit);
-            // The connection may be gone: then nobody wants it.
+            // If the connection is gone, nobody needs the answer.
             let _ = done.send(answer);
         });
-        Coming::Later(coming)
+        PendingReply::Later(pending)
     }
 
-    /// Hands a mutation to the store, which carries it out if it is `still` allowed; `finish` makes its answer.
+    /// Hands a mutation to the store, which carries it out if `still` allows it; `finish` makes the answer.
     pub(crate) async fn submit(
         &self,
         mutation: Mutation,
         still: Still,
         finish: impl FnOnce(Result<Outcome, braid_store::Error>) -> Answer + Send + 'static,
-    ) -> Coming {
-        let (done, coming) = oneshot::channel();
+    ) -> PendingReply {
+        let (done, pending) = oneshot::channel();
         let reply = Box::new(move |result| drop(done.send(finish(result))));
         if let Err(Rejected { mutation, reply }) = self.core.store.try_submit(mutation, reply, &still) {
-            // The store's queue is full: wait for it in a thread, and take nothing more from this peer meanwhile.
-            return self.queue_in_thread(mutation, still, reply, coming).await;
+            // The store's queue is full: wait in a thread, and take no more requests from this peer
+            // meanwhile.
+            return self.queue_in_thread(mutation, still, reply, pending).await;
         }
-        Coming::Later(coming)
+        PendingReply::Later(pending)
     }
 
     async fn submit_in_thread(
@@ -341,10 +343,10 @@ impl Requests {
         mutation: Mutation,
         still: Still,
         finish: impl FnOnce(Result<Outcome, braid_store::Error>) -> Answer + Send + 'static,
-    ) -> Coming {
-        let (done, coming) = oneshot::channel();
+    ) -> PendingReply {
+        let (done, pending) = oneshot::channel();
         let reply = Box::new(move |result| drop(done.send(finish(result))));
-        self.queue_in_thread(mutation, still, reply, coming).await
+        self.queue_in_thread(mutation, still, reply, pending).await
     }
 
     async fn queue_in_thread(
@@ -352,33 +354,29 @@ impl Requests {
         mutation: Mutation,
         still: Still,
         reply: Reply,
-        coming: oneshot::Receiver<Answer>,
-    ) -> Coming {
+        pending: oneshot::Receiver<Answer>,
+    ) -> PendingReply {
         let (store, wait) = (self.core.store.clone(), self.core.settings.store_wait);
         let queue = move || store.submit_within(mutation, reply, wait, &still).is_ok();
         match tokio::task::spawn_blocking(queue).await {
-            Ok(false) => Coming::Late("a place in the store's queue: does its disk hang?"),
-            _ => Coming::Later(coming),
+            Ok(false) => PendingReply::Late("a place in the store's queue: does its disk hang?"),
+            _ => PendingReply::Later(pending),
         }
     }
 }
 
-/// Whether what is asked for may still be done.
+/// Whether the request may still be carried out.
 type Still = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// For what no capability's end speaks against.
+/// For requests that no revocation affects.
 fn always() -> Still {
     Box::new(|| true)
 }
 
-/// What a stripe write's fields must keep to besides what every request does.
+/// What a stripe write's fields must satisfy beyond the checks that apply to every request.
 fn check_write(capability: &Capability, facts: &Facts, write: &StripeWrite) -> Result<(), Refusal> {
     if write.install && !capability.joining.contains(facts.map.column) {
         let detail = format!("column {} is not joining: nothing is installed there", facts.map.column);
-        return Err(Refusal::new(Reason::Scope, detail));
-    }
-    if !write.install && write.stamp.lease != capability.lease {
-        let detail = format!("stamp {} is not of lease {}", write.stamp, capability.lease);
         return Err(Refusal::new(Reason::Scope, detail));
     }
     if write.stamp.n == 0 {
@@ -399,6 +397,6 @@ fn no_object() -> Refusal {
     Refusal::new(Reason::NoObject, "no such object on this drive")
 }
 
-fn closing() -> Coming {
-    Coming::refused(Generation(0), Refusal::new(Reason::Closing, "the drive is shutting down"))
+fn closing() -> PendingReply {
+    PendingReply::refused(Generation(0), Refusal::new(Reason::Closing, "the drive is shutting down"))
 }

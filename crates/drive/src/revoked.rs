@@ -1,10 +1,10 @@
-//! Capabilities that are over before they expire: of a lease that was given back, of an object that was removed. Pure: manager
-//! time is a parameter.
+//! Capabilities that end before they expire, because their lease was given back or their object was removed.
+//! Pure: manager time is a parameter.
 //!
-//! The manager signs no new ones for these, and every one that it signed before expires within [`CAPABILITY_MS`]. So it is enough to
-//! remember an object for as long as that. What was remembered is gone after a restart: then no capability from before the restart
-//! writes or creates anything, and its holder asks the manager for a new one, which has it only if its lease lives. The
-//! manager's own capabilities are never refused here: it knows what it does.
+//! The manager signs no new ones for these, and every earlier one expires within [`CAPABILITY_MS`], so an
+//! object need be remembered only for that long. A restart forgets all of it. Capabilities from before the
+//! restart may then change nothing; their holders ask the manager for new ones, which it gives only if the
+//! lease lives. The manager's own capabilities are never refused here: it decides what ends.
 
 use std::collections::BTreeMap;
 
@@ -13,33 +13,35 @@ use braid_layout::{Generation, ObjectId, PartitionId};
 use braid_wire::capability::{CAPABILITY_MS, Rights};
 use braid_wire::{Capability, Reason, Refusal};
 
-/// The most objects that are remembered. With more, all capabilities signed before now are refused, as after a restart.
+/// The most objects that are remembered. Beyond that, all capabilities signed before now are refused, as
+/// after a restart.
 const OBJECTS_MAX: usize = 1 << 20;
-/// How far a drive's idea of manager time may lag behind: it is remembered that much longer.
+/// How far the drive's view of manager time may lag behind: revocations are remembered that much longer.
 const LAG_MS: u64 = 60_000;
-/// What a client changes an object by.
+/// The rights by which a client changes an object.
 const CHANGES: Rights = Rights::WRITE.and(Rights::CREATE).and(Rights::REMOVE).and(Rights::SET_ATTRIBUTES);
 
-/// What is refused.
+/// What is revoked.
 #[derive(Debug, Default)]
 pub(crate) struct Revoked {
-    /// Capabilities that expire at this time or before were signed when something else may have been revoked; `None`: the
-    /// manager's time is not known yet, and nothing is served.
+    /// Capabilities that expire at this time or before are refused, as a revocation of them may have been
+    /// forgotten. `None`: manager time is not known yet, and nothing is served.
     floor_ms: Option<u64>,
     objects: BTreeMap<(PartitionId, ObjectId), Revocation>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Revocation {
-    /// Leases up to this one are over, of generations up to this one; `None`: the object was removed. (A manager whose state was restored
-    /// gives a lease's number again, under a generation above all that the object has had.)
+    /// Leases up to this one, in generations up to this one, are over; `None`: the object was removed. (A
+    /// manager restored from a backup may reuse a lease number, but under a generation above all that the
+    /// object has had.)
     to: Option<(Generation, Lease)>,
-    /// No capability it could be about is good after this.
+    /// Every capability that this revokes has expired by then (manager time).
     until_ms: u64,
 }
 
 impl Revoked {
-    /// Manager time is known: at the first answer to a heartbeat.
+    /// Manager time is known: called at the first answer to a heartbeat.
     pub(crate) fn handle_time(&mut self, now_ms: u64) {
         self.floor_ms.get_or_insert(now_ms + CAPABILITY_MS);
     }
@@ -65,7 +67,7 @@ impl Revoked {
         self.remember(place, None, now_ms);
     }
 
-    /// Whether a request that needs these `rights` may be carried out under the capability, and if not, why.
+    /// Whether a request that needs these `rights` may be carried out under the capability; if not, why.
     pub(crate) fn check(&self, capability: &Capability, rights: Rights) -> Result<(), Refusal> {
         let changes = rights.0 & CHANGES.0 != 0;
         if !changes || capability.rights.include(Rights::MANAGE) {
@@ -146,7 +148,7 @@ mod tests {
         revoked.handle_lease_end(PLACE, (Generation(1), Lease(1)), 3000);
         assert_eq!(reason(&revoked, &capability(3, 2000)), Some(Reason::StaleGeneration));
         assert!(revoked.check(&capability(3, 2000), Rights::READ).is_ok());
-        // A restored manager gives the number again.
+        // A restored manager uses the number again.
         let again = Capability { g: Generation(2), ..capability(3, 2000) };
         assert_eq!(reason(&revoked, &again), None);
     }

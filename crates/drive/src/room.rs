@@ -1,27 +1,30 @@
-//! Room for connections whose peers have shown a capability: the manager's apart, so that clients never lock it out.
+//! Slots for connections whose peers have shown a capability. The manager has its own, so that clients never
+//! lock it out.
 //!
-//! A connection that is idle when its place is needed is closed, the longest idle first; its peer connects anew.
+//! When a slot is needed, an idle connection is closed, the longest idle first; its peer connects again.
 
-use braid_transport::{Bounds, Capacity, GivesWay, Holder, Origin, Place, Places, Stream, TransportError};
+use braid_transport::{
+    Bounds, Capacity, ConnectionSlot, ConnectionSlots, GivesWay, Holder, Origin, Stream, TransportError,
+};
 use braid_wire::capability::Rights;
 use braid_wire::{Capability, Reason, Refusal};
 
-/// Connections that are about to end, and those whose peers have shown nothing.
+/// Connections that are about to end, and those whose peers have not shown a capability.
 const OTHERS_MAX: usize = 512;
 /// Connections of the manager: it has four at a time, and for a while those that broke.
 const MANAGERS_MAX: usize = 32;
-/// What else of descriptors a drive needs: its store's files.
+/// File descriptors that a drive needs beyond its connections: its store's files.
 const DESCRIPTORS_BESIDES: usize = 1024;
 /// The fewest connections of clients, where the system is short of descriptors.
 const PEERS_MIN: usize = 16;
 
-/// The places of peers that have shown a capability.
+/// The slots of peers that have shown a capability.
 pub(crate) struct Room {
-    peers: Places,
-    managers: Places,
+    peers: ConnectionSlots,
+    managers: ConnectionSlots,
 }
 
-/// Who is at the other end of a connection, as far as its address tells.
+/// The peer of a connection, as far as its address identifies it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visitor {
     holder: Holder,
@@ -29,8 +32,8 @@ pub(crate) struct Visitor {
 }
 
 impl Room {
-    /// Room for `connections_max` peers besides the manager, or for their share of the descriptors that the process may
-    /// have.
+    /// Slots for `connections_max` peers besides the manager; fewer in proportion if the process may have
+    /// fewer descriptors than that needs.
     pub(crate) fn new(connections_max: usize, descriptors: u64) -> Room {
         let wanted = Room::descriptors(connections_max);
         let asked = u64::try_from(connections_max).unwrap_or(u64::MAX);
@@ -39,25 +42,25 @@ impl Room {
             usize::try_from(share).unwrap_or(connections_max).max(connections_max.min(PEERS_MIN)).max(1);
         let each = all - all / 4;
         Room {
-            peers: Places::new(Bounds::new(all, each), GivesWay::Idle),
-            managers: Places::new(Bounds::new(MANAGERS_MAX, MANAGERS_MAX), GivesWay::Idle),
+            peers: ConnectionSlots::new(Bounds::new(all, each), GivesWay::Idle),
+            managers: ConnectionSlots::new(Bounds::new(MANAGERS_MAX, MANAGERS_MAX), GivesWay::Idle),
         }
     }
 
-    /// Descriptors that a drive with so many connections would like to have.
+    /// Descriptors that a drive with this many connections asks for.
     pub(crate) fn descriptors(connections_max: usize) -> u64 {
         let all = OTHERS_MAX + MANAGERS_MAX + DESCRIPTORS_BESIDES + connections_max;
         u64::try_from(all).unwrap_or(u64::MAX)
     }
 
-    /// What the listener holds.
+    /// How many connections the listener may hold.
     pub(crate) fn capacity(&self) -> Capacity {
         let connections = OTHERS_MAX + self.peers.all() + self.managers.all();
         Capacity { connections, full: full(connections), ..Capacity::default() }
     }
 
-    /// The place of a peer that has shown this capability.
-    pub(crate) fn place(&self, who: Visitor, capability: &Capability) -> Result<Place, Refusal> {
+    /// The slot of a peer that has shown this capability.
+    pub(crate) fn place(&self, who: Visitor, capability: &Capability) -> Result<ConnectionSlot, Refusal> {
         let places = if capability.rights.include(Rights::MANAGE) { &self.managers } else { &self.peers };
         places.take(who.holder, who.origin).ok_or_else(|| Refusal::new(Reason::Busy, full(places.all())))
     }

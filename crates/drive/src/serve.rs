@@ -12,27 +12,27 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
 
-use crate::claim;
 use crate::config::Config;
 use crate::connection;
 use crate::core::Core;
 use crate::error::DriveError;
-use crate::gate::Gate;
 use crate::heartbeat::{self, About, Pulse};
 use crate::identity::{Directory, Identity};
 use crate::join;
 use crate::lease::Lease;
+use crate::readmission::ReadmissionFence;
 use crate::room::Room;
 use crate::scrub;
+use crate::startup_identity;
 
-/// After an error of the system at accepting: it is out of something, and needs a moment.
+/// A pause after the system refuses to accept: it has run out of a resource.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// For the last heartbeat.
+/// For sending the last heartbeat.
 const FAREWELL_WAIT: Duration = Duration::from_secs(1);
-/// How long a shutdown waits for a store that is just being opened.
+/// How long a shutdown waits for a store that is being opened.
 const PREPARE_WAIT: Duration = Duration::from_secs(1);
 
-/// A drive that listens, and that the manager knows.
+/// A drive that listens and that the manager knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ready {
     /// Its identity.
@@ -43,8 +43,9 @@ pub struct Ready {
     pub address: SocketAddr,
 }
 
-/// Runs one drive until `shutdown` completes. `ready` is told when it listens and has joined; it serves as soon as the manager
-/// has answered a heartbeat. The shutdown ends every phase, joining too; what a start was cut off at is taken up by the next.
+/// Runs one drive until `shutdown` completes. `ready` is sent when the drive listens and has joined; it
+/// serves once the manager has answered a heartbeat. The shutdown interrupts every phase, including joining;
+/// the next start continues where this one stopped.
 pub async fn run(
     config: Config,
     ready: oneshot::Sender<Ready>,
@@ -55,7 +56,7 @@ pub async fn run(
     let preparing = prepare(&config);
     tokio::pin!(preparing);
     let Some(prepared) = unless(&mut shutdown, &mut preparing).await else {
-        // As a rule it is done at once, and leaves the directory to the next.
+        // Usually this is done at once, and leaves the directory free for the next start.
         return match tokio::time::timeout(PREPARE_WAIT, preparing).await {
             Ok(Ok(prepared)) => close_store(prepared.store, &config).await,
             Ok(Err(_)) | Err(_) => Ok(()),
@@ -76,14 +77,14 @@ pub async fn run(
     let core = match core {
         Ok(core) => Arc::new(core),
         Err(error) => {
-            // Why it does not start is the better word.
+            // The reason why it does not start matters more than an error here.
             let _ = close_store(store, &config).await;
             return Err(error);
         }
     };
     let address = listener.local_address();
     let (close, closing) = watch::channel(false);
-    // Nobody may care: the drive serves all the same.
+    // If nobody waits for it, the drive serves all the same.
     let _ = ready.send(Ready { drive: identity.drive, name: identity.name.clone(), address });
     info!(drive = %identity.name, id = %identity.drive, %address, "listening");
     let scrubbing = tokio::spawn(scrub::run(Arc::clone(&core), Arc::clone(&directory), closing.clone()));
@@ -115,7 +116,7 @@ pub async fn run(
     let _ = close.send(true);
     finish(connections, core.settings.shutdown_wait).await;
     if ended.is_ok() {
-        // So that nobody waits for its lease to lapse.
+        // So that nobody must wait for the lease to lapse.
         farewell(heartbeats, &core).await;
     }
     end(scrubbing, core.settings.shutdown_wait).await;
@@ -123,7 +124,8 @@ pub async fn run(
     ended
 }
 
-/// Has the heartbeats say that the drive has served its last request. The manager may be away: it is not waited for long.
+/// Sends the last heartbeat: the drive has served its last request. It does not wait long, as the manager may
+/// be away.
 async fn farewell(mut heartbeats: JoinHandle<Result<Option<Pulse>, DriveError>>, core: &Arc<Core>) {
     let last = async {
         if let Ok(Ok(Some(pulse))) = (&mut heartbeats).await {
@@ -138,7 +140,7 @@ async fn farewell(mut heartbeats: JoinHandle<Result<Option<Pulse>, DriveError>>,
     }
 }
 
-/// Waits until a task is gone: until then it holds the directory. After `wait` it is cut off.
+/// Waits until a task ends, as it holds the directory until then. After `wait` it is aborted.
 async fn end<T>(mut task: JoinHandle<T>, wait: Duration) {
     if tokio::time::timeout(wait, &mut task).await.is_err() {
         task.abort();
@@ -146,7 +148,7 @@ async fn end<T>(mut task: JoinHandle<T>, wait: Duration) {
     }
 }
 
-/// Waits for what was accepted; after `wait` it is cut off.
+/// Waits until accepted requests are answered; after `wait` the connections are cut off.
 async fn finish(mut connections: JoinSet<()>, wait: Duration) {
     let all = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(wait, all).await.is_err() {
@@ -155,7 +157,7 @@ async fn finish(mut connections: JoinSet<()>, wait: Duration) {
     }
 }
 
-/// What `work` comes to, or `None` once `shutdown` completes.
+/// The result of `work`, or `None` once `shutdown` completes.
 async fn unless<T>(
     shutdown: &mut (impl Future<Output = ()> + Unpin),
     work: impl Future<Output = T>,
@@ -174,7 +176,8 @@ async fn close_store(store: Store, config: &Config) -> Result<(), DriveError> {
         .map_err(|source| DriveError::Store { dir, source })
 }
 
-/// Runs several drives in one process until `shutdown` completes or one of them fails; the others then stop too.
+/// Runs several drives in one process until `shutdown` completes or one of them fails; the others then stop
+/// too.
 pub async fn run_all(
     configs: Vec<(Config, oneshot::Sender<Ready>)>,
     shutdown: impl Future<Output = ()>,
@@ -204,11 +207,11 @@ pub async fn run_all(
     }
 }
 
-/// All that a drive needs from its own machine.
+/// Everything that a drive needs from its own machine.
 struct Prepared {
     directory: Arc<Directory>,
     identity: Identity,
-    /// Where the manager is to be found.
+    /// The manager's address.
     manager: String,
     listener: Listener,
     room: Room,
@@ -216,11 +219,12 @@ struct Prepared {
     about: About,
 }
 
-/// From a directory to a drive that listens. Dropped midway, what its thread is at still holds the directory until it is done.
+/// From a directory to a drive that listens. If the future is dropped midway, the thread that it started
+/// keeps the directory locked until it is done.
 async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
     let (directory, identity, manager) = in_thread(config.clone(), |config| {
         let directory = Directory::take(&config.dir)?;
-        let (identity, manager) = claim::identity(&directory, &config)?;
+        let (identity, manager) = startup_identity::identity(&directory, &config)?;
         Ok((directory, identity, manager))
     })
     .await?;
@@ -252,10 +256,10 @@ fn core(
     directory: &Directory,
 ) -> Result<Core, DriveError> {
     let Some(master) = &identity.master else { return Err(DriveError::NoToken(directory.path().to_owned())) };
-    let gate = Gate::new(identity.epoch, identity.was_out);
+    let readmission = ReadmissionFence::new(identity.epoch, identity.was_out);
     let lease = Lease::new(identity.seen.term);
     let identity = (identity.cluster, identity.drive);
-    let parts = (lease, gate, scrub::load(directory), room);
+    let parts = (lease, readmission, scrub::load(directory), room);
     Ok(Core::new(identity, master, store, parts, config.settings.clone()))
 }
 

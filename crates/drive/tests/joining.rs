@@ -1,4 +1,4 @@
-//! First starts that go wrong, and what a corrected one finds: nothing that a drive was wrongly told stays.
+//! First starts that go wrong, and the corrected starts after them: nothing of a wrong setting remains.
 
 mod support;
 
@@ -17,10 +17,10 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 const OTHER: ClusterId = ClusterId(0xbeef);
-/// The longest that a shutdown may take.
+/// The longest time that a shutdown may take.
 const SOON: Duration = Duration::from_secs(2);
 
-/// A first start that tries once.
+/// A first start that makes one try.
 fn once(dir: &Path, manager: &Manager) -> Config {
     let mut settings = settings().0;
     settings.join_wait = Duration::ZERO;
@@ -43,7 +43,7 @@ fn is_wrong_cluster(error: &DriveError) -> bool {
 #[tokio::test]
 async fn a_shutdown_ends_a_start_that_waits_for_the_manager() {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
-    // Where nobody listens, and where somebody takes connections and says nothing.
+    // One address where nobody listens, and one that accepts connections and never answers.
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let refusing = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     for address in [refusing, mute.local_addr().unwrap()] {
@@ -59,7 +59,7 @@ async fn a_shutdown_ends_a_start_that_waits_for_the_manager() {
             // It is in the middle of a try.
             within(mute.accept()).await.unwrap();
         } else {
-            // It is at it as soon as the store is there.
+            // It tries as soon as the store exists.
             within(async {
                 while !dir.path().join("store/superblock").exists() {
                     tokio::task::yield_now().await;
@@ -103,7 +103,7 @@ async fn a_corrected_token_takes_over_what_never_joined() {
         matches!(&error, DriveError::Join(TransportError::Refusal(no)) if no.reason == Reason::BadToken),
         "{error}"
     );
-    // And back: what a crash in the middle of beginning anew leaves is no obstacle either.
+    // And back: a crash while the directory was being reset is no obstacle either.
     assert!(is_wrong_cluster(&fails(foreign).await));
     std::fs::rename(dir.path().join("store"), dir.path().join("store.old")).unwrap();
     let drive = Drive::start(dir.path(), &manager).await;
@@ -122,7 +122,7 @@ async fn a_join_whose_answer_was_lost_keeps_its_identity_within_its_cluster() {
     let error = fails(once(dir.path(), &manager)).await;
     assert!(matches!(error, DriveError::Join(TransportError::Closed { .. })), "{error}");
     let joined = *manager.state().masters.keys().next().unwrap();
-    // A bad token of its cluster, or its manager away, change nothing: the key is all that it needs.
+    // A bad token of its cluster, or an unreachable manager, changes nothing: the drive needs only its key.
     let mut away = once(dir.path(), &manager);
     away.token = Some(Token { secret: Key::new([1; 32]), ..manager.join_token() });
     away.manager = Some("127.0.0.1:1".to_owned());
@@ -130,7 +130,7 @@ async fn a_join_whose_answer_was_lost_keeps_its_identity_within_its_cluster() {
     let drive = start_as_before(dir.path(), &manager).await;
     assert_eq!((drive.id, manager.state().joins), (joined, 1));
     drive.stop().await;
-    // With another cluster's token it is that cluster's, and a new drive.
+    // With another cluster's token it becomes a new drive of that cluster.
     let empty = tempfile::tempdir().unwrap();
     fails(once(empty.path(), &manager)).await;
     let lost: Vec<_> = manager.state().masters.keys().copied().collect();
@@ -151,7 +151,8 @@ async fn a_session_that_breaks_says_nothing_of_whether_the_drive_has_joined() {
         let mut state = manager.state();
         (state.breaks_at_join, state.breaks) = (false, 1);
     }
-    // The next try breaks as it asks, the one after it hears that the manager knows it: by the key that it has.
+    // The next try breaks while it asks. The one after it hears that the manager knows the drive, by its old
+    // key.
     let drive = Drive::start(dir.path(), &manager).await;
     assert_eq!((drive.id, manager.master(joined), manager.state().joins), (joined, Some(key), 1));
     drive.stop().await;
@@ -166,7 +167,7 @@ async fn a_store_with_an_object_is_never_begun_anew() {
     let payload = bytes(3, UNIT);
     drive.write(0, &payload, 1).await;
     drive.stop().await;
-    // The record of its join is gone, as after a restored backup of it.
+    // The record of its join is lost, as after restoring an old copy of the file.
     let file = dir.path().join("drive.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.contains("joined = true"));
@@ -183,13 +184,13 @@ async fn a_manager_s_address_is_kept_once_it_was_found_there() {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
     let other = Manager::start_for(OTHER).await;
     Drive::start(dir.path(), &manager).await.stop().await;
-    // Another cluster's manager: refused, and forgotten.
+    // Another cluster's manager is refused, and its address is not kept.
     let mut moved = config(dir.path(), &other, settings().0);
     moved.token = None;
     let error = fails(moved).await;
     assert!(matches!(error, DriveError::OtherCluster { .. }), "{error}");
     start_as_before(dir.path(), &manager).await.stop().await;
-    // Its own, elsewhere: kept.
+    // Its own manager at another address is accepted, and the address is kept.
     let elsewhere = Manager::start().await;
     let masters = manager.state().masters.clone();
     elsewhere.state().masters = masters;

@@ -1,4 +1,4 @@
-//! A drive's life: joining, restarting, losing its lease, being replaced, and all the ways not to start.
+//! A drive's life: joining, restarting, losing its lease, being replaced, and the ways not to start.
 
 mod support;
 
@@ -26,7 +26,7 @@ async fn a_restart_keeps_identity_and_data() {
     let (id, name) = (drive.id, drive.name.clone());
     assert!(manager.state().last.as_ref().is_some_and(|last| last.pid == std::process::id()));
     drive.stop().await;
-    // Neither token nor address of the manager is needed again.
+    // The token and the manager's address are not needed again.
     let (settings, clock) = settings();
     let mut again = config(dir.path(), &manager, settings);
     (again.token, again.manager) = (None, None);
@@ -83,7 +83,7 @@ async fn without_its_lease_it_serves_nothing() {
         reason(session.call(&grant, &write(0, 0, &payload, 2), &[&payload]).await),
         Reason::NotServing
     );
-    // The manager's fence is served all the same: it may have to fence before it gives a lease again.
+    // The manager's fence is still served: the manager may have to fence before it grants a lease again.
     let next = drive.grant(Capability { g: Generation(3), ..object_level() });
     let fence = Fence { at: AT, term: 1, units_from: 0 }.into();
     assert!(session.call(&next, &fence, &[]).await.is_ok());
@@ -118,7 +118,7 @@ async fn a_replaced_drive_serves_no_more() {
     manager.state().replaced = true;
     drive.until_refused(Reason::NotServing).await;
     manager.state().replaced = false;
-    // It hears that no more: for good is for good, until it is started again and told anew.
+    // A later lease does not undo it: replaced is final, until the drive is restarted and told otherwise.
     let beats = || manager.state().last.take().is_some();
     assert!(beats());
     within(async {
@@ -148,7 +148,7 @@ async fn after_it_was_out_an_object_is_served_once_it_was_fenced() {
     session.call(&next, &Fence { at: AT, term: 1, units_from: 0 }.into(), &[]).await.unwrap();
     assert!(session.call(&next, &read(0, 0, 10), &[]).await.is_ok());
     drive.stop().await;
-    // The next start is told nothing new, and still knows: only the fence, repeated, opens the object.
+    // After a restart it still knows, without being told again: only a repeated fence opens the object.
     let drive = Drive::start(dir.path(), &manager).await;
     let (mut session, next) =
         (drive.session().await, drive.grant(Capability { g: Generation(3), ..object_level() }));
@@ -163,12 +163,12 @@ async fn after_it_was_out_an_object_is_served_once_it_was_fenced() {
 async fn a_join_that_broke_off_is_taken_up_again() {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
     manager.state().breaks_at_join = true;
-    // The manager has stored the drive, but the drive does not hear of it; its next try finds out.
+    // The manager has stored the drive, but the drive does not learn of it; its next try finds out.
     let drive = Drive::start(dir.path(), &manager).await;
     assert_eq!(manager.state().joins, 1);
     let id = drive.id;
     drive.stop().await;
-    // Cut off before the manager heard of it: the next start joins, as the same drive.
+    // Stopped before the manager heard of it: the next start joins as the same drive.
     let other = tempfile::tempdir().unwrap();
     let (mut settings, clock) = settings();
     settings.join_wait = Duration::ZERO;
@@ -252,7 +252,7 @@ async fn what_cannot_start_says_why() {
         matches!(&error, DriveError::Join(TransportError::Refusal(no)) if no.reason == Reason::BadToken),
         "{error}"
     );
-    // The store is gone, the identity is not: it must not come back empty.
+    // The store is lost but the identity is not: the drive must not come back empty.
     std::fs::remove_dir_all(dir.path().join("store")).unwrap();
     let error = fails(configure(dir.path())).await;
     assert!(matches!(error, DriveError::StoreGone(_)), "{error}");
@@ -275,7 +275,7 @@ async fn a_directory_of_another_cluster_is_told_with_both_names() {
     moved.token = None;
     let error = fails(moved).await;
     assert!(matches!(error, DriveError::OtherCluster { .. }) && names(&error), "{error}");
-    // By its store: another drive's, of another cluster.
+    // By its store, which is another drive's of another cluster.
     let foreign = tempfile::tempdir().unwrap();
     Drive::start(foreign.path(), &other).await.stop().await;
     std::fs::remove_dir_all(dir.path().join("store")).unwrap();
@@ -314,7 +314,7 @@ async fn what_a_client_retires_is_forgotten() {
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     drive.stop().await;
-    // This release's drives serve no unit writes: the store is told of some.
+    // This release's drives serve no unit writes, so the test writes some to the store directly.
     let store = || {
         let options = braid_store::Options { sync: false, ..Default::default() };
         Store::open(&dir.path().join("store"), None, options).unwrap().0

@@ -1,5 +1,5 @@
-//! Capabilities that are over before they expire: of a lease that was given back, of an object that was removed, of another file,
-//! from before the drive's start.
+//! Capabilities that end before they expire: the lease was given back, the object was removed, the capability
+//! is for another file, or the drive has restarted since.
 
 mod support;
 
@@ -18,7 +18,7 @@ use support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What a writer has: everything but the manager's own rights.
+/// A writer's capability: everything but the manager's own rights.
 fn writer() -> Capability {
     let rights = Rights::READ.and(Rights::WRITE).and(Rights::CREATE).and(Rights::GET_ATTRIBUTES);
     Capability { rights, ..object_level() }
@@ -57,7 +57,7 @@ async fn a_payload_that_comes_after_the_end_of_its_lease_is_not_written() {
     let drive = Drive::start(dir.path(), &manager).await;
     drive.prepare().await;
     let (old, payload) = (drive.grant(writer()), bytes(3, 100));
-    // On one connection a write is begun: all but its last byte is there.
+    // A write has been sent on one connection, all but its last byte.
     let mut late = TcpStream::connect(drive.address).await.unwrap();
     let mut hello = vec![0; HEADER_BYTES + Hello::BYTES_MIN];
     late.read_exact(&mut hello).await.unwrap();
@@ -67,14 +67,14 @@ async fn a_payload_that_comes_after_the_end_of_its_lease_is_not_written() {
     late.write_all(&FrameHeader::new(0x0103, 1, &body, 100).emit()).await.unwrap();
     late.write_all(&body).await.unwrap();
     late.write_all(&payload[..99]).await.unwrap();
-    // The drive has begun with it: nothing else tells, and it takes no time.
+    // Give the drive time to start on it: nothing shows that it has, and it takes very little.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut session = drive.session().await;
     let end =
         Retire { at: AT, settled_to: stamp(0), durable: true, client: 0, watermark: 0, ends_lease: true };
     assert!(session.call(&old, &end.into(), &[]).await.is_ok());
     late.write_all(&payload[99..]).await.unwrap();
-    // It is answered, by a refusal.
+    // It is answered with a refusal.
     let mut answer = [0; HEADER_BYTES];
     late.read_exact(&mut answer).await.unwrap();
     let (reply, _) = drive.read(0, 0, 100).await;
@@ -124,7 +124,7 @@ async fn a_removed_object_is_not_made_again() {
     let (old, all) = (drive.grant(writer()), drive.grant(object_level()));
     assert!(session.call(&all, &Remove { at: AT, term: 1 }.into(), &[]).await.is_ok());
     assert_eq!(reason(session.call(&old, &create(), &[]).await), Reason::StaleGeneration);
-    // Nor after a restart, which forgets what was removed: the capability is from before it.
+    // Nor after a restart, which forgets removals: the capability is older than the restart.
     drop(session);
     drive.stop().await;
     let drive = Drive::start(dir.path(), &manager).await;

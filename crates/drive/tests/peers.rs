@@ -1,4 +1,4 @@
-//! Peers that are slow, mute or wrong harm nobody but themselves.
+//! Slow, silent or misbehaving peers harm only themselves.
 
 mod support;
 
@@ -17,7 +17,7 @@ use support::{Drive, SENDING, config, settings, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A drive whose bounds a test can reach.
+/// A drive with limits that a test can reach.
 async fn drive(dir: &std::path::Path, manager: &Manager, change: impl FnOnce(&mut Settings)) -> Drive {
     let (mut settings, clock) = settings();
     change(&mut settings);
@@ -30,7 +30,7 @@ fn stall(milliseconds: u64) -> Limits {
     Limits { stall: Duration::from_millis(milliseconds), ..Limits::default() }
 }
 
-/// Another peer is served all along.
+/// Checks that another peer is still served.
 async fn serves(session: &mut DriveSession, grant: &Grant, n: u64) {
     let payload = bytes(u8::try_from(n % 200).unwrap(), UNIT);
     let written = within(session.call(grant, &write(n, 0, &payload, n), &[&payload])).await.unwrap().0;
@@ -38,7 +38,7 @@ async fn serves(session: &mut DriveSession, grant: &Grant, n: u64) {
     assert_eq!(within(session.call(grant, &read(n, 0, UNIT), &[])).await.unwrap().1, payload);
 }
 
-/// What a client has: all rights but the manager's.
+/// A client's capability: all rights but the manager's.
 fn client_level() -> Capability {
     Capability { rights: Rights::READ.and(Rights::WRITE).and(Rights::CREATE), ..object_level() }
 }
@@ -76,7 +76,8 @@ async fn no_replies_taken(sending: Sending) {
     let grant = drive.grant(object_level());
     drive.write(0, &bytes(1, UNIT), 1).await;
     let (mut sender, mut receiver, mut asker) = halves(&drive).await;
-    // Far more bytes than sockets and the peer's share of the payload bound hold, and none is taken, until the drive ends it.
+    // Far more bytes than the sockets and the peer's share of the payload bound hold. None is taken until the
+    // drive closes the connection.
     let flood = async {
         for request in 1.. {
             let mut body = Vec::new();
@@ -95,7 +96,7 @@ async fn no_replies_taken(sending: Sending) {
     };
     let (ended, ()) = tokio::join!(within(flood), others);
     assert!(matches!(ended, TransportError::Closed { .. }), "{ended}");
-    // What is left in the socket comes, then the end.
+    // The bytes left in the socket arrive, then the end.
     let drained = async { while let Ok(Some(_)) = receiver.frame().await {} };
     within(drained).await;
     drive.stop().await;
@@ -123,7 +124,7 @@ async fn answered_late(sending: Sending) {
         asker.seal(&grant, request, &read(0, 0, UNIT), 0, &mut body);
         sender.send(0x0102, request, &body, &[]).await.unwrap();
     }
-    // The first answers fill the sockets; the others were asked for while the lease held, and wait.
+    // The first answers fill the sockets; the others were requested while the lease held, and wait.
     let (header, _) = receiver.frame().await.unwrap().unwrap();
     assert_eq!(header.kind, 0x8102);
     manager.state().answers = false;
@@ -166,7 +167,7 @@ async fn a_peer_that_sends_half_a_payload_holds_up_nobody_and_loses_its_connecti
     for stream in stuck {
         until_closed(stream).await;
     }
-    // All that they held is free again: a write that needs the whole of one connection's share goes through.
+    // All the memory they held is free again: a write that needs one connection's whole share succeeds.
     serves(&mut session, &grant, 50).await;
     let DriveReply::Read(untouched) = session.call(&grant, &read(1, 0, UNIT), &[]).await.unwrap().0 else {
         panic!()
@@ -189,7 +190,7 @@ async fn mute_peers_are_given_up_and_others_served() {
     for stream in mute {
         until_closed(stream).await;
     }
-    // One that has shown a capability may be quiet for longer.
+    // A peer that has shown a capability may be idle for longer.
     serves(&mut session, &drive.grant(object_level()), 2).await;
     drive.stop().await;
 }
@@ -235,7 +236,7 @@ async fn a_request_that_is_none_is_refused_and_its_payload_passed_over() {
     sender.send(0x0103, 1, b"nonsense", &[&vec![7; 1 << 20]]).await.unwrap();
     let (_, body) = receiver.frame().await.unwrap().unwrap();
     assert!(matches!(refusal(&body), Reason::Malformed));
-    // A kind of another protocol, under a good seal of another request.
+    // An unknown kind, with a good seal made for another request.
     let mut body = Vec::new();
     asker.seal(&grant, 2, &read(0, 0, 10), 0, &mut body);
     sender.send(0x7777, 2, &body, &[]).await.unwrap();
@@ -268,7 +269,7 @@ async fn idle_connections_give_way_and_strangers_have_no_place_of_others() {
     let (mut first, mut second) = (drive.session().await, drive.session().await);
     serves(&mut first, &grant, 1).await;
     serves(&mut second, &grant, 2).await;
-    // Idle times are told apart by milliseconds.
+    // Idle times must differ by at least a millisecond.
     tokio::time::sleep(Duration::from_millis(5)).await;
     serves(&mut first, &grant, 3).await;
     let mut third = drive.session().await;
@@ -293,14 +294,14 @@ async fn a_connection_with_requests_under_way_gives_way_to_none() {
     let drive = drive(dir.path(), &manager, one).await;
     let grant = drive.grant(client_level());
     drive.write(0, &bytes(1, UNIT), 1).await;
-    // Answers that are not taken fill the sockets, and the connection is busy.
+    // Answers that are not taken fill the sockets, so the connection counts as busy.
     let (mut sender, mut receiver, mut asker) = halves(&drive).await;
     for request in 1..=1000 {
         let mut body = Vec::new();
         asker.seal(&grant, request, &read(0, 0, UNIT), 0, &mut body);
         sender.send(0x0102, request, &body, &[]).await.unwrap();
     }
-    // The first answer shows that the connection has its place.
+    // The first answer shows that the connection has its slot.
     let (header, _) = within(receiver.frame()).await.unwrap().unwrap();
     assert_eq!(header.kind, 0x8102);
     let mut other = drive.session().await;
@@ -311,7 +312,7 @@ async fn a_connection_with_requests_under_way_gives_way_to_none() {
     };
     assert_eq!(refusal.reason, Reason::Busy);
     assert!(refusal.detail.contains("operator"), "it says whom to ask: {refusal}");
-    // The manager comes in all the same.
+    // The manager still gets a connection.
     serves(&mut drive.session().await, &drive.grant(object_level()), 1).await;
     drop((sender, receiver));
     drive.stop().await;
@@ -327,7 +328,7 @@ async fn who_waits_for_memory_too_long_loses_the_connection_and_its_slot_comes_b
     };
     let drive = drive(dir.path(), &manager, brief).await;
     let (grant, payload) = (drive.grant(client_level()), bytes(1, UNIT));
-    // It announces a payload, and sends half of it: all the memory there is, for a minute.
+    // It announces a payload and sends half of it, which occupies all the memory for a minute.
     let (mut stuck, hello) = greeted(&drive).await;
     let mut body = Vec::new();
     seal::Asker::new(&hello, challenge()).seal(&grant, 1, &write(1, 0, &payload, 1), UNIT, &mut body);
@@ -338,7 +339,7 @@ async fn who_waits_for_memory_too_long_loses_the_connection_and_its_slot_comes_b
         loop {
             let mut session = drive.session().await;
             match session.call(&grant, &write(2, 0, &payload, 2), &[&payload]).await {
-                // What is stuck had not come yet.
+                // The stuck request had not arrived yet.
                 Ok(_) => {}
                 Err(error) => return error,
             }

@@ -1,4 +1,5 @@
-//! Capabilities that are forged, expired, replayed, stale, or for something else: each has its own refusal, and moves no byte.
+//! Capabilities that are forged, expired, replayed, stale or for something else: each is refused with its own
+//! reason and moves no byte.
 
 mod support;
 
@@ -15,7 +16,7 @@ use support::manager::Manager;
 use support::requests::*;
 use support::{Drive, reason};
 
-/// A connection whose frames a test makes itself.
+/// A connection on which a test builds its own frames.
 struct Raw {
     sender: Sender,
     receiver: Receiver,
@@ -34,7 +35,7 @@ impl Raw {
         Raw { sender, receiver, hello, asker, request: 0 }
     }
 
-    /// A request's body, as a good asker makes it.
+    /// A request's body, as a correct client makes it.
     fn seal(&mut self, grant: &Grant, request: &DriveRequest, payload: &[u8]) -> Vec<u8> {
         self.request += 1;
         let mut body = Vec::new();
@@ -43,7 +44,7 @@ impl Raw {
         body
     }
 
-    /// Sends a body as it is, and takes the answer: its head, the answer, and how much payload came.
+    /// Sends a body unchanged and receives the answer: its head, the reply, and the length of its payload.
     async fn exchange(&mut self, kind: u16, body: &[u8], payload: &[u8]) -> (ReplyHead, DriveReply, u32) {
         self.sender.send(kind, self.request, body, &[payload]).await.unwrap();
         let (header, body) = self.receiver.frame().await.unwrap().unwrap();
@@ -68,7 +69,7 @@ async fn figures(drive: &Drive) -> DriveAttributes {
     stat
 }
 
-/// Runs `attack` against a drive with one written unit, and checks that it moved no byte.
+/// Runs `attack` against a drive with one written unit, and checks that the unit is unchanged.
 async fn unmoved(attack: impl AsyncFnOnce(&Drive)) {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
     let drive = Drive::start(dir.path(), &manager).await;
@@ -103,7 +104,7 @@ async fn a_capability_with_one_flipped_bit_is_refused_whichever_bit_it_is() {
                 assert!(matches!(reason, Reason::Forged | Reason::Malformed), "bit {bit}: {reason:?}");
             }
         }
-        // The connection lives, and what is good is good. Unit 1 was never written: no byte moves.
+        // The connection is still open, and good requests work. Unit 1 was never written: no byte moves.
         let body = raw.seal(&grant, &read(1, 0, 10), &[]);
         assert!(matches!(raw.exchange(0x0102, &body, &[]).await, (_, DriveReply::Read(_), 0)));
     })
@@ -122,13 +123,13 @@ async fn arguments_with_one_flipped_bit_are_refused() {
             body[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(raw.refused(request.kind(), &body, &payload).await, Reason::Forged, "bit {bit}");
         }
-        // Another kind, another number, another length of payload: the MAC is of these too.
+        // Another kind, another request number, another payload length: the MAC covers these too.
         let body = raw.seal(&grant, &request, &payload);
         assert_eq!(raw.refused(0x0104, &body, &payload).await, Reason::Forged);
         assert_eq!(raw.refused(request.kind(), &body, &payload[1..]).await, Reason::Forged);
         raw.request += 1;
         assert_eq!(raw.refused(request.kind(), &body, &payload).await, Reason::Forged);
-        // Cut short, and with something behind.
+        // Truncated, and with extra bytes at the end.
         for cut in [0, 1, Authority::BYTES_MIN - 1, Authority::BYTES_MIN, length - 1] {
             let reason = raw.refused(request.kind(), &body[..cut], &payload).await;
             assert!(matches!(reason, Reason::Forged | Reason::Malformed), "{cut}: {reason:?}");
@@ -143,7 +144,7 @@ async fn a_replayed_request_is_refused_on_its_connection_and_on_another() {
     unmoved(async |drive| {
         let (mut raw, grant) = (Raw::connect(drive).await, drive.grant(object_level()));
         let payload = bytes(1, 100);
-        // Stamp 1 is there already: the first time is good, and writes nothing.
+        // Stamp 1 is already stored: the first request is accepted, and writes nothing.
         let request = write(0, 0, &payload, 1);
         let body = raw.seal(&grant, &request, &payload);
         let first = raw.exchange(request.kind(), &body, &payload).await.1;
@@ -154,7 +155,7 @@ async fn a_replayed_request_is_refused_on_its_connection_and_on_another() {
         other.request = raw.request;
         assert_eq!(other.refused(request.kind(), &body, &payload).await, Reason::Forged);
         assert_ne!(other.hello.challenge, raw.hello.challenge);
-        // An older number, left out before, is no better.
+        // A lower number that was never used is refused too.
         let skipped = raw.seal(&grant, &request, &payload);
         let number = raw.request;
         let later = raw.seal(&grant, &request, &payload);
@@ -177,7 +178,7 @@ async fn each_misuse_has_its_refusal() {
         };
         let elsewhere = Address { partition: PARTITION, object: ObjectId(78) };
         let other_drive = drive.grant_as_is(Capability { drive: DriveId(5), ..all.clone() });
-        let at_other: DriveRequest = Read { at: elsewhere.clone(), ..read_fields() }.into();
+        let at_other: DriveRequest = Read { at: elsewhere, ..read_fields() }.into();
         let partition_of =
             |partition| PartitionSet { partition, ..partition_set(Expect::Absent, 1) }.into();
         #[rustfmt::skip]
@@ -259,7 +260,7 @@ async fn a_capability_expires_by_the_managers_time() {
     drive.prepare().await;
     let mut session = drive.session().await;
     let grant = drive.grant(object_level());
-    // The manager's time stands; the drive's goes on from what it last heard.
+    // The manager's clock stands still; the drive continues from the last time it heard.
     manager.state().answers = false;
     drive.advance_ms(EXPIRES_MS - 5_000_000 - 1);
     assert!(session.call(&grant, &read(0, 0, 10), &[]).await.is_ok());

@@ -73,6 +73,8 @@ async fn partitions_and_objects_come_and_go() {
         assert_eq!(session.call(&object, &remove, &[]).await.unwrap().0, done());
     }
     assert_eq!(reason(session.call(&object, &read(0, 0, 10), &[]).await), Reason::NoObject);
+    let flush = Flush { at: AT }.into();
+    assert!(session.call(&object, &flush, &[]).await.is_ok(), "all that is there is durable");
     for _ in 0..2 {
         assert_eq!(session.call(&all, &remove_partition, &[]).await.unwrap().0, done());
     }
@@ -90,7 +92,7 @@ async fn what_was_written_is_read() {
     let (reply, read) = drive.read(2, 0, 10_000).await;
     assert_eq!((reply.version, reply.pending, read), (stamp(1), true, payload.clone()));
     assert_eq!(reply.columns, ColumnMask::all(3));
-    // An unaligned part, and the hole behind it.
+    // An unaligned part, and the hole after it.
     let (reply, read) = drive.read(2, 5001, 20_000).await;
     assert_eq!(read, payload[5001..]);
     let extents =
@@ -110,12 +112,12 @@ async fn what_was_written_is_read() {
         }
         other => panic!("{other:?}"),
     }
-    // Again, now that it is known where it lies. The next heartbeat says by what means all was read.
+    // Again, now that its place is known. The next heartbeat says how all reads were sent.
     assert_eq!(drive.read(2, 0, 10_000).await.1, payload);
     let is_sent = is_residency_told();
     let said = || {
         let io = manager.state().last.as_ref().map(|beat| beat.io.clone()).unwrap_or_default();
-        io.contains("; reads ") && io.contains("; reads 0 % sendfile,") != is_sent
+        io.starts_with("reads ") && io.starts_with("reads 0 % sendfile,") != is_sent
     };
     support::within(async {
         while !said() {
@@ -123,7 +125,7 @@ async fn what_was_written_is_read() {
         }
     })
     .await;
-    // Again: nothing is written. Older: nothing either.
+    // The same stamp again writes nothing, and neither does an older one.
     let again = session.call(&grant, &write(2, 0, &payload, 1), &[&payload]).await.unwrap().0;
     assert_eq!(again, DriveReply::Written(Written { version: stamp(1), already: true }));
     // A hole over part of it.
@@ -157,7 +159,7 @@ async fn versions_retire_fence_and_verdict() {
         units,
         [(0, stamp(1), Some(stamp(2))), (1, Version::ZERO, None), (5, Version::ZERO, Some(stamp(3)))]
     );
-    // The settled one below the pending, by kind and by name.
+    // The settled version below the pending one, by kind and by stamp.
     let settled = session.call(&grant, &read_want(0, 0, UNIT, Want::Settled), &[]).await.unwrap();
     assert_eq!(settled.1, one);
     let exactly = |n| {
@@ -166,7 +168,7 @@ async fn versions_retire_fence_and_verdict() {
     };
     assert_eq!(session.call(&grant, &exactly(1).into(), &[]).await.unwrap().1, one);
     assert_eq!(reason(session.call(&grant, &exactly(9).into(), &[]).await), Reason::Gone);
-    // A new generation: the old capability is stale, the pending stamps are listed, and judged.
+    // A new generation: the old capability is stale; the pending stamps are listed and judged.
     let next = Capability { g: Generation(3), ..object_level() };
     let (old, new) = (grant, drive.grant(next));
     let fence: DriveRequest = Fence { at: AT, term: 1, units_from: 0 }.into();
@@ -191,7 +193,7 @@ async fn versions_retire_fence_and_verdict() {
         panic!()
     };
     assert!(gone.version.is_zero());
-    // The same stamps again under the new generation, as a writer sends them after a mark-out.
+    // The same stamps again under the new generation, as a writer resends them after a mark-out.
     assert!(session.call(&new, &write(5, 0, &one, 4), &[&one]).await.is_ok());
     let retire = |durable| Retire {
         at: AT,
@@ -248,7 +250,7 @@ async fn a_joining_column_takes_what_others_hold() {
     let joining = Capability { joining: ColumnMask::EMPTY.with(Column(1)), ..rebuilder.clone() };
     let payload = bytes(4, UNIT);
     let install: DriveRequest = StripeWrite { install: true, ..write_of(0, 0, &payload, 7) }.into();
-    // Not to a column that is not joining; not a foreign stamp without saying so.
+    // Not to a column that is not joining; not a foreign stamp without `install`.
     assert_eq!(reason(session.call(&drive.grant(rebuilder), &install, &[&payload]).await), Reason::Scope);
     let grant = drive.grant(joining);
     let foreign = write(0, 0, &payload, 7);
@@ -308,14 +310,13 @@ async fn what_is_reserved_nobody_else_can_take() {
     };
     assert_eq!(reason(session.call(&grant, &make(5), &[]).await), Reason::Quota);
     assert_eq!(session.call(&grant, &make(3), &[]).await.unwrap().0, done());
-    // Another object gets what is left, and no more.
+    // Another object may use the space that is left, and no more.
     let at = Address { object: ObjectId(78), ..AT };
     let other = drive.grant(Capability { object: at.object, ..object_level() });
-    let beside = Create { at: at.clone(), ..first.clone() };
+    let beside = Create { at, ..first.clone() };
     assert_eq!(session.call(&other, &beside.into(), &[]).await.unwrap().0, done());
     let payload = bytes(1, UNIT);
-    let beside =
-        |unit| DriveRequest::from(StripeWrite { at: at.clone(), ..write_of(unit, 0, &payload, unit + 1) });
+    let beside = |unit| DriveRequest::from(StripeWrite { at, ..write_of(unit, 0, &payload, unit + 1) });
     assert!(session.call(&other, &beside(0), &[&payload]).await.is_ok());
     assert_eq!(reason(session.call(&other, &beside(1), &[&payload]).await), Reason::Quota);
     let set = |reserve_bytes, cluster| {
@@ -329,7 +330,7 @@ async fn what_is_reserved_nobody_else_can_take() {
     let ask: DriveRequest = GetAttributes { at: AT }.into();
     let found = attributes(session.call(&grant, &ask, &[]).await);
     assert_eq!((found.reserve_bytes, found.cluster, found.opaque), (3 * unit_bytes, 9, b"opaque".to_vec()));
-    // What a change does not name stays, and all of it comes back after a restart.
+    // Attributes that a change does not name keep their values, and all of them survive a restart.
     assert_eq!(session.call(&grant, &set(None, Some(5)), &[]).await.unwrap().0, done());
     drop(session);
     drive.stop().await;
@@ -416,11 +417,11 @@ async fn a_creation_finds_what_is_there() {
     let other = with_map(&|map| map.column = Column(2));
     let grant = drive.grant(object_level());
     assert_eq!(reason(session.call(&grant, &other.into(), &[]).await), Reason::Exists);
-    // Another session's creation time does not make it another object.
+    // A different creation time, from another session, does not make it another object.
     let mut later = first.clone();
     later.attributes.created_ms = 99;
     assert_eq!(session.call(&grant, &later.into(), &[]).await.unwrap().0, done());
-    // A column of the file has moved: the manager vouches for the new map.
+    // A column of the file has moved, and the manager vouches for the new map.
     let moved = with_map(&|map| map.drives[0] = braid_layout::DriveId(44));
     let vouched = Capability { map: moved.attributes.map.digest(), ..object_level() };
     assert_eq!(session.call(&drive.grant(vouched), &moved.clone().into(), &[]).await.unwrap().0, done());
@@ -430,7 +431,7 @@ async fn a_creation_finds_what_is_there() {
         panic!()
     };
     assert_eq!(now.map, moved.attributes.map);
-    // A client's creation takes no new generation; the manager's does.
+    // A client's creation does not raise the generation; the manager's does.
     let rights = braid_wire::Rights::CREATE;
     let client = Capability { g: Generation(3), rights, ..object_level() };
     let creation: DriveRequest = moved.into();

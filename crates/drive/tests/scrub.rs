@@ -17,7 +17,7 @@ use support::manager::Manager;
 use support::requests::*;
 use support::{Drive, config, reason, settings, within};
 
-/// No passes of its own.
+/// Settings without passes of the drive's own.
 fn quiet() -> (Settings, std::sync::Arc<std::sync::atomic::AtomicU64>) {
     let (settings, clock) = settings();
     (Settings { scrub_rate: 0, ..settings }, clock)
@@ -41,7 +41,7 @@ async fn look(drive: &Drive) -> ScrubReply {
     ask(drive, ScrubAct::Look, 0).await
 }
 
-/// Waits for it with a clock that goes on by `each_ms` between two looks.
+/// Waits for a state of the scrub, advancing the clock by `each_ms` between two checks.
 async fn until(drive: &Drive, each_ms: u64, wanted: impl Fn(&ScrubReply) -> bool) -> ScrubReply {
     within(async {
         loop {
@@ -56,9 +56,9 @@ async fn until(drive: &Drive, each_ms: u64, wanted: impl Fn(&ScrubReply) -> bool
     .await
 }
 
-/// Changes one byte of what was written with this seed.
+/// Changes one byte of the stored bytes that were made from this seed.
 fn damage(dir: &Path, seed: u8) {
-    // Longer than the bytes take to come round: they are nowhere else.
+    // Longer than the period of the bytes, so they are found in one place only.
     let wanted = bytes(seed, 300);
     for entry in fs::read_dir(dir.join("store/log")).unwrap().map(|entry| entry.unwrap().path()) {
         let content = fs::read(&entry).unwrap();
@@ -93,13 +93,13 @@ async fn a_pass_verifies_everything_and_names_what_is_damaged() {
     assert_eq!((unit.partition, unit.object, unit.unit), (PARTITION, OBJECT, Some(7)));
     assert_eq!(unit.file, map().file);
     assert!(unit.what.contains("checksum"), "{}", unit.what);
-    // A restart forgets nothing; writing the unit anew mends it.
+    // A restart keeps the list; writing the unit again repairs it.
     drive.stop().await;
     let drive = start(dir.path(), &manager).await;
     let still = look(&drive).await;
     assert_eq!((still.state.passes, still.damaged), (2, found.damaged));
     for n in [101, 102] {
-        // The second settles the first, so that the damaged content goes.
+        // The second write settles the first, so that the damaged content is dropped.
         drive.write(7, &bytes(3, UNIT), n).await;
     }
     ask(&drive, ScrubAct::Start, u64::MAX).await;
@@ -107,7 +107,8 @@ async fn a_pass_verifies_everything_and_names_what_is_damaged() {
     drive.stop().await;
 }
 
-/// Damages the headers of a stopped drive's records for which this holds; its checkpoints are gone, so that the log is read.
+/// Damages the headers of those records of a stopped drive that `hit` selects, and removes its checkpoints,
+/// so that the next opening reads the log.
 fn damage_records(dir: &Path, hit: impl Fn(&Record) -> bool) {
     for entry in fs::read_dir(dir.join("store/checkpoint")).unwrap() {
         fs::remove_file(entry.unwrap().path()).unwrap();
@@ -122,7 +123,7 @@ fn damage_records(dir: &Path, hit: impl Fn(&Record) -> bool) {
     fs::write(path, content).unwrap();
 }
 
-/// What of it is lost as a whole.
+/// The range of keys that is lost.
 fn lost(keys: &LostKeys) -> (PartitionId, Option<ObjectId>, Option<PartitionId>, Option<ObjectId>) {
     (keys.partition, keys.object, keys.to_partition, keys.to_object)
 }
@@ -140,7 +141,7 @@ async fn a_partition_whose_values_are_lost_is_named_until_it_is_made_anew() {
     drive.stop().await;
     damage_records(dir.path(), |record| record.kind == Kind::PartitionCreate);
     for _ in 0..2 {
-        // No pass has to find it, and the next opening knows it by the checkpoint.
+        // It is known without a pass, and the next opening knows it from the checkpoint.
         let drive = start(dir.path(), &manager).await;
         let found = look(&drive).await;
         assert_eq!((found.state.lost, found.lost.iter().map(lost).collect()), (1, vec![VALUES]));
@@ -162,11 +163,11 @@ async fn lost_ranges_are_named() {
         drive.write(unit, &bytes(1, UNIT), unit + 1).await;
     }
     drive.stop().await;
-    // Two in a row: the record after them tells of the second only.
+    // Two in a row: the record after them reveals only the second.
     damage_records(dir.path(), |record| record.kind == Kind::Data && (1..3).contains(&record.unit));
     let drive = start(dir.path(), &manager).await;
     let found = look(&drive).await;
-    // All but the object that later records tell of.
+    // All but the object that later records mention.
     let below = (PartitionId(0), None, Some(PARTITION), Some(OBJECT));
     let above = (PARTITION, Some(ObjectId(OBJECT.0 + 1)), None, None);
     assert_eq!((found.state.lost, found.lost.iter().map(lost).collect()), (3, vec![VALUES, below, above]));
@@ -184,12 +185,12 @@ async fn a_pass_waits_for_its_rate_and_goes_on_after_a_restart() {
         drive.write(unit, &bytes(1, UNIT), unit + 1).await;
     }
     ask(&drive, ScrubAct::Start, 1 << 20).await;
-    // The clock stands still: one step of 1 MiB, and no more whatever the time.
+    // The clock stands still: there is one step of 1 MiB, and no more.
     let first = until(&drive, 0, |reply| reply.state.bytes > 0).await.state;
     assert_eq!(first.bytes, 1 << 20);
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(look(&drive).await.state.bytes, 1 << 20);
-    // It was beside the writes, and so costs as much again three times.
+    // It ran beside the writes, so it costs four times as much.
     drive.advance_ms(3999);
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(look(&drive).await.state.bytes, 1 << 20);
@@ -207,7 +208,7 @@ async fn a_pass_waits_for_its_rate_and_goes_on_after_a_restart() {
 async fn the_drive_scrubs_by_itself_and_only_for_the_manager_on_demand() {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
     let drive = Drive::start(dir.path(), &manager).await;
-    // Its first own pass, of a drive with nothing on it.
+    // The drive's first own pass, with nothing stored.
     let own = until(&drive, 10, |reply| reply.state.passes == 1).await.state;
     assert_eq!((own.asked, own.units, own.rate), (false, 0, braid_drive::SCRUB_RATE));
     drive.prepare().await;

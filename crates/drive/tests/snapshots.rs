@@ -85,19 +85,19 @@ async fn what_a_snapshot_saw_is_read_until_it_is_dropped() {
     let (reply, payload) = keeper.read(0, 0).await;
     assert_eq!((reply.version, reply.pending), (stamp(2), true));
     assert!(payload == two, "the new bytes");
-    // A unit that was not there then is a hole.
+    // A unit that did not exist at the snapshot is a hole.
     let (reply, payload) = keeper.read(1, 1).await;
     assert_eq!((reply.version, payload.len()), (Version::ZERO, 0));
     assert_eq!(reply.extents, [Extent { from: 0, to: UNIT, hole: true }]);
     assert_eq!(keeper.refused(read_of(0, 2)).await, Reason::NoSnapshot);
-    // Taken again it is the one that is there, whatever is pending now.
+    // Taking it again returns the existing one, whatever is pending now.
     keeper.done(take(1)).await;
     keeper.done(retire(3)).await;
     keeper.done(take(7)).await;
     assert_eq!(keeper.listed().await, [1, 7]);
     drop(keeper);
     drive.stop().await;
-    // All of it comes back after a restart.
+    // All of it survives a restart.
     let drive = Drive::start(dir.path(), &manager).await;
     let mut keeper = Keeper::of(&drive).await;
     keeper.write(0, &three, 4).await;

@@ -1,20 +1,24 @@
-//! Scrub: everything that the drive stores is read and verified against its checksums, again and again, in the background.
+//! Scrub: the drive reads everything it stores and verifies it against its checksums, again and again, in the
+//! background.
 //!
-//! A *pass* walks all units in the order of partition, object and unit. The drive makes its own passes, slowly, each a while
-//! after the last; a pass that was asked for begins at the beginning and takes the place of the drive's own. Where a
-//! pass is, is kept in [`Progress`], which is stored now and then ([`record`]), so that a restart goes on there.
+//! A *pass* walks all units in the order of partition, object and unit. The drive makes its own passes
+//! slowly, with a rest between them. A requested pass starts from the beginning and replaces the drive's own.
+//! The position of a pass is kept in [`Progress`], which is stored now and then ([`record`]), so that it
+//! continues after a restart.
 //!
-//! - A pass reads at most its rate ([`pace`]), and a quarter of it while clients read or write; it has one unit at a time under
-//!   way, beside a bounded number of small ones.
-//! - It rests while the drive holds no heartbeat lease: a drive that is cut off does nothing.
-//! - What the store has lost as a whole (a partition's values, ranges of keys) is not walked: the store tells of it when it is
-//!   asked how the scrub stands.
-//! - A unit is whole only if its bytes are right and lie in the file that its directory names: what was deleted under a running
-//!   drive reads as before until the next start. A pass begins and ends with a look at all files in use.
-//! - What is damaged is listed, at most [`SCRUB_DAMAGED_MAX`] units, until a whole later pass did not find it again.
+//! - A pass reads at most its rate ([`pace`]), and a quarter of it while clients read or write. It verifies
+//!   one unit at a time; small ones are verified in batches of bounded size.
+//! - It pauses while the drive holds no heartbeat lease: a drive that is cut off does nothing.
+//! - What the store has lost as a whole (a partition's values, ranges of keys) is not walked: the store
+//!   reports it when the scrub's state is requested.
+//! - A unit is whole only if its bytes are right and lie in the file that the directory entry names: a file
+//!   deleted under a running drive can be read as before until the next start. So a pass begins and ends with
+//!   a check of all files in use.
+//! - Damaged units are listed, at most [`SCRUB_DAMAGED_MAX`], until a later complete pass does not find them
+//!   again.
 //!
-//! [`Scrub`] decides what is next and is pure: moments and manager time are parameters. [`walk`] finds and verifies units;
-//! [`run`] joins them.
+//! [`Scrub`] decides what is next and is pure: moments and manager time are parameters. [`walk`] finds and
+//! verifies units; [`run`] connects the two.
 
 mod pace;
 mod record;
@@ -35,12 +39,12 @@ pub(crate) use record::load;
 pub(crate) use run::run;
 pub(crate) use walk::{Step, lost};
 
-/// Between the end of a pass and the drive's own next one: a day.
+/// From the end of a pass to the drive's own next one: a day.
 const REST_MS: u64 = 24 * 60 * 60 * 1000;
-/// How often a pass that waits for the lease looks for it.
+/// How often a paused pass checks for the lease.
 const PAUSED_MS: u64 = 500;
 
-/// Where a pass is: the next unit to verify, or the first after it.
+/// The position of a pass: the next unit to verify is the first at or after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Position {
     pub(crate) partition: PartitionId,
@@ -48,33 +52,32 @@ pub(crate) struct Position {
     pub(crate) unit: u64,
 }
 
-/// What is kept of a drive's scrub.
+/// The part of a drive's scrub that is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Progress {
-    /// The pass that runs.
+    /// The running pass.
     pub(crate) pass: Option<Pass>,
-    /// Whole passes so far.
+    /// Complete passes so far.
     pub(crate) passes: u64,
-    /// Manager time of the last one's end; 0: there was none.
+    /// Manager time of the end of the last one; 0: there was none.
     pub(crate) ended_ms: u64,
-    /// Of the last pass, whole or not, while none runs.
+    /// The last pass, complete or not, while none runs.
     pub(crate) last: Verified,
-    /// What is damaged, with the pass that found it last.
-    pub(crate) damaged: BTreeMap<Place, (u64, DamagedUnit)>,
+    /// Damaged units, each with the last pass that found it.
+    pub(crate) damaged: BTreeMap<DamageKey, (u64, DamagedUnit)>,
     /// Damaged units that this pass found beyond those listed.
     pub(crate) more: u64,
-    /// Files in use that are not as they should be, as far as they are listed, and how many there are: as a pass last saw them. Not
-    /// stored: a restart finds out what is missing by itself.
+    /// Files in use that are wrong, as a pass last saw them: those that are listed, and how many there are.
+    /// Not stored: the next opening of the store finds missing files by itself.
     pub(crate) files: (Vec<WrongFile>, u64),
 }
 
-/// A unit, or an object as a whole: `None`, which comes first.
-pub(crate) type Place = (PartitionId, ObjectId, Option<u64>);
+/// A unit; or `None`, which sorts first: an object as a whole.
+pub(crate) type DamageKey = (PartitionId, ObjectId, Option<u64>);
 
-/// A pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pass {
-    /// It was asked for, at this rate; else it is the drive's own.
+    /// The rate at which the pass was requested; `None`: it is the drive's own.
     pub(crate) asked: Option<u64>,
     pub(crate) verified: Verified,
     pub(crate) next: Position,
@@ -83,7 +86,7 @@ pub(crate) struct Pass {
 /// How much a pass has verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Verified {
-    /// Manager time of its beginning; 0: there was none.
+    /// Manager time of its start; 0: there was none.
     pub(crate) began_ms: u64,
     pub(crate) bytes: u64,
     pub(crate) units: u64,
@@ -93,20 +96,20 @@ pub(crate) struct Verified {
 #[derive(Debug)]
 pub(crate) struct Scrub {
     progress: Progress,
-    /// Of the drive's own passes, in bytes a second; 0: it makes none.
+    /// The rate of the drive's own passes, in bytes a second; 0: it makes none.
     own_rate: u64,
     pace: Pace,
-    /// Rises with every pass that begins, so that what another has verified is not counted.
+    /// Counts the passes that began, so that a step of an earlier pass is not counted.
     turn: u64,
     holds_lease: bool,
 }
 
-/// What is next.
+/// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing, for so many milliseconds or until something is asked for.
+    /// Nothing, for this many milliseconds or until a pass is requested.
     Wait(u64),
-    /// The units from here on; for [`Scrub::handle_step`].
+    /// Verify the units from here on, then call [`Scrub::handle_step`].
     Verify { turn: u64, from: Position },
 }
 
@@ -115,7 +118,7 @@ impl Scrub {
         Scrub { progress, own_rate, pace: Pace::default(), turn: 0, holds_lease: false }
     }
 
-    /// A pass is asked for.
+    /// A pass is requested.
     pub(crate) fn handle_start(&mut self, rate: u64, manager_ms: u64) {
         match &mut self.progress.pass {
             Some(Pass { asked: asked @ Some(_), .. }) => *asked = Some(rate),
@@ -123,7 +126,7 @@ impl Scrub {
         }
     }
 
-    /// What is next. `manager_ms` is manager time while the drive holds its lease.
+    /// What to do next. `manager_ms` is manager time while the drive holds its lease.
     pub(crate) fn poll(&mut self, now: Moment, manager_ms: Option<u64>) -> Next {
         self.holds_lease = manager_ms.is_some();
         let Some(manager_ms) = manager_ms else { return Next::Wait(PAUSED_MS) };
@@ -138,15 +141,15 @@ impl Scrub {
         let rate = self.rate();
         let Some(pass) = &self.progress.pass else { return Next::Wait(REST_MS) };
         match self.pace.wait_ms(now, rate) {
-            // The drive's own pass of before a restart, now that it is to make none.
+            // The drive's own pass from before a restart, and now it is to make none.
             _ if rate == 0 => Next::Wait(REST_MS),
             0 => Next::Verify { turn: self.turn, from: pass.next },
             wait_ms => Next::Wait(wait_ms),
         }
     }
 
-    /// Units were verified; `busy` if clients read or wrote meanwhile. Whether the pass is whole or found damage: that is worth
-    /// storing at once.
+    /// Units were verified; `busy` if clients read or wrote meanwhile. Returns whether the pass ended or
+    /// found damage: then the progress should be stored at once.
     pub(crate) fn handle_step(
         &mut self,
         turn: u64,
@@ -180,7 +183,7 @@ impl Scrub {
         found_any || step.next.is_none()
     }
 
-    /// How it stands, over a store of which this is said: its live bytes are about what a pass has to verify.
+    /// The scrub's state. `stat` is the store's: its live bytes are about what a pass has to verify.
     pub(crate) fn state(&self, stat: &Stat) -> ScrubState {
         let pass = self.progress.pass.as_ref();
         let verified = pass.map_or(self.progress.last, |pass| pass.verified);
@@ -206,13 +209,13 @@ impl Scrub {
         }
     }
 
-    /// How it stands, what it found, and what the store has `lost`, of which it lists as much as it may.
+    /// The scrub's state, what it found, and what the store has `lost`, as far as that is listed.
     pub(crate) fn report(&self, stat: &Stat, lost: Vec<LostKeys>) -> ScrubReply {
         let damaged = self.progress.damaged.values().map(|(_, unit)| unit.clone()).collect();
         ScrubReply { state: self.state(stat), damaged, lost, files: self.progress.files.0.clone() }
     }
 
-    /// What is to be kept.
+    /// What is to be stored.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
     }
@@ -229,7 +232,7 @@ impl Scrub {
         self.turn += 1;
     }
 
-    /// The pass with this number is whole: what it did not find again is damaged no more.
+    /// The pass with this number is complete: damage that it did not find again is removed from the list.
     fn end(&mut self, number: u64, manager_ms: u64) {
         if let Some(pass) = self.progress.pass.take() {
             self.progress.last = pass.verified;

@@ -1,19 +1,19 @@
-//! Keeps a scrub to its rate: what was read is paid for by waiting. Pure: `now` is a parameter.
+//! Keeps a scrub to its rate by waits after each read. Pure: `now` is a parameter.
 //!
-//! A step may read more than the rate gives at once (a unit is not cut); the wait after it makes up for that. Time in which
-//! nothing was read is not saved up.
+//! A step may read more than the rate allows at once, as a unit is not split; the wait after it makes up for
+//! that. Idle time is not saved up.
 
 use crate::clock::Moment;
 
-/// While clients read or write, a byte costs as many.
+/// While clients read or write, each byte counts this many times.
 const COST_WHEN_BUSY: u64 = 4;
 
-/// What was read since some moment and is not paid for yet.
+/// What was read since some moment and not yet waited for.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     from: Option<Moment>,
     bytes: u64,
-    /// The rate at which it was read: a lower one since does not make it dearer.
+    /// The rate at which it was read: lowering the rate later does not lengthen the wait.
     rate: u64,
 }
 
@@ -27,7 +27,7 @@ impl Pace {
         due_ms.saturating_sub(now.since(from))
     }
 
-    /// A step that ended now has read `bytes`, beside clients' work if `busy`.
+    /// A step that ended now has read `bytes`; `busy`: beside clients' reads and writes.
     pub(super) fn charge(&mut self, now: Moment, rate: u64, bytes: u64, busy: bool) {
         if self.wait_ms(now, rate) == 0 {
             *self = Pace { from: Some(now), bytes: 0, rate };

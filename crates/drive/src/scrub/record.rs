@@ -1,5 +1,5 @@
-//! `scrub.toml` in the drive's directory: where the scrub is. It guards nothing: without it, or with one that cannot be read, the
-//! next pass begins at the beginning.
+//! `scrub.toml` in the drive's directory: the scrub's progress. Nothing depends on it: if it is missing or
+//! cannot be read, the next pass starts from the beginning.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use super::{Pass, Position, Progress, Verified};
 use crate::error::DriveError;
 use crate::identity::Directory;
 
-/// Its name.
+/// The file's name.
 pub(super) const FILE: &str = "scrub.toml";
-/// Its version.
+/// The file's version.
 const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -59,7 +59,7 @@ struct DamagedText {
     what: String,
 }
 
-/// What a drive's directory says of its scrub.
+/// The scrub's progress from the drive's directory.
 pub(crate) fn load(directory: &Directory) -> Progress {
     let read = directory.read(FILE).map_err(|error| error.to_string());
     match read.and_then(|text| text.map_or(Ok(Progress::default()), |text| parse(&text))) {
@@ -71,7 +71,6 @@ pub(crate) fn load(directory: &Directory) -> Progress {
     }
 }
 
-/// Stores it.
 pub(super) fn save(directory: &Directory, progress: &Progress) -> Result<(), DriveError> {
     directory.write(FILE, &text(progress))
 }

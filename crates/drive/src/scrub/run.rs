@@ -1,4 +1,4 @@
-//! The scrub at work: asks [`Scrub`](super::Scrub) what is next, verifies in a thread, stores where it is.
+//! Runs the scrub: asks [`Scrub`](super::Scrub) what is next, verifies in a thread, stores the progress.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,9 +11,9 @@ use super::{Next, Step, record, walk};
 use crate::core::Core;
 use crate::identity::Directory;
 
-/// The longest sleep: the lease and the clock are looked at as often.
+/// The longest sleep: the lease and the clock are checked at least this often.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
-/// Between two times that a running pass stores where it is, in milliseconds.
+/// How often a running pass stores its progress, in milliseconds.
 const SAVE_MS: u64 = 60_000;
 
 /// Scrubs until `closing` is set.
@@ -32,7 +32,7 @@ pub(crate) async fn run(core: Arc<Core>, directory: Arc<Directory>, mut closing:
             continue;
         };
         let store = core.store.clone();
-        // One thread: a unit at a time.
+        // One thread: one unit at a time.
         let step = match tokio::task::spawn_blocking(move || walk::step(&store, from)).await {
             Ok(Ok(step)) => step,
             Ok(Err(error)) => return info!(%error, "the scrub ends with the store"),
@@ -52,7 +52,7 @@ pub(crate) async fn run(core: Arc<Core>, directory: Arc<Directory>, mut closing:
     save(&core, &directory).await;
 }
 
-/// What clients have moved since the start.
+/// Bytes that clients have read and written since the start.
 fn traffic(core: &Core) -> (u64, u64) {
     let figures = &core.figures;
     (figures.read_bytes.load(Ordering::Relaxed), figures.written_bytes.load(Ordering::Relaxed))

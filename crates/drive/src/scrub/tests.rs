@@ -13,7 +13,7 @@ fn damaged(unit: u64) -> DamagedUnit {
     DamagedUnit { partition, object, unit: Some(unit), file: FileId(1), what: "wrong".to_owned() }
 }
 
-/// Of a store with so many live bytes.
+/// The figures of a store with this many live bytes.
 fn live(bytes: u64) -> Stat {
     Stat { live: bytes, ..Stat::default() }
 }
@@ -54,7 +54,7 @@ impl Drive {
         }
     }
 
-    /// Lets `for_ms` pass, millisecond by millisecond.
+    /// Lets `for_ms` milliseconds pass, one by one.
     fn run(&mut self, for_ms: u64, busy: bool) {
         for _ in 0..for_ms {
             let manager_ms = self.now.0;

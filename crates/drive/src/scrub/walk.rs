@@ -8,13 +8,13 @@ use braid_wire::data::{ColumnMap, DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX, Wron
 
 use super::Position;
 
-/// A step ends when it has read as much: small units are verified together.
+/// A step ends when it has read this much: small units are verified together.
 const STEP_BYTES: u64 = 1 << 20;
 /// The most units of one step.
 const STEP_UNITS: usize = 256;
-/// The most objects of one step: most may have nothing to verify.
+/// The most objects of one step: most objects may have nothing to verify.
 const STEP_OBJECTS: usize = 256;
-/// The most bytes of the text that says what is wrong with a unit.
+/// The most bytes of the text that describes a damaged unit.
 const WHAT_BYTES_MAX: usize = 200;
 
 /// What a step has verified.
@@ -24,16 +24,17 @@ pub(crate) struct Step {
     pub(crate) bytes: u64,
     /// Units, damaged ones included.
     pub(crate) units: u64,
-    /// What does not match, or cannot be read.
+    /// Units that do not match their checksums, or cannot be read.
     pub(crate) damaged: Vec<DamagedUnit>,
-    /// Files in use that are not as they should be, as many as are listed, and how many there are; if they were looked at.
+    /// Wrong files in use: those that are listed, and how many there are. `None`: this step did not check
+    /// files.
     pub(crate) files: Option<(Vec<WrongFile>, u64)>,
-    /// Where the next step begins; `None`: that was all.
+    /// Where the next step begins; `None`: this was the last.
     pub(crate) next: Option<Position>,
 }
 
-/// Verifies units from `from` on until a step is done. The first and the last step of a pass look at all files in use too. An error
-/// ends the scrub: the store serves no more.
+/// Verifies units from `from` on until a step is full. The first and the last step of a pass also check all
+/// files in use. An error ends the scrub: the store no longer serves.
 pub(super) fn step(store: &Store, from: Position) -> Result<Step, Error> {
     let mut step = units(store, from)?;
     if from == Position::default() || step.next.is_none() {
@@ -56,14 +57,14 @@ fn units(store: &Store, from: Position) -> Result<Step, Error> {
             step.next = Some(Position { unit, ..at });
             return Ok(step);
         }
-        // Object numbers end below the highest, so that this is past no object.
+        // Object numbers stay below the highest, so no object is skipped.
         at = Position { object: ObjectId(object.0.saturating_add(1)), unit: 0, ..at };
     }
     step.next = Some(at);
     Ok(step)
 }
 
-/// What the store has lost as a whole, as much of it as is listed.
+/// What the store has lost as a whole, as far as it is listed.
 pub(crate) fn lost(store: &Store) -> Vec<LostKeys> {
     let told = |keys: braid_store::LostKeys| {
         let (from, to) = (key(keys.from), key(keys.to));
@@ -78,7 +79,7 @@ pub(crate) fn lost(store: &Store) -> Vec<LostKeys> {
     store.lost(SCRUB_DAMAGED_MAX).into_iter().map(told).collect()
 }
 
-/// A key's partition, if it is not the end of all, and its object, if it is one.
+/// A key's partition (`None`: the key is the end of all), and its object, if it names one.
 fn key(key: Key) -> (Option<PartitionId>, Option<ObjectId>) {
     match key {
         Key::At(partition, object) => (Some(partition), object),
@@ -103,7 +104,7 @@ fn object_from(store: &Store, at: Position) -> Option<(PartitionId, ObjectId)> {
     None
 }
 
-/// Verifies an object's units from `at.unit` on; the first that is left for the next step.
+/// Verifies an object's units from `at.unit` on. Returns the first unit left for the next step.
 fn verify_object(store: &Store, at: Position, step: &mut Step) -> Result<Option<u64>, Error> {
     let (partition, object) = (at.partition, at.object);
     let room = STEP_UNITS.saturating_sub(usize::try_from(step.units).unwrap_or(STEP_UNITS)).max(1);
@@ -125,7 +126,7 @@ fn verify_object(store: &Store, at: Position, step: &mut Step) -> Result<Option<
         match store.verify_unit(partition, object, unit) {
             Ok(bytes) => step.bytes = step.bytes.saturating_add(bytes),
             Err(error) => {
-                // How much of it was read is not known: at most about all of it.
+                // How much of the unit was read is not known: count all of it.
                 let unit_bytes = store.object(partition, object).map_or(0, |object| object.unit_bytes);
                 step.bytes = step.bytes.saturating_add(u64::from(unit_bytes));
                 step.damaged.extend(told(store, (partition, object, Some(unit)), &error)?);
@@ -135,7 +136,7 @@ fn verify_object(store: &Store, at: Position, step: &mut Step) -> Result<Option<
     Ok(None)
 }
 
-/// Whether the error is about what is stored, and not that it was removed meanwhile.
+/// Whether the error means damage, not a removal meanwhile.
 fn is_damage(error: &Error) -> Result<bool, Error> {
     match error {
         Error::NoObject(..) | Error::NoPartition(_) => Ok(false),
@@ -146,7 +147,7 @@ fn is_damage(error: &Error) -> Result<bool, Error> {
 
 fn told(
     store: &Store,
-    (partition, object, unit): super::Place,
+    (partition, object, unit): super::DamageKey,
     error: &Error,
 ) -> Result<Option<DamagedUnit>, Error> {
     if !is_damage(error)? {

@@ -1,11 +1,12 @@
-//! As much of a manager as a drive needs: tokens, joins, heartbeats. A test sets what it answers.
+//! As much of a manager as a drive needs: tokens, joins, heartbeats. Tests set its answers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use braid_layout::{ClusterId, DriveId};
 use braid_transport::{
-    Asked, Bounds, Capacity, ControlPeer, GivesWay, Limits, Listener, Origin, Places, Stream, challenge,
+    Asked, Bounds, Capacity, ConnectionSlots, ControlPeer, GivesWay, Limits, Listener, Origin, Stream,
+    challenge,
 };
 use braid_wire::control::{
     Admission, Authenticate, ControlHead, ControlReply, ControlRequest, Heartbeat, HeartbeatReply,
@@ -23,7 +24,7 @@ pub struct Manager {
     task: tokio::task::JoinHandle<()>,
 }
 
-/// What the manager says.
+/// The manager's state and its answers.
 pub struct State {
     pub cluster: ClusterId,
     pub term: u64,
@@ -34,11 +35,11 @@ pub struct State {
     pub admission: Admission,
     pub instance: u64,
     pub mark: StateMark,
-    /// Heartbeats are answered.
+    /// Whether heartbeats are answered.
     pub answers: bool,
-    /// The connection breaks once a join was stored and before it is answered.
+    /// The connection breaks after a join is stored and before it is answered.
     pub breaks_at_join: bool,
-    /// So many connections break before anything was said.
+    /// This many connections break before anything is sent.
     pub breaks: u32,
     pub joins: u32,
     pub masters: BTreeMap<DriveId, Key>,
@@ -139,7 +140,8 @@ async fn serve(stream: Stream, state: Arc<Mutex<State>>) {
         challenge: challenge(),
     };
     let secret_of = |asker: &Authenticate| secret_of(&state, asker);
-    let (places, holder) = (Places::new(Bounds::new(1, 1), GivesWay::Idle), stream.holder().unwrap());
+    let (places, holder) =
+        (ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle), stream.holder().unwrap());
     let place_for = |_: &Authenticate| Ok(places.take(holder, Origin::Here).unwrap());
     let accepted = ControlPeer::accept(stream, &hello, || head(&state), secret_of, place_for).await;
     let Ok(mut peer) = accepted else { return };

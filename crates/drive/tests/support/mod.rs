@@ -1,4 +1,5 @@
-//! A real drive on loopback, a little manager in this process that answers its heartbeats, and grants to ask it with.
+//! A real drive on loopback, a small manager in this process that answers its heartbeats, and grants for
+//! requests to it.
 #![expect(dead_code, unreachable_pub, reason = "every test file uses a part of it")]
 
 pub mod manager;
@@ -23,12 +24,12 @@ use tokio::task::JoinHandle;
 use manager::Manager;
 
 pub const CLUSTER: ClusterId = ClusterId(0xc1);
-/// What the manual clock shows at first.
+/// The manual clock's first value.
 pub const BOOT_MS: u64 = 1_000_000;
-/// The longest that a test waits for what must come.
+/// How long a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A drive that runs.
+/// A running drive.
 pub struct Drive {
     pub address: SocketAddr,
     pub id: DriveId,
@@ -40,13 +41,14 @@ pub struct Drive {
     running: JoinHandle<Result<(), DriveError>>,
 }
 
-/// The ways of sending that this system has.
+/// The ways of sending that this system supports.
 pub static SENDING: LazyLock<Vec<Sending>> = LazyLock::new(|| {
     let sendfile = is_residency_told().then_some(Sending::Sendfile);
     [Some(Sending::Copy), sendfile].into_iter().flatten().collect()
 });
 
-/// Settings for a test: a clock that stands still, no syncs, small segments, reads sent by sendfile where they can be.
+/// Settings for a test: a clock that stands still, no syncs, small segments, and reads sent by sendfile where
+/// possible.
 pub fn settings() -> (Settings, Arc<AtomicU64>) {
     let clock = Arc::new(AtomicU64::new(BOOT_MS));
     let settings = Settings {
@@ -124,12 +126,12 @@ impl Drive {
         within(asking).await;
     }
 
-    /// Turns the manual clock forward.
+    /// Advances the manual clock.
     pub fn advance_ms(&self, milliseconds: u64) {
         self.clock.fetch_add(milliseconds, Ordering::SeqCst);
     }
 
-    /// A grant of these public parts for this drive, as the manager would make it.
+    /// A grant with these public parts for this drive, as the manager would make it.
     pub fn grant(&self, mut capability: braid_wire::Capability) -> Grant {
         capability.drive = self.id;
         self.grant_as_is(capability)
@@ -141,7 +143,7 @@ impl Drive {
         Grant { private: key.private_part(&capability), capability }
     }
 
-    /// Ends the drive in order.
+    /// Shuts the drive down in order.
     pub async fn stop(mut self) {
         drop(self.shutdown.take());
         within(&mut self.running).await.unwrap().unwrap();
@@ -154,7 +156,7 @@ impl Drive {
     }
 }
 
-/// Runs a drive that is not expected to start.
+/// Runs a drive whose start must fail, and returns the error.
 pub async fn fails(config: Config) -> DriveError {
     let (ready, _) = oneshot::channel();
     within(braid_drive::run(config, ready, std::future::pending())).await.unwrap_err()

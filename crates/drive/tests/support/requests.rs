@@ -19,7 +19,7 @@ pub const UNIT: u32 = 64 << 10;
 pub const AT: Address = Address { partition: PARTITION, object: OBJECT };
 pub const LEASE: Lease = Lease(4);
 pub const G: Generation = Generation(2);
-/// Manager time at which the test's capabilities expire: ten minutes after the manager's clock stands.
+/// Manager time at which the test's capabilities expire: ten minutes after the manager's fixed time.
 pub const EXPIRES_MS: u64 = 5_600_000;
 
 /// All rights on the object.
@@ -101,7 +101,7 @@ pub fn stamp(n: u64) -> Version {
     Version { g: G, lease: LEASE, n }
 }
 
-/// Bytes that tell their place.
+/// Bytes that depend on their position.
 pub fn bytes(seed: u8, count: u32) -> Vec<u8> {
     (0..count).map(|i| seed.wrapping_add(u8::try_from(i % 253).unwrap())).collect()
 }
@@ -149,7 +149,7 @@ pub fn attributes(answer: Result<(DriveReply, Vec<u8>), TransportError>) -> Attr
 }
 
 impl Drive {
-    /// Makes the partition and the object.
+    /// Creates the partition and the object.
     pub async fn prepare(&self) {
         let mut session = self.session().await;
         session.call(&self.grant(drive_level()), &partition_create(), &[]).await.unwrap();
@@ -162,7 +162,7 @@ impl Drive {
         session.call(&self.grant(object_level()), &write(unit, 0, payload, n), &[payload]).await.unwrap();
     }
 
-    /// Reads part of a unit; checks the checksums.
+    /// Reads part of a unit and checks the checksums.
     pub async fn read(&self, unit: u64, from: u32, to: u32) -> (ReadReply, Vec<u8>) {
         let mut session = self.session().await;
         let (reply, payload) =

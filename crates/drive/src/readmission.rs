@@ -1,9 +1,10 @@
 //! Objects of a drive that was marked out while it was away (PROTOCOL R8, section 7).
 //!
-//! The manager raises the drive's *epoch* when it marks it out. From then on an object is served only once it was fenced
-//! anew (or created, or joined): what it holds may be older than what was acknowledged without it. The epoch is stored
-//! before anything is served under it; which objects were fenced since is kept in memory only, so that after a restart of such a
-//! drive the manager is asked again. An epoch that is told to an empty drive is just its number: there is nothing old on it.
+//! The manager raises the drive's *epoch* when it marks it out. From then on an object is served only after
+//! it was fenced again (or created, or joined), because its content may be older than what was acknowledged
+//! without this drive. The epoch is stored before anything is served under it. Which objects were fenced
+//! since is kept in memory only, so after a restart the manager must be asked again. On an empty drive a new
+//! epoch is only a number: there is nothing old on it.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -11,27 +12,27 @@ use std::sync::{Mutex, PoisonError};
 use braid_layout::{ObjectId, PartitionId};
 use braid_wire::{Reason, Refusal};
 
-/// The most fenced objects that are remembered; past it all must be fenced again.
+/// The most fenced objects that are remembered; beyond that, all must be fenced again.
 const FENCED_MAX: usize = 1 << 20;
 
 /// Which objects may be served.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct ReadmissionFence {
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     epoch: u64,
-    /// Whether the drive was out with objects on it: then only `fenced` is served.
+    /// Whether the drive was out with objects on it: then only objects in `fenced` are served.
     was_out: bool,
     fenced: BTreeSet<(PartitionId, ObjectId)>,
 }
 
-impl Gate {
-    /// For a drive that was last told `epoch` (0: none yet), and was or was not out with objects on it.
-    pub(crate) fn new(epoch: u64, was_out: bool) -> Gate {
-        Gate { state: Mutex::new(State { epoch, was_out, fenced: BTreeSet::new() }) }
+impl ReadmissionFence {
+    /// For a drive that last heard `epoch` (0: none yet); `was_out`: it was out with objects on it.
+    pub(crate) fn new(epoch: u64, was_out: bool) -> ReadmissionFence {
+        ReadmissionFence { state: Mutex::new(State { epoch, was_out, fenced: BTreeSet::new() }) }
     }
 
     /// The epoch last stored.
@@ -39,7 +40,7 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).epoch
     }
 
-    /// A higher epoch was told, and is stored; `objects` are on the drive.
+    /// The manager announced a higher epoch, and it is stored; the drive holds `objects` objects.
     pub(crate) fn handle_epoch(&self, epoch: u64, objects: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if epoch > state.epoch {
@@ -48,7 +49,7 @@ impl Gate {
         }
     }
 
-    /// The manager has told the object's generation anew.
+    /// The object was fenced or created: from now on it may be served.
     pub(crate) fn handle_fenced(&self, partition: PartitionId, object: ObjectId) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.was_out {
@@ -77,19 +78,19 @@ mod tests {
     #[test]
     fn after_an_epoch_only_what_was_fenced_since_is_served() {
         let (partition, a, b) = (PartitionId(1), ObjectId(1), ObjectId(2));
-        let gate = Gate::new(0, false);
-        assert!(gate.admit(partition, a).is_ok());
-        gate.handle_epoch(1, 0);
-        assert!(gate.admit(partition, a).is_ok());
-        gate.handle_epoch(3, 2);
-        assert_eq!(gate.admit(partition, a).unwrap_err().reason, Reason::StaleGeneration);
-        gate.handle_fenced(partition, a);
-        assert!(gate.admit(partition, a).is_ok());
-        assert!(gate.admit(partition, b).is_err());
-        gate.handle_epoch(2, 2);
-        assert!(gate.admit(partition, a).is_ok());
-        gate.handle_epoch(4, 0);
-        assert!(gate.admit(partition, a).is_err());
-        assert!(Gate::new(4, true).admit(partition, a).is_err());
+        let readmission = ReadmissionFence::new(0, false);
+        assert!(readmission.admit(partition, a).is_ok());
+        readmission.handle_epoch(1, 0);
+        assert!(readmission.admit(partition, a).is_ok());
+        readmission.handle_epoch(3, 2);
+        assert_eq!(readmission.admit(partition, a).unwrap_err().reason, Reason::StaleGeneration);
+        readmission.handle_fenced(partition, a);
+        assert!(readmission.admit(partition, a).is_ok());
+        assert!(readmission.admit(partition, b).is_err());
+        readmission.handle_epoch(2, 2);
+        assert!(readmission.admit(partition, a).is_ok());
+        readmission.handle_epoch(4, 0);
+        assert!(readmission.admit(partition, a).is_err());
+        assert!(ReadmissionFence::new(4, true).admit(partition, a).is_err());
     }
 }

@@ -1,8 +1,9 @@
-//! Which drive a directory is at a start: the one that it was, or a new one.
+//! Decides which drive a directory is at a start: the one that it was, or a new one.
 //!
-//! A drive that the manager was ever known to know stays what it is: a token of another cluster is refused. So does one that may
-//! have joined without having heard the answer, as long as its token is of the same cluster. What was made for a join to
-//! another cluster, and never completed, gives way to a corrected token, unless its store holds an object.
+//! A drive that the manager is known to know keeps its identity: a token of another cluster is refused. So
+//! does a drive that may have joined without hearing the answer, if its token is of the same cluster. An
+//! identity made for a join to another cluster that never completed is replaced when a corrected token is
+//! given, unless its store holds an object.
 
 use braid_layout::DriveId;
 use braid_wire::control::StateMark;
@@ -14,8 +15,8 @@ use crate::error::DriveError;
 use crate::identity::{Directory, Identity};
 use crate::join;
 
-/// The directory's drive; on a first start a new one, from the token's cluster. The second is where the manager is to be
-/// found: it is stored once a session there was proven. Blocks on the disk.
+/// The directory's drive; on a first start a new one, of the token's cluster. The second value is the
+/// manager's address: it is stored once a session there is authenticated. Blocks on the disk.
 pub(crate) fn identity(directory: &Directory, config: &Config) -> Result<(Identity, String), DriveError> {
     if config.token.as_ref().is_some_and(|token| token.standing != Standing::Join) {
         return Err(DriveError::NotAJoinToken);
@@ -30,7 +31,8 @@ pub(crate) fn identity(directory: &Directory, config: &Config) -> Result<(Identi
             let identity = fresh(config, token)?;
             info!(dir = %dir().display(), was = %before.cluster, now = %token.cluster,
                 "the drive never joined: begun anew with the new token");
-            // In this order: a crash in between leaves the old identity without a store, which may be begun anew again.
+            // In this order: a crash in between leaves the old identity without a store, which may be
+            // replaced again.
             directory.discard_store()?;
             identity
         }
@@ -42,6 +44,7 @@ pub(crate) fn identity(directory: &Directory, config: &Config) -> Result<(Identi
     if let (Some(name), false) = (&config.name, identity.joined) {
         identity.name.clone_from(name);
     }
+    directory.tighten();
     directory.save(&identity)?;
     Ok((identity, manager))
 }
@@ -69,7 +72,7 @@ fn fresh(config: &Config, token: &Token) -> Result<Identity, DriveError> {
     })
 }
 
-/// Whether the drive's store has something to lose. One that cannot be told is an error.
+/// Whether the drive's store holds objects. If that cannot be determined, it is an error.
 fn holds_objects(directory: &Directory, identity: &Identity, config: &Config) -> Result<bool, DriveError> {
     let Some(store) = join::open(directory, identity, config)? else { return Ok(false) };
     let failed = |source| DriveError::Store { dir: directory.store(), source };
