@@ -1,14 +1,16 @@
-//! Which process is a drive, and whether its disk is as new as it was. A pure machine: what is on record, what a heartbeat says
-//! and whether the last process is surely over are parameters.
+//! Which process is a drive, and whether its disk is as new as it was. A pure machine: its inputs are the
+//! record, the heartbeat, and whether the last process is surely over.
 //!
-//! One process at a time is a drive. The manager numbers those that it admits (*instances*); a process stores the number in its
-//! directory and brings it back before it gets a lease. So a directory that brings the last number that came back is the one that
-//! served last; one that brings a lower number is a copy, or was put back to an older state. (A process that died between the
-//! two has served nothing.) A process that is not the one on record is admitted only when that one is
-//! surely over. If that one is heard again instead, the newcomer is told to stop.
+//! One process at a time is a drive. The manager numbers those that it admits (*instances*). A process stores
+//! its number in its directory and reports it back before it gets a lease. So the directory with the last
+//! number reported back is the one that served last. One with a lower number is a copy, or was put back to an
+//! older state. (A process that died before it reported back has served nothing.) A process that is not the
+//! one on record is admitted only when that one is surely over. If that one is heard again instead, the
+//! newcomer is told to stop.
 //!
-//! Every heartbeat tells how far the drive's log has come. One that has come less far than before has lost what it
-//! acknowledged. Such a drive, and one whose number is lower, is *behind*: none of its columns counts until it is caught up.
+//! Every heartbeat reports the drive's log position. If it is lower than before, the drive has lost what it
+//! acknowledged. Such a drive, and one whose number is lower, is *behind*: none of its columns counts until
+//! it is caught up.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +19,7 @@ use braid_wire::control::Heartbeat;
 
 use crate::schema::DriveRecord;
 
-/// What is known of drives' processes in this term, besides what is on record.
+/// What is known of drives' processes in this term, beyond their records.
 #[derive(Debug, Default)]
 pub struct Admissions {
     drives: BTreeMap<DriveId, Known>,
@@ -25,7 +27,7 @@ pub struct Admissions {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
-    /// How far the log has come. It is stored now and then: see [`Admissions::due`].
+    /// The log position. It is stored now and then: see [`Admissions::due`].
     log: u64,
     /// A process that is not the one on record asked to be the drive.
     rival: Option<Rival>,
@@ -34,23 +36,23 @@ struct Known {
 #[derive(Debug, Clone, Copy)]
 struct Rival {
     start: u64,
-    /// The one on record was heard since.
+    /// The process on record was heard since.
     refused: bool,
 }
 
-/// Whether the process on record serves no more, for certain.
+/// Whether the process on record surely serves no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Last {
     /// Its lease has lapsed, it has said that it stops, or its host says that it is gone.
     Over,
-    /// Nobody can say.
+    /// It cannot be told.
     MayServe,
 }
 
-/// What comes of a heartbeat.
+/// The judgement on a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ruling {
-    /// It is the drive. Its record, changed or not.
+    /// The sender is the drive. Its record, changed or not.
     Drive(Box<DriveRecord>),
     /// The process on record may still serve.
     Wait,
@@ -92,13 +94,13 @@ impl Admissions {
         Ruling::Drive(Box::new(record))
     }
 
-    /// Logs that have come further than is on record.
+    /// Log positions that are ahead of the record.
     pub fn due<'a>(&self, records: impl Iterator<Item = &'a DriveRecord>) -> Vec<(DriveId, u64)> {
         let of = |record: &DriveRecord| self.drives.get(&record.drive).map_or(0, |known| known.log);
         records.filter(|record| of(record) > record.log).map(|record| (record.drive, of(record))).collect()
     }
 
-    /// The drive's columns are out: from now on its log counts from where it is. The next heartbeat tells.
+    /// The drive's columns are out: from now on its log counts from where the next heartbeat says it is.
     pub fn handle_caught(&mut self, drive: DriveId) {
         if let Some(known) = self.drives.get_mut(&drive) {
             known.log = 0;
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
     use crate::drives::tests::beat;
 
-    /// A drive whose last process has brought its number back.
+    /// A drive whose last process has reported its number back.
     fn record(start: u64, instance: u64, log: u64) -> DriveRecord {
         DriveRecord {
             drive: DriveId(1),
@@ -156,7 +158,7 @@ mod tests {
         let next = said(8, 1, 5, true);
         assert_eq!(admissions.judge(&record(7, 1, 0), &next, Last::MayServe), Ruling::Wait);
         assert_eq!(admitted(admissions.judge(&record(7, 1, 0), &next, Last::Over)), (8, 2, false));
-        // What it took the place of is told to stop, should it wake up.
+        // The process that it replaced is told to stop, should it wake up.
         let late = admissions.judge(&record(8, 2, 5), &said(7, 1, 5, false), Last::MayServe);
         assert_eq!(late, Ruling::Superseded);
     }
@@ -194,7 +196,7 @@ mod tests {
     #[test]
     fn a_copy_that_comes_after_the_drive_served_again_is_behind() {
         let mut admissions = Admissions::default();
-        // Its log has come as far, by writes of its own.
+        // Its log is as long, by writes of its own.
         let copy = said(9, 3, 500, true);
         assert_eq!(admitted(admissions.judge(&record(7, 4, 200), &copy, Last::Over)), (9, 5, true));
     }
@@ -206,7 +208,7 @@ mod tests {
         assert_eq!(admitted(admissions.judge(&record(7, 3, 100), &again, Last::MayServe)), (7, 3, true));
         let far = said(7, 3, 200, false);
         assert_eq!(admitted(admissions.judge(&record(7, 3, 100), &far, Last::MayServe)), (7, 3, false));
-        // Not on record yet, but told.
+        // Not on record yet, but reported.
         let less = said(8, 3, 150, true);
         assert_eq!(admitted(admissions.judge(&record(7, 3, 100), &less, Last::Over)), (8, 4, true));
         assert_eq!(admissions.due([record(7, 3, 100)].iter()), [(DriveId(1), 200)]);

@@ -1,10 +1,11 @@
 //! Backups of the state: made while the manager runs, restored while it does not.
 //!
-//! A backup is one file: a header, every key and value of one consistent state, an end with their number, and a CRC32C of all
-//! before it (`docs/format-manager.md`). It holds the cluster's secrets and every drive's master key: it is its owner's only.
+//! A backup is one file: a header, every key and value of one consistent state, an end marker with their
+//! number, and a CRC32C of all before it (`docs/format-manager.md`). It holds the cluster's secrets and every
+//! drive's master key, so only its owner can read it.
 //!
-//! A restored state is older than what drives have seen, as a rule, and is marked so: the manager that starts on it compares it
-//! with what the drives hold before it answers any client ([`crate::compare`]).
+//! A restored state is usually older than what drives have seen, so it is marked: the manager that starts on
+//! it compares it with what the drives hold before it answers any client ([`crate::compare`]).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -25,16 +26,16 @@ use crate::start::{ManagerError, STATE_FILE, lock};
 
 /// The first bytes of a backup: what it is, and its version.
 const MAGIC: [u8; 8] = *b"BRAIDMB\x01";
-/// In place of a key's length: the end.
+/// The end marker, in place of a key's length.
 const END: u32 = u32::MAX;
-/// Keys and values are not longer than this: more is damage.
+/// Longest key or value, in bytes: a longer one is damage.
 const LENGTH_MAX: u32 = 16 << 20;
 /// Rows of one page of the state, and of one transaction of a restore.
 const ROWS_PER_PAGE: usize = 4096;
-/// For a backup: time for tens of gigabytes on a slow disk. Its asker waits for longer.
+/// How long a backup may take: enough for tens of gigabytes on a slow disk. The client waits longer.
 const WAIT: Duration = Duration::from_secs(30 * 60);
 /// The backup's name in the manager's directory.
-const FILE: &str = "backup";
+pub(crate) const FILE: &str = "backup";
 
 /// Makes a backup in the manager's directory, in place of the last one there.
 pub async fn make(core: &Arc<Core>) -> Result<BackupReply, Refusal> {
@@ -44,7 +45,7 @@ pub async fn make(core: &Arc<Core>) -> Result<BackupReply, Refusal> {
 async fn make_within(core: &Arc<Core>, wait: Duration) -> Result<BackupReply, Refusal> {
     let path = PathBuf::from(&core.directory).join(FILE);
     core.read_within(wait, move |core, tx| {
-        // Whoever waits for it may give up, and it writes on: its turn is over when it is.
+        // The writing holds the permit, as it goes on even if its caller gives up.
         let _turn = core.backups.try_acquire().map_err(|_| {
             Refusal::new(Reason::Busy, "another backup is being made: try again when it is done")
         })?;
@@ -60,7 +61,8 @@ async fn make_within(core: &Arc<Core>, wait: Duration) -> Result<BackupReply, Re
     .await
 }
 
-/// Puts the backup's state into the directory, which must hold none. The manager must not run. Gives the number of rows.
+/// Puts the backup's state into the directory, which must hold none. The manager must not run. Gives the
+/// number of rows.
 pub fn restore(dir: &Path, backup: &Path) -> Result<u64, ManagerError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -72,7 +74,7 @@ pub fn restore(dir: &Path, backup: &Path) -> Result<u64, ManagerError> {
     if fs::metadata(&state).is_ok_and(|found| found.len() > 0) {
         return Err(ManagerError::StateThere(state));
     }
-    // Once to the end before anything is made of it.
+    // Check it to its end before anything is created.
     let damaged = |what: String| ManagerError::Backup { path: backup.to_owned(), what };
     let rows = read_file(backup, |_| Ok(())).map_err(damaged)?;
     let fresh = dir.join("manager.redb.new");
@@ -93,8 +95,8 @@ pub fn restore(dir: &Path, backup: &Path) -> Result<u64, ManagerError> {
     Ok(rows)
 }
 
-/// Takes the state that is in the directory for a restored one: it was put there by other means than [`restore`]. The manager
-/// must not run.
+/// Marks the state in the directory as restored: it was put there by other means than [`restore`]. The
+/// manager must not run.
 pub fn adopt(dir: &Path) -> Result<(), ManagerError> {
     let state = dir.join(STATE_FILE);
     if fs::metadata(&state).map_or(true, |found| found.len() == 0) {
@@ -120,7 +122,7 @@ impl From<io::Error> for Problem {
     }
 }
 
-/// Writes the file whole or not at all.
+/// Writes the file atomically.
 fn write_file(path: &Path, tx: &Tx) -> Result<BackupReply, Problem> {
     let fresh = path.with_extension("new");
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
@@ -159,7 +161,8 @@ fn put(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     out.write_all(bytes)
 }
 
-/// Reads a backup to its end and hands its rows on in batches. Gives their number. The error says what is wrong with it.
+/// Reads a backup to its end and passes its rows to `take` in batches. Gives their number. The error says
+/// what is wrong with the backup.
 fn read_file(path: &Path, mut take: impl FnMut(Batch) -> Result<(), String>) -> Result<u64, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut input = SummedInput { inner: BufReader::new(file), crc: RunningCrc::new() };
@@ -194,7 +197,7 @@ fn read_file(path: &Path, mut take: impl FnMut(Batch) -> Result<(), String>) -> 
     Ok(rows)
 }
 
-/// Counts and sums what is written.
+/// Counts and checksums what is written.
 struct Summed<W> {
     inner: W,
     crc: RunningCrc,
@@ -214,7 +217,7 @@ impl<W: Write> Write for Summed<W> {
     }
 }
 
-/// Sums what is read.
+/// Checksums what is read.
 struct SummedInput<R> {
     inner: R,
     crc: RunningCrc,
@@ -300,7 +303,7 @@ mod tests {
         let core = start(Arc::new(MemoryKv::new()), &config, Room::of(4, 4)).await.unwrap();
         make(&core).await.unwrap();
         let good = fs::read(dir.path().join(FILE)).unwrap();
-        // Its disk hangs: a pipe is not open for writing before somebody reads it.
+        // Its disk hangs: opening a pipe for writing blocks until somebody reads it.
         let fresh = dir.path().join(FILE).with_extension("new");
         assert!(std::process::Command::new("mkfifo").arg(&fresh).status().unwrap().success());
         let brief = Duration::from_millis(300);

@@ -1,12 +1,14 @@
-//! A drive that returned with less than it had acknowledged: every column on it goes out of its file's set (PROTOCOL R9, section
-//! 7). Then it is told so, object by object, gets its lease, and is caught up as any drive that was away.
+//! A drive that returned with less than it had acknowledged: every column on it goes out of its file's set
+//! (PROTOCOL R9, section 7). Then it is told so, object by object, gets its lease, and is caught up like any
+//! drive that was away.
 //!
-//! It has no lease while this is done, so nothing of it is served; what was done survives a restart, and what was not is found
-//! again by the drive's record.
+//! It has no lease meanwhile, so nothing of it is served. What was done survives a restart; that there is
+//! more to do is in the drive's record.
 //!
-//! The files' records are changed without their locks, in batches. A procedure that is under way on one of them sees at
-//! its end that the generation is not the one that it fenced, and leaves the file marked as unfenced. Where fewer than `k` ready columns
-//! are left, the file has lost bytes: its columns go out all the same, and whoever opens it is told which drives it misses.
+//! The files' records are changed without their locks, in batches. A procedure in progress on one of them
+//! sees at its end that the generation is not the one that it fenced, and leaves the file marked as unfenced.
+//! If fewer than `k` ready columns are left, the file has lost bytes: its columns go out all the same, and
+//! opening it reports the missing drives.
 
 use std::sync::Arc;
 
@@ -17,12 +19,12 @@ use braid_wire::Refusal;
 use crate::core::Core;
 use crate::inodes::{self, set_stale};
 use crate::kv::Tx;
-use crate::schema::{DriveRecord, Place, StaleRecord, key, table};
+use crate::schema::{ComponentPlace, DriveRecord, StaleRecord, key, table};
 
 /// Most columns put out by one transaction.
 const COLUMNS_PER_BATCH: usize = 512;
 
-/// Puts every column on the drive out of its file's set; then the drive is not behind any more, but stale.
+/// Takes every column on the drive out of its file's set. Then the drive is no longer behind, but stale.
 pub async fn put_out(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
     let (mut after, mut count) = (None, 0);
     loop {
@@ -60,16 +62,16 @@ pub async fn put_out(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
 /// Files whose records were changed, each with whether it has a lease.
 type Changed = Vec<(FileId, bool)>;
 
-/// Some columns, and where to go on; `None`: there are no more.
+/// Takes some columns out. Gives where to continue, or `None` if there are no more.
 fn put_out_some(
     tx: &mut Tx,
     drive: DriveId,
-    after: Option<Place>,
-) -> Result<(Option<Place>, Changed), Refusal> {
+    after: Option<ComponentPlace>,
+) -> Result<(Option<ComponentPlace>, Changed), Refusal> {
     let (first, to) = key::of_drive(table::COLUMN, drive);
     let from = after.map_or(first, |place| [key::place(table::COLUMN, place).as_slice(), &[0]].concat());
     let rows = tx.scan(&from, &to, COLUMNS_PER_BATCH)?;
-    let places: Vec<Place> = rows.iter().map(|(key, _)| key::place_of(key)).collect();
+    let places: Vec<ComponentPlace> = rows.iter().map(|(key, _)| key::place_of(key)).collect();
     let mut changed = Vec::new();
     for &place in &places {
         if let Some(held) = put_out_one(tx, place)? {
@@ -80,12 +82,12 @@ fn put_out_some(
     Ok((last, changed))
 }
 
-/// One column. `Some` if its file's generation rises, with whether the file has a lease.
-fn put_out_one(tx: &mut Tx, place: Place) -> Result<Option<bool>, Refusal> {
+/// Takes one column out. `Some` if its file's generation rises, with whether the file has a lease.
+fn put_out_one(tx: &mut Tx, place: ComponentPlace) -> Result<Option<bool>, Refusal> {
     let Some(mut inode) = inodes::find(tx, place.file)? else { return Ok(None) };
     let index = usize::try_from(place.segment).unwrap_or(usize::MAX);
     let Some(segment) = inode.segments.get_mut(index) else { return Ok(None) };
-    // What it was told before it may have forgotten.
+    // The drive may have forgotten what it was told before.
     set_stale(tx, place, Some(StaleRecord { joining: false, lease: Lease(0), told: false }))?;
     if !segment.set.contains(place.column) {
         return Ok(None);
@@ -94,7 +96,7 @@ fn put_out_one(tx: &mut Tx, place: Place) -> Result<Option<bool>, Refusal> {
     segment.joining = segment.joining.without(place.column);
     let enough = segment.ready().count() >= u32::from(segment.shape.k);
     inode.g = inode.g.next().ok_or_else(|| crate::files::worn_out(place.file))?;
-    // Without enough columns nothing can be fenced: the file waits for those that it misses.
+    // Without enough columns nothing can be fenced: the file waits for the missing ones.
     inode.unfenced |= enough;
     let held = inode.held;
     inodes::save(tx, place.file, &inode);

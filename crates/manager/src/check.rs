@@ -1,4 +1,5 @@
-//! Whether a state holds together: what every crash must leave whole. Reads everything; for tests and for an operator's doubt.
+//! Checks that a state is consistent, as every crash must leave it. Reads everything; for tests, and for an
+//! operator in doubt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +9,14 @@ use braid_wire::control::EntryKind;
 
 use crate::kv::{Db, Tx};
 use crate::schema::{
-    DriveCount, DriveRecord, EntryRecord, InodeRecord, Place, RemovalRecord, RemoveRecord, StaleRecord,
-    VolumeRecord, key, table,
+    ComponentPlace, DriveCount, DriveRecord, EntryRecord, InodeRecord, RemovalRecord, RemoveRecord,
+    StaleRecord, VolumeRecord, key, table,
 };
 
-/// One thing that does not hold together, in words.
+/// One inconsistency, in words.
 pub type Violation = String;
 
-/// Everything that does not hold together in the present state.
+/// All inconsistencies of the present state.
 pub fn check(db: &Db) -> Result<Vec<Violation>, Refusal> {
     db.read(|tx| {
         let state = State::load(tx)?;
@@ -35,8 +36,8 @@ struct State {
     entries: BTreeMap<(FileId, Vec<u8>), EntryRecord>,
     volumes: BTreeMap<VolumeId, VolumeRecord>,
     attention: BTreeSet<FileId>,
-    places: BTreeSet<Place>,
-    stale: BTreeMap<Place, StaleRecord>,
+    places: BTreeSet<ComponentPlace>,
+    stale: BTreeMap<ComponentPlace, StaleRecord>,
     counts: BTreeMap<DriveId, DriveCount>,
     drives: Vec<DriveRecord>,
 }
@@ -82,7 +83,7 @@ impl State {
         })
     }
 
-    /// Every name has its record, and the record knows its name.
+    /// Every name has its record, and the record has that name.
     fn names(&self, found: &mut Vec<Violation>) {
         for ((directory, name), entry) in &self.entries {
             let shown = crate::names::show(name);
@@ -104,7 +105,8 @@ impl State {
         }
     }
 
-    /// Every record has its name, or is a root, or is a leased file without one; and no directory is cut off from its root.
+    /// Every record has its name, or is a root, or is a leased file without a name. No directory is detached
+    /// from its root.
     fn records(&self, found: &mut Vec<Violation>) {
         let roots: BTreeSet<FileId> = self.volumes.values().map(|volume| volume.root).collect();
         for (&file, inode) in &self.inodes {
@@ -160,7 +162,7 @@ impl State {
         Ok(())
     }
 
-    /// The tables of columns and stale columns say what the layouts say.
+    /// The tables of columns and stale columns agree with the layouts.
     fn columns(&self, found: &mut Vec<Violation>) {
         let mut places = BTreeSet::new();
         for (&file, inode) in &self.inodes {
@@ -175,7 +177,7 @@ impl State {
                 }
                 for column in ColumnMask::all(segment.shape.k + segment.shape.m).iter() {
                     self.stale_column(
-                        Place { drive: segment.drive(column), file, segment: index, column },
+                        ComponentPlace { drive: segment.drive(column), file, segment: index, column },
                         segment,
                         found,
                     );
@@ -189,7 +191,12 @@ impl State {
         found.extend(lost.map(|place| format!("stale row of no column {place:?}")));
     }
 
-    fn stale_column(&self, place: Place, segment: &crate::schema::SegmentRecord, found: &mut Vec<Violation>) {
+    fn stale_column(
+        &self,
+        place: ComponentPlace,
+        segment: &crate::schema::SegmentRecord,
+        found: &mut Vec<Violation>,
+    ) {
         let has = |mask: ColumnMask, column: Column| mask.contains(column);
         let expected = (!has(segment.ready(), place.column)).then(|| has(segment.joining, place.column));
         if self.stale.get(&place).map(|stale| stale.joining) != expected {
@@ -201,7 +208,7 @@ impl State {
         let mut drives: BTreeSet<DriveId> = self.counts.keys().copied().collect();
         drives.extend(self.places.iter().map(|place| place.drive));
         for drive in drives {
-            let of = |place: &&Place| place.drive == drive;
+            let of = |place: &&ComponentPlace| place.drive == drive;
             let components = u64::try_from(self.places.iter().filter(of).count()).unwrap_or(u64::MAX);
             let stale = u64::try_from(self.stale.keys().filter(of).count()).unwrap_or(u64::MAX);
             let counted = self.counts.get(&drive).cloned().unwrap_or(DriveCount { components: 0, stale: 0 });
@@ -216,7 +223,7 @@ impl State {
         }
     }
 
-    /// What is to be freed is counted, and is of files that are gone.
+    /// The components to be freed are counted, and belong to files that are gone.
     fn removals(&self, tx: &Tx, found: &mut Vec<Violation>) -> Result<(), Refusal> {
         let mut left: BTreeMap<FileId, u32> = BTreeMap::new();
         for (key, _) in tx.records::<RemoveRecord>(&key::all(table::REMOVE), usize::MAX)? {

@@ -1,17 +1,21 @@
-//! A restored state against what the drives hold, before any client is answered.
+//! Compares a restored state with what the drives hold, before any client is answered.
 //!
-//! The state is of the past; the drives are of the present. Every object names its file and column, and has the generation, set and joining
-//! columns that its file last had. So, file by file, once every drive was heard:
+//! The state is old, the drives are current. Every object names its file and column, and has the generation,
+//! set and joining columns that its file last had. So, once every drive was heard, each file is compared:
 //!
-//! - The objects of the highest generation say which columns are in the set. Those that are not, or are of a lower generation, are
-//!   out; the file goes on one generation above, and its size is settled from the components as after a writer that died.
-//! - A column that should hold bytes by the file's size, and has no object, is out. If fewer than `k` columns are left,
-//!   the file is *not whole*: it was removed since, or has lost bytes. Whoever opens it is told which drives it misses.
-//! - An object whose file no name leads to is of a file that was made since, or was being removed, or had no name yet: it may have
-//!   got one since. It is kept until an operator says otherwise ([`free_unnamed`]).
-//! - What the removal list has was removed before the backup: numbers are never drawn again, so it goes on being freed.
+//! - The objects of the highest generation say which columns are in the set. Those that are not in it, or
+//!   have a lower generation, are out. The file continues one generation above, and its size is settled from
+//!   the components as after a writer that died.
+//! - A column that should hold bytes by the file's size, but has no object, is out. If fewer than `k` columns
+//!   are left, the file is *not whole*: it was removed since, or has lost bytes. Opening it reports the
+//!   missing drives.
+//! - If no name leads to an object's file, the file was created since, or was being removed, or had no name
+//!   yet and may have got one since. The object is kept until an operator says otherwise ([`free_unnamed`]).
+//! - Files on the removal list were removed before the backup. File numbers are never used again, so they
+//!   continue to be freed.
 //!
-//! No byte is removed here. It may begin anew at any point. What was found is written into the manager's directory.
+//! No byte is removed here. The comparison may restart at any point. Its findings are written into the
+//! manager's directory.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -33,16 +37,16 @@ use crate::leadership::Leadership;
 use crate::listing::{self, Listed, Listing, cannot_be_asked};
 use crate::members::has_untold;
 use crate::names::show;
-use crate::schema::{InodeRecord, Place, SegmentRecord, StaleRecord, key, table};
+use crate::schema::{ComponentPlace, InodeRecord, SegmentRecord, StaleRecord, key, table};
 use crate::volumes;
 
-/// Between two looks whether every drive was heard, and after a failure.
+/// Pause between two checks whether every drive was heard, and after a failure.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// For a drive that does not come, from the manager's start.
+/// How long drives that are away are waited for, from the manager's start.
 const DRIVES_WAIT_MS: u64 = 60_000;
 /// Files changed by one transaction.
 const FILES_PER_BATCH: usize = 256;
-/// Names that the report lists.
+/// Most names that the report lists.
 const NAMES_MAX: usize = 10_000;
 /// The report's name in the manager's directory.
 pub const REPORT_FILE: &str = "comparison.txt";
@@ -56,7 +60,7 @@ struct Report {
     unnamed: u64,
 }
 
-/// Compares, if the state was restored, and then takes the lead.
+/// Compares, if the state was restored, and then lets the manager lead.
 pub async fn run(core: Arc<Core>) {
     while matches!(*core.leadership(), Leadership::Comparing(_)) {
         match compare(&core).await {
@@ -69,7 +73,7 @@ pub async fn run(core: Arc<Core>) {
     }
 }
 
-/// What a comparison has kept, because no name leads to it, may be freed.
+/// Lets the objects be freed that a comparison kept because no name leads to them.
 pub async fn free_unnamed(core: &Arc<Core>) -> Result<(), Refusal> {
     core.write(|_, tx| {
         tx.set(key::meta("unnamed"), &0u64);
@@ -132,7 +136,7 @@ async fn partitions(core: &Core, drives: &[DriveId]) -> Result<BTreeSet<Partitio
     Ok(partitions)
 }
 
-/// The drives that are up, and those that do not come. An error while one of these may still come.
+/// The drives that are up, and those that are away. An error while one that is away may still come.
 fn drives(core: &Core) -> Result<(Vec<DriveId>, BTreeSet<DriveId>), Refusal> {
     let (now_ms, table) = (core.now_ms(), core.drives());
     let (up, away) = (table.up(now_ms), table.in_state(DriveState::Away, now_ms));
@@ -143,11 +147,11 @@ fn drives(core: &Core) -> Result<(Vec<DriveId>, BTreeSet<DriveId>), Refusal> {
     Err(Refusal::new(Reason::NotServing, detail))
 }
 
-/// What one file came to.
+/// The result for one file.
 enum Found {
     Whole,
     NotWhole(String),
-    /// Drives hold objects of it, and they are kept.
+    /// Drives hold objects of it, which are kept.
     Unnamed,
     /// Nothing is kept: it is on the removal list, or no drive has an object of it.
     Nothing,
@@ -201,7 +205,7 @@ fn settle(tx: &mut Tx, file: FileId, listed: &Listed, away: &BTreeSet<DriveId>) 
     for (index, mut segment) in (0u32..).zip(segments) {
         let set = present_set(&segment, index, inode.size, listed, away);
         for column in segment.all().iter() {
-            let place = Place { drive: segment.drive(column), file, segment: index, column };
+            let place = ComponentPlace { drive: segment.drive(column), file, segment: index, column };
             let stale = (!set.contains(column)).then_some(StaleRecord {
                 joining: false,
                 lease: Lease(0),
@@ -214,15 +218,15 @@ fn settle(tx: &mut Tx, file: FileId, listed: &Listed, away: &BTreeSet<DriveId>) 
         inode.segments.push(segment);
     }
     inode.g = inode.g.max(newest).next().ok_or_else(|| crate::files::worn_out(file))?;
-    // As after a writer that died: what it wrote past the size on record counts. Of a file that is not whole nothing more can be
-    // found out.
+    // As after a writer that died: bytes beyond the size on record count. If the file is not whole, nothing
+    // more can be found out.
     (inode.held, inode.client, inode.unfenced) = (whole, 0, whole);
     inodes::save(tx, file, &inode);
     Ok(if whole { Found::Whole } else { Found::NotWhole(path_of(tx, &inode)?) })
 }
 
-/// A file to which no name leads. A record of it goes, without its objects: it was leased when the backup was made, and what was
-/// written under that lease may have been named and acknowledged since.
+/// A file that no name leads to. Its record, if any, is deleted, but its objects stay: it was leased when the
+/// backup was made, and what was written under that lease may have been named and acknowledged since.
 fn unnamed(
     tx: &mut Tx,
     file: FileId,
@@ -236,8 +240,11 @@ fn unnamed(
     Ok(if freed || listed.is_empty() { Found::Nothing } else { Found::Unnamed })
 }
 
-/// The columns of a segment that hold what they should. Where `m` or fewer of their drives answer, nobody can tell: any `m + 1` columns
-/// have one in common with every set that the file ever had.
+/// The columns of a segment that are current. None if `m` or fewer of their drives answer: only `m + 1`
+/// columns are sure to have one in common with every set that the file ever had.
+///
+/// A drive that is away may have been replaced since the backup, and hold the file's old content. Its column
+/// is out as long as `k` others remain. If it was current, catching up copies nothing.
 fn present_set(
     segment: &SegmentRecord,
     index: u32,
@@ -264,11 +271,13 @@ fn present_set(
         Some(object) => object.g == newest.g,
         None => !written.contains(*column) || absent.contains(*column),
     };
-    set.iter().filter(holds).collect()
+    let set: ColumnMask = set.iter().filter(holds).collect();
+    let heard = set.minus(absent);
+    if heard.count() >= u32::from(segment.shape.k) { heard } else { set }
 }
 
-/// The columns that hold bytes of a file of this size, if it has no holes: of its first stripes, which are enough to meet
-/// every column.
+/// The columns that hold bytes of a file of this size, if it has no holes. The first `k + m` stripes are
+/// enough, as they reach every column.
 fn written_columns(segment: &SegmentRecord, size: u64) -> ColumnMask {
     let Ok(shape) = crate::shapes::from_spec(&segment.shape, &segment.shape) else { return segment.all() };
     let bytes = size.min(segment.end).saturating_sub(segment.start);
@@ -303,7 +312,7 @@ fn files_without_objects(tx: &Tx, seen: &BTreeSet<FileId>) -> Result<Vec<FileId>
     }
 }
 
-/// A file's volume and path, for people.
+/// A file's volume and path, shown to users.
 fn path_of(tx: &Tx, inode: &InodeRecord) -> Result<String, Refusal> {
     let volume = volumes::by_number(tx, inode.volume)?.name;
     let (mut path, mut parent) = (show(&inode.name), inode.parent);
@@ -322,7 +331,7 @@ async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {
     })?;
     core.write(|core, tx| {
         tx.set(key::meta("restored"), &0u64);
-        // Every lease is over, whoever still renews it: its end settles what its writer left.
+        // All leases are over, even those still renewed. Ending them settles what their writers left.
         let (from, to) = key::all(table::ATTENTION);
         for (attention, _) in tx.scan(&from, &to, usize::MAX)? {
             let file = FileId(key::number(&attention, 1));
@@ -337,7 +346,7 @@ async fn finish(core: &Arc<Core>, report: Report) -> Result<(), Refusal> {
         files = report.files, not_whole = report.not_whole.len(), unnamed = report.unnamed, report = %path.display(),
         "the restored state was compared with what the drives hold"
     );
-    // Also those that are away: they are told when they come.
+    // Drives that are away too: they are told when they return.
     let kept = |drive: &&Drive| drive.record.replaced_by == DriveId(0);
     let drives: Vec<DriveId> = core.drives().iter().filter(kept).map(|drive| drive.record.drive).collect();
     for drive in drives {
@@ -370,7 +379,7 @@ mod tests {
             core.drives().insert(record(drive, "d"), false);
         }
         core.write(|_, tx| {
-            let place = Place { drive: DriveId(1), file: FileId(5), segment: 0, column: Column(0) };
+            let place = ComponentPlace { drive: DriveId(1), file: FileId(5), segment: 0, column: Column(0) };
             Ok(set_stale(tx, place, Some(StaleRecord { joining: false, lease: Lease(0), told: false }))?)
         })
         .await
@@ -435,11 +444,13 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_that_is_away_keeps_its_column_where_the_others_can_tell() {
+    fn a_drive_that_is_away_has_its_column_only_where_the_others_do_not_suffice() {
         let away = |ids: &[u128]| ids.iter().copied().map(DriveId).collect::<BTreeSet<_>>();
         let all: &[u8] = &[0, 1, 2];
         let two = listed(&[(0, 3, all), (2, 3, all)]);
-        assert_eq!(present_set(&segment(), 0, 1 << 20, &two, &away(&[2])), mask(all));
+        assert_eq!(present_set(&segment(), 0, 1 << 20, &two, &away(&[2])), mask(&[0, 2]));
+        let behind = listed(&[(0, 3, all), (2, 2, all)]);
+        assert_eq!(present_set(&segment(), 0, 1 << 20, &behind, &away(&[2])), mask(&[0, 1]));
         assert_eq!(present_set(&segment(), 0, 1 << 20, &two, &away(&[])), mask(&[0, 2]));
         let one = listed(&[(0, 3, all)]);
         assert_eq!(present_set(&segment(), 0, 1 << 20, &one, &away(&[2, 3])), ColumnMask::EMPTY);

@@ -1,8 +1,8 @@
 //! What all sessions share: the state, the clock, the tables, sessions with drives.
 //!
-//! Order of locks: a file's lock, then a transaction, then (never two at once) the table of drives, of leases or of operations. Within a
-//! transaction a file's lock may be tried, not waited for. The tables' locks are held for a few lines and never over an await; no
-//! call to a drive is made inside a transaction.
+//! Order of locks: a file's lock, then a transaction, then (never two at once) the table of drives, of leases
+//! or of operations. Within a transaction a file's lock may be tried, not waited for. The tables' locks are
+//! held for a few lines and never over an await; no call to a drive is made inside a transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,13 +18,13 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::admission::Admissions;
+use crate::drive_calls::DriveCalls;
 use crate::drives::{Drive, DriveTable};
 use crate::files::columns_on;
 use crate::kv::{Db, Tx};
 use crate::leadership::Leadership;
 use crate::leases::Leases;
 use crate::operations::{Once, Operation, Operations, Outcome, once};
-use crate::reach::Reach;
 use crate::room::Room;
 use crate::schema::{ClusterRecord, key};
 use crate::shapes::drives_for;
@@ -58,12 +58,12 @@ pub struct Core {
     /// Its start, in milliseconds since boot.
     pub started_boot_ms: u64,
     /// Sessions with drives.
-    pub reach: Reach,
-    /// Places of sessions.
+    pub drive_calls: DriveCalls,
+    /// Limits on the number of sessions.
     pub room: Room,
-    /// Something for the background to do.
+    /// Wakes the background task.
     pub wake: Notify,
-    /// Proofs of a token that were wrong since the start.
+    /// Wrong token proofs since the start.
     pub bad_tokens: AtomicU64,
     /// One permit: a backup at a time.
     pub(crate) backups: Semaphore,
@@ -92,7 +92,7 @@ impl Core {
         StateMark { term, mark, changes: self.changes.load(Ordering::Acquire) }
     }
 
-    /// Whether the state is the present one.
+    /// Whether this state is the current one.
     pub fn leadership(&self) -> MutexGuard<'_, Leadership> {
         self.leadership.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,7 +107,7 @@ impl Core {
         self.clock.running_ms()
     }
 
-    /// What every reply begins with.
+    /// The head of every reply.
     pub fn head(&self) -> ControlHead {
         ControlHead { term: self.term(), now_ms: self.now_ms() }
     }
@@ -127,7 +127,7 @@ impl Core {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of operations beside the state.
+    /// What is known of operations beyond the stored state.
     pub fn operations(&self) -> MutexGuard<'_, Operations> {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,7 +145,7 @@ impl Core {
         self.read_within(STATE_WAIT, work).await
     }
 
-    /// The same for work that takes longer. Once it has begun it goes on to its end, also after `wait`.
+    /// The same for work that takes longer. Work that has begun runs to its end, even after `wait`.
     pub async fn read_within<R: Send + 'static>(
         self: &Arc<Core>,
         wait: Duration,
@@ -191,12 +191,12 @@ impl Core {
         self.write(move |core, tx| once(core, tx, operation, |tx| work(core, tx))).await
     }
 
-    /// Waits for the turn of a procedure on this file.
+    /// Waits for the file's lock: one procedure runs on a file at a time.
     pub async fn lock_file(&self, file: FileId) -> Result<OwnedMutexGuard<()>, Refusal> {
         timeout(FILE_WAIT, self.file_mutex(file).lock_owned()).await.map_err(|_| busy(file))
     }
 
-    /// The turn of a procedure on this file, if nobody has it now.
+    /// The file's lock, if it is free.
     pub fn try_lock_file(&self, file: FileId) -> Option<OwnedMutexGuard<()>> {
         self.file_mutex(file).try_lock_owned().ok()
     }
@@ -214,15 +214,15 @@ impl Core {
         mutex
     }
 
-    /// Now, how many drives there are that were not replaced, and the length of their leases with its margin.
+    /// Now, the number of drives that were not replaced, and the length of their leases with its margin.
     pub fn drives_counted(&self) -> (u64, usize, u64) {
         let (now_ms, table) = (self.now_ms(), self.drives());
         let drives = table.iter().filter(|drive| drive.record.replaced_by == DriveId(0)).count();
         (now_ms, drives, table.lease_ms() + table.margin_ms())
     }
 
-    /// Drives for a new file, and its columns that are out from the start. See [`crate::files::Place`]. Those of `avoid` are passed
-    /// over as long as there are enough others.
+    /// Drives for a new file, and its columns that are out from the start. See
+    /// [`crate::files::ChooseDrives`]. Drives in `avoid` are used only if there are not enough others.
     pub fn place(
         &self,
         seed: u64,
@@ -231,14 +231,14 @@ impl Core {
     ) -> Result<(Vec<DriveId>, ColumnMask), Refusal> {
         let (now_ms, table) = (self.now_ms(), self.drives());
         let of = |state| table.in_state(state, now_ms).into_iter().filter_map(|drive| table.drive(drive));
-        // One that has lost ranges of keys cannot know that an object is new, and refuses it.
+        // A drive that has lost ranges of keys cannot tell that an object is new, and refuses to create it.
         let whole = |drive: &Drive| drive.scrub.lost == 0;
         let wanted = |drive: &Drive| whole(drive) && !avoid.contains(&drive.record.drive);
         let roomy = |drive: &Drive| wanted(drive) && has_room(drive);
         let those = |which: &dyn Fn(&Drive) -> bool| -> Vec<Candidate> {
             of(DriveState::Up).filter(|drive| which(drive)).map(candidate).collect()
         };
-        // The best that are enough; a full drive may have room again once it has cleaned.
+        // The best group that is large enough. A full drive may have space again after cleaning.
         let enough = |those: &Vec<Candidate>| those.len() >= usize::from(shape.width());
         let best = [those(&roomy), those(&wanted), those(&whole)].into_iter().find(enough);
         let up = best.unwrap_or_else(|| those(&|_| true));
@@ -258,13 +258,13 @@ impl Core {
     }
 }
 
-/// "Not now".
+/// The refusal of a request that waited too long for the file's lock.
 pub fn busy(file: FileId) -> Refusal {
     Refusal::new(Reason::Busy, format!("another procedure on file {file} takes long: try again"))
 }
 
-/// What a transaction on its thread comes to. One that has not begun in time never does; of one that hangs nobody knows what becomes
-/// of it, as after a failed commit.
+/// The result of a transaction on a blocking thread. After `wait`, one that has not begun is cancelled. One
+/// that hangs may or may not become durable, as after a failed commit.
 async fn within<R>(wait: Duration, transaction: JoinHandle<Result<R, Refusal>>) -> Result<R, Refusal> {
     let cancel = transaction.abort_handle();
     match timeout(wait, transaction).await {

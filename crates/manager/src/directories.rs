@@ -1,7 +1,8 @@
 //! The tree of names: look up, list, make, rename, unlink. Each is one transaction's work.
 //!
-//! Every entry names one record that exists, and every named record knows its directory and name. A volume's root has
-//! neither. Paths are resolved from the root, so a directory cannot be reached once it is cut off, and none ever is.
+//! Every entry names one record that exists, and every named record knows its directory and name. A volume's
+//! root has neither. Paths are resolved from the root, so a detached directory could not be reached; none
+//! ever is detached.
 
 use braid_layout::FileId;
 use braid_wire::control::{Entry, EntryKind};
@@ -13,14 +14,14 @@ use crate::names::{show, split, split_last};
 use crate::schema::{EntryRecord, InodeRecord, VolumeRecord, key};
 use crate::volumes::{self, directory_record};
 
-/// Most entries in one reply: with the longest names they fit a frame.
+/// Most entries in one reply: even with the longest names they fit a frame.
 pub const ENTRIES_PER_PAGE_MAX: usize = 1000;
 
 /// What a path leads to.
 pub struct Found {
     /// Its volume.
     pub volume: VolumeRecord,
-    /// From the root to it: numbers.
+    /// The numbers from the root to it.
     pub chain: Vec<FileId>,
     /// Its record.
     pub inode: InodeRecord,
@@ -33,7 +34,7 @@ impl Found {
     }
 }
 
-/// A place for a name in a directory.
+/// A name in a directory, taken or free.
 pub struct Slot<'p> {
     /// The directory.
     pub directory: Found,
@@ -97,7 +98,7 @@ pub fn list(
     Ok((rows.into_iter().map(entry).collect::<Result<_, _>>()?, more))
 }
 
-/// Makes a directory; with `parents` those above it too, and it may exist.
+/// Makes a directory. With `parents` it also makes those above it, and the directory may exist.
 pub fn make(tx: &mut Tx, volume: &str, path: &[u8], parents: bool, now_ms: u64) -> Result<(), Refusal> {
     let names = split(path)?;
     if names.is_empty() {
@@ -125,7 +126,7 @@ pub fn make(tx: &mut Tx, volume: &str, path: &[u8], parents: bool, now_ms: u64) 
     Ok(())
 }
 
-/// Removes a file's name or an empty directory. A file that is open for writing lives on without a name.
+/// Removes a file's name or an empty directory. A file open for writing continues without a name.
 pub fn unlink(tx: &mut Tx, volume: &str, path: &[u8], now_ms: u64) -> Result<(), Refusal> {
     let mut slot = slot(tx, volume, path)?;
     let entry = slot.entry.clone().ok_or_else(|| not_found(path))?;
@@ -178,12 +179,12 @@ pub fn name_it(
     touch(tx, directory, now_ms)
 }
 
-/// "Not there".
+/// The refusal for a path that does not exist.
 pub fn not_found(path: &[u8]) -> Refusal {
     Refusal::new(Reason::NotFound, format!("no file or directory {:?}", show(path)))
 }
 
-/// "There already".
+/// The refusal for a path that exists already.
 pub fn exists(path: &[u8]) -> Refusal {
     Refusal::new(Reason::Exists, format!("{:?} exists already", show(path)))
 }

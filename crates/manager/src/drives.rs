@@ -1,16 +1,19 @@
 //! The drives and their heartbeat leases. A pure machine: time is a parameter.
 //!
-//! A drive serves while its heartbeat lease holds (PROTOCOL R8). It counts the lease from when it *sent* the heartbeat, we from
-//! when we answered, plus a margin for clocks that run at different speeds: when [`DriveTable::lapsed`] says so, the drive has
-//! surely stopped. A new manager does not know what its predecessor promised, so for one lease from its start nothing lapses. Nor for
-//! one from the end of a pause of this process: heartbeats may have waited for it.
+//! A drive serves while its heartbeat lease holds (PROTOCOL R8). The drive counts the lease from when it
+//! *sent* the heartbeat, the manager from when it answered, plus a margin for clocks that run at different
+//! speeds. So when [`DriveTable::lapsed`] says so, the drive has surely stopped. A new manager does not know
+//! what its predecessor promised, so nothing lapses for one lease after its start. Nor for one lease after a
+//! pause of this process, because heartbeats may have waited for it.
 //!
-//! Before its lease has lapsed a drive is dead only by its host's word: its last heartbeat named its process, and the kernel says
-//! that this process is gone. That its address refuses connections proves nothing: a firewall can do that in its place.
+//! Before its lease has lapsed, a drive counts as dead only on its host's word: its last heartbeat named its
+//! process, and the kernel says that this process is gone. An address that refuses connections proves
+//! nothing, as a firewall can do that too.
 //!
-//! A drive whose columns went out must not serve them by an old capability when it returns. So it gets no lease while
-//! somebody is about to take a column of it out (*holds*), nor before it was fenced for every column that went out (*untold*).
-//! While it is being told (*returning*), no further columns of it go out because its lease has lapsed, or that would never end.
+//! A drive whose columns went out must not serve them to old capabilities when it returns. So it gets no
+//! lease while somebody is about to take one of its columns out (*holds*), nor before it was fenced for every
+//! column that went out (*untold*). While it is being told (*returning*), none of its columns go out because
+//! of a lapsed lease: otherwise the telling might never end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,10 +27,10 @@ use crate::schema::DriveRecord;
 
 /// How long writers wait for a drive that returned to be told of all that it missed.
 pub const RETURN_MAX_MS: u64 = 60_000;
-/// And how long if that does not go on: it sends heartbeats, but answers no fences.
+/// The same if the telling makes no progress: the drive sends heartbeats, but answers no fences.
 pub const RETURN_STALLED_MS: u64 = 10_000;
 
-/// Most processes that are kept in mind for one drive. One that is well has one; one that was restarted just now has two.
+/// Most processes remembered for one drive. A healthy drive has one; one that was just restarted has two.
 const PROCESSES_MAX: usize = 8;
 
 /// The drives, by identity.
@@ -42,38 +45,38 @@ pub struct DriveTable {
 /// One drive.
 #[derive(Debug)]
 pub struct Drive {
-    /// What is on record.
+    /// Its stored record.
     pub record: DriveRecord,
-    /// Its process, as it last said.
+    /// Its process, as last reported.
     pub pid: u32,
     /// Bytes of log.
     pub used_bytes: u64,
     /// Bytes of log that a read could return.
     pub live_bytes: u64,
-    /// Bytes that writes may take, as it last said; 0 since a client met that it is full.
+    /// Bytes that writes may take, as last reported; 0 once a client has found it full.
     pub free_bytes: u64,
-    /// Of these, files that it keeps for new segments.
+    /// Of these, bytes of files that it keeps for new segments.
     pub spare_bytes: u64,
-    /// How its scrub stood.
+    /// Its scrub, as last reported.
     pub scrub: ScrubState,
-    /// How it reaches its disk, for people.
+    /// How it sent what was read, for people.
     pub io: String,
     heard_ms: Option<u64>,
     granted_ms: Option<u64>,
-    /// Its process has said that it serves no more, and none came after it.
+    /// Its process has said that it serves no more, and no other was heard since.
     closed: bool,
-    /// Which processes were heard as this drive within a lease, and when last. Two while one that was killed still has a
-    /// heartbeat on its way.
+    /// Processes heard as this drive within a lease, and when each was last heard. Two while a killed one's
+    /// heartbeat is still in flight.
     processes: Vec<(ProcessMark, u64)>,
     /// It does not serve, whatever was granted: its process is gone, or its last heartbeat got no lease.
     stopped: bool,
     holds: u32,
     untold: bool,
-    /// When the telling began, and when it last went on.
+    /// When the telling began, and when it last made progress.
     returning: Option<(u64, u64)>,
     outs: u64,
     starts: u64,
-    /// How many of its starts there had been when all partitions were made on it.
+    /// The value of `starts` when all partitions were last made on it.
     made: u64,
 }
 
@@ -90,7 +93,7 @@ pub struct Admission {
     pub changed: Option<DriveRecord>,
 }
 
-/// What a lease is longer here than at the drive: a tenth and a fifth of a second.
+/// How much longer a lease lasts here than at the drive: a tenth of it and a fifth of a second.
 pub fn margin_ms(lease_ms: u64) -> u64 {
     lease_ms / 10 + 200
 }
@@ -111,7 +114,7 @@ impl DriveTable {
         margin_ms(self.lease_ms)
     }
 
-    /// A drive has joined, or is on record at a start, with columns out that it was not told of or not.
+    /// Adds a drive, joined or on record. `untold`: it was not told of all its columns that are out.
     pub fn insert(&mut self, record: DriveRecord, untold: bool) {
         let drive = Drive {
             record,
@@ -142,11 +145,15 @@ impl DriveTable {
         self.drives.get(&drive)
     }
 
-    /// Its record has changed.
-    pub fn set_record(&mut self, record: DriveRecord) {
-        if let Some(drive) = self.drives.get_mut(&record.drive) {
-            drive.record = record;
+    /// Its record has changed. Concurrent transactions may report here out of order. The process numbers only
+    /// rise, so the highest one is kept.
+    pub fn set_record(&mut self, mut record: DriveRecord) {
+        let Some(drive) = self.drives.get_mut(&record.drive) else { return };
+        let known = &drive.record;
+        if (record.instance, record.stored) < (known.instance, known.stored) {
+            (record.start, record.instance, record.stored) = (known.start, known.instance, known.stored);
         }
+        drive.record = record;
     }
 
     /// All drives, by identity.
@@ -154,19 +161,19 @@ impl DriveTable {
         self.drives.values()
     }
 
-    /// The drive of this name (one that was replaced only if no other has it) or identity in 32 hex digits.
+    /// The drive of this name (a replaced one only if no other has it) or of this identity in 32 hex digits.
     pub fn find(&self, name: &str) -> Option<&Drive> {
         let named = |drive: &&Drive| drive.record.name == name;
         let by_name = self.iter().filter(named).min_by_key(|drive| drive.record.replaced_by != DriveId(0));
         by_name.or_else(|| self.iter().find(|drive| drive.record.drive.to_string() == name))
     }
 
-    /// A heartbeat came.
+    /// Takes a heartbeat. `None` if the drive is unknown.
     pub fn heartbeat(&mut self, drive: DriveId, beat: &Heartbeat, now_ms: u64) -> Option<Admission> {
         let (lease_ms, promised_ms) = (self.lease_ms, self.lease_ms + self.margin_ms());
         let drive = self.drives.get_mut(&drive)?;
         let replaced = drive.record.replaced_by != DriveId(0);
-        // Its number is in its directory, or what it serves could not be told from what an older copy does.
+        // Its number must be stored in its directory, or it could not be told from an older copy of itself.
         let is_stored = drive.record.stored == drive.record.instance;
         let admitted = !replaced
             && is_stored
@@ -204,20 +211,20 @@ impl DriveTable {
         })
     }
 
-    /// A client met that the drive is full: nothing may be written there, until it says otherwise.
+    /// A client found the drive full: nothing may be written there until it reports otherwise.
     pub fn met_full(&mut self, drive: DriveId) {
         if let Some(drive) = self.drives.get_mut(&drive) {
             drive.free_bytes = 0;
         }
     }
 
-    /// `Some`, to be handed to [`DriveTable::partitions_made`], if the drive has started since all partitions were made on it. It
-    /// may have found damage, and is then without those whose values are lost.
+    /// `Some`, to be handed to [`DriveTable::partitions_made`], if the drive has started since all partitions
+    /// were made on it. A start that finds damage may have lost partitions.
     pub fn partitions_due(&self, drive: DriveId) -> Option<u64> {
         self.drives.get(&drive).filter(|drive| drive.starts > drive.made).map(|drive| drive.starts)
     }
 
-    /// How many starts of the drive this manager has seen; 0: none.
+    /// How many starts of the drive this manager has seen.
     pub fn starts(&self, drive: DriveId) -> u64 {
         self.drives.get(&drive).map_or(0, |drive| drive.starts)
     }
@@ -229,8 +236,8 @@ impl DriveTable {
         }
     }
 
-    /// How the drive stands. Unknown drives count as replaced. One that held its lease when a pause of this process began is not
-    /// called away before it had time to speak.
+    /// The drive's state. Unknown drives count as replaced. One that held its lease when a pause of this
+    /// process began is not called away before it had time to send a heartbeat.
     pub fn state(&self, drive: DriveId, now_ms: u64) -> DriveState {
         match self.drives.get(&drive) {
             Some(drive) if drive.record.replaced_by == DriveId(0) => {
@@ -245,18 +252,19 @@ impl DriveTable {
         }
     }
 
-    /// Whether the manager has run for long enough to judge a drive by what it has heard since.
+    /// Whether the manager has listened for long enough to judge a drive by its silence.
     pub fn may_judge(&self, now_ms: u64) -> bool {
         now_ms >= self.listening_ms() + self.lease_ms + self.margin_ms()
     }
 
-    /// Since when nothing that was said to us had to wait: the start, or the end of the last pause.
+    /// Since when messages to us were not delayed: the start, or the end of the last pause.
     fn listening_ms(&self) -> u64 {
         self.started_ms.max(self.pauses.last().ended_ms)
     }
 
-    /// Whether the drive is there again and being told what it missed, and that goes on. A write to a column of it that is in its
-    /// file's set had better wait for the drive's lease than take the column out. Within bounds: it may stay mute.
+    /// Whether the drive is back and being told what it missed, with progress. A write to one of its columns
+    /// that is in its file's set should then wait for the drive's lease instead of taking the column out. The
+    /// wait is bounded, as the drive may stay silent.
     pub fn returning(&self, drive: DriveId, now_ms: u64) -> bool {
         self.drives.get(&drive).is_some_and(|known| {
             let in_time = |(began, went_on): (u64, u64)| {
@@ -267,7 +275,7 @@ impl DriveTable {
         })
     }
 
-    /// The drive was told of some columns that are out.
+    /// The drive was told of some columns that are out: the telling makes progress.
     pub fn told_some(&mut self, drive: DriveId, now_ms: u64) {
         if let Some((_, went_on)) = self.drives.get_mut(&drive).and_then(|known| known.returning.as_mut()) {
             *went_on = now_ms;
@@ -284,7 +292,8 @@ impl DriveTable {
         now_ms >= granted + self.lease_ms + self.margin_ms()
     }
 
-    /// If the drive has lapsed and is not returning, holds it back: no lease until [`DriveTable::release`]. Whether it is held.
+    /// If the drive has lapsed and is not returning, holds it back: no lease until [`DriveTable::release`].
+    /// Returns whether it did.
     pub fn hold_lapsed(&mut self, drive: DriveId, now_ms: u64) -> bool {
         let lapsed = self.lapsed(drive, now_ms) && !self.returning(drive, now_ms);
         if let Some(known) = self.drives.get_mut(&drive).filter(|_| lapsed) {
@@ -293,13 +302,15 @@ impl DriveTable {
         lapsed
     }
 
-    /// The processes that may hold the drive's lease, to be asked after at their host. None: it was not heard in this term.
+    /// The processes that may hold the drive's lease, to be looked up on their host. Empty: it was not heard
+    /// in this term.
     pub fn processes(&self, drive: DriveId) -> Vec<ProcessMark> {
         let known = self.drives.get(&drive).map(|known| &known.processes);
         known.into_iter().flatten().map(|(process, _)| process.clone()).collect()
     }
 
-    /// The host says that these processes are gone: holds the drive back, if it was not heard as another one. Whether it is held.
+    /// The host says that these processes are gone. Holds the drive back if they are all that were heard as
+    /// it. Returns whether it did.
     pub fn hold_gone(&mut self, drive: DriveId, gone: &[ProcessMark]) -> bool {
         let Some(known) = self.drives.get_mut(&drive) else { return false };
         let all = known.processes.iter().all(|(process, _)| gone.contains(process));
@@ -311,7 +322,7 @@ impl DriveTable {
         true
     }
 
-    /// Ends a hold, under which columns of the drive `went_out` or not.
+    /// Ends a hold. `went_out`: columns of the drive went out under it.
     pub fn release(&mut self, drive: DriveId, went_out: bool) {
         if let Some(known) = self.drives.get_mut(&drive) {
             known.untold |= went_out;
@@ -319,13 +330,13 @@ impl DriveTable {
         }
     }
 
-    /// How often the drive was held so far: for [`DriveTable::readmit`].
+    /// How often the drive was held or marked untold so far: for [`DriveTable::readmit`].
     pub fn outs(&self, drive: DriveId) -> u64 {
         self.drives.get(&drive).map_or(0, |known| known.outs)
     }
 
-    /// The drive was told of all its columns that are out; `outs` is from before that was looked up. If it was held since,
-    /// nothing changes: there may be others.
+    /// The drive was told of all its columns that are out; `outs` is from before they were looked up. If it
+    /// was held since, nothing changes: more may have gone out.
     pub fn readmit(&mut self, drive: DriveId, outs: u64) {
         if let Some(known) =
             self.drives.get_mut(&drive).filter(|known| known.outs == outs && known.holds == 0)
@@ -334,7 +345,7 @@ impl DriveTable {
         }
     }
 
-    /// Drives that wait to be told of columns that went out, and have been heard of lately.
+    /// Drives that wait to be told of columns that went out, and were heard within a lease.
     pub fn to_readmit(&self, now_ms: u64) -> Vec<DriveId> {
         let waits = |drive: &&Drive| {
             drive.untold
@@ -345,13 +356,13 @@ impl DriveTable {
         self.iter().filter(waits).map(|drive| drive.record.drive).collect()
     }
 
-    /// Drives that are behind and whose columns are to be put out of their files' sets.
+    /// Drives that are behind: their columns are to be taken out of their files' sets.
     pub fn behind(&self) -> Vec<DriveId> {
         let is = |drive: &&Drive| drive.record.behind && drive.record.replaced_by == DriveId(0);
         self.iter().filter(is).map(|drive| drive.record.drive).collect()
     }
 
-    /// Columns of the drive went out without a hold: it is to be told of them.
+    /// Columns of the drive went out without a hold: it must be told of them.
     pub fn set_untold(&mut self, drive: DriveId) {
         if let Some(known) = self.drives.get_mut(&drive) {
             (known.untold, known.outs) = (true, known.outs + 1);
@@ -380,7 +391,7 @@ impl DriveTable {
         at
     }
 
-    /// What people call the drive.
+    /// The drive's name, or its short identity if it is unknown.
     pub fn name(&self, drive: DriveId) -> String {
         self.drives.get(&drive).map_or_else(|| drive.short(), |known| known.record.name.clone())
     }
@@ -393,11 +404,11 @@ impl DriveTable {
 }
 
 impl Drive {
-    /// Keeps in mind the process that sent a heartbeat, and forgets those whose leases have lapsed.
+    /// Remembers the process that sent a heartbeat, and forgets those whose leases have lapsed.
     fn heard_from(&mut self, process: &ProcessMark, now_ms: u64, promised_ms: u64) {
         self.processes.retain(|(other, heard)| other != process && now_ms < heard + promised_ms);
         if self.processes.len() >= PROCESSES_MAX {
-            // One that starts over and over: nobody can tell then, and its lease decides.
+            // It restarts over and over. No host can judge this empty mark, so only the lease decides.
             self.processes = vec![(ProcessMark::default(), now_ms)];
         }
         self.processes.push((process.clone(), now_ms));

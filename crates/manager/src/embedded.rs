@@ -1,8 +1,10 @@
-//! The embedded store: one file, by redb, every commit synced before it is acknowledged. For one machine; nothing to install.
+//! The embedded store: one redb file, every commit synced before it is acknowledged. For one machine; nothing
+//! to install.
 //!
-//! After an error of the disk (it was full, or failed for a moment) redb serves nothing more until it is opened anew. So the store
-//! is: at the next snapshot the same file is opened again, and its state is what the file says. Whether the commit that failed is in
-//! it nobody knew before; its asker was told an error. A commit never opens: its batch was made from a snapshot of before.
+//! After a disk error (it was full, or failed for a moment) redb serves nothing more until it is reopened. So
+//! the next snapshot opens the same file again, and the state is what the file says. Whether it has the
+//! commit that failed was unknown anyway, and the caller was told an error. A commit never reopens, as its
+//! batch was made from an earlier snapshot.
 
 use std::fs::{File, OpenOptions};
 use std::future::Future;
@@ -21,30 +23,31 @@ use crate::kv::{Batch, Kv, KvError, Pair, Snapshot};
 const TABLE: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("state");
 /// Bytes of the file kept in memory: the hot paths of a name space of some million files.
 const CACHE_BYTES: usize = 128 << 20;
-/// After an opening that failed, the next is tried so much later: to look through a large file takes time.
+/// Pause after a failed opening, as looking through a large file takes time.
 const REOPEN_PAUSE: Duration = Duration::from_millis(500);
 
 /// The store in one file.
 pub struct EmbeddedKv {
-    /// Whoever uses the database reads; whoever opens it anew writes, so that nobody has the old one any more.
+    /// Users of the database take the read lock. Reopening takes the write lock, so that nobody has the old
+    /// one any more.
     state: RwLock<State>,
-    /// Opens the very file of the start again, whatever is at its path now.
+    /// Opens the same file as at the start, whatever is at its path now.
     open: Box<dyn Fn() -> Result<Database, String> + Send + Sync>,
     path: PathBuf,
     /// Dropped after the database, for [`EmbeddedKv::closed`].
     closing: Option<oneshot::Sender<()>>,
 }
 
-/// The database, or why there is none for the moment.
+/// The database, or why there is none at the moment.
 enum State {
     Open(Opened),
     Failed { what: String, again: Instant },
 }
 
-/// The database between two openings.
+/// An open database.
 struct Opened {
     database: Database,
-    /// The disk failed: it serves nothing any more.
+    /// The disk failed: the database serves nothing more.
     failed: Arc<AtomicBool>,
 }
 
@@ -55,7 +58,7 @@ struct TableSnapshot {
 }
 
 impl EmbeddedKv {
-    /// Opens the file, or makes it, readable to its owner only: it holds the drives' master keys.
+    /// Opens or creates the file, readable to its owner only: it holds the drives' master keys.
     pub fn open(path: &Path) -> Result<EmbeddedKv, KvError> {
         let failed = |what: String| KvError::Storage { path: path.to_owned(), what };
         let file = OpenOptions::new()
@@ -81,7 +84,7 @@ impl EmbeddedKv {
         Ok(kv)
     }
 
-    /// Done once the store was dropped and its file is closed.
+    /// Completes once the store was dropped and its file is closed.
     pub fn closed(&mut self) -> impl Future<Output = ()> + use<> {
         let (closing, closed) = oneshot::channel();
         self.closing = Some(closing);
@@ -103,7 +106,7 @@ impl EmbeddedKv {
             State::Failed { what, again } if Instant::now() < *again => return Err(self.error(what)),
             _ => {}
         }
-        // The one that failed is dropped first: it must not write behind the back of the next.
+        // Drop the failed one first: it must not write to the file that the next one opens.
         *state = State::Failed { what: String::new(), again: Instant::now() };
         match (self.open)() {
             Ok(database) => {
@@ -157,7 +160,7 @@ impl Opened {
     }
 }
 
-/// Opens the file by a descriptor that it shares with `file`.
+/// Opens the database on a duplicate of the file's descriptor.
 fn open_file(file: &File) -> Result<Database, String> {
     let file = file.try_clone().map_err(|error| error.to_string())?;
     Database::builder().set_cache_size(CACHE_BYTES).create_file(file).map_err(|error| error.to_string())
@@ -221,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// A file in memory, on a disk that is full when it is told so.
+    /// A file in memory, on a disk that is full on demand.
     #[derive(Debug, Clone, Default)]
     struct Fallible {
         bytes: Arc<Mutex<Vec<u8>>>,
@@ -296,7 +299,7 @@ mod tests {
         disk.is_full.store(true, Ordering::Release);
         let error = put(&kv, b"b").expect_err("the disk is full");
         assert!(error.to_string().contains("not known"), "{error}");
-        // As long as it is full, each request is told so; and a batch made before is never stored after an opening.
+        // While it is full every request fails, and a batch made before is never stored after a reopening.
         for _ in 0..3 {
             assert!(put(&kv, b"b").is_err());
         }

@@ -13,28 +13,28 @@ use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 
 use crate::core::Core;
+use crate::drive_calls::CallError;
 use crate::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST, OBJECT_VERSION};
-use crate::reach::ReachError;
 use crate::recovery::{Survey, judge, part_for};
 use crate::schema::{InodeRecord, PartitionRecord, key, table};
 
-/// Most unsettled units that are taken from one column at a time; the rest after the verdict on these.
+/// Most unsettled units taken from one column at a time; the rest follows after the verdict on these.
 const UNSETTLED_MAX: usize = 1 << 18;
-/// Most stamps in one verdict message.
+/// Most units in one verdict message.
 const VERDICT_UNITS: usize = 1024;
 
-/// What fences came to.
+/// The result of fencing a file's columns.
 #[derive(Debug, Default)]
 pub struct Fenced {
     /// Per segment, units that some column listed as unsettled.
     pub unsettled: BTreeMap<u32, BTreeSet<u64>>,
-    /// Some column has others.
+    /// Some column has more unsettled units than it listed.
     pub more: bool,
-    /// Columns that did not do it, and why.
+    /// Columns that could not be fenced, and why.
     pub failures: BTreeMap<(u32, Column), String>,
 }
 
-/// One column's object, and how to ask for it.
+/// One column's object, and what is needed to call its drive about it.
 #[derive(Clone)]
 pub struct Target {
     drive: DriveId,
@@ -75,7 +75,8 @@ pub async fn fence_all(core: &Arc<Core>, file: FileId, inode: &InodeRecord) -> F
     fenced
 }
 
-/// Surveys the unsettled units on every column, judges them, and tells the columns. Gives the columns that failed.
+/// Surveys the unsettled units on every column, judges them, and tells the columns. Gives the columns that
+/// failed.
 pub async fn judge_all(
     core: &Arc<Core>,
     file: FileId,
@@ -96,21 +97,22 @@ pub async fn judge_all(
     failures
 }
 
-/// Fences one column for the file's present generation, whether or not it is in the set: for a drive that returned.
+/// Fences one column for the file's present generation, whether or not it is in the set: for a drive that
+/// returned.
 pub async fn tell(
     core: &Arc<Core>,
     file: FileId,
     inode: &InodeRecord,
     index: u32,
     column: Column,
-) -> Result<(), ReachError> {
-    let unknown = || ReachError::Unreachable("it is not known".to_owned());
+) -> Result<(), CallError> {
+    let unknown = || CallError::Unreachable("it is not known".to_owned());
     let target = Target::new(core, file, inode, index, column).ok_or_else(unknown)?;
     target.fence(core).await.map(|_| ())
 }
 
-/// Makes a volume's partition on a drive, and keeps in mind that it is there.
-pub async fn make_partition(core: &Arc<Core>, drive: DriveId, volume: VolumeId) -> Result<(), ReachError> {
+/// Makes a volume's partition on a drive, and records that it is there.
+pub async fn make_partition(core: &Arc<Core>, drive: DriveId, volume: VolumeId) -> Result<(), CallError> {
     let request = PartitionSet {
         partition: volume.into(),
         expect: Expect::Absent,
@@ -119,14 +121,14 @@ pub async fn make_partition(core: &Arc<Core>, drive: DriveId, volume: VolumeId) 
         term: core.term(),
     };
     match drive_call(core, drive, &request.into()).await {
-        // "It exists already" is as good.
+        // If it exists already, that is as good.
         Ok(_) => {}
-        Err(ReachError::Refused(refusal)) if refusal.reason == Reason::Exists => {}
+        Err(CallError::Refused(refusal)) if refusal.reason == Reason::Exists => {}
         Err(error) => return Err(error),
     }
     let stored = core
         .write(move |_, tx| {
-            // Not if the volume was removed meanwhile: then its partition is on the list of those to go.
+            // If the volume was removed meanwhile, its partition must be removed again.
             if tx.get(&key::volume(volume))?.is_some() {
                 let record = PartitionRecord { key_epoch: KEY_EPOCH_FIRST };
                 tx.set(key::partition(table::PARTITION, drive, volume), &record);
@@ -136,7 +138,7 @@ pub async fn make_partition(core: &Arc<Core>, drive: DriveId, volume: VolumeId) 
             Ok(())
         })
         .await;
-    stored.map_err(ReachError::Refused)
+    stored.map_err(CallError::Refused)
 }
 
 /// A request about the drive itself.
@@ -144,15 +146,14 @@ pub async fn drive_call(
     core: &Core,
     drive: DriveId,
     request: &DriveRequest,
-) -> Result<DriveReply, ReachError> {
+) -> Result<DriveReply, CallError> {
     let (address, grant) = {
         let (now_ms, table) = (core.now_ms(), core.drives());
-        let known =
-            table.drive(drive).ok_or_else(|| ReachError::Unreachable("it is not known".to_owned()))?;
+        let known = table.drive(drive).ok_or_else(|| CallError::Unreachable("it is not known".to_owned()))?;
         let grant = grants::for_drive(&known.record.master, drive, now_ms + CAPABILITY_MS);
         (known.record.address.clone(), grant)
     };
-    core.reach.call(drive, &address, &grant, request).await
+    core.drive_calls.call(drive, &address, &grant, request).await
 }
 
 /// A request about a partition.
@@ -161,15 +162,14 @@ pub async fn partition_call(
     drive: DriveId,
     partition: PartitionId,
     request: &DriveRequest,
-) -> Result<DriveReply, ReachError> {
+) -> Result<DriveReply, CallError> {
     let (address, grant) = {
         let (now_ms, table) = (core.now_ms(), core.drives());
-        let known =
-            table.drive(drive).ok_or_else(|| ReachError::Unreachable("it is not known".to_owned()))?;
+        let known = table.drive(drive).ok_or_else(|| CallError::Unreachable("it is not known".to_owned()))?;
         let grant = grants::for_partition(&known.record.master, drive, partition, now_ms + CAPABILITY_MS);
         (known.record.address.clone(), grant)
     };
-    core.reach.call(drive, &address, &grant, request).await
+    core.drive_calls.call(drive, &address, &grant, request).await
 }
 
 async fn judge_some(
@@ -286,17 +286,17 @@ impl Target {
         })
     }
 
-    async fn call(&self, core: &Core, request: &DriveRequest) -> Result<DriveReply, ReachError> {
-        core.reach.call(self.drive, &self.address, &self.grant, request).await
+    async fn call(&self, core: &Core, request: &DriveRequest) -> Result<DriveReply, CallError> {
+        core.drive_calls.call(self.drive, &self.address, &self.grant, request).await
     }
 
-    /// Fences the object, which is made first if it is not there, so that no older capability can make it. Units listed as
-    /// unsettled, and whether there are more.
-    async fn fence(&self, core: &Arc<Core>) -> Result<(Vec<u64>, bool), ReachError> {
+    /// Fences the object. One that does not exist is created first, so that no older capability can create
+    /// it. Gives the units listed as unsettled, and whether there are more.
+    async fn fence(&self, core: &Arc<Core>) -> Result<(Vec<u64>, bool), CallError> {
         let (mut units, mut units_from) = (Vec::new(), 0);
         let mut made = false;
         loop {
-            let request = Fence { at: self.at.clone(), term: self.term, units_from };
+            let request = Fence { at: self.at, term: self.term, units_from };
             match self.call(core, &request.into()).await {
                 Ok(DriveReply::Fence(reply)) => {
                     let last = reply.unsettled.last().copied();
@@ -307,7 +307,7 @@ impl Target {
                     }
                 }
                 Ok(other) => return Err(unexpected(&other)),
-                Err(ReachError::Refused(refusal)) if !made && is_missing(&refusal) => {
+                Err(CallError::Refused(refusal)) if !made && is_missing(&refusal) => {
                     made = true;
                     self.make(core, &refusal).await?;
                 }
@@ -316,14 +316,14 @@ impl Target {
         }
     }
 
-    async fn make(&self, core: &Arc<Core>, missing: &Refusal) -> Result<(), ReachError> {
+    async fn make(&self, core: &Arc<Core>, missing: &Refusal) -> Result<(), CallError> {
         if missing.reason == Reason::NoPartition {
             make_partition(core, self.drive, VolumeId(self.at.partition.0)).await?;
         }
-        let create = Create { at: self.at.clone(), attributes: self.attributes.clone() };
+        let create = Create { at: self.at, attributes: self.attributes.clone() };
         match self.call(core, &create.into()).await {
             Ok(_) => Ok(()),
-            Err(ReachError::Refused(refusal)) if refusal.reason == Reason::Exists => Ok(()),
+            Err(CallError::Refused(refusal)) if refusal.reason == Reason::Exists => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -332,12 +332,11 @@ impl Target {
         &self,
         core: &Core,
         units: Vec<u64>,
-    ) -> Result<Vec<braid_wire::data::UnitState>, ReachError> {
+    ) -> Result<Vec<braid_wire::data::UnitState>, CallError> {
         let mut states = Vec::with_capacity(units.len());
         while states.len() < units.len() {
             let rest = units.get(states.len()..).unwrap_or_default().to_vec();
-            let asked =
-                Versions { at: self.at.clone(), list: Listing::Named, units: rest, from: 0, limit: 0 };
+            let asked = Versions { at: self.at, list: Listing::Named, units: rest, from: 0, limit: 0 };
             match self.call(core, &asked.into()).await? {
                 DriveReply::Versions(reply) if !reply.units.is_empty() => states.extend(reply.units),
                 other => return Err(unexpected(&other)),
@@ -353,21 +352,17 @@ impl Target {
         list: Listing,
         from: u64,
         limit: u32,
-    ) -> Result<VersionsReply, ReachError> {
-        let asked = Versions { at: self.at.clone(), list, units: Vec::new(), from, limit };
+    ) -> Result<VersionsReply, CallError> {
+        let asked = Versions { at: self.at, list, units: Vec::new(), from, limit };
         match self.call(core, &asked.into()).await? {
             DriveReply::Versions(reply) => Ok(reply),
             other => Err(unexpected(&other)),
         }
     }
 
-    async fn verdict(
-        &self,
-        core: &Core,
-        units: Vec<braid_wire::data::UnitVerdict>,
-    ) -> Result<(), ReachError> {
+    async fn verdict(&self, core: &Core, units: Vec<braid_wire::data::UnitVerdict>) -> Result<(), CallError> {
         for some in units.chunks(VERDICT_UNITS) {
-            let request = Verdict { at: self.at.clone(), term: self.term, units: some.to_vec() };
+            let request = Verdict { at: self.at, term: self.term, units: some.to_vec() };
             self.call(core, &request.into()).await?;
         }
         Ok(())
@@ -378,6 +373,6 @@ fn is_missing(refusal: &Refusal) -> bool {
     matches!(refusal.reason, Reason::NoObject | Reason::NoPartition)
 }
 
-pub(crate) fn unexpected(reply: &DriveReply) -> ReachError {
-    ReachError::Unreachable(format!("it answers {} where that has no place", reply.name()))
+pub(crate) fn unexpected(reply: &DriveReply) -> CallError {
+    CallError::Unreachable(format!("it answers {} where that has no place", reply.name()))
 }

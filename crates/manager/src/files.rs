@@ -1,16 +1,18 @@
 //! Files: create, name, size, lease. Each is one transaction's work.
 //!
-//! Sizes: what Commit or Link said last, and after a writer that died or went uncleanly at least what the drives hold, so that
-//! nothing is lost that was acknowledged: the procedure settles it (`settle`). A release is clean only if everything written lies
-//! below the size. So between two leases nothing but zeros lies past the size, on any column.
+//! The size is what the last Commit or Link said. After a writer that died or released uncleanly it is at
+//! least what the drives hold, so that nothing acknowledged is lost: the procedure settles it (`settle`). A
+//! release is clean only if everything written lies below the size. So between two leases there is nothing
+//! but zeros beyond the size, on any column.
 //!
-//! A cut is the exception. The size goes first and the bytes past it after, and a crash in between must not bring them back. So
-//! the Commit that begins a cut marks the file (`cut`), and the mark goes with the Commit that ends it. While it is there the size
-//! stands whatever the drives hold, and whoever opens the file for writing punches first and ends the cut.
+//! Cutting a file short is the exception. The size is set first and the bytes beyond it are removed after,
+//! and a crash in between must not bring them back. So the Commit that begins a cut marks the file (`cut`),
+//! and the Commit that ends it clears the mark. While it is there the size stands whatever the drives hold,
+//! and the next writer first punches out the bytes and ends the cut.
 //!
-//! A Link or Commit that was delayed on its way, while its sender gave it up and sent another, must not undo that one. So each
-//! has a number that rises with every such request of a lease, and the highest that was carried out is in the file's record:
-//! set in the same transaction as the size, so that neither a failed transaction nor a restart tears them apart.
+//! A Link or Commit may be delayed until its sender has given it up and sent another. It must not undo that
+//! one. So each has a number that rises within a lease, and the highest one carried out is in the file's
+//! record. It is stored in the same transaction as the size, so the two always agree.
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape};
@@ -22,19 +24,20 @@ use crate::inodes;
 use crate::kv::Tx;
 use crate::names::show;
 use crate::schema::{EntryRecord, InodeRecord, SegmentRecord, VolumeRecord};
-use crate::shapes::{from_spec, spec_of};
+use crate::shapes::from_spec;
 use crate::volumes;
 
-/// Chooses drives for a new file's columns, and which of them are out from the start, from its number and shape.
-pub type Place<'a> = &'a dyn Fn(u64, &Shape) -> Result<(Vec<DriveId>, ColumnMask), Refusal>;
+/// Chooses the drives for a new file's columns from its number and shape, and which columns are out from the
+/// start.
+pub type ChooseDrives<'a> = &'a dyn Fn(u64, &Shape) -> Result<(Vec<DriveId>, ColumnMask), Refusal>;
 
-/// Makes a file without a name, leased to `client`.
+/// Creates a file without a name, leased to `client`.
 pub fn create_unnamed(
     tx: &mut Tx,
     volume: &str,
     shape: &ShapeSpec,
     client: u64,
-    place: Place<'_>,
+    place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
     let volume = volumes::find(tx, volume)?;
@@ -43,11 +46,11 @@ pub fn create_unnamed(
     Ok((file, inode))
 }
 
-/// The file that an open is about; if it is to be made, it is made and leased, and comes with its record.
+/// The file to open. If it must be created, it is created and leased, and its record is returned.
 pub fn find_or_create(
     tx: &mut Tx,
     open: &Open,
-    place: Place<'_>,
+    place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, Option<InodeRecord>), Refusal> {
     if open.path.is_empty() {
@@ -74,7 +77,7 @@ pub fn find_or_create(
     }
 }
 
-/// Gives a file its name and size. If it has this name, it sets the size. One that is late does nothing.
+/// Gives a file its name and size. If it has this name, sets the size. A late request does nothing.
 pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
     if let Some(mode) = link.mode.filter(|&mode| mode > MODE_MAX) {
         let detail = format!("mode {mode:o} has more than permission bits: at most {MODE_MAX:o}");
@@ -120,7 +123,7 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
     name_it(tx, directory, slot.name, EntryRecord { kind: EntryKind::File, file: link.file }, now_ms)
 }
 
-/// Sets the size. One that is late does nothing.
+/// Sets the size. A late request does nothing.
 pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> {
     let &Commit { file, lease, size, order, cut } = commit;
     let mut inode = leased(tx, file, lease)?;
@@ -141,8 +144,8 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Raises the size to where the file's data ends, as far as drives hold it. Data past the size of a file that was being cut is
-/// what the cut was to take away.
+/// Raises the size to where the file's data ends on the drives. A file that was being cut keeps its size: the
+/// cut was to remove what lies beyond.
 pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) -> Result<(), Refusal> {
     if end <= inode.size || inode.cut {
         return Ok(());
@@ -153,7 +156,7 @@ pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) 
     Ok(())
 }
 
-/// Grants the next lease. The caller has made sure that there is none.
+/// Grants the next lease. The caller has made sure that none is held.
 pub fn grant(tx: &mut Tx, file: FileId, client: u64) -> Result<InodeRecord, Refusal> {
     let mut inode = inodes::get(tx, file)?;
     let next = inode.lease.0.checked_add(1).map(Lease);
@@ -163,7 +166,7 @@ pub fn grant(tx: &mut Tx, file: FileId, client: u64) -> Result<InodeRecord, Refu
     Ok(inode)
 }
 
-/// Ends a lease under which everything is settled. A file without a name goes.
+/// Ends a lease under which everything is settled. A file without a name is removed.
 pub fn release(tx: &mut Tx, file: FileId, lease: Lease) -> Result<(), Refusal> {
     let mut inode = leased(tx, file, lease)?;
     inode.held = false;
@@ -182,18 +185,18 @@ pub fn leased(tx: &Tx, file: FileId, lease: Lease) -> Result<InodeRecord, Refusa
     }
 }
 
-/// "Not (or no longer) yours".
+/// The refusal to one that does not (or no longer) hold the lease.
 pub fn lease_lost(file: FileId, lease: Lease) -> Refusal {
     let detail = format!("lease {lease} on file {file} is over: open the file again");
     Refusal::new(Reason::LeaseLost, detail)
 }
 
-/// Numbers are used up: after 2^32 leases or generations.
+/// The refusal when a file has used up its 2^32 leases or generations.
 pub fn worn_out(file: FileId) -> Refusal {
     Refusal::new(Reason::Gone, format!("file {file} has used up its generations: copy it to a new file"))
 }
 
-/// Whether this request, or one that was sent after it, was carried out already.
+/// Whether this request, or one sent after it, was carried out already.
 fn is_late(inode: &InodeRecord, order: u64) -> Result<bool, Refusal> {
     if order == 0 {
         return Err(Refusal::new(Reason::Malformed, "a Link or Commit without its number: they begin at 1"));
@@ -205,7 +208,7 @@ fn set_size(inode: &mut InodeRecord, size: u64, order: u64, now_ms: u64) {
     (inode.size, inode.order, inode.modified_ms) = (size, order, now_ms);
 }
 
-/// The time and permission bits that a file's maker has told.
+/// Takes over the time and permission bits that the file's creator set.
 fn keep(inode: &mut InodeRecord, link: &Link) {
     inode.modified_ms = link.modified_ms.unwrap_or(inode.modified_ms);
     inode.mode = link.mode.or(inode.mode);
@@ -216,7 +219,7 @@ fn new_record(
     volume: &VolumeRecord,
     spec: &ShapeSpec,
     client: u64,
-    place: Place<'_>,
+    place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
     let shape = from_spec(spec, &volume.shape)?;
@@ -226,7 +229,7 @@ fn new_record(
     let segment = SegmentRecord {
         start: 0,
         end: u64::MAX,
-        shape: spec_of(&shape),
+        shape: shape.into(),
         object,
         drives,
         set: ColumnMask::all(shape.width()).minus(out),
@@ -244,7 +247,7 @@ fn new_record(
     Ok((file, inode))
 }
 
-/// The columns of a segment that are on these drives, as a mask.
+/// The columns of a segment whose drives are chosen by `which`.
 pub fn columns_on(drives: &[DriveId], which: impl Fn(DriveId) -> bool) -> ColumnMask {
     (0u8..).map(Column).zip(drives).filter(|(_, drive)| which(**drive)).map(|(column, _)| column).collect()
 }

@@ -1,4 +1,5 @@
-//! Capabilities: what the manager lets clients, and itself, do at a drive. Pure: masters, records and time are handed in.
+//! Capabilities: what the manager lets clients, and itself, do at a drive. Pure: keys, records and time are
+//! parameters.
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId};
@@ -20,7 +21,7 @@ const WRITER: Rights = READER.and(Rights::WRITE).and(Rights::CREATE);
 /// What the manager may do with an object.
 const MANAGER: Rights = READER.and(Rights::CREATE).and(Rights::REMOVE).and(Rights::MANAGE);
 
-/// The column map of one column: what is kept with its object.
+/// The column map of one column, which is stored with its object.
 pub fn column_map(file: FileId, index: u32, segment: &SegmentRecord, column: Column) -> ColumnMap {
     ColumnMap {
         file,
@@ -66,7 +67,8 @@ pub fn for_client(
     sign(master, capability)
 }
 
-/// The manager's own grant for an object: to fence it, judge it, make it with the `map` of this digest, remove it.
+/// The manager's own grant for an object: to fence it, judge it, create it with the map of this digest, and
+/// remove it.
 pub fn for_object(
     master: &Key,
     key_epoch: u32,
@@ -83,13 +85,13 @@ pub fn for_object(
     )
 }
 
-/// The manager's own grant for the drive itself: partitions.
+/// The manager's own grant for the drive itself: to manage and list its partitions.
 pub fn for_drive(master: &Key, drive: DriveId, expires_ms: u64) -> Grant {
     let rights = Rights::MANAGE.and(Rights::LIST).and(Rights::GET_ATTRIBUTES);
     sign(master, Capability { drive, rights, ..blank(expires_ms) })
 }
 
-/// The manager's own grant for a partition: what is in it.
+/// The manager's own grant for a partition: to list its objects.
 pub fn for_partition(master: &Key, drive: DriveId, partition: PartitionId, expires_ms: u64) -> Grant {
     sign(master, Capability { drive, partition, rights: Rights::LIST, ..blank(expires_ms) })
 }

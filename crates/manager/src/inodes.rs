@@ -1,6 +1,8 @@
-//! A file's record and all the rows that follow from it, changed together: attention, columns, stale columns, counts, usage.
+//! A file's record and all the rows that follow from it, changed together: attention, columns, stale columns,
+//! counts, usage.
 //!
-//! Invariant, kept by every function here and checked by [`check`](crate::check): the derived rows say what the records say.
+//! Invariant, kept by every function here and checked by [`check`](crate::check): the derived rows say what
+//! the records say.
 
 use braid_layout::{DriveId, FileId, ObjectId};
 use braid_wire::control::EntryKind;
@@ -8,8 +10,8 @@ use braid_wire::{Reason, Refusal};
 
 use crate::kv::{KvError, Tx};
 use crate::schema::{
-    DriveCount, DriveRecord, InodeRecord, Place, RemovalRecord, RemoveRecord, StaleRecord, VolumeRecord, key,
-    table,
+    ComponentPlace, DriveCount, DriveRecord, InodeRecord, RemovalRecord, RemoveRecord, StaleRecord,
+    VolumeRecord, key, table,
 };
 
 /// A file's record.
@@ -22,21 +24,21 @@ pub fn get(tx: &Tx, file: FileId) -> Result<InodeRecord, Refusal> {
     find(tx, file)?.ok_or_else(|| Refusal::new(Reason::NotFound, format!("file {file} was removed")))
 }
 
-/// Stores a file's record, and the attention it needs.
+/// Stores a file's record, and whether it needs attention.
 pub fn save(tx: &mut Tx, file: FileId, inode: &InodeRecord) {
     tx.set(key::inode(file), inode);
     if inode.needs_attention() { tx.mark(key::attention(file)) } else { tx.delete(key::attention(file)) }
 }
 
-/// Stores a new file's record, its places, and which of them are out from the start.
+/// Stores a new file's record, its places, and which columns are out from the start.
 pub fn create(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
     for place in inode.places(file).collect::<Vec<_>>() {
         occupy(tx, place)?;
     }
     for (segment, index) in inode.segments.iter().zip(0u32..) {
         for column in segment.all().minus(segment.set).iter() {
-            let place = Place { drive: segment.drive(column), file, segment: index, column };
-            // Nobody has a capability for it yet, so there is nothing to tell the drive.
+            let place = ComponentPlace { drive: segment.drive(column), file, segment: index, column };
+            // Nobody has a capability for it yet, so the drive need not be told.
             set_stale(
                 tx,
                 place,
@@ -49,7 +51,7 @@ pub fn create(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refu
 }
 
 /// A component is placed on a drive.
-pub fn occupy(tx: &mut Tx, place: Place) -> Result<(), KvError> {
+pub fn occupy(tx: &mut Tx, place: ComponentPlace) -> Result<(), KvError> {
     let key = key::place(table::COLUMN, place);
     if tx.get(&key)?.is_none() {
         tx.mark(key);
@@ -58,8 +60,8 @@ pub fn occupy(tx: &mut Tx, place: Place) -> Result<(), KvError> {
     Ok(())
 }
 
-/// A component is on the drive no more. Its stale row goes with it.
-pub fn vacate(tx: &mut Tx, place: Place) -> Result<(), KvError> {
+/// A component is no longer on the drive. Its stale row is deleted too.
+pub fn vacate(tx: &mut Tx, place: ComponentPlace) -> Result<(), KvError> {
     let key = key::place(table::COLUMN, place);
     if tx.get(&key)?.is_some() {
         tx.delete(key);
@@ -68,8 +70,8 @@ pub fn vacate(tx: &mut Tx, place: Place) -> Result<(), KvError> {
     set_stale(tx, place, None)
 }
 
-/// Says that a column is stale, and how, or that it is not.
-pub fn set_stale(tx: &mut Tx, place: Place, stale: Option<StaleRecord>) -> Result<(), KvError> {
+/// Stores that a column is stale, and how, or that it is not.
+pub fn set_stale(tx: &mut Tx, place: ComponentPlace, stale: Option<StaleRecord>) -> Result<(), KvError> {
     let key = key::place(table::STALE, place);
     let was = tx.get(&key)?.is_some();
     match &stale {
@@ -89,7 +91,8 @@ pub fn counts(tx: &Tx, drive: DriveId) -> Result<DriveCount, KvError> {
     Ok(tx.record(&key::drive_count(drive))?.unwrap_or(DriveCount { components: 0, stale: 0 }))
 }
 
-/// Changes what a volume's named files come to: `(files, bytes)` before and after. Growth past the quota is refused.
+/// Changes the totals of a volume's named files: `(files, bytes)` before and after. Growth beyond the quota
+/// is refused.
 pub fn charge(
     tx: &mut Tx,
     volume: &mut VolumeRecord,
@@ -108,14 +111,14 @@ pub fn charge(
     Ok(())
 }
 
-/// The same of what is stored already: no quota can forbid it.
+/// The same for bytes that are stored already: no quota applies.
 pub fn recount(tx: &mut Tx, volume: &mut VolumeRecord, before: (u64, u64), after: (u64, u64)) {
     volume.files = volume.files.saturating_sub(before.0).saturating_add(after.0);
     volume.file_bytes = volume.file_bytes.saturating_sub(before.1).saturating_add(after.1);
     tx.set(key::volume(volume.volume), volume);
 }
 
-/// A file lost its name. If it has a lease it lives on without one until that ends, else it is buried.
+/// A file lost its name. With a lease it continues without one until that ends; otherwise it is removed.
 pub fn drop_name(tx: &mut Tx, volume: &mut VolumeRecord, file: FileId, now_ms: u64) -> Result<(), Refusal> {
     let mut inode = get(tx, file)?;
     if inode.kind == EntryKind::Directory {
@@ -146,7 +149,7 @@ pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusa
     Ok(remove_later(tx, file, &components, &record)?)
 }
 
-/// Deletes a file's record and the rows that follow from it. What drives hold of it stays.
+/// Deletes a file's record and the rows derived from it. What drives hold of it stays.
 pub fn forget(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), KvError> {
     inode.places(file).try_for_each(|place| vacate(tx, place))?;
     tx.delete(key::inode(file));
@@ -154,7 +157,7 @@ pub fn forget(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), KvEr
     Ok(())
 }
 
-/// Puts components of a file that is gone on the removal list; those that are not on it yet.
+/// Puts components of a removed file on the removal list. They must not be on it yet.
 pub fn remove_later(
     tx: &mut Tx,
     file: FileId,
@@ -177,7 +180,7 @@ pub fn remove_later(
     Ok(())
 }
 
-/// A component on the removal list is gone.
+/// A component on the removal list was removed.
 pub fn removed(tx: &mut Tx, key: &[u8]) -> Result<(), KvError> {
     if tx.get(key)?.is_none() {
         return Ok(());
@@ -196,7 +199,7 @@ pub fn removed(tx: &mut Tx, key: &[u8]) -> Result<(), KvError> {
     Ok(())
 }
 
-/// Whether another drive has taken this one's place: nothing on it matters any more.
+/// Whether the drive was replaced (or is unknown): nothing on it matters any more.
 pub fn is_replaced(tx: &Tx, drive: DriveId) -> Result<bool, KvError> {
     Ok(tx.record::<DriveRecord>(&key::drive(drive))?.is_none_or(|record| record.replaced_by != DriveId(0)))
 }

@@ -1,11 +1,12 @@
 //! The one small trait under all of the manager's state: an ordered, transactional key-value store.
 //!
-//! It guarantees: a [`Snapshot`] never changes while it is held; [`Kv::commit`] stores all changes of a batch or none, and
-//! when it returns `Ok` they are durable. It refuses to know what keys and values mean. There is one writer: whoever holds
-//! [`Db`]'s lock reads, decides and commits, so no batch is ever built on a state that another batch has changed.
+//! It guarantees: a [`Snapshot`] never changes while it is held; [`Kv::commit`] stores all changes of a batch
+//! or none, and when it returns `Ok` they are durable. It does not know what keys and values mean. There is
+//! one writer: the holder of [`Db`]'s lock reads, decides and commits, so no batch is built on a state that
+//! another batch has changed.
 //!
-//! [`Tx`] is a snapshot with changes laid over it: a request reads its own writes, and nothing reaches the store before
-//! the request as a whole has succeeded.
+//! [`Tx`] is a snapshot with changes laid over it: a request reads its own writes, and nothing reaches the
+//! store before the request as a whole has succeeded.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -89,7 +90,8 @@ impl Db {
         work(&Tx { base: self.kv.snapshot()?, changes: Batch::new() })
     }
 
-    /// Reads, decides and commits, alone. An error commits nothing. Blocks on the disk: not for an async task.
+    /// Reads, decides and commits, alone. An error commits nothing. Blocks on the disk: not for an async
+    /// task.
     pub fn write<R>(&self, work: impl FnOnce(&mut Tx) -> Result<R, Refusal>) -> Result<R, Refusal> {
         let _alone = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut tx = Tx { base: self.kv.snapshot()?, changes: Batch::new() };
@@ -133,7 +135,7 @@ impl Tx {
             return Ok(Vec::new());
         }
         let changed: Vec<_> = self.changes.range(from.to_vec()..to.to_vec()).collect();
-        // Deleted keys take places in the base's answer, so ask for that many more.
+        // Deleted keys take up part of the base's answer, so ask for that many more.
         let base = self.base.scan(from, to, limit.saturating_add(changed.len()))?;
         if changed.is_empty() {
             return Ok(base);

@@ -1,13 +1,15 @@
-//! Whether this manager's state is the present one. A pure machine: time is a parameter.
+//! Whether this manager's state is the current one. A pure machine: time is a parameter.
 //!
-//! A state can be put back from an older copy (a backup, a snapshot of the machine, a directory copied by hand). What it then says
-//! of names, placement and leases is of the past, so nothing of it may be served. The drives know better: each remembers the mark
-//! of the last term and the number of changes that it was told ([`StateMark`]), and brings them with its heartbeats. So:
+//! A state can be put back from an older copy (a backup, a snapshot of the machine, a directory copied by
+//! hand). Its names, placement and leases are then out of date, so nothing of it may be served. The drives
+//! can tell: each remembers the mark of the last term and the number of changes that it was told
+//! ([`StateMark`]), and reports them with its heartbeats. So:
 //!
-//! - From its start a manager answers no client before it has heard from more than half of its drives, or from one and a
-//!   whole heartbeat lease has passed.
-//! - One drive that has seen a term this state does not know, or more changes than it has, is enough: the state is *older*. It
-//!   answers no client and gives no lease any more, also after a restart, until an operator decides.
+//! - After its start a manager answers no client before it has heard from more than half of its drives, or
+//!   from one when a whole heartbeat lease has passed.
+//! - One drive that has seen a term this state does not know, or more changes than it has, is enough: the
+//!   state is *older*. The manager then answers no client and gives no lease, even after a restart, until an
+//!   operator decides.
 //! - A state that an operator has restored is *compared* with what the drives hold before it answers clients.
 
 use std::collections::BTreeSet;
@@ -16,7 +18,7 @@ use braid_layout::DriveId;
 use braid_wire::control::StateMark;
 use braid_wire::{Reason, Refusal};
 
-/// What the manager may do by what it knows of its own state.
+/// What the manager may do, given what it knows of its own state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
     /// It has not heard from enough drives since its start.
@@ -26,15 +28,15 @@ pub enum Leadership {
         /// When it started.
         since_ms: u64,
     },
-    /// Its state is the present one, as far as any drive has said.
+    /// Its state is current, as far as any drive has said.
     Leading,
-    /// Its state is older than what a drive has seen: how that was found out.
+    /// Its state is older than what a drive has seen: how that was detected.
     Older(String),
-    /// Its state was restored, and is being compared with what the drives hold: how far that is.
+    /// Its state was restored, and is being compared with what the drives hold: the progress.
     Comparing(String),
 }
 
-/// What a drive has seen, against the state.
+/// What a drive has seen, compared with the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     /// Nothing that the state does not have.
@@ -44,7 +46,7 @@ pub enum Seen {
 }
 
 impl Leadership {
-    /// At a start, on a state with this many drives on record that were not replaced.
+    /// At a start. `drives`: those on record that were not replaced.
     pub fn begin(drives: usize, since_ms: u64) -> Leadership {
         if drives == 0 {
             Leadership::Leading
@@ -53,7 +55,7 @@ impl Leadership {
         }
     }
 
-    /// A drive that was not replaced has been heard. Whether that has changed.
+    /// Takes a heartbeat of a drive that was not replaced. True if it showed the state to be older.
     pub fn handle_heartbeat(&mut self, drive: DriveId, name: &str, seen: (Seen, &StateMark)) -> bool {
         match (&mut *self, seen) {
             (Leadership::Older(_) | Leadership::Comparing(_), _) => false,
@@ -72,7 +74,8 @@ impl Leadership {
         }
     }
 
-    /// Takes the lead once enough drives of `drives` were heard. `lease_ms` is a heartbeat lease. Whether it has changed.
+    /// Leads once enough drives of `drives` were heard. `lease_ms` is a heartbeat lease. True if it begins to
+    /// lead now.
     pub fn handle_time(&mut self, now_ms: u64, drives: usize, lease_ms: u64) -> bool {
         match self {
             Leadership::Asking { heard, since_ms } => {
@@ -114,12 +117,12 @@ impl Leadership {
         }
     }
 
-    /// Whether drives are to keep in mind that they have seen this state.
+    /// Whether drives should remember that they have seen this state.
     pub fn may_be_remembered(&self) -> bool {
         matches!(self, Leadership::Leading | Leadership::Comparing(_))
     }
 
-    /// What people should know; empty: nothing.
+    /// What users should know; empty if nothing.
     pub fn notice(&self) -> String {
         match self {
             Leadership::Leading => String::new(),

@@ -1,11 +1,12 @@
 //! Exclusive leases on files: who holds one, and until when. A pure machine: time is a parameter.
 //!
-//! That a lease was granted, and its number, is durable in the file's record; what is here is only until when it lasts. After
-//! a restart every lease on record lasts a full term from the start: longer than its holder thinks, never shorter.
+//! A lease's number, and that it was granted, is durable in the file's record. Only its expiry is kept here.
+//! After a restart every lease on record lasts a full term from the start: longer than its holder thinks,
+//! never shorter.
 //!
-//! A lease that has lapsed can still be renewed until its end has begun ([`Leases::begin_end`]): a client that was late harms
-//! nobody as long as nobody acted on it. After a pause of this process every lease lasts a full term: its renewals may have
-//! waited for us.
+//! A lapsed lease can still be renewed until its end has begun ([`Leases::begin_end`]): a late client does no
+//! harm as long as nobody acted on the lapse. After a pause of this process every lease lasts a full term, as
+//! its renewals may have waited for us.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -31,7 +32,7 @@ struct Held {
     ending: bool,
 }
 
-/// How a lease stands.
+/// The state of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseState {
     /// It is held for so many milliseconds more.
@@ -51,7 +52,7 @@ impl Leases {
         self.held.insert(file, Held { lease, until_ms: now_ms + self.lease_ms, ending: false });
     }
 
-    /// The lease on record is nobody's: it is not renewed, and only its end is left to be made.
+    /// The lease on record has no holder: it cannot be renewed, and must be ended.
     pub fn leave(&mut self, file: FileId, lease: Lease) {
         self.held.insert(file, Held { lease, until_ms: 0, ending: true });
     }
@@ -67,7 +68,7 @@ impl Leases {
         }
     }
 
-    /// How the file's lease stands.
+    /// The state of the file's lease.
     pub fn state(&self, file: FileId, now_ms: u64) -> LeaseState {
         match self.held.get(&file) {
             Some(held) if !held.ending && now_ms < self.until_ms(held) => {
@@ -77,8 +78,8 @@ impl Leases {
         }
     }
 
-    /// Begins the end of the file's lease if it has lapsed (or `given_up`): from now on it cannot be renewed. False if it is
-    /// live. The end is over with [`Leases::end`].
+    /// Begins to end the file's lease if it has lapsed (or `given_up`): from now on it cannot be renewed.
+    /// False if it is live. [`Leases::end`] completes it.
     pub fn begin_end(&mut self, file: FileId, now_ms: u64, given_up: bool) -> bool {
         let resumed_ms = self.resumed_ms();
         match self.held.get_mut(&file) {
@@ -91,12 +92,12 @@ impl Leases {
         }
     }
 
-    /// The file has no lease any more.
+    /// The file's lease has ended.
     pub fn end(&mut self, file: FileId) {
         self.held.remove(&file);
     }
 
-    /// Files whose lease has lapsed or whose end has begun and is not over: those above `after` first, then the others.
+    /// Files whose lease has lapsed or is being ended: those above `after` first, then the others.
     pub fn lapsed(&self, now_ms: u64, after: FileId) -> impl Iterator<Item = FileId> {
         let over = move |held: &Held| held.ending || self.until_ms(held) <= now_ms;
         let above = self.held.range((Bound::Excluded(after), Bound::Unbounded));
@@ -110,7 +111,7 @@ impl Leases {
         held.until_ms.max(self.resumed_ms())
     }
 
-    /// Until when any lease lasts that was held when the last pause began; 0: there was none.
+    /// No lease lapses before this time, a full term after the last pause; 0: there was no pause.
     fn resumed_ms(&self) -> u64 {
         match self.pauses.last().ended_ms {
             0 => 0,
@@ -160,7 +161,7 @@ mod tests {
         leases.grant(FileId(8), Lease(1), 100);
         assert!(leases.begin_end(FileId(8), 101, true), "given up before");
         pauses.listen(105);
-        // We are stopped; the loop that ends leases runs before the session with the renewal does.
+        // The process is stopped; then the loop that ends leases runs before the session with the renewal.
         pauses.look(9000);
         assert_eq!(lapsed(&leases, 9000), [FileId(8)]);
         assert!(!leases.begin_end(FILE, 9000, false));

@@ -1,13 +1,14 @@
-//! The manager: names files, places them, hands out capabilities and leases, watches the drives. No unit of data passes
-//! through it.
+//! The manager: names files, places them, hands out capabilities and leases, watches the drives. No unit of
+//! data passes through it.
 //!
-//! All state is in an ordered transactional key-value store behind one small trait ([`kv`]); a request is one transaction, so a
-//! crash at any point leaves the name space whole. What runs on after a crash (components to free, procedures to finish) are
-//! lists in the state. Drives are called outside transactions, each call bounded in time.
+//! All state is in an ordered transactional key-value store behind one small trait ([`kv`]). A request is one
+//! transaction, so a crash at any point leaves the name space consistent. Work that must continue after a
+//! crash (components to free, procedures to finish) is listed in the state. Drives are called outside
+//! transactions, and each call is bounded in time.
 //!
-//! From the pure inside out: [`names`], [`leases`], [`drives`], [`shapes`], [`grants`], [`recovery`] decide; [`volumes`],
-//! [`directories`], [`files`], [`inodes`], [`operations`] are transactions' work; [`procedure`], [`opens`], [`rebuilds`], [`members`],
-//! [`sweep`] carry out; [`serve`] answers sessions.
+//! From the pure inside out: [`names`], [`leases`], [`drives`], [`shapes`], [`grants`], [`recovery`] decide;
+//! [`volumes`], [`directories`], [`files`], [`inodes`], [`operations`] are transactions' work; [`procedure`],
+//! [`opens`], [`rebuilds`], [`members`], [`sweep`] carry out; [`serve`] answers sessions.
 
 pub mod admission;
 pub mod backup;
@@ -16,6 +17,7 @@ pub mod check;
 pub mod compare;
 pub mod core;
 pub mod directories;
+pub mod drive_calls;
 pub mod drives;
 pub mod embedded;
 pub mod fence;
@@ -36,7 +38,6 @@ pub mod orphans;
 pub mod pauses;
 mod private;
 pub mod procedure;
-pub mod reach;
 pub mod rebuilds;
 pub mod recovery;
 pub mod returns;
@@ -48,6 +49,7 @@ pub mod settle;
 pub mod shapes;
 pub mod space;
 pub mod start;
+pub mod status;
 pub mod sweep;
 pub mod time;
 pub mod view;

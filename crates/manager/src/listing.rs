@@ -1,5 +1,5 @@
-//! What drives hold, as they list it: a drive's partitions and a partition's objects, page by page, and the latter of all drives
-//! together, file by file.
+//! What drives hold, as they list it: a drive's partitions and a partition's objects, page by page; and a
+//! partition's objects on all drives, file by file.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use braid_wire::data::{Address, DriveReply, DriveRequest, List, ListedObject};
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
+use crate::drive_calls::CallError;
 use crate::fence::{drive_call, partition_call, unexpected};
-use crate::reach::ReachError;
 
 /// Most rows asked for at a time.
 const PAGE: u32 = 4096;
@@ -18,7 +18,7 @@ const PAGE: u32 = 4096;
 pub type Listed = BTreeMap<(u32, Column), (DriveId, ListedObject)>;
 
 /// The drive's partitions.
-pub async fn partitions(core: &Core, drive: DriveId) -> Result<Vec<PartitionId>, ReachError> {
+pub async fn partitions(core: &Core, drive: DriveId) -> Result<Vec<PartitionId>, CallError> {
     let mut partitions: Vec<PartitionId> = Vec::new();
     loop {
         let after = partitions.last().map_or(0, |last| last.0);
@@ -32,17 +32,17 @@ pub async fn partitions(core: &Core, drive: DriveId) -> Result<Vec<PartitionId>,
     }
 }
 
-/// The next objects of a partition above a number; none at the end, and none of a partition that is not there.
+/// The next objects of a partition above a number. None at the end, and none if the partition does not exist.
 pub async fn objects(
     core: &Core,
     drive: DriveId,
     partition: PartitionId,
     after: u64,
-) -> Result<Vec<ListedObject>, ReachError> {
+) -> Result<Vec<ListedObject>, CallError> {
     match partition_call(core, drive, partition, &request(partition, after)).await {
         Ok(DriveReply::List(reply)) => Ok(reply.objects),
         Ok(other) => Err(unexpected(&other)),
-        Err(ReachError::Refused(refusal)) if refusal.reason == Reason::NoPartition => Ok(Vec::new()),
+        Err(CallError::Refused(refusal)) if refusal.reason == Reason::NoPartition => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
@@ -60,12 +60,12 @@ struct Cursor {
 }
 
 impl Listing {
-    /// Of these drives, from the first object on.
+    /// Over these drives, from the first object on.
     pub fn new(drives: impl Iterator<Item = DriveId>) -> Listing {
         Listing { drives: drives.map(|drive| (drive, Cursor::default())).collect() }
     }
 
-    /// The next files: all objects up to a number that every drive has listed past.
+    /// The next files: all objects up to a number that the listings of all drives have reached.
     pub async fn next(
         &mut self,
         core: &Core,
@@ -88,7 +88,7 @@ impl Listing {
                 let place = (listed.segment, listed.column);
                 let of_file = files.entry(listed.file).or_default();
                 match of_file.get(&place) {
-                    // A column that moved: what is left of it elsewhere is older.
+                    // The column moved: what is left of it on another drive is older.
                     Some((_, other)) if other.g >= listed.g => {}
                     _ => drop(of_file.insert(place, (*drive, listed))),
                 }
@@ -98,7 +98,7 @@ impl Listing {
     }
 }
 
-/// The drive's objects of a partition, above a number.
+/// The objects of a partition on one drive, above a number.
 async fn list(
     core: &Core,
     drive: DriveId,
@@ -109,7 +109,7 @@ async fn list(
 }
 
 /// Why a comparison cannot go on.
-pub fn cannot_be_asked(core: &Core, drive: DriveId, error: &ReachError) -> Refusal {
+pub fn cannot_be_asked(core: &Core, drive: DriveId, error: &CallError) -> Refusal {
     Refusal::new(Reason::NotServing, format!("{} cannot be asked: {error}", core.drives().name(drive)))
 }
 

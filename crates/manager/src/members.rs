@@ -6,8 +6,8 @@ use braid_layout::DriveId;
 use braid_transport::process::{Presence, presence};
 use braid_wire::capability::Key;
 use braid_wire::control::{
-    Admission, DriveRow, DriveState, Heartbeat, HeartbeatReply, JoinDrive, LABEL_BYTES_MAX, PATH_BYTES_MAX,
-    ProcessMark, ReplaceDrive, StateMark, StatusReply,
+    Admission, DriveState, Heartbeat, HeartbeatReply, JoinDrive, LABEL_BYTES_MAX, PATH_BYTES_MAX,
+    ProcessMark, ReplaceDrive,
 };
 use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
@@ -21,19 +21,17 @@ use crate::names::check_label;
 use crate::operations::{Once, Operation, Outcome, recall};
 use crate::procedure::{self, Life};
 use crate::schema::{DriveRecord, StaleRecord, key, table};
-use crate::start::{begin_term, is_of_lost_state};
-use crate::view::drive_row;
-use crate::volumes;
+use crate::start::{RESTORED_LATER_MS, begin_term, is_of_lost_state};
 
 /// Most drives of a cluster that were not replaced. A status names each, in one reply.
 pub const DRIVES_MAX: usize = 1000;
 
-/// Longest address that a drive tells, in bytes: a name of 253, a colon and a port.
+/// Longest address that a drive may report, in bytes: a name of 253, a colon and a port.
 pub const ADDRESS_BYTES_MAX: usize = 259;
-/// Longest line on how a drive reaches its disk, in bytes.
-pub const MEANS_BYTES_MAX: usize = 1024;
+/// Longest line on how a drive sent what was read, in bytes.
+pub const IO_BYTES_MAX: usize = 1024;
 
-/// Refuses what a drive tells of itself if it is longer than it can be: it is kept, and shown in every status.
+/// Refuses what a drive reports of itself if it is too long: it is stored, and shown in every status.
 fn check_facts(facts: &[(&str, &String, usize)]) -> Result<(), Refusal> {
     match facts.iter().find(|(_, text, most)| text.len() > *most) {
         Some((what, text, most)) => {
@@ -44,11 +42,12 @@ fn check_facts(facts: &[(&str, &String, usize)]) -> Result<(), Refusal> {
     }
 }
 
-/// A drive joins with the master key that its session's secrets give. Repeated, as long as the drive has not yet shown that it
-/// holds its key, it is done again; after that the identity cannot be joined anew, or a join token could take a drive over.
+/// A drive joins with the master key that its session's secrets give. Until the drive has shown that it holds
+/// its key, a repeat joins it again. After that the identity cannot be joined anew, or a holder of a join
+/// token could take a drive over.
 ///
-/// A name belongs to one drive that was not replaced; a replaced drive's name can be taken, and the old one is renamed to
-/// `NAME-replaced-ID`. An empty name gets the first free `drive-N`.
+/// A name belongs to one drive that was not replaced. A replaced drive's name can be taken: the old drive is
+/// then renamed to `NAME-replaced-ID`. An empty name gets the first free `drive-N`.
 pub async fn join(
     core: &Arc<Core>,
     drive: DriveId,
@@ -71,13 +70,13 @@ pub async fn join(
     Ok(name)
 }
 
-/// A heartbeat.
+/// Answers a heartbeat.
 pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Result<HeartbeatReply, Refusal> {
     check_facts(&[
         ("address", &beat.address, ADDRESS_BYTES_MAX),
         ("host", &beat.host, LABEL_BYTES_MAX),
         ("directory", &beat.directory, PATH_BYTES_MAX),
-        ("means", &beat.io, MEANS_BYTES_MAX),
+        ("io", &beat.io, IO_BYTES_MAX),
     ])?;
     let unknown = || Refusal::new(Reason::NoDrive, format!("drive {drive} is not known here"));
     let (was, known) = {
@@ -89,11 +88,12 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
         core.drives().heartbeat(drive, &beat, core.running_ms());
         return Ok(no_lease(core, &known, &beat, Admission::Replaced, "it was replaced".to_owned()));
     }
-    if let Err(why) = look_at_seen(core, &known, &beat.seen).await? {
+    if let Err(why) = look_at_seen(core, &known, &beat).await? {
         return Ok(no_lease(core, &known, &beat, Admission::ManagerOlder, why));
     }
     let record = match rule(core, &known, &beat) {
-        // It has served its last request: whoever comes next need not wait for its lease, also if the manager stops too.
+        // It has served its last request, so its successor need not wait for its lease, even if the manager
+        // stops too.
         Ruling::Drive(record) if beat.closing => DriveRecord { start: 0, ..*record },
         Ruling::Drive(record) => *record,
         Ruling::Wait => {
@@ -113,7 +113,7 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
     };
     let admission = core.drives().heartbeat(drive, &beat, core.running_ms()).ok_or_else(unknown)?;
     if let Some(heard) = admission.changed {
-        // The lease just granted counts from the address on record: store it before the answer.
+        // The drive's new record must be durable before the drive is told of its lease.
         let new = heard.clone();
         if let Err(refusal) = core.write(move |_, tx| store_heard(tx, new)).await {
             // The table must not be ahead of the state, or the next heartbeat finds nothing to store.
@@ -149,8 +149,8 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
     })
 }
 
-/// The answer without a lease. The drive's own epoch comes back: a drive that was out gets no lease before it was fenced for
-/// each column that went out, so it has nothing to hold back by itself.
+/// The answer without a lease. It returns the drive's own epoch: a drive that was out gets no lease before it
+/// was fenced for each column that went out, so it need not withhold anything itself.
 fn no_lease(
     core: &Core,
     record: &DriveRecord,
@@ -158,19 +158,20 @@ fn no_lease(
     admission: Admission,
     detail: String,
 ) -> HeartbeatReply {
-    // A process that is not the drive yet keeps the number that its directory has.
+    // A process that is not admitted yet keeps the number in its directory.
     let instance = if record.start == beat.start { record.instance } else { beat.instance };
-    // A mark is remembered only of a state that clients are served from: were this one an older copy, the right one would later
-    // be taken for older.
+    // Drives remember the mark only of a state that leads or is being compared. Were this one an older copy,
+    // the right one would later be taken for older.
     let state = if core.leadership().may_be_remembered() { core.mark() } else { beat.seen.clone() };
     HeartbeatReply { lease_ms: 0, admission, detail, instance, state, epoch: beat.epoch }
 }
 
-/// Holds what the drive has seen of the manager's state against it. `Err` says why the drive gets no lease from this one.
+/// Compares what the drive has seen of the manager's state with this state. `Err` says why the drive gets no
+/// lease.
 async fn look_at_seen(
     core: &Arc<Core>,
     record: &DriveRecord,
-    seen: &StateMark,
+    Heartbeat { seen, manager_ms, .. }: &Heartbeat,
 ) -> Result<Result<(), String>, Refusal> {
     let own = core.mark();
     let known = if seen.term == own.term {
@@ -189,6 +190,11 @@ async fn look_at_seen(
     {
         raise_term(core, seen.term).await?;
     }
+    if seen.term != core.mark().term && matches!(*core.leadership(), Leadership::Comparing(_)) {
+        // The lost manager's time may have been far ahead of the wall clock. If ours were lower, drives would
+        // take what is signed now for expired, and what was signed then for valid.
+        core.clock.raise(manager_ms.saturating_add(RESTORED_LATER_MS));
+    }
     let found_out = core.leadership().handle_heartbeat(record.drive, &record.name, (seen_is, seen));
     if found_out {
         let why = core.leadership().notice();
@@ -202,11 +208,11 @@ async fn look_at_seen(
     Ok(core.leadership().admits_drives())
 }
 
-/// A restored state goes on above every term that drives have seen, or they would not believe it.
+/// A restored state continues above every term that drives have seen, or they would not accept it.
 async fn raise_term(core: &Arc<Core>, above: u64) -> Result<(), Refusal> {
     core.write(move |core, tx| {
         let begun = begin_term(tx, above)?;
-        // Before it is durable: a term that nobody has heard of harms nobody.
+        // Set before it is durable: a term that nobody has heard of does no harm.
         *core.term.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = begun;
         Ok(())
     })
@@ -221,14 +227,16 @@ fn rule(core: &Core, record: &DriveRecord, beat: &Heartbeat) -> Ruling {
     };
     let gone = |process: &ProcessMark| presence(process) == Presence::Gone;
     let over = lapsed || (beat.start != record.start && !processes.is_empty() && processes.iter().all(gone));
-    // A restored state does not know which processes were admitted since it was copied: it takes those that come.
+    // A restored state does not know which processes were admitted since its backup: it admits those that
+    // come.
     let last = if over || comparing { Last::Over } else { Last::MayServe };
     let beat = Heartbeat { restarted: beat.restarted || comparing, ..beat.clone() };
     core.admissions().judge(record, &beat, last)
 }
 
-/// Stores which process is the drive, before it is told. `None` if another heartbeat was judged by the same record and came first: of
-/// two processes one is the drive.
+/// Stores which process is the drive, before it is told. `None` if the state's record is not the one that was
+/// judged: another heartbeat came first (one of two processes is the drive), or a transaction that took too
+/// long was carried out after all. The next heartbeat is judged by the record in the state.
 async fn store_instance(
     core: &Arc<Core>,
     known: &DriveRecord,
@@ -242,22 +250,21 @@ async fn store_instance(
         .write(move |_, tx| {
             let found: Option<DriveRecord> = tx.record(&key::drive(ruled.drive))?;
             let mut record = found.ok_or_else(|| no_drive(&ruled.name))?;
-            if (record.start, record.instance, record.stored) != judged_by {
-                return Ok(None);
+            let is_current = (record.start, record.instance, record.stored) == judged_by;
+            if is_current {
+                (record.start, record.instance, record.stored) = (ruled.start, ruled.instance, ruled.stored);
+                record.behind |= ruled.behind;
+                tx.set(key::drive(ruled.drive), &record);
             }
-            (record.start, record.instance, record.stored) = (ruled.start, ruled.instance, ruled.stored);
-            record.behind |= ruled.behind;
-            tx.set(key::drive(ruled.drive), &record);
-            Ok(Some(record))
+            Ok((is_current, record))
         })
         .await?;
-    if let Some(record) = &stored {
-        core.drives().set_record(record.clone());
-    }
-    Ok(stored)
+    let (is_current, record) = stored;
+    core.drives().set_record(record.clone());
+    Ok(is_current.then_some(record))
 }
 
-/// Where the process on record is.
+/// Where the process on record runs.
 fn elsewhere(core: &Core, drive: DriveId) -> String {
     let table = core.drives();
     let Some(known) = table.drive(drive) else { return "it is not known".to_owned() };
@@ -266,9 +273,9 @@ fn elsewhere(core: &Core, drive: DriveId) -> String {
     format!("{process} on {} in {} is drive {}", record.host, record.directory, record.name)
 }
 
-/// Stores what a drive said of itself. What others decide about it (that it was replaced, its name, its rack, which process it is,
-/// how far its log had come) is theirs: it may have
-/// been stored since this copy of the record was made, and must not be undone.
+/// Stores what a drive reported of itself. What others decide (that it was replaced, its name, its rack,
+/// which process it is, its log position) is not touched: it may have been stored since this copy of the
+/// record was made, and must not be undone.
 fn store_heard(tx: &mut Tx, heard: DriveRecord) -> Result<(), Refusal> {
     let key = key::drive(heard.drive);
     let record = match tx.record::<DriveRecord>(&key)? {
@@ -281,14 +288,14 @@ fn store_heard(tx: &mut Tx, heard: DriveRecord) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// `new` takes the place of `old`, which must be dead: one durable record. Files are changed one by one as they are rebuilt.
-/// Gives the number of components that are to be rebuilt.
+/// Lets `new` replace `old`, which must be dead: one durable record. Files are changed one by one as they are
+/// rebuilt. Gives the number of components to rebuild.
 pub async fn replace(core: &Arc<Core>, operation: Operation, request: ReplaceDrive) -> Result<u64, Refusal> {
     if let Some(before) = core.read(move |core, tx| recall(core, tx, operation)).await? {
         return Ok(before.components);
     }
     let (old, new) = replaceable(core, &request)?;
-    // One look: a drive that was killed just now need not be waited for.
+    // One check: a drive on this machine that was killed just now is known to be dead without a wait.
     let life = procedure::life(core, old, Instant::now()).await;
     let no = |what: &str| Err(Refusal::new(Reason::DriveInUse, format!("{} {what}", request.old)));
     match life {
@@ -320,7 +327,7 @@ pub async fn replace(core: &Arc<Core>, operation: Operation, request: ReplaceDri
     Ok(components)
 }
 
-/// The drive that is to be replaced, and the one that takes its place.
+/// The drive to replace, and the one that replaces it.
 fn replaceable(core: &Core, request: &ReplaceDrive) -> Result<(DriveId, DriveId), Refusal> {
     let (now_ms, table) = (core.now_ms(), core.drives());
     let known = |name: &str| table.find(name).map(|drive| drive.record.drive).ok_or_else(|| no_drive(name));
@@ -328,7 +335,7 @@ fn replaceable(core: &Core, request: &ReplaceDrive) -> Result<(DriveId, DriveId)
     let refuse = |reason, detail: String| Err(Refusal::new(reason, detail));
     match (table.state(old, now_ms), table.state(new, now_ms)) {
         _ if old == new => refuse(Reason::DriveInUse, "a drive cannot take its own place".to_owned()),
-        // The same again.
+        // A repeat of the same replacement.
         (DriveState::Replaced, _) if table.successor(old) == new => Ok((old, new)),
         (DriveState::Replaced, _) => refuse(Reason::NoDrive, format!("{} was replaced already", request.old)),
         (_, DriveState::Replaced) => refuse(Reason::NoDrive, format!("{} was replaced itself", request.new)),
@@ -337,30 +344,7 @@ fn replaceable(core: &Core, request: &ReplaceDrive) -> Result<(DriveId, DriveId)
     }
 }
 
-/// The cluster.
-pub async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
-    core.read(|core, tx| {
-        let volumes = volumes::all(tx)?;
-        let (now_ms, table) = (core.now_ms(), core.drives());
-        let mut drives: Vec<DriveRow> =
-            table.iter().map(|drive| drive_row(tx, &table, drive, now_ms)).collect::<Result<_, _>>()?;
-        drives.sort_by_key(|row: &DriveRow| natural(&row.name));
-        Ok(StatusReply {
-            cluster: core.cluster.cluster,
-            volumes: u64::try_from(volumes.len()).unwrap_or(u64::MAX),
-            files: volumes.iter().map(|volume| volume.files).sum(),
-            removing: tx.number("removing")?,
-            drives,
-            pid: std::process::id(),
-            uptime_ms: core.uptime_ms(),
-            directory: core.directory.clone(),
-            notice: core.leadership().notice(),
-        })
-    })
-    .await
-}
-
-/// Whether a drive has columns that went out and that it was not told of.
+/// Whether a drive was not told of some of its columns that went out.
 pub fn has_untold(tx: &Tx, drive: DriveId) -> Result<bool, Refusal> {
     let (mut from, to) = key::of_drive(table::STALE, drive);
     loop {
@@ -451,13 +435,6 @@ fn free_name(all: &[DriveRecord]) -> String {
     let taken = |name: &String| all.iter().any(|record| record.name == *name);
     let names = (1u64..).map(|number| format!("drive-{number}"));
     names.into_iter().find(|name| !taken(name)).unwrap_or_default()
-}
-
-/// A name in the order people expect: `drive-2` before `drive-10`.
-fn natural(name: &str) -> (String, u64, String) {
-    let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    let (head, tail) = name.split_at(name.len() - digits);
-    (head.to_owned(), tail.parse().unwrap_or(0), name.to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The store's twin in memory, for tests: it can fail a commit, or drop dead after some number of them, as a power cut does.
+//! A store in memory with the same interface, for tests. It can fail one commit, or all after some number of
+//! them, as after a power cut.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,9 +19,9 @@ pub struct MemoryKv {
 struct State {
     rows: Arc<Rows>,
     commits: u64,
-    /// Commits that still succeed; `None`: all.
+    /// Commits that still succeed; `None`: no limit.
     left: Option<u64>,
-    /// Whether only one commit fails, and not all after it.
+    /// Whether only one commit fails, instead of all from then on.
     once: bool,
 }
 
@@ -32,13 +33,13 @@ impl MemoryKv {
         MemoryKv::default()
     }
 
-    /// What a restart finds: the same rows, in a store that works.
+    /// What a restart finds: the same rows, in a working store.
     pub fn restarted(&self) -> MemoryKv {
         let rows = Arc::clone(&self.state().rows);
         MemoryKv { state: Arc::new(Mutex::new(State { rows, ..State::default() })) }
     }
 
-    /// Lets `commits` more succeed, and none after them.
+    /// Lets `commits` more succeed, and fails all after them.
     pub fn die_after(&self, commits: u64) {
         let mut state = self.state();
         (state.left, state.once) = (Some(commits), false);

@@ -1,8 +1,9 @@
-//! What may be called what. Pure.
+//! Which names are allowed. Pure.
 //!
-//! File and directory names are bytes: 1 to 255 of them, without `/` and NUL, and not `.` or `..`. They need not be UTF-8.
-//! A path is names joined by `/`, at most 4096 bytes; the root is the empty path. Volumes and drives have names of 1 to 64
-//! ASCII letters, digits, `.`, `_` and `-`, beginning with a letter or digit, so that they can stand in a URL and a shell.
+//! File and directory names are bytes: 1 to 255 of them, without `/` and NUL, and not `.` or `..`. They need
+//! not be UTF-8. A path is names joined by `/`, at most 4096 bytes; the root is the empty path. Volumes and
+//! drives have names of 1 to 64 ASCII letters, digits, `.`, `_` and `-`, beginning with a letter or digit, so
+//! that they can stand in a URL and a shell.
 
 use braid_wire::{Reason, Refusal};
 
@@ -49,7 +50,7 @@ pub fn check_label(what: &str, label: &str) -> Result<(), Refusal> {
     Err(Refusal::new(Reason::BadName, format!("{what} name {label:?} is not allowed: use {rule}")))
 }
 
-/// A path as people read it.
+/// A path, as shown to users.
 pub fn show(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }

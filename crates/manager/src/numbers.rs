@@ -1,13 +1,14 @@
 //! Numbers of volumes, files and objects, never used twice.
 //!
-//! A state that is put back from an older copy knows nothing of the numbers that were given since, and would give them again if it
-//! only counted: a new file would then find another's bytes. So numbers come in blocks: the upper 39 bits are random, drawn
-//! anew at every start, the lower 24 count. The highest bit stays zero, for those who keep numbers signed.
+//! A state that is put back from an older copy does not know which numbers were given since. If it only
+//! counted, it would give them again, and a new file would find another's bytes. So numbers come in blocks:
+//! the upper 39 bits are random and drawn anew at every start, the lower 24 count. The highest bit stays
+//! zero, for readers that keep numbers signed.
 
 use crate::kv::{KvError, Tx};
 use crate::schema::key;
 
-/// Numbers of a block: then the next block is drawn.
+/// Bits that count within a block; then the next block is drawn.
 const COUNT_BITS: u32 = 24;
 /// Random bits of a block.
 const BLOCK_BITS: u32 = 39;
@@ -16,7 +17,7 @@ impl Tx {
     /// A number never given before, for a volume, a file or an object; never zero.
     pub fn next_number(&mut self) -> Result<u64, KvError> {
         let next = match self.number("next")? {
-            // There is none yet, or it is used up.
+            // There is no block yet, or it is used up.
             last if last == 0 || (last + 1) % (1 << COUNT_BITS) == 0 => draw_block(self)? + 1,
             last => last + 1,
         };
@@ -24,7 +25,7 @@ impl Tx {
         Ok(next)
     }
 
-    /// Draws a new block: at a start, since the state may be older than it looks.
+    /// Draws a new block. At every start, as the state may be an older copy.
     pub fn begin_block(&mut self) -> Result<(), KvError> {
         let before = draw_block(self)?;
         self.set(key::meta("next"), &before);
@@ -32,7 +33,7 @@ impl Tx {
     }
 }
 
-/// Zero of a block that this state has never drawn: the number before its first.
+/// The number before the first of a block that this state has never drawn.
 fn draw_block(tx: &mut Tx) -> Result<u64, KvError> {
     loop {
         let mut random = [0; 8];

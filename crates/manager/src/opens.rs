@@ -1,4 +1,4 @@
-//! Opening files, and what the holder of a lease asks for: the requests that may need the procedure on a file first.
+//! Opening files, and the requests of lease holders: all that may need the procedure on a file first.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::procedure::{self, Cause, Life, Lost, Probe, drive_of, hold_lapsed};
 use crate::schema::InodeRecord;
 use crate::view;
 
-/// Makes a file without a name, leased to the asker.
+/// Creates a file without a name, leased to the client.
 pub async fn create_unnamed(
     core: &Arc<Core>,
     operation: Operation,
@@ -79,8 +79,8 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
     Ok(view::stat(&core.drives(), file, &inode, core.now_ms()))
 }
 
-/// Opens a file by path, to write it; makes it if asked to. A repeat is about the file that was found or made before, whatever
-/// has the name now.
+/// Opens a file by path for writing, and creates it if asked to. A repeat is about the file that was found or
+/// created before, whatever has the name now.
 pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open) -> Result<Opened, Refusal> {
     let client = request.client;
     let (file, made, _turn) = core
@@ -94,8 +94,8 @@ pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open
             if let Some(inode) = &made {
                 remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
             }
-            // Whoever finds the new name waits until its maker has its lease: else it would end the lease on record as one that
-            // nobody holds, and its own would then be taken for the maker's.
+            // Whoever finds the new name waits until its creator has its lease. Else it would end the lease
+            // on record, which nobody seems to hold, and the creator's would then replace its own.
             let turn =
                 made.is_some().then(|| core.try_lock_file(file).ok_or_else(|| busy(file))).transpose()?;
             Ok((file, made, turn))
@@ -108,7 +108,8 @@ pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open
     take(core, operation, file, client).await
 }
 
-/// Takes the file's lease for the asker; for a repeat, the lease that it was given before, if that is not over.
+/// Takes the file's lease for the client. A repeat gets the lease that it was given before, if that is not
+/// over.
 async fn take(core: &Arc<Core>, operation: Operation, file: FileId, client: u64) -> Result<Opened, Refusal> {
     let _turn = core.lock_file(file).await?;
     if let Some(opened) = still_open(core, operation).await? {
@@ -118,7 +119,7 @@ async fn take(core: &Arc<Core>, operation: Operation, file: FileId, client: u64)
     grant(core, operation, file, client).await
 }
 
-/// The answer that the operation had before, as long as the lease then granted is not over. The caller has the file's turn.
+/// The operation's earlier answer, if the lease granted then is not over. The caller holds the file's lock.
 pub async fn still_open(core: &Arc<Core>, operation: Operation) -> Result<Option<Opened>, Refusal> {
     let before = core
         .read(move |core, tx| {
@@ -175,14 +176,17 @@ pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Resu
     Ok(())
 }
 
-/// Ends a lease. One that was not clean is recovered from in the background, or by whoever opens the file next. It is clean only
-/// if what was written lies below the size, whatever the writer thinks: the next one takes all past the size for zeros.
+/// Ends a lease. An unclean one is recovered from in the background or by the next open. It is clean only if
+/// everything written lies below the size, whatever the writer says: the next writer takes all beyond the
+/// size for zeros.
 pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -> Result<(), Refusal> {
     let Release { file, lease, clean, end } = request;
     let _turn = core.lock_file(file).await?;
     let released = core
         .once(operation, move |core, tx| {
-            let clean = clean && end <= leased(tx, file, lease)?.size;
+            // Also for one that is not clean: a late one would end the lease of the next writer.
+            let size = leased(tx, file, lease)?.size;
+            let clean = clean && end <= size;
             if clean {
                 renew_lease(core, file, lease)?;
                 files::release(tx, file, lease)?;
@@ -200,7 +204,8 @@ pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -
     Ok(())
 }
 
-/// The writer cannot reach columns: they go out if their drives are surely dead, else it is told to try again.
+/// The writer cannot reach columns. They go out if their drives are surely dead; else it is told to try
+/// again.
 pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened, Refusal> {
     let ReportLost { file, lease, segment, columns, .. } = request;
     renew_lease(core, file, lease)?;
@@ -223,8 +228,8 @@ pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened
     opened(core, file, inode, Access::Write).await
 }
 
-/// Makes sure that the file has no lease, that the last one was recovered from, and that dead drives' columns are out. The
-/// caller has the file's turn.
+/// Makes sure that the file has no lease, that the last one was recovered from, and that dead drives' columns
+/// are out. The caller holds the file's lock.
 pub async fn make_free(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Refusal> {
     let gone = || Refusal::new(Reason::NotFound, format!("file {file} was removed"));
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
@@ -252,7 +257,7 @@ pub async fn make_free(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Re
     after.filter(InodeRecord::is_named).ok_or_else(gone)
 }
 
-/// Grants the next lease. The caller has the file's turn and has made it free.
+/// Grants the next lease. The caller holds the file's lock and has called [`make_free`].
 pub async fn grant(
     core: &Arc<Core>,
     operation: Operation,
@@ -261,7 +266,7 @@ pub async fn grant(
 ) -> Result<Opened, Refusal> {
     let inode = core
         .write(move |core, tx| {
-            // Of a repeat the lease is over that it was given before: it gets another.
+            // Refuses what the client has settled. A repeat whose earlier lease is over gets another.
             recall(core, tx, operation)?;
             let inode = files::grant(tx, file, client)?;
             remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
@@ -287,14 +292,14 @@ async fn opened(
     Ok(view::opened(&core.drives(), (file, &inode), &epochs, access, lease_ms, now_ms))
 }
 
-/// A reader takes what the record says now, once it is settled.
+/// Opens a file for reading, as its record says once it is settled.
 async fn reader(core: &Arc<Core>, file: FileId) -> Result<Opened, Refusal> {
     let inode = settled(core, file).await?;
     opened(core, file, inode, Access::Read).await
 }
 
-/// The file's record. A procedure that was left undone is done first, and a lease that a restore left is ended: what was written
-/// under it may reach past the size on record.
+/// The file's record, once settled: a procedure that was left undone is finished, and a lease that a restore
+/// left is ended, as what was written under it may reach beyond the size on record.
 async fn settled(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Refusal> {
     let is_settled = |inode: &InodeRecord| !inode.unfenced && !inode.is_left();
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
@@ -326,7 +331,7 @@ async fn with_epochs(
     .await
 }
 
-/// Makes partitions that are missing on drives that are up. Whether any was made.
+/// Makes missing partitions on drives that are up. Returns whether any was made.
 async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Option<u32>>]) -> bool {
     let mut calls = tokio::task::JoinSet::new();
     for (segment, epochs) in inode.segments.iter().zip(epochs) {
@@ -341,7 +346,7 @@ async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Op
     while let Some(done) = calls.join_next().await {
         match done {
             Ok(Ok(())) => made = true,
-            // The client will find out, and report the drive.
+            // The client will find out and report the drive.
             Ok(Err(error)) => tracing::info!(%error, "a partition could not be made yet"),
             Err(error) => tracing::error!(%error, "making a partition failed within the manager"),
         }
@@ -353,7 +358,7 @@ fn renew_lease(core: &Core, file: FileId, lease: Lease) -> Result<(), Refusal> {
     if core.leases().renew(file, lease, core.running_ms()) { Ok(()) } else { Err(lease_lost(file, lease)) }
 }
 
-/// One client's bad link takes no column out: a drive whose lease holds and that answers us stays in.
+/// Refuses if such a drive holds its lease and answers us: one client's bad link must take no column out.
 async fn refuse_if_up(core: &Arc<Core>, inode: &InodeRecord, lost: &[(u32, Column)]) -> Result<(), Refusal> {
     for &(index, column) in lost {
         let drive = drive_of(inode, index, column);
@@ -366,7 +371,7 @@ async fn refuse_if_up(core: &Arc<Core>, inode: &InodeRecord, lost: &[(u32, Colum
     Ok(())
 }
 
-/// Says at once that there is nothing to wait for.
+/// Refuses at once if fewer than `k` ready columns would be left, as there is nothing to wait for.
 fn refuse_if_too_many(core: &Core, inode: &InodeRecord, lost: &[(u32, Column)]) -> Result<(), Refusal> {
     for (segment, index) in inode.segments.iter().zip(0u32..) {
         let gone = lost.iter().filter(|(of, _)| *of == index).map(|&(_, column)| column).collect();
@@ -378,7 +383,7 @@ fn refuse_if_too_many(core: &Core, inode: &InodeRecord, lost: &[(u32, Column)]) 
     Ok(())
 }
 
-/// Waits until every one of the drives is surely dead, and holds them back. Else holds none of them.
+/// Waits until all of the drives are surely dead, and holds them back. On an error it holds none.
 async fn wait_until_dead(
     core: &Arc<Core>,
     inode: &InodeRecord,

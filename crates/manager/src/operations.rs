@@ -1,16 +1,17 @@
-//! Operations: requests that change what their own repeat would find, each carried out at most once.
+//! Operations: requests that are not idempotent by themselves. Each is carried out at most once.
 //!
-//! An answer can be lost, and the asker asks again under the same number. What an operation came to is therefore stored in the
-//! transaction that makes the change, and the repeat is answered from there, also after a restart. A refusal changed nothing, so
-//! none is stored.
+//! An answer can be lost; the client then asks again under the same number. So the result of an operation is
+//! stored in the transaction that makes the change, and a repeat is answered from there, even after a
+//! restart. A refusal changed nothing, so none is stored.
 //!
-//! Three things keep a number from being carried out twice
-//! - One copy of an operation runs at a time; another is told to come again.
-//! - What is stored stays until the asker says that the operation is settled. After that a copy that was held up on its way (in
-//!   a session that the asker gave up) must change nothing: it is below the asker's mark. Such copies lie in this process's own
-//!   sockets and end with it, so the marks, and the refusals that were told, are kept in memory only.
-//! - Of an asker that went without a word, what is stored goes after [`KEPT_MS`]. An operation older than half of that is
-//!   refused, so none is carried out anew because it was forgotten.
+//! Three things keep an operation from being carried out twice:
+//! - One copy of it runs at a time; another is told to try again.
+//! - Its result is kept until the client says that it is settled. A copy that arrives after that (delayed in
+//!   a session that the client gave up) must change nothing: it is below the client's mark. Such copies are
+//!   in this process's own sockets and end with it, so the marks, and refusals that were sent, are in memory
+//!   only.
+//! - Results for a client that left without settling them are deleted after [`KEPT_MS`]. An operation older
+//!   than half of that is refused, so none is carried out again because its result was forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,35 +26,36 @@ use crate::core::Core;
 use crate::kv::{KvError, Tx};
 use crate::schema::{OperationRecord, key, table};
 
-/// How long it is known what an operation came to whose asker went without a word: an hour.
+/// How long results are kept for a client that left without settling them: an hour.
 pub const KEPT_MS: u64 = 3_600_000;
-/// An operation that was begun longer ago is refused.
+/// An operation begun longer ago is refused.
 pub const AGE_MAX_MS: u64 = KEPT_MS / 2;
-/// Most numbers between the lowest that is not settled and the highest: a client has far fewer calls under way.
+/// Most numbers between a client's lowest unsettled operation and its highest. It has far fewer calls in
+/// flight.
 const WINDOW_MAX: u64 = 1 << 20;
-/// Most askers of whom something is kept in memory; of most there is nothing to keep.
+/// Most clients of which something is kept in memory. Most of them need nothing.
 const ASKERS_MAX: usize = 1 << 20;
-/// Most refusals kept of one asker: those of its operations that are not settled.
+/// Most refusals kept per client: those of its unsettled operations.
 const REFUSALS_MAX: usize = 1024;
 /// Most rows of settled operations that one transaction deletes beside its own work.
 const SETTLED_PER_WRITE: usize = 64;
-/// Rows looked at in one transaction of the background.
+/// Rows read in one transaction of the background.
 const ROWS_PER_ROUND: usize = 4096;
 
 /// Which operation a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// The asker's number.
+    /// The client's number.
     pub client: u64,
     /// The operation's.
     pub number: u64,
-    /// The asker's operations below this are settled.
+    /// The client's operations below this are settled.
     pub settled_below: u64,
-    /// CRC32C of what was asked for: a number that comes with another request was used twice.
+    /// CRC32C of the request: if the number comes again with another request, it was used twice.
     pub request: u32,
 }
 
-/// What an operation came to: as much as its answer needs beyond "done".
+/// The result of an operation: what its answer needs beyond "done".
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The file that was opened.
@@ -64,7 +66,7 @@ pub struct Outcome {
     pub components: u64,
 }
 
-/// What an operation comes to.
+/// Whether this call carried the operation out.
 #[derive(Debug)]
 pub enum Once<R> {
     /// It was carried out now.
@@ -73,7 +75,7 @@ pub enum Once<R> {
     Before(Outcome),
 }
 
-/// What is known of operations beside the state.
+/// What is known of operations beyond the stored state.
 #[derive(Debug, Default)]
 pub struct Operations {
     askers: BTreeMap<u64, Asker>,
@@ -87,7 +89,7 @@ struct Asker {
     heard_ms: u64,
 }
 
-/// An operation while it is carried out: no other copy of it is.
+/// An operation in progress: no other copy of it runs.
 pub struct Turn {
     core: Arc<Core>,
     /// Which it is.
@@ -95,7 +97,7 @@ pub struct Turn {
 }
 
 impl Outcome {
-    /// Nothing to tell but that it is done.
+    /// Done, with nothing else to report.
     pub const DONE: Outcome = Outcome { file: FileId(0), lease: Lease(0), components: 0 };
 
     /// A file was opened under this lease.
@@ -124,7 +126,8 @@ pub fn begin(core: &Arc<Core>, head: &RequestHead, request: &ControlRequest) -> 
 }
 
 impl Turn {
-    /// Ends it with this answer. A refusal for good is given to any copy that comes yet: its asker was told that nothing changed.
+    /// Ends it with this answer. A final refusal is repeated to any later copy, as the client was told that
+    /// nothing changed.
     pub fn end(self, answer: &Result<ControlReply, Refusal>) {
         if let Err(refusal) = answer
             && is_final(refusal.reason)
@@ -161,7 +164,7 @@ impl Operations {
     fn end(&mut self, operation: &Operation) {
         let Some(asker) = self.askers.get_mut(&operation.client) else { return };
         asker.running.remove(&operation.number);
-        // Numbers begin at 1: such a mark says nothing.
+        // Numbers begin at 1, so a mark of 1 excludes nothing.
         if asker.settled_below <= 1 && asker.running.is_empty() && asker.refused.is_empty() {
             self.askers.remove(&operation.client);
         }
@@ -175,7 +178,7 @@ impl Operations {
         }
     }
 
-    /// Refuses a copy of an operation that its asker has done with.
+    /// Refuses a copy of an operation that was refused before or that its client has settled.
     fn check(&self, operation: &Operation) -> Result<(), Refusal> {
         let Some(asker) = self.askers.get(&operation.client) else { return Ok(()) };
         if operation.number < asker.settled_below {
@@ -185,14 +188,14 @@ impl Operations {
         asker.refused.get(&operation.number).map_or(Ok(()), |refusal| Err(refusal.clone()))
     }
 
-    /// Forgets askers that were not heard for so long that all they sent is too old to be carried out.
+    /// Forgets clients that were not heard for so long that all they sent is too old to be carried out.
     fn forget(&mut self, now_ms: u64) {
         self.askers
             .retain(|_, asker| !asker.running.is_empty() || now_ms.saturating_sub(asker.heard_ms) < KEPT_MS);
     }
 }
 
-/// What the operation came to before, if it was carried out. Refused if its asker has done with it.
+/// The operation's earlier result, if it was carried out. Refused if its client has settled it.
 pub fn recall(core: &Core, tx: &Tx, operation: Operation) -> Result<Option<Outcome>, Refusal> {
     core.operations().check(&operation)?;
     let key = key::operation(operation.client, operation.number);
@@ -204,7 +207,7 @@ pub fn recall(core: &Core, tx: &Tx, operation: Operation) -> Result<Option<Outco
     Ok(Some(Outcome { file: record.file, lease: record.lease, components: record.components }))
 }
 
-/// Stores what the operation came to, in the transaction that carries it out, and forgets some that are settled.
+/// Stores the operation's result in the transaction that carries it out, and deletes some that are settled.
 pub fn remember(tx: &mut Tx, operation: Operation, outcome: Outcome, now_ms: u64) -> Result<(), KvError> {
     let Operation { client, number, settled_below, request } = operation;
     let Outcome { file, lease, components } = outcome;
@@ -231,7 +234,7 @@ pub fn once<R>(
     Ok(Once::Now(result))
 }
 
-/// Forgets operations whose askers went without a word: the background's work.
+/// Deletes results whose clients left without settling them: background work.
 pub async fn forget_old(core: &Arc<Core>) -> Result<(), Refusal> {
     let now_ms = core.now_ms();
     core.operations().forget(now_ms);
@@ -287,8 +290,8 @@ fn check_head(head: &RequestHead, request: &ControlRequest, now_ms: u64) -> Resu
     Ok(())
 }
 
-/// Whether the asker takes the refusal for its answer. It asks again under the same number after the others; and after a failure
-/// of the state it is not known whether the change is durable.
+/// Whether the client takes the refusal as its answer. After the other reasons it asks again under the same
+/// number; after a failure of the state it is not known whether the change is durable.
 fn is_final(reason: Reason) -> bool {
     !matches!(reason, Reason::Busy | Reason::NotLeading | Reason::Closing | Reason::Medium)
 }
@@ -310,7 +313,7 @@ mod tests {
         assert_eq!(known.begin(7, 5, 1, 0).unwrap_err().reason, Reason::Busy);
         known.check(&operation(5, 1)).unwrap();
         known.end(&operation(5, 1));
-        // A copy of 5 that was held up begins after its asker went on.
+        // A delayed copy of 5 begins after its client went on.
         known.begin(7, 6, 6, 0).unwrap();
         known.begin(7, 5, 1, 0).unwrap();
         assert_eq!(known.check(&operation(5, 1)).unwrap_err().reason, Reason::Outdated);

@@ -1,12 +1,13 @@
-//! Objects of files that are no more: found by listing what a drive holds, and put on the removal list.
+//! Orphaned objects, whose files are gone: found by listing what a drive holds, and put on the removal list.
 //!
-//! A drive can hold such an object when it did not see the file's removal: its disk was put back to an older state, or this manager's
-//! state was restored and an operator has had what no name leads to freed. So a drive is looked through when it has started or
-//! this manager has, and once a day.
+//! A drive holds such an object if it did not see the file's removal: its disk was put back to an older
+//! state, or this manager's state was restored and an operator has let unnamed files be freed. So a drive is
+//! searched after it or this manager has started, and once a day.
 //!
-//! Only the present state may judge, and only in this order: an object is listed first and its file looked up then. A file's record
-//! is stored before any drive can have an object of it, so a file that is not found is gone; numbers are never drawn again. Objects
-//! that do not tell their file (a damaged record) are kept, and so are all while a restored state is not vouched for.
+//! Only a current state may judge, and only in this order: first list an object, then look up its file. A
+//! file's record is stored before any drive can have an object of it, and numbers are never used again, so a
+//! file that is not found is gone. Objects that do not tell their file (a damaged record) are kept. So are
+//! all while a restored state's unnamed files are kept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,29 +19,29 @@ use braid_wire::data::ListedObject;
 use tokio::time::{Instant, sleep};
 
 use crate::core::Core;
+use crate::drive_calls::CallError;
 use crate::inodes;
 use crate::kv::{KvError, Tx};
 use crate::listing;
-use crate::reach::ReachError;
 use crate::schema::{RemoveRecord, key, table};
 use crate::sweep::{pause, until_leading};
 
-/// Between two looks at a drive that did not start in between.
+/// Time between two searches of a drive that did not start in between.
 const AGAIN: Duration = Duration::from_secs(24 * 3600);
-/// After a look that failed.
+/// Pause after a search that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
-/// Of the time that a page took: how long the drive and the manager have for others before the next one.
+/// Pause after each page, as a multiple of the time it took: leaves the drive and the manager to others.
 const REST: u32 = 9;
 
-/// When a drive was looked through.
+/// The last search of a drive.
 struct Looked {
-    /// How many starts of it were known.
+    /// How many of its starts were known.
     starts: u64,
-    /// When the next look is due without a start.
+    /// When the next search is due without a start.
     next: Instant,
 }
 
-/// Looks through the drives that are up, one after the other, for ever.
+/// Searches the drives that are up, one after the other, forever.
 pub async fn run(core: Arc<Core>) {
     let mut looked: BTreeMap<DriveId, Looked> = BTreeMap::new();
     loop {
@@ -82,8 +83,8 @@ pub async fn run(core: Arc<Core>) {
     }
 }
 
-/// How many objects were put on the removal list; `None` while nothing may be judged.
-async fn look_through(core: &Arc<Core>, drive: DriveId) -> Result<Option<u64>, ReachError> {
+/// How many objects were put on the removal list; `None` while this state may not judge.
+async fn look_through(core: &Arc<Core>, drive: DriveId) -> Result<Option<u64>, CallError> {
     let mut found = 0;
     for partition in listing::partitions(core, drive).await? {
         let mut after = 0;
@@ -92,13 +93,13 @@ async fn look_through(core: &Arc<Core>, drive: DriveId) -> Result<Option<u64>, R
             let page = listing::objects(core, drive, partition, after).await?;
             let Some(last) = page.last() else { break };
             after = last.object.0;
-            let Some(freed) = free(core, drive, partition, page).await.map_err(ReachError::Refused)? else {
+            let Some(freed) = free(core, drive, partition, page).await.map_err(CallError::Refused)? else {
                 return Ok(None);
             };
             found += freed;
             sleep(began.elapsed() * REST).await;
         }
-        forget_partition(core, drive, partition).await.map_err(ReachError::Refused)?;
+        forget_partition(core, drive, partition).await.map_err(CallError::Refused)?;
     }
     Ok(Some(found))
 }
@@ -133,7 +134,7 @@ async fn free(
                 }
                 let mut freed = 0;
                 for object in &gone {
-                    // It may have been removed, or listed already, since it was looked at.
+                    // It may have been removed, or listed already, since it was looked up.
                     if is_gone(tx, drive, object)? {
                         let record = RemoveRecord { volume, g: object.g };
                         inodes::remove_later(tx, object.file, &[(drive, object.object)], &record)?;
@@ -149,7 +150,7 @@ async fn free(
     }
 }
 
-/// Whether this state may say what is gone.
+/// Whether this state may judge which files are gone.
 fn vouched_for(core: &Core, tx: &Tx) -> Result<bool, Refusal> {
     Ok(core.leadership().serving().is_ok() && tx.number("unnamed")? == 0)
 }
@@ -160,7 +161,7 @@ fn is_gone(tx: &Tx, drive: DriveId, object: &ListedObject) -> Result<bool, KvErr
         && tx.get(&key::remove(drive, object.file, object.object))?.is_none())
 }
 
-/// A partition of no volume goes too, once nothing is left in it.
+/// A partition of no volume is removed too, once it is empty.
 async fn forget_partition(core: &Arc<Core>, drive: DriveId, partition: PartitionId) -> Result<(), Refusal> {
     let volume = VolumeId(partition.0);
     let known = move |core: &Core, tx: &Tx| -> Result<bool, Refusal> {

@@ -1,18 +1,18 @@
 //! Pauses of this process: stopped, suspended with its machine, starved. A pure machine: time is a parameter.
 //!
-//! Who was silent while we did not listen is not to be judged by that: not a drive whose heartbeats waited for us, and not a
-//! writer whose renewals did. A loop notes every [`LISTEN_MS`] that we listen ([`Pauses::listen`]). Every look at the clock
-//! compares itself with the last note ([`Pauses::look`]); if that is more than [`PAUSE_MS`] old there was a pause, which ends
-//! with this look. So a pause is known before anything can be decided by the time after it.
+//! Silence while we did not listen proves nothing: a drive's heartbeats or a writer's renewals may have
+//! waited for us. A loop notes every [`LISTEN_MS`] that we listen ([`Pauses::listen`]). Every read of the
+//! clock is compared with the last note ([`Pauses::look`]). If that is more than [`PAUSE_MS`] old there was a
+//! pause, which ends with this read. So a pause is known before anything can be decided by the time after it.
 //!
-//! A shorter pause goes unnoticed. It harms nobody: heartbeats come four times a lease, so a drive's silence of `PAUSE_MS` more
-//! than that is below a lease, if leases are of 2 s and more.
+//! A shorter pause goes unnoticed and does no harm. Heartbeats come four times per lease: if leases are 2 s
+//! or longer, a drive's silence stays below a lease even with `PAUSE_MS` added.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Between two notes that we listen.
+/// Time between two notes that we listen.
 pub const LISTEN_MS: u64 = 250;
-/// A look so long after the last note ends a pause.
+/// A clock read more than this after the last note ends a pause.
 pub const PAUSE_MS: u64 = 1500;
 
 /// The last pause.
@@ -31,20 +31,20 @@ struct State {
 /// A pause; all zeros if there was none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pause {
-    /// When we were last known to listen. Of pauses that follow each other so closely that not everybody could speak between
-    /// them, the first one's.
+    /// When we were last known to listen. Pauses too close together for every peer to be heard between them
+    /// count as one, which began with the first.
     pub began_ms: u64,
-    /// When it was over: who is silent is silent since then at most.
+    /// When it ended: a peer's silence counts from here.
     pub ended_ms: u64,
 }
 
 impl Pauses {
-    /// From `now_ms` on. Within `speak_ms` everybody speaks.
+    /// Begins at `now_ms`. Every live peer is heard within `speak_ms`.
     pub fn new(speak_ms: u64, now_ms: u64) -> Pauses {
         Pauses { speak_ms, state: Mutex::new(State { listened_ms: now_ms, last: Pause::default() }) }
     }
 
-    /// Notes that we listen. The length of the pause that this ends, if it ends one.
+    /// Notes that we listen. Gives the length of the pause that this ends, if any.
     pub fn listen(&self, now_ms: u64) -> Option<u64> {
         let mut state = self.state();
         let silent_ms = now_ms.saturating_sub(state.listened_ms);
@@ -53,7 +53,7 @@ impl Pauses {
         (silent_ms > PAUSE_MS).then_some(silent_ms)
     }
 
-    /// Somebody looks at the clock, to decide something by it.
+    /// The clock was read, to decide something by it.
     pub fn look(&self, now_ms: u64) {
         self.state().look(now_ms, self.speak_ms);
     }
@@ -99,13 +99,13 @@ mod tests {
         let pauses = Pauses::new(1000, 5000);
         pauses.look(12_000);
         assert_eq!(pauses.last(), Pause { began_ms: 5000, ended_ms: 12_000 });
-        // Until the loop runs again we do not listen.
+        // We do not listen until the loop runs again.
         pauses.look(12_100);
         assert_eq!(pauses.listen(12_200), Some(7200));
         assert_eq!(pauses.last(), Pause { began_ms: 5000, ended_ms: 12_200 });
         pauses.look(12_300);
         assert_eq!(pauses.last().ended_ms, 12_200);
-        // A look that was taken earlier and comes late changes nothing.
+        // An earlier clock read that is reported late changes nothing.
         pauses.look(11_000);
         assert_eq!((pauses.last().ended_ms, pauses.listen(11_000)), (12_200, None));
         pauses.look(12_200 + PAUSE_MS);

@@ -1,11 +1,11 @@
-//! The manager's directory is its owner's: it holds tokens and the drives' keys.
+//! Only the owner may access the manager's directory: it holds tokens and the drives' keys.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// What the owner's group and others may do.
+/// The permission bits of the group and of others.
 const OTHERS: u32 = 0o077;
 
 /// Makes the directory, and those above it that are missing, for their owner only.
@@ -13,7 +13,8 @@ pub(crate) fn make_dir_all(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// Takes away what others may do with the directory and with the files in it. What cannot be tightened is told, and used as it is.
+/// Removes all access for others from the directory and the files in it. If a mode cannot be changed, it logs
+/// that and goes on.
 pub(crate) fn tighten(dir: &Path) {
     let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
     let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));

@@ -1,15 +1,15 @@
 //! The one procedure on a file (PROTOCOL section 6): raise the generation, fence, survey, judge, verdict.
 //!
-//! After a lease that ended without a clean release the file's size is settled too, from what the columns hold (`settle`):
-//! after the last verdict, before anybody gets the file.
+//! After a lease that ended without a clean release the file's size is settled too, from what the columns
+//! hold (`settle`): after the last verdict, before anybody else gets the file.
 //!
-//! It runs for a lease that ended without a clean release, for columns that go out or join, and for joining columns that
-//! are caught up. Idempotent: `g + 1` is durable before the first fence, marked `unfenced` until the last verdict is stored;
-//! whoever finds the mark runs it again with a higher `g`. No decision is stored. One runs at a time on a file: the caller holds
-//! the file's lock.
+//! It runs for a lease that ended without a clean release, for columns that go out or join, and for joining
+//! columns that are caught up. It is idempotent: `g + 1` is durable before the first fence, and marked
+//! `unfenced` until the last verdict is stored. If the mark is found, the procedure runs again with a higher
+//! `g`. No decision is stored. The caller holds the file's lock, so one procedure runs at a time on a file.
 //!
-//! A column that does not answer its fence must go out too: when its drive's lease has surely lapsed, or its host says that its
-//! process is gone. All waits end at a deadline, with a refusal that names the drives.
+//! A column that does not answer its fence must go out too, once its drive's lease has surely lapsed or its
+//! host says that its process is gone. All waits end at a deadline, with a refusal that names the drives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use crate::fence::{fence_all, judge_all};
 use crate::files::{self, worn_out};
 use crate::inodes::{self, set_stale};
 use crate::kv::Tx;
-use crate::schema::{InodeRecord, Place, StaleRecord};
+use crate::schema::{ComponentPlace, InodeRecord, StaleRecord};
 use crate::settle::data_end;
 
-/// How long a procedure may take beyond the drives' lease.
+/// How long a procedure may take in addition to the drives' lease.
 const SPARE: Duration = Duration::from_secs(10);
-/// For a drive's hello.
+/// How long to wait for a drive's hello.
 const PROBE_WAIT: Duration = Duration::from_millis(1500);
-/// Between two looks at a drive that may be dead.
+/// Pause between two checks of a drive that may be dead.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What else changes with the generation.
@@ -54,7 +54,7 @@ pub struct Cause {
     pub change: Option<Change>,
 }
 
-/// A column of a segment that goes out. Its drive is held back as dead, until the procedure lets go of it.
+/// A column of a segment that goes out. Its drive is held back as dead until the procedure releases it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
     /// The segment's index.
@@ -68,16 +68,17 @@ pub struct Lost {
 /// Whether a drive lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// It surely serves no more, and is held back until [`DriveTable::release`](crate::drives::DriveTable::release).
+    /// It surely serves no more, and is held back until
+    /// [`DriveTable::release`](crate::drives::DriveTable::release).
     Dead,
     /// Its lease holds and it answers.
     Alive,
-    /// It could not be told in time.
+    /// It could not be determined in time.
     Unknown,
 }
 
 impl Cause {
-    /// Only what was left undone.
+    /// Finishes what was left undone, and nothing else.
     pub fn nothing() -> Cause {
         Cause { ended: false, live: false, lost: Vec::new(), change: None }
     }
@@ -94,7 +95,7 @@ pub async fn run(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<
     let leased = cause.live || cause.ended;
     let done = attempt(core, file, cause).await;
     match &done {
-        // Whoever holds the lease comes again, or its end does; else it is for the background.
+        // With a lease, its holder or its end runs the procedure again. Otherwise the background does.
         Err(_) if !leased => drop(core.unfinished().insert(file)),
         _ => drop(core.unfinished().remove(&file)),
     }
@@ -121,8 +122,9 @@ async fn attempt(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<
     }
 }
 
-/// Before columns go out: that `k` ready columns would be left whose drives answer now. What goes out is stale for good, so it
-/// must not go while the file cannot be written anyway: others that died with it might never return.
+/// Checks, before columns go out, that the drives of `k` remaining ready columns answer now. A column that
+/// goes out is stale for good. While the file cannot be written anyway it must stay in, as the drives that
+/// died with it might never return.
 async fn enough_answer(core: &Arc<Core>, file: FileId, lost: &[Lost]) -> Result<(), Refusal> {
     if lost.is_empty() {
         return Ok(());
@@ -157,7 +159,8 @@ async fn enough_answer(core: &Arc<Core>, file: FileId, lost: &[Lost]) -> Result<
     Ok(())
 }
 
-/// Columns of the file's set whose drives are surely dead, held back; for a caller that is about to raise the generation.
+/// Columns of the file's set whose drives are surely dead. The drives are held back, for a caller that is
+/// about to raise the generation.
 pub fn hold_lapsed(core: &Core, inode: &InodeRecord) -> Vec<Lost> {
     let (now_ms, mut table) = (core.now_ms(), core.drives());
     let mut dead = Vec::new();
@@ -172,7 +175,7 @@ pub fn hold_lapsed(core: &Core, inode: &InodeRecord) -> Vec<Lost> {
     dead
 }
 
-/// Finds out whether a drive lives. [`Life::Dead`] has put a hold on it.
+/// Finds out whether a drive lives. If [`Life::Dead`], it is held back.
 pub async fn life(core: &Core, drive: DriveId, deadline: Instant) -> Life {
     loop {
         if core.drives().hold_lapsed(drive, core.now_ms()) || hold_gone(core, drive) {
@@ -190,33 +193,34 @@ pub async fn life(core: &Core, drive: DriveId, deadline: Instant) -> Life {
     }
 }
 
-/// Holds back a drive whose process is gone, by the word of the host that it shares with us.
+/// Holds back a drive whose process is gone, as the kernel of this same machine says.
 fn hold_gone(core: &Core, drive: DriveId) -> bool {
     let processes = core.drives().processes(drive);
     processes.iter().all(|process| presence(process) == Presence::Gone)
         && core.drives().hold_gone(drive, &processes)
 }
 
-/// Ends holds without anything having gone out.
+/// Ends holds under which nothing went out.
 pub fn release_holds(core: &Core, drives: impl IntoIterator<Item = DriveId>) {
     let mut table = core.drives();
     drives.into_iter().for_each(|drive| table.release(drive, false));
 }
 
-/// What a look at a drive's address shows.
+/// The result of contacting a drive at its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
     /// The drive says hello.
     Answers,
-    /// It does not. An address that refuses connections says no more: something on the way may refuse for a drive that lives.
+    /// It does not. A refused connection is no more than that: something on the way may refuse for a drive
+    /// that lives.
     Silent,
 }
 
-/// Looks at a drive's address, for about a second at most.
+/// Contacts a drive at its address: a second at most to connect, and another for its hello.
 pub async fn probe(core: &Core, drive: DriveId) -> Probe {
     let address = core.drives().drive(drive).map(|known| known.record.address.clone());
     let Some(address) = address else { return Probe::Silent };
-    match core.reach.probe(drive, &address).await {
+    match core.drive_calls.probe(drive, &address).await {
         Ok(()) => Probe::Answers,
         Err(_) => Probe::Silent,
     }
@@ -246,7 +250,7 @@ async fn raise(
             Ok(Some(inode))
         })
         .await;
-    // Of a transaction that failed within the state it is not known whether it is durable: better told once too often.
+    // A transaction that failed in the state may be durable all the same: then its drives are to be told.
     let may_be_out = match &raised {
         Ok(raised) => raised.is_some(),
         Err(refusal) => refusal.reason == Reason::Medium,
@@ -260,14 +264,14 @@ async fn raise(
 enum Judged {
     /// Columns must go out first, on drives that are held back.
     Dead(Vec<Lost>),
-    /// Every column of the set has stored the verdict. Where the lease had ended: how far the file's data reaches.
+    /// Every column of the set has stored the verdict.
     Done {
-        /// One past the last byte; 0 if nobody asked.
+        /// One past the last byte of the file's data; 0 if it was not determined.
         end: u64,
     },
 }
 
-/// Steps 2 to 5, and how far the data reaches that they left.
+/// Steps 2 to 5. After an ended lease, also how far the file's data reaches.
 async fn fence_and_judge(
     core: &Arc<Core>,
     file: FileId,
@@ -286,7 +290,7 @@ async fn fence_and_judge(
                 continue;
             }
         }
-        // Of a file without a name nothing is left; where a cut was begun, its size stands.
+        // A file without a name is removed, and one whose cut was begun keeps its size: no end is needed.
         if failures.is_empty() && ended && inode.is_named() && !inode.cut {
             match data_end(core, file, inode).await {
                 Ok(reached) => end = reached,
@@ -323,7 +327,7 @@ async fn finish(
 ) -> Result<Option<InodeRecord>, Refusal> {
     core.write(move |core, tx| {
         let Some(mut inode) = inodes::find(tx, file)? else { return Ok(None) };
-        // Only a replacement of a drive changes a file's record without its lock, and it leaves g alone.
+        // If `g` rose meanwhile (a drive that is behind was put out), the file must be fenced again.
         inode.unfenced = inode.g != g;
         if ended {
             (inode.held, inode.client) = (false, 0);
@@ -352,13 +356,13 @@ fn take_out(
     if segment.set.contains(column) {
         segment.set = segment.set.without(column);
         segment.joining = segment.joining.without(column);
-        let place = Place { drive: segment.drive(column), file, segment: index, column };
+        let place = ComponentPlace { drive: segment.drive(column), file, segment: index, column };
         set_stale(tx, place, Some(StaleRecord { joining: false, lease: Lease(0), told: false }))?;
     }
     Ok(())
 }
 
-/// A segment keeps at least `k` ready columns, or the file waits.
+/// Refuses if a segment has fewer than `k` ready columns: the file waits.
 pub fn refuse_too_many(core: &Core, inode: &InodeRecord) -> Result<(), Refusal> {
     for segment in &inode.segments {
         if segment.ready().count() < u32::from(segment.shape.k) {

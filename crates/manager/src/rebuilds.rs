@@ -1,8 +1,10 @@
-//! Stale columns come back: which files have some, letting them join, listing them as ready (PROTOCOL section 7).
+//! Stale columns come back: which files have some, letting them join, listing them as ready (PROTOCOL section
+//! 7).
 //!
-//! A drive that returned and an empty one that takes another's place are the same. While a file is rebuilt its columns on the
-//! drive are in the set and joining: they take writes, answer no reads and vote on nothing. They become ready only by the
-//! end of the very lease under which they joined; a rebuild that was broken off begins anew.
+//! A drive that returned and an empty one that replaces another are handled alike. While a file is rebuilt
+//! its columns on the drive are in the set and joining: they take writes, answer no reads and vote on
+//! nothing. They become ready only at the end of the same lease under which they joined. A rebuild that was
+//! broken off starts over.
 
 use std::collections::{BTreeSet, btree_set};
 use std::sync::Arc;
@@ -22,14 +24,14 @@ use crate::opens::{grant, make_free, still_open};
 use crate::operations::{Operation, Outcome, recall};
 use crate::procedure::{self, Cause};
 
-use crate::schema::{InodeRecord, Place, StaleRecord, key, table};
+use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
 use crate::space::candidate;
 
 /// Most files in one reply.
 const FILES_PER_PAGE_MAX: usize = 4096;
 
-/// Files with stale columns on a drive, or on drives whose place it has taken. Of a drive that is away there is no such list: what
-/// it misses is known when it is back, and "none" would be taken for "up to date".
+/// Files with stale columns on a drive, or on drives that it has replaced. Refused for a drive that is away:
+/// what it misses is known when it is back, and an empty list would be taken for "up to date".
 pub async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result<StaleFilesReply, Refusal> {
     let (target, olds) = target_of(core, &request.drive)?;
     must_be_up(core, target)?;
@@ -75,8 +77,8 @@ pub async fn begin(core: &Arc<Core>, operation: Operation, request: BeginRebuild
     grant(core, operation, file, request.client).await
 }
 
-/// The columns that joined under this lease are ready. Ends the lease. One that is over already is lost: its columns may not
-/// have become ready.
+/// Makes the columns ready that joined under this lease, and ends the lease. Refused if the lease is over
+/// already, as its columns may not have become ready.
 pub async fn end(core: &Arc<Core>, operation: Operation, request: EndRebuild) -> Result<(), Refusal> {
     let EndRebuild { file, lease } = request;
     if core.read(move |core, tx| recall(core, tx, operation)).await?.is_some() {
@@ -99,7 +101,7 @@ pub async fn end(core: &Arc<Core>, operation: Operation, request: EndRebuild) ->
     Ok(())
 }
 
-/// The drive that is meant by a name, and those whose place it has taken.
+/// The drive that a name refers to, and those that it has replaced.
 fn target_of(core: &Core, name: &str) -> Result<(DriveId, Vec<DriveId>), Refusal> {
     let table = core.drives();
     let named = table.find(name).map(|drive| drive.record.drive).ok_or_else(|| no_drive(name))?;
@@ -126,7 +128,8 @@ fn files_in(
     files: &mut BTreeSet<FileId>,
 ) -> Result<(), Refusal> {
     let (_, to) = key::of_drive(of, drive);
-    let mut from = key::place(of, Place { drive, file: after, segment: u32::MAX, column: Column(u8::MAX) });
+    let mut from =
+        key::place(of, ComponentPlace { drive, file: after, segment: u32::MAX, column: Column(u8::MAX) });
     let mut found = BTreeSet::new();
     while found.len() < limit {
         let rows = tx.scan(&from, &to, limit)?;
@@ -170,12 +173,12 @@ fn join(
     let old = segment.drive(column);
     let new = if old == target { old } else { new_home(core, file, &name, &segment.drives, target)? };
     if new != old {
-        vacate(tx, Place { drive: old, file, segment: index, column })?;
+        vacate(tx, ComponentPlace { drive: old, file, segment: index, column })?;
         if let Some(place) = segment.drives.get_mut(column.index()) {
             *place = new;
         }
     }
-    let place = Place { drive: new, file, segment: index, column };
+    let place = ComponentPlace { drive: new, file, segment: index, column };
     occupy(tx, place)?;
     set_stale(tx, place, Some(StaleRecord { joining: true, lease, told: true }))?;
     segment.set = segment.set.with(column);
@@ -183,8 +186,8 @@ fn join(
     Ok(())
 }
 
-/// The drive that takes a column of a replaced one: the replacement, unless the file has a column there already; then one
-/// that placement chooses among those that are up.
+/// The new drive for a column of a replaced one: the replacement, unless the file has a column there already;
+/// then one that placement chooses among those that are up.
 fn new_home(
     core: &Core,
     file: FileId,
@@ -215,7 +218,7 @@ fn new_home(
 fn ready(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, lease: Lease) -> Result<(), Refusal> {
     for (segment, index) in inode.segments.iter_mut().zip(0u32..) {
         for column in segment.joining.iter() {
-            let place = Place { drive: segment.drive(column), file, segment: index, column };
+            let place = ComponentPlace { drive: segment.drive(column), file, segment: index, column };
             let stale: Option<StaleRecord> = tx.record(&key::place(table::STALE, place))?;
             if stale.is_some_and(|stale| stale.joining && stale.lease == lease) {
                 set_stale(tx, place, None)?;

@@ -1,12 +1,13 @@
 //! Which pending stripe writes stay and which go (PROTOCOL section 6, step 4). Pure.
 //!
-//! A stamp goes **forward if every ready column of its columns has it** (its version or a later one), else **back**. Joining
-//! columns do not vote, columns that are out do not, and neither does a column whose unit is damaged: it is lost there, not
-//! old (R9). Somebody must have voted for a stamp that goes forward.
+//! A stamp goes **forward if every ready column of its columns has it** (its version or a later one), else
+//! **back**. Columns that are joining or out do not vote. Nor does a column whose unit is damaged: it is lost
+//! there, not old (R9). A stamp needs at least one vote to go forward.
 //!
-//! What a joining column has pending goes back there, whatever the others say (section 7: it drops what is unsettled on it).
-//! It may be of a write that was undone while the column was away, and "a later version proves it settled" would not hold of
-//! it: later writes were made without it. The column is brought up to date before it is ready, so nothing is lost.
+//! What a joining column has pending goes back there, whatever the others say (section 7: it drops what is
+//! unsettled on it). It may be of a write that was undone while the column was away. That others have a later
+//! version does not prove it settled, as later writes were made without this column. The column is brought up
+//! to date before it is ready, so nothing is lost.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +42,8 @@ pub fn judge(unit: u64, set: ColumnMask, joining: ColumnMask, survey: &Survey) -
     (!empty).then_some(verdict)
 }
 
-/// The part of a verdict that concerns a column: stamps that it has pending, and cut-offs of chains that it has.
+/// The part of a verdict that concerns a column: stamps that it has pending, and cut-offs of chains that it
+/// has.
 pub fn part_for(verdict: &UnitVerdict, state: &UnitState, joining: bool) -> Option<UnitVerdict> {
     let pending = state.pending.as_ref().map(|pending| pending.stamp);
     let own = |stamps: &[Version]| -> Vec<Version> {
@@ -182,12 +184,13 @@ mod tests {
 
     #[test]
     fn stamps_are_judged_one_by_one() {
-        // Column 0 was told of a later write of the same lease: the earlier is settled, the later did not arrive elsewhere.
+        // Column 0 was told of a later write of the same lease: the earlier is settled, the later did not
+        // arrive elsewhere.
         let (early, late) = (v(1, 2, 5), v(1, 2, 6));
         let all: &[u8] = &[0, 1];
         let states = survey([(0, unit(early, Some((late, all)))), (1, unit(OLD, Some((early, all))))]);
         check(all, &[], &states, &[early], &[late]);
-        // An ended lease's stamp under a later one's settled version is no reason to take anything back.
+        // A stamp of an ended lease goes forward where another column has settled a later lease's version.
         let newer = v(2, 3, 1);
         let states = survey([(0, unit(newer, None)), (1, unit(OLD, Some((early, all))))]);
         check(all, &[], &states, &[early], &[]);
@@ -203,7 +206,8 @@ mod tests {
         assert_eq!(part_for(&verdict, &states[&Column(1)], false), None);
     }
 
-    /// Column 0 stored a write that nobody else did, and was away when that was undone and when parity took a later one.
+    /// Column 0 stored a write that nobody else did, and was away when that was undone and when parity took a
+    /// later one.
     #[test]
     fn what_a_column_brings_back_pending_is_dropped_though_the_others_have_later_versions() {
         let (undone, later) = (v(1, 2, 5), v(2, 3, 1));

@@ -1,11 +1,13 @@
 //! Drives that return: each is fenced for every column of it that went out, and only then gets its lease.
 //!
-//! A column's row is *told* in the state once its drive was fenced for it, so that a restart goes on where this ended. Nothing but
-//! the file's generation is relied on: a fence for a generation in which the column is out refuses everything older. If the file
-//! has another one by the time the row is stored, the column may have been in and gone out again, and is told anew.
+//! A column's row is marked *told* once its drive was fenced for it, so a restart continues where this ended.
+//! This relies on the file's generation only: a fence for a generation in which the column is out refuses
+//! everything older. If the file's generation has risen before the row is stored, the column may have been in
+//! and gone out again, so it is told again.
 //!
-//! It ends: many columns at a time are told, their rows are stored together, and meanwhile no others go out (see
-//! [`DriveTable::returning`](crate::drives::DriveTable::returning)). One file that cannot be told holds up no other.
+//! It ends, because many columns are told at a time, their rows are stored together, and no others go out
+//! meanwhile (see [`DriveTable::returning`](crate::drives::DriveTable::returning)). A file that cannot be
+//! told does not delay the others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,20 +17,20 @@ use braid_wire::Refusal;
 use tokio::task::JoinSet;
 
 use crate::core::Core;
+use crate::drive_calls::{CALLS_PER_DRIVE, CallError};
 use crate::fence::tell;
 use crate::inodes::{self, set_stale};
 use crate::kv::Tx;
 use crate::members::has_untold;
-use crate::reach::{CALLS_PER_DRIVE, ReachError};
-use crate::schema::{Place, StaleRecord, key, table};
+use crate::schema::{ComponentPlace, StaleRecord, key, table};
 use crate::sweep::{pause, until_leading};
 
-/// Most columns that a drive is told of at a time. Some calls are left for other procedures.
+/// Most columns told to a drive at a time. Some calls are left for other procedures.
 const TELLS: usize = CALLS_PER_DRIVE - CALLS_PER_DRIVE / 4;
-/// Rows between two transactions.
+/// Rows per transaction.
 const ROWS_PER_ROUND: usize = 512;
 
-/// Readmits drives that return, for ever.
+/// Readmits drives that return, forever.
 pub async fn readmit_drives(core: Arc<Core>) {
     let (mut running, mut busy) = (JoinSet::new(), BTreeSet::new());
     loop {
@@ -58,9 +60,9 @@ pub async fn readmit_drives(core: Arc<Core>) {
     }
 }
 
-/// One pass over the drive's columns that are out. It is readmitted if it was told of all, and was not held meanwhile; else the next
-/// pass tells it the rest.
-pub async fn readmit(core: &Arc<Core>, drive: DriveId) -> Result<(), ReachError> {
+/// One pass over the drive's columns that are out. It is readmitted if it was told of all, and was not held
+/// meanwhile; else the next pass tells it the rest.
+pub async fn readmit(core: &Arc<Core>, drive: DriveId) -> Result<(), CallError> {
     let outs = core.drives().outs(drive);
     let (mut from, to) = key::of_drive(table::STALE, drive);
     let mut left = None;
@@ -69,20 +71,20 @@ pub async fn readmit(core: &Arc<Core>, drive: DriveId) -> Result<(), ReachError>
         let rows = core
             .read(move |_, tx| Ok(tx.records::<StaleRecord>(&page, ROWS_PER_ROUND)?))
             .await
-            .map_err(ReachError::Refused)?;
+            .map_err(CallError::Refused)?;
         let Some((last, _)) = rows.last() else { break };
         from = [last.as_slice(), &[0]].concat();
         let untold =
             rows.iter().filter(|(_, stale)| !stale.told).map(|(key, _)| key::place_of(key)).collect();
         match tell_some(core, drive, untold).await? {
-            Some(ReachError::Unreachable(why)) => return Err(ReachError::Unreachable(why)),
+            Some(CallError::Unreachable(why)) => return Err(CallError::Unreachable(why)),
             refused => left = refused.or(left),
         }
     }
     match left {
         Some(error) => Err(error),
         None => {
-            let any = core.read(move |_, tx| has_untold(tx, drive)).await.map_err(ReachError::Refused)?;
+            let any = core.read(move |_, tx| has_untold(tx, drive)).await.map_err(CallError::Refused)?;
             if !any {
                 core.drives().readmit(drive, outs);
             }
@@ -91,17 +93,17 @@ pub async fn readmit(core: &Arc<Core>, drive: DriveId) -> Result<(), ReachError>
     }
 }
 
-/// Tells the drive of these columns, and stores that it was told. Gives why some are left, if so.
+/// Tells the drive of these columns, and stores that it was told. Gives the reason if some are left.
 async fn tell_some(
     core: &Arc<Core>,
     drive: DriveId,
-    places: Vec<Place>,
-) -> Result<Option<ReachError>, ReachError> {
+    places: Vec<ComponentPlace>,
+) -> Result<Option<CallError>, CallError> {
     let (mut calls, mut told, mut failed) = (JoinSet::new(), Vec::new(), None);
     let mut places = places.into_iter();
     loop {
-        // One that does not answer at all is not asked on and on.
-        while calls.len() < TELLS && !matches!(failed, Some(ReachError::Unreachable(_))) {
+        // A drive that does not answer at all is not asked again and again.
+        while calls.len() < TELLS && !matches!(failed, Some(CallError::Unreachable(_))) {
             let Some(place) = places.next() else { break };
             let core = Arc::clone(core);
             calls.spawn(async move { (place, tell_one(&core, place).await) });
@@ -109,7 +111,7 @@ async fn tell_some(
         match calls.join_next().await {
             Some(Ok((place, Ok(g)))) => told.push((place, g)),
             Some(Ok((_, Err(error)))) => {
-                if !matches!(failed, Some(ReachError::Unreachable(_))) {
+                if !matches!(failed, Some(CallError::Unreachable(_))) {
                     failed = Some(error);
                 }
             }
@@ -120,23 +122,23 @@ async fn tell_some(
     if !told.is_empty() {
         core.write(move |_, tx| told.iter().try_for_each(|&(place, g)| store_told(tx, place, g)))
             .await
-            .map_err(ReachError::Refused)?;
+            .map_err(CallError::Refused)?;
         core.drives().told_some(drive, core.running_ms());
     }
     Ok(failed)
 }
 
 /// Fences the drive for one column. Gives the generation, or `None` if the file is gone.
-async fn tell_one(core: &Arc<Core>, place: Place) -> Result<Option<Generation>, ReachError> {
+async fn tell_one(core: &Arc<Core>, place: ComponentPlace) -> Result<Option<Generation>, CallError> {
     let file = place.file;
-    let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await.map_err(ReachError::Refused)?;
+    let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await.map_err(CallError::Refused)?;
     let Some(inode) = found else { return Ok(None) };
     tell(core, file, &inode, place.segment, place.column).await?;
     Ok(Some(inode.g))
 }
 
 /// Stores that the column's drive was fenced for generation `g`, if that still is the file's.
-fn store_told(tx: &mut Tx, place: Place, g: Option<Generation>) -> Result<(), Refusal> {
+fn store_told(tx: &mut Tx, place: ComponentPlace, g: Option<Generation>) -> Result<(), Refusal> {
     let stale: Option<StaleRecord> = tx.record(&key::place(table::STALE, place))?;
     let now = inodes::find(tx, place.file)?.map(|inode| inode.g);
     match stale {

@@ -1,38 +1,42 @@
-//! Room for sessions, by what they have proved: each kind has places of its own, so that none locks out another.
+//! Connection slots for sessions, by what they have proved: each kind has slots of its own, so that none
+//! locks out another.
 //!
-//! Clients share one token, so places are counted by address. On this machine many share one, so more of it come in, and some
-//! places are kept for it: its operator comes in whoever else is there. A session that is idle when its place is needed is closed,
-//! the longest idle first; its client connects anew with its next request.
+//! Clients share one token, so slots are counted by address. On the manager's machine many clients share one
+//! address, so it gets a larger share, and some slots are kept for it: its operator can always connect. When
+//! a slot is needed, the session that was idle longest is closed; its client reconnects with its next
+//! request.
 
-use braid_transport::{Bounds, Capacity, GivesWay, Holder, Origin, Place, Places, Stream, TransportError};
+use braid_transport::{
+    Bounds, Capacity, ConnectionSlot, ConnectionSlots, GivesWay, Holder, Origin, Stream, TransportError,
+};
 use braid_wire::control::Authenticate;
 use braid_wire::token::Standing;
 use braid_wire::{Reason, Refusal};
 
 use crate::members::DRIVES_MAX;
 
-/// Sessions of clients, in all.
+/// Most sessions of clients.
 const CLIENTS_MAX: usize = 1024;
-/// The fewest places of a kind, however short of descriptors the system is.
+/// The fewest slots for clients and for drives, however few descriptors the system has.
 const PLACES_MIN: usize = 16;
-/// Sessions of drives that join: one each, for a moment.
+/// Most sessions of drives that join: one each, for a moment.
 const JOINING_MAX: usize = 64;
-/// Sessions of drives. A drive has one, and for a while the one before that broke.
+/// Sessions per drive: its own, and for a while a broken one before it.
 const DRIVES_EACH: usize = 2;
-/// Connections that are about to end, and those that have proved nothing.
+/// Connections that are about to end, and those that have proved nothing yet.
 const OTHERS_MAX: usize = 512;
-/// What else of descriptors a manager needs: its files and its own sessions with drives, four each.
+/// Other descriptors that a manager needs: for its files, and four per drive for its own sessions with it.
 const DESCRIPTORS_BESIDES: usize = 64 + 4 * DRIVES_MAX;
 
-/// The places of sessions that have proved what they are.
+/// The slots of sessions that have proved what they are.
 pub struct Room {
-    clients: Places,
-    joining: Places,
-    drives: Places,
+    clients: ConnectionSlots,
+    joining: ConnectionSlots,
+    drives: ConnectionSlots,
 }
 
 impl Room {
-    /// Room for all, or for their shares of the descriptors that the process may have.
+    /// Slots for all, or their shares of the descriptors that the process may have.
     pub fn new(descriptors: u64) -> Room {
         let (wanted, may) = (Room::descriptors(), descriptors.min(Room::descriptors()));
         let share = |all: usize| {
@@ -42,7 +46,7 @@ impl Room {
         Room::of(share(CLIENTS_MAX), share(DRIVES_MAX * DRIVES_EACH))
     }
 
-    /// Room for so many clients and drives.
+    /// Slots for this many clients and drives.
     pub fn of(clients: usize, drives: usize) -> Room {
         let bounds = Bounds {
             all: clients,
@@ -51,9 +55,9 @@ impl Room {
             kept_here: clients / 16,
         };
         Room {
-            clients: Places::new(bounds, GivesWay::Idle),
-            joining: Places::new(Bounds::new(JOINING_MAX, JOINING_MAX / 2), GivesWay::Idle),
-            drives: Places::new(Bounds::new(drives, DRIVES_EACH), GivesWay::Idle),
+            clients: ConnectionSlots::new(bounds, GivesWay::Idle),
+            joining: ConnectionSlots::new(Bounds::new(JOINING_MAX, JOINING_MAX / 2), GivesWay::Idle),
+            drives: ConnectionSlots::new(Bounds::new(drives, DRIVES_EACH), GivesWay::Idle),
         }
     }
 
@@ -63,14 +67,14 @@ impl Room {
         u64::try_from(all).unwrap_or(u64::MAX)
     }
 
-    /// What its listener holds.
+    /// The connections that the listener accepts.
     pub fn capacity(&self) -> Capacity {
         let connections = OTHERS_MAX + self.clients.all() + self.joining.all() + self.drives.all();
         Capacity { connections, full: full("connections", connections), ..Capacity::default() }
     }
 
-    /// The place of one that has proved what it is.
-    pub fn place(&self, who: Visitor, asker: &Authenticate) -> Result<Place, Refusal> {
+    /// The slot of a session that has proved what it is.
+    pub fn place(&self, who: Visitor, asker: &Authenticate) -> Result<ConnectionSlot, Refusal> {
         let (places, holder, what) = match asker.standing {
             Standing::Client => (&self.clients, who.holder, "sessions of clients"),
             Standing::Join => (&self.joining, who.holder, "drives that join"),

@@ -1,8 +1,9 @@
-//! What the manager keeps, and under which keys. `docs/format-manager.md` is the table; golden bytes in `tests` pin it.
+//! What the manager keeps, and under which keys. `docs/format-manager.md` is the table; golden bytes in
+//! `tests` pin it.
 //!
-//! A key is a table's letter and big-endian numbers or a name's bytes, so that keys sort as their numbers and names do. A value
-//! is a version byte and the record's fields as the wire codec has them. A record that changes gets a new version, and a
-//! reader for the old one.
+//! A key is a table's letter and big-endian numbers or a name's bytes, so that keys sort as their numbers and
+//! names do. A value is a version byte and the record's fields as the wire codec has them. A record that
+//! changes gets a new version, and a reader for the old one.
 
 use braid_layout::version::Lease;
 use braid_layout::{ClusterId, Column, ColumnMask, DriveId, FileId, Generation, ObjectId, VolumeId};
@@ -58,11 +59,11 @@ record! {
     pub struct ClusterRecord {
         /// Its identity.
         cluster: ClusterId,
-        /// What clients prove.
+        /// Secret that clients prove they hold.
         client_secret: Key,
-        /// What drives prove to join.
+        /// Secret that drives prove they hold when they join.
         join_secret: Key,
-        /// Manager time of its making.
+        /// Manager time of its creation.
         created_ms: u64,
     }
 }
@@ -81,7 +82,7 @@ record! {
         files: u64,
         /// Sum of their sizes.
         file_bytes: u64,
-        /// Manager time of its making.
+        /// Manager time of its creation.
         created_ms: u64,
         /// Its root directory.
         root: FileId,
@@ -109,11 +110,11 @@ record! {
         name: Vec<u8>,
         /// Bytes, as the last writer said.
         size: u64,
-        /// Manager time of its making.
+        /// Manager time of its creation.
         created_ms: u64,
-        /// Manager time of its last change, or the time that its maker told.
+        /// Manager time of its last change, or the time that its creator set.
         modified_ms: u64,
-        /// Permission bits, if its maker told them.
+        /// Permission bits, if its creator set them.
         mode: Option<u32>,
         /// Its generation; 0 for a directory.
         g: Generation,
@@ -121,9 +122,10 @@ record! {
         lease: Lease,
         /// Whether that lease was neither released nor recovered from.
         held: bool,
-        /// Who holds it, or released it; 0 if it was recovered from, or is to be after a restore.
+        /// Who holds or released it; 0 if it was recovered from, or must be recovered from after a restore.
         client: u64,
-        /// A cut of the file was begun and not ended: bytes past the size are left over, and the size stands all the same.
+        /// Cutting the file short was begun and not finished: bytes beyond the size may remain, and the size
+        /// on record is right.
         cut: bool,
         /// The order of the last Link or Commit carried out under this lease; 0 if there was none.
         order: u64,
@@ -163,7 +165,7 @@ record! {
         master: Key,
         /// It has proved that it holds the master key: it cannot be joined again.
         confirmed: bool,
-        /// The drive that took its place; 0 for none.
+        /// The drive that replaced it; 0 for none.
         replaced_by: DriveId,
         /// Where it listens.
         address: String,
@@ -179,18 +181,20 @@ record! {
         joined_ms: u64,
         /// The number of the last process that was admitted as this drive; 0: none yet.
         instance: u64,
-        /// The last number that came back with a heartbeat, and so is in the drive's directory. Nothing is served before that.
+        /// The last number that a heartbeat reported back: it is stored in the drive's directory by then. The
+        /// drive serves nothing before that.
         stored: u64,
-        /// What that process drew at its start.
+        /// The random number that this process drew at its start.
         start: u64,
-        /// How far its log had come when this was stored.
+        /// The position of its log when this record was stored.
         log: u64,
-        /// It returned with less than it had acknowledged, or its host says so: its columns are being put out of their files' sets.
+        /// It returned with less than it had acknowledged, or its host says so. Its columns are being taken
+        /// out of their files' sets.
         behind: bool,
     }
 }
 record! {
-    /// Rows of a drive in the tables of columns and of stale columns.
+    /// How many rows a drive has in the tables of columns and of stale columns.
     pub struct DriveCount {
         /// Components placed on it.
         components: u64,
@@ -205,19 +209,19 @@ record! {
         joining: bool,
         /// The lease under which it was last let join.
         lease: Lease,
-        /// The drive itself was fenced since it went out, so that no older capability moves a byte there.
+        /// The drive was fenced since the column went out, so that no older capability works there.
         told: bool,
     }
 }
 record! {
     /// A partition on a drive.
     pub struct PartitionRecord {
-        /// Of its newer working key.
+        /// Key epoch of its newer working key.
         key_epoch: u32,
     }
 }
 record! {
-    /// A removed file some of whose components are not freed.
+    /// A removed file that has components still to be freed.
     pub struct RemovalRecord {
         /// Its volume.
         volume: VolumeId,
@@ -235,7 +239,7 @@ record! {
     }
 }
 record! {
-    /// What an operation came to, for its repeat.
+    /// The result of an operation, to answer its repeat.
     pub struct OperationRecord {
         /// Manager time when it was carried out.
         done_ms: u64,
@@ -252,7 +256,7 @@ record! {
 
 /// A place of a component: drive, file, segment, column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct ComponentPlace {
     /// The drive.
     pub drive: DriveId,
     /// The file.
@@ -265,7 +269,7 @@ pub struct Place {
 
 /// Keys.
 pub mod key {
-    use super::{DriveId, FileId, ObjectId, Place, VolumeId, table};
+    use super::{ComponentPlace, DriveId, FileId, ObjectId, VolumeId, table};
 
     fn join(table: u8, parts: &[&[u8]]) -> Vec<u8> {
         let mut key = vec![table];
@@ -273,7 +277,8 @@ pub mod key {
         key
     }
 
-    /// `m` and a word: `changes`, `cluster`, `next`, `older`, `removing`, `restored`, `restored_term`, `term`, `time`, `unnamed`.
+    /// `m` and a word: `changes`, `cluster`, `next`, `older`, `removing`, `restored`, `restored_term`,
+    /// `term`, `time`, `unnamed`.
     pub fn meta(word: &str) -> Vec<u8> {
         join(table::META, &[word.as_bytes()])
     }
@@ -306,7 +311,7 @@ pub mod key {
         join(table::DRIVE_COUNT, &[&drive.0.to_be_bytes()])
     }
     /// `c` or `s`, drive, file, segment (4 bytes), column (1 byte).
-    pub fn place(table: u8, place: Place) -> Vec<u8> {
+    pub fn place(table: u8, place: ComponentPlace) -> Vec<u8> {
         let (drive, file) = (place.drive.0.to_be_bytes(), place.file.0.to_be_bytes());
         join(table, &[&drive, &file, &place.segment.to_be_bytes(), &[place.column.0]])
     }
@@ -366,9 +371,9 @@ pub mod key {
         DriveId(u128::from(number(key, 1)) << 64 | u128::from(number(key, 9)))
     }
     /// The place that a key of `c` or `s` names.
-    pub fn place_of(key: &[u8]) -> Place {
+    pub fn place_of(key: &[u8]) -> ComponentPlace {
         let segment = key.get(25..29).and_then(|bytes| bytes.first_chunk()).copied();
-        Place {
+        ComponentPlace {
             drive: drive_of(key),
             file: FileId(number(key, 17)),
             segment: u32::from_be_bytes(segment.unwrap_or_default()),
@@ -407,7 +412,7 @@ impl Tx {
         self.put(key, encode(record));
     }
 
-    /// Sets a key whose presence is all it says.
+    /// Sets a key that has no value beyond its presence.
     pub fn mark(&mut self, key: Vec<u8>) {
         self.put(key, encode(&()));
     }
@@ -439,16 +444,16 @@ impl InodeRecord {
         self.held || self.unfenced || !self.is_named()
     }
 
-    /// Whether nobody holds its lease and the end of it is still to be made: until then its size is not known. A restore leaves
-    /// files so.
+    /// Whether its lease has no holder and must still be ended. Until then its size is not known. A restore
+    /// leaves files in this state.
     pub fn is_left(&self) -> bool {
         self.held && self.client == 0
     }
 
     /// Its places, drive by drive.
-    pub fn places(&self, file: FileId) -> impl Iterator<Item = Place> + '_ {
+    pub fn places(&self, file: FileId) -> impl Iterator<Item = ComponentPlace> + '_ {
         self.segments.iter().zip(0u32..).flat_map(move |(segment, index)| {
-            segment.drives.iter().zip(0u8..).map(move |(&drive, column)| Place {
+            segment.drives.iter().zip(0u8..).map(move |(&drive, column)| ComponentPlace {
                 drive,
                 file,
                 segment: index,

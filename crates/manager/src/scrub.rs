@@ -1,15 +1,16 @@
-//! Scrubs: a client's wish, told to the drive, and the drive's answer. The drive does the work and keeps where it is.
+//! Scrubs: passes a client's request on to the drive, and the drive's answer back. The drive does the work
+//! and keeps its position.
 
 use braid_wire::control::{DriveState, ScrubDrive, ScrubDriveReply};
 use braid_wire::data::{DriveReply, Scrub, ScrubAct};
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
+use crate::drive_calls::CallError;
 use crate::fence::drive_call;
 use crate::members::no_drive;
-use crate::reach::ReachError;
 
-/// Asks a drive for a scrub, or how it stands.
+/// Asks a drive to scrub, or for the state of its scrub.
 pub async fn ask(core: &Core, asked: ScrubDrive) -> Result<ScrubDriveReply, Refusal> {
     let (drive, name, state) = {
         let (now_ms, table) = (core.now_ms(), core.drives());
@@ -31,7 +32,7 @@ pub async fn ask(core: &Core, asked: ScrubDrive) -> Result<ScrubDriveReply, Refu
     let why = match drive_call(core, drive, &request.into()).await {
         Ok(DriveReply::Scrub(scrub)) => return Ok(ScrubDriveReply { name, scrub }),
         Ok(other) => format!("it answers {} to a Scrub", other.name()),
-        Err(ReachError::Refused(refusal)) if refusal.reason != Reason::NotServing => return Err(refusal),
+        Err(CallError::Refused(refusal)) if refusal.reason != Reason::NotServing => return Err(refusal),
         Err(error) => error.to_string(),
     };
     Err(Refusal::new(Reason::NotServing, format!("{name} does not answer: {why}")))

@@ -1,7 +1,8 @@
-//! Sessions: who may ask what, and which part of the manager answers. One task per session; requests in order.
+//! Sessions: who may ask what, and which part of the manager answers. One task per session; requests in
+//! order.
 //!
-//! Connections, frames, waits and proofs are bounded by the transport. A wrong proof is told so, counted, and its connection
-//! closed. A request that does not decode is refused and the session goes on.
+//! The transport bounds connections, frames, waits and proofs. A wrong proof is answered, counted, and its
+//! connection closed. A request that does not decode is refused, and the session continues.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +24,7 @@ use crate::core::Core;
 use crate::kv::Tx;
 use crate::operations::{self, Once, Operation, Outcome};
 use crate::room::Visitor;
-use crate::{backup, compare, directories, members, opens, rebuilds, scrub, shapes, volumes};
+use crate::{backup, compare, directories, members, opens, rebuilds, scrub, shapes, status, volumes};
 
 /// Serves until the task is dropped; the sessions end with it.
 pub async fn serve(core: Arc<Core>, listener: Listener) {
@@ -89,7 +90,7 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
     Ok(())
 }
 
-/// The secret that an asker must know.
+/// The secret that the peer must prove.
 fn secret_of(core: &Core, asker: &Authenticate) -> Result<Key, Refusal> {
     match asker.standing {
         Standing::Client => Ok(core.cluster.client_secret.clone()),
@@ -117,8 +118,8 @@ async fn answer(
             Ok(JoinDriveReply { name: members::join(core, peer.drive, master, join).await? }.into())
         }
         (Standing::Drive, R::Heartbeat(beat)) => Ok(members::heartbeat(core, peer.drive, beat).await?.into()),
-        // What an operator asks to see how things stand is answered by whatever state there is.
-        (Standing::Client, R::Status(_)) => Ok(members::status(core).await?.into()),
+        // Any state answers what an operator asks to see how things stand.
+        (Standing::Client, R::Status(_)) => Ok(status::status(core).await?.into()),
         (Standing::Client, R::Backup(_)) => Ok(backup::make(core).await?.into()),
         (Standing::Client, request) if request.is_operation() => {
             core.leadership().serving()?;
@@ -219,19 +220,18 @@ async fn create_volume(core: &Arc<Core>, operation: Operation, create: VolumeCre
                 shapes::from_spec(&create.shape, &create.shape)?
             };
             shapes::check_width(&shape, drives)?;
-            let spec = shapes::spec_of(&shape);
-            let volume = volumes::create(tx, &create.name, spec, create.quota_bytes, core.now_ms())?;
+            let volume = volumes::create(tx, &create.name, shape.into(), create.quota_bytes, core.now_ms())?;
             Ok((Outcome::DONE, volume))
         })
         .await?;
-    // Of one that was made before, the background makes those that are missing.
+    // For a volume that was made before, the background makes missing partitions.
     if let Once::Now(volume) = made {
         crate::sweep::make_partitions_of(core, volume).await;
     }
     Ok(())
 }
 
-/// An operation that is one transaction, answered with Done. What it removed is for the background to free.
+/// An operation that is one transaction, answered with Done. The background frees what it removed.
 async fn in_one(
     core: &Arc<Core>,
     operation: Operation,

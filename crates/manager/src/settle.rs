@@ -1,10 +1,12 @@
-//! How far a file's data reaches, by what its drives hold: its size, after a writer died or went uncleanly (DESIGN section 7).
+//! How far a file's data reaches, by what its drives hold: its size after a writer died or released uncleanly
+//! (DESIGN section 7).
 //!
-//! A writer commits the size now and then; what it wrote past that was acknowledged all the same and must not be lost. So when
-//! its lease has ended and its stripes are judged, every ready column is asked for its last units. A ready data column says
-//! exactly where its bytes end. For a column that is out or joining the parity speaks, or the copies: a version of the column
-//! in a cover means that it may have bytes there, as far as the parity's own reach. That may be too much, by less than a stripe
-//! (what is too much reads as zeros), and never too little.
+//! A writer commits the size now and then. What it wrote beyond that was acknowledged too and must not be
+//! lost. So when its lease has ended and its stripes are judged, every ready column is asked for its last
+//! units. A ready data column says exactly where its bytes end. For a column that is out or joining, the
+//! parity (or copies) is asked instead: a version of the column in a cover means that it may have bytes
+//! there, as far as the parity's own reach. That may be too much, by less than a stripe (the excess reads as
+//! zeros), but never too little.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,18 +16,18 @@ use braid_wire::data::{Listing, UnitState};
 use tokio::task::JoinSet;
 
 use crate::core::Core;
+use crate::drive_calls::CallError;
 use crate::fence::Target;
-use crate::reach::ReachError;
 use crate::schema::{InodeRecord, SegmentRecord};
 use crate::shapes::from_spec;
 
-/// Units asked for at a time: mostly the first one tells.
+/// Units asked for at a time; usually the first is enough.
 const PAGE: u32 = 64;
 /// The largest size that a client can work with.
 const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// One past the last byte that the file's drives hold, or its committed size if that is more. An error says which columns did
-/// not answer, and why. The stripes must have been judged, and nobody may be writing.
+/// One past the last byte that the file's drives hold, or its committed size if that is more. An error says
+/// which columns did not answer, and why. The stripes must have been judged, and nobody may be writing.
 pub async fn data_end(
     core: &Arc<Core>,
     file: FileId,
@@ -66,24 +68,24 @@ fn segment_of(record: &SegmentRecord) -> Result<Segment, String> {
     Ok(Segment { start: record.start, end: record.end, shape, components: Vec::new() })
 }
 
-/// One ready column, from its last unit down.
+/// A walk over one ready column, from its last unit down.
 struct Walk {
     segment: Arc<Segment>,
     column: Column,
     ready: ColumnMask,
-    /// What is known to be there.
+    /// One past the last byte known so far.
     end: u64,
 }
 
 impl Walk {
-    async fn run(mut self, core: &Core, target: &Target) -> Result<u64, ReachError> {
+    async fn run(mut self, core: &Core, target: &Target) -> Result<u64, CallError> {
         let mut from = Some(u64::MAX);
         while let Some(first) = from {
             let page = target.list(core, Listing::BytesDown, first, PAGE).await?;
             if page.units.iter().any(|state| self.is_below(state.unit) || self.take(state)) {
                 break;
             }
-            // A drive that does not come down would be asked for ever.
+            // A drive whose answers do not descend would be asked forever.
             from = page.next.filter(|next| *next < first && !self.is_below(*next));
         }
         Ok(self.end)
@@ -94,11 +96,11 @@ impl Walk {
         self.segment.stripe_range(Stripe(unit)).end <= self.end
     }
 
-    /// Takes one unit into account. Whether those below it can add nothing.
+    /// Takes one unit into account. Returns whether those below it can add nothing.
     fn take(&mut self, state: &UnitState) -> bool {
         let stripe = Stripe(state.unit);
         match self.segment.role(stripe, self.column) {
-            // Nobody can tell how far a damaged unit reached: as far as it can.
+            // Nobody can tell how far a damaged unit reached, so it counts as full.
             Role::Data(data) if state.damaged => self.reaches(stripe, data, u32::MAX),
             Role::Data(data) => self.reaches(stripe, data, state.end),
             Role::Parity(_) => {

@@ -1,17 +1,12 @@
 //! Shapes of volumes and files from what was asked for, and drives for them. Pure.
-//!
-//! A volume made without a shape gets raid5 4+1 in units of 512 KiB, or with fewer than five drives the widest that fits:
-//! raid5 3+1 on four, raid5 2+1 on three, raid1 on two, raid0 on one.
 
 use braid_layout::placement::{Candidate, PlacementVersion, choose, choose_beside};
-use braid_layout::{DriveId, Scheme, Shape};
+use braid_layout::scheme::UNIT_BYTES_DEFAULT;
+use braid_layout::{DriveId, Shape};
 use braid_wire::control::ShapeSpec;
 use braid_wire::{Reason, Refusal};
 
-/// The unit of a shape that names none.
-pub const UNIT_BYTES_DEFAULT: u32 = 512 << 10;
-
-/// The shape that was asked for; what it leaves open (`k` = 0, unit = 0) is as in `default`.
+/// The requested shape. What it leaves open (`k` = 0, unit = 0) is taken from `default`.
 pub fn from_spec(spec: &ShapeSpec, default: &ShapeSpec) -> Result<Shape, Refusal> {
     let base = if spec.k == 0 { default } else { spec };
     let unit_bytes = match (spec.unit_bytes, base.unit_bytes) {
@@ -19,27 +14,14 @@ pub fn from_spec(spec: &ShapeSpec, default: &ShapeSpec) -> Result<Shape, Refusal
         (0, of_default) => of_default,
         (asked, _) => asked,
     };
-    let wrong = |error: braid_layout::SchemeError| Refusal::new(Reason::BadScheme, error.to_string());
-    let scheme = Scheme::from_number(base.scheme).map_err(wrong)?;
-    Shape::new(scheme, base.k, base.m, unit_bytes).map_err(wrong)
+    let spec = ShapeSpec { unit_bytes, ..base.clone() };
+    spec.shape().map_err(|error| Refusal::new(Reason::BadScheme, error.to_string()))
 }
 
-/// The numbers of a shape.
-pub fn spec_of(shape: &Shape) -> ShapeSpec {
-    ShapeSpec { scheme: shape.scheme() as u8, k: shape.k(), m: shape.m(), unit_bytes: shape.unit_bytes() }
-}
-
-/// The shape of a volume that names none, on so many drives.
+/// The shape of a volume that names none, for this many drives.
 pub fn default_spec(drives: usize) -> Result<ShapeSpec, Refusal> {
-    let (scheme, k, m) = match drives {
-        0 => return Err(Refusal::new(Reason::TooFewDrives, "no drive has joined yet: add one first")),
-        1 => (Scheme::Raid0, 1, 0),
-        2 => (Scheme::Raid1, 1, 1),
-        3 => (Scheme::Raid5, 2, 1),
-        4 => (Scheme::Raid5, 3, 1),
-        _ => (Scheme::Raid5, 4, 1),
-    };
-    Ok(ShapeSpec { scheme: scheme as u8, k, m, unit_bytes: UNIT_BYTES_DEFAULT })
+    let none = || Refusal::new(Reason::TooFewDrives, "no drive has joined yet: add one first");
+    Shape::default_on(drives).map(ShapeSpec::from).ok_or_else(none)
 }
 
 /// Refuses a shape with more columns than there are drives.
@@ -53,7 +35,7 @@ pub fn check_width(shape: &Shape, drives: usize) -> Result<(), Refusal> {
     Err(Refusal::new(Reason::TooFewDrives, detail))
 }
 
-/// Drives for a new file's columns: those that are up, and only if these are too few others that are away.
+/// Drives for a new file's columns: those that are up, and others that are away only if there are too few.
 pub fn drives_for(
     seed: u64,
     shape: &Shape,
@@ -85,8 +67,6 @@ mod tests {
 
     #[test]
     fn a_volume_without_a_shape_gets_the_widest_that_fits() {
-        let widths: Vec<_> = (1..8).map(|n| default_spec(n).map(|spec| (spec.k, spec.m)).unwrap()).collect();
-        assert_eq!(widths, [(1, 0), (1, 1), (2, 1), (3, 1), (4, 1), (4, 1), (4, 1)]);
         assert_eq!(default_spec(0).unwrap_err().reason, Reason::TooFewDrives);
         (1..8).for_each(|n| {
             let spec = default_spec(n).unwrap();
@@ -97,10 +77,10 @@ mod tests {
     #[test]
     fn what_was_not_asked_for_is_the_default() {
         let default = default_spec(5).unwrap();
-        let none = ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 };
-        assert_eq!(spec_of(&from_spec(&none, &default).unwrap()), default);
-        let unit = ShapeSpec { unit_bytes: 4096, ..none };
-        assert_eq!(spec_of(&from_spec(&unit, &default).unwrap()), ShapeSpec { unit_bytes: 4096, ..default });
+        let spec_of = |spec: &ShapeSpec| ShapeSpec::from(from_spec(spec, &default).unwrap());
+        assert_eq!(spec_of(&ShapeSpec::DEFAULT), default);
+        let unit = ShapeSpec { unit_bytes: 4096, ..ShapeSpec::DEFAULT };
+        assert_eq!(spec_of(&unit), ShapeSpec { unit_bytes: 4096, ..default });
         for (scheme, k, m, unit_bytes) in
             [(9, 4, 1, 0), (5, 1, 1, 0), (5, 4, 1, 5000), (5, 4, 1, 2048), (16, 64, 4, 0)]
         {
@@ -125,7 +105,7 @@ mod tests {
 
     #[test]
     fn new_files_are_spread_evenly() {
-        let shape = Shape::new(Scheme::Raid5, 4, 1, 4096).unwrap();
+        let shape = Shape::parse("raid5:4+1", None, 4096).unwrap();
         let mut counts = [0u32; 12];
         for seed in 0..2400 {
             for drive in drives_for(seed, &shape, &candidates(0..12), &[]).unwrap() {

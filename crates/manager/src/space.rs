@@ -1,21 +1,21 @@
-//! Where new files may go: what drives say of their room, as placement sees it.
+//! Where new files may go: the drives' free space, as placement sees it.
 
 use braid_layout::placement::Candidate;
 
 use crate::drives::Drive;
 
-/// A drive with less room than this takes no new files while others do...
+/// A drive with less free space than this takes no new files while others can...
 const ROOM_BYTES_MIN: u64 = 64 << 20;
-/// ... or than this part of a small one.
+/// ... or with less than this fraction (1/64) of its capacity, if that is smaller.
 const ROOM_PART: u64 = 64;
 
-/// Whether new files may go to a drive: else most of their writes would find it full.
+/// Whether new files may go to a drive: with too little space most of their writes would find it full.
 pub fn has_room(drive: &Drive) -> bool {
     drive.free_bytes > 0 && drive.free_bytes >= ROOM_BYTES_MIN.min(drive.record.capacity_bytes / ROOM_PART)
 }
 
-/// A drive as placement sees it: weighted by what may still be written there, in MiB, so that all become full at about the same
-/// time.
+/// A drive as placement sees it: weighted by its free space in MiB, so that all drives fill up at about the
+/// same time.
 pub fn candidate(drive: &Drive) -> Candidate {
     let weight = u32::try_from(drive.free_bytes >> 20).unwrap_or(u32::MAX).max(1);
     let domain = vec![drive.record.rack.clone(), drive.record.host.clone()];

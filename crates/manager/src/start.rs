@@ -1,8 +1,9 @@
 //! Starting and stopping: the directory, its lock, the tokens, the state, the first transaction.
 //!
-//! The directory holds `LOCK` (locked while a manager runs), `manager.redb` (the state), `client.token` and `join.token`. All
-//! but the lock are readable to their owner only.
+//! The directory holds `LOCK` (locked while a manager runs), `manager.redb` (the state), `client.token` and
+//! `join.token`. All but the lock are readable to their owner only.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::future::Future;
 use std::io::Write;
@@ -22,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::core::Core;
+use crate::drive_calls::DriveCalls;
 use crate::drives::{DriveTable, margin_ms};
 use crate::embedded::EmbeddedKv;
 use crate::grants::CAPABILITY_MS;
@@ -29,26 +31,30 @@ use crate::kv::{Db, Kv, KvError, Tx};
 use crate::leadership::Leadership;
 use crate::leases::Leases;
 use crate::members::has_untold;
-use crate::private;
-use crate::reach::Reach;
 use crate::room::Room;
 use crate::schema::{ClusterRecord, DriveRecord, InodeRecord, key, table};
 use crate::serve::serve;
 use crate::sweep::{extend_time, sweep};
 use crate::time::{AHEAD_MS, ManagerClock, boot_ms};
+use crate::{backup, private};
 
 /// All of a manager's state, in its directory.
 pub(crate) const STATE_FILE: &str = "manager.redb";
+/// Locked while a manager runs.
+const LOCK_FILE: &str = "LOCK";
+/// A new file system's root contains it.
+const LOST_AND_FOUND: &str = "lost+found";
 const CLIENT_TOKEN: &str = "client.token";
 const JOIN_TOKEN: &str = "join.token";
-/// How much later time begins on a restored state. The manager that was lost may have told times up to its bound, which was that much
-/// ahead of the wall clock, and have signed capabilities then: they have expired. Drives get leases before they are told what went out
-/// since the backup, and would serve it by them.
-const RESTORED_LATER_MS: u64 = AHEAD_MS + CAPABILITY_MS;
+/// How far ahead time begins on a restored state, so that all capabilities of the lost manager have expired:
+/// it may have signed them at times up to `AHEAD_MS` past the wall clock. Drives get leases before they are
+/// told what went out since the backup, and would still accept such capabilities.
+pub(crate) const RESTORED_LATER_MS: u64 = AHEAD_MS + CAPABILITY_MS;
 /// How long a stop waits for the transactions under way.
 const CLOSE_WAIT: Duration = Duration::from_secs(20);
 
-/// A restored state begins so many terms later: a drive that does not come to be compared may have seen some that no other has.
+/// How many terms a restored state skips: a drive that misses the comparison may have seen terms that no
+/// other drive has seen.
 const TERMS_PASSED_OVER: u64 = 1 << 20;
 
 /// How to run a manager.
@@ -58,8 +64,9 @@ pub struct Config {
     pub dir: PathBuf,
     /// Where it listens: `host:port`; port 0 takes a free one.
     pub listen: String,
-    /// Length of a drive's heartbeat lease, in milliseconds. A drive that dies is out of the way of writers after this;
-    /// shorter finds dead drives sooner and takes a drive out for a shorter pause. Heartbeats come at a quarter of it.
+    /// Length of a drive's heartbeat lease, in milliseconds. A drive that dies delays writers for about this
+    /// long. Shorter finds dead drives sooner, and takes a drive out after a shorter pause. Heartbeats are
+    /// sent every quarter of it.
     pub lease_ms: u32,
     /// Length of a client's lease on a file, in milliseconds: how long a writer that died keeps others out.
     pub client_lease_ms: u32,
@@ -93,12 +100,21 @@ pub enum ManagerError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The directory holds other things and no manager's state.
+    #[error("{dir} holds {holds:?} and no manager's state: choose an empty or new directory")]
+    NotAManager {
+        /// The directory.
+        dir: PathBuf,
+        /// One of the things in it.
+        holds: OsString,
+    },
     /// The state cannot be opened.
     #[error(
         "{0}; if it is damaged, move it away and restore a backup: braid manager restore BACKUP --dir DIR"
     )]
     State(#[from] KvError),
-    /// There are tokens and no state: it was lost. A manager that began anew would know none of the cluster's files.
+    /// There are tokens and no state: it was lost. A manager that started afresh would know none of the
+    /// cluster's files.
     #[error(
         "{dir} has the tokens of a cluster, and its state ({STATE_FILE}) is missing or empty: put it back, or restore a backup: \
          braid manager restore BACKUP --dir {dir}; to found a new cluster, use an empty directory"
@@ -118,7 +134,7 @@ pub enum ManagerError {
         /// What is wrong with it.
         what: String,
     },
-    /// The state cannot be brought up to a start.
+    /// The state could not be loaded at the start.
     #[error("cannot start: {0}")]
     Start(Refusal),
     /// It cannot listen.
@@ -127,13 +143,15 @@ pub enum ManagerError {
 }
 
 impl Config {
-    /// A manager in this directory, on this address, with the default leases: 6 s for drives, 10 s for clients.
+    /// A manager in this directory, on this address, with the default leases: 6 s for drives, 10 s for
+    /// clients.
     pub fn new(dir: impl Into<PathBuf>, listen: impl Into<String>) -> Config {
         Config { dir: dir.into(), listen: listen.into(), lease_ms: 6000, client_lease_ms: 10_000 }
     }
 }
 
-/// Runs a manager until `shutdown` is done. Says when it serves. When it returns, the directory is free.
+/// Runs a manager until `shutdown`; `ready` is sent once it serves. When it returns, the directory is free,
+/// but for a transaction that takes long: the log says so.
 pub async fn run(
     config: Config,
     ready: oneshot::Sender<Ready>,
@@ -141,15 +159,15 @@ pub async fn run(
 ) -> Result<(), ManagerError> {
     let dir = &config.dir;
     private::make_dir_all(dir).map_err(|source| ManagerError::File { path: dir.clone(), source })?;
-    let _lock = lock(dir)?;
-    private::tighten(dir);
     refuse_without_state(dir)?;
-    // Before the state is touched: a port in use costs nothing.
+    let _lock = lock(dir)?;
+    // Listen before the state is touched, so that a port in use changes nothing.
     let room = Room::new(raise_descriptors(Room::descriptors()));
     let listener = Listener::bind_with(&config.listen, Limits::default(), room.capacity()).await?;
     let path = dir.join(STATE_FILE);
     let kv = tokio::task::spawn_blocking(move || EmbeddedKv::open(&path));
     let mut kv = kv.await.map_err(|error| ManagerError::Start(failed(&error)))??;
+    private::tighten(dir);
     let closed = kv.closed();
     let core = start(Arc::new(kv), &config, room).await.map_err(ManagerError::Start)?;
     let told = self::ready(&core, &listener);
@@ -163,7 +181,7 @@ pub async fn run(
     shutdown.await;
     tasks.shutdown().await;
     drop(core);
-    // A transaction that was under way ends on its own thread.
+    // A transaction in progress ends on its own thread.
     if timeout(CLOSE_WAIT, closed).await.is_err() {
         tracing::warn!("a transaction takes long: the state may be in use for a while");
     }
@@ -171,7 +189,7 @@ pub async fn run(
     Ok(())
 }
 
-/// Brings the state up to a new term, and the tables from it.
+/// Begins a new term in the state, and loads the tables from it.
 pub async fn start(kv: Arc<dyn Kv>, config: &Config, room: Room) -> Result<Arc<Core>, Refusal> {
     let db = Db::new(kv);
     let first = db.clone();
@@ -179,7 +197,7 @@ pub async fn start(kv: Arc<dyn Kv>, config: &Config, room: Room) -> Result<Arc<C
     let opened = tokio::task::spawn_blocking(move || open_state(&first, speak_ms)).await;
     let Opened { cluster, term, mark, changes, clock, drives, older, restored } =
         opened.map_err(|error| failed(&error))??;
-    // What earlier managers promised lapses a lease after this start; the first of all had none before it.
+    // Leases of earlier managers lapse one lease after this start. The very first manager has no predecessor.
     let promised_ms = if term == 1 { 0 } else { clock.now_ms() };
     let leadership = match (restored, older) {
         (true, _) => Leadership::Comparing("waiting for the drives".to_owned()),
@@ -187,7 +205,7 @@ pub async fn start(kv: Arc<dyn Kv>, config: &Config, room: Room) -> Result<Arc<C
         (false, false) => Leadership::begin(drives, clock.now_ms()),
     };
     let core = Arc::new(Core {
-        reach: Reach::new(cluster.cluster),
+        drive_calls: DriveCalls::new(cluster.cluster),
         room,
         db,
         cluster,
@@ -211,7 +229,7 @@ pub async fn start(kv: Arc<dyn Kv>, config: &Config, room: Room) -> Result<Arc<C
     extend_time(&core).await?;
     core.read(move |core, tx| {
         for (_, record) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
-            // A restored state does not know what drives were told; it is put in order when it has been compared.
+            // A restored state does not know what drives were told: that is set once it was compared.
             let untold = !restored && has_untold(tx, record.drive)?;
             core.drives().insert(record, untold);
         }
@@ -235,7 +253,7 @@ pub async fn start(kv: Arc<dyn Kv>, config: &Config, room: Room) -> Result<Arc<C
     Ok(core)
 }
 
-/// What a manager that serves has to tell.
+/// What a serving manager reports to its caller.
 pub fn ready(core: &Core, listener: &Listener) -> Ready {
     Ready {
         address: listener.local_address().to_string(),
@@ -245,7 +263,7 @@ pub fn ready(core: &Core, listener: &Listener) -> Ready {
     }
 }
 
-/// A state that is brought up to a new term.
+/// A state whose new term has begun.
 struct Opened {
     cluster: ClusterRecord,
     term: u64,
@@ -289,8 +307,8 @@ fn open_state(db: &Db, speak_ms: u64) -> Result<Opened, Refusal> {
     })
 }
 
-/// Stores the next term, above `above` too, with a mark of its own. The term of a restored state is kept: see
-/// [`is_of_lost_state`].
+/// Stores the next term, higher than `above` too, with a random mark. After a restore the term is also kept
+/// as `restored_term`: see [`is_of_lost_state`].
 pub(crate) fn begin_term(tx: &mut Tx, above: u64) -> Result<(u64, u64), Refusal> {
     let (term, mark) = (tx.number("term")?.max(above) + 1, u64::from_le_bytes(random()));
     if tx.number("restored")? != 0 {
@@ -301,20 +319,33 @@ pub(crate) fn begin_term(tx: &mut Tx, above: u64) -> Result<(u64, u64), Refusal>
     Ok((term, mark))
 }
 
-/// Whether a term that a drive has seen is one of the state that was lost when this one was restored. A drive that was away
-/// during the comparison brings such a term for the first time when it returns, and knows nothing newer.
+/// Whether a term that a drive has seen is of the state that was lost when this one was restored. A drive
+/// that was away during the comparison reports such a term when it returns: that does not make this state
+/// outdated.
 pub(crate) fn is_of_lost_state(tx: &Tx, term: u64) -> Result<bool, Refusal> {
     Ok(term < tx.number("restored_term")?)
 }
 
-/// A first start finds neither state nor tokens.
+/// Refuses a directory without a state that has tokens (its state was lost) or that has files of others. A
+/// manager's first start finds neither.
 fn refuse_without_state(dir: &Path) -> Result<(), ManagerError> {
-    let has_state = fs::metadata(dir.join(STATE_FILE)).is_ok_and(|found| found.len() > 0);
-    let has_tokens = [CLIENT_TOKEN, JOIN_TOKEN].iter().any(|name| dir.join(name).exists());
-    if has_tokens && !has_state {
-        return Err(ManagerError::StateGone { dir: dir.to_owned() });
+    let failed = |source| ManagerError::File { path: dir.to_owned(), source };
+    if fs::metadata(dir.join(STATE_FILE)).is_ok_and(|found| found.len() > 0) {
+        return Ok(());
     }
-    Ok(())
+    let mut strange = None;
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        match name.to_str().map(|name| name.strip_suffix(".new").unwrap_or(name)) {
+            Some(CLIENT_TOKEN | JOIN_TOKEN) => return Err(ManagerError::StateGone { dir: dir.to_owned() }),
+            Some(LOCK_FILE | STATE_FILE | backup::FILE | LOST_AND_FOUND) => {}
+            _ => strange = Some(name),
+        }
+    }
+    match strange {
+        Some(name) => Err(ManagerError::NotAManager { dir: dir.to_owned(), holds: name }),
+        None => Ok(()),
+    }
 }
 
 fn random<const N: usize>() -> [u8; N] {
@@ -333,7 +364,7 @@ fn failed(error: &dyn std::fmt::Display) -> Refusal {
 }
 
 pub(crate) fn lock(dir: &Path) -> Result<File, ManagerError> {
-    let path = dir.join("LOCK");
+    let path = dir.join(LOCK_FILE);
     let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = opened.map_err(|source| ManagerError::File { path: path.clone(), source })?;
     match process::lock(&file) {
@@ -343,7 +374,7 @@ pub(crate) fn lock(dir: &Path) -> Result<File, ManagerError> {
     }
 }
 
-/// Writes a token's file whole or not at all.
+/// Writes a token's file atomically.
 fn write_token(dir: &Path, name: &str, token: &Token) -> Result<(), ManagerError> {
     let (path, text) = (dir.join(name), format!("{token}\n"));
     if fs::read_to_string(&path).is_ok_and(|found| found == text) {

@@ -1,7 +1,8 @@
-//! What the manager does by itself: ends lapsed leases, readmits drives, makes and removes partitions, frees the components of
-//! removed files, looks for those that it does not know of, forgets old operations, moves the durable bound of time.
+//! The manager's background work: it ends lapsed leases, readmits drives, makes and removes partitions, frees
+//! the components of removed files, looks for orphaned ones, forgets old operations, and moves the durable
+//! bound of time.
 //!
-//! Each is a list in the state and a loop over it, so a restart loses nothing; what does not work for now is tried again.
+//! Each is a list in the state and a loop over it, so a restart loses nothing. What fails is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -18,6 +19,7 @@ use tokio::time::{Instant, timeout};
 use crate::behind;
 use crate::compare;
 use crate::core::Core;
+use crate::drive_calls::CallError;
 use crate::fence::{drive_call, make_partition};
 use crate::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST};
 use crate::inodes;
@@ -25,27 +27,26 @@ use crate::operations;
 use crate::orphans;
 use crate::pauses::LISTEN_MS;
 use crate::procedure::{self, Cause, hold_lapsed};
-use crate::reach::ReachError;
 use crate::returns::readmit_drives;
 use crate::schema::{DriveRecord, RemoveRecord, key, table};
 use crate::volumes;
 
-/// Between two rounds when nothing wakes a loop.
+/// Pause between two rounds when nothing wakes a loop.
 const ROUND: Duration = Duration::from_millis(500);
-/// Between two times that the drives' progress is stored. A drive that loses less than this while the manager is killed too is not
-/// found out.
+/// Time between two stores of the drives' log positions. If a drive loses less than this and the manager is
+/// killed too, the loss is not detected.
 const LOGS_EVERY: Duration = Duration::from_secs(1);
-/// Between two looks for operations that may be forgotten.
+/// Pause between two searches for operations that may be forgotten.
 const FORGET_ROUND: Duration = Duration::from_secs(60);
-/// Between two tries of a procedure that failed.
+/// Pause between two attempts of a procedure that failed.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
-/// Most procedures at a time that are nobody's request.
+/// Most procedures at a time that the background runs.
 const PROCEDURES: usize = 8;
 /// Most components freed on one drive between two transactions.
 const REMOVES_PER_ROUND: usize = 256;
-/// Most calls at a time in one round on one drive.
+/// Most calls at a time that free components on one drive.
 const CALLS: usize = 4;
-/// How long making a volume waits for its partitions; the rest are made later.
+/// How long creating a volume waits for its partitions; the rest are made later.
 const PARTITIONS_WAIT: Duration = Duration::from_secs(5);
 
 /// Runs until the task is dropped.
@@ -80,7 +81,7 @@ pub async fn extend_time(core: &Arc<Core>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Makes a new volume's partitions on the drives that are up, as far as they answer soon.
+/// Makes a new volume's partitions on the drives that are up and answer soon.
 pub async fn make_partitions_of(core: &Arc<Core>, volume: VolumeId) {
     let mut calls = JoinSet::new();
     for drive in core.drives().up(core.now_ms()) {
@@ -93,12 +94,12 @@ pub async fn make_partitions_of(core: &Arc<Core>, volume: VolumeId) {
     }
 }
 
-/// Until something wakes the background, or a round has passed.
+/// Waits until something wakes the background, or a round has passed.
 pub async fn pause(core: &Core) {
     let _ = timeout(ROUND, core.wake.notified()).await;
 }
 
-/// Returns once the state is known to be the present one: nothing is ended, freed or put out by one that may be of the past.
+/// Returns once the state is known to be current: an old state must not end, free or take out anything.
 pub(crate) async fn until_leading(core: &Core) {
     while core.leadership().serving().is_err() {
         pause(core).await;
@@ -114,7 +115,7 @@ async fn keep_time(core: Arc<Core>) {
     }
 }
 
-/// Notes again and again that this process runs and listens. Alone in its loop, so that nothing else holds it up.
+/// Notes regularly that this process runs and listens. It has its own loop, so that nothing delays it.
 async fn listen(core: Arc<Core>) {
     let pauses = core.clock.pauses();
     loop {
@@ -142,7 +143,7 @@ async fn end_leases(core: Arc<Core>) {
             let core = Arc::clone(&core);
             running.spawn(async move { (file, end_lease(&core, file).await) });
         }
-        // When one ends the next begins: after a restore there may be as many as there are files.
+        // The next begins as soon as one ends: after a restore every file may be due.
         tokio::select! {
             Some(Ok((file, ok))) = running.join_next() => {
                 busy.remove(&file);
@@ -155,8 +156,8 @@ async fn end_leases(core: Arc<Core>) {
     }
 }
 
-/// The next files that are wanted of those whose leases are to be ended or whose procedures were left undone, from `last` on and around:
-/// those that cannot be done for now, however many, keep no others from their turn.
+/// The next wanted files whose leases must be ended or whose procedures were left undone. It starts after
+/// `last` and wraps around, so that files that cannot be done for now, however many, do not starve others.
 fn due(core: &Core, last: FileId, limit: usize, wanted: impl Fn(&FileId) -> bool) -> Vec<FileId> {
     let mut due: Vec<FileId> =
         core.leases().lapsed(core.now_ms(), last).filter(&wanted).take(limit).collect();
@@ -171,7 +172,8 @@ fn due(core: &Core, last: FileId, limit: usize, wanted: impl Fn(&FileId) -> bool
     due
 }
 
-/// Ends a lapsed lease: a file without a name goes, another is recovered. Finishes what was left undone. Whether it is done.
+/// Ends a lapsed lease: a file without a name is removed, any other is recovered. Finishes what was left
+/// undone. Returns whether it is done.
 async fn end_lease(core: &Arc<Core>, file: FileId) -> bool {
     let Some(_turn) = core.try_lock_file(file) else { return false };
     match end_lease_alone(core, file).await {
@@ -185,6 +187,9 @@ async fn end_lease(core: &Arc<Core>, file: FileId) -> bool {
 
 async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     if !core.leases().begin_end(file, core.now_ms(), false) {
+        // Somebody holds a lease again: its end does what was left undone. If the file stayed listed, it
+        // would be due again at once.
+        core.unfinished().remove(&file);
         return Ok(());
     }
     let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
@@ -194,7 +199,7 @@ async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> 
             procedure::run(core, file, Cause { ended, lost, ..Cause::nothing() }).await?;
         } else {
             core.write(move |_, tx| {
-                // It may have got its name just now.
+                // It may have got its name since.
                 match inodes::find(tx, file)? {
                     Some(inode) if !inode.is_named() => inodes::bury(tx, file, &inode),
                     _ => Ok(()),
@@ -218,7 +223,7 @@ async fn forget_operations(core: Arc<Core>) {
     }
 }
 
-/// Drives that returned with less than they had acknowledged.
+/// Takes out the columns of drives that returned with less than they had acknowledged.
 async fn put_out_drives(core: Arc<Core>) {
     loop {
         until_leading(&core).await;
@@ -233,7 +238,7 @@ async fn put_out_drives(core: Arc<Core>) {
     }
 }
 
-/// Stores how far the drives' logs have come.
+/// Stores the drives' log positions.
 async fn keep_logs(core: Arc<Core>) {
     loop {
         tokio::time::sleep(LOGS_EVERY).await;
@@ -296,8 +301,8 @@ async fn tend_drives(core: Arc<Core>) {
     }
 }
 
-/// Does what is due on one drive.
-async fn tend(core: &Arc<Core>, drive: DriveId) -> Result<(), ReachError> {
+/// Does what is due on one drive: makes partitions, frees components, removes partitions.
+async fn tend(core: &Arc<Core>, drive: DriveId) -> Result<(), CallError> {
     let starts = core.drives().partitions_due(drive);
     let missing = core
         .read(move |_, tx| {
@@ -311,7 +316,7 @@ async fn tend(core: &Arc<Core>, drive: DriveId) -> Result<(), ReachError> {
             Ok(missing)
         })
         .await
-        .map_err(ReachError::Refused)?;
+        .map_err(CallError::Refused)?;
     for volume in missing {
         make_partition(core, drive, volume).await?;
     }
@@ -323,17 +328,17 @@ async fn tend(core: &Arc<Core>, drive: DriveId) -> Result<(), ReachError> {
 }
 
 /// Frees the components on one drive: one walk over its list, some rows at a time.
-async fn free_components(core: &Arc<Core>, drive: DriveId) -> Result<(), ReachError> {
+async fn free_components(core: &Arc<Core>, drive: DriveId) -> Result<(), CallError> {
     let (mut from, to) = key::of_drive(table::REMOVE, drive);
     loop {
         let range = (from.clone(), to.clone());
         let rows = core
             .read(move |_, tx| Ok(tx.records::<RemoveRecord>(&range, REMOVES_PER_ROUND)?))
             .await
-            .map_err(ReachError::Refused)?;
+            .map_err(CallError::Refused)?;
         let Some((last, _)) = rows.last() else { return Ok(()) };
         from.clone_from(last);
-        // The next key that can be.
+        // The smallest key after it.
         from.push(0);
         let more = rows.len() == REMOVES_PER_ROUND;
         free_some(core, drive, rows).await?;
@@ -347,7 +352,7 @@ async fn free_some(
     core: &Arc<Core>,
     drive: DriveId,
     rows: Vec<(Vec<u8>, RemoveRecord)>,
-) -> Result<(), ReachError> {
+) -> Result<(), CallError> {
     let mut calls = JoinSet::new();
     let (mut freed, mut failed) = (Vec::new(), None);
     for (row, record) in rows {
@@ -369,17 +374,17 @@ async fn free_some(
     if !freed.is_empty() {
         let stored =
             core.write(move |_, tx| Ok(freed.iter().try_for_each(|row| inodes::removed(tx, row))?));
-        stored.await.map_err(ReachError::Refused)?;
+        stored.await.map_err(CallError::Refused)?;
     }
     failed.map_or(Ok(()), Err)
 }
 
-type Freed = Result<Vec<u8>, ReachError>;
+type Freed = Result<Vec<u8>, CallError>;
 
 fn settle(
     ended: Option<Result<Freed, tokio::task::JoinError>>,
     freed: &mut Vec<Vec<u8>>,
-    failed: &mut Option<ReachError>,
+    failed: &mut Option<CallError>,
 ) {
     match ended {
         Some(Ok(Ok(row))) => freed.push(row),
@@ -388,7 +393,7 @@ fn settle(
     }
 }
 
-async fn free_one(core: &Core, drive: DriveId, row: &[u8], record: &RemoveRecord) -> Result<(), ReachError> {
+async fn free_one(core: &Core, drive: DriveId, row: &[u8], record: &RemoveRecord) -> Result<(), CallError> {
     let (file, object) = (FileId(key::number(row, 17)), ObjectId(key::number(row, 25)));
     let partition = PartitionId::from(record.volume);
     let (address, grant) = {
@@ -402,47 +407,47 @@ async fn free_one(core: &Core, drive: DriveId, row: &[u8], record: &RemoveRecord
         (known.record.address.clone(), grant)
     };
     let request = Remove { at: Address { partition, object }, term: core.term() };
-    match core.reach.call(drive, &address, &grant, &request.into()).await {
+    match core.drive_calls.call(drive, &address, &grant, &request.into()).await {
         Ok(_) => Ok(()),
-        Err(ReachError::Refused(refusal)) if is_absent(&refusal) => Ok(()),
+        Err(CallError::Refused(refusal)) if is_absent(&refusal) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// What is not there is removed.
+/// What does not exist counts as removed.
 fn is_absent(refusal: &Refusal) -> bool {
     matches!(refusal.reason, Reason::NoObject | Reason::NoPartition)
 }
 
-/// Removes partitions of removed volumes, once nothing is left in them.
-async fn remove_partitions(core: &Arc<Core>, drive: DriveId) -> Result<(), ReachError> {
+/// Removes partitions of removed volumes, once they are empty.
+async fn remove_partitions(core: &Arc<Core>, drive: DriveId) -> Result<(), CallError> {
     let rows = core
         .read(move |_, tx| {
             let (from, to) = key::of_drive(table::PARTITION_REMOVAL, drive);
             Ok(tx.scan(&from, &to, REMOVES_PER_ROUND)?)
         })
         .await
-        .map_err(ReachError::Refused)?;
+        .map_err(CallError::Refused)?;
     for (row, _) in rows {
         let at = Address::of_partition(PartitionId(key::number(&row, 17)));
         let request = Remove { at, term: core.term() };
         match drive_call(core, drive, &request.into()).await {
             Ok(_) => {}
-            Err(ReachError::Refused(refusal)) if is_absent(&refusal) => {}
-            // Its last components go first.
-            Err(ReachError::Refused(refusal)) if refusal.reason == Reason::PartitionNotEmpty => continue,
+            Err(CallError::Refused(refusal)) if is_absent(&refusal) => {}
+            // Its last components must be removed first.
+            Err(CallError::Refused(refusal)) if refusal.reason == Reason::PartitionNotEmpty => continue,
             Err(error) => return Err(error),
         }
         let delete = core.write(move |_, tx| {
             tx.delete(row);
             Ok(())
         });
-        delete.await.map_err(ReachError::Refused)?;
+        delete.await.map_err(CallError::Refused)?;
     }
     Ok(())
 }
 
-/// Nothing on a replaced drive is to be freed any more.
+/// Deletes a replaced drive's removal list: nothing on it needs to be freed any more.
 async fn forget_replaced(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
     loop {
         let rows = core

@@ -1,13 +1,15 @@
-//! Manager time: milliseconds that never go back, also over restarts.
+//! Manager time: milliseconds that never go back, even across restarts.
 //!
-//! The durable bound is always ahead of every time that was ever told. A new manager begins at the bound (or at the wall
-//! clock, if that is later, so that times in listings mean something to people), and counts on a clock that also runs while
-//! the machine sleeps. A wall clock that jumps moves nothing while the manager runs; one that is wrong at a start makes time
-//! leap ahead once, which ends leases and capabilities early, and they are asked for anew. Nothing rests on it.
+//! A durable bound is always ahead of every time that was handed out. A new manager starts at the bound, or
+//! at the wall clock if that is later, so that times in listings mean something to users. From there it
+//! counts on a clock that also runs while the machine sleeps: a wall clock that jumps has no effect. If the
+//! wall clock is wrong at a start, time leaps ahead once; leases and capabilities then end early and are
+//! requested again. Safety does not depend on it.
 //!
-//! What is told and stored is [`ManagerClock::now_ms`], which waits for the bound. Leases are granted by
-//! [`ManagerClock::running_ms`], which waits for nothing: were the bound late and then moved, a lease granted meanwhile would
-//! seem older than it is, and a drive dead that still serves. Either notices a pause of this process before it gives a time.
+//! [`ManagerClock::now_ms`] is for times that are sent or stored; it never passes the bound. Leases are
+//! granted by [`ManagerClock::running_ms`], which has no bound: if the bound were moved late, a lease granted
+//! meanwhile would seem older than it is, and a drive that still serves would seem dead. Both detect a pause
+//! of this process before they return a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,55 +22,70 @@ use crate::pauses::Pauses;
 /// How far the durable bound is set ahead, in milliseconds: a crash makes time leap ahead by at most this.
 pub const AHEAD_MS: u64 = 30_000;
 
+/// No clock is raised past this, whatever a peer says.
+const LATEST_MS: u64 = u64::MAX / 2;
+
 /// Tells manager time.
 pub struct ManagerClock {
-    begin_ms: u64,
+    begin_ms: AtomicU64,
     boot_begin_ms: u64,
     bound_ms: AtomicU64,
     pauses: Arc<Pauses>,
 }
 
 impl ManagerClock {
-    /// Begins at the durable bound (0 at the very first start). Call [`ManagerClock::extension`] and store it before any use.
-    /// `speak_ms`: within what time after a pause everybody who lives is heard.
+    /// Begins at the durable bound (0 at the very first start). Call [`ManagerClock::extension`] and store it
+    /// before any use. `speak_ms`: how long after a pause every live peer has been heard.
     pub fn begin(bound_ms: u64, speak_ms: u64) -> ManagerClock {
         ManagerClock::begin_later(bound_ms, 0, speak_ms)
     }
 
-    /// Begins so much later than the bound and the wall clock: on a state that does not know what was told since it was copied.
+    /// Begins `later_ms` after the bound and the wall clock: for a restored state, which does not know the
+    /// times that were handed out since its backup.
     pub fn begin_later(bound_ms: u64, later_ms: u64, speak_ms: u64) -> ManagerClock {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(0);
         let begin_ms = bound_ms.max(wall_ms) + later_ms;
         ManagerClock {
-            begin_ms,
+            begin_ms: AtomicU64::new(begin_ms),
             boot_begin_ms: boot_ms(),
             bound_ms: AtomicU64::new(begin_ms),
             pauses: Arc::new(Pauses::new(speak_ms, begin_ms)),
         }
     }
 
-    /// Now. Never past the durable bound: if that could not be moved in time, time stands still at it.
+    /// Now. Never past the durable bound: if that was not moved in time, time stands still at it.
     pub fn now_ms(&self) -> u64 {
         self.running_ms().min(self.bound_ms.load(Ordering::Acquire))
     }
 
-    /// The bound to store next, if less than half of the distance is left.
+    /// The bound to store next, if less than half of [`AHEAD_MS`] is left.
     pub fn extension(&self) -> Option<u64> {
         let wanted = self.running_ms() + AHEAD_MS;
         (self.bound_ms.load(Ordering::Acquire) < wanted - AHEAD_MS / 2).then_some(wanted)
     }
 
-    /// The bound is durable.
+    /// Records that this bound is durable.
     pub fn extended(&self, bound_ms: u64) {
         self.bound_ms.fetch_max(bound_ms, Ordering::AcqRel);
     }
 
-    /// Now, for what is granted here and never stored: it stands still for no bound. Never behind [`ManagerClock::now_ms`].
+    /// Now, for grants that are never stored: not limited by the bound. Never behind
+    /// [`ManagerClock::now_ms`].
     pub fn running_ms(&self) -> u64 {
-        let now_ms = self.begin_ms + boot_ms().saturating_sub(self.boot_begin_ms);
+        let now_ms = self.begin_ms.load(Ordering::Acquire) + self.passed_ms();
         self.pauses.look(now_ms);
         now_ms
+    }
+
+    /// Leaps ahead to `now_ms` if that is later than now. The leap counts as a pause of this process.
+    pub fn raise(&self, now_ms: u64) {
+        let begin_ms = now_ms.min(LATEST_MS).saturating_sub(self.passed_ms());
+        self.begin_ms.fetch_max(begin_ms, Ordering::AcqRel);
+    }
+
+    fn passed_ms(&self) -> u64 {
+        boot_ms().saturating_sub(self.boot_begin_ms)
     }
 
     /// The pauses of this process.
@@ -98,6 +115,11 @@ mod tests {
         clock.extended(bound);
         assert!(clock.now_ms() >= far && clock.now_ms() < bound);
         assert_eq!(clock.extension(), None);
+        clock.raise(far + 600_000);
+        clock.raise(far);
+        assert!(clock.now_ms() <= bound, "the bound holds until it is moved");
+        clock.extended(clock.extension().unwrap());
+        assert!(clock.now_ms() >= far + 600_000);
         // A successor that knows only the bound is never behind.
         assert!(ManagerClock::begin(bound, 1000).now_ms() >= bound);
     }

@@ -1,4 +1,4 @@
-//! Records as clients see them: rows for stat, open and status.
+//! Records as clients see them: for stat, open and status.
 
 use braid_layout::{ColumnMask, DriveId, FileId};
 use braid_wire::Refusal;
@@ -6,9 +6,8 @@ use braid_wire::control::{Access, ColumnRow, DriveRow, DriveState, Grant, Opened
 
 use crate::drives::{Drive, DriveTable};
 use crate::grants;
-use crate::inodes;
 use crate::kv::Tx;
-use crate::schema::{InodeRecord, PartitionRecord, SegmentRecord, key, table};
+use crate::schema::{DriveCount, InodeRecord, PartitionRecord, SegmentRecord, key, table};
 
 /// Stat of a file or directory.
 pub fn stat(drives: &DriveTable, file: FileId, inode: &InodeRecord, now_ms: u64) -> StatRow {
@@ -25,7 +24,7 @@ pub fn stat(drives: &DriveTable, file: FileId, inode: &InodeRecord, now_ms: u64)
     }
 }
 
-/// Epochs of the working keys of a file's columns, per segment; `None` where the drive has no partition yet.
+/// Epochs of the working keys of a file's columns, per segment. `None` where the drive has no partition yet.
 pub fn key_epochs(tx: &Tx, inode: &InodeRecord) -> Result<Vec<Vec<Option<u32>>>, Refusal> {
     let epoch = |drive: &DriveId| -> Result<Option<u32>, Refusal> {
         let record: Option<PartitionRecord> =
@@ -35,7 +34,7 @@ pub fn key_epochs(tx: &Tx, inode: &InodeRecord) -> Result<Vec<Vec<Option<u32>>>,
     inode.segments.iter().map(|segment| segment.drives.iter().map(epoch).collect()).collect()
 }
 
-/// An open file. Columns in the set have grants (those that join, for writers only); columns of drives that were replaced
+/// An open file. Columns in the set have grants (joining ones for writers only). Columns on replaced drives
 /// have none.
 pub fn opened(
     drives: &DriveTable,
@@ -71,12 +70,11 @@ pub fn opened(
     }
 }
 
-/// A drive for lists.
-pub fn drive_row(tx: &Tx, drives: &DriveTable, drive: &Drive, now_ms: u64) -> Result<DriveRow, Refusal> {
+/// A drive as a row of status.
+pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms: u64) -> DriveRow {
     let record = &drive.record;
-    let counts = inodes::counts(tx, record.drive)?;
     let state = drives.state(record.drive, now_ms);
-    Ok(DriveRow {
+    DriveRow {
         drive: record.drive,
         name: record.name.clone(),
         state,
@@ -95,11 +93,11 @@ pub fn drive_row(tx: &Tx, drives: &DriveTable, drive: &Drive, now_ms: u64) -> Re
         scrub: drive.scrub.clone(),
         io: drive.io.clone(),
         stale: if state == DriveState::Replaced { counts.components } else { counts.stale },
-    })
+    }
 }
 
-/// A segment with its drives' states. Columns of replaced drives are not in the set, whatever the record says: their drives
-/// serve nothing any more.
+/// A segment with its drives' states. Columns on replaced drives are left out of the set, whatever the record
+/// says: their drives serve nothing any more.
 fn segment_row(drives: &DriveTable, segment: &SegmentRecord, now_ms: u64) -> SegmentRow {
     let column = |drive: &DriveId| ColumnRow {
         drive: *drive,

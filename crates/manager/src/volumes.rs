@@ -24,7 +24,7 @@ pub fn by_number(tx: &Tx, volume: VolumeId) -> Result<VolumeRecord, Refusal> {
         .ok_or_else(|| Refusal::new(Reason::NoVolume, format!("no volume number {volume}")))
 }
 
-/// Makes a volume with an empty root. `shape` is in full and possible.
+/// Makes a volume with an empty root. `shape` must be complete and valid.
 pub fn create(
     tx: &mut Tx,
     name: &str,

@@ -1,4 +1,4 @@
-//! The state's format, version 1: golden bytes, and docs/format-manager.md, which must say the same as the code.
+//! The state's format, version 1: golden bytes, and docs/format-manager.md must agree with the code.
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, VolumeId};
@@ -31,7 +31,7 @@ const SHAPE: ShapeSpec = ShapeSpec { scheme: 5, k: 2, m: 1, unit_bytes: 4096 };
 
 #[test]
 fn keys_are_as_they_were() {
-    let place = Place { drive: DriveId(1), file: FileId(5), segment: 0, column: Column(2) };
+    let place = ComponentPlace { drive: DriveId(1), file: FileId(5), segment: 0, column: Column(2) };
     let cases = [
         (key::meta("term"), "6d 7465726d"),
         (key::volume(VolumeId(258)), "76 0000000000000102"),
@@ -192,7 +192,7 @@ fn the_document_lists_every_record_with_its_fields() {
     for part in source.split("pub struct ").skip(1).filter(|part| part.starts_with(char::is_uppercase)) {
         let name = part.split([' ', '{']).next().unwrap();
         let Some(row) = DOCUMENT.lines().find(|line| line.starts_with(&format!("| {name} |"))) else {
-            assert_eq!(name, "Place", "no row for {name}");
+            assert_eq!(name, "ComponentPlace", "no row for {name}");
             continue;
         };
         let body = part.split_once('{').unwrap().1.split_once('}').unwrap().0;

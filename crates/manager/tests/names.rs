@@ -1,5 +1,5 @@
-//! The name space against a naive tree: the same operations, the same answers, the same listing; whole after every commit
-//! that fails.
+//! The name space against a naive tree: the same operations must give the same answers and the same listing,
+//! and must leave it whole after every commit that fails.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ enum Op {
     Sweep,
 }
 
-/// A path of up to three names out of three: small, so that operations meet.
+/// A path of up to three names out of three, so that operations often meet.
 fn path() -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(vec!["a", "b", "c"]), 1..4).prop_map(|names| names.join("/"))
 }
@@ -70,7 +70,7 @@ impl Model {
         path.rsplit_once('/').map_or("", |(parent, _)| parent)
     }
 
-    /// Whether the path's directory is there.
+    /// Whether the path's directory exists.
     fn reach(&self, path: &str) -> Result<(), Reason> {
         let parent = Model::parent(path);
         let mut at = String::new();
@@ -147,7 +147,7 @@ impl Model {
                     Some(Node::File { size, .. }) => *size,
                     None => 0,
                 };
-                // The old file is let go first: what remains is compared with the quota.
+                // The old file is removed first: what remains is compared with the quota.
                 if self.bytes() - old + size > QUOTA && *size > 0 {
                     return Err(Reason::Quota);
                 }
@@ -201,7 +201,7 @@ impl Model {
     }
 }
 
-/// The real thing, with the leases that the test holds.
+/// The real name space, and the leases that the test holds.
 struct Real {
     kv: MemoryKv,
     db: Db,
@@ -333,7 +333,7 @@ proptest! {
     fn the_name_space_is_as_a_naive_tree(ops in prop::collection::vec((op(), 0..12u8), 1..40)) {
         let (mut model, real) = (Model::default(), Real::new());
         for (op, chance) in &ops {
-            // Now and then the commit fails: then nothing has changed.
+            // Sometimes the commit fails: then nothing has changed.
             if *chance == 0 {
                 real.kv.fail_once_after(0);
                 let _ = real.apply(op);

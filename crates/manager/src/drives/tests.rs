@@ -55,6 +55,7 @@ pub(crate) fn beat(address: &str) -> Heartbeat {
         log: 0,
         seen: StateMark::default(),
         closing: false,
+        manager_ms: 0,
     }
 }
 
@@ -79,7 +80,7 @@ fn nobody_is_judged_by_a_silence_in_which_we_did_not_listen() {
     }
     table.heartbeat(D, &beat("a:1"), 4500);
     table.heartbeat(DriveId(2), &beat("b:1"), 3000);
-    // Stopped from 4750 to 20000, when the loop that ends leases is the first to run.
+    // The process is stopped from 4750 to 20000; then the loop that ends leases runs first.
     pauses.look(20_000);
     assert!(!table.lapsed(D, 20_000) && !table.may_judge(20_000));
     assert_eq!(table.state(D, 20_000), DriveState::Up, "it held its lease when we stopped listening");
@@ -126,11 +127,11 @@ fn a_drive_whose_next_process_was_heard_is_not_dead_by_its_last() {
     let mut table = table();
     table.heartbeat(D, &beat("a:1"), 5000);
     let asked = table.processes(D);
-    // It starts again while the host is asked, and gets its lease.
+    // It starts again while the host is asked, and gets a lease.
     let next = Heartbeat { process: process(2), ..beat("a:2") };
     assert!(table.heartbeat(D, &next, 5001).unwrap().lease_ms > 0);
     assert!(!table.hold_gone(D, &asked));
-    // A heartbeat that the first had sent before it died comes late. The second serves.
+    // A heartbeat that the first process sent before it died comes late. The second one serves.
     table.heartbeat(D, &beat("a:1"), 5002);
     assert!(!table.hold_gone(D, &asked));
     assert_eq!(table.state(D, 5003), DriveState::Up);
@@ -171,7 +172,7 @@ fn a_drive_held_or_untold_gets_no_lease() {
     assert_eq!((untold.lease_ms, untold.readmit), (0, true));
     assert_eq!(table.to_readmit(5003), [D]);
     let outs = table.outs(D);
-    // Another column goes out while it is told of the first: its process was killed.
+    // Its process is killed while it is told of the first column, so another column goes out.
     assert!(!table.hold_lapsed(D, 5004), "it is returning");
     let heard = table.processes(D);
     assert!(table.hold_gone(D, &heard));
@@ -204,12 +205,12 @@ fn no_column_of_a_drive_goes_out_while_it_is_told_what_it_missed() {
         table.heartbeat(D, &beat("a:1"), now);
         table.told_some(D, now);
     }
-    // It goes on with its heartbeats, and nobody can tell it anything.
+    // It sends heartbeats, but cannot be told anything.
     let end = stalled(&mut table, now);
     assert!(end >= now + RETURN_STALLED_MS && end < now + RETURN_STALLED_MS + 200, "{end}");
     assert!(table.hold_lapsed(D, end));
     table.release(D, true);
-    // Silent for a lease, it returns anew. However well that goes, it has its bound.
+    // After silence for a lease it returns anew. However well the telling goes, it is bounded.
     now = end + 2000;
     assert!(!table.returning(D, now));
     table.heartbeat(D, &beat("a:1"), now);

@@ -1,10 +1,12 @@
-//! Which process is a drive, and which state is the present one, where several speak at once or after a restore.
+//! Which process is a drive, and which state is current, where several claim it at once or after a restore.
 
 use braid_layout::DriveId;
 use braid_manager::core::Core;
+use braid_manager::grants::CAPABILITY_MS;
+use braid_manager::leadership::Leadership;
 use braid_manager::members::heartbeat;
 use braid_manager::memory::MemoryKv;
-use braid_manager::schema::key;
+use braid_manager::schema::{DriveRecord, key};
 use braid_wire::control::*;
 
 use crate::crash::InMemory;
@@ -32,10 +34,11 @@ fn beat(start: u64, instance: u64) -> Heartbeat {
         log: 0,
         seen: StateMark::default(),
         closing: false,
+        manager_ms: 0,
     }
 }
 
-/// A manager in memory, and a drive that joined and runs no more.
+/// A manager in memory, and a drive that joined and no longer runs.
 async fn with_drive() -> (InMemory, DriveId) {
     let manager = InMemory::start(&MemoryKv::new(), "127.0.0.1:0").await;
     let drive = FakeDrive::join(&manager.ready, 1, "a").await.unwrap();
@@ -45,7 +48,7 @@ async fn with_drive() -> (InMemory, DriveId) {
     (manager, drive.id)
 }
 
-/// Until the last process of the drive is surely over.
+/// Sends heartbeats until the last process of the drive is surely over.
 async fn admitted(core: &std::sync::Arc<Core>, drive: DriveId, beat: &Heartbeat) -> HeartbeatReply {
     loop {
         let reply = heartbeat(core, drive, beat.clone()).await.unwrap();
@@ -61,7 +64,7 @@ async fn admitted(core: &std::sync::Arc<Core>, drive: DriveId, beat: &Heartbeat)
 async fn of_two_processes_that_speak_at_once_one_is_the_drive() {
     let (manager, drive) = with_drive().await;
     let core = &manager.core;
-    // Over: the one before has lapsed, and the next has stopped in good order.
+    // The last process is over: the one before has lapsed, and this one has stopped in good order.
     let first = admitted(core, drive, &beat(50, 1)).await;
     heartbeat(core, drive, beat(50, first.instance)).await.unwrap();
     let closing = Heartbeat { closing: true, restarted: false, ..beat(50, first.instance) };
@@ -80,11 +83,67 @@ async fn a_process_that_died_before_it_stored_its_number_costs_its_drive_nothing
     let core = &manager.core;
     let first = admitted(core, drive, &beat(50, 1)).await;
     assert_eq!((first.instance, first.lease_ms), (2, 0));
-    // Its successor comes from the same directory, which has the old number still. Nobody has to wait: no lease was given.
+    // Its successor uses the same directory, which still has the old number. It need not wait, as no lease
+    // was given.
     let next = admitted(core, drive, &beat(51, 1)).await;
     assert_eq!(next.instance, 3);
     let serves = heartbeat(core, drive, beat(51, 3)).await.unwrap();
     assert_eq!(serves.admission, Admission::Serve, "{serves:?}");
+}
+
+/// A transaction that took too long was carried out after all, or two reported out of order: the table has an
+/// older process than the state.
+#[tokio::test]
+async fn a_table_behind_the_state_is_brought_up_by_the_next_heartbeat() {
+    let (manager, drive) = with_drive().await;
+    let core = &manager.core;
+    let first = admitted(core, drive, &beat(50, 1)).await;
+    core.write(move |_, tx| {
+        let record: DriveRecord = tx.record(&key::drive(drive))?.expect("it has joined");
+        tx.set(
+            key::drive(drive),
+            &DriveRecord { instance: first.instance + 1, stored: first.instance, ..record },
+        );
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let late = heartbeat(core, drive, beat(50, first.instance)).await.unwrap();
+    assert_eq!((late.admission, late.lease_ms), (Admission::Wait, 0));
+    let told = heartbeat(core, drive, beat(50, first.instance)).await.unwrap();
+    assert_eq!(told.instance, first.instance + 1);
+    let serves = heartbeat(core, drive, beat(50, told.instance)).await.unwrap();
+    assert_eq!(serves.admission, Admission::Serve, "{serves:?}");
+    // A later change by a copy of the record that is older than its process does not undo that.
+    let now = core.drives().drive(drive).expect("known").record.clone();
+    core.drives().set_record(DriveRecord { start: 1, instance: 1, stored: 1, log: 9, ..now.clone() });
+    assert_eq!(core.drives().drive(drive).expect("known").record, DriveRecord { log: 9, ..now });
+}
+
+/// The time of the manager that was lost may have been far ahead of the wall clock.
+#[tokio::test]
+async fn a_restored_state_goes_on_after_every_time_that_drives_were_told() {
+    let (manager, drive) = with_drive().await;
+    let core = &manager.core;
+    let hour_ms = 3_600_000;
+    let told = Heartbeat { manager_ms: core.now_ms() + hour_ms, ..beat(50, 1) };
+    admitted(core, drive, &told).await;
+    assert!(core.clock.running_ms() < told.manager_ms, "a state that was not restored knows its time");
+    *core.leadership() = Leadership::Comparing(String::new());
+    core.write(|_, tx| {
+        tx.set(key::meta("restored_term"), &501u64);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let seen = StateMark { term: 500, mark: 7, changes: 1 };
+    heartbeat(core, drive, Heartbeat { seen, ..told.clone() }).await.unwrap();
+    let raised_ms = core.clock.running_ms();
+    assert!(raised_ms > told.manager_ms + CAPABILITY_MS);
+    // A time that it told itself comes back, and changes nothing.
+    let own = Heartbeat { seen: core.mark(), manager_ms: raised_ms, ..beat(50, 2) };
+    heartbeat(core, drive, own).await.unwrap();
+    assert!(core.clock.running_ms() < raised_ms + CAPABILITY_MS);
 }
 
 #[tokio::test]
@@ -100,7 +159,7 @@ async fn a_drive_that_was_away_while_a_restored_state_was_compared_does_not_stop
     .unwrap();
     let seen = Heartbeat { seen: lost.clone(), ..beat(50, 1) };
     admitted(core, drive, &seen).await;
-    // A term from after the restore is one of a newer state.
+    // A term from after the restore belongs to a newer state.
     let newer = Heartbeat { seen: StateMark { term: 501, ..lost }, ..beat(50, 2) };
     let reply = heartbeat(core, drive, newer).await.unwrap();
     assert_eq!(reply.admission, Admission::ManagerOlder);

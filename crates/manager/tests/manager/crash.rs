@@ -1,4 +1,5 @@
-//! A manager that dies after any of its commits: what is left holds together, and its successor finishes what was begun.
+//! A manager that dies after any of its commits: its state is consistent, and its successor finishes what was
+//! begun.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,14 +37,14 @@ impl InMemory {
         manager
     }
 
-    /// It answers, and does nothing by itself.
+    /// It answers, and runs no background work.
     pub(crate) async fn without_background(kv: &MemoryKv, listen: &str, client_lease_ms: u32) -> InMemory {
         let config = Config { lease_ms: LEASE_MS, client_lease_ms, ..Config::new("memory", listen) };
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         let listener = loop {
             match Listener::bind(listen).await {
                 Ok(listener) => break listener,
-                // Another test's connection has the port for the moment.
+                // Another test's connection uses the port at the moment.
                 Err(error) => assert!(tokio::time::Instant::now() < until, "{error}"),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -61,7 +62,7 @@ impl InMemory {
     }
 }
 
-/// What is asked of the manager. After it has died, everything is refused, and nothing of it matters.
+/// The requests to the manager. After it has died all are refused, which is ignored.
 async fn workload(client: &mut Client, drives: &[FakeDrive]) {
     let main = || "main".to_owned();
     let _ = client.ask(VolumeCreate { name: main(), shape: no_shape(), quota_bytes: 0 }).await;
@@ -122,7 +123,7 @@ async fn rebuild(client: &mut Client, drive: &FakeDrive, file: &Opened) {
                 let _ = client.ask(EndRebuild { file: opened.stat.file, lease: opened.lease }).await;
                 return;
             }
-            // It is not up yet.
+            // The drive is not up yet.
             Err(refusal) if refusal.reason == braid_wire::Reason::NoDrive => {
                 tokio::time::sleep(Duration::from_millis(30)).await;
             }
@@ -131,8 +132,8 @@ async fn rebuild(client: &mut Client, drive: &FakeDrive, file: &Opened) {
     }
 }
 
-/// Runs the workload with a manager that dies after so many commits of it (or never), and its successor. Gives the number of
-/// commits.
+/// Runs the workload with a manager that dies after this many of its commits (or never), and its successor.
+/// Gives the number of commits.
 async fn run(die_after: Option<u64>) -> u64 {
     let kv = MemoryKv::new();
     let manager = InMemory::start(&kv, "127.0.0.1:0").await;
@@ -163,7 +164,8 @@ async fn run(die_after: Option<u64>) -> u64 {
         leases.await.unwrap() == 0
     })
     .await;
-    // Components are freed at once, though rows of files whose writer vanished stay until its capabilities expire.
+    // Components are freed at once, but rows of files whose writer vanished stay until its capabilities
+    // expire.
     client.until("drives are up", |s| s.drives.iter().all(|drive| drive.state == DriveState::Up)).await;
     let status = client.status().await;
     let wanted = usize::try_from(status.files).unwrap() * 3;

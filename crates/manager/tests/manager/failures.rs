@@ -1,4 +1,4 @@
-//! Drives that die, return, are replaced; writers that vanish; files removed meanwhile.
+//! Drives that die, return, or are replaced; writers that vanish; files removed meanwhile.
 
 use std::collections::BTreeSet;
 
@@ -91,8 +91,8 @@ async fn a_writer_that_vanished_is_recovered_from_before_the_next_gets_the_file(
     let mut client = cluster.manager.client().await;
     let file = client.create("f").await;
     let stamp = |n| version(1, 1, n);
-    // Stripe 0 on all columns: it may have been acknowledged. Stripe 1 misses column 3. Stripe 2 touches only 0 and 4.
-    // Stripes 10 to 15 on all: more than a fence lists at a time.
+    // Stripe 0 is on all columns: it may have been acknowledged. Stripe 1 misses column 3. Stripe 2 touches
+    // only 0 and 4. Stripes 10 to 15 are on all: more than a fence lists at a time.
     let all = mask(&[0, 1, 2, 3, 4]);
     for column in 0..5u8 {
         let mut pending = vec![(0, stamp(1), all)];
@@ -143,7 +143,7 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
     let file = client.create("f").await;
     put_all(&cluster, &file);
     let reader = client.opened(open("f", Access::Read, false)).await;
-    // One that is up stays in, whatever a client says.
+    // A drive that is up stays in, whatever a client says.
     let refusal = client.refused(lost(&file, &[2])).await;
     assert_eq!((refusal.reason, client.stat("f").await.unwrap().g), (Reason::Busy, Generation(1)));
     let dead = cluster.of(&file, 2).clone();
@@ -166,7 +166,8 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
     let status = client.status().await;
     let row = status.drives.iter().find(|row| row.drive == dead.id).unwrap();
     assert_eq!((row.stale, row.components, row.state), (1, 1, DriveState::Away));
-    // It returns: no lease before it was fenced for what it missed, so the old reader's capability is of no use there.
+    // It returns. It gets no lease before it was fenced for what it missed, so the old reader's capability
+    // does not work there.
     let leases = dead.state().leases;
     dead.start().await;
     client.until_up(&[&dead]).await;
@@ -205,7 +206,7 @@ async fn a_rebuild_that_broke_off_leaves_the_column_joining() {
     dead.start().await;
     client.until_up(&[&dead]).await;
     let rebuild = client.opened(begin(file.stat.file, &dead.name)).await;
-    // The rebuilder vanishes. The column goes on taking writes, and is not ready.
+    // The rebuilder vanishes. The column continues to take writes, and is not ready.
     client.done(release(&rebuild, false)).await;
     let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
     assert_eq!(next.stat.segments[0].joining, mask(&[0]));
@@ -251,7 +252,7 @@ async fn a_drive_whose_address_refuses_goes_out_only_once_its_lease_has_lapsed()
 
 #[tokio::test]
 async fn a_drive_whose_process_is_gone_from_our_host_goes_out_at_once() {
-    // A lease that no test outlasts: only the host's word can end the wait.
+    // No test outlasts this lease, so only the host's word can end the wait.
     let cluster = Cluster::with_drive_lease(3, raid5(2), 300_000).await;
     let mut client = cluster.manager.client().await;
     let mut process = std::process::Command::new("sleep").arg("600").spawn().unwrap();
@@ -290,7 +291,7 @@ async fn more_than_m_away_is_said_at_once_with_names() {
     client
         .until("both are away", |s| s.drives.iter().filter(|d| d.state == DriveState::Away).count() == 2)
         .await;
-    // A reader gets what there is, and sees which drives are away.
+    // A reader gets what is left, and sees which drives are away.
     let reader = client.opened(open("f", Access::Read, false)).await;
     assert!(reader.grants[0].iter().all(Option::is_some));
     let away: BTreeSet<_> = reader.stat.segments[0]
@@ -327,8 +328,8 @@ async fn no_column_goes_out_while_others_that_are_in_do_not_answer() {
     put_all(&cluster, &file);
     cluster.of(&file, 0).kill();
     cluster.of(&file, 1).kill();
-    // The writer has noticed one of the two. Nothing can be written, so nothing is stale: if only that one returns, what is on
-    // it must count.
+    // The writer has noticed one of the two. Nothing can be written, so nothing may become stale: if only
+    // that drive returns, its content must count.
     let refusal = client.refused(lost(&file, &[1])).await;
     assert_eq!(refusal.reason, Reason::TooManyAway, "{refusal}");
     assert_eq!(client.stat("f").await.unwrap().segments[0].set, mask(&[0, 1, 2]));
@@ -436,7 +437,7 @@ async fn a_replaced_drives_columns_move_to_the_new_one_or_beside_it() {
     let status = client.status().await;
     let row = status.drives.iter().find(|row| row.drive == old.id).unwrap();
     assert_eq!((row.state, row.components, row.stale), (DriveState::Replaced, 0, 0));
-    // While the new one is away nothing can be rebuilt, by either name: that is not "nothing to do".
+    // While the new drive is away, a rebuild is refused under both names: that is not "nothing to do".
     new.kill();
     client.until("it is away", |s| s.drives.iter().any(|d| d.state == DriveState::Away)).await;
     for drive in [&old.name, &new.name] {
@@ -447,7 +448,7 @@ async fn a_replaced_drives_columns_move_to_the_new_one_or_beside_it() {
     }
     new.start().await;
     client.until_up(&[new]).await;
-    // The old one comes back, is told, and gets no lease; its name is free for another.
+    // The old one comes back, is told, and gets no lease. Its name can be taken by another.
     old.start().await;
     eventually("it is told", || async { old.state().replaced }).await;
     assert!(!old.serves());

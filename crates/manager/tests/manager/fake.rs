@@ -18,7 +18,7 @@ pub(crate) use crate::fake_drive::FakeDrive;
 pub(crate) const LEASE_MS: u32 = 700;
 /// Client lease of clusters in which leases lapse ([`Cluster::lapsing`]).
 pub(crate) const CLIENT_LEASE_MS: u32 = 900;
-/// Client lease of the others: longer than any test. Their clients do not renew, and may be held up for a while.
+/// Client lease of the others: longer than any test. Their clients do not renew, and may be delayed.
 pub(crate) const CLIENT_LEASE_LONG_MS: u32 = 300_000;
 
 /// A manager, and how to stop it.
@@ -35,7 +35,8 @@ impl Manager {
         Manager::start_at(dir, "127.0.0.1:0", (LEASE_MS, CLIENT_LEASE_LONG_MS)).await
     }
 
-    /// Starts at this address. Another test's connection may have the port for the moment: tries again, for at most 20 s.
+    /// Starts at this address. If another test's connection uses the port at the moment, tries again for at
+    /// most 20 s.
     async fn start_at(dir: &Path, listen: &str, leases_ms: (u32, u32)) -> Manager {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         loop {
@@ -68,7 +69,7 @@ impl Manager {
         Manager::start_at(&dir, &address, leases_ms).await
     }
 
-    /// Stops it, puts the backup in its state's place, and starts it again at the same address.
+    /// Stops it, replaces its state by the backup, and starts it again at the same address.
     pub(crate) async fn restore(self, backup: &Path) -> Manager {
         let (dir, address, leases_ms) = (self.dir.clone(), self.ready.address.clone(), self.leases_ms);
         self.stop().await;
@@ -100,20 +101,20 @@ impl Client {
         RequestHead { client: self.1, operation: self.2, settled_below: self.2, begun_ms }
     }
 
-    /// The heads of some operations of which none is settled before the others.
+    /// The heads of several operations that are all unsettled at the same time.
     pub(crate) fn operations(&mut self, count: usize) -> Vec<RequestHead> {
         let settled_below = self.2 + 1;
         (0..count).map(|_| RequestHead { settled_below, ..self.operation() }).collect()
     }
 
-    /// Asks; what needs a number gets a new one.
+    /// Sends a request. An operation gets a new number.
     pub(crate) async fn ask(&mut self, request: impl Into<ControlRequest>) -> Result<ControlReply, Refusal> {
         let request = request.into();
         let head = if request.is_operation() { self.operation() } else { RequestHead::NONE };
         self.ask_as(&head, request).await
     }
 
-    /// Asks under this head. A manager that does not lead yet is asked again, for at most 20 s.
+    /// Sends under this head. If the manager does not lead yet, tries again for at most 20 s.
     pub(crate) async fn ask_as(
         &mut self,
         head: &RequestHead,
@@ -165,7 +166,7 @@ impl Client {
         opened(self.patient(open(path, Access::Write, true)).await.unwrap())
     }
 
-    /// Asks until the answer is not "busy" or "leased", each time anew, for at most 20 s.
+    /// Sends until the answer is not "busy" or "leased", as a new operation each time, for at most 20 s.
     pub(crate) async fn patient(
         &mut self,
         request: impl Into<ControlRequest>,
@@ -185,7 +186,7 @@ impl Client {
         }
     }
 
-    /// Asks under this head until the answer is not one that asks to come again, for at most 20 s.
+    /// Sends under this head until the answer does not say to try again, for at most 20 s.
     pub(crate) async fn patient_as(
         &mut self,
         head: &RequestHead,
@@ -203,7 +204,7 @@ impl Client {
         }
     }
 
-    /// Waits until the manager has heard of these drives since they started, and they have their leases.
+    /// Waits until the drives have leases and the manager reports them up.
     pub(crate) async fn until_up(&mut self, drives: &[&FakeDrive]) {
         eventually("they have new leases", || async { drives.iter().all(|drive| drive.serves()) }).await;
         let up = |status: &StatusReply, drive: &FakeDrive| {
@@ -212,7 +213,7 @@ impl Client {
         self.until("they are up", |status| drives.iter().all(|drive| up(status, drive))).await;
     }
 
-    /// Waits until status says so, for at most 20 s.
+    /// Waits until `holds` is true of the status, for at most 20 s.
     pub(crate) async fn until(&mut self, what: &str, holds: impl Fn(&StatusReply) -> bool) -> StatusReply {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         loop {
@@ -251,7 +252,7 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: 
     }
 }
 
-/// A cluster with so many drives up and a volume `main` of this shape.
+/// A cluster with several drives up and a volume `main` of one shape.
 pub(crate) struct Cluster {
     pub(crate) manager: Manager,
     pub(crate) drives: Vec<FakeDrive>,
@@ -263,7 +264,7 @@ impl Cluster {
         Cluster::with_leases(drives, shape, (LEASE_MS, CLIENT_LEASE_LONG_MS)).await
     }
 
-    /// One in which clients' leases lapse within a test.
+    /// One whose client leases lapse within a test.
     pub(crate) async fn lapsing(drives: u128, shape: ShapeSpec) -> Cluster {
         Cluster::with_leases(drives, shape, (LEASE_MS, CLIENT_LEASE_MS)).await
     }
@@ -294,7 +295,7 @@ impl Cluster {
         self
     }
 
-    /// The manager's state is lost, and this backup takes its place.
+    /// Loses the manager's state and restores this backup.
     pub(crate) async fn restore(mut self, backup: &Path) -> Cluster {
         self.manager = self.manager.restore(backup).await;
         self
@@ -309,7 +310,7 @@ impl Cluster {
         self.drive(opened.stat.segments[0].columns[usize::from(column)].drive)
     }
 
-    /// Files' components anywhere.
+    /// How many components the drives hold in all.
     pub(crate) fn objects(&self) -> usize {
         self.drives.iter().map(|drive| drive.state().objects.len()).sum()
     }

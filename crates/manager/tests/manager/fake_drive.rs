@@ -1,5 +1,5 @@
-//! A drive that answers just what the manager asks of it, checked as a real one checks it, with its state in reach of the
-//! test.
+//! A fake drive: it answers only what the manager asks, with a real drive's checks, and tests can reach its
+//! state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version};
 use braid_manager::Ready;
 use braid_transport::{
-    Bounds, ControlSession, Credentials, GivesWay, Limits, Listener, Places, Receiver, Sender, Stream,
-    TransportError, challenge,
+    Bounds, ConnectionSlots, ControlSession, Credentials, GivesWay, Limits, Listener, Receiver, Sender,
+    Stream, TransportError, challenge,
 };
 use braid_wire::authorise::{Denied, Scene, Verified, authorise};
 use braid_wire::capability::Key;
@@ -27,7 +27,7 @@ const BEAT: Duration = Duration::from_millis(60);
 /// An object on a fake drive.
 #[derive(Debug, Clone)]
 pub(crate) struct FakeObject {
-    /// The file that its record names; 0: the record is damaged.
+    /// The file that its record names; 0 if the record is damaged.
     pub(crate) file: FileId,
     pub(crate) column: Column,
     pub(crate) g: Generation,
@@ -37,31 +37,31 @@ pub(crate) struct FakeObject {
     pub(crate) verdicts: Vec<UnitVerdict>,
 }
 
-/// What a fake drive keeps: survives its process.
+/// What a fake drive keeps when its process ends.
 #[derive(Debug, Default)]
 pub(crate) struct FakeState {
     pub(crate) partitions: BTreeSet<PartitionId>,
     pub(crate) objects: BTreeMap<(PartitionId, ObjectId), FakeObject>,
-    /// When it may serve, by its own count.
+    /// Until when it may serve, by its own count.
     pub(crate) serves_until: Option<tokio::time::Instant>,
     /// Requests that were carried out.
     pub(crate) carried_out: Vec<&'static str>,
-    /// Takes connections and requests, and answers none of them.
+    /// Accepts connections and requests, but answers none.
     pub(crate) mute: bool,
     /// Sends no heartbeats.
     pub(crate) silent: bool,
     pub(crate) replaced: bool,
-    /// The process that it says it is; all zeros: nobody can look it up.
+    /// The process that it claims to be; all zeros: nobody can look it up.
     pub(crate) process: ProcessMark,
     pub(crate) leases: u64,
-    /// What its process drew at its start, and what it brings with heartbeats.
+    /// What its process drew at its start, and what it reports with heartbeats.
     pub(crate) start: u64,
     pub(crate) instance: u64,
     pub(crate) log: u64,
     pub(crate) seen: StateMark,
-    /// What the last heartbeat came to.
+    /// The answer to the last heartbeat.
     pub(crate) admission: Option<Admission>,
-    /// Whether its heartbeats say that nothing can be written any more.
+    /// Whether its heartbeats say that it is full.
     pub(crate) full: bool,
 }
 
@@ -133,8 +133,8 @@ impl FakeDrive {
         self.state().serves_until = None;
     }
 
-    /// A firewall resets what it has open with the manager and refuses connections to it. Clients still reach it, and it
-    /// serves them until its lease lapses.
+    /// A firewall resets its connections with the manager and refuses new ones. Clients still reach it, and
+    /// it serves them until its lease lapses.
     pub(crate) fn cut_off(&self) {
         self.running.lock().unwrap().drain(..).for_each(|task| task.abort());
     }
@@ -143,7 +143,7 @@ impl FakeDrive {
         self.state.lock().unwrap()
     }
 
-    /// What its heartbeats bring.
+    /// What its heartbeats report.
     fn told(&self) -> FakeState {
         let state = self.state();
         FakeState {
@@ -166,7 +166,8 @@ impl FakeDrive {
         self.state().objects.get(&(PartitionId(partition), object)).cloned()
     }
 
-    /// Puts an object there as if a client had made and written it: per unit a settled version and maybe a pending one.
+    /// Adds an object as if a client had created and written it: per unit a settled version and maybe a
+    /// pending one.
     pub(crate) fn put(&self, row: &Opened, column: Column, pending: &[(u64, Version, ColumnMask)]) {
         let segment = &row.stat.segments[0];
         let units = pending.iter().map(|&(unit, stamp, columns)| {
@@ -281,7 +282,7 @@ fn judge(object: &mut FakeObject, verdict: &UnitVerdict) {
     }
 }
 
-/// Its partitions, or a partition's objects: a few at a time, so that the manager must ask again.
+/// Its partitions, or a partition's objects. A few at a time, so that the manager must ask again.
 fn listing(state: &FakeState, list: &List) -> DriveReply {
     if list.partition == PartitionId(0) {
         let above = state.partitions.iter().filter(|partition| partition.0 > list.after);
@@ -329,7 +330,7 @@ async fn accept(drive: FakeDrive, listener: Listener) {
 }
 
 async fn session(drive: FakeDrive, stream: Stream) -> Result<(), TransportError> {
-    let places = Places::new(Bounds::new(1, 1), GivesWay::Idle);
+    let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
     let place = places.take(stream.holder()?, stream.origin()).expect("the only one");
     let (mut sender, mut receiver): (Sender, Receiver) = stream.into_halves();
     receiver.admit(place);
@@ -400,7 +401,7 @@ async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<
     let credentials = Credentials::of_drive(drive.cluster, drive.id, &drive.master);
     let mut session = ControlSession::connect(&drive.manager, credentials, &Limits::default()).await?;
     while !drive.state().silent {
-        // All at once: a second guard within one expression would wait for the first.
+        // Take all in one call: a second guard within one expression would deadlock.
         let FakeState { start, instance, log, seen, process, full, .. } = drive.told();
         let beat = Heartbeat {
             address: address.to_owned(),
@@ -422,6 +423,7 @@ async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<
             log,
             seen,
             closing: false,
+            manager_ms: 0,
         };
         let sent = tokio::time::Instant::now();
         if let ControlReply::Heartbeat(reply) = session.call(&beat.into()).await? {

@@ -1,4 +1,4 @@
-//! The manager's tests on loopback, with drives that answer just what it asks of them.
+//! The manager's tests on loopback, with fake drives that answer only what it asks.
 
 mod admission;
 mod crash;

@@ -1,4 +1,5 @@
-//! Requests repeated after a lost answer: each is carried out once, and its repeat gets the first answer, also after a restart.
+//! Requests repeated after a lost answer: each is carried out once, and a repeat gets the first answer, even
+//! after a restart.
 
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ async fn a_repeat_is_answered_from_memory_and_hits_nobody_elses_file() {
     for (head, request) in heads.iter().zip(&requests) {
         is_done(&mut client, head, request.clone()).await;
     }
-    // The answers are lost. Another client uses the names again.
+    // The answers are lost. Another client reuses the names.
     file_of(&mut other, "f", 10).await;
     file_of(&mut other, "g", 20).await;
     other.done(unlink("d")).await;
@@ -91,7 +92,7 @@ async fn a_repeated_open_finds_the_lease_that_it_was_given() {
     for (head, request) in heads.iter().zip(&requests) {
         files.push(opened(client.ask_as(head, request.clone()).await.unwrap()));
     }
-    // Its name is another's now: the repeat is about the file that was made.
+    // Its name now belongs to another file: the repeat is about the one that was created.
     other.done(rename("new", "moved")).await;
     other.done(make("new")).await;
     for restarted in [false, true] {
@@ -105,7 +106,7 @@ async fn a_repeated_open_finds_the_lease_that_it_was_given() {
             client.done(Renew { file: again.stat.file, lease: again.lease }).await;
         }
     }
-    // Another request, or another's, is refused as before.
+    // A different request, or one by another client, is refused as before.
     assert_eq!(client.refused(open("old", Access::Write, false)).await.reason, Reason::Leased);
     assert_eq!(client.refused(exclusive("old")).await.reason, Reason::Exists);
 }
@@ -166,7 +167,7 @@ async fn a_repeated_release_link_and_end_of_a_rebuild_are_done_though_the_lease_
     is_done(&mut client, &heads[0], link.clone()).await;
     is_done(&mut client, &heads[1], release(&unnamed, true)).await;
     is_done(&mut client, &heads[3], end.clone()).await;
-    // Asked anew they are what they are: of a lease that is over.
+    // As new operations they are refused, because the lease is over.
     for request in [ControlRequest::from(link), release(&unnamed, true).into(), end.into()] {
         assert_eq!(client.refused(request.clone()).await.reason, Reason::LeaseLost, "{request:?}");
     }
@@ -216,7 +217,7 @@ async fn a_repeated_replacement_says_what_the_first_did() {
     let (head, first) = loop {
         let head = client.operation();
         match client.patient_as(&head, replace.clone()).await {
-            // Its lease has not lapsed yet. Asked again, that is another operation.
+            // The old drive's lease has not lapsed yet. The next try is another operation.
             Err(refusal) if refusal.reason == Reason::DriveInUse && tokio::time::Instant::now() < until => {
                 tokio::time::sleep(Duration::from_millis(30)).await;
             }
@@ -224,7 +225,7 @@ async fn a_repeated_replacement_says_what_the_first_did() {
         }
     };
     assert_eq!(first, Ok(ControlReply::Replaced(ReplaceDriveReply { components: old.components })));
-    // What was placed on it since, or that the new one is away now, changes nothing of the answer.
+    // What was placed on it since, or that the new one is now away, does not change the answer.
     new.kill();
     assert_eq!(client.ask_as(&head, replace).await, first);
 }
@@ -238,7 +239,7 @@ async fn a_copy_that_was_held_up_changes_nothing_once_its_asker_went_on() {
     is_done(&mut client, &removed, unlink("f")).await;
     assert_eq!(client.ask_as(&refused, unlink("g")).await.unwrap_err().reason, Reason::NotFound);
     client.done(make("d")).await;
-    // The asker's next operation said that these are settled; others use the names.
+    // The client's next operation settled these; others use the names.
     file_of(&mut client, "f", 2).await;
     file_of(&mut client, "g", 2).await;
     for (head, path) in [(&removed, "f"), (&refused, "g")] {
@@ -246,7 +247,7 @@ async fn a_copy_that_was_held_up_changes_nothing_once_its_asker_went_on() {
         assert_eq!(reason, Reason::Outdated, "{path}");
         assert_eq!(client.stat(path).await.unwrap().size, 2);
     }
-    // One that was refused and not followed by another is refused as it was, whatever there is now.
+    // A refused operation that no other followed is refused again, whatever exists now.
     let refused = client.operation();
     assert_eq!(client.ask_as(&refused, make("d")).await.unwrap_err().reason, Reason::Exists);
     late.done(unlink("d")).await;
@@ -294,7 +295,7 @@ async fn what_is_settled_or_old_is_forgotten() {
     }
     let left = rows(&manager.core);
     assert_eq!(left.iter().map(|row| row.1).collect::<Vec<_>>(), [4], "one is not settled");
-    // Another asker's, that went without a word an hour ago.
+    // Operations of another client, which left without a word an hour ago.
     let now_ms = manager.core.now_ms();
     manager
         .core

@@ -1,4 +1,4 @@
-//! Objects of files that are no more, which no removal list knows of.
+//! Objects of files that are gone and on no removal list.
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ const LEASE_MS: u32 = 2000;
 const CLIENT_LEASE_MS: u32 = 3000;
 const PAUSE: Duration = Duration::from_secs(4);
 
-/// A manager in a thread of its own, which can be held up as a stopped process is.
+/// A manager in its own thread, which can be paused like a stopped process.
 struct Pausable {
     ready: Ready,
     pause: mpsc::UnboundedSender<oneshot::Sender<()>>,
@@ -50,7 +50,7 @@ impl Pausable {
         Pausable { ready: ready.await.unwrap(), pause, stop, thread, _dir: dir }
     }
 
-    /// Returns when it is paused.
+    /// Returns once it is paused.
     async fn pause(&self) {
         let (begun, has_begun) = oneshot::channel();
         self.pause.send(begun).unwrap();
@@ -78,7 +78,7 @@ async fn a_manager_that_was_paused_judges_nobody_by_it() {
     let closed = client.create("closed").await;
     client.done(release(&closed, true)).await;
     let written = client.create("written").await;
-    // Whatever drives and the writer say in the next seconds is lost, as it is when a pause breaks their connections.
+    // What drives and the writer say in the next seconds is lost, as when a pause breaks their connections.
     drives.iter().for_each(|drive| drive.state().silent = true);
     tokio::time::sleep(Duration::from_millis(200)).await; // for heartbeats on their way
     manager.pause().await;

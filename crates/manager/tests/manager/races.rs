@@ -1,4 +1,4 @@
-//! Who comes between two steps of the manager: a second opener, writers while a drive returns.
+//! What happens between two steps of the manager: a second open, writers while a drive returns.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ async fn a_file_that_was_made_just_now_has_its_makers_lease_whoever_finds_it() {
     let (manager, _drives, _client) = cluster(&kv).await;
     let core = Arc::clone(&manager.core);
     let before = kv.commits();
-    // Another transaction goes first, so that the maker has to wait for its own.
+    // Another transaction goes first, so that the creator must wait for its own.
     let ((entered, inside), (go, gone)) = (oneshot::channel(), std::sync::mpsc::channel::<()>());
     let other = tokio::spawn({
         let core = Arc::clone(&core);
@@ -69,7 +69,7 @@ async fn a_file_that_was_made_just_now_has_its_makers_lease_whoever_finds_it() {
         Poll::Ready(())
     })
     .await;
-    // The maker's transaction is durable, and its task does not run on for a while.
+    // The creator's transaction is durable, but its task does not continue for a while.
     drop(go);
     other.await.unwrap().unwrap();
     eventually("the file is on record", || async { kv.commits() > before }).await;
@@ -115,7 +115,7 @@ async fn no_column_goes_out_while_its_drive_is_told_what_it_missed() {
     let after = opened(client.patient(lost(&f, &[1])).await.unwrap());
     assert_eq!(after.stat.segments[0].set, all.without(Column(1)));
     client.done(release(&f, true)).await;
-    // It returns, and for now nobody gets through to it with what it missed.
+    // The drive returns, but for now nobody can tell it what it missed.
     dead.state().mute = true;
     dead.start().await;
     let beats =
@@ -144,7 +144,7 @@ async fn a_drive_is_told_of_many_columns_in_a_few_transactions() {
         files.push(file);
     }
     dead.kill();
-    // Each goes out as a writer comes, once the drive has surely lapsed.
+    // Each column goes out when a writer comes, once the drive has surely lapsed.
     for number in 0..files.len() {
         let path = format!("f{number}");
         eventually("it goes out", || {
@@ -161,7 +161,7 @@ async fn a_drive_is_told_of_many_columns_in_a_few_transactions() {
     let before = kv.commits();
     dead.start().await;
     client.until_up(&[dead]).await;
-    // One for its new address, one for all that it was told, and maybe one for the time.
+    // One for its new address, one for all columns that it was told, and maybe one for the time.
     let commits = kv.commits() - before;
     assert!(commits <= 6, "{commits} transactions for {} columns", files.len());
     for file in &files {

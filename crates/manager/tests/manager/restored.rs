@@ -1,4 +1,4 @@
-//! A state that was restored from a backup, and drives that are ahead of it.
+//! A state that was restored from a backup, and drives that are newer than it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::fake::{
 };
 use crate::fake_drive::clean;
 
-/// Its components on the drives, as its client makes them.
+/// Puts the file's components on the drives, as its client would.
 fn put(cluster: &Cluster, file: &Opened) {
     for column in 0..4 {
         cluster.of(file, column).put(file, Column(column), &[]);
@@ -57,7 +57,7 @@ async fn holds_together(cluster: Cluster) {
     assert_eq!(check(&db).unwrap(), Vec::<String>::new());
 }
 
-/// Writes one unit, of so many bytes, as the file's first.
+/// Writes one unit of this many bytes, as the file's first.
 fn write(cluster: &[FakeDrive], file: &Opened, bytes: u32) {
     let segment = &file.stat.segments[0];
     for (column, row) in (0u8..).map(Column).zip(&segment.columns) {
@@ -89,7 +89,7 @@ async fn a_file_that_a_restore_left_is_settled_before_its_size_is_told() {
         client.done(release(&file, true)).await;
         files.push(file.stat.file);
     }
-    // As a comparison leaves them.
+    // As a comparison leaves the files.
     let leave = manager.core.write(move |_, tx| {
         for file in files {
             let mut inode = inodes::get(tx, file)?;
@@ -146,7 +146,7 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
         let file = opened(client.patient(open(&path(n), Access::Read, false)).await.unwrap());
         assert_eq!(file.stat.size, 1000, "{n}");
     }
-    // Of one that was removed there is nothing to settle, and nothing to wait for.
+    // A file that was removed has nothing to settle and nothing to wait for.
     assert!(report(&cluster).contains("braid://main/gone\n"));
     assert_eq!(
         client.opened(open("gone", Access::Read, false)).await.stat.segments[0].set,
@@ -170,7 +170,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
     eventually("it is freed where it can be", || async { components(&cluster, gone.stat.file) == 1 }).await;
     away.state().mute = true;
     away.start().await;
-    // Two uploads: of the second nothing is on any drive yet.
+    // Two uploads; the second has nothing on any drive yet.
     let unnamed = || CreateUnnamed { volume: "main".into(), shape: no_shape(), client: 7, avoid: Vec::new() };
     let up = opened(client.patient(unnamed()).await.unwrap());
     client.opened(unnamed()).await;

@@ -224,7 +224,7 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
     client.done(commit(40, 4)).await;
     client.done(commit(30, 3)).await;
     assert_eq!(client.stat("a").await.unwrap().size, 40, "one that is late, and was never carried out");
-    // It was linked, and got another name or none since: that is no error, and not done again.
+    // The file was linked, and then renamed or unlinked: a repeat is no error, and does nothing.
     let (from, to) = ("a".into(), "b".into());
     client.done(Rename { volume: "main".into(), from, to }).await;
     client.done(link("a", 10, 1)).await;
@@ -237,7 +237,7 @@ async fn a_late_repetition_undoes_nothing_also_after_a_restart() {
     client.done(commit(40, 4)).await;
     assert_eq!(client.stat("c").await.unwrap().size, 50);
     client.done(release(&unnamed, true)).await;
-    // Another lease counts from 1.
+    // Another lease starts from 1 again.
     let next = client.opened(open("c", Access::Write, false)).await;
     client.done(Commit { file, lease: next.lease, size: 60, order: 1, cut: Cut::No }).await;
     assert_eq!(client.stat("c").await.unwrap().size, 60);
@@ -253,7 +253,7 @@ async fn a_wrong_token_is_refused_and_the_connection_closed() {
         let error = ControlSession::connect(&address, &forged, &limits).await.unwrap_err();
         assert!(matches!(&error, TransportError::Refusal(r) if r.reason == Reason::BadToken), "{error}");
     }
-    // A join token is no client token, and a client token joins no drive.
+    // A join token does not serve as a client token, and a client token joins no drive.
     let mut join = ControlSession::connect(&address, &manager.ready.join_token, &limits).await.unwrap();
     let error = join.call(&VolumeList {}.into()).await.unwrap_err();
     assert!(matches!(&error, TransportError::Refusal(r) if r.reason == Reason::NotAllowed), "{error}");
@@ -286,12 +286,12 @@ async fn garbage_harms_nobody_else() {
         socket.write_all(&garbage).await.unwrap();
         socket.shutdown().await.unwrap();
         let mut rest = Vec::new();
-        // It closes the connection: with an end, or with a reset as bytes of ours were left unread.
+        // It closes the connection: with an end, or with a reset because bytes of ours were left unread.
         let closed = tokio::time::timeout(Duration::from_secs(20), socket.read_to_end(&mut rest)).await;
         assert!(closed.is_ok(), "the connection is closed");
         assert_eq!(client.status().await.volumes, 1);
     }
-    // Within a session, a message that the manager does not know is refused, and the session goes on.
+    // Within a session, an unexpected message is refused, and the session continues.
     let refusal = client.refused(JoinDrive {
         name: String::new(),
         address: String::new(),
@@ -320,7 +320,7 @@ async fn one_directory_and_one_port_have_one_manager() {
     assert!(matches!(&error, ManagerError::Listen(TransportError::InUse { .. })), "{error}");
     assert!(error.to_string().contains(&manager.ready.address));
     manager.stop().await;
-    // A directory that was freed can be used again, and knows itself.
+    // A directory whose manager stopped can be used again, and keeps its identity.
     let again = Manager::start(dir.path()).await;
     again.stop().await;
 }
@@ -337,7 +337,7 @@ async fn a_manager_that_has_stopped_is_done_with_its_directory() {
             let head = client.operation();
             clients.spawn(async move { client.0.call_as(&head, &volume.into()).await.is_ok() });
         }
-        // At the first answer it stops, with the others' transactions under way.
+        // It stops at the first answer, while the others' transactions are in progress.
         clients.join_next().await;
         manager.stop().await;
     }
@@ -359,7 +359,7 @@ async fn a_restart_keeps_names_tokens_and_time_and_raises_the_term() {
     assert_eq!(client.stat("kept").await.unwrap().size, 5);
     let after = client.0.head().clone();
     assert!(after.term > before.term && after.now_ms >= before.now_ms, "{before:?} {after:?}");
-    // The lease outlives the manager, and so does whoever holds it.
+    // The lease survives the manager's restart, and so does its holder.
     assert_eq!(client.refused(open("kept", Access::Write, false)).await.reason, Reason::Leased);
     client
         .done(Commit { file: opened.stat.file, lease: opened.lease, size: 6, order: 2, cut: Cut::No })
@@ -386,11 +386,11 @@ async fn drives_join_once_and_names_are_theirs() {
     };
     assert_eq!(refused(FakeDrive::join(&manager.ready, 4, "big").await.err().unwrap()), Reason::DriveInUse);
     assert_eq!(refused(FakeDrive::join(&manager.ready, 4, "a b").await.err().unwrap()), Reason::BadName);
-    // Its key is proven: nobody takes the identity over with a join token.
+    // Its key is proven: a join token cannot take the identity over.
     assert_eq!(refused(FakeDrive::join(&manager.ready, 2, "big").await.err().unwrap()), Reason::NotAllowed);
     let raid = raid5(2);
     client.done(VolumeCreate { name: "main".into(), shape: raid, quota_bytes: 0 }).await;
-    // A drive that joins later gets the partitions of volumes that are there.
+    // A drive that joins later gets the partitions of existing volumes.
     let late = FakeDrive::join(&manager.ready, 5, "late").await.unwrap();
     crate::fake::eventually("the late drive has the partition", || async {
         late.state().partitions.len() == 1

@@ -1,6 +1,8 @@
-//! A file's size after its writer died or went uncleanly: what the drives hold decides, unless a cut was under way.
+//! A file's size after its writer died or released uncleanly: what the drives hold decides, unless a cut was
+//! in progress.
 
 use braid_layout::Column;
+use braid_wire::Reason;
 use braid_wire::control::*;
 
 use crate::fake::{Cluster, open, opened, raid5, release, version};
@@ -8,12 +10,12 @@ use crate::fake_drive::clean;
 
 const UNIT: u64 = 4096;
 
-/// raid5 3+1, by stripe: on which column its data units are. Parity is on column 3, 2, 1, 0, and so on.
+/// raid5 3+1: the column of a stripe's data unit. Parity is on column 3, 2, 1, 0, and so on.
 fn column_of(stripe: u64, data: u8) -> u8 {
     u8::try_from((u64::from(data) + 4 - stripe % 4) % 4).unwrap()
 }
 
-/// Every column has stripe 0 in full, and of stripe 5 only data unit 1, up to this byte, and the parity.
+/// Every column has stripe 0 in full. Of stripe 5 there is only data unit 1, up to `end`, and the parity.
 fn put(cluster: &Cluster, file: &Opened, end: u32) {
     let place = (braid_layout::PartitionId(file.stat.volume.0), file.stat.segments[0].columns[0].object);
     for column in 0..4 {
@@ -32,7 +34,7 @@ fn put(cluster: &Cluster, file: &Opened, end: u32) {
         } else if column == column_of(5, 3) {
             insert(5, end, &[0, 7, 0]);
         }
-        // A hole far out is no data.
+        // A distant hole is no data.
         insert(9, 0, &[]);
     }
 }
@@ -59,7 +61,7 @@ async fn what_was_acknowledged_past_the_committed_size_counts_whatever_the_quota
     let Ok(ControlReply::Volumes(volumes)) = client.ask(VolumeList {}).await else { panic!() };
     let small = volumes.volumes.iter().find(|volume| volume.name == "small").unwrap();
     assert_eq!((small.files, small.file_bytes), (1, end), "it is charged for");
-    // A smaller commit is a cut; the quota forbids only growth.
+    // A smaller commit is a cut. The quota forbids only growth.
     client.done(commit(&next, 60, 1, Cut::Begins)).await;
 }
 
@@ -87,10 +89,28 @@ async fn a_release_that_leaves_bytes_past_the_size_is_not_clean() {
     let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
     assert!(next.stat.g > file.stat.g, "it was recovered from");
     assert_eq!(next.stat.size, 5 * 3 * UNIT + UNIT + 1000);
-    // And one that leaves none is.
+    // A release that leaves no such bytes is clean.
     client.done(Release { end: next.stat.size, ..release(&next, true) }).await;
     let last = client.opened(open("f", Access::Write, false)).await;
     assert_eq!((last.stat.g, last.stat.size), (next.stat.g, next.stat.size));
+}
+
+/// A writer that lost its lease while it could not reach the manager, and gives it up now.
+#[tokio::test]
+async fn a_late_release_is_refused_and_leaves_the_next_writer_its_lease() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    client.done(release(&file, false)).await;
+    let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
+    assert_ne!(next.lease, file.lease);
+    for clean in [false, true] {
+        assert_eq!(client.refused(release(&file, clean)).await.reason, Reason::LeaseLost, "clean: {clean}");
+    }
+    let refusal = client.refused(open("f", Access::Write, false)).await;
+    assert_eq!(refusal.reason, Reason::Leased, "the next writer has it: {refusal}");
+    client.done(commit(&next, 10, 1, Cut::No)).await;
+    client.done(Release { end: 10, ..release(&next, true) }).await;
 }
 
 #[tokio::test]

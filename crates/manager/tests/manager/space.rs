@@ -1,4 +1,4 @@
-//! New files go where there is room.
+//! New files go where there is space.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ async fn full_drives_are_passed_over_while_others_are_enough() {
         let file = client.create(&format!("f{n}")).await;
         assert!(drives(&file).is_disjoint(&full), "{n}");
     }
-    // One more full drive, and they are not enough: any do, as before.
+    // With one more full drive there are not enough others: then any drive is used.
     cluster.drives[4].state().full = true;
     eventually("it is full too", || async {
         let mut client = cluster.manager.client().await;
@@ -54,7 +54,7 @@ async fn a_file_that_met_full_drives_is_made_anew_on_others() {
         let next = client.opened(unnamed(&met)).await;
         assert!(drives(&next).is_disjoint(&met));
     }
-    // More than can be done without: they are used again.
+    // Too many to avoid: they are used again.
     let most: BTreeSet<DriveId> = cluster.drives[..5].iter().map(|drive| drive.id).collect();
     assert_eq!(drives(&client.opened(unnamed(&most)).await).len(), 4);
 }

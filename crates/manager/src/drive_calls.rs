@@ -1,8 +1,9 @@
 //! Sessions with drives: calls that are bounded in time, a few at a time for each drive.
 //!
-//! The bound counts from when a call is asked for: waiting for its turn, connecting and answering together. So many calls to a
-//! drive that is mute fail together, and not one after another. Calls beyond the queue's length fail at once. To whoever
-//! asked, both are a drive that does not answer: the procedure looks whether it lives, and tries again or does without.
+//! The bound counts from when a call is requested: waiting for its slot, connecting and answering together.
+//! So many calls to a mute drive fail together, not one after another. Calls beyond the queue's length fail
+//! at once. To the caller both are a drive that does not answer: the procedure checks whether it lives, and
+//! tries again or does without it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,14 +20,14 @@ use tokio::time::timeout;
 /// Most calls at a time to one drive; as many sessions are kept.
 pub const CALLS_PER_DRIVE: usize = 32;
 
-/// Most calls that wait for their turn, for one drive.
+/// Most calls that wait for a slot, for one drive.
 const WAITING_PER_DRIVE: usize = 1024;
 /// How long a call may take in all.
 const CALL_WAIT: Duration = Duration::from_secs(8);
 
 /// Why a drive did not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum ReachError {
+pub enum CallError {
     /// It did not answer, or not as a drive should.
     #[error("{0}")]
     Unreachable(String),
@@ -36,7 +37,7 @@ pub enum ReachError {
 }
 
 /// Sessions with drives.
-pub struct Reach {
+pub struct DriveCalls {
     cluster: ClusterId,
     limits: Limits,
     call_wait: Duration,
@@ -44,40 +45,41 @@ pub struct Reach {
 }
 
 struct Pool {
-    /// One permit per call that is under way or waits for its turn.
+    /// One permit per call that is in progress or waits for a slot.
     queue: Semaphore,
     calls: Semaphore,
     idle: Mutex<Vec<(String, DriveSession)>>,
 }
 
-impl Reach {
+impl DriveCalls {
     /// To drives of this cluster.
-    pub fn new(cluster: ClusterId) -> Reach {
+    pub fn new(cluster: ClusterId) -> DriveCalls {
         let limits = Limits {
             connect: Duration::from_secs(1),
             stall: Duration::from_secs(4),
             reply: Duration::from_secs(4),
             ..Limits::default()
         };
-        Reach { cluster, limits, call_wait: CALL_WAIT, pools: Mutex::default() }
+        DriveCalls { cluster, limits, call_wait: CALL_WAIT, pools: Mutex::default() }
     }
 
-    /// One request and its answer. Requests are idempotent: over a session that turns out to be dead, it is sent again.
+    /// One request and its answer. Requests are idempotent: if a kept session turns out to be dead, the
+    /// request is sent again over a new one.
     pub async fn call(
         &self,
         drive: DriveId,
         address: &str,
         grant: &Grant,
         request: &DriveRequest,
-    ) -> Result<DriveReply, ReachError> {
+    ) -> Result<DriveReply, CallError> {
         let pool = self.pool(drive);
         let Ok(_place) = pool.queue.try_acquire() else {
-            return Err(ReachError::Unreachable("too many calls wait for it".to_owned()));
+            return Err(CallError::Unreachable("too many calls wait for it".to_owned()));
         };
         let call = self.call_in_turn(&pool, drive, address, grant, request);
         timeout(self.call_wait, call).await.unwrap_or_else(|_| {
             let why = format!("no answer within {} ms", self.call_wait.as_millis());
-            Err(ReachError::Unreachable(why))
+            Err(CallError::Unreachable(why))
         })
     }
 
@@ -88,8 +90,8 @@ impl Reach {
         address: &str,
         grant: &Grant,
         request: &DriveRequest,
-    ) -> Result<DriveReply, ReachError> {
-        let _turn = pool.calls.acquire().await.map_err(|_| ReachError::Unreachable("closing".to_owned()))?;
+    ) -> Result<DriveReply, CallError> {
+        let _turn = pool.calls.acquire().await.map_err(|_| CallError::Unreachable("closing".to_owned()))?;
         if let Some(mut session) = pool.take(address) {
             match session.call(grant, request, &[]).await {
                 Ok((reply, _)) => {
@@ -98,13 +100,13 @@ impl Reach {
                 }
                 Err(TransportError::Refusal(refusal)) => {
                     pool.keep(address, session);
-                    return Err(ReachError::Refused(refusal));
+                    return Err(CallError::Refused(refusal));
                 }
                 Err(_) => {}
             }
         }
         let mut session =
-            DriveSession::connect(address, drive, self.cluster, &self.limits).await.map_err(reach_error)?;
+            DriveSession::connect(address, drive, self.cluster, &self.limits).await.map_err(call_error)?;
         match session.call(grant, request, &[]).await {
             Ok((reply, _)) => {
                 pool.keep(address, session);
@@ -114,17 +116,17 @@ impl Reach {
                 if matches!(error, TransportError::Refusal(_)) {
                     pool.keep(address, session);
                 }
-                Err(reach_error(error))
+                Err(call_error(error))
             }
         }
     }
 
-    /// Whether the drive is there: its hello is the proof.
-    pub async fn probe(&self, drive: DriveId, address: &str) -> Result<(), ReachError> {
+    /// Whether the drive answers: its hello is the proof.
+    pub async fn probe(&self, drive: DriveId, address: &str) -> Result<(), CallError> {
         DriveSession::connect(address, drive, self.cluster, &self.limits)
             .await
             .map(|_| ())
-            .map_err(reach_error)
+            .map_err(call_error)
     }
 
     fn pool(&self, drive: DriveId) -> Arc<Pool> {
@@ -141,7 +143,7 @@ impl Reach {
 }
 
 impl Pool {
-    /// A session kept from before. Those to an earlier address of the drive are dropped.
+    /// An idle session. Those to an earlier address of the drive are dropped.
     fn take(&self, address: &str) -> Option<DriveSession> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(to, _)| to == address);
@@ -156,13 +158,13 @@ impl Pool {
     }
 }
 
-fn reach_error(error: TransportError) -> ReachError {
+fn call_error(error: TransportError) -> CallError {
     match error {
         TransportError::Refused { .. } => {
-            ReachError::Unreachable("its address refuses connections".to_owned())
+            CallError::Unreachable("its address refuses connections".to_owned())
         }
-        TransportError::Refusal(refusal) => ReachError::Refused(refusal),
-        other => ReachError::Unreachable(other.to_string()),
+        TransportError::Refusal(refusal) => CallError::Refused(refusal),
+        other => CallError::Unreachable(other.to_string()),
     }
 }
 
@@ -180,7 +182,7 @@ mod tests {
     async fn calls_to_a_mute_drive_fail_together_and_at_once_beyond_the_queue() {
         let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = mute.local_addr().unwrap().to_string();
-        let reach = Reach { call_wait: Duration::from_millis(300), ..Reach::new(ClusterId(1)) };
+        let reach = DriveCalls { call_wait: Duration::from_millis(300), ..DriveCalls::new(ClusterId(1)) };
         let (reach, drive) = (Arc::new(reach), DriveId(2));
         let grant = grants::for_drive(&Key::new([3; 32]), drive, u64::MAX);
         let request =
@@ -194,8 +196,8 @@ mod tests {
         let (mut late, mut refused) = (0, 0);
         while let Some(done) = calls.join_next().await {
             match done.unwrap() {
-                Err(ReachError::Unreachable(why)) if why.starts_with("no answer") => late += 1,
-                Err(ReachError::Unreachable(why)) if why.starts_with("too many") => refused += 1,
+                Err(CallError::Unreachable(why)) if why.starts_with("no answer") => late += 1,
+                Err(CallError::Unreachable(why)) if why.starts_with("too many") => refused += 1,
                 other => panic!("{other:?}"),
             }
         }
