@@ -1,30 +1,31 @@
-//! The client's own steps of a plan set: parity, reconstruction, comparison; on slices of the memory, in place.
+//! The client's own steps of a plan set: parity, reconstruction and comparison, in place on slices of the
+//! memory.
 
 use braid_layout::code::Code;
 use braid_layout::{Role, Shape, Stripe};
-use braid_plan::{Arithmetic, Operand, Place, Step};
+use braid_plan::{Arithmetic, MemoryRange, Operand, Step};
 
-use crate::buffers::{BadPlace, Memory};
+use crate::buffers::{BadRange, Memory};
 
-/// A parity unit that is not what its data units give.
+/// A parity unit that differs from what its data units give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unequal {
     pub(crate) stripe: Stripe,
     pub(crate) parity: u8,
-    /// First byte that differs, in the unit.
+    /// First differing byte, in the unit.
     pub(crate) at: u32,
 }
 
-/// Why a step cannot be done: the plan is wrong.
+/// Why a step cannot be run: the plan is wrong.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StepError {
     #[error(transparent)]
-    Place(#[from] BadPlace),
+    MemoryRange(#[from] BadRange),
     #[error(transparent)]
     Code(#[from] braid_layout::code::CodeError),
 }
 
-/// Does one step. What a comparison finds is handed back.
+/// Runs one step. Returns what a comparison found.
 pub(crate) fn run(
     shape: Shape,
     step: &Arithmetic,
@@ -44,7 +45,7 @@ pub(crate) fn run(
         }
         Step::Encode { data, parity } => {
             let have: Vec<(Role, Operand)> = (0..).map(Role::Data).zip(data.iter().copied()).collect();
-            let lost: Vec<(Role, Place)> =
+            let lost: Vec<(Role, MemoryRange)> =
                 parity.iter().map(|&(index, place)| (Role::Parity(index), place)).collect();
             reconstruct(&code, &have, &lost, memory)?;
         }
@@ -54,7 +55,7 @@ pub(crate) fn run(
                 let (_, inputs) = operands([old, new]);
                 let split = memory.split(&inputs, &[place])?;
                 for output in split.outputs {
-                    // Adding is xor: the old bytes go, the new ones come. Zeros change nothing.
+                    // Addition is xor: it removes the old bytes and adds the new ones. Zeros change nothing.
                     split.inputs.iter().for_each(|input| code.add(*data, input, index, output));
                 }
             }
@@ -72,16 +73,16 @@ pub(crate) fn run(
     Ok(None)
 }
 
-/// Any units from any others; parity from data is a case of it. A unit of zeros is one of no bytes: what it lacks counts
-/// as zeros.
+/// Computes units from other units; parity from data is a special case. A unit of zeros is passed as an empty
+/// slice: missing bytes count as zeros.
 fn reconstruct(
     code: &Code,
     have: &[(Role, Operand)],
-    lost: &[(Role, Place)],
+    lost: &[(Role, MemoryRange)],
     memory: &mut Memory<'_>,
 ) -> Result<(), StepError> {
     let (zeros, inputs) = operands(have.iter().map(|(_, operand)| operand));
-    let outputs: Vec<Place> = lost.iter().map(|&(_, place)| place).collect();
+    let outputs: Vec<MemoryRange> = lost.iter().map(|&(_, place)| place).collect();
     let split = memory.split(&inputs, &outputs)?;
     let mut bytes = split.inputs.into_iter();
     let units: Vec<(Role, &[u8])> = have
@@ -93,12 +94,12 @@ fn reconstruct(
     Ok(code.reconstruct(&units, &mut made)?)
 }
 
-/// Which operands are zeros, and the places of the others.
-fn operands<'a>(operands: impl IntoIterator<Item = &'a Operand>) -> (Vec<bool>, Vec<Place>) {
+/// Which operands are zeros, and where the others lie.
+fn operands<'a>(operands: impl IntoIterator<Item = &'a Operand>) -> (Vec<bool>, Vec<MemoryRange>) {
     let (mut zeros, mut places) = (Vec::new(), Vec::new());
     for operand in operands {
         match *operand {
-            Operand::Place(place) => places.push(place),
+            Operand::MemoryRange(place) => places.push(place),
             Operand::Zeros => {}
         }
         zeros.push(matches!(operand, Operand::Zeros));
@@ -119,8 +120,8 @@ mod tests {
         Arithmetic { id: InstructionId(0), after: Vec::new(), stripe: Stripe(3), from: 100, to: 104, step }
     }
 
-    fn scratch(piece: u32) -> Place {
-        Place::Scratch { piece, offset: 0, len: 4 }
+    fn scratch(piece: u32) -> MemoryRange {
+        MemoryRange::Scratch { piece, offset: 0, len: 4 }
     }
 
     #[test]
@@ -128,9 +129,9 @@ mod tests {
         let shape = Shape::new(Scheme::Rs, 3, 2, 4096).expect("a good shape");
         let (data, pool): (Vec<u8>, _) = ((1..=12).collect(), Scratch::default());
         let mut memory = Memory::new(User::From(&data), &[4; 8], &pool);
-        let user = |index: u64| Operand::Place(Place::User { offset: index * 4, len: 4 });
+        let user = |index: u64| Operand::MemoryRange(MemoryRange::User { offset: index * 4, len: 4 });
         let mut run = |one: Step| run(shape, &step(one), &mut memory).expect("a good step");
-        // Parity of (d0, 0, d2), brought up to date with d1, is the parity of all three.
+        // Parity of (d0, 0, d2), updated with d1, is the parity of all three.
         let parity = |a, b| vec![(0, scratch(a)), (1, scratch(b))];
         run(Step::Encode { data: vec![user(0), Operand::Zeros, user(2)], parity: parity(0, 1) });
         run(Step::Delta { data: 1, old: Operand::Zeros, new: user(1), parity: parity(0, 1) });
@@ -142,9 +143,9 @@ mod tests {
         run(Step::Encode { data: vec![user(0), user(1), user(2)], parity: vec![(1, scratch(7))] });
         assert_eq!(run(Step::Compare { parity: 1, stored: scratch(7), computed: scratch(3) }), None);
         let have = vec![
-            (Role::Parity(0), Operand::Place(scratch(0))),
+            (Role::Parity(0), Operand::MemoryRange(scratch(0))),
             (Role::Data(2), user(2)),
-            (Role::Parity(1), Operand::Place(scratch(1))),
+            (Role::Parity(1), Operand::MemoryRange(scratch(1))),
         ];
         run(Step::Reconstruct { have, lost: vec![(Role::Data(1), scratch(4)), (Role::Data(0), scratch(5))] });
         run(Step::Copy { from: user(1), into: scratch(6) });

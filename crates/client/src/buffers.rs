@@ -1,20 +1,20 @@
-//! The memory of one plan set: the caller's buffer and the scratch pieces, split without copying.
+//! The memory of one plan set: the caller's buffer and scratch pieces, split without copying.
 //!
-//! Bytes land in the caller's buffer straight from the socket. So that several drives can fill it at once, and without
-//! `unsafe`, the buffer is split into disjoint slices: the places are sorted and cut off one after another. Places that
-//! overlap, or lie outside, are refused: a plan that has them is wrong.
+//! Bytes go from the socket straight into the caller's buffer. So that several drives can fill it in
+//! parallel, without `unsafe`, the memory is split into disjoint slices: the ranges are sorted and cut off
+//! one after another. A plan whose ranges overlap or lie outside is wrong, and refused.
 
-use braid_plan::Place;
+use braid_plan::MemoryRange;
 
 use crate::scratch::Scratch;
 
 /// The caller's part of the memory.
 pub(crate) enum User<'a> {
-    /// To be filled.
+    /// A buffer to fill.
     Into(&'a mut [u8]),
-    /// To be sent.
+    /// Data to send.
     From(&'a [u8]),
-    /// The request has no bytes of the caller's.
+    /// The request has no bytes from the caller.
     Nothing,
 }
 
@@ -25,38 +25,38 @@ pub(crate) struct Memory<'a> {
     pool: &'a Scratch,
 }
 
-/// A place that is not there, or overlaps another.
+/// A range that lies outside the memory or overlaps another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the plan's place {0:?} overlaps another or lies outside the memory")]
-pub(crate) struct BadPlace(pub(crate) Place);
+pub(crate) struct BadRange(pub(crate) MemoryRange);
 
-/// Slices of the memory, in the order in which they were asked for.
+/// Slices of the memory, in the order of the request.
 #[derive(Debug, Default)]
 pub(crate) struct Split<'s> {
     pub(crate) inputs: Vec<&'s [u8]>,
     pub(crate) outputs: Vec<&'s mut [u8]>,
 }
 
-/// A place that was asked for, as a range of one of the memories: 0 is the caller's, 1 the first scratch piece.
+/// A requested range, within one of the memories: 0 is the caller's, 1 the first scratch piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Wish {
     memory: usize,
     from: usize,
     to: usize,
-    /// Where in the list of outputs or inputs.
+    /// Index in the list of outputs or inputs.
     index: usize,
     output: bool,
 }
 
 impl<'a> Memory<'a> {
-    /// Scratch pieces of these lengths are taken from `pool`, and given back when it is dropped.
+    /// Takes scratch pieces of these lengths from `pool`, and returns them on drop.
     pub(crate) fn new(user: User<'a>, scratch: &[u32], pool: &'a Scratch) -> Memory<'a> {
         let piece = |&bytes: &u32| pool.take(usize::try_from(bytes).expect("a piece is at most a unit"));
         Memory { user, scratch: scratch.iter().map(piece).collect(), pool }
     }
 
-    /// The bytes at a place.
-    pub(crate) fn at(&self, place: Place) -> Result<&[u8], BadPlace> {
+    /// The bytes of a range.
+    pub(crate) fn at(&self, place: MemoryRange) -> Result<&[u8], BadRange> {
         let (memory, from, to) = range(place)?;
         let whole = match (memory, &self.user) {
             (0, User::Into(bytes)) => Some(&**bytes),
@@ -64,12 +64,16 @@ impl<'a> Memory<'a> {
             (0, User::Nothing) => None,
             (piece, _) => self.scratch.get(piece - 1).map(Vec::as_slice),
         };
-        whole.and_then(|bytes| bytes.get(from..to)).ok_or(BadPlace(place))
+        whole.and_then(|bytes| bytes.get(from..to)).ok_or(BadRange(place))
     }
 
-    /// Slices to read from and to write to, at the same time. No output may overlap another place; two inputs may be the
-    /// same place, but not overlap in part.
-    pub(crate) fn split(&mut self, inputs: &[Place], outputs: &[Place]) -> Result<Split<'_>, BadPlace> {
+    /// Slices to read and slices to write, at the same time. An output must not overlap any other range; two
+    /// inputs may be equal, but not overlap partly.
+    pub(crate) fn split(
+        &mut self,
+        inputs: &[MemoryRange],
+        outputs: &[MemoryRange],
+    ) -> Result<Split<'_>, BadRange> {
         let place_of = |wish: &Wish| if wish.output { outputs[wish.index] } else { inputs[wish.index] };
         let mut wishes = Vec::with_capacity(inputs.len() + outputs.len());
         for (places, output) in [(inputs, false), (outputs, true)] {
@@ -92,17 +96,17 @@ impl<'a> Memory<'a> {
                         let bytes: &[u8] = bytes;
                         for wish in group {
                             let slice = bytes.get(wish.from..wish.to).filter(|_| !wish.output);
-                            found_in[wish.index] = Some(slice.ok_or(BadPlace(place_of(wish)))?);
+                            found_in[wish.index] = Some(slice.ok_or(BadRange(place_of(wish)))?);
                         }
                         continue;
                     }
-                    _ => return Err(BadPlace(place_of(&group[0]))),
+                    _ => return Err(BadRange(place_of(&group[0]))),
                 }
             } else {
                 let piece = pieces.find(|(index, _)| index + 1 == memory);
-                piece.map(|(_, bytes)| bytes.as_mut_slice()).ok_or(BadPlace(place_of(&group[0])))?
+                piece.map(|(_, bytes)| bytes.as_mut_slice()).ok_or(BadRange(place_of(&group[0])))?
             };
-            carve(whole, group, &mut found_in, &mut found_out).map_err(|wish| BadPlace(place_of(&wish)))?;
+            carve(whole, group, &mut found_in, &mut found_out).map_err(|wish| BadRange(place_of(&wish)))?;
         }
         Ok(Split {
             inputs: found_in.into_iter().map(Option::unwrap_or_default).collect(),
@@ -117,7 +121,7 @@ impl Drop for Memory<'_> {
     }
 }
 
-/// Cuts the wishes, sorted by their beginnings, off one memory. Gives back a wish that cannot be.
+/// Cuts the ranges, sorted by their starts, off one memory. Fails with a range that is impossible.
 fn carve<'s>(
     mut rest: &'s mut [u8],
     group: &[Wish],
@@ -151,12 +155,12 @@ fn carve<'s>(
     Ok(())
 }
 
-fn range(place: Place) -> Result<(usize, usize, usize), BadPlace> {
+fn range(place: MemoryRange) -> Result<(usize, usize, usize), BadRange> {
     let (memory, from, len) = match place {
-        Place::User { offset, len } => (0, usize::try_from(offset).map_err(|_| BadPlace(place))?, len),
-        Place::Scratch { piece, offset, len } => (wide(piece) + 1, wide(offset), len),
+        MemoryRange::User { offset, len } => (0, usize::try_from(offset).map_err(|_| BadRange(place))?, len),
+        MemoryRange::Scratch { piece, offset, len } => (wide(piece) + 1, wide(offset), len),
     };
-    let to = from.checked_add(wide(len)).ok_or(BadPlace(place))?;
+    let to = from.checked_add(wide(len)).ok_or(BadRange(place))?;
     Ok((memory, from, to))
 }
 
@@ -170,12 +174,12 @@ mod tests {
 
     use super::*;
 
-    fn user(offset: u64, len: u32) -> Place {
-        Place::User { offset, len }
+    fn user(offset: u64, len: u32) -> MemoryRange {
+        MemoryRange::User { offset, len }
     }
 
-    fn scratch(piece: u32, offset: u32, len: u32) -> Place {
-        Place::Scratch { piece, offset, len }
+    fn scratch(piece: u32, offset: u32, len: u32) -> MemoryRange {
+        MemoryRange::Scratch { piece, offset, len }
     }
 
     #[test]
@@ -213,7 +217,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever disjoint places are lent, in whatever order, what is put into each is found at its place.
+        /// For any disjoint ranges in any order, what is written to each is found at its position.
         #[test]
         fn what_is_put_into_a_place_lies_there(
             cuts in proptest::collection::vec((0u32..40, 0usize..3, any::<bool>(), any::<u32>()), 1..40),
@@ -232,7 +236,7 @@ mod tests {
                 }
             }
             places.sort_by_key(|(order, _)| *order);
-            let places: Vec<Place> = places.into_iter().map(|(_, place)| place).collect();
+            let places: Vec<MemoryRange> = places.into_iter().map(|(_, place)| place).collect();
             let pool = Scratch::default();
             let mut buffer = vec![0; wide(ends[0])];
             let mut memory = Memory::new(User::Into(&mut buffer), &ends[1..], &pool);

@@ -1,5 +1,5 @@
-//! The check of a file: every unit and parity unit that its drives hold is read, and parity is made anew and compared. Memory is bounded by the
-//! plan sets under way, and the report by [`FINDINGS_MAX`].
+//! The check of a file: reads every data and parity unit that its drives hold, recomputes parity and
+//! compares. Memory is bounded by the plan sets in flight, and the report by [`FINDINGS_MAX`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -11,50 +11,50 @@ use braid_wire::data::Listing;
 
 use crate::buffers::User;
 use crate::client::Client;
+use crate::concurrent;
+use crate::drive_requests::Failure;
 use crate::error::Result;
-use crate::exchange::Failure;
+use crate::executor::{Executor, Failed};
 use crate::faults::{Learnt, Remedy};
 use crate::handle::Handle;
-use crate::join;
 use crate::name::Name;
 use crate::open::OpenOptions;
 use crate::read::Patience;
-use crate::run::{Failed, Run};
 
-/// Most findings listed; the others are counted.
+/// Most findings listed; further ones are only counted.
 pub const FINDINGS_MAX: usize = 1000;
 
 /// What a check found.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// Stripes looked at.
+    /// Stripes checked.
     pub stripes: u64,
     /// Units read, data and parity.
     pub units: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// What does not match, in the order of segments and stripes.
+    /// The mismatches, in the order of segments and stripes.
     pub findings: Vec<Finding>,
-    /// Findings past the first [`FINDINGS_MAX`].
+    /// The number of findings beyond the first [`FINDINGS_MAX`].
     pub more: u64,
     /// Columns that could not be checked: away, stale, or being rebuilt. By segment and column.
     pub unchecked: Vec<Unchecked>,
 }
 
-/// A stripe that is not as it should be.
+/// A mismatch in a stripe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The segment's index.
     pub segment: usize,
     /// The stripe.
     pub stripe: u64,
-    /// The unit that is wrong; absent where nobody can tell which of the stripe's it is.
+    /// The wrong unit; absent if it cannot be told which of the stripe's units is wrong.
     pub unit: Option<WrongUnit>,
     /// What is wrong.
     pub fault: Fault,
 }
 
-/// A unit that is not as it should be.
+/// A wrong unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongUnit {
     /// The column that holds it.
@@ -68,17 +68,19 @@ pub struct WrongUnit {
 /// What is wrong with a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// Its bytes do not match their checksum: at its drive, or on the way, from this byte of the unit on.
+    /// Its bytes do not match their checksum, at its drive or in transit; the text gives details.
     Damaged(String),
-    /// It is whole, but of an older version than the stripe's other columns name: its drive was put back to an older state.
+    /// It is intact, but of an older version than the stripe's other columns mention: its drive was restored
+    /// to an older state.
     Behind(String),
-    /// It is whole and of the right version, but not what all the others of the stripe give; from this byte of the unit on. Where
-    /// the unit is absent: data and parity do not match, and there are too few others to tell which of them is wrong.
+    /// It is intact and of the right version, but differs from what all others of the stripe give, from this
+    /// byte of the unit on. If `unit` is absent: data and parity do not match, and there are too few other
+    /// units to tell which is wrong.
     Unequal {
         /// First byte that differs.
         at: u32,
     },
-    /// The columns of the stripe name different versions of its data, and go on doing so, with a write under way or begun.
+    /// The stripe's columns keep naming different versions of its data, with a write in progress or begun.
     VersionsDiffer,
 }
 
@@ -96,22 +98,22 @@ pub struct Unchecked {
 }
 
 impl Report {
-    /// Whether every unit was there and right.
+    /// Whether every unit was available and correct.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.more == 0 && self.unchecked.is_empty()
     }
 }
 
-/// What the sets under way report to.
+/// What the plan sets in flight report to.
 struct Sink<F> {
     report: Report,
-    /// Columns found away, with why.
+    /// Columns found away, with the reason.
     away: BTreeMap<(usize, Column), String>,
     progress: F,
 }
 
 impl Client {
-    /// Checks every stripe of a file; `progress` is called with the report so far after every plan set.
+    /// Checks every stripe of a file. Calls `progress` with the report so far after every plan set.
     pub async fn check(&self, name: &Name, progress: impl FnMut(&Report) + Send) -> Result<Report> {
         let file = self.open(name, &OpenOptions::new().read(true)).await?;
         let handle = file.handle();
@@ -148,7 +150,7 @@ impl Client {
                         check_stripes(handle, segment, stripes, sink).await
                     }
                 });
-                join::windowed(self.config().sets_per_request, checks).await?;
+                concurrent::windowed(self.config().sets_per_request, checks).await?;
             }
         }
         let sink = sink.into_inner().expect("no holder panics");
@@ -181,14 +183,14 @@ async fn check_stripes<F: FnMut(&Report) + Send>(
             todo.push((part, learnt));
             continue;
         };
-        let mut run = Run::new(handle, &view, set, User::Nothing)?;
+        let mut run = Executor::new(handle, &view, set, User::Nothing)?;
         let failed = match run.read().await {
             Err(crate::Error::Torn { stripe, .. }) if part.end - part.start == 1 => {
                 let fault = Fault::VersionsDiffer;
                 sink.lock().expect("no holder panics").find(Finding { segment, stripe, unit: None, fault });
                 continue;
             }
-            // Which stripe it is, and whether it stays so, shows when each is looked at by itself.
+            // Checking each stripe alone shows which one is torn, and whether it stays torn.
             Err(crate::Error::Torn { .. }) => {
                 todo.extend(part.map(|stripe| (stripe..stripe + 1, learnt.clone())));
                 continue;
@@ -214,7 +216,8 @@ async fn check_stripes<F: FnMut(&Report) + Send>(
     Ok(())
 }
 
-/// The column of a stripe without which all its others agree. `None`: there are too few to tell, or more than one is wrong.
+/// The column of a stripe without which all the others agree. `None` if there are too few to tell, or if more
+/// than one is wrong.
 async fn culprit(handle: &Handle, segment: usize, stripe: Stripe, learnt: &Learnt) -> Result<Option<Column>> {
     let view = handle.view();
     let shape = view.layout.segments()[segment].shape;
@@ -223,18 +226,18 @@ async fn culprit(handle: &Handle, segment: usize, stripe: Stripe, learnt: &Learn
         let without = learnt.clone().with(ColumnMask::EMPTY.with(column));
         let compile = |target: &Target<'_>| braid_plan::check(target, stripe.0..stripe.0 + 1);
         let Some(set) = handle.compile_with(&view, segment, &without, compile)? else { continue };
-        // With nothing to compare, nothing disagrees.
+        // With nothing to compare, nothing can disagree.
         if set.arithmetic.is_empty() {
             continue;
         }
-        let mut run = Run::new(handle, &view, set, User::Nothing)?;
+        let mut run = Executor::new(handle, &view, set, User::Nothing)?;
         match run.read().await {
             Ok(failed) if failed.is_empty() => {
                 if run.compute(&BTreeSet::new())?.is_empty() {
                     found.push(column);
                 }
             }
-            // It changes meanwhile: what was unequal is told, and not whose fault it is.
+            // The stripe changes meanwhile: report the mismatch, but no culprit.
             Ok(_) | Err(crate::Error::Torn { .. }) => return Ok(None),
             Err(error) => return Err(error),
         }
@@ -245,7 +248,7 @@ async fn culprit(handle: &Handle, segment: usize, stripe: Stripe, learnt: &Learn
     })
 }
 
-fn wrong_unit(run: &Run<'_>, segment: usize, stripe: Stripe, column: Column) -> WrongUnit {
+fn wrong_unit(run: &Executor<'_>, segment: usize, stripe: Stripe, column: Column) -> WrongUnit {
     let role = run.view.layout.segments()[segment].role(stripe, column);
     let drive = run.view.segments[segment].columns[column.index()].name.clone();
     WrongUnit { column, drive, role }
@@ -260,8 +263,8 @@ impl<F: FnMut(&Report)> Sink<F> {
         }
     }
 
-    /// Counts the stripes whose reads all came.
-    fn count(&mut self, run: &Run<'_>, without: &BTreeSet<Stripe>) {
+    /// Counts the stripes whose reads all succeeded.
+    fn count(&mut self, run: &Executor<'_>, without: &BTreeSet<Stripe>) {
         let notes = run.set.stripes.iter().filter(|note| !without.contains(&note.stripe));
         self.report.stripes += u64::try_from(notes.count()).unwrap_or(u64::MAX);
         for (_, instruction) in run.set.instructions().filter(|(_, i)| !without.contains(&i.op.stripe())) {
@@ -272,11 +275,11 @@ impl<F: FnMut(&Report)> Sink<F> {
         (self.progress)(&self.report);
     }
 
-    /// Takes failed reads into account: damage is found, what passes is asked again, the rest is away. The stripes concerned
-    /// are looked at again without these columns.
+    /// Records failed reads: damage is a finding, temporary failures are retried, other columns are away. The
+    /// stripes concerned are checked again without these columns.
     fn note(
         &mut self,
-        run: &Run<'_>,
+        run: &Executor<'_>,
         segment: usize,
         failed: &[Failed],
         learnt: &Learnt,
@@ -306,7 +309,7 @@ impl<F: FnMut(&Report)> Sink<F> {
     }
 }
 
-/// What is wrong with a unit whose read failed like this; `None`: nothing, its column is away.
+/// The fault that a failed read proves; `None` if its column is merely away.
 fn fault(failure: &Failure) -> Option<Fault> {
     match failure {
         Failure::Behind { .. } => Some(Fault::Behind(failure.to_string())),

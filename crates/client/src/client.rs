@@ -1,4 +1,4 @@
-//! The client: what all its files share.
+//! The client: the state that all its files share.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::config::Config;
 use crate::control::Control;
+use crate::drive_requests::InFlightLimit;
 use crate::drives::Drives;
 use crate::error::{Error, Result};
-use crate::exchange::Window;
 use crate::scratch::Scratch;
 
 /// A client of one cluster. Cheap to clone; clones share sessions and bounds.
@@ -19,20 +19,21 @@ pub struct Client {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What clones share.
+/// The state shared by clones.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) control: Control,
     pub(crate) drives: Drives,
-    /// Random: tells this client's operations from others'.
+    /// Random: distinguishes this client's operations from those of others.
     pub(crate) number: u64,
-    /// One permit per plan set that may be under way.
+    /// One permit per plan set in flight.
     sets: Semaphore,
     pub(crate) scratch: Scratch,
 }
 
 impl Client {
-    /// Makes a client and proves its token to the manager. The manager is waited for within the client's patience.
+    /// Makes a client and proves its token to the manager. Waits for the manager within the client's
+    /// patience.
     pub async fn connect(config: Config) -> Result<Client> {
         let limits = Limits { reply: config.drive_reply, ..config.limits };
         let mut number = [0; 8];
@@ -54,13 +55,13 @@ impl Client {
         Ok(client)
     }
 
-    /// The settings it was made with.
+    /// The settings that it was made with.
     pub fn config(&self) -> &Config {
         &self.shared.config
     }
 
-    /// Asks the manager; `subject` is what an error names.
-    pub(crate) async fn ask(
+    /// Sends a request to the manager; `subject` names it in errors.
+    pub(crate) async fn ask_manager(
         &self,
         subject: &str,
         request: impl Into<ControlRequest>,
@@ -68,22 +69,22 @@ impl Client {
         self.shared.control.call(subject, &request.into()).await
     }
 
-    /// Asks for something whose answer is nothing but "done".
+    /// Sends a request whose only answer is "done".
     pub(crate) async fn ask_done(&self, subject: &str, request: impl Into<ControlRequest>) -> Result<()> {
-        match self.ask(subject, request).await? {
+        match self.ask_manager(subject, request).await? {
             ControlReply::Done(_) => Ok(()),
             other => Err(unexpected(subject, &other)),
         }
     }
 
-    /// Leave to have one more plan set under way. Whoever has it waits for no other's.
+    /// A permit to run one more plan set. A holder never waits for another permit.
     pub(crate) async fn set_permit(&self) -> SemaphorePermit<'_> {
         self.shared.sets.acquire().await.expect("it is never closed")
     }
 
-    pub(crate) fn window(&self) -> Window {
+    pub(crate) fn window(&self) -> InFlightLimit {
         let config = &self.shared.config;
-        Window { flights: config.flights_per_drive, bytes: config.flight_bytes }
+        InFlightLimit { flights: config.flights_per_drive, bytes: config.flight_bytes }
     }
 }
 
@@ -93,7 +94,7 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// The error of an answer that does not belong to the request.
+/// The error for an answer that does not belong to the request.
 pub(crate) fn unexpected(subject: &str, reply: &ControlReply) -> Error {
     Error::Answer { subject: subject.to_owned(), why: format!("{} was not asked for", reply.name()) }
 }

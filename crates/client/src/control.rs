@@ -1,10 +1,11 @@
-//! The side towards the manager: a few sessions, made anew when they break, and requests tried again within the
-//! client's patience.
+//! The connection to the manager: a few sessions, reopened when they break, and requests that are retried
+//! within the client's patience.
 //!
-//! A request may have been carried out although its answer was lost. Those that change what their own repeat would find are
-//! operations: a repeat carries the number of the first try, and the manager answers it from what it remembers.
+//! A request may have been carried out although its answer was lost. Requests that would not find the same
+//! state if repeated are operations: a repeat carries the number of the first try, and the manager answers it
+//! from its memory.
 //!
-//! Renewals of leases have sessions of their own, so that none waits for a request that takes long.
+//! Lease renewals have their own sessions, so that they never wait for a slow request.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::operations::{Begun, Operations};
 use crate::retry::Tries;
 
-/// Sessions for renewals: two, so that one that is mute does not hold up all.
+/// Sessions for renewals: two, so that one unresponsive session does not block all of them.
 const RENEWAL_SESSIONS: usize = 2;
 
 /// Sessions with the manager.
@@ -31,7 +32,7 @@ pub(crate) struct Control {
     calls: Lane,
     renewals: Lane,
     operations: Operations,
-    /// Manager time at an instant: from the last answer.
+    /// Manager time at a local instant, from the last answer.
     clock: Mutex<Option<(u64, Instant)>>,
 }
 
@@ -43,34 +44,34 @@ struct Lane {
     idle: Mutex<Vec<ControlSession>>,
 }
 
-/// How long a request goes on.
+/// Limits on the tries of a request.
 struct Bounds {
-    /// One try, with the wait for a session; without: what the sessions' limits say.
+    /// Bounds one try, including the wait for a session. If absent, the sessions' limits apply.
     one: Option<Duration>,
-    /// Whether a manager that is busy is asked again.
+    /// Whether to retry while the manager is busy.
     insists: bool,
 }
 
-/// Why a request has no answer.
+/// Why a request failed.
 enum Failure {
     Refused(Refusal),
     Transport(TransportError),
 }
 
 impl Control {
-    /// For the client of this number. No session is made yet.
+    /// For the client with this number. Opens no session yet.
     pub(crate) fn new(config: Config, client: u64) -> Control {
         let (calls, renewals) = (Lane::new(config.control_sessions), Lane::new(RENEWAL_SESSIONS));
         let (operations, clock) = (Operations::new(), Mutex::new(None));
         Control { config, client, calls, renewals, operations, clock }
     }
 
-    /// Makes the first session: manager and client prove to each other that they belong to the cluster.
+    /// Opens the first session: manager and client prove to each other that they belong to the cluster.
     pub(crate) async fn greet(&self) -> Result<()> {
         self.told(self.try_to_greet()).await
     }
 
-    /// Does what waits for the manager, and tells of it when it takes long.
+    /// Does `work` that waits for the manager, and reports if it takes long.
     async fn told<T>(&self, work: impl Future<Output = T>) -> T {
         let Some(tell) = self.config.on_wait else { return work.await };
         tokio::pin!(work);
@@ -101,7 +102,8 @@ impl Control {
         }
     }
 
-    /// Manager time now, in milliseconds, by the last answer and this machine's monotonic clock: never later than it is.
+    /// Manager time now, in milliseconds, from the last answer and this machine's monotonic clock. Never
+    /// ahead of the true value.
     pub(crate) fn now_ms(&self) -> u64 {
         let clock = self.clock.lock().expect("no holder panics");
         clock.map_or(0, |(ms, at)| {
@@ -109,17 +111,20 @@ impl Control {
         })
     }
 
-    /// Asks, and asks again after a break; `subject` is what the error names. A refusal is [`Error::Refused`].
+    /// Sends a request, and retries it after a break; `subject` names it in errors. A refusal is
+    /// [`Error::Refused`].
     pub(crate) async fn call(&self, subject: &str, request: &ControlRequest) -> Result<ControlReply> {
         self.told(self.call_in(&self.calls, subject, request, Bounds { one: None, insists: true })).await
     }
 
-    /// As [`Control::call`], but a refusal for now comes back at once: the asker has something to do in between.
+    /// Like [`Control::call`], but a temporary refusal is returned at once, for callers that have other work
+    /// to do meanwhile.
     pub(crate) async fn call_for_now(&self, subject: &str, request: &ControlRequest) -> Result<ControlReply> {
         self.told(self.call_in(&self.calls, subject, request, Bounds { one: None, insists: false })).await
     }
 
-    /// Asks once, on a session of its own, for what may take as long as `reply`: a repeat would begin it anew.
+    /// Sends a request once, on its own session, for work that may take up to `reply`: a repeat would start
+    /// the work again.
     pub(crate) async fn call_once(
         &self,
         subject: &str,
@@ -137,7 +142,7 @@ impl Control {
         })
     }
 
-    /// Renews a lease. A session on which no answer comes within `one` is given up for another.
+    /// Renews a lease. A session that gives no answer within `one` is abandoned for another.
     pub(crate) async fn renew(&self, subject: &str, renew: Renew, one: Duration) -> Result<ControlReply> {
         let bounds = Bounds { one: Some(one), insists: true };
         self.call_in(&self.renewals, subject, &renew.into(), bounds).await
@@ -152,7 +157,7 @@ impl Control {
     ) -> Result<ControlReply> {
         let mut tries = Tries::new(self.config.patience);
         let mut operation = self.begin(request);
-        // Whether a try may have reached the manager without an answer coming back.
+        // Whether an earlier try may have reached the manager without an answer.
         let mut sent = false;
         loop {
             let head = self.head(operation.as_ref());
@@ -172,7 +177,8 @@ impl Control {
                 Err(failure) => failure,
             };
             let transient = match &failure {
-                // Its time was wrong: this machine slept, or the manager's time leapt. Nobody has carried it out.
+                // The operation's time was wrong: this machine slept, or the manager's time jumped. It was
+                // not carried out.
                 Failure::Refused(refusal) if refusal.reason == Reason::Outdated && !sent => {
                     operation = self.begin(request);
                     true
@@ -208,7 +214,7 @@ impl Control {
         }
     }
 
-    /// One try. Sets `sent` when the request may have reached the manager without an answer coming back.
+    /// One try. Sets `sent` if the request may have reached the manager without an answer.
     async fn once(
         &self,
         lane: &Lane,
@@ -237,7 +243,7 @@ impl Control {
             }
             Err(error) => {
                 *sent = true;
-                // The others are as old as this one: a manager that restarted has closed them all.
+                // The idle sessions are as old as this one: if the manager restarted, they are all dead.
                 lane.idle.lock().expect("no holder panics").clear();
                 Err(Failure::Transport(error))
             }
@@ -269,7 +275,7 @@ impl Lane {
     }
 }
 
-/// Whether a try that failed so may succeed later: the manager is away or went away, or bytes were damaged on their way.
+/// Whether a later try may succeed: the manager is or went away, or bytes were damaged in transit.
 fn is_transient(error: &TransportError) -> bool {
     matches!(
         error,

@@ -1,28 +1,28 @@
-//! The consistent cut: whether the units that were read of one stripe belong together (PROTOCOL sections 2 and 5).
+//! The consistent cut: whether the units read from one stripe belong together (PROTOCOL sections 2 and 5).
 //!
-//! A parity unit's bytes are the parity for exactly the versions in its cover. Units may be used together only if every
-//! data unit read has the version that every parity unit read counts in. During a write some columns show the new stamp and
-//! others the old one; under an exclusive lease a stripe has at most one unsettled write (C1), so that the older of the two
-//! is what all of them can serve: that cut is asked for by name.
+//! A parity unit's bytes are the parity of exactly the versions in its cover. Units may be combined only if
+//! every data unit read has the version that every parity unit read covers. During a write some columns
+//! return the new stamp and others the old one. Under an exclusive lease a stripe has at most one unsettled
+//! write (C1), so all columns can serve the older of the two: that cut is then requested explicitly.
 
 use braid_layout::{Role, Version};
 
-/// What one read of a stripe said of itself.
+/// The versions that one read of a stripe returned.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen<'a> {
     pub(crate) role: Role,
-    /// Of a data unit.
+    /// The version, of a data unit.
     pub(crate) version: Version,
-    /// Of a parity unit: one version per data unit. Empty: never written.
+    /// For a parity unit: one version per data unit. Empty if it was never written.
     pub(crate) cover: &'a [Version],
 }
 
-/// Whether the reads of a stripe agree.
+/// Whether the reads of a stripe form one cut.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// Their bytes may be used together.
+    /// Their bytes may be combined.
     Agreed,
-    /// They may not: this cut, one version per data unit, is the newest that all of them could serve.
+    /// They may not. This cut, one version per data unit, is the newest that all of them can serve.
     Torn(Vec<Version>),
 }
 
@@ -33,19 +33,19 @@ pub(crate) fn judge(k: u8, seen: &[Seen<'_>]) -> Cut {
     if seen.iter().all(|one| one.fits(&cut)) { Cut::Agreed } else { Cut::Torn(cut) }
 }
 
-/// The newest version of each data unit that any of these reads names.
+/// The newest version of each data unit that any of these reads mentions.
 pub(crate) fn newest(k: u8, seen: &[Seen<'_>]) -> Vec<Version> {
     (0..k).map(|data| seen.iter().filter_map(|one| one.claim(data)).max().unwrap_or_default()).collect()
 }
 
 impl Seen<'_> {
-    /// A version that this read stands for and that is older than the one of that unit in `newest`, with that one.
+    /// The first data unit of which this read has an older version than `newest`, as both versions.
     pub(crate) fn older(&self, newest: &[Version]) -> Option<(Version, Version)> {
         let claims = (0..).zip(newest).filter_map(|(data, named)| Some((self.claim(data)?, *named)));
         claims.into_iter().find(|(has, named)| has < named)
     }
 
-    /// Which version of data unit `data` this read stands for; `None` if it says nothing of it.
+    /// The version of data unit `data` that this read represents; `None` if it says nothing about it.
     fn claim(&self, data: u8) -> Option<Version> {
         match self.role {
             Role::Data(own) => (own == data).then_some(self.version),
@@ -53,7 +53,7 @@ impl Seen<'_> {
         }
     }
 
-    /// Whether this read is of the cut.
+    /// Whether this read belongs to the cut.
     pub(crate) fn fits(&self, cut: &[Version]) -> bool {
         (0..).zip(cut).all(|(data, version)| self.claim(data).is_none_or(|claimed| claimed == *version))
     }
@@ -90,11 +90,11 @@ mod tests {
         check(&[(Data(0), &[5]), (Data(2), &[7]), (Parity(0), &[5, 6, 7])], None);
         check(&[(Data(0), &[5]), (Data(1), &[6]), (Data(2), &[7])], None);
         check(&[(Parity(0), &[5, 6, 7]), (Parity(1), &[5, 6, 7])], None);
-        // A write to unit 0 has reached the data column only.
+        // A write to unit 0 has reached only the data column.
         check(&[(Data(0), &[8]), (Data(2), &[7]), (Parity(0), &[5, 6, 7])], Some(&[5, 6, 7]));
-        // It has reached one parity column only.
+        // It has reached only one parity column.
         check(&[(Data(0), &[5]), (Parity(0), &[8, 6, 7]), (Parity(1), &[5, 6, 7])], Some(&[5, 6, 7]));
-        // Two reads of one unit on both sides of it.
+        // Two reads of one unit, before and after the write.
         check(&[(Data(0), &[5]), (Data(0), &[8]), (Data(1), &[6]), (Data(2), &[7])], Some(&[5, 6, 7]));
     }
 

@@ -1,10 +1,11 @@
-//! The side towards the drives: idle sessions per drive, and notes on which drives did not answer lately.
+//! The connections to the drives: idle sessions per drive, and notes on drives that did not answer lately.
 //!
-//! How many sessions are in use is bounded by the plan sets under way ([`Config::sets`](crate::Config::sets)): each uses at
-//! most one session per drive, so that no set ever waits for another's session and there is nothing to deadlock on.
+//! The number of sessions in use is bounded by the plan sets in flight
+//! ([`Config::sets`](crate::Config::sets)). Each uses at most one session per drive, so that no set ever
+//! waits for another's session and no deadlock is possible.
 //!
-//! A note lets the next request plan without the drive at once, instead of waiting for it again. It is a hint: it ends by
-//! itself, and it is ignored where the data cannot be had without the drive.
+//! With a note, the next request plans without the drive at once instead of waiting for it again. A note is a
+//! hint: it expires, and it is ignored if the data cannot be had without the drive.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -24,7 +25,7 @@ pub(crate) struct Drives {
 
 #[derive(Default)]
 struct Entry {
-    /// Where the idle sessions lead.
+    /// The address of the idle sessions.
     address: String,
     idle: Vec<DriveSession>,
     note: Option<Note>,
@@ -32,25 +33,25 @@ struct Entry {
 
 struct Note {
     until: Instant,
-    /// How long it held when it was last made: a drive that stays away is tried ever less often.
+    /// Its next period. Periods grow, so that a drive that stays away is tried less and less often.
     span: Duration,
     why: String,
 }
 
-/// A note holds at most this many times as long as the first.
+/// The longest validity of a note, as a multiple of the first.
 const SPAN_MAX: u32 = 16;
 
-/// A session in use. Given back by [`Drives::give_back`] when nothing is in flight on it; else dropped, which closes it.
+/// A session in use. Return it by [`Drives::give_back`] if nothing is in flight on it; dropping it closes it.
 pub(crate) struct Lent {
     pub(crate) session: DriveSession,
-    /// It was idle before: if it fails at once, that says nothing of the drive as it is now.
+    /// It was idle before: a failure on first use says nothing about the drive's present state.
     pub(crate) reused: bool,
     drive: DriveId,
     address: String,
 }
 
 impl Drives {
-    /// Nothing is known of any drive.
+    /// No drive is known yet.
     pub(crate) fn new(cluster: ClusterId, limits: Limits, idle_max: usize, avoid: Duration) -> Drives {
         Drives { cluster, limits, idle_max, avoid, entries: Mutex::new(BTreeMap::new()) }
     }
@@ -64,7 +65,7 @@ impl Drives {
         Ok(Lent { session, reused: false, drive, address: address.to_owned() })
     }
 
-    /// Keeps the session for the next. The drive has answered: its note goes.
+    /// Keeps the session for reuse. The drive has answered, so its note is removed.
     pub(crate) fn give_back(&self, lent: Lent) {
         let mut entries = self.entries.lock().expect("no holder panics");
         let entry = entries.entry(lent.drive).or_default();
@@ -78,21 +79,21 @@ impl Drives {
         }
     }
 
-    /// The drive's idle sessions are of no use any more.
+    /// Drops the drive's idle sessions, which are dead.
     pub(crate) fn forget_idle(&self, drive: DriveId) {
         if let Some(entry) = self.entries.lock().expect("no holder panics").get_mut(&drive) {
             entry.idle.clear();
         }
     }
 
-    /// The drive did not answer: it is passed over for a while.
+    /// Notes that the drive did not answer: it is avoided for a while.
     pub(crate) fn note_away(&self, drive: DriveId, why: &str) {
         tracing::info!(drive = %drive.short(), why, "a drive did not answer; passing it over for a while");
         let mut entries = self.entries.lock().expect("no holder panics");
         let entry = entries.entry(drive).or_default();
         entry.idle.clear();
         let span = match &entry.note {
-            // Several requests may have found out at the same time: that is one finding.
+            // Several requests may notice at the same time; that counts once.
             Some(note) if note.until > Instant::now() => note.span,
             Some(note) => (note.span * 2).min(self.avoid * SPAN_MAX),
             None => self.avoid,
@@ -100,8 +101,8 @@ impl Drives {
         entry.note = Some(Note { until: Instant::now() + span, span, why: why.to_owned() });
     }
 
-    /// Whether to pass over the drive now. When a note has run out one asker is told "no", and finds out; the others go on
-    /// passing over the drive meanwhile.
+    /// Whether to avoid the drive now. When a note has expired, one caller gets `false` and tries the drive;
+    /// the others keep avoiding it meanwhile.
     pub(crate) fn avoid(&self, drive: DriveId) -> bool {
         let mut entries = self.entries.lock().expect("no holder panics");
         let Some(note) = entries.get_mut(&drive).and_then(|entry| entry.note.as_mut()) else { return false };
@@ -114,7 +115,7 @@ impl Drives {
         false
     }
 
-    /// Why the drive is passed over, if it is noted.
+    /// Why the drive is avoided, if there is a note.
     pub(crate) fn noted(&self, drive: DriveId) -> Option<String> {
         let entries = self.entries.lock().expect("no holder panics");
         Some(entries.get(&drive)?.note.as_ref()?.why.clone())
@@ -137,7 +138,7 @@ mod tests {
         let drive = DriveId(7);
         assert!(!drives.avoid(drive) && drives.noted(drive).is_none());
         drives.note_away(drive, "gone");
-        // A note of no time has run out at once.
+        // A note with no duration expires at once.
         assert!(!drives.avoid(drive));
         assert_eq!(drives.noted(drive).as_deref(), Some("gone"));
         let drives = Drives::new(ClusterId(1), Limits::default(), 4, Duration::from_secs(3600));

@@ -1,4 +1,4 @@
-//! What can go wrong for a caller, in plain words and with the remedy.
+//! Errors of the client, in plain words and with the remedy.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,10 +16,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A name that cannot be.
+    /// An invalid name.
     #[error("name {name:?}: {source}")]
     Name {
-        /// As it was given.
+        /// The name as given.
         name: String,
         /// The rule it breaks.
         source: NameError,
@@ -29,15 +29,15 @@ pub enum Error {
     Manager {
         /// Its address.
         address: String,
-        /// The last try's error.
+        /// The error of the last try.
         source: TransportError,
     },
-    /// The manager said no.
+    /// The manager refused the request.
     #[error("{subject}: {refusal}")]
     Refused {
-        /// What was asked for.
+        /// What was requested.
         subject: String,
-        /// Reason and sentence.
+        /// Reason and explanation.
         refusal: Refusal,
     },
     /// More columns of a stripe are away or damaged than its parity can replace.
@@ -50,16 +50,16 @@ pub enum Error {
         file: String,
         /// The segment's index.
         segment: usize,
-        /// Stripes that were asked for and not served.
+        /// Stripes that could not be served.
         stripes: Range<u64>,
         /// "read" or "written".
         action: &'static str,
-        /// Columns it can do without.
+        /// How many columns can be missing.
         spare: u8,
-        /// The drives, each with why it cannot be used.
+        /// The unusable drives, each with the reason.
         drives: Vec<String>,
     },
-    /// A drive would not store a write: no space, quota, a failed medium.
+    /// A drive did not store a write: no space, quota, a failed medium.
     #[error(
         "{file}: drive {drive} did not store the write: {refusal}. Close the file: what was not acknowledged is rolled back"
     )]
@@ -68,20 +68,20 @@ pub enum Error {
         file: String,
         /// The drive's name.
         drive: String,
-        /// Reason and sentence.
+        /// Reason and explanation.
         refusal: Refusal,
     },
-    /// A drive refused in a way that no retry mends.
+    /// A drive refused, and no retry would help.
     #[error("{file}: drive {drive}: {refusal}")]
     Drive {
         /// The file.
         file: String,
         /// The drive's name.
         drive: String,
-        /// Reason and sentence.
+        /// Reason and explanation.
         refusal: Refusal,
     },
-    /// The writer's lease is gone: it was silent for too long, or the file was taken over.
+    /// The writer's lease is lost: it was silent for too long, or the file was taken over.
     #[error(
         "{file}: the write lease is lost ({why}). Open the file again; what was not acknowledged may be rolled back"
     )]
@@ -101,17 +101,17 @@ pub enum Error {
         /// What happened.
         why: String,
     },
-    /// The request went on for longer than the client's patience.
+    /// The request took longer than the client's patience.
     #[error("{file}: gave up after {} s: {why}", after.as_secs())]
     TimedOut {
-        /// The file, or what was asked for.
+        /// The file, or what was requested.
         file: String,
         /// How long it was tried.
         after: Duration,
         /// The last obstacle.
         why: String,
     },
-    /// Stripes kept changing while they were read, or their columns do not agree.
+    /// Stripes kept changing while they were read, or their columns have different versions.
     #[error(
         "{file}: stripe {stripe} of segment {segment}: its columns name different versions of the data ({why}). \
              Try again; if it stays, run braid check"
@@ -123,10 +123,10 @@ pub enum Error {
         segment: usize,
         /// The stripe.
         stripe: u64,
-        /// Which do not agree.
+        /// Which versions differ.
         why: String,
     },
-    /// The handle was not opened for this.
+    /// The handle was not opened for this kind of access.
     #[error("{file}: it was not opened for {access}")]
     Access {
         /// The file.
@@ -134,7 +134,7 @@ pub enum Error {
         /// "reading" or "writing".
         access: &'static str,
     },
-    /// An offset or size past the end of what a file can have.
+    /// An offset or size beyond the largest that a file can have.
     #[error("{file}: {offset} + {bytes} bytes is past the largest file offset")]
     Range {
         /// The file.
@@ -150,30 +150,30 @@ pub enum Error {
         /// The file.
         file: String,
     },
-    /// The request was refused by the planner.
+    /// The planner refused the request.
     #[error("{file}: {why}")]
     Plan {
         /// The file.
         file: String,
-        /// The planner's words.
+        /// The planner's message.
         why: String,
     },
-    /// The manager's answer contradicts itself or the request: a version mismatch or a damaged state.
+    /// The manager's answer contradicts itself or the request: a version mismatch or damaged state.
     #[error(
         "{subject}: the manager's answer makes no sense: {why}. Do manager and client have the same release?"
     )]
     Answer {
-        /// What was asked for.
+        /// What was requested.
         subject: String,
         /// What is wrong.
         why: String,
     },
-    /// No drive of that name or id.
+    /// No drive has that name or id.
     #[error("no drive is called {0:?}: see braid status")]
     NoDrive(String),
 }
 
-/// The families of errors, for exit codes and errno.
+/// Categories of errors, for exit codes and errno.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -181,15 +181,15 @@ pub enum Kind {
     Usage,
     /// There is no such file, directory, volume, drive or snapshot.
     NotFound,
-    /// It is there already, or its number was used before.
+    /// It exists already, or its number was used before.
     Exists,
-    /// Not empty, not a directory, is a directory.
+    /// Not empty, not a directory, or is a directory.
     WrongKind,
     /// The token or the capability does not allow it.
     Permission,
-    /// Someone else holds the lease, it was lost, or what is under way must be settled first.
+    /// Another client holds the lease, it was lost, or work in progress must be settled first.
     Busy,
-    /// No space or quota left, or as many as there may be.
+    /// No space or quota is left, or a maximum number is reached.
     NoSpace,
     /// Manager or drives could not be reached, or too many are away.
     Unavailable,
@@ -200,7 +200,7 @@ pub enum Kind {
 }
 
 impl Error {
-    /// The family.
+    /// The error's category.
     pub fn kind(&self) -> Kind {
         match self {
             Error::Name { .. } | Error::Range { .. } | Error::Seek { .. } | Error::Access { .. } => {
@@ -265,7 +265,7 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::Busy
         | Reason::Outdated
         | Reason::Closing => Kind::Unavailable,
-        // These are for the client itself to act on: whoever sees one has met a mistake.
+        // The client itself should have handled these: one that gets here is a bug.
         Reason::Malformed
         | Reason::Unsupported
         | Reason::Expired
@@ -279,7 +279,7 @@ fn reason_kind(reason: Reason) -> Kind {
     }
 }
 
-/// What is wrong with the way to the manager, and what to look at.
+/// Describes a problem in reaching the manager, and what to check.
 fn manager_words(address: &str, source: &TransportError) -> String {
     match source {
         TransportError::Damaged { .. } => format!(
@@ -294,8 +294,8 @@ fn manager_words(address: &str, source: &TransportError) -> String {
     }
 }
 
-/// The columns that cannot be used, and how many a stripe can do without. Where fewer are known than that, others must be away that
-/// were not asked: then the number would read like a contradiction.
+/// The unusable columns, and how many a stripe can do without. If no more are known, others were never asked;
+/// the spare count would then read like a contradiction.
 struct Unusable<'a>(&'a [String], u8);
 
 impl fmt::Display for Unusable<'_> {

@@ -1,5 +1,5 @@
-//! The plan sets of a request that is not made: what `braid plan` prints. No capability is asked for and no drive is
-//! touched; the manager's word on the drives is taken, and any others may be supposed down.
+//! The plan sets that a request would use: what `braid plan` prints. No capability is requested and no drive
+//! is contacted. The drives' health is what the manager says, and more drives may be assumed down.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::view::layout_of;
 
-/// What a plan is asked for.
+/// The kind of request to plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     /// A read.
@@ -26,13 +26,13 @@ pub enum Asked {
 pub struct Explained {
     /// The plan set.
     pub set: PlanSet,
-    /// For people.
+    /// Text for users.
     pub text: String,
 }
 
 impl Client {
-    /// The plan sets of reading or writing the bytes `range` of a file, with the drives `down` (names or ids, besides those
-    /// that the manager lists as away) not answering. A read is cut at the file's end.
+    /// The plan sets for reading or writing the bytes `range` of a file, if the drives `down` (names or ids,
+    /// besides those that the manager lists as away) do not answer. A read is cut at the file's end.
     pub async fn plan(
         &self,
         name: &Name,

@@ -1,4 +1,4 @@
-//! Where a file's next data are, by what its columns list: no byte is read.
+//! Finds a file's next data from what its columns list, without reading a byte.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use braid_wire::data::Listing;
 use crate::error::Result;
 use crate::handle::Handle;
 
-/// The first bytes of the range that may be other than zero, in whole stripes as far as the range goes.
+/// The first bytes of the range that may be nonzero, in whole stripes, cut to the range.
 pub(crate) async fn data_after(handle: &Handle, range: Range<u64>) -> Result<Option<Range<u64>>> {
     let view = handle.view();
     for (index, segment) in view.layout.segments().iter().enumerate() {
@@ -21,17 +21,17 @@ pub(crate) async fn data_after(handle: &Handle, range: Range<u64>) -> Result<Opt
         let runs = held.next().await?;
         let Some(first) = runs.first() else { continue };
         if held.met_absent() {
-            // As below: before bytes of a column that is gone are taken for a hole.
-            handle.refresh(&view).await?;
+            // As below: fails if the file was removed, so that its bytes are not taken for a hole.
+            handle.refresh(&handle.view()).await?;
         }
-        // A run is cut where a plan set ends; its neighbours go on.
+        // A run ends at the end of a plan set; adjoining runs are joined.
         let joined = |end: u64, run: &Range<u64>| if run.start == end { run.end } else { end };
         let last = runs[1..].iter().fold(first.end, joined) - 1;
         let (begin, end) =
             (segment.stripe_range(Stripe(first.start)).start, segment.stripe_range(Stripe(last)).end);
         return Ok(Some(begin.max(from)..end.min(to)));
     }
-    // Objects that are not there hold nothing, unless the file was removed meanwhile: then this is an error.
-    handle.refresh(&view).await?;
+    // An absent object holds nothing, unless the file was removed meanwhile: then this returns an error.
+    handle.refresh(&handle.view()).await?;
     Ok(None)
 }

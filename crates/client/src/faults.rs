@@ -1,29 +1,29 @@
-//! What to make of a failure: whether a column is away, for how long, and whom to ask.
+//! Interprets a failure: whether a column is away, for how long, and whether to ask the manager.
 
 use std::collections::BTreeMap;
 
 use braid_layout::{Column, ColumnMask};
 use braid_wire::Reason;
 
-use crate::exchange::Failure;
-use crate::run::Failed;
+use crate::drive_requests::Failure;
+use crate::executor::Failed;
 
-/// What a failure calls for.
+/// What to do about a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Remedy {
-    /// Ask again: nothing is known.
+    /// Ask again: the failure says nothing about the column.
     Again,
-    /// A newer view may mend it.
+    /// A newer view may help.
     Refresh,
-    /// The column will not answer for now; it may in a while.
+    /// The column is unavailable now, but may answer later.
     Wait,
     /// Do without the column.
     Without,
-    /// The drive would not store it: the write has failed.
+    /// The drive refused to store it: the write has failed.
     NotStored,
 }
 
-/// What a failure calls for; `write` if it is a write's.
+/// What to do about a failure; `write` if it is a write's.
 pub(crate) fn remedy(failure: &Failure, write: bool) -> Remedy {
     let refusal = match failure {
         Failure::Idle => return Remedy::Again,
@@ -40,20 +40,20 @@ pub(crate) fn remedy(failure: &Failure, write: bool) -> Remedy {
     }
 }
 
-/// What has been learnt of columns in the course of one request.
+/// What one request has learnt about columns.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Learnt {
-    /// Why each column was found away; and whether that may pass.
+    /// Why each column counts as away, and whether that may be temporary.
     away: BTreeMap<Column, (String, bool)>,
-    /// How often a column's failures called for asking again or for a refresh.
+    /// How often each column's failures led to a retry or a refresh.
     unmended: BTreeMap<Column, u32>,
 }
 
-/// A column that was asked again or refreshed this often without avail counts as away.
+/// After so many retries or refreshes in vain, a column counts as away.
 const UNMENDED_MAX: u32 = 4;
 
 impl Learnt {
-    /// Takes a failed read into account. Gives what to do before the next try: refresh or not.
+    /// Records a failed read. Returns what to do before the next try.
     pub(crate) fn note(&mut self, failed: &Failed) -> Remedy {
         let remedy = remedy(&failed.failure, false);
         let passes = match remedy {
@@ -72,7 +72,7 @@ impl Learnt {
         remedy
     }
 
-    /// Takes these columns for away, without a reason of their own.
+    /// Counts these columns as away, without a recorded reason.
     pub(crate) fn with(mut self, columns: ColumnMask) -> Learnt {
         for column in columns.iter() {
             self.away.entry(column).or_default();
@@ -85,7 +85,7 @@ impl Learnt {
         self.away.keys().copied().collect()
     }
 
-    /// Why the column is away, if it was found so.
+    /// Why the column counts as away.
     pub(crate) fn why(&self, column: Column) -> Option<&str> {
         self.away.get(&column).map(|(why, _)| why.as_str())
     }
@@ -95,7 +95,7 @@ impl Learnt {
         self.away.values().any(|(_, passes)| *passes)
     }
 
-    /// Everything may be different now.
+    /// Forgets everything, since all of it may have changed.
     pub(crate) fn forget(&mut self) {
         self.away.clear();
         self.unmended.clear();

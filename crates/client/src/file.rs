@@ -1,13 +1,16 @@
-//! An open file, with UNIX semantics: holes read as zeros, reads stop at the end, writes past the end extend it.
+//! An open file with UNIX semantics: holes read as zeros, reads stop at the end, writes past the end extend
+//! it.
 //!
-//! - A write is acknowledged when it is durable on every drive of the file's set: the bytes are there for any reader at once.
-//! - The *size* is committed to the manager by [`File::flush`], [`File::set_len`], [`File::link`] and [`File::close`]. Until then
-//!   other readers see the old size. If the writer dies, the manager settles the size from what the drives hold: nothing that was
-//!   acknowledged is lost. What a write left that was not acknowledged may show too; and where a drive was away, zeros behind it.
-//! - A cut ([`File::set_len`] to less) is done when it returns. A writer that dies in it leaves the file either as it was or cut;
-//!   whoever opens it next clears away what is past the size.
-//! - A reader's size is that of its opening; [`File::stat`] brings it up to date.
-//! - A file that is dropped without being closed gives its lease up in the background, as unclean.
+//! - A write is acknowledged when it is durable on every drive of the file's set. Any reader sees the bytes
+//!   at once.
+//! - The *size* is committed to the manager by [`File::flush`], [`File::set_len`], [`File::link`] and
+//!   [`File::close`]. Until then other readers see the old size. If the writer dies, the manager settles the
+//!   size from what the drives hold, so nothing acknowledged is lost. Unacknowledged bytes may become visible
+//!   too, with zeros after them if a drive was away.
+//! - A truncation ([`File::set_len`] to less) is done when it returns. If the writer dies during it, the file
+//!   is either unchanged or truncated; whoever opens it next clears what is past the size.
+//! - A reader's size is from its opening; [`File::stat`] updates it.
+//! - A file that is dropped without being closed releases its lease in the background, as unclean.
 
 use std::io::SeekFrom;
 use std::ops::Range;
@@ -20,20 +23,20 @@ use braid_wire::control::{Commit, Cut, Link, StatRow};
 use braid_wire::data::Listing;
 use tokio::sync::Semaphore;
 
+use crate::concurrent;
 use crate::error::{Error, Result};
 use crate::extents;
 use crate::handle::Handle;
-use crate::join;
-use crate::lease::{self, Keeper};
+use crate::lease::{self, LeaseRenewer};
 use crate::name::Name;
 use crate::retire::{self, Occasion};
 use crate::write::WriteSide;
 
-/// Largest file, in bytes: what POSIX offsets can name.
+/// Largest file, in bytes: the largest POSIX offset.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// An open file. `read_at` and `write_at` may run many at once; dropping one of them midway is safe, but after a dropped
-/// write the handle writes no more.
+/// An open file. Many `read_at` and `write_at` calls may run at once. Dropping one midway is safe, but after
+/// a dropped write the handle writes no more.
 #[derive(Debug)]
 pub struct File {
     handle: Arc<Handle>,
@@ -44,7 +47,7 @@ pub struct File {
     position: u64,
 }
 
-/// How the file was opened.
+/// Which operations the file was opened for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mode {
     pub(crate) read: bool,
@@ -54,14 +57,14 @@ pub(crate) struct Mode {
 #[derive(Debug)]
 struct Writer {
     side: Arc<WriteSide>,
-    keeper: Keeper,
-    /// The size that the manager has; [`UNKNOWN`] if it is not known.
+    keeper: LeaseRenewer,
+    /// The size that the manager has; [`UNKNOWN`] if that is not known.
     committed: AtomicU64,
-    /// Whether something was written since the manager last heard of the file.
+    /// Whether anything was written since the last commit to the manager.
     written: AtomicBool,
-    /// One change of the size at the manager at a time.
+    /// Allows one commit at a time.
     commits: Semaphore,
-    /// The number of the last: the manager passes over one that arrives after a later one.
+    /// Number of the last commit: the manager ignores one that arrives after a later one.
     order: AtomicU64,
 }
 
@@ -77,7 +80,7 @@ impl File {
     pub(crate) fn writer(
         handle: Arc<Handle>,
         side: Arc<WriteSide>,
-        keeper: Keeper,
+        keeper: LeaseRenewer,
         size: u64,
         mode: Mode,
     ) -> File {
@@ -92,18 +95,18 @@ impl File {
         File { handle, writer: Some(writer), mode, size: AtomicU64::new(size), position: 0 }
     }
 
-    /// What errors call the file.
+    /// The file's name in errors.
     pub fn subject(&self) -> &str {
         &self.handle.subject
     }
 
-    /// The drive that refused a write of this handle as it is full, if one did. What the file was to hold can be written to another
-    /// one: [`Client::create_unnamed_beside`](crate::Client::create_unnamed_beside).
+    /// The drive that refused a write of this handle for lack of space, if one did. The file's content can be
+    /// written to a new file: [`Client::create_unnamed_beside`](crate::Client::create_unnamed_beside).
     pub fn full_drive(&self) -> Option<braid_layout::DriveId> {
         self.writer.as_ref().and_then(|writer| writer.side.full.get().copied())
     }
 
-    /// The size in bytes as this handle sees it: with its own writes, whether committed or not.
+    /// The size in bytes as this handle sees it, including its own uncommitted writes.
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
     }
@@ -113,7 +116,7 @@ impl File {
         self.handle.view().layout.clone()
     }
 
-    /// The manager's facts of the file as of now: layout, components, generation. A reader's size follows.
+    /// The manager's current facts of the file: layout, components, generation. Also updates a reader's size.
     pub async fn stat(&self) -> Result<StatRow> {
         let view = self.handle.refresh(&self.handle.view()).await?;
         let mut row = view.stat.clone();
@@ -124,19 +127,20 @@ impl File {
         Ok(row)
     }
 
-    /// The time of its last change and its permission bits, as of the manager's last answer.
+    /// The modification time and permission bits, as of the manager's last answer.
     pub fn kept(&self) -> Kept {
         let view = self.handle.view();
         Kept { modified_ms: Some(view.stat.modified_ms), mode: view.stat.mode }
     }
 
-    /// The first bytes from `from` on that may be other than zero: whole stripes, some of them; `None` if there are none up
-    /// to the end. The drives are asked what they hold, and no byte is read.
+    /// The first range from `from` on that may hold other bytes than zeros, in whole stripes; `None` if there
+    /// is none before the end. Asks the drives what they hold, without reading data.
     pub async fn data_after(&self, from: u64) -> Result<Option<Range<u64>>> {
         extents::data_after(&self.handle, from..self.size()).await
     }
 
-    /// Reads from `offset` on into `buffer`. Gives how many bytes: fewer than asked for only where the file ends.
+    /// Reads from `offset` into `buffer`. Returns the number of bytes, which is short only at the end of the
+    /// file.
     pub async fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         if !self.mode.read {
             return Err(self.no_access("reading"));
@@ -149,7 +153,8 @@ impl File {
         Ok(bytes)
     }
 
-    /// Writes all of `data` at `offset`. When it returns, the bytes are durable on every drive of the file's set.
+    /// Writes all of `data` at `offset`. When it returns, the bytes are durable on every drive of the file's
+    /// set.
     pub async fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let writer = self.writing()?;
         let end = self.end_of(offset, data.len())?;
@@ -162,14 +167,15 @@ impl File {
         Ok(())
     }
 
-    /// Reads from the position on, and moves it.
+    /// Reads at the position, and advances it.
     pub async fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let bytes = self.read_at(buffer, self.position).await?;
         self.position += u64::try_from(bytes).expect("a buffer is below 2^64 bytes");
         Ok(bytes)
     }
 
-    /// Writes at the position, or at the end if the file was opened to append, and moves the position behind it.
+    /// Writes at the position, or at the end if the file was opened to append, and moves the position to the
+    /// end of the written bytes.
     pub async fn write(&mut self, data: &[u8]) -> Result<()> {
         let offset = if self.mode.append { self.size() } else { self.position };
         self.write_at(data, offset).await?;
@@ -177,7 +183,7 @@ impl File {
         Ok(())
     }
 
-    /// Moves the position; past the end is allowed.
+    /// Sets the position; past the end is allowed.
     pub fn seek(&mut self, to: SeekFrom) -> Result<u64> {
         let position = match to {
             SeekFrom::Start(offset) => Some(offset),
@@ -201,9 +207,10 @@ impl File {
         self.commit(writer, Cut::No).await
     }
 
-    /// Sets the size. Bytes that are cut off are gone: a file that grows again has zeros there. The new size is committed
-    /// first and the bytes past it cleared after, so that a crash in between leaves the file either as it was or cut. After a cut
-    /// that was dropped midway, or of which it is not known whether it began, the handle writes no more.
+    /// Sets the size. Truncated bytes are gone: if the file grows again, zeros are there. The new size is
+    /// committed first and the bytes past it are cleared after, so that a crash in between leaves the file
+    /// either unchanged or truncated. After a truncation that was dropped midway or whose outcome is unknown,
+    /// the handle writes no more.
     pub async fn set_len(&self, size: u64) -> Result<()> {
         let writer = self.writing()?;
         writer.side.check(self.subject())?;
@@ -211,14 +218,15 @@ impl File {
             return Err(Error::Range { file: self.subject().to_owned(), offset: size, bytes: 0 });
         }
         let old = self.size.swap(size, Ordering::AcqRel);
-        // Writes that failed may have left bytes past the size: they go too.
+        // Failed writes may have left bytes past the size; these are cleared too.
         let cuts = size < old.max(writer.side.stamps.written_end());
         let cutting = cuts.then(|| writer.side.stamps.cutting());
         let how = if cuts { Cut::Begins } else { Cut::No };
         if let Err(error) = self.commit(writer, how).await {
             self.size.store(old, Ordering::Release);
             match cutting {
-                // A quota is what a manager that had carried it out would not come to: any other error may hide that it did.
+                // A refusal for quota proves that the commit was not carried out. After any other error it
+                // may have been.
                 Some(cutting) if error.reason() == Some(Reason::Quota) => cutting.over(),
                 Some(cutting) => cutting.fail(&format!("it may have been cut: {error}")),
                 None => {}
@@ -231,7 +239,7 @@ impl File {
                 cutting.over();
                 Ok(())
             }
-            // A later extension would show the bytes: whoever opens the file next clears them away first.
+            // An extension would expose the bytes, so the handle stops; the next opening clears them.
             Err(error) => {
                 cutting.fail(&format!("it was cut, but not cleared: {error}"));
                 Err(error)
@@ -239,12 +247,12 @@ impl File {
         }
     }
 
-    /// Gives an unnamed file its name, with its size, atomically.
+    /// Gives an unnamed file its name and commits its size, atomically.
     pub async fn link(&self, name: &Name, replace: Replace) -> Result<()> {
         self.link_with(name, replace, Kept::default()).await
     }
 
-    /// The same, and the file has the time of its last change and the permission bits that are told.
+    /// Like [`File::link`], and sets the modification time and permission bits given in `kept`.
     pub async fn link_with(&self, name: &Name, replace: Replace, kept: Kept) -> Result<()> {
         let writer = self.writing()?;
         writer.side.check(self.subject())?;
@@ -270,18 +278,18 @@ impl File {
         Ok(())
     }
 
-    /// Commits the size, has the drives retire what is settled, and gives the lease back.
+    /// Commits the size, has the drives retire settled writes, and releases the lease.
     pub async fn close(mut self) -> Result<()> {
         let Some(writer) = self.writer.take() else { return Ok(()) };
         if writer.written.load(Ordering::Acquire) {
-            // Also where the size stands: the file has changed, and its time is to say so.
+            // Commits even if the size is unchanged, so that the modification time is updated.
             writer.committed.store(UNKNOWN, Ordering::Release);
         }
         let flushed = match writer.side.check(self.subject()) {
             Ok(()) => self.commit(&writer, Cut::No).await,
             checked => checked,
         };
-        // The next writer takes everything past the size for zeros.
+        // The next writer assumes that everything past the size is zeros.
         let end = writer.side.stamps.written_end();
         let within = flushed.is_ok() && end <= self.size();
         let settled = match writer.side.stamps.all_settled() {
@@ -298,7 +306,7 @@ impl File {
         &self.handle
     }
 
-    /// Makes everything past `size` that any drive holds a hole, and has the manager know that it is gone.
+    /// Turns everything that any drive holds past `size` into a hole, and tells the manager that it is done.
     pub(crate) async fn end_cut(&self, size: u64) -> Result<()> {
         let writer = self.writing()?;
         let mark = writer.side.stamps.mark();
@@ -319,21 +327,21 @@ impl File {
                     let range = place.stripe_range(Stripe(run.start)).start.max(size)..end;
                     self.handle.punch_range(&writer.side, range)
                 });
-                join::windowed(self.handle.client.config().sets_per_request, punches).await?;
+                concurrent::windowed(self.handle.client.config().sets_per_request, punches).await?;
             }
         }
         writer.side.stamps.truncated(size, mark);
         self.commit(writer, Cut::Ends).await
     }
 
-    /// Has the manager know the size, and how a cut stands, unless it does.
+    /// Commits the size, and the state of a truncation, unless the manager has them already.
     async fn commit(&self, writer: &Writer, cut: Cut) -> Result<()> {
         let _turn = writer.commits.acquire().await.expect("it is never closed");
         let (view, size) = (self.handle.view(), self.size());
         if cut == Cut::No && writer.committed.load(Ordering::Acquire) == size {
             return Ok(());
         }
-        // Until it has answered: a request whose answer is lost may have been carried out.
+        // Unknown until the answer: a request whose answer is lost may have been carried out.
         writer.committed.store(UNKNOWN, Ordering::Release);
         writer.written.store(false, Ordering::Release);
         let request = Commit { file: view.file, lease: view.lease, size, order: writer.next_order(), cut };
@@ -364,7 +372,7 @@ impl Writer {
     }
 }
 
-/// Whether a file of the same name makes way.
+/// Whether an existing file of the same name is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replace {
     /// It is replaced, atomically.
@@ -373,12 +381,12 @@ pub enum Replace {
     No,
 }
 
-/// What a new file takes over from what it is a copy of; what is not told is the manager's own: the time of the request, and no
-/// permission bits.
+/// What a copy takes over from its source. For what is absent the manager uses its defaults: the time of the
+/// request, and no permission bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Time of the last change, in milliseconds since 1970.
+    /// Modification time, in milliseconds since 1970.
     pub modified_ms: Option<u64>,
-    /// Permission bits, at most `0o7777`. Braid itself does not go by them.
+    /// Permission bits, at most `0o7777`. Braid itself does not enforce them.
     pub mode: Option<u32>,
 }

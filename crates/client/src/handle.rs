@@ -1,4 +1,4 @@
-//! What every request on one open file shares: the view in force, and how a new one is got.
+//! The state shared by all requests on one open file: the current view, and how to get a new one.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, RwLock};
@@ -10,18 +10,18 @@ use tokio::sync::Semaphore;
 
 use crate::client::{Client, unexpected};
 use crate::error::{Error, Result};
-use crate::view::{ColumnView, View};
+use crate::view::{ColumnView, FileView};
 
 /// An open file's view, shared by its requests.
 pub(crate) struct Handle {
     pub(crate) client: Client,
-    /// What errors call the file.
+    /// The file's name in errors.
     pub(crate) subject: String,
     pub(crate) access: Access,
-    view: RwLock<Arc<View>>,
-    /// One question for a new view at a time: the others take its answer.
+    view: RwLock<Arc<FileView>>,
+    /// Allows one request for a new view at a time; the others use its answer.
     gate: Semaphore,
-    /// Objects known to be there, by segment and column.
+    /// Objects known to exist, by segment and column.
     created: Mutex<BTreeSet<(usize, Column)>>,
 }
 
@@ -35,9 +35,9 @@ impl std::fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// From the manager's answer to an open.
+    /// Built from the manager's answer to an open.
     pub(crate) fn new(client: Client, subject: String, access: Access, opened: Opened) -> Result<Handle> {
-        let view = View::new(&subject, opened)?;
+        let view = FileView::new(&subject, opened)?;
         let handle = Handle {
             client,
             subject,
@@ -50,13 +50,13 @@ impl Handle {
         Ok(handle)
     }
 
-    /// The view in force.
-    pub(crate) fn view(&self) -> Arc<View> {
+    /// The current view.
+    pub(crate) fn view(&self) -> Arc<FileView> {
         Arc::clone(&self.view.read().expect("no holder panics"))
     }
 
-    /// A view newer than `seen`: asked for, unless someone has already.
-    pub(crate) async fn refresh(&self, seen: &Arc<View>) -> Result<Arc<View>> {
+    /// A view newer than `seen`: requested, unless another request has brought one already.
+    pub(crate) async fn refresh(&self, seen: &Arc<FileView>) -> Result<Arc<FileView>> {
         let _turn = self.gate.acquire().await.expect("it is never closed");
         let now = self.view();
         if !Arc::ptr_eq(&now, seen) {
@@ -64,21 +64,21 @@ impl Handle {
         }
         let (file, access, lease) = (seen.file, self.access, seen.lease);
         let client = self.client.shared.number;
-        let answer = self.client.ask(&self.subject, Refresh { file, access, lease, client }).await;
+        let answer = self.client.ask_manager(&self.subject, Refresh { file, access, lease, client }).await;
         match answer.map_err(|error| self.lease_error(error))? {
             ControlReply::Opened(opened) => self.install(opened),
             other => Err(unexpected(&self.subject, &other)),
         }
     }
 
-    /// Tells the manager that `columns` cannot be written. The view that comes back has them out, or is newer than `seen`
-    /// for another reason.
+    /// Tells the manager that `columns` cannot be written. The returned view has them out, or has another
+    /// generation than `seen` for another reason.
     pub(crate) async fn report_lost(
         &self,
-        seen: &Arc<View>,
+        seen: &Arc<FileView>,
         segment: usize,
         columns: ColumnMask,
-    ) -> Result<Arc<View>> {
+    ) -> Result<Arc<FileView>> {
         let _turn = self.gate.acquire().await.expect("it is never closed");
         let now = self.view();
         if now.g != seen.g {
@@ -99,19 +99,19 @@ impl Handle {
         }
     }
 
-    /// Columns of the segment that are better not read just now, as far as notes and the manager say.
-    pub(crate) fn avoided(&self, view: &View, segment: usize) -> ColumnMask {
+    /// Columns of the segment that are better not read now, because of notes on their drives.
+    pub(crate) fn avoided(&self, view: &FileView, segment: usize) -> ColumnMask {
         let columns = view.segments[segment].columns.iter();
         let noted = |column: &ColumnView| self.client.shared.drives.avoid(column.drive);
         (0..).map(Column).zip(columns).filter(|(_, c)| noted(c)).map(|(column, _)| column).collect()
     }
 
-    /// Whether the column's object is known to be there.
+    /// Whether the column's object is known to exist.
     pub(crate) fn is_created(&self, segment: usize, column: Column) -> bool {
         self.created.lock().expect("no holder panics").contains(&(segment, column))
     }
 
-    /// The column's object is there, or is not after all.
+    /// Records whether the column's object exists.
     pub(crate) fn set_created(&self, segment: usize, column: Column, there: bool) {
         let mut created = self.created.lock().expect("no holder panics");
         if there {
@@ -121,12 +121,12 @@ impl Handle {
         }
     }
 
-    /// Columns whose objects this handle has seen created: those it has written.
+    /// Columns whose objects this handle has created or written.
     pub(crate) fn created(&self) -> Vec<(usize, Column)> {
         self.created.lock().expect("no holder panics").iter().copied().collect()
     }
 
-    /// A refusal that means the lease is gone, as its own error.
+    /// Turns a refusal for a lost lease into its own error.
     pub(crate) fn lease_error(&self, error: Error) -> Error {
         match error {
             Error::Refused { refusal, .. } if refusal.reason == Reason::LeaseLost => {
@@ -136,26 +136,26 @@ impl Handle {
         }
     }
 
-    fn install(&self, opened: Opened) -> Result<Arc<View>> {
-        let view = Arc::new(View::new(&self.subject, opened)?);
+    fn install(&self, opened: Opened) -> Result<Arc<FileView>> {
+        let view = Arc::new(FileView::new(&self.subject, opened)?);
         self.heed(&view);
         self.forget_moved(&view);
         *self.view.write().expect("no holder panics") = Arc::clone(&view);
         Ok(view)
     }
 
-    /// A column that is on another drive now has no object there yet.
-    fn forget_moved(&self, new: &View) {
+    /// Forgets objects of columns that moved to another drive, where they do not exist yet.
+    fn forget_moved(&self, new: &FileView) {
         let old = self.view();
-        let drive = |view: &View, segment: usize, column: Column| {
+        let drive = |view: &FileView, segment: usize, column: Column| {
             view.segments.get(segment).and_then(|s| s.columns.get(column.index())).map(|c| c.drive)
         };
         let mut created = self.created.lock().expect("no holder panics");
         created.retain(|&(segment, column)| drive(&old, segment, column) == drive(new, segment, column));
     }
 
-    /// Drives of which the manager has not heard lately are passed over for a while.
-    fn heed(&self, view: &View) {
+    /// Notes drives that the manager has not heard from lately: they are avoided for a while.
+    fn heed(&self, view: &FileView) {
         let drives = &self.client.shared.drives;
         for column in view.segments.iter().flat_map(|segment| &segment.columns) {
             if column.listed_away && column.grant.is_some() && drives.noted(column.drive).is_none() {

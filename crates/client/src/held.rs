@@ -1,8 +1,8 @@
-//! Which stripes of a file have units, by what its drives list: whatever walks a file walks these, and never the range of its
-//! bytes, which one byte far out makes as long as it likes.
+//! Which stripes of a file have units, as listed by its drives. Whatever walks a file walks these rather than
+//! its byte range, which a single byte at a huge offset makes arbitrarily long.
 //!
-//! Columns that are away say nothing. Nothing is missed for that as long as `k` answer: whatever was written to a stripe, some
-//! column that is there has a unit of it, its parity or a copy.
+//! Columns that are away list nothing. Nothing is missed as long as `k` columns answer: for any write to a
+//! stripe, at least one of them has a unit of it, its parity or a copy.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,31 +10,31 @@ use std::ops::Range;
 use braid_wire::Reason;
 use braid_wire::data::{DriveReply, Listing, Versions};
 
+use crate::drive_requests::Failure;
 use crate::error::{Error, Result};
-use crate::exchange::Failure;
 use crate::faults::Learnt;
 use crate::handle::Handle;
 use crate::read::Patience;
 use crate::retire::{ask_all, note};
 
-/// Units that each column is asked for at a time.
+/// Units requested from each column at a time.
 const PAGE: u32 = 2048;
 
-/// A walk over a segment's stripes, upwards.
+/// A walk over a segment's stripes in ascending order.
 pub(crate) struct Held<'a> {
     handle: &'a Handle,
     segment: usize,
     list: Listing,
     next: Option<u64>,
-    /// Stripes from here on are not looked at.
+    /// Exclusive end of the walk.
     end: u64,
-    /// Some column had no object.
+    /// Whether some column had no object.
     met_absent: bool,
 }
 
 impl Handle {
-    /// The stripes of the segment in `stripes` of which ready columns have units: all that have a version
-    /// ([`Listing::Written`]), or those with bytes ([`Listing::Bytes`]).
+    /// The stripes within `stripes` of which ready columns have units: those with any version
+    /// ([`Listing::Written`]) or those with bytes ([`Listing::Bytes`]).
     pub(crate) fn held(&self, segment: usize, list: Listing, stripes: Range<u64>) -> Held<'_> {
         let next = (stripes.start < stripes.end).then_some(stripes.start);
         Held { handle: self, segment, list, next, end: stripes.end, met_absent: false }
@@ -42,7 +42,7 @@ impl Handle {
 }
 
 impl Held<'_> {
-    /// Some more of them, in order, as ranges that a plan set holds each; none at the end.
+    /// The next stripes in order, as ranges of at most a plan set's size; empty at the end.
     pub(crate) async fn next(&mut self) -> Result<Vec<Range<u64>>> {
         let step = self.handle.stripes_per_set(&self.handle.view(), self.segment);
         while let Some(from) = self.next {
@@ -56,12 +56,13 @@ impl Held<'_> {
         Ok(Vec::new())
     }
 
-    /// Whether some column had no object. It holds nothing then, or the file was removed meanwhile: the manager knows.
+    /// Whether some column had no object: it holds nothing, or the file was removed meanwhile, which the
+    /// manager can tell.
     pub(crate) fn met_absent(&self) -> bool {
         self.met_absent
     }
 
-    /// The stripes from `from` on, and up to which they are known.
+    /// The stripes from `from` on, and the next stripe from which they are not known yet.
     async fn page(&mut self, from: u64) -> Result<(BTreeSet<u64>, Option<u64>)> {
         let (handle, segment) = (self.handle, self.segment);
         let mut patience = Patience::new(handle);
@@ -102,7 +103,7 @@ impl Held<'_> {
                 }
             }
             if answers >= u32::from(view.layout.segments()[segment].shape.k()) {
-                // What another column has past there comes with the next page.
+                // What other columns list beyond that comes with the next page.
                 let known = next.unwrap_or(u64::MAX);
                 return Ok((stripes.range(from..known).copied().collect(), next));
             }
@@ -113,7 +114,7 @@ impl Held<'_> {
     }
 }
 
-/// Neighbours as ranges, cut at multiples of `step`.
+/// Adjacent stripes as ranges, cut at multiples of `step`.
 fn runs(stripes: impl Iterator<Item = u64>, step: u64) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for stripe in stripes {

@@ -1,7 +1,7 @@
-//! The task that keeps a writer's lease while its file is open: renews it, asks for new capabilities before the old ones
-//! expire, and retires what is settled when the writer pauses. Each goes on by itself: the renewals wait for neither of the
-//! others. It ends when the file is closed; when the file is dropped without, it gives the lease up as unclean, so that the
-//! manager settles what the writer left.
+//! The task that keeps a writer's lease while its file is open. It renews the lease, gets new capabilities
+//! before the old ones expire, and retires settled writes when the writer pauses. The three run
+//! independently: renewals wait for neither of the others. It ends when the file is closed. If the file is
+//! dropped instead, the task releases the lease as unclean, so that the manager settles what the writer left.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,34 +15,34 @@ use tokio::time::Instant;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::retire;
-use crate::view::View;
+use crate::view::FileView;
 use crate::write::WriteSide;
 
-/// How often the task looks.
+/// How often the task checks what to do.
 const TICK: Duration = Duration::from_secs(1);
 /// Shortest time between two renewals.
 const RENEW_MIN: Duration = Duration::from_millis(200);
 
-/// The task's other end: dropped without [`Keeper::end`], the lease is given up.
+/// The handle of the task: dropped without [`LeaseRenewer::end`], it has the lease released as unclean.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct LeaseRenewer {
     end: Option<oneshot::Sender<()>>,
 }
 
-impl Keeper {
+impl LeaseRenewer {
     /// Starts the task.
-    pub(crate) fn start(handle: Arc<Handle>, side: Arc<WriteSide>) -> Keeper {
+    pub(crate) fn start(handle: Arc<Handle>, side: Arc<WriteSide>) -> LeaseRenewer {
         let (end, ended) = oneshot::channel();
         tokio::spawn(async move {
             keep(&handle, &side, ended).await;
         });
-        Keeper { end: Some(end) }
+        LeaseRenewer { end: Some(end) }
     }
 
-    /// Ends the task; the lease is the caller's to release.
+    /// Ends the task; the caller then releases the lease.
     pub(crate) fn end(mut self) {
         if let Some(end) = self.end.take() {
-            // An error means that the task has ended already: the lease was lost.
+            // Fails only if the task has ended already because the lease was lost.
             let _ = end.send(());
         }
     }
@@ -61,16 +61,16 @@ async fn keep(handle: &Handle, side: &WriteSide, ended: oneshot::Receiver<()>) {
         never = keep_retired(handle, side) => match never {},
     };
     tracing::warn!(file = %handle.subject, why, "the write lease is lost");
-    // Only the first loss counts.
+    // Only the first loss is recorded.
     let _ = side.lost.set(why);
 }
 
-/// Between two renewals.
-fn period(view: &View) -> Duration {
+/// Time between two renewals.
+fn period(view: &FileView) -> Duration {
     (Duration::from_millis(u64::from(view.lease_ms)) / 3).max(RENEW_MIN)
 }
 
-/// Renews the lease, until it is lost: gives why.
+/// Renews the lease until it is lost. Returns why.
 async fn keep_lease(handle: &Handle) -> String {
     let mut due = Instant::now() + period(&handle.view());
     loop {
@@ -90,7 +90,8 @@ async fn keep_lease(handle: &Handle) -> String {
     }
 }
 
-/// Asks for new capabilities when the old ones would run out within a lease, until the lease is lost: gives why.
+/// Gets new capabilities when the old ones would expire within a lease's term, until the lease is lost.
+/// Returns why.
 async fn keep_capabilities(handle: &Handle) -> String {
     loop {
         let view = handle.view();

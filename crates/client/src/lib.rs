@@ -1,36 +1,38 @@
 //! The client: compiles requests to plans and runs them against drives.
 //!
 //! What it guarantees
-//! - A byte that is returned was checked against the checksum made when it was written; one that does not match is made
-//!   from the redundancy, or the read fails with an error that names file, stripes and drives.
-//! - A write that returned is durable on every drive of the file's set; one that failed is not acknowledged, and the handle
-//!   then writes no more.
-//! - Every wait has a bound ([`Config`]), and so has everything that is in flight.
-//! - Data moves between the drives and the caller's own buffer: there is no copy in between.
+//! - Every returned byte was verified against the checksum made when it was written. A byte that does not
+//!   match is reconstructed, or the read fails with an error that names file, stripes and drives.
+//! - A write that returned is durable on every drive of the file's set. A failed write is not acknowledged,
+//!   and the handle then writes no more.
+//! - Every wait is bounded ([`Config`]), and so is everything in flight.
+//! - Data moves between the drives and the caller's buffer without a copy in between.
 //!
-//! What it refuses to know: who sends what where (the planner decides), and what TCP is (the transport knows).
+//! What it refuses to know: who sends what where (the planner decides), and TCP (the transport's part).
 //!
-//! How a request goes: [`File`] cuts it into chunks of whole stripes; each is compiled by `braid_plan`, verified, and run by
-//! the executor (`run`) with one exchange per drive (`exchange`); reads go round columns that fail (`read`), writes have the
-//! manager take them out of the file's set (`write`).
+//! The path of a request: [`File`] cuts it into chunks of whole stripes. Each chunk is compiled by
+//! `braid_plan`, verified, and run by the executor (`executor`) with one list of requests per drive
+//! (`drive_requests`). Reads work around columns that fail (`read`); writes have the manager take them out of
+//! the file's set (`write`).
 
 mod arithmetic;
 mod buffers;
 mod check;
 mod client;
+mod concurrent;
 mod config;
 mod control;
 mod cut;
+mod drive_requests;
 mod drives;
 mod error;
-mod exchange;
+mod executor;
 mod explain;
 mod extents;
 mod faults;
 mod file;
 mod handle;
 mod held;
-mod join;
 mod lease;
 mod mend;
 mod name;
@@ -41,7 +43,6 @@ mod read;
 mod rebuild;
 mod retire;
 mod retry;
-mod run;
 mod scratch;
 mod stamps;
 mod stripes;

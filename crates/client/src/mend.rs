@@ -1,9 +1,10 @@
-//! Units that are damaged where they lie, mended by the write that they refuse.
+//! Repairs damaged units that a partial write could not update.
 //!
-//! A drive that has lost a unit takes no part of it: of the rest nobody could say what it is. So the write goes to the stripe's
-//! other columns first, and these then say what the whole unit is at the write's stamp: parity and data of one cut give the unit
-//! that is missing, as in a rebuild. It is sent whole, under the same stamp, and the drive takes it in the damaged one's place. If
-//! the writer dies before, the drive lacks the stamp, and the write goes back everywhere, as any other would.
+//! A drive that has lost a unit refuses a partial write to it, since the rest of the unit would be unknown.
+//! So the write first goes to the stripe's other columns. From these the whole unit is reconstructed at the
+//! write's stamp, as in a rebuild: parity and data of one cut give the missing unit. It is sent whole, under
+//! the same stamp, and replaces the damaged one. If the writer dies first, the drive lacks the stamp, and the
+//! write is rolled back everywhere, like any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,19 +13,24 @@ use braid_plan::Target;
 use braid_wire::{Reason, Refusal};
 
 use crate::buffers::User;
+use crate::drive_requests::Failure;
 use crate::error::{Error, Result};
-use crate::exchange::Failure;
+use crate::executor::{Executor, Failed, Writer};
 use crate::faults::Learnt;
 use crate::handle::Handle;
-use crate::run::{Failed, Run, Writer};
 
-/// How often a stripe's reads are compiled anew because some column did not answer.
+/// How often a stripe's reads are recompiled because a column did not answer.
 const TRIES_MAX: u32 = 4;
 
 impl Handle {
-    /// Writes the units whole that refused a part of themselves as damaged. All other columns of the set have answered the write.
-    /// What is needed for it and is not there makes the refusal an error.
-    pub(crate) async fn mend_units(&self, run: &Run<'_>, failed: &[Failed], writer: Writer) -> Result<()> {
+    /// Writes whole units where damage made a drive refuse a part. All other columns of the set have answered
+    /// the write. If the data to reconstruct a unit is missing, the refusal becomes the error.
+    pub(crate) async fn mend_units(
+        &self,
+        run: &Executor<'_>,
+        failed: &[Failed],
+        writer: Writer,
+    ) -> Result<()> {
         let mut stripes: BTreeMap<Stripe, ColumnMask> = BTreeMap::new();
         for one in failed {
             let columns = stripes.entry(one.stripe).or_default();
@@ -39,10 +45,10 @@ impl Handle {
         Ok(())
     }
 
-    /// Whether it was done: else too little of the stripe is there.
+    /// Returns false if too little of the stripe is available.
     async fn mend_stripe(
         &self,
-        run: &Run<'_>,
+        run: &Executor<'_>,
         stripe: Stripe,
         columns: ColumnMask,
         writer: Writer,
@@ -50,7 +56,7 @@ impl Handle {
         let (view, segment) = (&run.view, run.set.segment);
         let mut learnt = Learnt::default();
         for _ in 0..TRIES_MAX {
-            // As if they were joining: written whole, and not read.
+            // Treated as joining: written whole, and not read.
             let compile = |target: &Target<'_>| {
                 let mut target = *target;
                 target.health.joining = target.health.joining.or(columns);
@@ -58,13 +64,13 @@ impl Handle {
                 braid_plan::rebuild(&target, stripe.0..stripe.0 + 1, columns)
             };
             let Some(set) = self.compile(view, segment, &learnt, compile)? else { return Ok(false) };
-            let mut whole = Run::new(self, view, set, User::Nothing)?;
+            let mut whole = Executor::new(self, view, set, User::Nothing)?;
             let failed = whole.read().await?;
             if failed.is_empty() {
                 whole.compute(&BTreeSet::new())?;
                 whole.stand_in_for(run);
                 let failed = whole.write(writer).await?;
-                // What else is wrong shows when the write itself is sent again.
+                // Other failures show when the original write is sent again.
                 return Ok(!failed.iter().any(|one| one.failure.is(Reason::Damaged)));
             }
             for one in &failed {
@@ -74,7 +80,7 @@ impl Handle {
         Ok(false)
     }
 
-    fn cannot_be_mended(&self, run: &Run<'_>, one: &Failed) -> Error {
+    fn cannot_be_mended(&self, run: &Executor<'_>, one: &Failed) -> Error {
         let drive = run.view.segments[run.set.segment].columns[one.column.index()].name.clone();
         let refusal = match &one.failure {
             Failure::Refused { refusal, .. } => {

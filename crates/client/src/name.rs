@@ -1,13 +1,14 @@
 //! Remote names: `braid://VOLUME/PATH`.
 //!
-//! A path is bytes: components of 1 to 255 bytes, other than `/` and NUL and not `.` or `..`, joined by `/`, relative to
-//! the volume's root, which is the empty path. There is no percent-encoding: the bytes after the volume are the path. A
-//! path need not be UTF-8 ([`Name::parse`]); text in a program's arguments may be ([`std::str::FromStr`]).
+//! A path is bytes: components joined by `/`, relative to the volume's root, which is the empty path. A
+//! component has 1 to 255 bytes without `/` and NUL, and is not `.` or `..`. There is no percent-encoding:
+//! the bytes after the volume are the path. A path need not be UTF-8 ([`Name::parse`]); program arguments in
+//! UTF-8 can be parsed too ([`std::str::FromStr`]).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What every remote name begins with.
+/// The prefix of every remote name.
 pub const PREFIX: &str = "braid://";
 /// Longest path component, in bytes.
 pub const COMPONENT_BYTES_MAX: usize = 255;
@@ -52,7 +53,7 @@ pub enum NameError {
 }
 
 impl Name {
-    /// A name from its parts. One slash at the path's beginning and one at its end are dropped.
+    /// A name from its parts. Drops one slash at the beginning and one at the end of the path.
     pub fn new(volume: &str, path: &[u8]) -> Result<Name, NameError> {
         check_volume(volume)?;
         let path = path.strip_prefix(b"/").unwrap_or(path);
@@ -71,7 +72,7 @@ impl Name {
         Name::new(volume, b"")
     }
 
-    /// From the bytes `braid://VOLUME/PATH`; the path need not be UTF-8.
+    /// Parses the bytes `braid://VOLUME/PATH`; the path need not be UTF-8.
     pub fn parse(text: &[u8]) -> Result<Name, NameError> {
         let rest = text.strip_prefix(PREFIX.as_bytes()).ok_or(NameError::Prefix)?;
         let slash = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
@@ -113,7 +114,7 @@ impl Name {
         Some(Name { volume: self.volume.clone(), path: self.path[..end].to_vec() })
     }
 
-    /// What `component` is called in this directory.
+    /// The name of `component` in this directory.
     pub fn join(&self, component: &[u8]) -> Result<Name, NameError> {
         check_component(component)?;
         let mut path = self.path.clone();
@@ -125,7 +126,7 @@ impl Name {
     }
 }
 
-/// Whether a volume may be called this.
+/// Checks a volume's name.
 pub fn check_volume(volume: &str) -> Result<(), NameError> {
     let bytes = volume.as_bytes();
     let good = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');

@@ -1,4 +1,4 @@
-//! The name space and the cluster's facts: what the manager answers by itself.
+//! The name space and facts about the cluster: what the manager answers by itself.
 
 use std::time::Duration;
 
@@ -14,24 +14,23 @@ use braid_wire::data::ScrubAct;
 use crate::client::{Client, unexpected};
 use crate::error::{Error, Result};
 use crate::name::{Name, check_volume};
-use crate::view::shape_spec;
 
-/// Entries of a directory that are asked for at a time.
+/// Directory entries requested at a time.
 const PAGE: u32 = 1000;
 
-/// For a backup: longer than the manager lets one take.
+/// Bound for a backup: longer than the manager allows one to take.
 const BACKUP_WAIT: Duration = Duration::from_secs(31 * 60);
 
-/// Whether the directories above are made too.
+/// Whether missing parent directories are created too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parents {
-    /// They must be there, and the directory itself must not.
+    /// Parents must exist, and the directory itself must not.
     MustExist,
-    /// They are made as needed, and the directory itself may be there.
+    /// Parents are created as needed, and the directory itself may exist.
     Make,
 }
 
-/// A directory's entries, in byte order of their names, asked for page by page.
+/// A directory's entries in byte order of their names, fetched page by page.
 #[derive(Debug)]
 pub struct Lister {
     client: Client,
@@ -57,17 +56,17 @@ impl Client {
 
     /// All volumes, by name.
     pub async fn volumes(&self) -> Result<Vec<VolumeRow>> {
-        match self.ask("volumes", VolumeList {}).await? {
+        match self.ask_manager("volumes", VolumeList {}).await? {
             ControlReply::Volumes(list) => Ok(list.volumes),
             other => Err(unexpected("volumes", &other)),
         }
     }
 
-    /// What is at a name.
+    /// Facts about what has this name.
     pub async fn stat(&self, name: &Name) -> Result<StatRow> {
         let subject = name.to_string();
         let request = Lookup { volume: name.volume().to_owned(), path: name.path().to_vec() };
-        match self.ask(&subject, request).await? {
+        match self.ask_manager(&subject, request).await? {
             ControlReply::Stat(row) => Ok(row),
             other => Err(unexpected(&subject, &other)),
         }
@@ -87,7 +86,8 @@ impl Client {
         self.ask_done(&subject, request).await
     }
 
-    /// Renames a file or directory within its volume, atomically. A file replaces a file, a directory an empty directory.
+    /// Renames a file or directory within its volume, atomically. A file replaces a file, a directory an
+    /// empty directory.
     pub async fn rename(&self, from: &Name, to: &Name) -> Result<()> {
         let subject = from.to_string();
         if from.volume() != to.volume() {
@@ -112,7 +112,7 @@ impl Client {
 
     /// The cluster's drives and figures.
     pub async fn status(&self) -> Result<StatusReply> {
-        match self.ask("cluster", Status {}).await? {
+        match self.ask_manager("cluster", Status {}).await? {
             ControlReply::Status(status) => Ok(status),
             other => Err(unexpected("cluster", &other)),
         }
@@ -126,27 +126,28 @@ impl Client {
         }
     }
 
-    /// Lets go of what a comparison after a restore found without a name.
+    /// Frees what a comparison after a restore found without a name.
     pub async fn free_unnamed(&self) -> Result<()> {
         self.ask_done("manager", FreeUnnamed {}).await
     }
 
-    /// Asks a drive, by name or identity, for a scrub of at most `rate` bytes a second, or (`None`) how its scrub stands.
+    /// Asks a drive, by name or id, for a scrub of at most `rate` bytes per second, or, with `None`, for the
+    /// state of its scrub.
     pub async fn scrub(&self, drive: &str, rate: Option<u64>) -> Result<ScrubDriveReply> {
         let act = if rate.is_some() { ScrubAct::Start } else { ScrubAct::Look };
         let request = ScrubDrive { drive: drive.to_owned(), act, rate: rate.unwrap_or(0) };
         let subject = format!("scrub of {drive}");
-        match self.ask(&subject, request).await? {
+        match self.ask_manager(&subject, request).await? {
             ControlReply::Scrub(said) => Ok(said),
             other => Err(unexpected(&subject, &other)),
         }
     }
 
-    /// `new` takes the place of `old` in every layout; its columns join, empty: [`Client::rebuild`] fills them. Gives how many
-    /// components that concerns. Drives go by name or id.
+    /// Replaces drive `old` by `new` in every layout. Its columns join empty, and [`Client::rebuild`] fills
+    /// them. Returns the number of components concerned. Drives are given by name or id.
     pub async fn replace_drive(&self, old: &str, new: &str) -> Result<u64> {
         let subject = format!("drive {old}");
-        match self.ask(&subject, ReplaceDrive { old: old.to_owned(), new: new.to_owned() }).await? {
+        match self.ask_manager(&subject, ReplaceDrive { old: old.to_owned(), new: new.to_owned() }).await? {
             ControlReply::Replaced(replaced) => Ok(replaced.components),
             other => Err(unexpected(&subject, &other)),
         }
@@ -164,7 +165,7 @@ impl Lister {
                 return Ok(None);
             }
             let DirectoryReply { entries, more } = self.page_after().await?;
-            // An empty page with more to come would go on for ever.
+            // Trusting "more" on an empty page would loop for ever.
             self.more = more && !entries.is_empty();
             if let Some(last) = entries.last() {
                 self.after.clone_from(&last.name);
@@ -173,7 +174,7 @@ impl Lister {
         }
     }
 
-    /// All entries that are left.
+    /// All remaining entries.
     pub async fn all(mut self) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         while let Some(entry) = self.next().await? {
@@ -190,16 +191,16 @@ impl Lister {
             after: self.after.clone(),
             limit: PAGE,
         };
-        match self.client.ask(&subject, request).await? {
+        match self.client.ask_manager(&subject, request).await? {
             ControlReply::Directory(page) => Ok(page),
             other => Err(unexpected(&subject, &other)),
         }
     }
 }
 
-/// A shape in numbers; none is the default.
+/// A shape in its wire form; zeros stand for the default.
 pub(crate) fn spec(shape: Option<Shape>) -> ShapeSpec {
-    shape.map_or(ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 }, shape_spec)
+    shape.map_or(ShapeSpec::DEFAULT, ShapeSpec::from)
 }
 
 fn volume_subject(name: &str) -> Result<String> {

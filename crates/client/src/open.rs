@@ -10,7 +10,7 @@ use crate::client::{Client, unexpected};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::handle::Handle;
-use crate::lease::Keeper;
+use crate::lease::LeaseRenewer;
 use crate::name::{Name, check_volume};
 use crate::names::spec;
 use crate::stamps::Stamps;
@@ -29,48 +29,48 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing is asked for yet.
+    /// No access is requested yet.
     pub fn new() -> OpenOptions {
         OpenOptions::default()
     }
 
-    /// For reading.
+    /// Opens for reading.
     pub fn read(mut self, read: bool) -> OpenOptions {
         self.read = read;
         self
     }
 
-    /// For writing.
+    /// Opens for writing.
     pub fn write(mut self, write: bool) -> OpenOptions {
         self.write = write;
         self
     }
 
-    /// Make it if it is not there. Needs writing.
+    /// Creates the file if it does not exist. Needs writing.
     pub fn create(mut self, create: bool) -> OpenOptions {
         self.create = create;
         self
     }
 
-    /// Make it, and fail if it is there. Needs writing.
+    /// Creates the file, and fails if it exists. Needs writing.
     pub fn create_new(mut self, create_new: bool) -> OpenOptions {
         self.create_new = create_new;
         self
     }
 
-    /// Cut it to no bytes. Needs writing.
+    /// Truncates the file to zero bytes. Needs writing.
     pub fn truncate(mut self, truncate: bool) -> OpenOptions {
         self.truncate = truncate;
         self
     }
 
-    /// For writing; [`File::write`] writes at the end, wherever the position is.
+    /// Opens for writing; [`File::write`] then always writes at the end, whatever the position.
     pub fn append(mut self, append: bool) -> OpenOptions {
         self.append = append;
         self
     }
 
-    /// The shape of a file that is made; else the volume's.
+    /// The shape of a newly created file; by default the volume's.
     pub fn shape(mut self, shape: Shape) -> OpenOptions {
         self.shape = Some(shape);
         self
@@ -92,7 +92,8 @@ impl OpenOptions {
 }
 
 impl Client {
-    /// Opens a file. For writing, what a writer that died while it cut the file left over is cleared away first.
+    /// Opens a file. If a writer died while it truncated the file, opening for writing first clears away what
+    /// was left past the size.
     pub async fn open(&self, name: &Name, options: &OpenOptions) -> Result<File> {
         let subject = name.to_string();
         let access = options.access(&subject)?;
@@ -105,7 +106,7 @@ impl Client {
             shape: spec(options.shape),
             client: self.shared.number,
         };
-        let opened = match self.ask(&subject, request).await? {
+        let opened = match self.ask_manager(&subject, request).await? {
             ControlReply::Opened(opened) => opened,
             other => return Err(unexpected(&subject, &other)),
         };
@@ -116,14 +117,14 @@ impl Client {
         Ok(file)
     }
 
-    /// Makes a file without a name, opened for reading and writing. It is gone when it is closed, unless [`File::link`] gave
-    /// it a name.
+    /// Creates a file without a name, open for reading and writing. It is removed on close, unless
+    /// [`File::link`] has given it a name.
     pub async fn create_unnamed(&self, volume: &str, shape: Option<Shape>) -> Result<File> {
         self.create_unnamed_beside(volume, shape, &BTreeSet::new()).await
     }
 
-    /// The same, on other drives than `full`, which refused the file's bytes as they are full ([`File::full_drive`]), as long as
-    /// there are enough others.
+    /// The same, on other drives than those in `full`, as long as there are enough others. These refused the
+    /// file's bytes for lack of space ([`File::full_drive`]).
     pub async fn create_unnamed_beside(
         &self,
         volume: &str,
@@ -138,7 +139,7 @@ impl Client {
             client: self.shared.number,
             avoid: full.iter().copied().collect(),
         };
-        match self.ask(&subject, request).await? {
+        match self.ask_manager(&subject, request).await? {
             ControlReply::Opened(opened) => {
                 let options = OpenOptions::new().read(true).write(true);
                 self.opened(subject, Access::Write, opened, &options).await
@@ -155,18 +156,18 @@ impl Client {
         options: &OpenOptions,
     ) -> Result<File> {
         let (size, cut) = (opened.stat.size, opened.cut);
-        // The first lease of a file: nobody wrote it before. (What was asked for does not tell: the answer may be to a repeat, after
-        // another has opened the file.)
+        // The file's first lease: nobody has written to it yet. (The request does not tell: the answer may be
+        // to a repeat, after another client has opened the file.)
         let fresh = opened.lease.0 == 1 && size == 0 && !cut;
         let handle = Arc::new(Handle::new(self.clone(), subject, access, opened)?);
         if access == Access::Read {
             return Ok(File::reader(handle, size));
         }
         let view = handle.view();
-        // What a cut that was not ended left past the size is not zeros until it has been punched.
+        // After an unfinished truncation the bytes past the size are not zeros until they have been punched.
         let written_end = if cut { u64::MAX } else { size };
         let side = Arc::new(WriteSide::new(Stamps::new(view.lease, view.g, written_end, fresh)));
-        let keeper = Keeper::start(Arc::clone(&handle), Arc::clone(&side));
+        let keeper = LeaseRenewer::start(Arc::clone(&handle), Arc::clone(&side));
         let file = File::writer(handle, side, keeper, size, options.clone().into());
         if cut {
             file.end_cut(size).await?;

@@ -1,7 +1,7 @@
-//! Numbers of operations: requests to the manager that change what their own repeat would find.
+//! Numbers of operations: requests to the manager that would not find the same state if repeated.
 //!
-//! Each has a number of its own, which its repeats carry too. The manager remembers what an operation came to until it is told
-//! that all below a number are settled: answered, or given up for good.
+//! Each operation has its own number, which repeats carry too. The manager remembers an operation's result
+//! until it is told that all operations below some number are settled: answered, or given up for good.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -15,26 +15,26 @@ pub(crate) struct Operations {
 #[derive(Debug)]
 struct Open {
     next: u64,
-    /// Begun and not settled.
+    /// Begun and not yet settled.
     numbers: BTreeSet<u64>,
 }
 
-/// An operation that was begun. Settled when it is dropped: after that it is never sent again.
+/// An operation that was begun. Dropping it settles it: it is never sent again.
 #[derive(Debug)]
 pub(crate) struct Begun<'a> {
     operations: &'a Operations,
     pub(crate) number: u64,
-    /// Manager time, never later than it was.
+    /// Manager time at its beginning, never ahead of the true value.
     pub(crate) at_ms: u64,
 }
 
 impl Operations {
-    /// None was begun yet.
+    /// No operation was begun yet.
     pub(crate) fn new() -> Operations {
         Operations { open: Mutex::new(Open { next: 1, numbers: BTreeSet::new() }) }
     }
 
-    /// Begins one, at this manager time.
+    /// Begins an operation at this manager time.
     pub(crate) fn begin(&self, at_ms: u64) -> Begun<'_> {
         let mut open = self.open.lock().expect("no holder panics");
         let number = open.next;
@@ -43,7 +43,7 @@ impl Operations {
         Begun { operations: self, number, at_ms }
     }
 
-    /// All below this are settled.
+    /// All operations with lower numbers are settled.
     pub(crate) fn settled_below(&self) -> u64 {
         let open = self.open.lock().expect("no holder panics");
         open.numbers.first().copied().unwrap_or(open.next)

@@ -1,43 +1,43 @@
-//! Reads: bytes of the file into the caller's buffer, in sets of bounded size, a few of them at once.
+//! Reads: bytes of the file into the caller's buffer, in plan sets of bounded size, a few at a time.
 //!
-//! What a drive does not deliver is planned again without its column, piece by piece; the pieces that came stay. The caller
-//! notices nothing until more columns are away than the parity can replace.
+//! What a drive fails to deliver is planned again without its column, piece by piece; pieces already read are
+//! kept. The caller notices nothing until more columns are away than the parity can replace.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use braid_layout::{Column, ColumnMask, Stripe};
-use braid_plan::{Place, PlanError, PlanSet, Strategy, Target, Want, stripes_max};
+use braid_plan::{MemoryRange, PlanError, PlanSet, Strategy, Target, Want, stripes_max};
 use braid_wire::control::Access;
 
 use crate::buffers::User;
+use crate::concurrent;
 use crate::error::{Error, Result};
+use crate::executor::{Executor, Failed};
 use crate::faults::{Learnt, Remedy};
 use crate::handle::Handle;
-use crate::join;
 use crate::retry::Tries;
-use crate::run::{Failed, Run};
-use crate::view::View;
+use crate::view::FileView;
 
-/// Bytes of one segment that one plan set is about.
+/// A byte range of one segment, for one plan set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chunk {
     pub(crate) segment: usize,
     pub(crate) range: Range<u64>,
 }
 
-/// Bytes still to be read, and what is known of their columns.
+/// A range still to be read, and what is known about its columns.
 struct Todo {
     range: Range<u64>,
     learnt: Learnt,
 }
 
-/// How long a request goes on trying.
+/// How long a request keeps trying.
 pub(crate) struct Patience {
-    /// While something may pass by itself.
+    /// Used while the obstacle may be temporary.
     tries: Tries,
-    /// While too many columns are away for no passing reason: a drive may be starting again.
+    /// Used while too many columns are away for no temporary reason: a drive may be restarting.
     grace: Tries,
 }
 
@@ -52,21 +52,25 @@ impl Patience {
         self.tries.again().await
     }
 
-    /// Waits for the next try of something hopeless; false soon.
+    /// Like `again`, for something that looks hopeless: gives up sooner.
     pub(crate) async fn again_for_a_while(&mut self) -> bool {
         self.grace.again().await
     }
 
-    /// How long it was.
+    /// The total time allowed for tries.
     pub(crate) fn whole(&self) -> std::time::Duration {
         self.tries.patience
     }
 }
 
 impl Handle {
-    /// Cuts a range of the file into chunks of whole stripes (but for its ends) of about `set_bytes`, one by one: a sparse file
-    /// may have more of them than memory holds.
-    pub(crate) fn chunks(&self, view: Arc<View>, range: Range<u64>) -> impl Iterator<Item = Chunk> + use<'_> {
+    /// Cuts a range of the file into chunks of whole stripes (except at its ends) of about `set_bytes`.
+    /// Lazily, as a sparse file may have more chunks than fit in memory.
+    pub(crate) fn chunks(
+        &self,
+        view: Arc<FileView>,
+        range: Range<u64>,
+    ) -> impl Iterator<Item = Chunk> + use<'_> {
         let mut at = range.start;
         std::iter::from_fn(move || {
             if at >= range.end {
@@ -83,14 +87,14 @@ impl Handle {
         })
     }
 
-    /// Stripes of a plan set: about `set_bytes`, at least one.
-    pub(crate) fn stripes_per_set(&self, view: &View, segment: usize) -> u64 {
+    /// The number of stripes in a plan set: about `set_bytes`, at least one.
+    pub(crate) fn stripes_per_set(&self, view: &FileView, segment: usize) -> u64 {
         let shape = view.layout.segments()[segment].shape;
         let wanted = self.client.shared.config.set_bytes / shape.stripe_bytes();
         wanted.clamp(1, stripes_max(&shape))
     }
 
-    /// Fills `buffer` with the bytes of the file from `offset` on. The caller has cut it at the file's size.
+    /// Fills `buffer` with the file's bytes from `offset` on. The caller has limited it to the file's size.
     pub(crate) async fn read_range(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let length = u64::try_from(buffer.len()).expect("a buffer is below 2^64 bytes");
         let chunks = self.chunks(self.view(), offset..offset + length);
@@ -103,7 +107,7 @@ impl Handle {
                 self.read_chunk(chunk, head).await
             }
         });
-        join::windowed(self.client.shared.config.sets_per_request, reads).await
+        concurrent::windowed(self.client.shared.config.sets_per_request, reads).await
     }
 
     async fn read_chunk(&self, chunk: Chunk, buffer: &mut [u8]) -> Result<()> {
@@ -122,7 +126,7 @@ impl Handle {
             };
             let skip = length_of(&(chunk.range.start..part.range.start));
             let own = &mut buffer[skip..skip + length_of(&part.range)];
-            let mut run = Run::new(self, &view, set, User::Into(own))?;
+            let mut run = Executor::new(self, &view, set, User::Into(own))?;
             let failed = run.read().await?;
             run.compute(&failed.iter().map(|one| one.stripe).collect())?;
             absent |= run.saw_absent;
@@ -134,17 +138,18 @@ impl Handle {
             }
         }
         if absent && self.access == Access::Read {
-            // An object that is not there is a hole, unless the file was removed meanwhile: then this is an error.
+            // A missing object is a hole, unless the file was removed meanwhile; in that case the refresh
+            // fails.
             self.refresh(&self.view()).await?;
         }
         Ok(())
     }
 
-    /// Compiles with what is known of the columns, passing over those that did not answer lately if that is possible.
-    /// `None`: too few columns are left.
+    /// Compiles with what is known of the columns, avoiding drives that did not answer lately if possible.
+    /// `None` if too few columns are left.
     pub(crate) fn compile(
         &self,
-        view: &View,
+        view: &FileView,
         segment: usize,
         learnt: &Learnt,
         compile: impl Fn(&Target<'_>) -> std::result::Result<PlanSet, PlanError>,
@@ -156,10 +161,10 @@ impl Handle {
         }
     }
 
-    /// As [`Handle::compile`], asking also drives that did not answer lately.
+    /// Like [`Handle::compile`], but also uses drives that did not answer lately.
     pub(crate) fn compile_with(
         &self,
-        view: &View,
+        view: &FileView,
         segment: usize,
         learnt: &Learnt,
         compile: impl Fn(&Target<'_>) -> std::result::Result<PlanSet, PlanError>,
@@ -172,11 +177,11 @@ impl Handle {
         }
     }
 
-    /// Too few columns are left: waits, and asks the manager anew, while there is hope; then gives the error that
-    /// names them.
+    /// Too few columns are left. While a retry may help, waits and refreshes the view; then returns the error
+    /// that names the columns.
     pub(crate) async fn wait_for_columns(
         &self,
-        view: &Arc<View>,
+        view: &Arc<FileView>,
         segment: usize,
         stripes: Range<u64>,
         action: &'static str,
@@ -193,10 +198,10 @@ impl Handle {
         Err(self.too_many_away(view, segment, stripes, action, learnt))
     }
 
-    /// The error that names the columns that cannot be used.
+    /// The error that names the unusable columns.
     pub(crate) fn too_many_away(
         &self,
-        view: &View,
+        view: &FileView,
         segment: usize,
         stripes: Range<u64>,
         action: &'static str,
@@ -231,8 +236,13 @@ impl Handle {
         }
     }
 
-    /// What the failures call for before the next try.
-    pub(crate) async fn mend(&self, view: &Arc<View>, remedy: Remedy, patience: &mut Patience) -> Result<()> {
+    /// Does what the failures require before the next try.
+    pub(crate) async fn mend(
+        &self,
+        view: &Arc<FileView>,
+        remedy: Remedy,
+        patience: &mut Patience,
+    ) -> Result<()> {
         match remedy {
             Remedy::Refresh => {
                 self.refresh(view).await?;
@@ -251,14 +261,14 @@ impl Handle {
         }
     }
 
-    /// The error after all patience.
+    /// The error when the patience is used up.
     pub(crate) fn timed_out(&self, patience: &Patience, why: &str) -> Error {
         Error::TimedOut { file: self.subject.clone(), after: patience.whole(), why: why.to_owned() }
     }
 }
 
-/// What is to be read again, and what to do before.
-fn missing(run: &Run<'_>, part: &Todo, failed: &[Failed]) -> (Vec<Todo>, Remedy) {
+/// What must be read again, and what to do first.
+fn missing(run: &Executor<'_>, part: &Todo, failed: &[Failed]) -> (Vec<Todo>, Remedy) {
     let mut stripes: BTreeMap<Stripe, (Learnt, Vec<Range<u64>>)> = BTreeMap::new();
     let mut remedy = Remedy::Without;
     for one in failed {
@@ -268,7 +278,7 @@ fn missing(run: &Run<'_>, part: &Todo, failed: &[Failed]) -> (Vec<Todo>, Remedy)
             Remedy::Again if remedy != Remedy::Refresh => remedy = Remedy::Again,
             _ => {}
         }
-        if let Some(Place::User { offset, len }) = one.into {
+        if let Some(MemoryRange::User { offset, len }) = one.into {
             let from = part.range.start + offset;
             entry.1.push(from..from + u64::from(len));
         }
@@ -280,7 +290,7 @@ fn missing(run: &Run<'_>, part: &Todo, failed: &[Failed]) -> (Vec<Todo>, Remedy)
         let ranges = if note.strategy == Strategy::Direct {
             pieces
         } else {
-            // Pieces that are computed fail with any of their inputs.
+            // A computed piece fails with any of its inputs, so the whole stripe is read again.
             let stripe = segment.stripe_range(note.stripe);
             let whole = stripe.start.max(part.range.start)..stripe.end.min(part.range.end);
             Vec::from([whole])
@@ -290,7 +300,7 @@ fn missing(run: &Run<'_>, part: &Todo, failed: &[Failed]) -> (Vec<Todo>, Remedy)
     (todo, remedy)
 }
 
-pub(crate) fn stripes_of(view: &View, segment: usize, range: &Range<u64>) -> Range<u64> {
+pub(crate) fn stripes_of(view: &FileView, segment: usize, range: &Range<u64>) -> Range<u64> {
     let place = &view.layout.segments()[segment];
     place.stripe_at(range.start).0..place.stripe_at(range.end - 1).0 + 1
 }

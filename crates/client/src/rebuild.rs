@@ -1,11 +1,11 @@
-//! The rebuild of a drive: every file with a column on it that is out or joining has that column written anew from the
-//! others, under a lease of its own, and the manager then lists the column as ready.
+//! The rebuild of a drive. For every file with an out or joining column on it, that column is rebuilt from
+//! the others, under a lease of its own. The manager then lists the column as ready.
 //!
-//! A few files go at once, so that one that waits or fails holds up no other; those that someone writes come last. Of each file
-//! the stripes are walked that its drives hold.
+//! A few files are rebuilt at once, so that one that waits or fails does not hold up the others; files with a
+//! writer come last. In each file only stripes of which its drives hold units are visited.
 //!
-//! Each unit is installed under the version that the other columns hold, so that a rebuild that was cut short and starts
-//! again ends in the same state.
+//! Each unit is installed under the version that the other columns hold, so an interrupted rebuild that
+//! starts again ends in the same state.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -20,44 +20,44 @@ use braid_wire::data::Listing;
 
 use crate::buffers::User;
 use crate::client::{Client, unexpected};
+use crate::concurrent;
+use crate::drive_requests::Failure;
 use crate::error::{Error, Result};
-use crate::exchange::Failure;
+use crate::executor::{Executor, Writer};
 use crate::faults::{Learnt, Remedy, remedy};
 use crate::handle::Handle;
-use crate::join;
-use crate::lease::{self, Keeper};
+use crate::lease::{self, LeaseRenewer};
 use crate::read::Patience;
 use crate::retry::Tries;
-use crate::run::{Run, Writer};
 use crate::stamps::Stamps;
 use crate::write::WriteSide;
 
-/// Files asked for at a time.
+/// Files requested at a time.
 const PAGE: u32 = 256;
-/// Files that are rebuilt at once: few enough that those that wait leave plan sets to the others.
+/// Files rebuilt at once: few enough that waiting ones leave plan sets to the others.
 const FILES_AT_ONCE: usize = 4;
-/// How long a file that someone writes is waited for.
+/// How long to wait for a file that is being written.
 const LEASED_PATIENCE: Duration = Duration::from_secs(15);
 
-/// How far a rebuild is, and at its end what it did.
+/// A rebuild's progress and, at its end, its result.
 #[derive(Debug, Default)]
 pub struct Rebuilt {
     /// Files whose columns on the drive are ready again.
     pub files: u64,
-    /// Stripes done, of all files.
+    /// Stripes rebuilt, in all files.
     pub stripes: u64,
-    /// Stripes to do, of the files begun so far.
+    /// Stripes to rebuild, in the files begun so far.
     pub stripes_begun: u64,
     /// Bytes written to the drive.
     pub bytes: u64,
-    /// Files that could not be rebuilt, with why. They stay degraded; try again.
+    /// Files that could not be rebuilt, and why. They stay degraded; try again.
     pub failed: Vec<(FileId, Error)>,
-    /// At the end: files with stale columns on the drive, as the manager lists them then. Those that failed are among them, and
-    /// those of which a column went out meanwhile. None: the drive is up to date.
+    /// At the end: files with stale columns on the drive, as the manager lists them then. Includes those that
+    /// failed, and those of which a column went out meanwhile. 0 means that the drive is up to date.
     pub left: u64,
 }
 
-/// What the files under way are counted in, and who is told.
+/// The progress that all files are counted in, and the callback.
 struct Tally<F>(Mutex<(Rebuilt, F)>);
 
 impl<F: FnMut(&Rebuilt) + Send> Tally<F> {
@@ -70,8 +70,8 @@ impl<F: FnMut(&Rebuilt) + Send> Tally<F> {
 }
 
 impl Client {
-    /// Rebuilds every stale column on a drive, which goes by name or id. `progress` is called after every plan set. A
-    /// file that cannot be rebuilt does not stop the others: see [`Rebuilt::failed`].
+    /// Rebuilds every stale column on a drive, given by name or id. `progress` is called after every plan
+    /// set. A file that cannot be rebuilt does not stop the others: see [`Rebuilt::failed`].
     pub async fn rebuild(&self, drive: &str, progress: impl FnMut(&Rebuilt) + Send) -> Result<Rebuilt> {
         let tally = Tally(Mutex::new((Rebuilt::default(), progress)));
         let (mut after, mut leased) = (FileId(0), Vec::new());
@@ -83,7 +83,8 @@ impl Client {
         }
         self.rebuild_some(leased, drive, LEASED_PATIENCE, &tally).await;
         let mut done = tally.0.into_inner().expect("no holder panics").0;
-        // Counted anew and not from what failed: what was listed as stale after its page was passed would else be forgotten.
+        // Counted again rather than taken from the failures: a file that became stale after its page was
+        // passed would be missed.
         after = FileId(0);
         loop {
             let files = self.stale_files(drive, after).await?;
@@ -93,11 +94,11 @@ impl Client {
         }
     }
 
-    /// Some files after one with stale columns on the drive; in order, and empty at the end.
+    /// The next files after `after` with stale columns on the drive, in order; empty at the end.
     async fn stale_files(&self, drive: &str, after: FileId) -> Result<Vec<FileId>> {
         let subject = format!("drive {drive}");
         let request = StaleFiles { drive: drive.to_owned(), after, limit: PAGE };
-        let files = match self.ask(&subject, request).await? {
+        let files = match self.ask_manager(&subject, request).await? {
             ControlReply::StaleFiles(page) => page.files,
             other => return Err(unexpected(&subject, &other)),
         };
@@ -109,7 +110,7 @@ impl Client {
         }
     }
 
-    /// Rebuilds these files. Those that someone writes are waited for so long; without any patience they are given back.
+    /// Rebuilds these files. Waits up to `patience` for those with a writer; with no patience, returns them.
     async fn rebuild_some<F: FnMut(&Rebuilt) + Send>(
         &self,
         files: Vec<FileId>,
@@ -123,7 +124,7 @@ impl Client {
             async move {
                 match self.rebuild_file(file, drive, patience, tally).await {
                     Ok(()) => tally.count(|done| done.files += 1),
-                    // It was removed meanwhile.
+                    // The file was removed meanwhile.
                     Err(error) if error.reason() == Some(Reason::NotFound) => {}
                     Err(error) if error.reason() == Some(Reason::Leased) && patience.is_zero() => {
                         leased.lock().expect("no holder panics").push(file);
@@ -136,7 +137,7 @@ impl Client {
                 Ok::<(), Infallible>(())
             }
         });
-        let Ok(()) = join::windowed(FILES_AT_ONCE, rebuilds).await;
+        let Ok(()) = concurrent::windowed(FILES_AT_ONCE, rebuilds).await;
         leased.into_inner().expect("no holder panics")
     }
 
@@ -153,7 +154,7 @@ impl Client {
         let handle = Arc::new(Handle::new(self.clone(), subject.clone(), Access::Write, opened)?);
         let view = handle.view();
         let side = Arc::new(WriteSide::new(Stamps::new(view.lease, view.g, size, false)));
-        let keeper = Keeper::start(Arc::clone(&handle), Arc::clone(&side));
+        let keeper = LeaseRenewer::start(Arc::clone(&handle), Arc::clone(&side));
         let rebuilt = rebuild_segments(&handle, &side, tally).await;
         keeper.end();
         match rebuilt {
@@ -180,7 +181,7 @@ impl Client {
         let mut tries = Tries::new(patience);
         loop {
             let request = BeginRebuild { file, drive: drive.to_owned(), client: self.shared.number };
-            match self.ask(subject, request).await {
+            match self.ask_manager(subject, request).await {
                 Ok(ControlReply::Opened(opened)) => return Ok(opened),
                 Ok(other) => return Err(unexpected(subject, &other)),
                 Err(error) if error.reason() == Some(Reason::Leased) && tries.again().await => {}
@@ -197,12 +198,13 @@ async fn rebuild_segments<F: FnMut(&Rebuilt) + Send>(
 ) -> Result<()> {
     let view = handle.view();
     for segment in 0..view.layout.segments().len() {
-        // Those on the drive, and those of drives whose place it took that found another home.
+        // The columns on the drive, and those of drives it replaced that were placed elsewhere.
         let columns = view.segments[segment].joining;
         if columns.is_empty() {
             continue;
         }
-        // Past the size too: the column may have bytes there from before the others were cut, or versions that they have not.
+        // Past the size too: the column may hold bytes there from before a truncation, or versions that the
+        // other columns do not have.
         let mut held = handle.held(segment, Listing::Written, 0..u64::MAX);
         loop {
             let runs = held.next().await?;
@@ -221,13 +223,14 @@ async fn rebuild_segments<F: FnMut(&Rebuilt) + Send>(
                 });
                 Ok(())
             });
-            join::windowed(handle.client.config().sets_per_request, sets).await?;
+            concurrent::windowed(handle.client.config().sets_per_request, sets).await?;
         }
     }
     Ok(())
 }
 
-/// Rebuilds the units of a few stripes. Anything may be repeated, so a failure begins anew. Gives the bytes written.
+/// Rebuilds the units of a few stripes. Every step can be repeated, so after a failure all of it starts
+/// again. Returns the bytes written.
 async fn rebuild_set(
     handle: &Handle,
     segment: usize,
@@ -245,7 +248,7 @@ async fn rebuild_set(
                 .await?;
             continue;
         };
-        let mut run = Run::new(handle, &view, set, User::Nothing)?;
+        let mut run = Executor::new(handle, &view, set, User::Nothing)?;
         let mut failed = run.read().await?;
         if failed.is_empty() {
             run.compute(&BTreeSet::new())?;
@@ -271,7 +274,7 @@ async fn rebuild_set(
                 });
             }
             if let Some(one) = failed.iter().find(|one| matches!(one.failure, Failure::Lost(_))) {
-                // The drive that is rebuilt is away again: there is nothing to go on with.
+                // The drive that is being rebuilt is away again: nothing can go on.
                 let why = format!(
                     "{} is away: {}",
                     view.segments[segment].columns[one.column.index()].name,

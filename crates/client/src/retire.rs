@@ -1,4 +1,4 @@
-//! Questions to the columns of an open file that are not reads or writes; among them: retire what is settled.
+//! Requests to the columns of an open file other than reads and writes, such as retiring settled writes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use braid_layout::{Column, Stripe, Version};
 use braid_wire::data::{DriveRequest, Retire};
 
-use crate::exchange::{Failure, Outcome};
+use crate::drive_requests::{Failure, Outcome};
+use crate::executor::ask_columns;
 use crate::faults::Learnt;
 use crate::handle::Handle;
-use crate::run::ask_columns;
-use crate::view::View;
+use crate::view::FileView;
 
-/// What a retirement is for.
+/// The reason for a retirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occasion {
-    /// The writer pauses: those columns that it has written need not keep what came before. Answered at once.
+    /// The writer pauses: columns that it has written may drop their prior content. Answered at once.
     Pause,
-    /// The lease is given back: no column of the set takes a write of it any more. Answered when durable.
+    /// The lease is released: no column of the set accepts its writes any more. Answered when durable.
     LeaseEnd,
 }
 
-/// How often a question is put to a drive whose session was dead or whose capability was stale.
+/// Attempts per request if a drive's session was dead or its capability stale.
 const ASKED_MAX: usize = 3;
 
-/// Tells columns of the set that everything up to `settled_to` is settled. Whether all of them have answered.
+/// Tells columns of the set that everything up to `settled_to` is settled. Returns whether all have answered.
 pub(crate) async fn retire(handle: &Handle, settled_to: Version, occasion: Occasion) -> bool {
     let view = handle.view();
     let written: BTreeSet<(usize, Column)> = handle.created().into_iter().collect();
@@ -59,15 +59,15 @@ pub(crate) async fn retire(handle: &Handle, settled_to: Version, occasion: Occas
     false
 }
 
-/// Takes a column that did not answer into account.
+/// Records a column that did not answer.
 pub(crate) fn note(learnt: &mut Learnt, column: Column, failure: Failure) {
-    learnt.note(&crate::run::Failed { column, stripe: Stripe(0), into: None, failure });
+    learnt.note(&crate::executor::Failed { column, stripe: Stripe(0), into: None, failure });
 }
 
-/// Puts one question each to columns of one segment after the other, those of a segment all at once.
+/// Sends one request to each column: segment by segment, a segment's columns in parallel.
 pub(crate) async fn ask_all(
     handle: &Handle,
-    view: &Arc<View>,
+    view: &Arc<FileView>,
     questions: &[(usize, Column)],
     request: &(impl Fn(usize, Column) -> DriveRequest + Sync),
 ) -> Vec<(usize, Column, Outcome)> {

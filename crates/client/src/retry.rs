@@ -1,4 +1,4 @@
-//! How often and for how long a thing is tried again: pauses that double up to a bound, and a deadline over all of them.
+//! Retries: pauses that double up to a bound, and a deadline for all of them.
 
 use std::time::Duration;
 
@@ -23,14 +23,14 @@ impl Tries {
         Tries { patience, began: Instant::now(), pause: PAUSE_MIN }
     }
 
-    /// The pause before the next try; `None` once the deadline would pass in it.
+    /// The pause before the next try; `None` if it would end past the deadline.
     fn next_pause(&mut self, now: Instant) -> Option<Duration> {
         let pause = self.pause;
         self.pause = (pause * 2).min(PAUSE_MAX);
         (now + pause < self.began + self.patience).then_some(pause)
     }
 
-    /// Waits until the next try is due. False: there is none, the patience is used up.
+    /// Waits until the next try is due. Returns false if the patience is used up.
     pub(crate) async fn again(&mut self) -> bool {
         match self.next_pause(Instant::now()) {
             Some(pause) => {

@@ -1,14 +1,15 @@
-//! Scratch memory of plan sets, used again: fresh memory would cost its page faults with every set.
+//! Scratch memory of plan sets, kept for reuse: fresh memory would cost page faults with every set.
 //!
-//! What a piece holds before a plan's step fills it is what an earlier set left there. A verified plan reads no byte of a piece
-//! that none of its steps has written; in debug builds pieces are given out poisoned, so that tests would see it.
+//! Until a step of the plan fills it, a piece holds what an earlier set left there. A verified plan never
+//! reads scratch bytes that none of its steps has written. In debug builds pieces are filled with a poison
+//! pattern, so that tests would notice.
 
 use std::sync::{Mutex, PoisonError};
 
-/// The most that is kept for later.
+/// The most bytes kept for reuse.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
-/// Pieces of scratch memory that are free.
+/// Free pieces of scratch memory.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     free: Mutex<Free>,
@@ -35,11 +36,11 @@ impl Scratch {
         piece
     }
 
-    /// Gives pieces back.
+    /// Returns pieces for reuse.
     pub(crate) fn give_back(&self, pieces: impl IntoIterator<Item = Vec<u8>>) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         for piece in pieces {
-            // A lot of another size makes room for what is in use now.
+            // Many pieces of another size are evicted by those in use now.
             while free.bytes + piece.len() > KEPT_BYTES_MAX && !free.pieces.is_empty() {
                 free.bytes -= free.pieces.remove(0).len();
             }

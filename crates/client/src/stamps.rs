@@ -1,11 +1,12 @@
-//! A writer's stamps, and what is known of what it has written: which stamps are settled, how far bytes may reach.
+//! A writer's stamps, and what it knows of its writes: which stamps are settled, and how far bytes may
+//! extend.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use braid_layout::{Generation, Lease, Version};
 
-/// The stamps of one lease, as this handle gave them out.
+/// The stamps of one lease, as this handle issued them.
 #[derive(Debug)]
 pub(crate) struct Stamps {
     lease: Lease,
@@ -17,40 +18,40 @@ struct State {
     g: Generation,
     /// The next stamp's number.
     next: u64,
-    /// Given out, and not known to be settled.
+    /// Issued, and not known to be settled.
     unsettled: BTreeSet<Version>,
-    /// Bytes of the file at or past this are zeros on every column, as far as this handle's doings go.
+    /// Bytes at or past this are zeros on every column, as far as this handle's writes are concerned.
     written_end: u64,
-    /// One past the highest byte that was ever written, as bytes or as a hole; `None` where writers before this one are not
-    /// known.
+    /// One past the highest byte that was ever written, as bytes or as a hole; `None` if earlier writers are
+    /// unknown.
     reach: Option<u64>,
-    /// How many writes of bytes were begun.
+    /// How many writes of bytes have begun.
     writes: u64,
-    /// Why no more may be written.
+    /// Why nothing more may be written.
     broken: Option<String>,
 }
 
-/// How many writes there were.
+/// The number of writes at some moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark(u64);
 
-/// A write's share: what it must know to be planned.
+/// What a write needs to be planned.
 #[derive(Debug)]
 pub(crate) struct Begun<'a> {
     stamps: &'a Stamps,
-    /// Of the first stripe; each further stripe has the next number.
+    /// The stamp of the first stripe; each further stripe has the next number.
     pub(crate) first: Version,
     count: u64,
     /// Bytes at or past this are zeros.
     pub(crate) size: u64,
-    /// Units from here on were never written; `u64::MAX` if that is not known.
+    /// Units from this byte on were never written; `u64::MAX` if that is not known.
     pub(crate) reach: u64,
-    /// One of its writes may have left.
+    /// One of its writes may have been sent.
     sent: bool,
 }
 
-/// A cut that may have begun at the manager. While its mark is there, what is written past the size counts for nothing once the
-/// lease ends: so nothing more may be written until the cut has ended, however it is left.
+/// A cut that may have begun at the manager. While its mark is there, bytes written past the size are
+/// discarded when the lease ends. So nothing more may be written until the cut has ended, however it ends.
 #[derive(Debug)]
 pub(crate) struct Cutting<'a> {
     stamps: &'a Stamps,
@@ -58,7 +59,7 @@ pub(crate) struct Cutting<'a> {
 }
 
 impl Stamps {
-    /// For a lease just granted on a file of this size. `fresh`: nobody wrote the file before.
+    /// For a lease just granted on a file of this size. `fresh`: nobody has written the file before.
     pub(crate) fn new(lease: Lease, g: Generation, size: u64, fresh: bool) -> Stamps {
         let state = State {
             g,
@@ -72,14 +73,15 @@ impl Stamps {
         Stamps { lease, state: Mutex::new(state) }
     }
 
-    /// Takes stamps for `count` stripes under generation `g`, for a write of bytes or of a `hole` that ends at byte `end` of
-    /// the file. The stripes are held by the caller. An error says why the handle may write no more.
+    /// Issues stamps for `count` stripes under generation `g`, for a write of bytes or of a `hole` that ends
+    /// at byte `end` of the file. The caller holds the stripes. An error says why the handle may write no
+    /// more.
     pub(crate) fn begin(&self, g: Generation, count: u64, end: u64, hole: bool) -> Result<Begun<'_>, String> {
         let mut state = self.lock();
         if let Some(why) = &state.broken {
             return Err(why.clone());
         }
-        // A later stamp is never lower: a request that still has an older view takes the newer generation.
+        // A later stamp is never lower: a request that still has an older view uses the newer generation.
         state.g = state.g.max(g);
         let first = Version { g: state.g, lease: self.lease, n: state.next };
         state.next += count;
@@ -96,7 +98,7 @@ impl Stamps {
             state.written_end = state.written_end.max(end);
             state.writes += 1;
         }
-        // A hole has its stamp too: the units it reaches are not new any more.
+        // A hole has a stamp too: the units it covers are not new any more.
         state.reach = state.reach.map(|reach| reach.max(end));
         Ok(begun)
     }
@@ -108,30 +110,31 @@ impl Stamps {
         state.unsettled.first().copied().unwrap_or(next)
     }
 
-    /// The last stamp, if all are settled; `None` if one is not.
+    /// The last stamp, if all are settled; otherwise `None`.
     pub(crate) fn all_settled(&self) -> Option<Version> {
         let state = self.lock();
         let last = Version { g: state.g, lease: self.lease, n: state.next - 1 };
         (state.unsettled.is_empty() && state.broken.is_none()).then_some(last)
     }
 
-    /// Bytes of the file at or past this are zeros on every column, as far as this handle's doings go: not below the end of
-    /// any write of bytes that was begun, whatever became of it, unless a truncation took it away.
+    /// Bytes of the file at or past this are zeros on every column, as far as this handle's writes are
+    /// concerned. It is not below the end of any write of bytes that has begun, even a failed one, unless a
+    /// truncation removed it.
     pub(crate) fn written_end(&self) -> u64 {
         self.lock().written_end
     }
 
-    /// Whether a stamp was ever given out.
+    /// Whether a stamp was ever issued.
     pub(crate) fn is_used(&self) -> bool {
         self.lock().next > 1
     }
 
-    /// Nothing more may be written: what was sent is not settled. Only the first reason is kept.
+    /// Forbids further writes: what was sent is not settled. Only the first reason is kept.
     pub(crate) fn break_off(&self, why: &str) {
         self.lock().broken.get_or_insert_with(|| why.to_owned());
     }
 
-    /// For a cut: taken before the manager is told.
+    /// Begins a cut: called before the manager is told.
     pub(crate) fn cutting(&self) -> Cutting<'_> {
         Cutting { stamps: self, over: false }
     }
@@ -141,14 +144,15 @@ impl Stamps {
         self.lock().broken.clone()
     }
 
-    /// For [`Stamps::truncated`]: taken before the bytes are looked for that are to go. `None` while a write is under way.
+    /// For [`Stamps::truncated`]: taken before the search for the bytes to remove. `None` while a write is in
+    /// progress.
     pub(crate) fn mark(&self) -> Option<Mark> {
         let state = self.lock();
         state.unsettled.is_empty().then_some(Mark(state.writes))
     }
 
-    /// Bytes past `size` were made holes, all that were there at `mark`. If bytes were written since, they may be past it too:
-    /// then nothing is known.
+    /// All bytes past `size` that existed at `mark` became holes. If bytes were written since, some may lie
+    /// past it, and nothing changes here.
     pub(crate) fn truncated(&self, size: u64, mark: Option<Mark>) {
         let mut state = self.lock();
         if mark == Some(Mark(state.writes)) && state.unsettled.is_empty() {
@@ -172,7 +176,7 @@ impl Begun<'_> {
         self.sent = false;
     }
 
-    /// It failed after it was sent.
+    /// The write failed after it was sent.
     pub(crate) fn fail(self, why: &str) {
         self.stamps.break_off(why);
     }
@@ -192,12 +196,12 @@ impl Drop for Begun<'_> {
 }
 
 impl Cutting<'_> {
-    /// Its mark is gone, or never was there.
+    /// The cut's mark is gone, or never existed.
     pub(crate) fn over(mut self) {
         self.over = true;
     }
 
-    /// It failed, and its mark may be there.
+    /// The cut failed, and its mark may exist.
     pub(crate) fn fail(self, why: &str) {
         self.stamps.break_off(why);
     }
@@ -238,7 +242,7 @@ mod tests {
         first.settle();
         assert_eq!(n(stamps.settled_below()), 5);
         assert_eq!(stamps.all_settled().map(n), Some(4));
-        // An older view's generation is not stamped again.
+        // The generation of an older view is not used again.
         assert_eq!(stamps.begin(Generation(2), 1, 0, false).expect("sound").first.g, Generation(3));
     }
 
@@ -282,7 +286,7 @@ mod tests {
         let stamps = stamps(true);
         stamps.begin(Generation(2), 1, 10, false).expect("sound").settle();
         let mark = stamps.mark();
-        // The rest of the stripe, as a truncation does it.
+        // The rest of the stripe, as a truncation writes it.
         stamps.begin(Generation(2), 1, 400, true).expect("sound").settle();
         stamps.truncated(0, mark);
         let begun = stamps.begin(Generation(2), 1, 10, false).expect("sound");

@@ -1,5 +1,5 @@
-//! One write per stripe at a time (PROTOCOL C1): a writer holds its stripes from before it reads them until every column
-//! has answered. Other stripes are not held up.
+//! One write per stripe at a time (PROTOCOL C1): a writer holds its stripes from before it reads them until
+//! every column has answered. Other stripes are not blocked.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ pub(crate) struct Stripes {
     freed: Notify,
 }
 
-/// Stripes held. Dropping it frees them.
+/// Held stripes, released on drop.
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
     stripes: &'a Stripes,
@@ -22,11 +22,11 @@ pub(crate) struct Held<'a> {
 }
 
 impl Stripes {
-    /// Waits until nobody holds any of these stripes of the segment, then holds all of them. All at once or none, so that two
-    /// who want the same stripes never wait for each other.
+    /// Waits until none of these stripes of the segment is held, then holds all of them: all or none, so that
+    /// two callers that want the same stripes cannot deadlock.
     pub(crate) async fn hold(&self, segment: usize, range: Range<u64>) -> Held<'_> {
         loop {
-            // Listening begins before looking: a stripe freed in between is not missed.
+            // Registered before the check, so that a release in between is not missed.
             let freed = self.freed.notified();
             if self.try_hold(segment, &range) {
                 return Held { stripes: self, segment, range };
@@ -63,7 +63,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::join;
+    use crate::concurrent;
 
     #[tokio::test]
     async fn overlapping_writes_take_turns_and_others_do_not() {
@@ -83,7 +83,7 @@ mod tests {
                 inside.fetch_sub(1, Ordering::Relaxed);
             }
         };
-        join::all((0..3).map(turn)).await;
+        concurrent::all((0..3).map(turn)).await;
         assert_eq!(most.load(Ordering::Relaxed), 1);
     }
 }

@@ -1,19 +1,20 @@
-//! What the manager said of an open file: its layout, the state of its columns, and a grant for each. A view is never
-//! changed: a refresh makes a new one, and a request that is under way keeps its own until a drive calls it stale.
+//! The manager's answer for an open file: its layout, the state of its columns, and a grant for each. A view
+//! is immutable: a refresh makes a new one, and a request in flight keeps its own until a drive says that it
+//! is stale.
 
 use braid_layout::{
-    Column, ColumnMask, Component, DriveId, FileId, Generation, Layout, Lease, PartitionId, Segment, Shape,
+    Column, ColumnMask, Component, DriveId, FileId, Generation, Layout, Lease, ObjectId, PartitionId,
+    Segment, VolumeId,
 };
-use braid_layout::{ObjectId, Scheme, VolumeId};
 use braid_plan::{Health, Target};
-use braid_wire::control::{DriveState, EntryKind, Grant, Opened, SegmentRow, ShapeSpec, StatRow};
+use braid_wire::control::{DriveState, EntryKind, Grant, Opened, SegmentRow, StatRow};
 use braid_wire::data::{Address, Attributes, ColumnMap};
 
 use crate::error::{Error, Result};
 
-/// An open file as of one answer of the manager.
+/// An open file, as of one answer of the manager.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct FileView {
     pub(crate) file: FileId,
     pub(crate) volume: VolumeId,
     pub(crate) g: Generation,
@@ -23,11 +24,11 @@ pub(crate) struct View {
     pub(crate) lease: Lease,
     pub(crate) lease_ms: u32,
     pub(crate) expires_ms: u64,
-    /// The answer's other facts.
+    /// The other facts in the answer.
     pub(crate) stat: StatRow,
 }
 
-/// A segment's columns.
+/// The columns of a segment.
 #[derive(Debug)]
 pub(crate) struct SegmentView {
     pub(crate) set: ColumnMask,
@@ -35,21 +36,21 @@ pub(crate) struct SegmentView {
     pub(crate) columns: Vec<ColumnView>,
 }
 
-/// Where a column is and what may be done there.
+/// A column's drive, and the access to it.
 #[derive(Debug)]
 pub(crate) struct ColumnView {
     pub(crate) drive: DriveId,
     pub(crate) name: String,
     pub(crate) address: String,
-    /// The manager did not hear of the drive lately.
+    /// The manager has not heard from the drive lately.
     pub(crate) listed_away: bool,
-    /// Absent where the column is out.
+    /// Absent if the column is out.
     pub(crate) grant: Option<Grant>,
 }
 
-impl View {
-    /// Checks that the answer holds together. `subject` is what errors name.
-    pub(crate) fn new(subject: &str, opened: Opened) -> Result<View> {
+impl FileView {
+    /// Checks that the answer is consistent. `subject` names the file in errors.
+    pub(crate) fn new(subject: &str, opened: Opened) -> Result<FileView> {
         let wrong = |why: String| Error::Answer { subject: subject.to_owned(), why };
         let stat = opened.stat;
         if stat.kind != EntryKind::File {
@@ -70,7 +71,7 @@ impl View {
             }
             segments.push(SegmentView::new(row, grants));
         }
-        Ok(View {
+        Ok(FileView {
             file: stat.file,
             volume: stat.volume,
             g: stat.g,
@@ -83,7 +84,7 @@ impl View {
         })
     }
 
-    /// The segment for the planner, with these columns away.
+    /// The segment as the planner sees it, with the columns in `away` away.
     pub(crate) fn target(&self, segment: usize, away: ColumnMask) -> Target<'_> {
         let columns = &self.segments[segment];
         let health =
@@ -91,13 +92,13 @@ impl View {
         Target { segment: &self.layout.segments()[segment], index: segment, health }
     }
 
-    /// Columns of the set for which there is no grant.
+    /// Columns for which there is no grant.
     pub(crate) fn without_grant(&self, segment: usize) -> ColumnMask {
         let columns = self.segments[segment].columns.iter();
         (0..).map(Column).zip(columns).filter(|(_, c)| c.grant.is_none()).map(|(column, _)| column).collect()
     }
 
-    /// Where the column's object is.
+    /// The address of the column's object.
     pub(crate) fn address(&self, segment: usize, column: Column) -> Address {
         Address { partition: PartitionId::from(self.volume), object: self.object(segment, column) }
     }
@@ -106,7 +107,7 @@ impl View {
         self.layout.segments()[segment].components[column.index()].object
     }
 
-    /// What a new object for the column is created with.
+    /// The attributes with which the column's object is created.
     pub(crate) fn attributes(&self, segment: usize, column: Column) -> Attributes {
         let (columns, shape) = (&self.segments[segment], self.layout.segments()[segment].shape);
         let components = &self.layout.segments()[segment].components;
@@ -119,7 +120,7 @@ impl View {
             map: ColumnMap {
                 file: self.file,
                 segment: u32::try_from(segment).expect("segments are few"),
-                scheme: shape_spec(shape).scheme,
+                scheme: shape.scheme().number(),
                 k: shape.k(),
                 m: shape.m(),
                 unit_bytes: shape.unit_bytes(),
@@ -153,11 +154,11 @@ impl SegmentView {
     }
 }
 
-/// A file's layout, for the planner.
+/// A file's layout, in the planner's form.
 pub(crate) fn layout_of(stat: &StatRow) -> std::result::Result<Layout, String> {
     let mut segments = Vec::with_capacity(stat.segments.len());
     for row in &stat.segments {
-        let shape = shape_of(row.shape.clone())?;
+        let shape = row.shape.shape().map_err(|error| error.to_string())?;
         let components = row.columns.iter().map(|c| Component { drive: c.drive, object: c.object }).collect();
         let outside = row.set.minus(ColumnMask::all(shape.width())).or(row.joining.minus(row.set));
         if !outside.is_empty() {
@@ -166,22 +167,4 @@ pub(crate) fn layout_of(stat: &StatRow) -> std::result::Result<Layout, String> {
         segments.push(Segment { start: row.start, end: row.end, shape, components });
     }
     Layout::new(segments).map_err(|error| error.to_string())
-}
-
-fn shape_of(spec: ShapeSpec) -> std::result::Result<Shape, String> {
-    Scheme::from_number(spec.scheme)
-        .and_then(|scheme| Shape::new(scheme, spec.k, spec.m, spec.unit_bytes))
-        .map_err(|error| error.to_string())
-}
-
-/// A shape in numbers.
-pub(crate) fn shape_spec(shape: Shape) -> ShapeSpec {
-    let scheme = match shape.scheme() {
-        Scheme::Raid0 => 0,
-        Scheme::Raid1 => 1,
-        Scheme::Raid4 => 4,
-        Scheme::Raid5 => 5,
-        Scheme::Rs => 16,
-    };
-    ShapeSpec { scheme, k: shape.k(), m: shape.m(), unit_bytes: shape.unit_bytes() }
 }

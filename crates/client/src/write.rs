@@ -1,9 +1,11 @@
-//! Writes: stripe writes under the file's exclusive lease (PROTOCOL C1 to C3), in sets of bounded size, a few at once.
+//! Writes: stripe writes under the file's exclusive lease (PROTOCOL C1 to C3), in sets of bounded size, a few
+//! at once.
 //!
-//! A write holds its stripes, takes stamps, reads what it must, computes the parity, and sends. It is acknowledged when every
-//! column of the set has answered, all in one generation. When a column is lost on the way, the manager takes it out and
-//! gives a new generation, and the same stamps are sent again to the columns that are left. A drive that would not store it
-//! makes the whole handle unfit for more writes: its lease is then given up, and the manager rolls the stripe back.
+//! A write holds its stripes, takes stamps, reads what it must, computes the parity, and sends. It is
+//! acknowledged when every column of the set has answered, all in one generation. When a column is lost
+//! during the write, the manager takes it out and raises the generation, and the same stamps are sent again
+//! to the remaining columns. If a drive would not store the write, the handle may write no more: its lease is
+//! given up, and the manager rolls the stripe back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -14,35 +16,36 @@ use braid_plan::{Body, Target, Write};
 use braid_wire::Reason;
 
 use crate::buffers::User;
+use crate::concurrent;
+use crate::drive_requests::Failure;
 use crate::error::{Error, Result};
-use crate::exchange::Failure;
+use crate::executor::{Executor, Failed, Writer};
 use crate::faults::{Learnt, Remedy, remedy};
 use crate::handle::Handle;
-use crate::join;
 use crate::read::{Chunk, Patience, stripes_of};
-use crate::run::{Failed, Run, Writer};
 use crate::stamps::{Begun, Stamps};
 use crate::stripes::Stripes;
-use crate::view::View;
+use crate::view::FileView;
 
-/// A column that failed in this many rounds is lost, whatever it says.
+/// A column that failed in this many rounds counts as lost, whatever its answers.
 const UNMENDED_MAX: u32 = 6;
 
-/// How often the damaged units of a write are made anew: a drive that finds more of them each time does not keep what it is sent.
+/// How often the damaged units of a write are rewritten: a drive that reports more of them each time does not
+/// keep what it is sent.
 const MENDED_MAX: u32 = 3;
 
-/// What a handle that writes keeps.
+/// The state of a handle that writes.
 #[derive(Debug)]
 pub(crate) struct WriteSide {
     pub(crate) stamps: Stamps,
     pub(crate) stripes: Stripes,
     /// How the lease was lost, if it was.
     pub(crate) lost: std::sync::OnceLock<String>,
-    /// The drive that refused a write as it is full, if one did.
+    /// The drive that refused a write because it is full, if any.
     pub(crate) full: std::sync::OnceLock<DriveId>,
 }
 
-/// What the failures of one round of writes call for.
+/// What to do about the failures of one round of writes.
 #[derive(Debug, Default)]
 struct Verdict {
     /// Columns that cannot be written.
@@ -59,7 +62,7 @@ impl WriteSide {
         WriteSide { stamps, stripes: Stripes::default(), lost, full }
     }
 
-    /// That the handle may write.
+    /// Fails if the handle may not write.
     pub(crate) fn check(&self, subject: &str) -> Result<()> {
         if let Some(why) = self.lost.get() {
             return Err(Error::LeaseLost { file: subject.to_owned(), why: why.clone() });
@@ -84,14 +87,14 @@ impl Handle {
             rest = tail;
             self.write_chunk(side, chunk, Body::Buffer { offset: 0 }, head)
         });
-        join::windowed(self.client.shared.config.sets_per_request, writes).await
+        concurrent::windowed(self.client.shared.config.sets_per_request, writes).await
     }
 
-    /// Makes a range of the file zeros, kept as holes.
+    /// Makes a range of the file read as zeros, stored as holes.
     pub(crate) async fn punch_range(&self, side: &WriteSide, range: Range<u64>) -> Result<()> {
         let punches =
             self.chunks(self.view(), range).map(|chunk| self.write_chunk(side, chunk, Body::Zeros, &[]));
-        join::windowed(self.client.shared.config.sets_per_request, punches).await
+        concurrent::windowed(self.client.shared.config.sets_per_request, punches).await
     }
 
     async fn write_chunk(&self, side: &WriteSide, chunk: Chunk, body: Body, data: &[u8]) -> Result<()> {
@@ -114,7 +117,8 @@ impl Handle {
         sent
     }
 
-    /// Reads what the write must know and computes its parity. Nothing of it is sent yet, so that it may begin anew.
+    /// Reads what the write needs and computes its parity. Nothing is sent yet, so the write may still start
+    /// over.
     async fn prepare<'a>(
         &'a self,
         chunk: &Chunk,
@@ -122,7 +126,7 @@ impl Handle {
         data: &'a [u8],
         begun: &Begun<'_>,
         patience: &mut Patience,
-    ) -> Result<Run<'a>> {
+    ) -> Result<Executor<'a>> {
         let mut learnt = Learnt::default();
         loop {
             let view = self.view();
@@ -141,14 +145,14 @@ impl Handle {
                 continue;
             };
             let user = if data.is_empty() { User::Nothing } else { User::From(data) };
-            let mut run = Run::new(self, &view, set, user)?;
+            let mut run = Executor::new(self, &view, set, user)?;
             let failed = run.read().await?;
             if failed.is_empty() {
                 run.compute(&BTreeSet::new())?;
                 return Ok(run);
             }
             if let Some(one) = failed.iter().find(|one| matches!(one.failure, Failure::Behind { .. })) {
-                // Part of such a unit would make all of it look current.
+                // Writing part of such a unit would make all of it look current.
                 return Err(self.torn(&view, chunk.segment, one));
             }
             let mut remedy = Remedy::Without;
@@ -164,7 +168,7 @@ impl Handle {
     }
 
     /// Sends until every column of the set has answered in one generation.
-    async fn send(&self, side: &WriteSide, mut run: Run<'_>, patience: &mut Patience) -> Result<()> {
+    async fn send(&self, side: &WriteSide, mut run: Executor<'_>, patience: &mut Patience) -> Result<()> {
         let mut unmended: BTreeMap<Column, u32> = BTreeMap::new();
         let mut mended = 0;
         loop {
@@ -181,7 +185,7 @@ impl Handle {
                 continue;
             }
             if mended < MENDED_MAX {
-                // They come when the others have answered.
+                // Damaged units are rewritten once the others have answered.
                 failed.retain(|one| !one.failure.is(Reason::Damaged));
             }
             let view = Arc::clone(&run.view);
@@ -202,12 +206,12 @@ impl Handle {
         }
     }
 
-    /// What to do about a round's failures. A drive that would not store the write is an error; a column that asking again
-    /// did not mend is lost.
+    /// Decides what to do about a round's failures. A drive that would not store the write is an error; a
+    /// column that repeated tries did not mend is lost.
     fn judge(
         &self,
         side: &WriteSide,
-        view: &View,
+        view: &FileView,
         segment: usize,
         failed: &[Failed],
         unmended: &mut BTreeMap<Column, u32>,
@@ -244,11 +248,11 @@ impl Handle {
         Ok(verdict)
     }
 
-    /// Has the manager take columns out of the set. A manager that will not, for now, is asked again by the next round;
-    /// one that cannot, since too few would be left, ends the write.
+    /// Asks the manager to take columns out of the set. If it refuses for now, the next round asks again; if
+    /// too few columns would be left, the write fails.
     async fn give_up_columns(
         &self,
-        view: &Arc<View>,
+        view: &Arc<FileView>,
         segment: usize,
         lost: ColumnMask,
         failed: &[Failed],
@@ -263,7 +267,7 @@ impl Handle {
                 let stripes = failed.iter().map(|one| one.stripe.0);
                 let (first, last) = (stripes.clone().min().unwrap_or(0), stripes.max().unwrap_or(0));
                 match self.too_many_away(view, segment, first..last + 1, "written", &learnt) {
-                    // This write may have met fewer than are away: the manager looked at all, and names them.
+                    // This write may have met fewer drives than are away; the manager's refusal names all.
                     Error::TooManyAway { drives, spare, .. } if drives.len() <= usize::from(spare) => {
                         Err(Error::Refused { subject: self.subject.clone(), refusal })
                     }
@@ -272,24 +276,24 @@ impl Handle {
             }
             Err(Error::Refused { refusal, .. }) if may_change(refusal.reason) => {
                 tracing::info!(file = %self.subject, %refusal, "the manager keeps the columns in the set for now");
-                // The drive may have come back elsewhere: the manager knows where.
+                // The drive may have come back at another address, which the manager knows.
                 self.refresh(view).await.map(|_| ())
             }
             Err(error) => Err(error),
         }
     }
 
-    fn torn(&self, view: &View, segment: usize, one: &Failed) -> Error {
+    fn torn(&self, view: &FileView, segment: usize, one: &Failed) -> Error {
         let why = self.describe(view, segment, one);
         Error::Torn { file: self.subject.clone(), segment, stripe: one.stripe.0, why }
     }
 
-    fn describe(&self, view: &View, segment: usize, failed: &Failed) -> String {
+    fn describe(&self, view: &FileView, segment: usize, failed: &Failed) -> String {
         format!("drive {}: {}", view.segments[segment].columns[failed.column.index()].name, failed.failure)
     }
 }
 
-/// Whether the manager may answer otherwise in a while.
+/// Whether the manager may answer differently in a while.
 fn may_change(reason: Reason) -> bool {
     matches!(
         reason,

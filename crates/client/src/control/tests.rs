@@ -1,11 +1,11 @@
-//! Against a manager that answers as it is told.
+//! Tests against a scripted manager.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_layout::version::Lease;
 use braid_layout::{ClusterId, ColumnMask, DriveId, FileId};
-use braid_transport::{Asked, Bounds, ControlPeer, GivesWay, Listener, Origin, Places, challenge};
+use braid_transport::{Asked, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, challenge};
 use braid_wire::Key;
 use braid_wire::control::{Authenticate, Backup, ControlHead, Done, ReportLost, Unlink};
 use braid_wire::data::{Hello, PeerRole};
@@ -16,16 +16,16 @@ use super::*;
 
 const CLUSTER: ClusterId = ClusterId(5);
 
-/// What the manager does with a request.
+/// The manager's reaction to a request.
 #[derive(Clone, Copy, PartialEq)]
 enum Act {
     Done,
     Refuse(Reason),
     /// The session ends without an answer.
     Break,
-    /// No answer comes, and the session stays.
+    /// No answer comes, and the session stays open.
     Mute,
-    /// It is done, and takes a second.
+    /// It is done after a second.
     Slow,
 }
 
@@ -33,8 +33,8 @@ fn token() -> Token {
     Token { standing: Standing::Client, cluster: CLUSTER, secret: Key::new([7; 32]) }
 }
 
-/// A client of a manager that does as `act` says with a session's and a request's number and the request; and the heads of the
-/// requests as they come. The manager's time is `now_ms`.
+/// A client of a manager that reacts as `act` says, given the request's index and the request; and the
+/// request heads as they arrive. The manager's time is `now_ms`.
 async fn client_of(
     now_ms: Arc<AtomicU64>,
     act: impl Fn(usize, &ControlRequest) -> Act + Send + Sync + 'static,
@@ -58,7 +58,7 @@ async fn client_of(
                     features: 0,
                     challenge: challenge(),
                 };
-                let places = Places::new(Bounds::new(1, 1), GivesWay::Idle);
+                let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
                 let holder = stream.holder().unwrap();
                 let place = |_: &Authenticate| Ok(places.take(holder, Origin::Here).unwrap());
                 let accepted = ControlPeer::accept(stream, &hello, head, |_| Ok(token().secret), place).await;
@@ -133,7 +133,7 @@ async fn a_refusal_of_a_repeat_is_an_error_and_never_success() {
 
 #[tokio::test]
 async fn an_operation_is_begun_anew_if_its_time_was_wrong_and_nobody_can_have_carried_it_out() {
-    // The manager's time has leapt since the last answer.
+    // The manager's time has jumped since the last answer.
     let now_ms = Arc::new(AtomicU64::new(1_000_000));
     let act = |nth, _: &ControlRequest| if nth == 0 { Act::Refuse(Reason::Outdated) } else { Act::Done };
     let (control, mut heads) = client_of(Arc::clone(&now_ms), act).await;
@@ -142,7 +142,7 @@ async fn an_operation_is_begun_anew_if_its_time_was_wrong_and_nobody_can_have_ca
     let (first, second) = (heads.recv().await.unwrap(), heads.recv().await.unwrap());
     assert!(first.begun_ms < 9_000_000 && second.begun_ms >= 9_000_000);
     assert_eq!((first.operation, second.operation), (1, 2));
-    // Not so when an answer was lost: it may have been carried out.
+    // Not so when an answer was lost: the operation may have been carried out.
     let act = |nth, _: &ControlRequest| if nth == 0 { Act::Break } else { Act::Refuse(Reason::Outdated) };
     let (control, _heads) = client_of(now_ms, act).await;
     assert_eq!(control.call("f", &unlink()).await.unwrap_err().reason(), Some(Reason::Outdated));
@@ -178,11 +178,11 @@ async fn renewals_wait_for_no_other_call_and_for_no_mute_session() {
     for _ in 0..sessions {
         heads.recv().await.unwrap();
     }
-    // All sessions for calls are taken; a call would wait for a minute.
+    // All sessions for calls are in use; a call would wait for a minute.
     let renewed = timeout(Duration::from_secs(15), control.renew("f", renew(), Duration::from_secs(15)));
     renewed.await.expect("it waits for no call").unwrap();
     calls.abort_all();
-    // Sessions that went mute are given up.
+    // Unresponsive sessions are abandoned.
     let now_ms = Arc::new(AtomicU64::new(1_000_000));
     let act = |nth, _: &ControlRequest| if nth < RENEWAL_SESSIONS { Act::Mute } else { Act::Done };
     let (control, _heads) = client_of(now_ms, act).await;

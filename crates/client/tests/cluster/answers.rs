@@ -1,4 +1,4 @@
-//! Answers of the manager that are lost or damaged on their way, and sessions that break.
+//! Answers of the manager that are lost or damaged on the network, and sessions that break.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{Cluster, assert_same, name, open_when_free, pattern, put, read_all, shape, wait_for};
 
-/// Stands between a client and the manager.
+/// A proxy between a client and the manager.
 struct Between {
     address: String,
     way: Arc<Way>,
@@ -19,10 +19,10 @@ struct Between {
 
 #[derive(Default)]
 struct Way {
-    /// The next answer is lost. From then on nothing is let through, over no connection, until the way is opened again.
+    /// The next answer is lost. From then on no connection passes anything, until the way is opened again.
     loses: AtomicBool,
     closed: AtomicBool,
-    /// Of every so many pieces one has a bit flipped; 0: none.
+    /// One in this many pieces has a bit flipped; 0: none.
     flips: AtomicU64,
     pieces: AtomicU64,
     flipped: AtomicU64,
@@ -56,7 +56,7 @@ impl Between {
         self.way.loses.store(true, Ordering::SeqCst);
     }
 
-    /// The answer was lost.
+    /// Waits until the answer was lost.
     async fn lost(&self) {
         wait_for(|| async { self.way.closed.load(Ordering::SeqCst) }).await;
     }
@@ -66,7 +66,7 @@ impl Between {
     }
 }
 
-/// Passes bytes on, until either side ends or an answer is lost.
+/// Forwards bytes until either side ends or an answer is lost.
 async fn pass(mut near: TcpStream, mut far: TcpStream, way: Arc<Way>) {
     let (mut from_near, mut from_far) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     loop {
@@ -85,7 +85,7 @@ async fn pass(mut near: TcpStream, mut far: TcpStream, way: Arc<Way>) {
         let flips = way.flips.load(Ordering::SeqCst);
         let piece = way.pieces.fetch_add(1, Ordering::SeqCst);
         if flips > 0 && piece % flips == flips - 1 {
-            // Another place each time: header, head or fields.
+            // A different place each time: header, head or fields.
             let bit = usize::try_from(piece * 37).expect("small") % (bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
             way.flipped.fetch_add(1, Ordering::SeqCst);
@@ -171,7 +171,7 @@ async fn a_link_whose_answer_was_lost_is_done_though_the_lease_is_over_by_then()
     between.lose_next_answer();
     let asked = tokio::spawn(async move { (unnamed.link(&name("f"), Replace::No).await, unnamed) });
     between.lost().await;
-    // No renewal gets through either: the lease ends, and another writer gets the file.
+    // Renewals are blocked too: the lease ends, and another writer gets the file.
     let options = OpenOptions::new().write(true);
     wait_for(|| async { direct.open(&name("f"), &options).await.is_ok() }).await;
     between.open();
@@ -182,7 +182,7 @@ async fn a_link_whose_answer_was_lost_is_done_though_the_lease_is_over_by_then()
     assert_eq!(read_all(&direct, &name("f")).await.expect("read"), b"bytes");
 }
 
-/// The cut may have begun: what is written past it would be acknowledged and not count.
+/// The cut may have begun: bytes written past it would be acknowledged and then discarded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handle_that_does_not_know_whether_its_cut_began_acknowledges_nothing_more() {
     let cluster = Cluster::start(3).await;
@@ -248,7 +248,7 @@ async fn requests_go_on_though_bits_are_flipped_on_their_way() {
         client.unlink(&directory).await.expect("rmdir");
     }
     assert!(between.way.flipped.load(Ordering::SeqCst) > 30);
-    // When nothing gets through, the error says what it is.
+    // When nothing gets through, the error says why.
     between.way.flips.store(1, Ordering::SeqCst);
     let mut config = cluster.config();
     config.manager.clone_from(&between.address);
@@ -263,7 +263,7 @@ async fn requests_go_on_though_bits_are_flipped_on_their_way() {
 async fn a_drive_that_is_mute_ends_no_idle_writers_lease() {
     let mut cluster = Cluster::start(3).await;
     let mut config = cluster.config();
-    // To retire what is settled waits this long for a drive that says nothing, longer than a lease.
+    // Retiring what is settled waits this long for a silent drive, longer than a lease.
     (config.limits.connect, config.drive_reply) = (Duration::from_secs(20), Duration::from_secs(20));
     let client = Client::connect(config).await.expect("a client");
     client.volume_create("main", None, 0).await.expect("a volume");
@@ -271,7 +271,7 @@ async fn a_drive_that_is_mute_ends_no_idle_writers_lease() {
     let file = client.open(&name("f"), &options).await.expect("open");
     file.write_at(&pattern(1, 40_000), 0).await.expect("write");
     let _mute = cluster.make_mute(0).await;
-    // Two leases and more: the writer is idle, and its renewals go on.
+    // For more than two leases the writer is idle, and its renewals continue.
     let other = cluster.client().await;
     let idle = std::time::Instant::now();
     while idle.elapsed() < Duration::from_millis(7500) {

@@ -1,5 +1,5 @@
-//! A real cluster in this process: a manager and drives, each in a runtime of its own, so that one can be killed without a
-//! word as a process can, on loopback and in a temporary directory.
+//! A real cluster in this process, on loopback and in a temporary directory. The manager and each drive have
+//! a runtime of their own, so that one can be killed without warning, as a process can.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-/// A role that runs.
+/// A running role.
 pub(crate) struct Node {
     runtime: Option<Runtime>,
     stop: Option<oneshot::Sender<()>>,
@@ -50,20 +50,21 @@ impl Node {
         Node { runtime: Some(runtime), stop: Some(stop), ended: Some(ended) }
     }
 
-    /// Its tasks and sockets are gone, at whatever they were.
+    /// Kills it: its tasks and sockets end, whatever they were doing.
     pub(crate) fn kill(mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 
-    /// It stops by itself.
+    /// Shuts it down in order.
     pub(crate) async fn stop(mut self) {
         drop(self.stop.take());
         if let Some(ended) = self.ended.take() {
             let _ = tokio::time::timeout(Duration::from_secs(15), ended).await.expect("it stops in time");
         }
-        // What it left to threads of its own is over too, and its files are closed, as when a process has ended.
+        // Work that it left to its own threads ends too, and its files are closed, as when a process has
+        // ended.
         if let Some(runtime) = self.runtime.take() {
             let ending =
                 tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(15)));
@@ -81,12 +82,12 @@ impl Drop for Node {
 }
 
 impl Cluster {
-    /// With this many drives.
+    /// A cluster with this many drives.
     pub(crate) async fn start(drives: usize) -> Cluster {
         Cluster::start_with(drives, |_| None).await
     }
 
-    /// With a capacity for some drives.
+    /// A cluster in which some drives have a given capacity.
     pub(crate) async fn start_with(drives: usize, capacity: impl Fn(usize) -> Option<u64>) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let (manager, ready) = manager(dir.path().join("manager"), "127.0.0.1:0").await;
@@ -98,7 +99,7 @@ impl Cluster {
         cluster
     }
 
-    /// Waits until the manager has heard of every drive that runs.
+    /// Waits until the manager has heard from every running drive.
     pub(crate) async fn all_up(&self, client: &Client) {
         wait_for(|| async {
             let rows = client.status().await.expect("status").drives;
@@ -118,7 +119,7 @@ impl Cluster {
         self.drives.push(Drive { node: Some(node), dir, id: ready.drive, name, address, capacity_bytes });
     }
 
-    /// Short waits, small sets: many of everything in a short test.
+    /// Short waits and small sets, so that a short test has many of each.
     pub(crate) fn config(&self) -> Config {
         let mut config = Config::new(self.ready.address.clone(), self.ready.client_token.clone());
         config.set_bytes = 64 << 10;
@@ -137,7 +138,7 @@ impl Cluster {
         self.drives[index].node.take().expect("it runs").kill();
     }
 
-    /// Puts something at a dead drive's address that takes connections and says nothing.
+    /// Puts a listener at a dead drive's address that accepts connections and never answers.
     pub(crate) async fn make_mute(&mut self, index: usize) -> tokio::net::TcpListener {
         self.kill(index);
         let mut listener = None;
@@ -155,12 +156,12 @@ impl Cluster {
         listener.expect("the dead drive's port is free")
     }
 
-    /// Stops the drive in good order and waits until it has.
+    /// Shuts the drive down in order and waits until it has stopped.
     pub(crate) async fn stop(&mut self, index: usize) {
         self.drives[index].node.take().expect("it runs").stop().await;
     }
 
-    /// Starts a stopped drive again, where it was.
+    /// Starts a stopped drive again, at its old address.
     pub(crate) async fn restart(&mut self, index: usize) {
         let old = &self.drives[index];
         let (node, _) =
@@ -168,7 +169,7 @@ impl Cluster {
         self.drives[index].node = Some(node);
     }
 
-    /// Starts an empty drive in place of a dead one, under a name of its own.
+    /// Starts an empty drive in place of a dead one, under a new name.
     pub(crate) async fn restart_anew(&mut self, index: usize) {
         let name = format!("{}-new", self.drives[index].name);
         let dir = self.dir.path().join(&name);
@@ -178,8 +179,8 @@ impl Cluster {
             Drive { node: Some(node), dir, id: ready.drive, name, address, capacity_bytes: None };
     }
 
-    /// Flips one bit of the first block of `bytes` that lies whole in the drive's log. Gives how many blocks were found
-    /// changed: 0 or 1.
+    /// Flips one bit in the first whole block of `bytes` found in the drive's log. Returns how many blocks
+    /// were changed: 0 or 1.
     pub(crate) fn rot(&self, index: usize, bytes: &[u8]) -> usize {
         let mut stack = vec![self.drives[index].dir.clone()];
         while let Some(dir) = stack.pop() {
@@ -237,7 +238,7 @@ async fn drive(
     config.manager = Some(ready.address.clone());
     config.token = Some(ready.join_token.clone());
     config.name = Some(name.to_owned());
-    // Each on a host of its own: placement spreads over them.
+    // Each on a host of its own, so that placement spreads over them.
     config.host = Some(format!("host-{name}"));
     config.capacity_bytes = capacity_bytes;
     config.settings.sync = false;
@@ -253,7 +254,7 @@ async fn drive(
     (node, told.await.expect("the drive starts"))
 }
 
-/// Waits until something is so, for 15 s at most.
+/// Waits until the condition holds, for 15 s at most.
 pub(crate) async fn wait_for<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
     let waited = tokio::time::timeout(Duration::from_secs(15), async {
         while !condition().await {
@@ -271,7 +272,7 @@ pub(crate) fn name(path: &str) -> Name {
     format!("braid://main/{path}").parse().expect("a good name")
 }
 
-/// Bytes that differ from place to place and seed to seed.
+/// Bytes that depend on position and seed.
 pub(crate) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random(seed | 1);
     let mut out = Vec::with_capacity(bytes + 8);
@@ -298,7 +299,7 @@ impl Random {
     }
 }
 
-/// The whole file.
+/// Reads the whole file.
 pub(crate) async fn read_all(client: &Client, name: &Name) -> braid_client::Result<Vec<u8>> {
     let file = client.open(name, &braid_client::OpenOptions::new().read(true)).await?;
     let mut bytes = vec![0xee; usize::try_from(file.size()).expect("small")];
@@ -307,7 +308,7 @@ pub(crate) async fn read_all(client: &Client, name: &Name) -> braid_client::Resu
     Ok(bytes)
 }
 
-/// A file with these bytes.
+/// Creates a file with these bytes.
 pub(crate) async fn put(client: &Client, name: &Name, shape: Shape, bytes: &[u8]) {
     let options = braid_client::OpenOptions::new().write(true).create(true).truncate(true).shape(shape);
     let file = client.open(name, &options).await.expect("open");
@@ -315,7 +316,7 @@ pub(crate) async fn put(client: &Client, name: &Name, shape: Shape, bytes: &[u8]
     file.close().await.expect("close");
 }
 
-/// First bytes differ at this place; a short message in place of two long vectors.
+/// Asserts equality, and reports the first differing byte instead of two long vectors.
 pub(crate) fn assert_same(found: &[u8], expected: &[u8], context: &str) {
     assert_eq!(found.len(), expected.len(), "{context}: length");
     if let Some(at) = found.iter().zip(expected).position(|(a, b)| a != b) {
@@ -328,7 +329,7 @@ pub(crate) fn assert_same(found: &[u8], expected: &[u8], context: &str) {
     }
 }
 
-/// Opens the file for writing as soon as its last writer's lease is over.
+/// Opens the file for writing as soon as its last writer's lease has ended.
 pub(crate) async fn open_when_free(client: &Client, name: &Name) -> braid_client::File {
     let options = braid_client::OpenOptions::new().read(true).write(true);
     let until = std::time::Instant::now() + Duration::from_secs(15);

@@ -1,4 +1,4 @@
-//! Drives that die, rot or fill up, and a manager that restarts, under reads and writes.
+//! Drives that die, lose bits or fill up, and a manager that restarts, during reads and writes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -72,13 +72,13 @@ async fn a_drive_that_dies_during_writes_goes_out_and_is_rebuilt() {
 
     cluster.restart_anew(1).await;
     cluster.all_up(&client).await;
-    // As long as the dead drive's lease may hold, it is not replaced.
+    // It cannot be replaced while the dead drive's lease may hold.
     wait_for(|| async { client.replace_drive("d1", "d1-new").await.is_ok() }).await;
     let rebuilt = client.rebuild("d1-new", |_| {}).await.expect("rebuild");
     assert!(rebuilt.failed.is_empty() && rebuilt.files == 1, "{rebuilt:?}");
     let report = client.check(&path, |_| {}).await.expect("check");
     assert!(report.is_clean(), "{report:?}");
-    // And without another: the rebuilt column is needed for every stripe.
+    // And without another drive: the rebuilt column is needed for every stripe.
     cluster.kill(3);
     assert_same(&read_all(&client, &path).await.expect("read"), &model, "after the rebuild, without another");
 }
@@ -164,13 +164,13 @@ async fn a_rotten_byte_is_read_from_the_parity_and_found_by_a_check() {
     client.volume_create("main", None, 0).await.expect("a volume");
     let (path, bytes) = (name("f"), pattern(8, 400_000));
     put(&client, &path, shape(Scheme::Raid5, 4, 1, 4096), &bytes).await;
-    // In good order, so that the log is whole but for the bytes that are changed now.
+    // In order, so that the log is whole except for the bytes that are changed now.
     cluster.stop(2).await;
     let rotted = cluster.rot(2, &bytes);
     assert!(rotted > 0, "a block of the file's data was found in the drive's log");
     cluster.restart(2).await;
     cluster.all_up(&client).await;
-    // The drive serves again once it was heard of; its other columns are read from it.
+    // The drive serves again once the manager has heard from it; its other columns are read from it.
     assert_same(&read_all(&client, &path).await.expect("read"), &bytes, "with a rotten byte");
     wait_for(|| async { client.check(&path, |_| {}).await.expect("check").unchecked.is_empty() }).await;
     let report = client.check(&path, |_| {}).await.expect("check");
@@ -277,8 +277,8 @@ async fn a_mute_drive_delays_a_read_and_a_write_but_not_for_long() {
     drop(mute);
 }
 
-/// The hard case for a degraded reader: the columns that it decodes from are being rewritten. Every unit must be of one
-/// version, whole.
+/// The hard case for a degraded reader: the columns that it decodes from are being rewritten. Every unit must
+/// be entirely of one version.
 #[tokio::test(flavor = "multi_thread")]
 async fn degraded_reads_beside_a_writer_are_of_one_version() {
     const UNIT: usize = 4096;
@@ -286,7 +286,8 @@ async fn degraded_reads_beside_a_writer_are_of_one_version() {
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
     let (path, shape) = (name("f"), shape(Scheme::Raid5, 4, 1, 4096));
-    // A unit's bytes follow from their version, which is the first of them, and from the unit: a mix of versions is neither.
+    // A unit's bytes follow from its version, which is the first byte, and from its index. A mix of versions
+    // matches none of them.
     let unit = |version: u8, index: usize| {
         let mut bytes = pattern(u64::from(version) * 1000 + u64::try_from(index).expect("small") + 1, UNIT);
         bytes[0] = version;
@@ -304,7 +305,7 @@ async fn degraded_reads_beside_a_writer_are_of_one_version() {
         let mut value = 1u8;
         while Instant::now() < until {
             value = value.checked_add(1).unwrap_or(1);
-            // Whole stripes and single units in turn.
+            // Whole stripes and single units alternate.
             let indices = if value.is_multiple_of(2) { 0..32 } else { 5..6 };
             let offset = u64::try_from(indices.start * UNIT).expect("small");
             file.write_at(&units(value, indices), offset).await.expect("write");

@@ -1,4 +1,4 @@
-//! Files against a model in memory, over every scheme, on a healthy cluster.
+//! Files compared with a model in memory, for every scheme, on a healthy cluster.
 
 use std::io::SeekFrom;
 
@@ -6,7 +6,7 @@ use crate::common::{Cluster, Random, assert_same, name, pattern, put, read_all, 
 use braid_client::{Client, File, Kind, OpenOptions, Parents, Replace};
 use braid_layout::{Scheme, Shape};
 
-/// Random reads, writes, truncations and reopenings, each compared with a `Vec`.
+/// Random reads, writes, truncations and reopens, each compared with a `Vec`.
 async fn against_model(scheme: Scheme, k: u8, m: u8, seed: u64) {
     let cluster = Cluster::start(6).await;
     let client = cluster.client().await;
@@ -116,7 +116,7 @@ async fn positions_append_and_the_end() {
     assert_eq!(file.read_at(&mut [], 0).await.expect("read nothing"), 0);
     file.write_at(&[], 1 << 40).await.expect("write nothing");
     assert_eq!(file.size(), 11);
-    // Past the end: a hole in between.
+    // Past the end, so that there is a hole in between.
     assert_eq!(file.seek(SeekFrom::End(100_000)).expect("seek"), 100_011);
     file.write(b"!").await.expect("write");
     assert_eq!(file.size(), 100_012);
@@ -146,7 +146,7 @@ async fn many_writers_of_one_handle_and_many_files_at_once() {
         tasks.spawn(async move {
             let path = name(&format!("f{index}"));
             let file = std::sync::Arc::new(client.open(&path, &options).await.expect("open"));
-            // Records of 3000 bytes: many to a stripe, and to a unit.
+            // Records of 3000 bytes: many share a stripe, and a unit.
             let mut writes = tokio::task::JoinSet::new();
             for record in 0..40u64 {
                 let file = std::sync::Arc::clone(&file);
@@ -205,7 +205,7 @@ async fn a_second_writer_is_told_who_waits_for_what() {
     let first = client.open(&path, &writing).await.expect("open");
     let second = client.open(&path, &writing).await.expect_err("it is leased");
     assert_eq!(second.kind(), Kind::Busy);
-    // A reader is not kept out.
+    // A reader is admitted beside it.
     assert_same(&read_all(&client, &path).await.expect("read"), b"first", "beside a writer");
     first.close().await.expect("close");
     client.open(&path, &writing).await.expect("it is free").close().await.expect("close");
@@ -240,7 +240,7 @@ async fn a_file_that_is_written_over_has_a_new_time() {
     file.close().await.expect("close");
     let after = time().await;
     assert!(after > before, "{before} {after}");
-    // Whoever only opens it changes nothing.
+    // Opening alone changes nothing.
     client.open(&path, &OpenOptions::new().write(true)).await.expect("open").close().await.expect("close");
     assert_eq!(time().await, after);
 }

@@ -1,4 +1,5 @@
-//! Files that are cut and grow again: what was there before must not show, nor upset parity, healthy, degraded or rebuilt.
+//! Files that are cut and grow again: old content must not reappear, nor make parity wrong, whether healthy,
+//! degraded or rebuilt.
 
 use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};
 use braid_client::{Client, OpenOptions};
@@ -13,7 +14,8 @@ async fn a_new_file_cut_and_written_again_survives_the_loss_of_any_drive() {
     let (path, shape) = (name("f"), shape(Scheme::Raid5, 3, 1, 4096));
     let options = OpenOptions::new().write(true).create(true).shape(shape);
     let file = client.open(&path, &options).await.expect("create");
-    // Only the first unit is written; the cut makes a hole of the whole stripe, which has versions in the others.
+    // Only the first unit is written. The cut makes a hole of the whole stripe, so that its other units get
+    // versions too.
     file.write_at(b"first", 0).await.expect("write");
     file.set_len(0).await.expect("cut");
     file.write_at(b"again", 0).await.expect("write");
@@ -48,7 +50,7 @@ async fn a_drive_that_was_away_during_a_cut_does_not_bring_the_bytes_back() {
     let mut model = before[..10].to_vec();
     model.resize(150_000, 0);
     assert_same(&read_all(&client, &path).await.expect("read"), &model, "grown");
-    // Part of a stripe, so that the others of the stripe are read for its parity.
+    // Part of a stripe, so that the other units of the stripe are read for its parity.
     let bytes = pattern(9, 3000);
     file.write_at(&bytes, 70_000).await.expect("write");
     model[70_000..73_000].copy_from_slice(&bytes);
@@ -67,7 +69,7 @@ async fn a_rebuilt_hole_takes_no_space() {
     stop_and_wait(&mut cluster, &client).await;
     let options = OpenOptions::new().write(true).create(true).shape(shape);
     let file = client.open(&path, &options).await.expect("create");
-    // Stripes that were written and cut off, so that they are holes with versions, and one of bytes behind them.
+    // Stripes that were written and cut off, and so are holes with versions, then one with bytes.
     let (stripe, before) = (3 * 4096, 300);
     file.write_at(&pattern(3, before * stripe), 0).await.expect("write");
     file.set_len(0).await.expect("cut");
@@ -78,7 +80,7 @@ async fn a_rebuilt_hole_takes_no_space() {
     cluster.all_up(&client).await;
     let rebuilt = client.rebuild("d1", |_| {}).await.expect("rebuild");
     assert!(rebuilt.failed.is_empty() && rebuilt.files == 1, "{rebuilt:?}");
-    // When it is up again, it has said what it holds now.
+    // Once it is up again, the manager knows what it holds.
     stop_and_wait(&mut cluster, &client).await;
     cluster.restart(1).await;
     cluster.all_up(&client).await;
@@ -93,14 +95,14 @@ async fn a_rebuilt_hole_takes_no_space() {
     assert_same(&read_all(&client, &path).await.expect("read"), &model, "with the rebuilt column");
 }
 
-/// Drive 1 stops, and the manager knows.
+/// Stops drive 1 and waits until the manager knows.
 async fn stop_and_wait(cluster: &mut Cluster, client: &Client) {
     cluster.stop(1).await;
     let away = |row: &DriveRow| row.drive == cluster.drives[1].id && row.state == DriveState::Away;
     wait_for(|| async { client.status().await.expect("status").drives.iter().any(away) }).await;
 }
 
-/// Where the data is, is asked of the drives: of a sparse file, of one drive less, and never of what is past the end.
+/// The drives say where the data is: of a sparse file, with one drive missing, and never past the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sparse_file_tells_where_its_data_is() {
     let mut cluster = Cluster::start(4).await;
@@ -110,7 +112,8 @@ async fn a_sparse_file_tells_where_its_data_is() {
     let (stripe, far) = (3 * 4096, 200_000);
     let file =
         client.open(&path, &OpenOptions::new().write(true).create(true).shape(shape)).await.expect("open");
-    // One unit, the second of its stripe; two stripes; the last byte of the file, more than one question away.
+    // One unit, the second of its stripe; two stripes; and the last byte of the file, more than one request
+    // away.
     file.write_at(&[1; 10], 7 * stripe + 5000).await.expect("write");
     file.write_at(&pattern(1, 2 * 3 * 4096), 20 * stripe).await.expect("write");
     file.write_at(&[2], far * stripe + 3).await.expect("write");
@@ -135,7 +138,7 @@ async fn a_sparse_file_tells_where_its_data_is() {
     }
     let gone = client.open(&path, &OpenOptions::new().read(true)).await.expect("open");
     client.unlink(&path).await.expect("unlinked");
-    // Whether its objects are removed yet or not: what was removed is never called a hole.
+    // Whether its objects are removed yet or not, removed data is never reported as a hole.
     let told = gone.data_after(0).await;
     assert!(told.as_ref().map_or(true, |data| data.as_ref() == Some(&expected[0])), "{told:?}");
 }

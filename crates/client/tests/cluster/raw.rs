@@ -1,4 +1,5 @@
-//! A writer that does as it is told: stripe writes to single columns, as a client that is right would never send them.
+//! A writer that sends exactly what a test says: stripe writes to single columns, as a correct client never
+//! would.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,12 +15,12 @@ use crate::common::Cluster;
 pub(crate) struct Part<'a> {
     pub(crate) column: u8,
     pub(crate) bytes: &'a [u8],
-    /// Parity: whether it counts each data unit in at the write's stamp, or at the version before.
+    /// For parity: per data unit, whether it counts the unit at the write's stamp or at the version before.
     pub(crate) cover: &'a [bool],
 }
 
-/// Writes stripe 0 of a file of volume `main`, these columns only, each whole, all under one stamp, and says that it is settled.
-/// `before` is the version that stripe 0 has.
+/// Writes stripe 0 of a file of volume `main`: only these columns, each as a whole, all under one stamp, then
+/// marks it settled. `before` is the present version of stripe 0.
 pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts: &[Part<'_>]) -> Version {
     let (token, limits) = (&cluster.ready.client_token, Limits::default());
     let mut manager = ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect");
@@ -48,7 +49,7 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
     stamp
 }
 
-/// The head of one more operation of this writer.
+/// The head of this writer's next operation.
 fn operation(manager: &ControlSession) -> RequestHead {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -63,7 +64,7 @@ async fn write_one(cluster: &Cluster, opened: &Opened, stamp: Version, before: V
     let mut session = session.expect("connect");
     let at = Address { partition: opened.stat.volume.into(), object: row.object };
     let request = StripeWrite {
-        at: at.clone(),
+        at,
         unit: 0,
         from: 0,
         to: u32::try_from(part.bytes.len()).expect("a unit"),

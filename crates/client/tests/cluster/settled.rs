@@ -1,5 +1,5 @@
-//! A file's size after its writer went: what was acknowledged is there, what is past the size is zeros on every column, and a cut
-//! that was begun is ended.
+//! A file's size after its writer is gone: acknowledged bytes are there, bytes past the size are zeros on
+//! every column, and a cut that had begun is completed.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn is(cluster: &mut Cluster, client: &Client, path: &braid_client::Name, m
     assert_same(&read_all(client, path).await.expect("read"), model, &format!("{context}, degraded"));
 }
 
-/// What a killed process leaves: nobody says anything to the manager, and the lease lapses.
+/// The state that a killed process leaves: the manager is told nothing, and the lease lapses.
 async fn killed_writer(cluster: &Cluster, path: braid_client::Name, writes: Vec<(u64, Vec<u8>)>) {
     let config = cluster.config();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -114,7 +114,7 @@ async fn a_rebuilt_column_says_to_the_byte_where_its_bytes_end() {
     assert_eq!(file.size(), 100);
 }
 
-/// The commit is refused, and so the release must not be clean: bytes are past the size.
+/// The commit is refused, so the release must not be clean: there are bytes past the size.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_close_whose_commit_is_refused_leaves_no_bytes_that_are_taken_for_zeros() {
     let (mut cluster, client) = cluster(5).await;
@@ -127,7 +127,7 @@ async fn a_close_whose_commit_is_refused_leaves_no_bytes_that_are_taken_for_zero
     assert_eq!(file.close().await.expect_err("over the quota").kind(), Kind::NoSpace);
     let file = open_when_free(&client, &path).await;
     assert_eq!(file.size(), 30_000, "it is all there, and told");
-    // Parity is made from what is there, and a cut takes it away.
+    // Parity is computed from the existing bytes, and a cut removes them.
     file.write_at(b"in the middle", 10_000).await.expect("write");
     file.set_len(15_000).await.expect("cut");
     file.set_len(19_000).await.expect("grow");
@@ -138,7 +138,7 @@ async fn a_close_whose_commit_is_refused_leaves_no_bytes_that_are_taken_for_zero
     is(&mut cluster, &client, &path, &model, "cut and grown").await;
 }
 
-/// One of a write's chunks is on its drives when the write is given up: the size does not tell of it.
+/// Some of a write's chunks are on the drives when the write is dropped, but the size does not include them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_was_given_up_leaves_no_bytes_that_are_taken_for_zeros() {
     let (mut cluster, client) = cluster(5).await;
@@ -149,7 +149,7 @@ async fn a_write_that_was_given_up_leaves_no_bytes_that_are_taken_for_zeros() {
         let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
         {
             let mut write = std::pin::pin!(file.write_at(&bytes, 2000));
-            // Some polls in: chunks are read, sent or done.
+            // After a few polls, chunks are being read, being sent, or done.
             for _ in 0..stop_after {
                 if tokio::time::timeout(Duration::from_micros(300), &mut write).await.is_ok() {
                     break;
@@ -189,7 +189,7 @@ async fn a_cut_that_was_begun_is_ended_by_who_opens_the_file_next() {
     wait_for(|| async { client.stat(&path).await.expect("stat").size == 70_000 }).await;
     let file = open_when_free(&client, &path).await;
     assert_eq!(file.size(), 70_000, "the size stands");
-    // From now on it is settled again: a byte that is acknowledged is there.
+    // From now on its size is settled again: an acknowledged byte is there.
     file.write_at(b"x", 250_000).await.expect("write");
     drop(file);
     let file = open_when_free(&client, &path).await;
@@ -201,13 +201,13 @@ async fn a_cut_that_was_begun_is_ended_by_who_opens_the_file_next() {
     is(&mut cluster, &client, &path, &model, "cut").await;
 }
 
-/// A cut that is dropped midway, as by a time limit around it, leaves its mark at the manager: what is written past it would be
-/// acknowledged and not count.
+/// A cut that is dropped midway, for example by a timeout, leaves its mark at the manager: bytes written past
+/// it would be acknowledged and then discarded.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handle_whose_cut_was_dropped_acknowledges_nothing_more() {
     let (mut cluster, _) = cluster(3).await;
     let mut config = cluster.config();
-    // The drive that says nothing is waited for longer than the test takes.
+    // The silent drive is waited for longer than the test takes.
     (config.limits.connect, config.drive_reply) = (Duration::from_secs(60), Duration::from_secs(60));
     let (client, other) = (Client::connect(config).await.expect("a client"), cluster.client().await);
     let (path, bytes) = (name("f"), pattern(6, 1000));
@@ -230,12 +230,12 @@ async fn a_handle_whose_cut_was_dropped_acknowledges_nothing_more() {
     file.close().await.expect("close");
     let mut model = bytes[..50].to_vec();
     model.resize(1000, 0);
-    // Not checked column by column: the drive that was mute may be out.
+    // Not checked column by column: the drive that was silent may be out.
     let found = read_all(&other, &path).await.expect("read");
     assert!(found == model, "cut and grown");
 }
 
-/// A refusal that says that nothing was done leaves the handle as it was.
+/// A refusal that says that nothing was done leaves the handle unchanged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_that_the_quota_forbids_did_not_begin() {
     let (_cluster, client) = cluster(3).await;
@@ -253,7 +253,7 @@ async fn a_cut_that_the_quota_forbids_did_not_begin() {
     assert_eq!(read_all(&client, &path).await.expect("read")[15_000 - 8..], bytes[15_000 - 8..15_000]);
 }
 
-/// A drive stores no more: the last stripes are on the others only, and go back.
+/// One drive is full: the last stripes are on the others only, and are rolled back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stripe_that_was_taken_back_does_not_count() {
     let cluster = Cluster::start_with(5, |index| (index == 3).then_some(1 << 20)).await;

@@ -1,4 +1,4 @@
-//! A file of a few bytes that lie far apart: what walks it costs what it holds, and not how long it is.
+//! A file of a few bytes that lie far apart: operations cost what it holds, not what its length suggests.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::common::{Cluster, assert_same, name, open_when_free, pattern, put, re
 /// 4 EiB.
 const FAR: u64 = 1 << 62;
 
-/// In far less than it would take to walk the range, on a machine that has other things to do.
+/// Fails after 20 s: far less than it takes to walk the range, even on a busy machine.
 async fn soon<T>(what: &str, does: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), does)
         .await
@@ -44,7 +44,7 @@ async fn a_sparse_file_is_checked_rebuilt_cut_and_settled_at_once() {
     let report = soon("a check", client.check(&path, |_| {})).await.expect("check");
     assert!(report.is_clean() && report.stripes == 2, "{report:?}");
 
-    // Its drives are rebuilt one after the other.
+    // Its drives are rebuilt one after another.
     for index in 0..2 {
         cluster.stop(index).await;
         let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
@@ -59,7 +59,7 @@ async fn a_sparse_file_is_checked_rebuilt_cut_and_settled_at_once() {
     }
     assert_eq!(bytes_at(&client, "f", FAR - 2, 9).await, b"\0\0new");
 
-    // Its writer goes: the size is settled, and nothing is to be cleared.
+    // Its writer disappears: the size is settled, and there is nothing to clear.
     let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
     file.write_at(b"farther", 2 * FAR - 9).await.expect("write");
     drop(file);
@@ -90,9 +90,9 @@ async fn a_file_that_cannot_be_rebuilt_holds_up_no_other() {
     for index in 0..12 {
         let path = name(&format!("f{index}"));
         let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
-        // A whole stripe: the dead drive's column is out.
+        // A whole stripe: the dead drive's column is taken out.
         file.write_at(&new, 0).await.expect("write");
-        // Two of them stay open: nobody can have them.
+        // Two of them stay open, so nobody else can get their leases.
         if index < 2 {
             open.push(file);
         } else {

@@ -1,4 +1,5 @@
-//! A column that is wrong: which one it is, who says so, and that nothing is made from it. And a unit that its drive has lost.
+//! A column that is wrong: the check names it, and nothing is computed from it. And a unit that its drive has
+//! lost.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, w
 use crate::raw::{self, Part};
 
 const UNIT: usize = 4096;
-/// What `put` gives stripe 0 of a new file.
+/// The stamp that `put` gives to stripe 0 of a new file.
 const FIRST: Version = Version { g: Generation(1), lease: Lease(1), n: 1 };
 
 async fn cluster(drives: usize) -> (Cluster, braid_client::Client) {
@@ -26,7 +27,7 @@ async fn drive_of(client: &braid_client::Client, path: &str, column: usize) -> u
     row.segments[0].columns[column].drive_name[1..].parse().expect("d and a number")
 }
 
-/// Stripe 0 of rs 2+2 on columns 0 to 3, written anew but for one column, which is thereby behind.
+/// Stripe 0 of rs 2+2 on columns 0 to 3, rewritten except on one column, which is then behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_column_that_is_behind_is_named_and_never_a_source() {
     let shape = shape(Scheme::Rs, 2, 2, 4096);
@@ -60,14 +61,14 @@ async fn a_column_that_is_behind_is_named_and_never_a_source() {
         assert!(matches!(finding.fault, Fault::Behind(_)), "{finding:?}");
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 
-        // Without the other data column, which is then made from columns that are not behind.
+        // Without the other data column, which is then reconstructed from columns that are not behind.
         let other = drive_of(&client, "f", 1).await;
         cluster.kill(other);
         let mut found = vec![0; UNIT];
         let file = client.open(&name("f"), &OpenOptions::new().read(true)).await.expect("open");
         file.read_at(&mut found, u64::try_from(UNIT).expect("small")).await.expect("read");
         assert_same(&found, &new[1], "degraded");
-        // With one parity column less there is nothing to make it from but the one behind.
+        // With one parity column less, it could be reconstructed only from the column that is behind.
         let parity = drive_of(&client, "f", if left_out == 0 { 2 } else { 3 }).await;
         cluster.kill(parity);
         let error = file.read_at(&mut found, u64::try_from(UNIT).expect("small")).await.expect_err("too few");
@@ -101,7 +102,7 @@ async fn a_column_that_is_wrong_is_named_where_the_others_can_tell() {
     }
 }
 
-/// Flips a bit in the headers of the records that hold these bytes in a stopped drive's log.
+/// Flips a bit in the header of the record that holds these bytes in a stopped drive's log.
 fn spoil_headers(cluster: &Cluster, index: usize, bytes: &[u8]) -> usize {
     let mut spoiled = 0;
     let mut stack = vec![cluster.drives[index].dir.clone()];
@@ -109,7 +110,7 @@ fn spoil_headers(cluster: &Cluster, index: usize, bytes: &[u8]) -> usize {
         for entry in std::fs::read_dir(dir).expect("the drive's directory") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
-                // By the log alone: a checkpoint knows what was there.
+                // Only the log is to be read: a checkpoint knows what was there.
                 if path.file_name().is_some_and(|name| name == "checkpoint") {
                     for checkpoint in std::fs::read_dir(&path).expect("checkpoints") {
                         std::fs::remove_file(checkpoint.expect("one").path()).expect("removed");
@@ -130,14 +131,21 @@ fn spoil_headers(cluster: &Cluster, index: usize, bytes: &[u8]) -> usize {
     spoiled
 }
 
-/// Units that a drive has lost, data and parity, take writes again: of the whole unit, and of a part of it, which the stripe's
-/// other columns complete.
+/// Units that a drive has lost, data and parity, accept writes again: of the whole unit, or of a part, which
+/// the stripe's other columns complete.
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_units_are_mended_by_writes_to_them() {
     let (mut cluster, client) = cluster(5).await;
     let shape = shape(Scheme::Raid5, 4, 1, 4096);
     let mut model = pattern(1, 20 * UNIT);
-    put(&client, &name("f"), shape, &model).await;
+    put(&client, &name("f"), shape, &[]).await;
+    // One stripe after another, so that no two of the records to be lost are adjacent: a store cannot tell
+    // what such a gap held, and counts all units of its objects as damaged.
+    let file = client.open(&name("f"), &OpenOptions::new().read(true).write(true)).await.expect("open");
+    for (bytes, from) in model.chunks(4 * UNIT).zip((0..).step_by(4 * UNIT)) {
+        file.write_at(bytes, from).await.expect("written");
+    }
+    file.close().await.expect("closed");
     // Column 0 has data of stripes 0 and 2 and the parity of stripe 4.
     let index = drive_of(&client, "f", 0).await;
     cluster.stop(index).await;
@@ -167,7 +175,7 @@ async fn damaged_units_are_mended_by_writes_to_them() {
     assert_eq!(damaged(&client.check(&name("f"), |_| {}).await.expect("check")), 3);
 
     let file = client.open(&name("f"), &OpenOptions::new().read(true).write(true)).await.expect("open");
-    // Part of the unit; part of one whose parity it is; then all of a stripe.
+    // Part of the unit; part of a unit whose parity it is; then a whole stripe.
     for (from, length, seed) in [(100, 50, 7), (17 * UNIT + 10, 60, 8), (8 * UNIT, 4 * UNIT, 9)] {
         let bytes = pattern(seed, length);
         file.write_at(&bytes, u64::try_from(from).expect("small"))
@@ -181,7 +189,7 @@ async fn damaged_units_are_mended_by_writes_to_them() {
     file.close().await.expect("close");
     let report = client.check(&name("f"), |_| {}).await.expect("check");
     assert!(report.is_clean(), "{report:?}");
-    // What was written is whole there: it is read without any other drive.
+    // What was written is whole there: it is read without another drive.
     for other in (0..5).filter(|other| *other != index).take(1) {
         cluster.kill(other);
     }

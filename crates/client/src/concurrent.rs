@@ -1,8 +1,8 @@
-//! Several futures of one task, run together.
+//! Runs several futures together within one task.
 //!
-//! The futures borrow the caller's buffers, so they cannot be spawned; they are polled in place, all of them whenever one
-//! wakes the task. That costs a poll per unfinished future and wake, which is nothing beside a unit's transfer for
-//! the few dozen drives of a plan set, and needs no other crate.
+//! The futures borrow the caller's buffers, so they cannot be spawned. They are polled in place, all of them
+//! whenever one wakes the task. That costs one poll per unfinished future and wake-up: negligible next to a
+//! unit's transfer for the few dozen drives of a plan set, and it needs no other crate.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Runs all of them to their ends; the results are in the futures' order.
+/// Runs all futures to completion; the results are in the futures' order.
 pub(crate) async fn all<'a, T, F>(futures: impl IntoIterator<Item = F>) -> Vec<T>
 where
     F: Future<Output = T> + Send + 'a,
@@ -22,8 +22,8 @@ where
     .await
 }
 
-/// Runs them, at most `flights` at a time and begun in order, until all have ended or one has failed. The others are dropped
-/// then.
+/// Runs the futures, started in order and at most `flights` at a time, until all have ended or one has
+/// failed. The others are then dropped.
 pub(crate) async fn windowed<'a, E, F>(flights: usize, futures: impl IntoIterator<Item = F>) -> Result<(), E>
 where
     F: Future<Output = Result<(), E>> + Send + 'a,

@@ -1,92 +1,100 @@
 //! The executor: carries out one verified plan set against the drives.
 //!
-//! It goes through the set in four phases: the reads, at all drives at once; the cuts, where stripes need one; the client's
-//! own steps; the writes, at all drives at once. Within a set no read waits for a step and no write for anything but reads
-//! and steps, so that the phases keep the plan's order; what overlaps with a set's arithmetic is the transfer of the other
-//! sets of the same request. All of it runs in the caller's task, as it borrows the caller's buffer.
+//! It runs the set in four phases: the reads, at all drives at once; repeated reads of torn stripes; the
+//! client's own steps; the writes, at all drives at once. Within a set no read waits for a step, and a write
+//! waits only for reads and steps, so the phases keep the plan's order. A set's arithmetic overlaps with the
+//! transfer of the request's other sets. All of it runs in the caller's task, as it borrows the caller's
+//! buffer.
 //!
-//! It decides nothing: what failed, and how, is for the reader or writer to see and to act on.
+//! It decides nothing: the reader or writer sees what failed and how, and acts on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::{Column, ColumnMask, Stripe, Version};
-use braid_plan::{Instruction, InstructionId, Op, Place, PlanSet, Request, Source, VersionOf, Want};
+use braid_plan::{Instruction, InstructionId, MemoryRange, Op, PlanSet, Request, Source, VersionOf, Want};
 use braid_wire::data::{self, Create, DriveReply, DriveRequest, Read, StripeWrite};
 use braid_wire::{Reason, Refusal};
 
 use crate::arithmetic::{self, Unequal};
 use crate::buffers::{Memory, User};
+use crate::concurrent;
+use crate::drive_requests::{Failure, Item, Outcome, request_all};
 use crate::error::{Error, Result};
-use crate::exchange::{Failure, Item, Outcome, exchange};
 use crate::handle::Handle;
-use crate::join;
-use crate::view::View;
+use crate::view::FileView;
 use torn::Looks;
 
 mod torn;
 
-/// How often a torn stripe is asked for again. A writer that rewrites one stripe without a pause tears about every second
-/// try, so that this many in a row means that the columns will not agree.
+/// How often a torn stripe is read again. A writer that rewrites one stripe without a pause tears about every
+/// second try, so this many in a row mean that the columns will not agree.
 const CUTS_MAX: u32 = 64;
-/// From this try on there are pauses of rising length in between, so as not to stay in step with such a writer.
+/// From this try on there are pauses of growing length in between, so as not to stay in step with such a
+/// writer.
 const CUTS_PAUSED: u32 = 8;
 
-/// A plan set on its way.
-pub(crate) struct Run<'a> {
+/// A plan set while it is carried out.
+pub(crate) struct Executor<'a> {
     handle: &'a Handle,
-    pub(crate) view: Arc<View>,
+    pub(crate) view: Arc<FileView>,
     pub(crate) set: PlanSet,
     memory: Memory<'a>,
-    /// Per instruction: what a read brought.
+    /// Per instruction: what a read returned.
     arrived: Vec<Option<Arrived>>,
-    /// Per instruction: a write was answered in the present generation.
+    /// Per instruction: whether a write was answered in the present generation.
     written: Vec<bool>,
-    /// Some column's object was not there: its bytes were taken for a hole.
+    /// Some column's object did not exist: its bytes were taken for a hole.
     pub(crate) saw_absent: bool,
-    /// Its units are those of another set's stripe writes, made whole: by stripe, the stamp and the columns of that write.
+    /// Set when this set's whole units replace another set's stripe writes: by stripe, the stamp and the
+    /// columns of that write.
     stands_in: Option<BTreeMap<Stripe, (Version, ColumnMask)>>,
 }
 
-/// What a read said of its bytes.
+/// What a read reported about its bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Arrived {
     pub(crate) version: Version,
     pub(crate) cover: Vec<Version>,
-    /// Whether its drive does not know it settled: someone may be writing.
+    /// Whether its drive does not know the version as settled: a writer may be at work.
     pub(crate) pending: bool,
 }
 
-/// An instruction that has no good answer.
+/// An instruction that failed.
 #[derive(Debug, Clone)]
 pub(crate) struct Failed {
     pub(crate) column: Column,
     pub(crate) stripe: Stripe,
-    /// Where its bytes would have gone.
-    pub(crate) into: Option<Place>,
+    /// Where its bytes were to go.
+    pub(crate) into: Option<MemoryRange>,
     pub(crate) failure: Failure,
 }
 
-/// What writes say besides their bytes.
+/// What a write request carries besides its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer {
     pub(crate) client: u64,
     pub(crate) settled_below: Version,
 }
 
-/// An instruction made into a request.
+/// An instruction as a request.
 struct Asked<'b> {
     column: Column,
     id: Option<InstructionId>,
     stripe: Stripe,
-    into: Option<Place>,
+    into: Option<MemoryRange>,
     item: Item<'b>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Executor<'a> {
     /// Verifies the set; `user` is the caller's memory.
-    pub(crate) fn new(handle: &'a Handle, view: &Arc<View>, set: PlanSet, user: User<'a>) -> Result<Run<'a>> {
+    pub(crate) fn new(
+        handle: &'a Handle,
+        view: &Arc<FileView>,
+        set: PlanSet,
+        user: User<'a>,
+    ) -> Result<Executor<'a>> {
         let segment = &view.layout.segments()[set.segment];
         braid_plan::verify::verify(&set, segment).map_err(|violations| {
             let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
@@ -95,12 +103,12 @@ impl<'a> Run<'a> {
         let memory = Memory::new(user, &set.scratch, &handle.client.shared.scratch);
         let (arrived, written) = (vec![None; set.len()], vec![false; set.len()]);
         let (saw_absent, stands_in) = (false, None);
-        Ok(Run { handle, view: Arc::clone(view), set, memory, arrived, written, saw_absent, stands_in })
+        Ok(Executor { handle, view: Arc::clone(view), set, memory, arrived, written, saw_absent, stands_in })
     }
 
-    /// Runs the reads, and asks again for stripes whose reads are not of one cut. Gives what failed; a stripe that is in
-    /// there must not be computed with. Where nobody writes and the reads still are of no one cut, those of the older versions
-    /// have failed: [`Failure::Behind`].
+    /// Runs the reads, and repeats those of stripes that are not of one cut. Returns what failed; stripes
+    /// named there must not be computed with. If the reads of a stripe are still not of one cut though nobody
+    /// writes, those of older versions have failed with [`Failure::Behind`].
     pub(crate) async fn read(&mut self) -> Result<Vec<Failed>> {
         let all =
             self.set.instructions().filter(|(_, i)| !i.op.is_write()).map(|(_, i)| (i.id, None)).collect();
@@ -137,7 +145,7 @@ impl<'a> Run<'a> {
         Ok(failed)
     }
 
-    /// Does the client's own steps of all stripes but `without`. Gives what comparisons found.
+    /// Runs the client's own steps of all stripes except `without`. Returns what comparisons found.
     pub(crate) fn compute(&mut self, without: &BTreeSet<Stripe>) -> Result<Vec<Unequal>> {
         let shape = self.view.layout.segments()[self.set.segment].shape;
         let mut found = Vec::new();
@@ -148,8 +156,8 @@ impl<'a> Run<'a> {
         Ok(found)
     }
 
-    /// Runs the writes that were not answered in this generation, to columns that are in the set. Gives what failed;
-    /// with none, every column of the set has answered.
+    /// Runs the writes that were not answered in this generation, to columns in the set. Returns what failed;
+    /// if nothing did, every column of the set has answered.
     pub(crate) async fn write(&mut self, writer: Writer) -> Result<Vec<Failed>> {
         let mut asked = Vec::new();
         let mut skipped = Vec::new();
@@ -173,7 +181,7 @@ impl<'a> Run<'a> {
                 asked.push(Asked { column, id: Some(instruction.id), stripe, into: None, item });
             }
         }
-        let outcomes = ask(self.handle, &self.view, self.set.segment, asked).await;
+        let outcomes = ask_drives(self.handle, &self.view, self.set.segment, asked).await;
         for id in skipped {
             self.written[id.index()] = true;
         }
@@ -183,7 +191,8 @@ impl<'a> Run<'a> {
                 (Ok(DriveReply::Written(reply)), Some(id)) if stamps.get(&id) == Some(&reply.version) => {
                     self.written[id.index()] = true;
                 }
-                // It has a newer version and ignored the write: what it has is not what the stripe's other columns count.
+                // It has a newer version and ignored the write: its content is not the one that the
+                // stripe's other columns count.
                 (Ok(DriveReply::Written(reply)), Some(_)) => {
                     let why =
                         format!("it has version {} of the unit, and passed the write over", reply.version);
@@ -211,8 +220,9 @@ impl<'a> Run<'a> {
         Ok(failed)
     }
 
-    /// The units that this set makes anew are sent in place of parts of them that `other` writes, under its stamps.
-    pub(crate) fn stand_in_for(&mut self, other: &Run<'_>) {
+    /// Sends the whole units that this set reconstructs, under the stamps of `other`, in place of the parts
+    /// that `other` writes.
+    pub(crate) fn stand_in_for(&mut self, other: &Executor<'_>) {
         let writes = other.set.instructions().filter_map(|(_, instruction)| match &instruction.op {
             Op::StripeWrite { stripe, stamp: VersionOf::Given(stamp), columns, .. } => {
                 Some((*stripe, (*stamp, *columns)))
@@ -222,8 +232,9 @@ impl<'a> Run<'a> {
         self.stands_in = Some(writes.collect());
     }
 
-    /// The same writes under a newer view (PROTOCOL C3): the answers so far are forgotten, if its generation is newer.
-    pub(crate) fn retarget(&mut self, view: &Arc<View>) {
+    /// The same writes under a newer view (PROTOCOL C3). If its generation is newer, earlier answers are
+    /// forgotten.
+    pub(crate) fn retarget(&mut self, view: &Arc<FileView>) {
         let segment = &view.segments[self.set.segment];
         if view.g > self.set.g {
             self.set.retarget(view.g, segment.set, segment.joining);
@@ -239,7 +250,8 @@ impl<'a> Run<'a> {
         Asked { column, id: None, stripe, into: None, item }
     }
 
-    /// A write's request and bytes; `None` if there is nothing to send (a rebuilt unit that was never written).
+    /// A write's request and bytes; `None` if there is nothing to send (a rebuilt unit that was never
+    /// written).
     fn write_request(
         &self,
         column: Column,
@@ -255,7 +267,8 @@ impl<'a> Run<'a> {
         }
         let mut columns = *columns;
         if let Some(writes) = &self.stands_in {
-            // What was read is not of that write if it gives another version: then it is no content of this stamp.
+            // If the reads gave another version, they do not have that write's content, which must not go
+            // under its stamp.
             let Some(&(_, own)) = writes.get(stripe).filter(|(named, _)| *named == stamp) else {
                 return Err(self
                     .handle
@@ -266,13 +279,15 @@ impl<'a> Run<'a> {
         let install = matches!(self.set.request, Request::Rebuild { .. }) && self.stands_in.is_none();
         let payload = match bytes {
             Source::Hole => &[][..],
-            Source::Place(place) => self.memory.at(*place).map_err(|error| self.handle.plan_error(&error))?,
+            Source::MemoryRange(place) => {
+                self.memory.at(*place).map_err(|error| self.handle.plan_error(&error))?
+            }
         };
-        // A rebuild reads holes as zeros, and cannot tell them apart: a unit of zeros is installed as a hole.
+        // A rebuild reads holes as zeros and cannot tell them apart: a unit of zeros is installed as a hole.
         let hole = matches!(bytes, Source::Hole) || install && is_zero(payload);
         let payload = if hole { &[][..] } else { payload };
-        // Installed is the whole unit, whatever is sent of it: zeros at its end are none of its bytes, and a file's size goes by
-        // where these end.
+        // An install always stands for the whole unit. Zeros at its end are not sent as bytes, as the file's
+        // size depends on where the bytes end.
         let payload = if install { without_zeros_behind(payload) } else { payload };
         let to = if hole { *to } else { from + u32::try_from(payload.len()).expect("a unit") };
         let request = StripeWrite {
@@ -313,7 +328,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Asks for these reads, each for exactly the versions given with it, or as the plan says.
+    /// Sends these reads, each for exactly the versions given with it, or else as the plan says.
     async fn ask_reads(&mut self, wanted: Vec<(InstructionId, Option<Vec<Version>>)>) -> Result<Vec<Failed>> {
         let mut wanted: BTreeMap<InstructionId, Option<Vec<Version>>> = wanted.into_iter().collect();
         let mut requests = Vec::new();
@@ -330,7 +345,7 @@ impl<'a> Run<'a> {
             let request = Read { at, unit: stripe.0, from, to, want, exactly, snapshot: 0 };
             requests.push((plan.column, instruction.id, stripe, into, request));
         }
-        let places: Vec<Place> = requests.iter().map(|(.., into, _)| *into).collect();
+        let places: Vec<MemoryRange> = requests.iter().map(|(.., into, _)| *into).collect();
         let split = self.memory.split(&[], &places).map_err(|error| self.handle.plan_error(&error))?;
         let asked = requests
             .into_iter()
@@ -340,7 +355,7 @@ impl<'a> Run<'a> {
                 Asked { column, id: Some(id), stripe, into: Some(into), item }
             })
             .collect();
-        let outcomes = ask(self.handle, &self.view, self.set.segment, asked).await;
+        let outcomes = ask_drives(self.handle, &self.view, self.set.segment, asked).await;
         let mut holes = Vec::new();
         let mut failed = Vec::new();
         for (mut label, outcome) in outcomes {
@@ -374,14 +389,19 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Who an outcome is about.
+/// What an outcome belongs to.
 struct Label {
     id: Option<InstructionId>,
     failed: Failed,
 }
 
 /// Sends the requests to their columns' drives, all drives at once.
-async fn ask(handle: &Handle, view: &View, segment: usize, asked: Vec<Asked<'_>>) -> Vec<(Label, Outcome)> {
+async fn ask_drives(
+    handle: &Handle,
+    view: &FileView,
+    segment: usize,
+    asked: Vec<Asked<'_>>,
+) -> Vec<(Label, Outcome)> {
     let mut columns: BTreeMap<Column, (Vec<Label>, Vec<Item<'_>>)> = BTreeMap::new();
     for Asked { column, id, stripe, into, item } in asked {
         let failed = Failed { column, stripe, into, failure: Failure::Idle };
@@ -394,19 +414,19 @@ async fn ask(handle: &Handle, view: &View, segment: usize, asked: Vec<Asked<'_>>
         let outcomes = match &place.grant {
             Some(grant) => {
                 let (drives, window) = (&handle.client.shared.drives, handle.client.window());
-                exchange(drives, place.drive, &place.address, grant, window, items).await
+                request_all(drives, place.drive, &place.address, grant, window, items).await
             }
             None => vec![Err(Failure::Lost("the column is out of the file's set".to_owned())); labels.len()],
         };
         labels.into_iter().zip(outcomes).collect::<Vec<_>>()
     });
-    join::all(exchanges).await.into_iter().flatten().collect()
+    concurrent::all(exchanges).await.into_iter().flatten().collect()
 }
 
-/// Puts one question to each of these columns of a segment, all at once.
+/// Sends one request to each of these columns of a segment, all at once.
 pub(crate) async fn ask_columns(
     handle: &Handle,
-    view: &View,
+    view: &FileView,
     segment: usize,
     questions: Vec<(Column, DriveRequest)>,
 ) -> Vec<(Column, Outcome)> {
@@ -420,7 +440,7 @@ pub(crate) async fn ask_columns(
             item: Item::bare(request),
         })
         .collect();
-    let outcomes = ask(handle, view, segment, asked).await;
+    let outcomes = ask_drives(handle, view, segment, asked).await;
     outcomes.into_iter().map(|(label, outcome)| (label.failed.column, outcome)).collect()
 }
 
@@ -432,19 +452,19 @@ impl Failed {
 }
 
 impl Handle {
-    /// A planner's or verifier's refusal.
+    /// An error for a plan that the planner or the verifier refuses.
     pub(crate) fn plan_error(&self, why: &(impl ToString + ?Sized)) -> Error {
         Error::Plan { file: self.subject.clone(), why: why.to_string() }
     }
 }
 
-/// The bytes up to the last that is no zero.
+/// The bytes without the zeros at their end.
 fn without_zeros_behind(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     &bytes[..end]
 }
 
-/// Whether all bytes are zeros. In pieces: within one without a branch, and other bytes end the look early.
+/// Whether all bytes are zeros: in pieces, each without branches, up to the first that has another byte.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(512).all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
 }

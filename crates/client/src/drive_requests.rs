@@ -1,8 +1,8 @@
-//! The exchange with one drive: a list of requests sent in order, several in flight, and their answers taken in order, the
-//! bytes of reads landing in their places.
+//! The exchange with one drive: requests are sent in order, several in flight, and answers are taken in
+//! order. The bytes of reads go straight into their buffers.
 //!
-//! It owns no policy: it says of each request what the answer was or why there is none. Every block read is checked
-//! against its CRC32C as it arrives; holes are filled with zeros.
+//! It has no policy: for each request it returns the answer, or why there is none. Every block read is
+//! checked against its CRC32C as it arrives; holes are filled with zeros.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -18,42 +18,42 @@ use crate::drives::{Drives, Lent};
 
 /// How much may be in flight on one session.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Window {
+pub(crate) struct InFlightLimit {
     pub(crate) flights: usize,
     pub(crate) bytes: u64,
 }
 
-/// A request and its bytes: to send, or to land.
+/// A request with the bytes to send, or the buffer to fill.
 pub(crate) struct Item<'b> {
     pub(crate) request: DriveRequest,
     /// A write's bytes. Their checksums are put into the request when it is sent.
     pub(crate) payload: &'b [u8],
-    /// Where a read's bytes go: as many as were asked for.
+    /// Where a read's bytes go: exactly as long as the request asks for.
     pub(crate) into: &'b mut [u8],
 }
 
-/// Why a request has no good answer.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// A session that had been idle was dead: nothing is known of the drive; ask again.
+    /// A session that had been idle was broken: this says nothing about the drive; ask again.
     Idle,
-    /// The drive did not answer, or not as itself.
+    /// The drive did not answer, or the answer was not its own.
     Lost(String),
-    /// It said no. `proven`: it knows the capability's private part.
+    /// It refused. `proven`: it knows the capability's private part.
     Refused { refusal: Refusal, proven: bool },
     /// Bytes that do not match their checksum, from this byte of the unit on.
     Corrupt(u32),
-    /// The unit is whole, but older than what the stripe's other columns say of it: its drive was put back to an older state. Made
-    /// by [`Run::read`](crate::run::Run::read), which sees them together.
+    /// The unit is intact, but older than the stripe's other columns say: its drive was restored to an older
+    /// state. Set by [`Executor::read`](crate::executor::Executor::read), which sees them together.
     Behind {
-        /// What it has.
+        /// The unit's version.
         has: String,
-        /// What the others name.
+        /// The versions that the others name.
         named: String,
     },
 }
 
-/// An answer or why there is none.
+/// An answer, or why there is none.
 pub(crate) type Outcome = Result<DriveReply, Failure>;
 
 impl<'b> Item<'b> {
@@ -67,14 +67,14 @@ impl<'b> Item<'b> {
     }
 }
 
-/// Asks a drive all of `items`, in order. There is one outcome per item, in the same order. A refusal that
-/// concerns the others too (stale generation, no space) stops the sending, and stands for them.
-pub(crate) async fn exchange(
+/// Sends all of `items` to a drive, in order. Returns one outcome per item, in the same order. A refusal that
+/// also applies to later requests (stale generation, no space) stops the sending, and counts for them all.
+pub(crate) async fn request_all(
     drives: &Drives,
     drive: DriveId,
     address: &str,
     grant: &Grant,
-    window: Window,
+    window: InFlightLimit,
     items: Vec<Item<'_>>,
 ) -> Vec<Outcome> {
     let count = items.len();
@@ -87,7 +87,7 @@ pub(crate) async fn exchange(
         }
     };
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(count);
-    let ended = converse(&mut lent, grant, window, items, &mut outcomes).await;
+    let ended = send_and_receive(&mut lent, grant, window, items, &mut outcomes).await;
     let rest = match ended {
         Ok(()) => {
             drives.give_back(lent);
@@ -109,12 +109,12 @@ pub(crate) async fn exchange(
     outcomes
 }
 
-/// Sends and receives at the same time, within the window. What was answered is in `outcomes`, in order, also when it ends
-/// in an error.
-async fn converse(
+/// Sends and receives at the same time, within the window. Even after an error, `outcomes` holds the answers
+/// so far, in order.
+async fn send_and_receive(
     lent: &mut Lent,
     grant: &Grant,
-    window: Window,
+    window: InFlightLimit,
     items: Vec<Item<'_>>,
     outcomes: &mut Vec<Outcome>,
 ) -> Result<(), TransportError> {
@@ -135,7 +135,7 @@ async fn converse(
                 break;
             }
             put_crcs(request, payload);
-            // Before the bytes leave: the drive may refuse before it has taken them all.
+            // Before the bytes are sent: the drive may refuse before it has received them all.
             asked.add_permits(1);
             let pieces: &[&[u8]] = if payload.is_empty() { &[] } else { &[payload] };
             asker.ask(grant, request, pieces).await?;
@@ -164,7 +164,7 @@ async fn converse(
 }
 
 impl Failure {
-    /// Whether the requests that follow would fare the same.
+    /// Whether the requests that follow would fail the same way.
     fn concerns_all(&self) -> bool {
         match self {
             Failure::Refused { refusal, .. } => {
@@ -205,7 +205,7 @@ fn is_gone(error: &TransportError) -> bool {
     )
 }
 
-/// Takes an answer's bytes to their place and checks them.
+/// Receives an answer's bytes into their buffer and checks them.
 async fn land(
     answers: &mut Answers,
     answer: Answer,
@@ -245,7 +245,7 @@ async fn land(
     })
 }
 
-/// That the extents join, are what was asked for, and fit the payload and the checksums.
+/// Checks that the extents are contiguous, cover what was asked for, and match the payload and the checksums.
 fn check_extents(reply: &ReadReply, from: u32, asked: usize, payload_bytes: u32) -> Result<(), String> {
     let (mut covered, mut sent, mut blocks) = (0u64, 0u64, 0usize);
     let mut at = from;
@@ -270,7 +270,7 @@ fn check_extents(reply: &ReadReply, from: u32, asked: usize, payload_bytes: u32)
     Ok(())
 }
 
-/// Where in the unit a read begins.
+/// The first byte of a read in its unit.
 fn first_byte(request: &DriveRequest) -> u32 {
     match request {
         DriveRequest::Read(read) => read.from,
@@ -278,7 +278,7 @@ fn first_byte(request: &DriveRequest) -> u32 {
     }
 }
 
-/// The checksums of a write's bytes, once, when it is sent.
+/// Computes the checksums of a write's bytes, once, when it is sent.
 fn put_crcs(request: &mut DriveRequest, payload: &[u8]) {
     if let DriveRequest::StripeWrite(write) = request
         && write.crcs.is_empty()
@@ -292,7 +292,7 @@ fn kibibytes_of(bytes: u64) -> usize {
     usize::try_from((bytes >> 10).max(1)).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS)
 }
 
-/// An item's share of the window, at most all of it: an item larger than the window goes alone.
+/// An item's share of the window, at most all of it: an item larger than the window is sent alone.
 fn kibibytes(bytes: usize, window: u64) -> u32 {
     u32::try_from(bytes.div_ceil(1024).min(kibibytes_of(window))).unwrap_or(u32::MAX)
 }

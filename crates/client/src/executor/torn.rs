@@ -1,28 +1,33 @@
-//! Stripes whose reads are not of one cut: which they are, what to ask for again, and who is behind if that does not help.
+//! Torn stripes, whose reads are not of one cut: which they are, what to read again, and which columns are
+//! behind if that does not help.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{Role, Stripe, Version};
 use braid_plan::{InstructionId, Op};
 
-use super::{Arrived, Failed, Run};
+use super::{Arrived, Executor, Failed};
 use crate::cut::{self, Cut, Seen};
-use crate::exchange::Failure;
+use crate::drive_requests::Failure;
 
-/// How often a stripe is found the same, with nothing in it that is pending, before it is believed to stay so. A write that is
-/// under way leaves its stamp pending until every column has it: so two would do, and one is for good measure.
+/// How many equal looks in a row, none with a pending version, prove that a stripe stays torn. A write in
+/// flight leaves its stamp pending until every column has it, so two would suffice; the third is for safety.
 const UNCHANGED: u32 = 3;
 
-/// What the reads of torn stripes said when they were last all there, and how often in a row.
+/// The last complete look at each torn stripe, and how often it was the same in a row.
 #[derive(Default)]
 pub(super) struct Looks(BTreeMap<Stripe, (Look, u32)>);
 
-/// One stripe's reads: version and cover of each.
+/// The reads of one stripe: version and cover of each.
 type Look = Vec<(InstructionId, Version, Vec<Version>)>;
 
 impl Looks {
-    /// The torn stripes that nobody writes and that stay as they are.
-    pub(super) fn unchanged(&mut self, run: &Run<'_>, torn: &BTreeMap<Stripe, Vec<Version>>) -> Vec<Stripe> {
+    /// The torn stripes that nobody writes and that do not change.
+    pub(super) fn unchanged(
+        &mut self,
+        run: &Executor<'_>,
+        torn: &BTreeMap<Stripe, Vec<Version>>,
+    ) -> Vec<Stripe> {
         let mut unchanged = Vec::new();
         for &stripe in torn.keys() {
             let Some(now) = run.settled_look(stripe) else { continue };
@@ -37,8 +42,8 @@ impl Looks {
     }
 }
 
-impl Run<'_> {
-    /// Stripes that need one cut and whose reads, all of them there, are not of one: with the cut to ask for.
+impl Executor<'_> {
+    /// Stripes that need one cut and have all their reads, but not of one cut; with the cut to request.
     pub(super) fn torn(&self, failed: &[Failed]) -> BTreeMap<Stripe, Vec<Version>> {
         let failed: BTreeSet<Stripe> = failed.iter().map(|one| one.stripe).collect();
         let segment = &self.view.layout.segments()[self.set.segment];
@@ -61,7 +66,7 @@ impl Run<'_> {
                 Some(Arrived { version, cover, .. }) => {
                     seen.entry(stripe).or_default().push(Seen { role, version: *version, cover });
                 }
-                // The version asked for was retired meanwhile: the stripe begins anew.
+                // The requested version was retired meanwhile: the whole stripe is read again.
                 None => drop(torn.insert(stripe, Vec::new())),
             }
         }
@@ -73,8 +78,8 @@ impl Run<'_> {
         torn
     }
 
-    /// The reads of torn stripes to repeat. In every other round all of a stripe's reads begin anew, as the writer goes on
-    /// meanwhile; else those that are not of the cut are asked for it by name.
+    /// The reads of torn stripes to repeat. In odd rounds all reads of a stripe are repeated without a cut,
+    /// since the writer goes on; otherwise those outside the cut request it explicitly.
     pub(super) fn ask_again(
         &self,
         torn: &BTreeMap<Stripe, Vec<Version>>,
@@ -101,7 +106,7 @@ impl Run<'_> {
         again
     }
 
-    /// What the stripe's reads said; `None` if one is not there, or of a version that may still be on its way.
+    /// What the stripe's reads returned; `None` if one is missing, or its version may still be in flight.
     fn settled_look(&self, stripe: Stripe) -> Option<Look> {
         let reads = self.set.instructions().filter(|(_, i)| !i.op.is_write() && i.op.stripe() == stripe);
         reads
@@ -112,7 +117,7 @@ impl Run<'_> {
             .collect()
     }
 
-    /// The reads of a torn stripe that stand for less than the newest versions that any of them names.
+    /// The reads of a torn stripe with older versions than the newest that any of them mentions.
     pub(super) fn behind(&self, stripe: Stripe) -> Vec<Failed> {
         let segment = &self.view.layout.segments()[self.set.segment];
         let mut reads = Vec::new();
