@@ -1,43 +1,43 @@
-//! What cleaning costs: bytes written for each byte of the foreground, by how full the store is.
+//! The cost of cleaning: bytes written per byte of client writes, by how full the store is.
 //!
-//! A small store is filled with units up to some part of what writes may use, and these are overwritten until cleaning is
-//! in balance with it; then bytes are counted. Nothing is timed, so nothing is synced. Beside it stands what the cleaner's
-//! decisions do on a log of counters of the same shape.
+//! A small store is filled with units up to a given part of what writes may use. They are overwritten until
+//! cleaning reaches a steady state; then bytes are counted. Nothing is timed, so nothing is synced. Beside it
+//! stands what the cleaner's decisions give in a simulation of a log of the same shape.
 
+use crate::simulate::{Setup, simulate};
 use braid_store::Options;
 use braid_store::clean::reserve::Reserve;
-use braid_store::clean::simulate::{Setup, simulate};
 use braid_store::clean::victim::Policy;
 
-use crate::crew::Random;
 use crate::error::Error;
-use crate::machine::Place;
+use crate::load_threads::Random;
+use crate::machine::MeasuredDir;
 use crate::measure::{Limit, Pairs};
 use crate::report::{Amplification, Load};
 use crate::store::{STREAM_DEPTH, payloads};
 use crate::subject::{At, Subject};
 
-/// How much of what writes may use is live.
+/// Live percentages of the space that writes may use.
 const LIVE_PERCENT: [u32; 6] = [50, 60, 70, 80, 90, 95];
 const LOADS: [Load; 2] = [Load::Uniform, Load::HotCold];
 /// Nine tenths of the writes go to a tenth of the units.
 const HOT: (u32, u32) = (90, 10);
-/// Samples in all.
+/// Samples in total.
 pub(crate) const STEPS: u64 = 12;
 const _: () = assert!(LIVE_PERCENT.len() * LOADS.len() == 12, "each is one sample");
 
-/// Segments of a store: the least a full one has.
+/// Segments of a store: the minimum of a full one.
 const SEGMENTS: u32 = 64;
-/// Bytes of a record's header: one log block holds the checksums of so small a unit.
+/// Bytes of a record's header: one log block holds the checksums of such a small unit.
 const HEADER_BYTES: u32 = 512;
-/// Bytes of a unit on a checkpoint's page, and as many again for pages that are not full.
+/// Bytes of a unit on a checkpoint's page, doubled for pages that are not full.
 const CHECKPOINT_UNIT_BYTES: u64 = 112;
 
-/// How much is written.
+/// The amount that is written.
 struct Scale {
     capacity: u64,
     unit_bytes: u32,
-    /// How often the capacity is overwritten before counting begins, and while counting.
+    /// How often the capacity is overwritten before counting begins, and again while counting.
     rounds: u64,
 }
 
@@ -46,23 +46,23 @@ impl Scale {
         self.unit_bytes + HEADER_BYTES
     }
 
-    /// Records that fill the capacity.
+    /// Number of records that fill the capacity.
     fn records(&self) -> u64 {
         self.capacity / u64::from(self.record_bytes())
     }
 
-    /// Records of a segment.
+    /// Number of records per segment.
     fn segment_records(&self) -> u32 {
         u32::try_from(self.records() / u64::from(SEGMENTS)).expect("a small store")
     }
 
-    /// Records that take as much as a checkpoint.
+    /// Number of records that take as much space as a checkpoint.
     fn checkpoint_records(&self) -> u32 {
         let bytes = self.records() * CHECKPOINT_UNIT_BYTES;
         u32::try_from(bytes.div_ceil(u64::from(self.record_bytes()))).expect("a small store")
     }
 
-    /// Units that are so much of what writes may use; a checkpoint is there, and room is kept for another.
+    /// Units that are this percentage of what writes may use, next to a checkpoint and space for another.
     fn units(&self, live_percent: u32) -> u64 {
         let record = u64::from(self.record_bytes());
         let checkpoint = u64::from(self.checkpoint_records()) * record;
@@ -75,7 +75,7 @@ impl Scale {
 /// The figures for one place.
 pub(crate) fn measure(
     pairs: &mut Pairs<'_>,
-    place: &Place,
+    place: &MeasuredDir,
     quick: bool,
 ) -> Result<Vec<Amplification>, Error> {
     if !pairs.wants("write amplification") {
@@ -99,7 +99,7 @@ pub(crate) fn measure(
 
 fn one(
     pairs: &Pairs<'_>,
-    place: &Place,
+    place: &MeasuredDir,
     scale: &Scale,
     load: Load,
     live_percent: u32,
@@ -181,7 +181,7 @@ mod tests {
         let last = RefCell::new(String::new());
         let watch = Watch { stop: &stop, tell: &|progress| *last.borrow_mut() = progress.name };
         let mut pairs = Pairs { watch: &watch, only: None, rounds: 1, warm: false, done: 0, total: STEPS };
-        let places = Place::all(&[dir.path().to_owned()]).expect("there");
+        let places = MeasuredDir::all(&[dir.path().to_owned()]).expect("there");
         let points = measure(&mut pairs, &places[0], true);
         let points = points.unwrap_or_else(|error| panic!("{}: {error}", last.borrow()));
         assert_eq!((points.len(), pairs.done), (12, STEPS));

@@ -5,12 +5,12 @@ use std::io;
 /// Why a measurement ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The part that was measured refused or failed.
+    /// The part being measured refused or failed.
     #[error("the store failed to {doing}: {source}")]
     Store {
         /// The action attempted.
         doing: &'static str,
-        /// What it said.
+        /// The store's error.
         source: braid_store::Error,
     },
     /// The plain system failed.
@@ -18,10 +18,10 @@ pub enum Error {
     Io {
         /// The action attempted.
         doing: &'static str,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The caller asked for an end ([`crate::Watch`]).
+    /// The caller asked the run to stop ([`crate::Watch`]).
     #[error("stopped")]
     Stopped,
 }
@@ -41,7 +41,7 @@ impl Error {
 
 /// Adds the action attempted to an error.
 pub(crate) trait Doing<T> {
-    /// Names it.
+    /// Adds the action `doing` to the error.
     fn doing(self, doing: &'static str) -> Result<T, Error>;
 }
 

@@ -1,18 +1,19 @@
-//! Experiments: Braid's parts against what the machine does without them.
+//! Experiments: Braid's parts compared with what the machine does without them.
 //!
-//! Every figure is a ratio taken inside one run. A measurement is a row of pairs: one sample of Braid, one of the plain
-//! system doing the same work (sizes, depth, sync policy), taken one after the other, the order turned round from pair
-//! to pair, so that what else the machine does hits both. The median of the pairs' ratios is the figure; its spread
-//! stands beside it. Rates and CPU time are the medians of each side. Two things have no such pair: how long a store takes
-//! to open stands beside a target ([`Timing`]), and what cleaning costs, which counts bytes and not time, beside a
-//! simulation of the same decisions ([`Amplification`]).
+//! Every figure is a ratio taken within one run. A measurement is a row of pairs: one sample of Braid and one
+//! of the plain system doing the same work (sizes, depth, sync policy), one right after the other. The order
+//! alternates from pair to pair, so that other load on the machine affects both. The figure is the median of
+//! the pairs' ratios, with its spread beside it. Rates and CPU time are medians of each side. Two results
+//! have no such pair: the time to open a store is compared with a target ([`Timing`]), and the cost of
+//! cleaning, which is counted in bytes, with a simulation of the same decisions ([`Amplification`]).
 //!
-//! [`store`] measures one drive's store against raw files; `docs/bench.md` says what each row is. It refuses to know the network, and how results are shown:
-//! [`markdown`] and [`plot`] make documents of a [`Report`], the caller prints.
+//! [`store`] measures one drive's store against raw files; `docs/bench.md` describes each row. It knows
+//! neither the network nor how results are shown: [`markdown`] and [`plot`] make documents of a [`Report`],
+//! and the caller prints.
 
 mod amplification;
-mod crew;
 mod error;
+mod load_threads;
 mod machine;
 pub mod markdown;
 mod measure;
@@ -21,15 +22,15 @@ mod open;
 pub mod plot;
 mod raw;
 mod report;
-mod rings;
+mod sending;
+mod simulate;
 mod sizes;
 mod stats;
 pub mod store;
 mod subject;
 mod svg;
-mod ways;
 
 pub use error::Error;
-pub use machine::{Machine, Place};
+pub use machine::{Machine, MeasuredDir};
 pub use measure::{Progress, Watch};
 pub use report::{Amplification, Cache, Experiment, Load, Report, Row, Side, Spread, Timing};

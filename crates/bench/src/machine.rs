@@ -1,9 +1,8 @@
-//! Where a run ran: without it a figure says nothing.
+//! The machine and directories of a run, without which its figures mean nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use braid_store::disk::{Method, offered};
 use rustix::system::uname;
 use serde::Serialize;
 
@@ -12,7 +11,7 @@ use crate::error::{Doing, Error};
 /// The machine.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
-    /// The processor's name for itself.
+    /// The processor's model name.
     pub cpu: String,
     /// Processors that this process may use.
     pub cpus: usize,
@@ -22,9 +21,9 @@ pub struct Machine {
     pub kernel: String,
     /// The architecture.
     pub architecture: String,
-    /// Load averages over 1, 5 and 15 minutes when the run began: what else the machine did.
+    /// Load averages over 1, 5 and 15 minutes when the run began: other load on the machine.
     pub load_before: String,
-    /// And when it ended.
+    /// The same when the run ended.
     pub load_after: String,
 }
 
@@ -52,7 +51,8 @@ pub(crate) fn load() -> String {
     text.split(' ').take(3).collect::<Vec<&str>>().join(" ")
 }
 
-/// Bytes of memory that can be had without harm to others: what the system has available, and a container's limit.
+/// Bytes of memory that can be taken without harm to other processes: what the system has available, within
+/// the container's limit.
 pub(crate) fn available_bytes() -> u64 {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
@@ -72,32 +72,28 @@ fn field<'a>(table: &'a str, name: &str) -> Option<&'a str> {
     Some(line.trim_start().strip_prefix(':')?.trim())
 }
 
-/// A directory measured in.
+/// A directory to measure in.
 #[derive(Debug, Clone, Serialize)]
-pub struct Place {
-    /// What rows call it: its file system's type, numbered if there are several of one.
+pub struct MeasuredDir {
+    /// Its name in rows: the type of its file system, numbered if several have the same.
     pub label: String,
     /// The directory asked for.
     pub directory: PathBuf,
     /// The file system's type.
     pub file_system: String,
-    /// Its bytes.
+    /// The file system's size in bytes.
     pub bytes: u64,
     /// Bytes free when the run began.
     pub free_bytes: u64,
-    /// Whether it is memory: it has no cache to miss, and nothing to make durable.
+    /// Whether it is in memory: then no read misses the cache, and nothing can be made durable.
     pub memory: bool,
-    /// Whether its files can be reached past the page cache.
-    pub direct: bool,
-    /// Whether they can be reached by io_uring.
-    pub uring: bool,
 }
 
-impl Place {
-    /// The places of `directories`, labelled.
-    pub(crate) fn all(directories: &[PathBuf]) -> Result<Vec<Place>, Error> {
-        let mut places: Vec<Place> =
-            directories.iter().map(|directory| Place::at(directory)).collect::<Result<_, _>>()?;
+impl MeasuredDir {
+    /// The measured directories, with their labels.
+    pub(crate) fn all(directories: &[PathBuf]) -> Result<Vec<MeasuredDir>, Error> {
+        let mut places: Vec<MeasuredDir> =
+            directories.iter().map(|directory| MeasuredDir::at(directory)).collect::<Result<_, _>>()?;
         let names: Vec<String> = places.iter().map(|place| place.file_system.clone()).collect();
         for (index, place) in places.iter_mut().enumerate() {
             if names.iter().filter(|name| **name == place.file_system).count() > 1 {
@@ -107,17 +103,14 @@ impl Place {
         Ok(places)
     }
 
-    fn at(directory: &Path) -> Result<Place, Error> {
+    fn at(directory: &Path) -> Result<MeasuredDir, Error> {
         let stat = rustix::fs::statfs(directory).doing("look at a file system")?;
         let block = u64::try_from(stat.f_frsize).unwrap_or_default();
-        let direct = offered(directory, Method::Plain, true).is_ok();
         let file_system = file_system(u64::try_from(stat.f_type).unwrap_or_default());
-        Ok(Place {
+        Ok(MeasuredDir {
             label: file_system.clone(),
             directory: directory.to_owned(),
             memory: matches!(file_system.as_str(), "tmpfs" | "ramfs"),
-            direct,
-            uring: offered(directory, Method::Uring, false).is_ok(),
             file_system,
             bytes: stat.f_blocks.saturating_mul(block),
             free_bytes: stat.f_bavail.saturating_mul(block),
@@ -157,10 +150,10 @@ mod tests {
     fn places_of_one_kind_are_numbered() {
         let (one, two) =
             (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
-        let places = Place::all(&[one.path().to_owned(), two.path().to_owned()]).expect("there");
+        let places = MeasuredDir::all(&[one.path().to_owned(), two.path().to_owned()]).expect("there");
         assert!(places[0].label.ends_with(" 1") && places[1].label.ends_with(" 2"), "{places:?}");
-        let alone = Place::all(&[one.path().to_owned()]).expect("there");
+        let alone = MeasuredDir::all(&[one.path().to_owned()]).expect("there");
         assert_eq!(alone[0].label, alone[0].file_system);
-        assert!(Place::all(&[one.path().join("missing")]).is_err());
+        assert!(MeasuredDir::all(&[one.path().join("missing")]).is_err());
     }
 }

@@ -1,11 +1,11 @@
-//! A report as a document: a table of rates per place, then the times, then what cleaning costs.
+//! A report as a document: a table of rates per place, then the times, then the cost of cleaning.
 
 use std::fmt::Write;
 
 use crate::report::{Amplification, Experiment, Report, Row, Timing};
 
-/// The report in Markdown: the machine, then one table per place. `command` is what was typed; `when` the day; `plot` the
-/// name of the plot's file.
+/// The report in Markdown: the machine, then one table per place. `command` is the command line, `when` the
+/// date, `plot` the name of the plot's file.
 pub fn document(report: &Report, command: &str, when: &str, plot: &str) -> String {
     let mut text = String::new();
     let machine = &report.machine;
@@ -39,13 +39,13 @@ pub fn document(report: &Report, command: &str, when: &str, plot: &str) -> Strin
             place.label, place.file_system,
         );
         let rows = || report.rows.iter().filter(|row| row.place == place.label);
-        rows().filter(|row| row.experiment != Experiment::Ways).for_each(|row| line(&mut text, row));
+        rows().filter(|row| row.experiment != Experiment::Sending).for_each(|row| line(&mut text, row));
         text.push_str(
-            "\nBraid's own ways:\n\n\
+            "\nSending, by sendfile and by a copy:\n\n\
              | first | second | ratio | min .. max | 90 % of the mean | first | second | CPU s/GiB first | second | target |\n\
              |---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
         );
-        rows().filter(|row| row.experiment == Experiment::Ways).for_each(|row| line(&mut text, row));
+        rows().filter(|row| row.experiment == Experiment::Sending).for_each(|row| line(&mut text, row));
     }
     times(&mut text, &report.times);
     amplification(&mut text, &report.amplification);
@@ -130,7 +130,7 @@ fn line(text: &mut String, row: &Row) {
     );
 }
 
-/// Bytes per second with three digits.
+/// A rate in bytes per second, with three digits.
 pub(crate) fn rate(bytes_per_second: f64) -> String {
     match bytes_per_second {
         rate if rate >= 1e9 => format!("{:.2} GB/s", rate / 1e9),

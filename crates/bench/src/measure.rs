@@ -10,7 +10,7 @@ use crate::memory;
 use crate::report::{Cache, Experiment, Row, Side, title};
 use crate::stats;
 
-/// Where a run is, for people who wait.
+/// The progress of a run, shown to users.
 #[derive(Debug, Clone)]
 pub struct Progress {
     /// What is measured now.
@@ -21,9 +21,9 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// The caller's hand on a run: an end to it, and word of it.
+/// The caller's control of a run: to stop it and to follow its progress.
 pub struct Watch<'a> {
-    /// Set it, and the run ends within an operation with [`Error::Stopped`].
+    /// When it is set, the run ends within one operation with [`Error::Stopped`].
     pub stop: &'a AtomicBool,
     /// Called before each sample.
     pub tell: &'a dyn Fn(Progress),
@@ -49,7 +49,7 @@ impl Meter {
         Meter { cpu: process_cpu(), began: Instant::now() }
     }
 
-    /// `operations` requests of `request_bytes` were done.
+    /// The sample is over: `operations` requests of `request_bytes` bytes each were done.
     pub(crate) fn end(self, operations: u64, request_bytes: u32) -> Sample {
         let wall = self.began.elapsed();
         let cpu = process_cpu().saturating_sub(self.cpu);
@@ -57,7 +57,7 @@ impl Meter {
     }
 }
 
-/// User and system time of all threads of this process. Braid and the plain system never run at once.
+/// User and system time of all threads of this process. Braid and the plain system run in turn.
 fn process_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
@@ -80,14 +80,14 @@ impl Sample {
     }
 }
 
-/// How much one sample does: it ends with whichever comes first.
+/// How much one sample does: it ends at whichever is reached first.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limit {
     pub(crate) time: Duration,
     pub(crate) operations: u64,
 }
 
-/// A limit that has begun to run.
+/// A limit whose time is running.
 pub(crate) struct Running<'a> {
     stop: &'a AtomicBool,
     end: Instant,
@@ -95,12 +95,12 @@ pub(crate) struct Running<'a> {
 }
 
 impl Limit {
-    /// So many operations, however long they take.
+    /// This many operations, however long they take.
     pub(crate) fn operations(operations: u64) -> Limit {
         Limit { time: Duration::from_secs(24 * 3600), operations }
     }
 
-    /// One `times`th of it.
+    /// A `times`th part of it.
     pub(crate) fn part(self, times: u32) -> Limit {
         Limit { time: self.time / times, operations: (self.operations / u64::from(times)).max(1) }
     }
@@ -111,7 +111,7 @@ impl Limit {
 }
 
 impl Running<'_> {
-    /// How many operations to do before asking again: at most `most`, zero at the end.
+    /// How many operations to do before the next check: at most `most`; zero at the end.
     pub(crate) fn next(&mut self, most: u64) -> Result<u64, Error> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
@@ -132,18 +132,18 @@ pub(crate) struct Question {
     pub(crate) depth: u32,
     pub(crate) cache: Option<Cache>,
     pub(crate) target: Option<f64>,
-    /// Pairs are so many times as many.
+    /// This row takes so many times the usual number of pairs.
     pub(crate) times: u32,
-    /// Memory that the system gives a sample, about: it is there before.
+    /// About how much memory the system gives a sample: it is touched before the sample begins.
     pub(crate) memory_bytes: u64,
 }
 
-/// Takes pairs of samples and counts them.
+/// Takes pairs of samples and counts the samples.
 pub(crate) struct Pairs<'a> {
     pub(crate) watch: &'a Watch<'a>,
-    /// Only what has this in its title is measured.
+    /// Measure only rows whose title contains this.
     pub(crate) only: Option<&'a str>,
-    /// Pairs that count; one more is taken before and thrown away, if `warm`.
+    /// Pairs that count; if `warm`, one more is taken first and discarded.
     pub(crate) rounds: u32,
     pub(crate) warm: bool,
     pub(crate) done: u64,
@@ -156,12 +156,12 @@ impl Pairs<'_> {
         2 * (u64::from(rounds) + u64::from(warm))
     }
 
-    /// Whether what has this title is to be measured.
+    /// Whether a row with this title is measured.
     pub(crate) fn wants(&self, title: &str) -> bool {
         self.only.is_none_or(|only| title.contains(only))
     }
 
-    /// Whether `question` is left out; then its samples count as taken.
+    /// Whether `question` is skipped; its samples then count as taken.
     pub(crate) fn leaves_out(&mut self, question: &Question) -> bool {
         let is_wanted =
             self.wants(&title(question.name, question.request_bytes, question.depth, question.cache));
@@ -171,7 +171,7 @@ impl Pairs<'_> {
         !is_wanted
     }
 
-    /// Answer `question` for `place`: `braid` and `raw` each take a sample of the round they are given.
+    /// Measures `question` in `place`: `braid` and `raw` each take the sample of the given round.
     pub(crate) fn row(
         &mut self,
         place: &str,
@@ -195,7 +195,7 @@ impl Pairs<'_> {
         };
         let (title, memory) = (format!("{place}: {}", row.title()), question.memory_bytes);
         for round in 0..u64::from(self.rounds * question.times) + u64::from(self.warm) {
-            // Turned round each time: whoever comes second finds the disk as the other left it.
+            // The order alternates: the second one finds the disk as the first left it.
             let (our, their) = if round % 2 == 0 {
                 let our = self.sample(&title, memory, || braid(round))?;
                 (our, self.sample(&title, memory, || raw(round))?)
@@ -228,7 +228,7 @@ impl Pairs<'_> {
         take()
     }
 
-    /// Something begins that counts as one sample.
+    /// Reports the start of a step that counts as one sample.
     pub(crate) fn step(&mut self, title: &str) -> Result<(), Error> {
         if self.watch.stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);

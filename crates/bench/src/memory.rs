@@ -1,14 +1,15 @@
-//! Memory that is there.
+//! Makes sure that memory is present before a sample needs it.
 //!
-//! The host of a virtual machine may take back what the machine does not use, and gives it again page by page, when it is touched.
-//! A sample that comes upon such memory pays three times the processor time of one that does not, whoever's it is.
+//! The host of a virtual machine may take back memory that the machine does not use, and returns it page by
+//! page when it is touched. A sample that uses such memory costs three times the processor time of one that
+//! does not, on either side.
 
 use crate::machine;
 
-/// No more than this part of what is available is touched: nobody is to be killed for it.
+/// At most one in this many bytes of available memory is touched, so that no process is killed for it.
 const PART: u64 = 4;
 
-/// Have the system give `bytes` of memory, and leave them to it: what a sample is given next is there.
+/// Makes the system provide `bytes` of memory, and frees it: the next sample gets pages that are present.
 pub(crate) fn touch(bytes: u64) {
     const PAGE_BYTES: usize = 4096;
     let bytes = harmless(bytes, machine::available_bytes());
@@ -27,10 +28,10 @@ mod tests {
 
     use super::*;
 
-    /// Pages that this process was given so far.
+    /// Page faults of this process so far.
     fn faults() -> u64 {
         let stat = fs::read_to_string("/proc/self/stat").expect("read");
-        // After the name, which may have spaces: state and six numbers, then these.
+        // The fields after the name, which may contain spaces: state and six numbers, then this one.
         let fields = stat.rsplit(')').next().expect("fields");
         fields.split_whitespace().nth(7).and_then(|field| field.parse().ok()).expect("a number")
     }

@@ -1,8 +1,8 @@
-//! How long a big store takes to open after kill -9.
+//! How long a large store takes to open after kill -9.
 //!
-//! The store is made up ([`braid_store::bench`]): a million objects over 100 GiB of log, of which only the checkpoint and
-//! the tail after it take space. Its files are in the page cache, as a process that was killed leaves them. After each
-//! opening the store is closed, and what that wrote is taken away again.
+//! The store is generated ([`braid_store::bench`]): a million objects over 100 GiB of log, of which only the
+//! checkpoint and the tail after it take space. Its files are in the page cache, as a killed process leaves
+//! them. After each opening the store is closed, and what that wrote is removed again.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -14,33 +14,33 @@ use braid_layout::{ClusterId, DriveId};
 use braid_store::{Identity, Options, Store, bench};
 
 use crate::error::{Doing, Error};
-use crate::machine::Place;
+use crate::machine::MeasuredDir;
 use crate::measure::{Meter, Pairs};
 use crate::raw::settle;
 use crate::report::Timing;
 use crate::stats;
 
 const IDENTITY: Identity = Identity { cluster: ClusterId(0xb), drive: DriveId(0xd) };
-/// What is measured.
+/// The row's name.
 const NAME: &str = "open after kill -9";
 /// "Open after kill -9 with 1 M objects and 100 GB of log < 1 s."
 const TARGET_SECONDS: f64 = 1.0;
 /// Openings of one store.
 const OPENINGS: u64 = 9;
-/// Samples in all: making each store counts as one.
+/// Samples in total: making each store counts as one.
 pub(crate) const STEPS: u64 = 3 * (1 + OPENINGS);
 
 /// How big the store is.
 struct Scale {
     objects: u64,
     log_bytes: u64,
-    /// The tails: that of a store whose checkpoints are small, and the longest that this one can have. And how long the files were
-    /// that the tail's segments are made of.
+    /// Each tail's length (`None`: the longest possible), and how long its segments' files were before. The
+    /// first is that of a store with small checkpoints.
     tails: [(Option<u64>, u64); 3],
 }
 
 /// The times for one place.
-pub(crate) fn measure(pairs: &mut Pairs<'_>, place: &Place, quick: bool) -> Result<Vec<Timing>, Error> {
+pub(crate) fn measure(pairs: &mut Pairs<'_>, place: &MeasuredDir, quick: bool) -> Result<Vec<Timing>, Error> {
     if !pairs.wants(NAME) {
         pairs.done += STEPS;
         return Ok(Vec::new());
@@ -64,7 +64,7 @@ pub(crate) fn measure(pairs: &mut Pairs<'_>, place: &Place, quick: bool) -> Resu
 
 fn one(
     pairs: &mut Pairs<'_>,
-    place: &Place,
+    place: &MeasuredDir,
     scale: &Scale,
     (tail_bytes, earlier_bytes): (Option<u64>, u64),
 ) -> Result<Timing, Error> {
@@ -101,7 +101,7 @@ fn one(
     })
 }
 
-/// The store's directory, which goes when this does.
+/// The store's directory, removed on drop.
 struct Big {
     dir: PathBuf,
 }
@@ -113,24 +113,24 @@ impl Drop for Big {
     }
 }
 
-/// A store's files and how long they were.
+/// A store's files and their lengths.
 struct Image {
     dir: PathBuf,
     lengths: BTreeMap<PathBuf, u64>,
-    /// Bytes behind the log's end, in the last segment's file.
+    /// Bytes after the log's end in the last segment's file.
     stale_bytes: u64,
 }
 
 impl Image {
-    /// The files as they are, on the disk: what a killed process acknowledged was synced.
+    /// Records the files as they are, and syncs them: what a killed process acknowledged was synced.
     fn of(dir: &Path, stale_bytes: u64) -> io::Result<Image> {
         let lengths = files(dir)?;
         lengths.keys().try_for_each(|path| File::open(path)?.sync_all())?;
         Ok(Image { dir: dir.to_owned(), lengths, stale_bytes })
     }
 
-    /// Take away what was made or appended since, and put back what was behind the log's end. A log is only appended to, so that
-    /// is all.
+    /// Removes what was created or appended since, and puts back the bytes after the log's end. A log is only
+    /// appended to, so this is enough.
     fn restore(&self) -> io::Result<()> {
         for (path, now) in files(&self.dir)? {
             match self.lengths.get(&path) {
@@ -147,7 +147,7 @@ impl Image {
         if files(&self.dir)? == self.lengths { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
-    /// The log went on over what was behind its end, or it was cut off.
+    /// Restores the bytes after the log's end, which the log may have overwritten or cut off.
     fn restore_stale(&self) -> io::Result<()> {
         let is_segment = |path: &&PathBuf| path.extension().is_some_and(|ending| ending == "seg");
         let Some(last) = self.lengths.keys().rfind(is_segment) else { return Ok(()) };

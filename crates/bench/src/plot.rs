@@ -1,11 +1,11 @@
-//! A report as a picture: for each place, E7's ratios one by one and E8's by request size, and the store's own ways; then
-//! how long opening takes, and what cleaning costs by how full the store is. Logarithmic, so that twice as fast lies as far
-//! to the one side as half as fast to the other.
+//! A report as a picture. For each place it shows E7's ratios one by one, E8's by request size, and the
+//! store's sending; then how long opening takes, and the cost of cleaning by how full the store is. The scale
+//! is logarithmic, so that twice as fast and half as fast are equally far from the centre.
 
 use crate::report::{Amplification, Cache, Experiment, Load, Report, Row, Timing, show_size};
 use crate::svg::{Anchor, Axis, Drawing, FAINT, INK};
 
-// Colours that also those tell apart who see fewer (Okabe and Ito).
+// Colours that remain distinct for colour-blind readers (Okabe and Ito).
 const MET: &str = "#009e73";
 const MISSED: &str = "#d55e00";
 const NEUTRAL: &str = "#0072b2";
@@ -13,7 +13,7 @@ const SERIES: [&str; 3] = ["#0072b2", "#e69f00", "#cc79a7"];
 
 const WIDTH: f64 = 1120.0;
 const HEAD: f64 = 84.0;
-/// A list of rows: labels up to here, then the axis.
+/// A list of rows: labels end here, then comes the axis.
 #[derive(Clone, Copy)]
 struct Frame {
     labels_end: f64,
@@ -22,8 +22,8 @@ struct Frame {
 
 /// The single ratios.
 const SINGLES: Frame = Frame { labels_end: 265.0, axis: (280.0, 570.0) };
-/// The own ways: longer names, and at `AGAINST` what they are compared with.
-const WAYS: Frame = Frame { labels_end: 320.0, axis: (335.0, 640.0) };
+/// For sending: longer names, and at `AGAINST` what they are compared with.
+const SENDING: Frame = Frame { labels_end: 320.0, axis: (335.0, 640.0) };
 const AGAINST: f64 = 710.0;
 /// The ratios by request size.
 const SIZES: (f64, f64) = (680.0, 1080.0);
@@ -49,7 +49,7 @@ pub fn svg(report: &Report) -> String {
             report.rows.iter().filter(of).collect()
         };
         let (singles, sizes) = (rows(Experiment::E7), rows(Experiment::E8));
-        let ways = rows(Experiment::Ways);
+        let sending = rows(Experiment::Sending);
         drawing.text((20.0, top), Anchor::Start, 15, &place.label);
         drawing.text((SINGLES.axis.0, top), Anchor::Start, 12, "row by row");
         drawing.text((SIZES.0, top), Anchor::Start, 12, "by request size, one at a time");
@@ -58,13 +58,13 @@ pub fn svg(report: &Report) -> String {
         one_by_one(&mut drawing, SINGLES, &singles, top + 12.0, length);
         by_size(&mut drawing, &sizes, top + 12.0, height);
         top += height + 84.0;
-        if !ways.is_empty() {
-            let heading = format!("{}, Braid's own ways: the first over the second", place.label);
+        if !sending.is_empty() {
+            let heading = format!("{}, sending: by sendfile over by a copy", place.label);
             drawing.text((20.0, top), Anchor::Start, 15, &heading);
-            let length = f64::from(u32::try_from(ways.len()).unwrap_or(0)) * ROW;
-            one_by_one(&mut drawing, WAYS, &ways, top + 12.0, length);
+            let length = f64::from(u32::try_from(sending.len()).unwrap_or(0)) * ROW;
+            one_by_one(&mut drawing, SENDING, &sending, top + 12.0, length);
             let mut y = top + 12.0 + ROW / 2.0;
-            for row in &ways {
+            for row in &sending {
                 drawing.text((AGAINST, y + 4.0), Anchor::Start, 12, &format!("against: {}", row.against));
                 y += ROW;
             }
@@ -107,7 +107,7 @@ fn times(drawing: &mut Drawing, times: &[Timing], top: f64) {
     }
 }
 
-/// A curve for each load: what was measured, and in dashes what the simulation says.
+/// A curve for each load: solid for what was measured, dashed for the simulation.
 fn amplification(drawing: &mut Drawing, points: &[Amplification], top: f64, height: f64) {
     let Some(first) = points.first() else { return };
     let (from, to) = SIZES;
@@ -164,7 +164,7 @@ fn legend(drawing: &mut Drawing) {
     drawing.text((at + 8.0, 70.0), Anchor::Start, 12, "the target");
 }
 
-/// A line for each row, its ratio against an axis.
+/// A line for each row, with its ratio on an axis.
 fn one_by_one(drawing: &mut Drawing, frame: Frame, rows: &[&Row], top: f64, length: f64) {
     let values = rows.iter().flat_map(|row| [row.ratio.min, row.ratio.max, row.target.unwrap_or(1.0)]);
     let axis = Axis::over(values, frame.axis);
@@ -223,7 +223,7 @@ fn by_size(drawing: &mut Drawing, rows: &[&Row], top: f64, height: f64) {
     for (shift, (&(name, cache), colour)) in [0.0, 3.0, -3.0].into_iter().zip(kinds.iter().zip(SERIES)) {
         let mut points = Vec::new();
         for row in rows.iter().filter(|row| (row.name, row.cache) == (name, cache)) {
-            // Beside each other, so that the spreads do not hide one another.
+            // Side by side, so that the spreads do not hide one another.
             let x = place(row.request_bytes) + shift;
             drawing.line((x, axis.at(row.ratio.min)), (x, axis.at(row.ratio.max)), colour, 1.0);
             points.push((x, axis.at(row.ratio.median)));

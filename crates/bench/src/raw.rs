@@ -1,4 +1,4 @@
-//! The plain system: files, as a careful program without a store would use them.
+//! The plain system: files, as a careful program without a store uses them.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -12,35 +12,35 @@ use std::sync::mpsc;
 use bytes::Bytes;
 use rustix::fs::{Advice, fadvise};
 
-use crate::crew::{Random, Work};
 use crate::error::{Doing, Error};
+use crate::load_threads::{Random, Work};
 use crate::measure::{Limit, Meter, Sample};
 
-/// The most buffers of one vectored write (Linux allows 1024).
+/// The most buffers in one vectored write (Linux allows 1024).
 const VECTORS_MAX: usize = 1024;
-/// About the most bytes of one group of writes: the store's own bound.
+/// About the most bytes of one group of writes, the same as in the store.
 const GROUP_BYTES_MAX: usize = 32 << 20;
 
-/// A file that goes when this does.
+/// A file that is removed on drop.
 pub(crate) struct Scratch {
     pub(crate) file: File,
     path: PathBuf,
 }
 
 impl Scratch {
-    /// A new, empty file in `dir`.
+    /// Creates an empty file in `dir`.
     pub(crate) fn make(dir: &Path, name: &str) -> Result<Scratch, Error> {
         let path = dir.join(name);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
         Ok(Scratch { file: file.doing("make a file")?, path })
     }
 
-    /// Forget its cached pages.
+    /// Drops its cached pages.
     pub(crate) fn forget(&self) -> Result<(), Error> {
         forget(&self.path).doing("drop a file's cached pages")
     }
 
-    /// Fill `range` of it with `payloads`.
+    /// Fills `range` of it with `payloads`.
     pub(crate) fn fill(&self, payloads: &[Bytes], range: Range<u64>, stop: &AtomicBool) -> Result<(), Error> {
         let mut at = range.start;
         for payload in payloads.iter().cycle() {
@@ -56,7 +56,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Make it durable.
+    /// Makes it durable.
     pub(crate) fn sync(&self) -> Result<(), Error> {
         self.file.sync_all().doing("sync a file")
     }
@@ -69,12 +69,12 @@ impl Drop for Scratch {
     }
 }
 
-/// Make a removal final, so that the freeing of its blocks is not part of the next sample's first sync.
+/// Makes a removal durable, so that the freeing of its blocks is not part of the next sample's first sync.
 pub(crate) fn settle(dir: Option<&Path>) {
     let _ = dir.map(|dir| File::open(dir).and_then(|dir| dir.sync_all()));
 }
 
-/// Forget all cached pages of `path`, or of the files below it, of which a store may remove some meanwhile.
+/// Drops all cached pages of `path`, or of the files below it; a store may remove some of these meanwhile.
 pub(crate) fn forget(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return fs::read_dir(path)?.try_for_each(|entry| match forget(&entry?.path()) {
@@ -83,12 +83,12 @@ pub(crate) fn forget(path: &Path) -> io::Result<()> {
         });
     }
     let file = File::open(path)?;
-    // Only clean pages can go.
+    // Only clean pages can be dropped.
     file.sync_data()?;
     Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
 }
 
-/// Reads of `request` bytes at random multiples of it, below `bytes`.
+/// Reads of `request` bytes at random multiples of that size, below `bytes`.
 pub(crate) fn random_reads(
     file: &File,
     bytes: u64,
@@ -105,10 +105,10 @@ pub(crate) fn random_reads(
             file.read_exact_at(&mut buffer, at).doing("read a file")
         }
     };
-    crate::crew::work(plan, stop, hire)
+    crate::load_threads::run(plan, stop, hire)
 }
 
-/// One pass of reads from the request `first` on.
+/// One pass of reads, starting at request `first`.
 pub(crate) fn sequential_reads(
     file: &File,
     first: u64,
@@ -124,15 +124,15 @@ pub(crate) fn sequential_reads(
             Ok(())
         }
     };
-    crate::crew::work(plan, stop, hire)
+    crate::load_threads::run(plan, stop, hire)
 }
 
 /// Where synced writes go.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target {
-    /// One behind the other, each thread into a part of its own.
+    /// One after the other, each thread in a part of its own.
     Append,
-    /// At random multiples of the request's size below so many bytes, which are written already.
+    /// At random multiples of the request's size, within this many bytes, all written before.
     InPlace(u64),
 }
 
@@ -162,10 +162,11 @@ pub(crate) fn synced_writes(
             file.sync_data().doing("sync a file")
         }
     };
-    crate::crew::work(plan, stop, hire)
+    crate::load_threads::run(plan, stop, hire)
 }
 
-/// Appends with `depth` in flight and group commit: a writer takes what waits, writes it at once, syncs once, answers.
+/// Appends with `depth` in flight and group commit: a writer takes all waiting requests, writes them in one
+/// go, syncs once and answers.
 pub(crate) fn grouped_appends(
     file: &File,
     payloads: &[Bytes],
@@ -177,7 +178,7 @@ pub(crate) fn grouped_appends(
     let (answer, answers) = mpsc::channel::<Result<(), Error>>();
     let request = payloads.first().map_or(0, |payload| u32::try_from(payload.len()).expect("a request"));
     let gone = || Error::Io { doing: "write a file", source: io::ErrorKind::BrokenPipe.into() };
-    // The sender goes with the closure, also on an error: then the writer ends.
+    // The closure owns the sender, so that the writer ends even after an error.
     std::thread::scope(move |scope| {
         scope.spawn(move || {
             let mut end = 0;
@@ -222,7 +223,7 @@ pub(crate) fn grouped_appends(
     })
 }
 
-/// Write all of `group` at `end`; how many bytes there were.
+/// Writes all of `group` at `end`; returns the number of bytes.
 fn write_group(file: &File, group: &[Bytes], end: u64) -> io::Result<u64> {
     let mut at = end;
     for chunk in group.chunks(VECTORS_MAX) {

@@ -1,8 +1,8 @@
-//! What an experiment found.
+//! The results of an experiment.
 
 use serde::Serialize;
 
-use crate::machine::{Machine, Place};
+use crate::machine::{Machine, MeasuredDir};
 
 /// All rows of one run, and where it ran.
 #[derive(Debug, Clone, Serialize)]
@@ -11,19 +11,19 @@ pub struct Report {
     pub experiment: &'static str,
     /// The release that was measured.
     pub version: &'static str,
-    /// Too little work to say anything about speed: a test that it runs.
+    /// The run did too little work to say anything about speed: it only tests that it runs.
     pub quick: bool,
     /// The machine.
     pub machine: Machine,
-    /// The directories measured in.
-    pub places: Vec<Place>,
-    /// Rates: ratios of pairs.
+    /// The directories it was measured in.
+    pub places: Vec<MeasuredDir>,
+    /// Rates: ratios of pairs of samples.
     pub rows: Vec<Row>,
     /// Times.
     pub times: Vec<Timing>,
-    /// Write amplification, by load, then by utilisation.
+    /// Write amplification, ordered by load, then by utilisation.
     pub amplification: Vec<Amplification>,
-    /// Seconds the run took.
+    /// Duration of the run in seconds.
     pub seconds: f64,
 }
 
@@ -34,8 +34,8 @@ pub enum Experiment {
     E7,
     /// Reads and writes by request size against the local file system.
     E8,
-    /// One way of the store's own against another: what its defaults rest on.
-    Ways,
+    /// Bytes of reads sent by `sendfile` or by a copy: the basis of the drive's default.
+    Sending,
 }
 
 /// Whether reads find their bytes in the page cache.
@@ -49,7 +49,7 @@ pub enum Cache {
 }
 
 impl Cache {
-    /// The word for it.
+    /// The name to print.
     pub fn name(self) -> &'static str {
         match self {
             Cache::Hit => "hit",
@@ -63,25 +63,25 @@ impl Cache {
 pub struct Row {
     /// Which experiment.
     pub experiment: Experiment,
-    /// The file system measured on: a [`Place`]'s label.
+    /// The file system measured on: a [`MeasuredDir`]'s label.
     pub place: String,
-    /// What was done, without size, depth and cache.
+    /// What was done; size, depth and cache are in other fields.
     pub name: &'static str,
-    /// What the plain system did, or what the other way is.
+    /// What the other side did.
     pub against: &'static str,
     /// Bytes of a request.
     pub request_bytes: u32,
     /// Requests in flight.
     pub depth: u32,
-    /// Reads: whether from the page cache.
+    /// For reads: whether from the page cache.
     pub cache: Option<Cache>,
-    /// Braid.
+    /// Braid's side.
     pub braid: Side,
-    /// The plain system; of [`Experiment::Ways`] Braid's other way.
+    /// The plain system's side; for [`Experiment::Sending`] Braid's copies.
     pub raw: Side,
-    /// The first's rate over the second's, pair by pair.
+    /// Braid's rate over the other's, pair by pair.
     pub ratio: Spread,
-    /// The least ratio that is good enough, where one is set.
+    /// The smallest ratio that meets the target, if there is one.
     pub target: Option<f64>,
 }
 
@@ -91,20 +91,20 @@ impl Row {
         self.target.map(|target| self.ratio.median >= target)
     }
 
-    /// The row's name with what tells it from its neighbours.
+    /// The row's name with the fields that distinguish it from other rows.
     pub fn title(&self) -> String {
         title(self.name, self.request_bytes, self.depth, self.cache)
     }
 }
 
-/// How long something takes that is no stream of requests.
+/// How long an operation takes that is not a stream of requests.
 #[derive(Debug, Clone, Serialize)]
 pub struct Timing {
-    /// A [`Place`]'s label.
+    /// A [`MeasuredDir`]'s label.
     pub place: String,
     /// What was done.
     pub name: &'static str,
-    /// Objects of the store.
+    /// Objects in the store.
     pub objects: u64,
     /// Bytes of its log.
     pub log_bytes: u64,
@@ -112,7 +112,7 @@ pub struct Timing {
     pub checkpoint_bytes: u64,
     /// Bytes of the log after the checkpoint.
     pub tail_bytes: u64,
-    /// Bytes behind the log's end that its file had before.
+    /// Bytes that its file held after the log's end.
     pub stale_bytes: u64,
     /// Records replayed.
     pub records: u64,
@@ -120,7 +120,7 @@ pub struct Timing {
     pub seconds: Spread,
     /// CPU time of this process, user and system: the median.
     pub cpu_seconds: f64,
-    /// The most that is good enough.
+    /// The target: less than this.
     pub target_seconds: f64,
 }
 
@@ -130,7 +130,7 @@ impl Timing {
         self.seconds.median < self.target_seconds
     }
 
-    /// The name with what tells it from its neighbours.
+    /// The name with what distinguishes it from other rows.
     pub fn title(&self) -> String {
         let file = if self.stale_bytes > 0 { " in a used file" } else { "" };
         format!("{}, tail {} MiB{file}", self.name, self.tail_bytes >> 20)
@@ -141,14 +141,14 @@ impl Timing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Load {
-    /// All alike.
+    /// All with the same probability.
     Uniform,
-    /// A tenth of the units by nine tenths of the writes.
+    /// A tenth of the units gets nine tenths of the writes.
     HotCold,
 }
 
 impl Load {
-    /// The words for it.
+    /// The name to print.
     pub fn name(self) -> &'static str {
         match self {
             Load::Uniform => "uniform",
@@ -157,22 +157,22 @@ impl Load {
     }
 }
 
-/// What cleaning costs: bytes of records written for each byte of a mutation's record, in balance.
+/// The cost of cleaning: bytes of records written per byte of a mutation's record, in the steady state.
 #[derive(Debug, Clone, Serialize)]
 pub struct Amplification {
-    /// A [`Place`]'s label.
+    /// A [`MeasuredDir`]'s label.
     pub place: String,
     /// Which units are overwritten.
     pub load: Load,
-    /// How much of what writes may use is live.
+    /// The live percentage of the space that writes may use.
     pub live_percent: u32,
-    /// What the store did.
+    /// The store's measured value.
     pub measured: f64,
-    /// What the same decisions do on a log of counters (`braid_store::clean::simulate`).
+    /// The value of the same decisions in a simulation (`simulate`).
     pub simulated: f64,
-    /// Bytes of mutations' records while it was measured.
+    /// Bytes of mutations' records during the measurement.
     pub written_bytes: u64,
-    /// Bytes of records that the cleaner wrote meanwhile.
+    /// Bytes of records that the cleaner wrote in that time.
     pub moved_bytes: u64,
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn title(name: &str, request_bytes: u32, depth: u32, cache: Option<Ca
     format!("{name} {}, depth {depth}{cache}", show_size(request_bytes))
 }
 
-/// A request's size as people write it.
+/// A request's size for users.
 pub(crate) fn show_size(bytes: u32) -> String {
     match bytes {
         bytes if bytes >= 1 << 20 && bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
@@ -198,16 +198,16 @@ pub struct Side {
     pub bytes_per_second: f64,
     /// Requests in a second.
     pub operations_per_second: f64,
-    /// CPU time of this process, user and system, for a GiB of requests.
+    /// CPU time of this process, user and system, per GiB of requests.
     pub cpu_seconds_per_gib: f64,
 }
 
-/// Samples in figures.
+/// Statistics of some samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
     /// How many.
     pub samples: u32,
-    /// The middle one.
+    /// The median.
     pub median: f64,
     /// Their mean.
     pub mean: f64,

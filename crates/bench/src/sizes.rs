@@ -1,28 +1,29 @@
-//! Experiment E8: reads and writes of an object by request size, one at a time, against a file.
+//! Experiment E8: reads and writes of an object by request size, one at a time, compared with a file.
 
-use crate::crew::{Random, Work};
 use crate::error::Error;
+use crate::load_threads::{Random, Work};
 use crate::measure::Question;
 use crate::raw::{self, Scratch, Target};
 use crate::report::Experiment;
 use crate::store::{Bench, ReadSet, payloads};
 use crate::subject::{At, Subject};
 
-/// The requests' sizes.
+/// Sizes of the requests, in bytes.
 const SIZES: [u32; 6] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
-/// Bytes of the objects' units.
+/// Unit size of the objects, in bytes.
 const UNIT: u32 = 1 << 20;
 /// "At least equal everywhere."
 const TARGET: f64 = 1.0;
-/// Bytes that one sample of writes may take.
+/// The most bytes that one sample of writes may write.
 const SAMPLE_BYTES: u64 = 32 << 20;
-/// A sync takes longer now and then: writes are measured by so many times as many pairs, each as much shorter.
+/// A sync takes longer now and then, so writes take this many times as many pairs, each shorter by the same
+/// factor.
 const WRITE_TIMES: u32 = 4;
 
-/// The same of reads that miss, each a quarter as long.
+/// The same for reads that miss, each a quarter as long.
 const MISS_TIMES: u32 = 12;
 
-/// How many times more pairs there are, in all, than if each row had the same.
+/// Extra pairs of all rows together, as a multiple of the usual number per row.
 pub(crate) const MORE_PAIRS: u64 = SIZES.len() as u64 * (WRITE_TIMES - 1 + MISS_TIMES - 1) as u64;
 
 fn question(name: &'static str, against: &'static str, request_bytes: u32) -> Question {
@@ -39,7 +40,8 @@ pub(crate) fn reads(bench: &mut Bench<'_, '_>, set: &ReadSet) -> Result<(), Erro
     })
 }
 
-/// Durable overwrites at random places. The file's are in place, its pages cached: it reads nothing for a part of a page.
+/// Durable overwrites at random places. The file's blocks are allocated and its pages cached, so that it
+/// reads nothing to write a part of a page.
 pub(crate) fn writes(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
     let (directory, stop) = (&bench.place.directory, bench.pairs.watch.stop);
     let bytes = bench.scale.hit_bytes;
@@ -53,7 +55,7 @@ pub(crate) fn writes(bench: &mut Bench<'_, '_>) -> Result<(), Error> {
         }
         let (payloads, plain) = payloads(size);
         let limit = bench.scale.limit(SAMPLE_BYTES, size).part(WRITE_TIMES);
-        // Made anew for each size, so that no size finds what another one left.
+        // Created anew for each size, so that no size is affected by the one before.
         let file = Scratch::make(directory, "file")?;
         file.fill(&unit_plain, 0..bytes, stop)?;
         file.sync()?;

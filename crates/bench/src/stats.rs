@@ -1,14 +1,14 @@
-//! Median, mean, deviation and confidence of a few samples.
+//! Median, mean, deviation and confidence interval of a few samples.
 
 use crate::report::Spread;
 
-/// Two-sided 90 % points of Student's t for 1 to 30 degrees of freedom (any table); more are taken as 30.
+/// Two-sided 90 % points of Student's t for 1 to 30 degrees of freedom (any table); above 30, that of 30.
 const STUDENT_90: [f64; 30] = [
     6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753,
     1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717, 1.714, 1.711, 1.708, 1.706, 1.703, 1.701, 1.699, 1.697,
 ];
 
-/// The middle value, or the mean of the two; zero of none.
+/// The middle value, or the mean of the two in the middle; zero if there are none.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -19,7 +19,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// All there is to say about some samples.
+/// All statistics of some samples.
 pub(crate) fn spread(values: &[f64]) -> Spread {
     let samples = u32::try_from(values.len()).unwrap_or(u32::MAX);
     let count = f64::from(samples.max(1));

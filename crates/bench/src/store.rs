@@ -1,9 +1,10 @@
-//! Experiments E7 and E8: one drive's store against raw files of the same sizes, depth and sync policy.
+//! Experiments E7 and E8: one drive's store against raw files with the same sizes, depth and sync policy.
 //!
-//! E7: whole units written and read one after the other; random 4 KiB reads; durable 4 KiB writes. E8 is in
-//! `sizes`. The store is used as a drive uses it: checksums come with the bytes (the client makes them) and are
-//! verified on the way in; a read hands over bytes and checksums, which the client verifies. Beside the rates: how fast a
-//! big store opens (`open`), what cleaning costs (`amplification`), and the store's own ways compared (`ways`).
+//! E7: whole units written and read in sequence, random 4 KiB reads, durable 4 KiB writes. E8 is in `sizes`.
+//! The store is used as a drive uses it. A write comes with checksums (the client makes them), which are
+//! verified on arrival; a read returns bytes and checksums, which the client verifies. Beside the rates: how
+//! fast a large store opens (`open`), what cleaning costs (`amplification`), and what sending a read's bytes
+//! costs (`sending`).
 
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -13,24 +14,24 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::crew::{Random, Work};
 use crate::error::{Doing, Error};
-use crate::machine::{self, Machine, Place};
+use crate::load_threads::{Random, Work};
+use crate::machine::{self, Machine, MeasuredDir};
 use crate::measure::{Limit, Pairs, Question, Watch};
 use crate::raw::{self, Scratch, Target};
 use crate::report::{Cache, Experiment, Report, Row};
 use crate::sizes;
 use crate::subject::{At, Object, Payload, Subject};
-use crate::{amplification, open, ways};
+use crate::{amplification, open, sending};
 
 /// What to measure, and where.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Directories of this run's own, each on a file system to measure; the caller removes them.
+    /// Directories for this run only, each on a file system to measure; the caller removes them.
     pub directories: Vec<PathBuf>,
-    /// Only enough work to see that it runs.
+    /// Do only enough work to show that it runs.
     pub quick: bool,
-    /// Measure only what has this in its title.
+    /// Measure only rows whose title contains this.
     pub only: Option<String>,
 }
 
@@ -39,12 +40,12 @@ pub fn needed_bytes(quick: bool) -> u64 {
     if quick { 96 << 20 } else { 4 << 30 }
 }
 
-/// Run it. Its files are gone when it returns, also with an error.
+/// Runs the experiments. Their files are removed when it returns, also after an error.
 pub fn run(settings: &Settings, watch: &Watch<'_>) -> Result<Report, Error> {
     let began = Instant::now();
     let mut machine = Machine::here();
-    let places = Place::all(&settings.directories)?;
-    let rows = |place: &Place| if place.memory { 13 } else { 34 } + ways::rows(place);
+    let places = MeasuredDir::all(&settings.directories)?;
+    let rows = |place: &MeasuredDir| if place.memory { 13 } else { 34 } + sending::ROWS;
     let rows_in_all: u64 = places.iter().map(rows).sum();
     let more: u64 = places.iter().map(|place| more_pairs(place.memory)).sum();
     let (rounds, warm) = if settings.quick { (2, false) } else { (9, true) };
@@ -57,14 +58,14 @@ pub fn run(settings: &Settings, watch: &Watch<'_>) -> Result<Report, Error> {
         let mut bench = Bench { pairs: &mut pairs, place, scale, rows: &mut rows };
         bench.streams()?;
         bench.reads()?;
-        // In memory nothing is made durable: there is nothing to compare with.
+        // In memory nothing is made durable, so there is nothing to compare.
         if !place.memory {
             bench.durable()?;
             sizes::writes(&mut bench)?;
         }
-        ways::measure(&mut bench)?;
+        sending::measure(&mut bench)?;
     }
-    // Opening is a matter of the disk, amplification one of counting: one place each is enough.
+    // Opening depends on the disk, and amplification is only counted: one place each is enough.
     let disk = places.iter().find(|place| !place.memory).or(places.first());
     let memory = places.iter().find(|place| place.memory).or(places.first());
     let times = disk.map(|place| open::measure(&mut pairs, place, settings.quick)).transpose()?;
@@ -85,29 +86,30 @@ pub fn run(settings: &Settings, watch: &Watch<'_>) -> Result<Report, Error> {
     })
 }
 
-/// Whole units in flight.
+/// Units in flight when whole units are written.
 pub(crate) const STREAM_DEPTH: u32 = 16;
-/// Bytes of the store's units where whole ones are written.
+/// Unit sizes for whole units, in bytes.
 const UNITS: [u32; 2] = [1 << 20, 512 << 10];
-/// Issue and EXPERIMENTS: what is good enough.
+/// The targets in the issue and in EXPERIMENTS.
 const SEQUENTIAL_TARGET: f64 = 0.97;
 const RANDOM_TARGET: f64 = 0.95;
 const GROUP_TARGET: f64 = 10.0;
-/// Random reads at a time.
+/// Numbers of random reads in flight.
 const RANDOM_DEPTHS: [u32; 3] = [1, 8, 32];
-/// A disk's rate changes by the second, and by more than what is asked: misses are measured by so many times as many pairs, each a
-/// quarter as long.
+/// A disk's rate varies from second to second, by more than the difference sought: misses take this many
+/// times as many pairs, each a quarter as long.
 const MISS_TIMES: u32 = 16;
-/// The same of misses one after the other, each of another quarter of the bytes.
+/// The same for sequential misses, where each sample reads another quarter of the bytes.
 const STREAM_MISS_TIMES: u32 = 12;
 const MISS_PART: u32 = 4;
-/// None of these parts lies behind the one that is read before.
+/// In this order no part follows directly on the one read before it.
 const MISS_ORDER: [u64; MISS_PART as usize] = [0, 2, 1, 3];
 
-/// What is written to memory ends before much of it was taken: by so many times as many pairs, each as much shorter.
+/// Writes to memory end before they have taken much of it: this many times as many pairs, each shorter by the
+/// same factor.
 const MEMORY_TIMES: u32 = 4;
 
-/// How many times more pairs there are, in all, than if each row had the same.
+/// Extra pairs of all rows together, as a multiple of the usual number per row.
 fn more_pairs(memory: bool) -> u64 {
     let more: u32 = if memory {
         UNITS.map(|_| MEMORY_TIMES - 1).iter().sum()
@@ -117,7 +119,7 @@ fn more_pairs(memory: bool) -> u64 {
     u64::from(more) + if memory { 0 } else { sizes::MORE_PAIRS }
 }
 
-/// How much is done.
+/// The amount of work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
     /// A sample ends after this time.
@@ -126,9 +128,9 @@ pub(crate) struct Scale {
     pub(crate) stream_bytes: u64,
     /// Bytes that reads are spread over.
     pub(crate) set_bytes: u64,
-    /// And those of them that are kept in the page cache, if reads are to hit.
+    /// The part of them that is kept in the page cache for reads that hit.
     pub(crate) hit_bytes: u64,
-    /// What was written and removed before durable writes are measured.
+    /// Bytes written and removed before durable writes are measured.
     pub(crate) used_bytes: u64,
 }
 
@@ -154,16 +156,16 @@ impl Scale {
         }
     }
 
-    /// A limit that time sets; `bytes` only bounds the space.
+    /// A limit by time; `bytes` only bounds the space.
     pub(crate) fn limit(&self, bytes: u64, request_bytes: u32) -> Limit {
         Limit { time: self.time, operations: (bytes / u64::from(request_bytes)).max(1) }
     }
 }
 
-/// A run in one place.
+/// A run in one directory.
 pub(crate) struct Bench<'a, 'w> {
     pub(crate) pairs: &'a mut Pairs<'w>,
-    pub(crate) place: &'a Place,
+    pub(crate) place: &'a MeasuredDir,
     pub(crate) scale: Scale,
     pub(crate) rows: &'a mut Vec<Row>,
 }
@@ -181,7 +183,7 @@ impl Bench<'_, '_> {
     fn streams(&mut self) -> Result<(), Error> {
         for unit_bytes in UNITS {
             let (payloads, plain) = payloads(unit_bytes);
-            // Long enough for any disk that is worth it: bytes end the sample, not time.
+            // Long enough for any fast disk: the sample ends by bytes, not by time.
             let time = self.scale.time * 10;
             let times = if self.place.memory { MEMORY_TIMES } else { 1 };
             let bytes = self.scale.stream_bytes / u64::from(times);
@@ -257,7 +259,7 @@ impl Bench<'_, '_> {
         Ok(ReadSet { file, subject, object, bytes })
     }
 
-    /// The caches that can be measured here.
+    /// The cache states that can be measured here.
     fn caches(&self) -> &'static [Cache] {
         if self.place.memory { &[Cache::Hit] } else { &[Cache::Miss, Cache::Hit] }
     }
@@ -271,8 +273,8 @@ impl Bench<'_, '_> {
             let units = bytes / u64::from(unit_bytes) / parts;
             let limit = Limit { time: self.scale.time * 10, operations: units };
             let plan = Work { depth: 1, limit, turn: 1, request_bytes: unit_bytes };
-            // Each part is read first by the one and then by the other. What the one before it read ahead may be on its way into
-            // the cache and cannot be dropped: it is of no part that comes next.
+            // Both sides read each part in turn. Read-ahead of the part before may still be arriving in the
+            // cache and cannot be dropped, but it belongs to none of the next parts.
             let first = |round| MISS_ORDER[usize::try_from(round / 2 % parts).expect("small")] * units;
             let question = Question {
                 experiment: Experiment::E7,
@@ -306,14 +308,14 @@ impl Bench<'_, '_> {
         Ok(())
     }
 
-    /// `question` for each cache; its depth and request size say how.
+    /// Measures `question` for each cache state, at its depth and request size.
     pub(crate) fn random_reads(&mut self, set: &ReadSet, question: &Question) -> Result<(), Error> {
         for &cache in self.caches() {
             let bytes = if cache == Cache::Hit { self.scale.hit_bytes.min(set.bytes) } else { set.bytes };
             let times = if cache == Cache::Miss { question.times } else { 1 };
             let parts = if times > 1 { MISS_PART } else { 1 };
             let time = self.scale.time / parts;
-            // About what a fast disk gives in that time.
+            // About what a fast disk delivers in that time.
             let memory_bytes = if cache == Cache::Miss { set.bytes / 4 / u64::from(parts) } else { 0 };
             let limit = Limit { time, operations: self.operations(question.request_bytes) };
             let turn = u64::from((64 << 10) / question.request_bytes.max(4096)).max(1);
@@ -339,7 +341,7 @@ impl Bench<'_, '_> {
         Ok(())
     }
 
-    /// Reads of one sample, at most: time ends it, unless the run is only a test.
+    /// The most reads of one sample: time ends it, unless the run is only a test.
     pub(crate) fn operations(&self, request_bytes: u32) -> u64 {
         if self.scale.set_bytes < 1 << 28 {
             self.scale.set_bytes / u64::from(request_bytes)
@@ -348,8 +350,8 @@ impl Bench<'_, '_> {
         }
     }
 
-    /// Bring what hits are spread over into the cache, as reading from the beginning leaves it there: not as the misses before
-    /// did, which are at other places on either side and leave small pages.
+    /// Brings the bytes for hits into the cache by a read from the beginning. The misses before would leave
+    /// different places on each side, in small pages.
     fn prepare(&self, set: &ReadSet, cache: Cache) -> Result<(), Error> {
         if cache == Cache::Miss {
             return Ok(());
@@ -375,8 +377,9 @@ impl Bench<'_, '_> {
         Ok(())
     }
 
-    /// 4 KiB writes, each durable before it is answered, to random units of a sparse object. The last row is what group commit
-    /// cannot pass: all that is in flight by one write and one sync, with no request to take apart and nobody to wake.
+    /// 4 KiB writes, each durable before it is answered, to random units of a sparse object. The last row is
+    /// the limit of group commit: all requests in flight by one write and one sync, with no request to decode
+    /// and no thread to wake.
     fn durable(&mut self) -> Result<(), Error> {
         const REQUEST: u32 = 4096;
         const FLIGHT: u32 = 16 * REQUEST;
@@ -426,14 +429,16 @@ impl Bench<'_, '_> {
     }
 }
 
-/// The numbers up to `units`, a few at a time. Both sides of a pair take their memory by turns of so many units: of two sets that
-/// are made one after the other, one gets pages side by side and the other what is left, which reads up to a sixth slower.
+/// The numbers up to `units`, a few at a time. Both sides of a pair get their memory alternately, this many
+/// units at a time: if two sets are made one after the other, the first gets contiguous pages and the second
+/// what is left, which reads up to a sixth slower.
 fn turns(units: u64) -> impl Iterator<Item = Range<u64>> {
     const TURN: u64 = 16;
     (0..units.div_ceil(TURN)).map(move |turn| turn * TURN..units.min((turn + 1) * TURN))
 }
 
-/// Lets what a stream before has read ahead come to its end: it could not be dropped, and would keep the disk from the next.
+/// Waits until read-ahead of an earlier stream is done: it could not be dropped, and would slow the next
+/// sample.
 fn pause(cache: Cache) {
     const TIME: Duration = Duration::from_millis(50);
     if cache == Cache::Miss {
@@ -446,7 +451,7 @@ pub(crate) fn before(cache: Cache, forget: impl FnOnce() -> Result<(), Error>) -
     if cache == Cache::Miss { forget() } else { Ok(()) }
 }
 
-/// Different requests, 16 MiB or 64 of them, for both sides.
+/// Different requests, 16 MiB or 64 of them, whichever is less, for both sides.
 pub(crate) fn payloads(request_bytes: u32) -> (Vec<Payload>, Vec<Bytes>) {
     let count = ((16 << 20) / request_bytes).clamp(1, 64);
     let mut random = Random::new(u64::from(request_bytes));

@@ -16,18 +16,18 @@ use braid_store::{
 };
 use bytes::Bytes;
 
-use crate::crew::{Random, Work};
 use crate::error::{Doing, Error};
+use crate::load_threads::{Random, Work};
 use crate::measure::{Limit, Meter, Sample};
 use crate::raw::{forget, settle};
 
 const PARTITION: PartitionId = PartitionId(1);
-/// Of the object that a used store had.
+/// Unit size of the object that a used store held.
 const USED_UNIT_BYTES: u32 = 1 << 20;
 const G: Generation = Generation(1);
 const IDENTITY: Identity = Identity { cluster: ClusterId(0xb), drive: DriveId(0xd) };
 
-/// A request's bytes with the checksums that the client sends along: made before the clock runs.
+/// A request's bytes with the checksums that the client sends along, made before the sample begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
     pub(crate) bytes: Bytes,
@@ -45,7 +45,7 @@ impl Payload {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Object {
     id: ObjectId,
-    /// Bytes of its units.
+    /// Size of its units in bytes.
     pub(crate) unit_bytes: u32,
 }
 
@@ -56,11 +56,11 @@ pub(crate) struct At {
     pub(crate) from: u32,
 }
 
-/// A store in a directory of its own; both go when this does.
+/// A store in a directory of its own; both are removed on drop.
 pub(crate) struct Subject {
     dir: PathBuf,
     store: Store,
-    /// The last stamp and the last object's number.
+    /// The number of the last stamp, and below it that of the last object.
     stamps: u64,
     objects: u64,
 }
@@ -82,9 +82,10 @@ impl Subject {
         Ok(subject)
     }
 
-    /// A store that has been in use: five quarters of `bytes` were written to it and removed, and three eighths again, and it can
-    /// use their segments once more. The second time it comes from the segment that is new to one that is not. Segments are a bit
-    /// longer or shorter than they should be: where there are two for `bytes`, it does not end near the end of one.
+    /// A store that has been in use: five quarters of `bytes` were written and removed, then three eighths,
+    /// and their segments are free for reuse. The second filling goes from a new segment to a reused one.
+    /// Segments vary a little in length, so where `bytes` is two of them, it does not end near the end of
+    /// one.
     pub(crate) fn used(dir: &Path, bytes: u64, stop: &AtomicBool) -> Result<Subject, Error> {
         let mut subject = Subject::make(dir, "store")?;
         let payload = [Payload::new(Bytes::from(Random::new(bytes).bytes(USED_UNIT_BYTES)))];
@@ -92,7 +93,7 @@ impl Subject {
             let object = subject.filled(&payload, bytes / u64::from(USED_UNIT_BYTES), 16, stop)?;
             let remove = Mutation::Remove { partition: PARTITION, object: object.id, g: G };
             subject.store.commit(remove).doing("remove an object")?;
-            // Two checkpoints are kept, and segments with them.
+            // Two checkpoints are kept, and keep their segments.
             subject.checkpoint()?;
             subject.checkpoint()?;
         }
@@ -115,7 +116,7 @@ impl Subject {
         Ok(Object { id, unit_bytes })
     }
 
-    /// An object of `units` whole units.
+    /// A new object of `units` whole units.
     pub(crate) fn filled(
         &mut self,
         payloads: &[Payload],
@@ -130,7 +131,7 @@ impl Subject {
         Ok(object)
     }
 
-    /// Write so many whole units of an object.
+    /// Writes this many whole units of an object.
     pub(crate) fn fill(
         &mut self,
         object: Object,
@@ -144,7 +145,7 @@ impl Subject {
         self.writes(object, payloads, depth, limit, stop, place).map(drop)
     }
 
-    /// Writes with `depth` in flight, each durable when it is answered; `place` says where each goes.
+    /// Writes with `depth` in flight, each durable when it is answered; `place` chooses where each goes.
     pub(crate) fn writes(
         &mut self,
         object: Object,
@@ -179,7 +180,7 @@ impl Subject {
         }
     }
 
-    /// A write with the next stamp, which tells that all but the `flying` stamps before it are settled.
+    /// A write with the next stamp. It says that all but the `flying` stamps before it are settled.
     fn write(&mut self, object: Object, at: At, payload: &Payload, flying: u64) -> Write {
         self.stamps += 1;
         let stamp = |n| Version { g: G, lease: Lease(1), n };
@@ -192,7 +193,7 @@ impl Subject {
             to: at.from + length,
             kind: WriteKind::Data,
             standing: Standing::Pending,
-            version: stamp(self.stamps),
+            stamp: stamp(self.stamps),
             columns: ColumnMask::all(1),
             cover: Vec::new(),
             client: 1,
@@ -222,10 +223,10 @@ impl Subject {
                 self.read(object, slot / slots, from, &mut buffer)
             }
         };
-        crate::crew::work(plan, stop, hire)
+        crate::load_threads::run(plan, stop, hire)
     }
 
-    /// One pass over whole units from `first` on.
+    /// One pass over whole units, starting at `first`.
     pub(crate) fn sequential_reads(
         &self,
         object: Object,
@@ -242,7 +243,7 @@ impl Subject {
                 Ok(())
             }
         };
-        crate::crew::work(plan, stop, hire)
+        crate::load_threads::run(plan, stop, hire)
     }
 
     /// The store's figures.
@@ -250,17 +251,17 @@ impl Subject {
         self.store.stat().doing("count")
     }
 
-    /// Write a checkpoint.
+    /// Writes a checkpoint.
     pub(crate) fn checkpoint(&self) -> Result<(), Error> {
         self.store.checkpoint().doing("write a checkpoint")
     }
 
-    /// What a drive does before it sends bytes from the file: look up, checksums.
+    /// What a drive does before it sends bytes from the file: look up the unit and its checksums.
     pub(crate) fn view(&self, object: Object, unit: u64, range: Range<u32>) -> Result<View, Error> {
         self.store.read(PARTITION, object.id, unit, range, Want::Newest).doing("read")
     }
 
-    /// What a drive does for a read whose bytes are not sent from the file: look up, checksums, bytes.
+    /// What a drive does for a read that is not sent from the file: look up the unit, checksums and bytes.
     pub(crate) fn read(&self, object: Object, unit: u64, from: u32, buffer: &mut [u8]) -> Result<(), Error> {
         let to = from + u32::try_from(buffer.len()).expect("a request");
         let view = self.view(object, unit, from..to)?;
@@ -268,9 +269,8 @@ impl Subject {
         view.read_exact_into(buffer).doing("read")
     }
 
-    /// Forget all cached pages of the store's files.
+    /// Drops all cached pages of the store's files.
     pub(crate) fn forget(&self) -> Result<(), Error> {
-        braid_store::bench::drop_cache(&self.store);
         forget(&self.dir).doing("drop a file's cached pages")
     }
 }
@@ -278,8 +278,8 @@ impl Subject {
 /// A write's answer.
 type Answer = Result<Outcome, StoreError>;
 
-/// Answers on their way to the one who asked. Who brings the first wakes it, and it takes all there are: as with tasks of one
-/// thread, of which many are woken by one call.
+/// Answers on their way to the thread that waits for them. Only the first wakes it, and it takes all that
+/// have arrived, as when many tasks of one thread are woken by one call.
 struct Answers {
     came: Mutex<Vec<Answer>>,
     asker: Thread,
@@ -296,7 +296,7 @@ impl Answers {
         }
     }
 
-    /// Wait for some.
+    /// Waits for at least one.
     fn take(&self) -> Vec<Answer> {
         loop {
             let came = std::mem::take(&mut *self.came.lock().unwrap_or_else(PoisonError::into_inner));
@@ -332,7 +332,7 @@ mod tests {
         let mut buffer = vec![0; 4096];
         subject.read(object, 2, 8192, &mut buffer).expect("read");
         assert_eq!(buffer, bytes[8192..12_288]);
-        // Again over what is there: the stamps go on.
+        // Over the same bytes: the stamps continue.
         let sample =
             subject.writes(object, &[payload], 2, Limit::operations(5), &stop, || At { unit: 1, from: 0 });
         assert_eq!(sample.expect("written").operations, 5);

@@ -1,4 +1,4 @@
-//! A drawing, as SVG text: what the plots need of it, and a logarithmic axis.
+//! A drawing as SVG text, with only what the plots need, and a logarithmic axis.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ pub(crate) const INK: &str = "#222222";
 /// Grid lines.
 pub(crate) const FAINT: &str = "#d8d8d8";
 
-/// Where a text stands against its point.
+/// How a text is aligned to its point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Anchor {
     Start,
@@ -15,7 +15,7 @@ pub(crate) enum Anchor {
     End,
 }
 
-/// A drawing being made. Positions are pixels from the upper left corner.
+/// A drawing in progress. Positions are pixels from the upper left corner.
 #[derive(Debug, Default)]
 pub(crate) struct Drawing {
     body: String,
@@ -42,7 +42,7 @@ impl Drawing {
         self.polyline(points, colour, "");
     }
 
-    /// A curve of dashes.
+    /// A dashed curve.
     pub(crate) fn dashes(&mut self, points: &[(f64, f64)], colour: &str) {
         self.polyline(points, colour, " stroke-dasharray=\"5 4\"");
     }
@@ -91,12 +91,12 @@ fn escape(text: &str) -> String {
 pub(crate) struct Axis {
     low: i32,
     high: i32,
-    /// Pixels of the lower and the upper end.
+    /// Positions of the lower and the upper end, in pixels.
     ends: (f64, f64),
 }
 
 impl Axis {
-    /// From 1 to the power of two above all `values`, of which none is below 1.
+    /// From 1 to the power of two above all `values`, none of which is below 1.
     pub(crate) fn from_one(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
         Axis { low: 0, ..Axis::over(values, ends) }
     }
@@ -107,7 +107,7 @@ impl Axis {
         for value in values.filter(|value| value.is_finite() && *value > 0.0) {
             (low, high) = (low.min(value.log2().floor()), high.max(value.log2().ceil()));
         }
-        // Ratios beyond a million are not ratios.
+        // Ratios beyond a million are clamped.
         let whole = |power: f64| (-20..=20).find(|&step| f64::from(step) >= power).unwrap_or(20);
         Axis { low: whole(low), high: whole(high), ends }
     }
@@ -118,7 +118,7 @@ impl Axis {
         self.ends.0 + share * (self.ends.1 - self.ends.0)
     }
 
-    /// The marks with their names; every other one if they are many.
+    /// The marks with their labels; only every other one if there are many.
     pub(crate) fn marks(&self) -> impl Iterator<Item = (f64, String)> + '_ {
         let step = if self.high - self.low > 9 { 2 } else { 1 };
         (self.low..=self.high).filter(move |power| power % step == 0).map(|power| {

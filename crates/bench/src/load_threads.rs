@@ -1,4 +1,4 @@
-//! Readers and writers at a depth: that many threads, each with one request at a time.
+//! Readers and writers at a given depth: that many threads, each with one request at a time.
 
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use crate::error::Error;
 use crate::measure::{Limit, Meter, Sample};
 
-/// A xorshift generator: the same places for both sides of a pair, others in the next.
+/// A xorshift generator: both sides of a pair use the same places, the next pair other ones.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -27,7 +27,7 @@ impl Random {
         (self.next() >> 16) % bound.max(1)
     }
 
-    /// So many bytes.
+    /// This many bytes.
     pub(crate) fn bytes(&mut self, length: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         while bytes.len() < usize::try_from(length).expect("memory") {
@@ -38,30 +38,30 @@ impl Random {
     }
 }
 
-/// How a crew works.
+/// How the threads work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
-    /// Threads.
+    /// The number of threads.
     pub(crate) depth: u32,
-    /// For all of them together.
+    /// The limit for all of them together.
     pub(crate) limit: Limit,
-    /// Requests between two looks at the clock.
+    /// Requests between two checks of the clock.
     pub(crate) turn: u64,
     /// Bytes of a request.
     pub(crate) request_bytes: u32,
 }
 
-/// One sample: `hire` makes the worker of each thread, which is then called for one request after another.
-pub(crate) fn work<W>(work: Work, stop: &AtomicBool, hire: impl Fn(u32) -> W + Sync) -> Result<Sample, Error>
+/// Takes one sample: `hire` makes each thread's worker, which is then called for one request after another.
+pub(crate) fn run<W>(work: Work, stop: &AtomicBool, hire: impl Fn(u32) -> W + Sync) -> Result<Sample, Error>
 where
     W: FnMut() -> Result<(), Error>,
 {
     let share = Limit { operations: work.limit.operations.div_ceil(u64::from(work.depth)), ..work.limit };
-    // The crew and the one who holds the watch.
+    // The load threads and the one that measures the time.
     let begin = Barrier::new(usize::try_from(work.depth).expect("a few") + 1);
     let one = |index| {
         let mut worker = hire(index);
-        // Ready; and, once the watch runs, off.
+        // First all are ready; then the measurement has begun.
         begin.wait();
         begin.wait();
         let mut running = share.begin(stop);
@@ -79,13 +79,13 @@ where
     };
     let one = &one;
     std::thread::scope(|scope| {
-        let crew: Vec<_> = (0..work.depth).map(|index| scope.spawn(move || one(index))).collect();
+        let threads: Vec<_> = (0..work.depth).map(|index| scope.spawn(move || one(index))).collect();
         begin.wait();
         let meter = Meter::begin();
         begin.wait();
         let mut operations = 0;
         let mut failed = None;
-        for thread in crew {
+        for thread in threads {
             match thread.join().expect("no worker panics") {
                 Ok(done) => operations += done,
                 Err(error) => failed = Some(error),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crew_does_all_of_it_once() {
+    fn the_threads_do_all_of_it_once() {
         let (stop, calls) = (AtomicBool::new(false), AtomicU64::new(0));
         let hire = |_| {
             || {
@@ -114,7 +114,7 @@ mod tests {
                 Ok(())
             }
         };
-        let sample = work(plan(4), &stop, hire).expect("done");
+        let sample = run(plan(4), &stop, hire).expect("done");
         assert_eq!((sample.operations, sample.bytes), (100, 51_200));
         assert_eq!(calls.load(Ordering::Relaxed), 100);
     }
@@ -123,7 +123,7 @@ mod tests {
     fn one_failure_fails_the_sample() {
         let stop = AtomicBool::new(false);
         let hire = |index| move || if index == 1 { Err(Error::Stopped) } else { Ok(()) };
-        assert!(work(plan(3), &stop, hire).is_err());
+        assert!(run(plan(3), &stop, hire).is_err());
     }
 
     #[test]
