@@ -1,5 +1,5 @@
-//! What a server tells others to connect to. An address that only means "all of this machine's" is none that anybody can
-//! connect to, so it is never told.
+//! The address that a server advertises. A wildcard address such as 0.0.0.0 is never advertised: nobody can
+//! connect to it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,13 +7,14 @@ use tokio::net::lookup_host;
 
 use crate::exit::Failure;
 
-/// Refuses a server whose peers could not find it: it listens on all addresses and nobody said which of them to tell, or what
-/// was said is no address to connect to.
+/// Refuses an address that peers could not connect to: a wildcard to listen on without `--advertise`, or an
+/// `--advertise` that is not usable.
 pub(crate) async fn check(listen: &str, advertise: Option<&str>) -> Result<(), Failure> {
     if let Some(advertise) = advertise {
         return check_told(advertise);
     }
-    // Resolved, as other spellings mean the same ("0:7400"). What cannot be resolved cannot be listened on: that is said there.
+    // Resolved, since other spellings mean a wildcard too ("0:7400"). An address that cannot be resolved is
+    // reported later, when the server tries to listen on it.
     let mut addresses = lookup_host(listen).await.into_iter().flatten();
     match addresses.find(|address| is_any(address.ip())) {
         None => Ok(()),
@@ -28,7 +29,7 @@ pub(crate) async fn check(listen: &str, advertise: Option<&str>) -> Result<(), F
     }
 }
 
-/// `HOST:PORT` with both parts there. The host may be one that only others can resolve.
+/// Checks for `HOST:PORT` with both parts. The host may be one that only the peers can resolve.
 fn check_told(advertise: &str) -> Result<(), Failure> {
     let wrong = |why: &str| {
         Err(Failure::usage(format!("advertise {advertise:?}"), why)

@@ -1,4 +1,4 @@
-//! Base64 (RFC 4648, section 4), to put any bytes into JSON.
+//! Base64 (RFC 4648, section 4), to put arbitrary bytes into JSON.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -9,7 +9,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
         let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for (index, shift) in [18, 12, 6, 0].into_iter().enumerate() {
-            // A byte more makes one digit more.
+            // A chunk of n bytes makes n + 1 digits.
             let digit = (bits >> shift & 63) as usize;
             text.push(if index <= chunk.len() { char::from(ALPHABET[digit]) } else { '=' });
         }

@@ -1,4 +1,5 @@
-//! Brings a local cluster up: starts what does not run, waits until all of it serves, makes the default volume.
+//! Brings up a local cluster: starts missing servers, waits until all of them serve, creates the default
+//! volume.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use braid_client::Client;
 use braid_wire::Reason;
 use braid_wire::control::{DriveState, StatusReply};
 
-use crate::args::DriveMeans;
+use crate::args::DriveOptions;
 use crate::cluster_dir::{ClusterDir, ClusterFile};
 use crate::connect::connect;
 use crate::exit::{Doing, Exit, Failure};
@@ -17,11 +18,11 @@ use crate::local::{ANY_PORT, DriveStart, MANAGER, Mode, Server};
 use crate::volume;
 use crate::waiting::telling;
 
-/// Drives of a new cluster.
+/// Drives of a new cluster, if the user does not say how many.
 const DRIVES_DEFAULT: u16 = 6;
-/// How long the drives may take until the manager has heard of all of them.
+/// How long the manager may take to hear from all drives.
 const JOIN_BOUND: Duration = Duration::from_secs(30);
-/// For a request that tells whether the manager's state is the present one.
+/// Bounds a request that only probes whether the manager refuses because its state is older.
 const NOTICE_WAIT: Duration = Duration::from_millis(100);
 const JOIN_POLL: Duration = Duration::from_millis(20);
 /// The default volume.
@@ -33,16 +34,16 @@ pub(crate) struct Running {
     pub(crate) dir: ClusterDir,
     pub(crate) cluster: ClusterFile,
     pub(crate) servers: Vec<Server>,
-    /// How drives that are started reach their disks.
-    pub(crate) means: DriveMeans,
+    /// The options of the drives that are started.
+    pub(crate) options: DriveOptions,
 }
 
-/// Starts what does not run, and waits until all of it serves.
+/// Starts the missing servers, and waits until all of them serve.
 pub(crate) async fn bring_up(
     dir: ClusterDir,
     drives: Option<u16>,
     mode: Mode,
-    means: DriveMeans,
+    options: DriveOptions,
 ) -> Result<Running, Failure> {
     let before = dir.read()?;
     let names = drive_names(before.as_ref(), drives);
@@ -67,17 +68,17 @@ pub(crate) async fn bring_up(
     };
     dir.write(&cluster)?;
     servers.insert(0, manager);
-    servers.extend(start_drives(&dir, &cluster.manager, missing, mode, means).await?);
+    servers.extend(start_drives(&dir, &cluster.manager, missing, mode, options).await?);
     let client = connect(&dir, &cluster).await?;
     let waited = || "for the drives to join".to_owned();
     telling(waited, all_joined(&client, &cluster.drives)).await?;
     if client.volumes().await?.is_empty() {
         volume::create_default(&client, VOLUME, cluster.drives.len()).await?;
     }
-    Ok(Running { dir, cluster, servers, means })
+    Ok(Running { dir, cluster, servers, options })
 }
 
-/// The drives a cluster has, and those asked for beyond.
+/// The names of the drives that a cluster has, and new names up to the number asked for.
 pub(crate) fn drive_names(before: Option<&ClusterFile>, drives: Option<u16>) -> Vec<String> {
     let mut names = before.map(|cluster| cluster.drives.clone()).unwrap_or_default();
     let wanted = usize::from(drives.unwrap_or(if names.is_empty() { DRIVES_DEFAULT } else { 0 }));
@@ -92,8 +93,8 @@ pub(crate) fn drive_names(before: Option<&ClusterFile>, drives: Option<u16>) -> 
     names
 }
 
-/// Starts the manager where it was before. If another program has taken its port and no drive is there that would look for
-/// it, any port will do.
+/// Starts the manager at its previous address. If another program has its port, any port will do, but only
+/// while no drive runs that would look for it there.
 async fn start_manager(
     dir: &ClusterDir,
     before: Option<&ClusterFile>,
@@ -109,20 +110,20 @@ async fn start_manager(
     }
 }
 
-/// Starts drives side by side, and waits until each of them listens.
+/// Starts drives in parallel, and waits until each of them listens.
 async fn start_drives(
     dir: &ClusterDir,
     manager: &str,
     names: Vec<String>,
     mode: Mode,
-    means: DriveMeans,
+    options: DriveOptions,
 ) -> Result<Vec<Server>, Failure> {
     let mut starting = JoinSet::new();
     for name in names {
         let (dir, manager) = (dir.clone(), manager.to_owned());
         starting.spawn(async move {
             let directory = dir.drive(&name);
-            let start = DriveStart { name: &name, directory: &directory, manager: &manager, means };
+            let start = DriveStart { name: &name, directory: &directory, manager: &manager, options };
             Server::start_drive(&dir, start, mode).await
         });
     }
@@ -134,7 +135,8 @@ async fn start_drives(
     Ok(servers)
 }
 
-/// A manager whose state is older than what drives have seen gives them no leases: there is nothing to wait for.
+/// A manager whose state is older than what drives have seen gives out no leases: waiting for the drives
+/// would be in vain.
 async fn refuse_older(client: &Client, status: &StatusReply) -> Result<(), Failure> {
     if status.notice.is_empty() {
         return Ok(());

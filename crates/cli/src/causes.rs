@@ -1,4 +1,4 @@
-//! The one table from the libraries' errors to exit codes and hints.
+//! The only table from the libraries' errors to exit codes and hints.
 
 use braid_client::{Error, Kind, NameError};
 use braid_drive::DriveError;
@@ -17,7 +17,7 @@ impl From<Error> for Cause {
 }
 
 impl From<Error> for Failure {
-    /// The client's errors name what they are about, so nothing need be added.
+    /// The client's errors name their subject, so nothing is added.
     fn from(error: Error) -> Failure {
         let hint = hint(&error);
         Failure::new(exit_of(&error), "", error.to_string()).remedy(hint)
@@ -40,6 +40,7 @@ impl From<DriveError> for Cause {
     fn from(error: DriveError) -> Cause {
         let exit = match &error {
             DriveError::InUse(_) => Exit::Busy,
+            DriveError::NotADrive { .. } => Exit::Conflict,
             DriveError::OtherCluster { .. } | DriveError::NotAJoinToken => Exit::NotAllowed,
             DriveError::NoToken(_) | DriveError::NoManager | DriveError::Capacity { .. } => Exit::Usage,
             DriveError::Join(source) => match server_exit(source) {
@@ -51,12 +52,6 @@ impl From<DriveError> for Cause {
         };
         let remedy = match &error {
             DriveError::NoSendfile(_) => "leave --send sendfile out",
-            DriveError::Store { source: braid_store::Error::NoDirect(_), .. } => {
-                "put the drive on another file system, or leave --direct out"
-            }
-            DriveError::Store { source: braid_store::Error::NoUring(_), .. } => {
-                "have it allowed (sysctl kernel.io_uring_disabled, the container's policy), or use --io auto"
-            }
             _ => "",
         };
         Cause::new(exit, error.to_string(), remedy)
@@ -86,6 +81,7 @@ impl From<ManagerError> for Cause {
     fn from(error: ManagerError) -> Cause {
         let exit = match &error {
             ManagerError::InUse(_) => Exit::Busy,
+            ManagerError::NotAManager { .. } => Exit::Conflict,
             ManagerError::Listen(source) => server_exit(source),
             _ => Exit::Failed,
         };
@@ -93,7 +89,7 @@ impl From<ManagerError> for Cause {
     }
 }
 
-/// The code of a server's trouble with its connections.
+/// The exit code for an error of a server's connections.
 fn server_exit(error: &TransportError) -> Exit {
     match error {
         TransportError::InUse { .. } => Exit::PortInUse,
@@ -106,7 +102,7 @@ fn server_exit(error: &TransportError) -> Exit {
     }
 }
 
-/// The code of a client's error.
+/// The exit code for a client's error.
 fn exit_of(error: &Error) -> Exit {
     match (error, error.reason()) {
         (Error::TooManyAway { .. }, _) | (_, Some(Reason::TooFewDrives | Reason::TooManyAway)) => {
@@ -127,7 +123,7 @@ fn exit_of(error: &Error) -> Exit {
     }
 }
 
-/// What to type, where the library's remedy can be a command.
+/// A hint on what to type, where a command can help.
 fn hint(error: &Error) -> &'static str {
     if let Error::Manager { source: TransportError::WrongPeer { .. }, .. } = error {
         return "the token in cluster.toml is another cluster's, or the address is";

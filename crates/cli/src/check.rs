@@ -1,4 +1,4 @@
-//! `braid check`: every unit and its parity, read and compared.
+//! `braid check`: reads every unit and compares data with parity.
 
 use std::path::Path;
 
@@ -15,18 +15,18 @@ use crate::namespace;
 use crate::rate::Progress;
 use crate::report::{Report, complain, count};
 
-/// What was found in one file; a line of `--json`.
+/// The result for one file; a line of `--json`.
 #[derive(Debug, Serialize)]
 struct Checked {
     #[serde(flatten)]
     name: NameFacts,
-    /// No unit is wrong. Those that could not be read are in `unchecked`.
+    /// No mismatch was found. Units that could not be read are in `unchecked`.
     ok: bool,
     stripes: u64,
     units: u64,
     bytes: u64,
     mismatches: Vec<Mismatch>,
-    /// Mismatches beyond those listed.
+    /// How many mismatches were found beyond those listed.
     mismatches_more: u64,
     unchecked: Vec<Unchecked>,
 }
@@ -35,7 +35,7 @@ struct Checked {
 struct Mismatch {
     segment: usize,
     stripe: u64,
-    /// The column that is wrong; null where nobody can tell which of the stripe's it is.
+    /// The wrong column; null if it cannot be told which of the stripe's columns is wrong.
     column: Option<usize>,
     /// Its drive.
     drive: Option<String>,
@@ -61,7 +61,7 @@ pub(crate) async fn run(check: args::Check, cluster: Option<&Path>, report: Repo
             files += 1;
             let found = match check_one(&client, &file, &progress).await {
                 Ok(found) => found,
-                // One that cannot be read must not keep the others from being checked.
+                // A file that cannot be read must not keep the others from being checked.
                 Err(failure) if check.all && failure.exit == Exit::DrivesAway => {
                     complain(&failure.to_string());
                     incomplete += 1;
@@ -72,7 +72,7 @@ pub(crate) async fn run(check: args::Check, cluster: Option<&Path>, report: Repo
             wrong += u64::from(!found.ok);
             incomplete += u64::from(!found.unchecked.is_empty());
             match report.line(&found, show) {
-                // The reader has heard enough; the exit code must not say more than was checked.
+                // The reader closed the pipe. The exit code must not claim more than was checked.
                 Err(failure) if failure.exit == Exit::Ok => return Err(cut_short(wrong, files)),
                 said => said?,
             }
@@ -96,11 +96,11 @@ pub(crate) async fn run(check: args::Check, cluster: Option<&Path>, report: Repo
     }
 }
 
-/// What puts right units whose drive is named. Nothing is advised that writes bytes of which nobody knows whether they are right.
+/// The remedy for wrong units on a known drive. Nothing is advised that would write bytes that may be wrong.
 const REMEDY: &str = "where a drive is named, give its columns to another, which makes them anew from the others: braid drive add, \
      braid drive replace DRIVE NEW, braid rebuild NEW; where none is, restore the file from its source";
 
-/// The end of a check whose reader went away.
+/// The error of a check whose output nobody reads any more.
 fn cut_short(wrong: u64, files: u64) -> Failure {
     match wrong {
         0 => Failure::new(
@@ -116,7 +116,7 @@ fn cut_short(wrong: u64, files: u64) -> Failure {
     }
 }
 
-/// The file, or with `all` every file below a directory.
+/// The file itself or, with `all`, every file below a directory.
 async fn files_of(client: &Client, name: Name, all: bool) -> Result<Vec<Name>, Failure> {
     let row = client.stat(&name).await?;
     if row.kind == EntryKind::File {

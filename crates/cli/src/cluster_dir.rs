@@ -9,7 +9,7 @@
 //! | `logs/NAME.log` | what each process says on standard error |
 //! | `pids/NAME` | process id, start time and address of each process, once it serves |
 //!
-//! `cluster.toml` alone is all that a client on another machine needs.
+//! A client on another machine needs only `cluster.toml`.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -24,7 +24,7 @@ use crate::exit::{Doing, Exit, Failure};
 use crate::held::{self, Held};
 use crate::shell::quoted;
 
-/// The name of the file that says how to reach a cluster.
+/// The file that says how to reach a cluster.
 pub(crate) const CLUSTER_FILE: &str = "cluster.toml";
 
 /// How to reach a cluster.
@@ -34,7 +34,7 @@ pub(crate) struct ClusterFile {
     pub(crate) manager: String,
     /// A client token.
     pub(crate) token: String,
-    /// Drives that `braid up` runs, by name; empty for a cluster run otherwise.
+    /// Names of the drives that `braid up` runs; empty for a cluster started by hand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) drives: Vec<String>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct ClusterDir {
     root: PathBuf,
 }
 
-/// Keeps a second `braid up` out for as long as it lives.
+/// Keeps out a second `braid up` while it lives.
 #[derive(Debug)]
 pub(crate) struct DirLock {
     _file: File,
@@ -54,23 +54,23 @@ pub(crate) struct DirLock {
 }
 
 impl ClusterDir {
-    /// Whether `braid up` made it, so that all its servers are on this machine and `braid up` starts them.
+    /// Whether `braid up` made it: then all its servers are on this machine and `braid up` starts them.
     pub(crate) fn is_by_up(&self) -> bool {
         self.manager().is_dir()
     }
 
-    /// What starts the servers of it that do not run, to be typed.
+    /// The command that starts its missing servers, as shown to the user.
     pub(crate) fn up_command(&self) -> String {
         format!("`braid up --detach --dir {}`", quoted(self.root.as_os_str()))
     }
 
-    /// The directory asked for: `--dir`, else `--cluster` or BRAID_CLUSTER, else the user's own.
+    /// The directory asked for: `--dir`, else `--cluster` or BRAID_CLUSTER, else the user's default.
     pub(crate) fn choose(dir: Option<&Path>, cluster: Option<&Path>) -> Result<ClusterDir, Failure> {
         let chosen = dir.or(cluster).map(Path::to_path_buf).or_else(default_dir).ok_or_else(|| {
             Failure::usage("find the cluster", "HOME is not set")
                 .remedy("use --cluster DIR or set BRAID_CLUSTER")
         })?;
-        // Absolute, so that what the children and the status say does not depend on where they were started.
+        // Absolute: paths given to children and shown to users must not depend on the working directory.
         let root = std::path::absolute(&chosen).doing(|| format!("find {}", chosen.display()))?;
         Ok(ClusterDir { root })
     }
@@ -100,15 +100,15 @@ impl ClusterDir {
         self.root.join("pids").join(name)
     }
 
-    /// Makes what is missing, and keeps others from reading what is there. A directory that holds other things is refused.
+    /// Creates what is missing and makes it private to its owner. Refuses a directory that holds other
+    /// things.
     pub(crate) fn prepare(&self) -> Result<(), Failure> {
         let what = || format!("use {} for a cluster", self.root.display());
-        if self.root.exists() && !self.root.join("manager").exists() && !self.root.join(CLUSTER_FILE).exists()
-        {
-            let strange = fs::read_dir(&self.root)
-                .doing(what)?
-                .filter_map(Result::ok)
-                .find(|entry| !matches!(entry.file_name().to_str(), Some("LOCK" | "logs" | "pids")));
+        let is_cluster = self.read()?.is_some() || self.root.join("manager/manager.redb").exists();
+        if self.root.exists() && !is_cluster {
+            let strange = fs::read_dir(&self.root).doing(what)?.filter_map(Result::ok).find(|entry| {
+                !matches!(entry.file_name().to_str(), Some("LOCK" | "logs" | "pids" | "manager"))
+            });
             if let Some(entry) = strange {
                 return Err(Failure::new(
                     Exit::Conflict,
@@ -129,7 +129,7 @@ impl ClusterDir {
         Ok(())
     }
 
-    /// Takes the directory for this process.
+    /// Locks the directory for this process.
     pub(crate) fn lock(&self) -> Result<DirLock, Failure> {
         let path = self.root.join(held::LOCK);
         let what = || format!("take {}", self.root.display());
@@ -180,7 +180,7 @@ impl ClusterDir {
         })
     }
 
-    /// That there is no cluster here, and what there is instead.
+    /// The error that there is no cluster here, with what there is instead.
     pub(crate) fn none(&self, what: impl Into<String>) -> Failure {
         let why = if self.root.exists() {
             format!("there is none: no {CLUSTER_FILE} is in it")
@@ -196,14 +196,14 @@ impl ClusterDir {
     }
 }
 
-/// Replaces the file at `path` by one that holds `cluster`; mode 0600, whole or not at all.
+/// Replaces the file at `path` atomically by one that holds `cluster`; mode 0600.
 pub(crate) fn write_cluster_file(path: &Path, cluster: &ClusterFile) -> Result<(), Failure> {
     let what = || format!("write {}", path.display());
     let text = toml::to_string(cluster).map_err(io::Error::other).doing(what)?;
     replace_file(path, text.as_bytes()).doing(what)
 }
 
-/// Writes a file beside its place, mode 0600, and renames it there.
+/// Writes a temporary file next to `path`, mode 0600, and renames it into place.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension(format!("new.{}", std::process::id()));
     let write = || {
@@ -218,7 +218,7 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Where `braid up` puts a cluster when nobody says where.
+/// Where `braid up` puts a cluster by default.
 fn default_dir() -> Option<PathBuf> {
     let set = |name| environment(name).map(PathBuf::from);
     set("XDG_DATA_HOME")
@@ -256,7 +256,8 @@ mod tests {
         let (_temporary, dir) = fresh();
         dir.prepare().expect("prepared");
         fs::write(dir.log("manager"), "x").expect("written");
-        fs::write(dir.root().join(CLUSTER_FILE), "x").expect("written");
+        dir.write(&ClusterFile { manager: "127.0.0.1:1".into(), token: "t".into(), drives: Vec::new() })
+            .expect("written");
         let paths = [
             dir.root().to_owned(),
             dir.root().join("logs"),
@@ -291,5 +292,7 @@ mod tests {
         let (_temporary, dir) = fresh();
         fs::create_dir_all(dir.root().join("photos")).expect("made");
         assert_eq!(dir.prepare().expect_err("strange").exit, Exit::Conflict);
+        fs::create_dir(dir.root().join("manager")).expect("made");
+        assert_eq!(dir.prepare().expect_err("still strange").exit, Exit::Conflict);
     }
 }

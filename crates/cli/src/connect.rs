@@ -1,4 +1,4 @@
-//! From `--cluster` to a client: finds the cluster file and reads its token.
+//! Turns `--cluster` into a client: finds the cluster file and reads its token.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -13,8 +13,8 @@ use crate::cluster_dir::{ClusterDir, ClusterFile};
 use crate::exit::{Exit, Failure};
 use crate::waiting::{self, telling};
 
-/// How long a manager may take to accept the first connection. A command begun while no manager runs fails at once; one
-/// under way waits for the manager's return with the client's own, longer patience.
+/// How long a manager may take to accept the first connection. A command fails fast if no manager runs when
+/// it starts; once under way it waits for the manager with the client's own, longer patience.
 const FIRST_CONNECT: Duration = Duration::from_secs(3);
 
 /// The client for the cluster that the command line or the environment names.
@@ -40,7 +40,7 @@ pub(crate) async fn connect(dir: &ClusterDir, cluster: &ClusterFile) -> Result<C
     let connecting = timeout(FIRST_CONNECT, TcpStream::connect(&cluster.manager));
     match telling(|| format!("for the manager at {} to take a connection", cluster.manager), connecting).await
     {
-        // It dies or comes back just now: the client waits for it.
+        // The manager is just ending or restarting: the client's own retries handle that.
         Ok(Ok(_)) => {}
         Ok(Err(error)) if error.kind() == ErrorKind::ConnectionReset => {}
         Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {
@@ -54,7 +54,7 @@ pub(crate) async fn connect(dir: &ClusterDir, cluster: &ClusterFile) -> Result<C
     Client::connect(config).await.map_err(Failure::from)
 }
 
-/// What to do about a manager that is not there: it may be on this machine or on another.
+/// What to do about a manager that is not there. It may be on this machine or on another.
 fn remedy(dir: &ClusterDir) -> String {
     if dir.is_by_up() {
         return format!("{} starts what does not run", dir.up_command());

@@ -1,6 +1,7 @@
-//! `braid df`: the space of drives and volumes. Free is what can be written: the reserve that each drive keeps for removing and
-//! cleaning is told apart, and so is what is dead, which is free once it was cleaned away. Drives that share a file system each
-//! report all that is free there; the total counts it once, where that can be seen: for drives on this host.
+//! `braid df`: the space of drives and volumes. "Free" is what can be written now. The reserve that each
+//! drive keeps for removing and cleaning is shown separately, and so are dead bytes, which become free once
+//! they are cleaned. Drives on one file system each report all of its free space; the total counts it once
+//! where that can be detected, which is for drives on this host.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,11 +33,11 @@ struct Space {
 struct DriveSpace {
     #[serde(flatten)]
     facts: DriveFacts,
-    /// Neither used nor to be written: kept for removing, cleaning and recovery.
+    /// Neither used nor available to writes: kept for removing, cleaning and recovery.
     reserve_bytes: u64,
 }
 
-/// The space of all drives, that of each file system once.
+/// The space of all drives; each file system is counted once.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 struct Total {
     capacity_bytes: u64,
@@ -45,7 +46,7 @@ struct Total {
     dead_bytes: u64,
     reserve_bytes: u64,
     free_bytes: u64,
-    /// Of what is free, files of freed segments that are kept for new ones.
+    /// The part of the free bytes that is held by files of freed segments, kept for new segments.
     spare_bytes: u64,
 }
 
@@ -71,14 +72,14 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
 
 impl DriveSpace {
     fn new(facts: DriveFacts) -> DriveSpace {
-        // One that was not heard of yet has told nothing.
+        // A drive that the manager has not heard from yet reports zeros.
         let told = facts.used_bytes > 0 || facts.free_bytes > 0;
         let rest = facts.capacity_bytes.saturating_sub(facts.used_bytes).saturating_sub(facts.free_bytes);
         DriveSpace { reserve_bytes: if told { rest } else { 0 }, facts }
     }
 }
 
-/// The part of what is used from which on it is worth a line that it is dead.
+/// A warning is printed when more than one part in so many of the used bytes is dead.
 const DEAD_PART: u64 = 8;
 
 fn show(space: &Space) -> String {
@@ -129,7 +130,7 @@ fn show(space: &Space) -> String {
 /// Drives on one file system, or a single one whose file system cannot be seen from here.
 struct Group<'a> {
     drives: Vec<&'a DriveSpace>,
-    /// What is free on the file system, where it can be seen.
+    /// Free bytes of the file system, if it can be seen from here.
     available: Option<u64>,
 }
 
@@ -142,7 +143,7 @@ impl Group<'_> {
 fn by_file_system(drives: &[DriveSpace]) -> Vec<Group<'_>> {
     let (mut groups, mut known) = (Vec::new(), BTreeMap::new());
     for drive in drives {
-        // Only a drive on this host has a process here; another's directory of the same name is another directory.
+        // Only a drive on this host has a process here. The same path on another host is another directory.
         let device = drive
             .facts
             .pid
@@ -177,8 +178,8 @@ fn total(groups: &[Group<'_>]) -> Total {
             space.free_bytes = space.free_bytes.saturating_add(facts.free_bytes);
             least = least.min(*reserve_bytes);
         }
-        // Several may have bounds of their own below what the file system has. Else the last of them that still takes writes is the
-        // one that reserves least.
+        // The drives may have capacity bounds below what the file system has. If not, they can write until
+        // only the smallest of their reserves is left.
         if group.drives.len() > 1 {
             let available = group.available.map_or(u64::MAX, |free| free.saturating_add(space.spare_bytes));
             space.free_bytes = space.free_bytes.min(available.saturating_sub(least));

@@ -1,4 +1,5 @@
-//! `braid down`: stops the cluster of a directory. Only processes whose recorded identity still holds are signalled.
+//! `braid down`: stops the cluster of a directory. A process is signalled only if it is still the recorded
+//! one.
 
 use std::path::Path;
 
@@ -18,7 +19,7 @@ use crate::waiting::telling;
 struct DownReport {
     directory: String,
     stopped: Vec<String>,
-    /// Those that needed SIGKILL.
+    /// The servers that needed SIGKILL.
     killed: Vec<String>,
 }
 
@@ -55,7 +56,8 @@ pub(crate) async fn run(down: args::Down, cluster: Option<&Path>, report: Report
     })
 }
 
-/// Stops the drives side by side, then the manager, so that the drives can say goodbye. The names that needed force.
+/// Stops the drives in parallel, then the manager, so that the drives can still sign off. Returns the names
+/// of those that needed SIGKILL.
 pub(crate) async fn stop_all(servers: Vec<Server>) -> Result<Vec<String>, Failure> {
     let (managers, drives): (Vec<Server>, Vec<Server>) =
         servers.into_iter().partition(|server| server.name == MANAGER);

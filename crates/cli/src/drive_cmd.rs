@@ -1,4 +1,4 @@
-//! `braid drive serve|add|ls|replace`, and `add`, which is for a cluster that `braid up` made.
+//! `braid drive serve|add|ls|replace`. `add` is only for a cluster that `braid up` made.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ struct Added {
 pub(crate) async fn run(command: args::Drive, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     match command {
         args::Drive::Serve(serve) => serve::drive(*serve).await,
-        args::Drive::Add { name, means } => add(name, means, cluster, report).await,
+        args::Drive::Add { name, options } => add(name, options, cluster, report).await,
         args::Drive::Ls => status::drives(cluster, report).await,
         args::Drive::Replace { old, new } => replace::run(&old, &new, cluster, report).await,
     }
@@ -37,7 +37,7 @@ pub(crate) async fn run(command: args::Drive, cluster: Option<&Path>, report: Re
 /// Starts one more drive of a detached local cluster.
 async fn add(
     name: Option<String>,
-    means: args::DriveMeans,
+    options: args::DriveOptions,
     cluster: Option<&Path>,
     report: Report,
 ) -> Result<(), Failure> {
@@ -53,7 +53,7 @@ async fn add(
             .remedy(format!("start it with {}", dir.up_command())));
     }
     let name = name.unwrap_or_else(|| next_name(&file.drives));
-    // The rule of volumes, which keeps any directory and any command line right.
+    // The rule for volume names also makes a safe directory name and command-line argument.
     check_volume(&name).map_err(|_| {
         Failure::usage(
             what(),
@@ -64,7 +64,7 @@ async fn add(
         return Err(Failure::new(Exit::Conflict, what(), format!("the name {name:?} is taken")));
     }
     let directory = dir.drive(&name);
-    let start = DriveStart { name: &name, directory: &directory, manager: &file.manager, means };
+    let start = DriveStart { name: &name, directory: &directory, manager: &file.manager, options };
     let server = Server::start_drive(&dir, start, Mode::Detached).await?;
     let client = connect::connect(&dir, &file).await?;
     all_joined(&client, std::slice::from_ref(&name)).await?;
@@ -76,7 +76,7 @@ async fn add(
     report.facts(&facts, |facts| format!("{} serves at {}\n", facts.drive, facts.address))
 }
 
-/// The first `drive-N` past all that are there.
+/// `drive-N` with N one above the highest in use.
 fn next_name(names: &[String]) -> String {
     let last =
         names.iter().filter_map(|name| name.strip_prefix("drive-")?.parse::<u64>().ok()).max().unwrap_or(0);

@@ -1,7 +1,7 @@
-//! Exit codes and failures: one line for people, one number for programs.
+//! Exit codes and failures: one line for users, one number for programs.
 //!
-//! [`TABLE`] is the only list of codes; `--help` prints it. A [`Failure`] says what was attempted, why it did not work and
-//! what to do, and carries its code from where the cause was known to `main`, which prints it once.
+//! [`TABLE`] is the only list of codes; `--help` prints it. A [`Failure`] says what was attempted, why it did
+//! not work and what to do. Its code is set where the cause is known; `main` prints it once.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use std::io;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
-    /// It did what was asked; also when the reader of its output went away.
+    /// Done; also if the reader of the output closed the pipe.
     Ok = 0,
     /// Anything that has no code of its own.
     Failed = 1,
@@ -18,7 +18,7 @@ pub(crate) enum Exit {
     Usage = 2,
     /// No such file, directory, volume or drive.
     NotFound = 3,
-    /// It is there already, is not empty, or is of the other kind.
+    /// It exists already, is not empty, or is a directory where a file is needed (or the reverse).
     Conflict = 4,
     /// No cluster here, or its manager does not answer.
     NoCluster = 5,
@@ -30,13 +30,13 @@ pub(crate) enum Exit {
     DrivesAway = 8,
     /// A drive, the quota or the local disk is full.
     NoSpace = 9,
-    /// Bytes differ from what they must be.
+    /// Data differs from what it must be.
     Mismatch = 10,
-    /// A bound on waiting was reached.
+    /// A bounded wait ended without an answer.
     Timeout = 11,
     /// Another program listens on the port.
     PortInUse = 12,
-    /// `status` found something at risk, or a manager that answers nobody yet.
+    /// `status` found something at risk, or a manager that does not answer clients yet.
     NotWell = 13,
     /// The directory of a running server was removed or replaced.
     DirectoryGone = 14,
@@ -87,7 +87,7 @@ of text on standard error: programs go by the exit code.
 
 ";
 
-/// How results and errors come out, for `--help`.
+/// The part of `--help` on output and exit codes.
 pub(crate) fn help() -> String {
     let mut text = String::from(JSON);
     text.push_str("Exit codes:\n");
@@ -109,7 +109,7 @@ pub(crate) struct Failure {
     what: String,
     /// The reason.
     why: String,
-    /// What the user can do; empty if the reason says it.
+    /// What the user can do; empty if the reason says so already.
     remedy: String,
 }
 
@@ -125,12 +125,12 @@ impl Failure {
         self
     }
 
-    /// The reader of standard output went away: not an error, nothing to say.
+    /// The reader of standard output closed it: not an error, nothing to print.
     pub(crate) fn closed_pipe() -> Failure {
         Failure::new(Exit::Ok, "", "")
     }
 
-    /// The command line asks for something that cannot be.
+    /// The command line asks for something impossible.
     pub(crate) fn usage(what: impl Into<String>, why: impl Into<String>) -> Failure {
         Failure::new(Exit::Usage, what, why)
     }
@@ -138,7 +138,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // One line, whatever a peer or a file name put into the reason.
+        // Always one line, whatever control characters a peer or a file name put into the reason.
         let mut line = match (self.what.as_str(), self.why.as_str()) {
             (what, "") => what.to_owned(),
             ("", why) => why.to_owned(),
@@ -158,7 +158,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The reason of a failure before it is known what was attempted.
+/// The reason of a failure, before the attempted act is known.
 #[derive(Debug)]
 pub(crate) struct Cause {
     exit: Exit,
@@ -191,7 +191,7 @@ impl From<io::Error> for Cause {
     }
 }
 
-/// The system's words without the number.
+/// The system's message, without the error number.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {
@@ -200,7 +200,7 @@ fn plain(error: &io::Error) -> String {
     }
 }
 
-/// Adds the act attempted to an error.
+/// Adds the attempted act to an error.
 pub(crate) trait Doing<T> {
     /// Names what was attempted; the error gives the reason and the code.
     fn doing(self, what: impl FnOnce() -> String) -> Result<T, Failure>;

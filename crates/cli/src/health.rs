@@ -1,4 +1,5 @@
-//! What is at risk in a cluster: which drives their files cannot count on, how much is on them, and the command that mends it.
+//! What is at risk in a cluster: the drives whose data files cannot count on, how much is on them, and the
+//! command that repairs it.
 
 use braid_wire::control::{DriveRow, DriveState};
 use serde::Serialize;
@@ -13,21 +14,21 @@ pub(crate) struct Risk {
     drive: String,
     /// `away`, `behind`, `replaced` or `damaged`.
     kind: &'static str,
-    /// Components on the drive that cannot be counted on; of a damaged drive damaged units, lost ranges and files that are missing or
-    /// not its own.
+    /// Components on the drive that cannot be counted on. For a damaged drive: damaged units, lost ranges,
+    /// and files that are missing or not its own.
     count: u64,
     /// What is at risk, in words.
     what: String,
-    /// What mends it; empty: what the manager says of its own state comes first.
+    /// The command that repairs it. Empty if the manager's doubt about its own state must be resolved first.
     remedy: String,
 }
 
-/// All that is at risk, by what the manager knows of the drives. `notice` is what it says of its own state.
+/// All risks, from what the manager knows of the drives. `notice` is what it says about its own state.
 pub(crate) fn risks(drives: &[DriveRow], notice: &str) -> Vec<Risk> {
     drives.iter().flat_map(|row| [of_columns(row, notice), of_damage(row)]).flatten().collect()
 }
 
-/// Columns that cannot be read, or not yet.
+/// Columns that cannot be read now.
 fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
     let name = &row.name;
     let typed = quoted(name.as_ref());
@@ -67,11 +68,11 @@ fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
 fn of_away(row: &DriveRow, notice: &str) -> String {
     let typed = quoted(row.name.as_ref());
     if !notice.is_empty() {
-        // It may run: a manager whose state is in doubt gives it no lease, and replaces none.
+        // The drive may run: a manager in doubt about its own state gives no leases and replaces no drive.
         return String::new();
     }
     if row.scrub.wrong_files > 0 {
-        // Started again, it would come without what was in those files.
+        // Restarted, the drive would lack what was in those files.
         return format!("`braid drive replace {typed} NEW`, then `braid rebuild NEW`");
     }
     format!(
@@ -110,7 +111,7 @@ fn are(components: u64) -> String {
     format!("{} {}", count(components, "component"), if components == 1 { "is" } else { "are" })
 }
 
-/// The manager's word on its own state, then a line for each risk, for people; all is well if there is neither.
+/// For users: the manager's notice about its own state, then a line per risk. Without either: all is well.
 pub(crate) fn show(risks: &[Risk], notice: &str) -> String {
     if risks.is_empty() && notice.is_empty() {
         return "all is well: no drive is away, behind or damaged\n".to_owned();
@@ -129,7 +130,7 @@ pub(crate) fn show(risks: &[Risk], notice: &str) -> String {
     text
 }
 
-/// Why not all is well, in a line, and what to do; `None` if it is.
+/// Why the cluster is not well, in one line, and what to do; `None` if it is well.
 pub(crate) fn verdict(risks: &[Risk], notice: &str, all: u64) -> Option<(String, &'static str)> {
     let at_risk = || format!("{} of {} at risk", drives(risks), count(all, "drive"));
     let of_risks = "the lines \"at risk\" say what, and the command that mends it";
@@ -144,7 +145,7 @@ pub(crate) fn verdict(risks: &[Risk], notice: &str, all: u64) -> Option<(String,
     }
 }
 
-/// How many drives are concerned.
+/// How many drives are at risk.
 fn drives(risks: &[Risk]) -> usize {
     let names: std::collections::BTreeSet<&str> = risks.iter().map(|risk| risk.drive.as_str()).collect();
     names.len()

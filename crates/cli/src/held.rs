@@ -1,8 +1,8 @@
-//! A directory that a running process holds by the lock file in it, and whether it is still there.
+//! A directory that a running process holds by a lock file in it, and the check that it is still there.
 //!
-//! A directory can be removed, moved or replaced under a running process. Its open files go on as if nothing had happened, so
-//! what it then acknowledges is kept by files that nobody can find again, and what it makes by name lands in another's
-//! directory. So the lock file is looked at again and again, by device and inode.
+//! A directory can be removed, moved or replaced under a running process, whose open files keep working. What
+//! it then acknowledges goes to files that nobody can find again, and files it creates by name end up in the
+//! new directory. So the lock file's device and inode are checked periodically.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -16,7 +16,7 @@ use crate::exit::{Exit, Failure};
 
 /// The lock file's name in every directory that a process holds.
 pub(crate) const LOCK: &str = "LOCK";
-/// Between two looks: no more than this is acknowledged for nothing.
+/// Between two checks. This bounds how long writes are acknowledged into a directory that is gone.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A directory that this process holds.
@@ -27,24 +27,25 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// The directory whose lock file is this.
+    /// A directory whose lock file is open as `lock`.
     pub(crate) fn by(dir: &Path, lock: &File) -> io::Result<Held> {
         Ok(Held { dir: dir.to_owned(), file: identity(&lock.metadata()?) })
     }
 
-    /// The directory whose lock this process holds now.
+    /// A directory whose lock file this process holds already, looked up by name.
     pub(crate) fn now(dir: &Path) -> io::Result<Held> {
         Held::by(dir, &File::open(dir.join(LOCK))?)
     }
 
-    /// Waits until the directory or its lock file is gone or another.
+    /// Waits until the directory or its lock file is gone or replaced.
     pub(crate) async fn gone(&self) {
         while !self.is_gone().await {
             sleep(LOOK).await;
         }
     }
 
-    /// Whether the directory or its lock file is gone or another. An error of the system is neither: the disk may hang.
+    /// Whether the directory or its lock file is gone or replaced. Other errors do not count: the disk may
+    /// hang.
     pub(crate) async fn is_gone(&self) -> bool {
         !self.is_there(&tokio::fs::metadata(self.dir.join(LOCK)).await)
     }
@@ -56,7 +57,7 @@ impl Held {
         }
     }
 
-    /// What the process ends with.
+    /// The error that the process ends with.
     pub(crate) fn failure(&self, what: impl Into<String>) -> Failure {
         let why =
             format!("{} or its {LOCK} file was removed or replaced while it was in use", self.dir.display());
@@ -91,7 +92,7 @@ mod tests {
         let (dir, held) = fresh();
         assert!(looked(&held));
         assert!(held.is_there(&Err(io::Error::from(io::ErrorKind::PermissionDenied))));
-        // Another file of the same name; the first is kept, so that its inode is not used again.
+        // Another file of the same name. The first one is kept, so that its inode number is not reused.
         fs::rename(dir.path().join(LOCK), dir.path().join("old")).expect("renamed");
         fs::write(dir.path().join(LOCK), "").expect("written");
         assert!(!looked(&held));

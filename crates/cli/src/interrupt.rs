@@ -1,5 +1,5 @@
-//! Ctrl-C, SIGTERM and SIGHUP: the user wants it to end, now and cleanly. A server stays at SIGHUP: the terminal that it was
-//! started from has gone, which says nothing of the server.
+//! Ctrl-C, SIGTERM and SIGHUP end a command cleanly and soon. Servers ignore SIGHUP: it only means that the
+//! terminal they were started from was closed.
 
 use std::io;
 use std::sync::mpsc;
@@ -15,28 +15,28 @@ use crate::report::complain;
 pub(crate) const GRACE: Duration = Duration::from_millis(700);
 /// How long the demo or a bench may take to remove its files.
 pub(crate) const GRACE_DEMO: Duration = Duration::from_secs(10);
-/// How long standard error may take the last word.
+/// How long to wait until the last message is written to standard error.
 const LAST_WORD: Duration = Duration::from_millis(100);
 
-/// The signals that end the program. While one of these lives they do not end it by themselves.
+/// The signals that end the program. While a value lives, their default action is off.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     signals: [Signal; 3],
     of: Of,
 }
 
-/// Whose signals they are.
+/// What kind of process gets the signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Of {
-    /// A command: each of them ends it.
+    /// A command: each of the signals ends it.
     Command,
     /// A server: SIGHUP is logged and ignored.
     Server,
-    /// `braid up`, which supervises servers and has no log: the same, said on standard error.
+    /// `braid up`, which supervises servers and has no log: like a server, but reports on standard error.
     Supervisor,
 }
 
-/// What is said at a signal that is ignored.
+/// The message when a signal is ignored.
 const IGNORED: &str = "SIGHUP is ignored: there is nothing to reload; SIGTERM stops";
 
 impl Interrupts {
@@ -47,7 +47,7 @@ impl Interrupts {
         Ok(Interrupts { signals, of })
     }
 
-    /// Waits for the next that ends the program, and gives its name.
+    /// Waits for the next signal that ends the program, and returns its name.
     pub(crate) async fn next(&mut self) -> &'static str {
         let [interrupt, terminate, hangup] = &mut self.signals;
         loop {
@@ -63,12 +63,12 @@ impl Interrupts {
         }
     }
 
-    /// From now on the program ends at most `grace` after the first signal, whatever system call it hangs in: a directory
-    /// on a server that is gone, or an output that nobody reads.
+    /// From now on the program ends at most `grace` after the first signal, even if it hangs in a system
+    /// call, such as on an unreachable network file system or an output that nobody reads.
     pub(crate) fn end_after(grace: Duration) -> Result<(), Failure> {
         let what = || "watch for signals".to_owned();
         let (watching, is_watching) = mpsc::channel();
-        // With a runtime of its own, for the other may be what hangs.
+        // With its own runtime, since the main one may be what hangs.
         let watch = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let Ok(runtime) = runtime.doing(what).map_err(|failure| watching.send(Err(failure))) else {
@@ -89,16 +89,16 @@ impl Interrupts {
         is_watching.recv().map_err(io::Error::other).doing(what)?
     }
 
-    /// What a command that was interrupted fails with.
+    /// The error of an interrupted command.
     pub(crate) fn failure() -> Failure {
         Failure::new(Exit::Interrupted, "", "interrupted")
     }
 }
 
-/// Ends the program after a time, whatever its other threads do.
+/// Ends the program after `grace`, whatever its other threads do.
 fn end(grace: Duration) -> ! {
     thread::sleep(grace);
-    // Standard error may be what hangs.
+    // On its own thread, since standard error may be what hangs.
     let said = thread::Builder::new().spawn(|| complain(&Interrupts::failure().to_string()));
     if said.is_ok() {
         thread::sleep(LAST_WORD);

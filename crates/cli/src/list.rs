@@ -21,7 +21,7 @@ struct Row {
     name: NameFacts,
     kind: &'static str,
     size: u64,
-    /// None for a volume.
+    /// Absent for a volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     modified_ms: Option<u64>,
 }
@@ -80,7 +80,7 @@ async fn roots(client: &Client) -> Result<Vec<Name>, Failure> {
     volumes.iter().map(|row| Name::root(&row.name).doing(|| format!("list volume {}", row.name))).collect()
 }
 
-/// Lists a directory, and with -R those below it, each after its heading.
+/// Lists a directory and, with -R, those below it, each after a heading.
 async fn tree(
     client: &Client,
     root: Name,
@@ -96,7 +96,7 @@ async fn tree(
         let mut below = Vec::new();
         for entry in namespace::entries(client, &name).await? {
             let full = name.join(&entry.name).doing(|| format!("list {}", show_remote(&name)))?;
-            // For programs the whole name, for people the last part of it under its heading.
+            // Programs get the whole name, users the last part of it under its heading.
             print(&entry, &full, &show_name(&entry.name), ls, report)?;
             if ls.recursive && entry.kind == EntryKind::Directory {
                 below.push(full);
@@ -123,7 +123,7 @@ fn print(entry: &Entry, name: &Name, shown: &str, ls: &args::Ls, report: Report)
     })
 }
 
-/// The column of sizes.
+/// A size, padded to the width of its column.
 fn size_shown(bytes: u64, ls: &args::Ls) -> String {
     if ls.human { format!("{:>9}", size::show(bytes)) } else { format!("{bytes:>14}") }
 }

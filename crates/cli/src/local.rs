@@ -1,8 +1,9 @@
-//! A cluster on this machine: its processes are started, watched and stopped from its directory.
+//! A cluster on this machine: starts, watches and stops its processes, all found through its directory.
 //!
-//! Each process is this binary with `manager serve` or `drive serve`. It says that it serves by writing its pid record.
-//! *Attached* processes hang on a lifeline, the pipe at their standard input: they stop when this process ends, however it
-//! ends. *Detached* ones stay, in a process group of their own. Every wait is bounded.
+//! Each process is this binary with `manager serve` or `drive serve`. It writes its pid record once it
+//! serves. *Attached* processes have a lifeline, the pipe at their standard input: they stop when this
+//! process ends, however it ends. *Detached* ones keep running, in a process group of their own. Every wait
+//! is bounded.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -14,16 +15,16 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::args::DriveMeans;
+use crate::args::DriveOptions;
 use crate::cluster_dir::ClusterDir;
 use crate::exit::{Doing, Exit, Failure};
 use crate::process::{Handle, PidRecord};
 
 /// How long a process may take from its start until it serves.
 const START_BOUND: Duration = Duration::from_secs(60);
-/// How often its pid record is looked for meanwhile.
+/// How often to look for its pid record meanwhile.
 const START_POLL: Duration = Duration::from_millis(5);
-/// A port of the system's choice, for this machine only.
+/// A port chosen by the system, on the loopback address.
 pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
 /// The manager's name in the directory's tables.
 pub(crate) const MANAGER: &str = "manager";
@@ -37,11 +38,11 @@ pub(crate) struct Server {
     pub(crate) record: PidRecord,
     /// To signal it and to wait for it.
     pub(crate) handle: Handle,
-    /// Present if it was started here and not released: killed and waited for when dropped.
+    /// Present if it was started here and not released: the process is then killed and reaped on drop.
     started: Option<Started>,
 }
 
-/// Whether processes outlive this one.
+/// Whether the servers outlive this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// They end with this process.
@@ -67,7 +68,7 @@ impl Drop for Started {
     }
 }
 
-/// What a drive is started with.
+/// The arguments of a drive's start.
 #[derive(Debug)]
 pub(crate) struct DriveStart<'a> {
     pub(crate) name: &'a str,
@@ -75,8 +76,8 @@ pub(crate) struct DriveStart<'a> {
     pub(crate) directory: &'a Path,
     /// The manager's address.
     pub(crate) manager: &'a str,
-    /// How it reaches its disk.
-    pub(crate) means: DriveMeans,
+    /// Its options.
+    pub(crate) options: DriveOptions,
 }
 
 impl Server {
@@ -94,7 +95,7 @@ impl Server {
         start(dir, MANAGER, command, mode).await
     }
 
-    /// Starts a drive, where it was before if that can be: clients with open files look for it there first.
+    /// Starts a drive, at its previous address if that is free: clients with open files look there first.
     pub(crate) async fn start_drive(
         dir: &ClusterDir,
         drive: DriveStart<'_>,
@@ -128,12 +129,12 @@ impl Server {
             listen,
         ]);
         command.arg("--dir").arg(drive.directory);
-        command.args(drive.means.typed());
+        command.args(drive.options.typed());
         command.arg("--token-file").arg(dir.manager().join("join.token"));
         start(dir, drive.name, command, mode).await
     }
 
-    /// Stops it: by itself if it can, by force if it does not. Whether force was needed.
+    /// Stops it, by SIGKILL if it does not end in time. Returns whether force was needed.
     pub(crate) async fn stop(self) -> Result<bool, Failure> {
         let clean =
             self.handle.stop().await.doing(|| format!("stop {}, process {}", self.name, self.record.pid))?;
@@ -146,7 +147,7 @@ impl Server {
         Ok(())
     }
 
-    /// How it ended, if it was started here and has.
+    /// The exit status, if it was started here and has ended.
     pub(crate) fn status(&mut self) -> Option<String> {
         let status = self.started.as_mut()?.child.try_wait().ok()??;
         Some(status.to_string())
@@ -183,7 +184,7 @@ async fn start(dir: &ClusterDir, name: &str, mut command: Command, mode: Mode) -
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&log_path).doing(what)?;
     let log_begins = log.metadata().map_or(0, |metadata| metadata.len());
     command.arg("--pid-file").arg(&pid_file).stdout(Stdio::null()).stderr(log).env_remove("BRAID_CLUSTER");
-    // A group of its own: Ctrl-C at the terminal is for this process, which then stops the servers in order.
+    // A process group of its own: Ctrl-C goes to this process only, which then stops the servers in order.
     command.process_group(0);
     match mode {
         Mode::Attached => command.arg("--lifeline").stdin(Stdio::piped()),

@@ -1,5 +1,6 @@
-//! The `braid` binary: arguments in, exit code out. Each command is a module; what they share is how they fail ([`exit`]),
-//! how they report ([`report`]) and how they find their cluster ([`cluster_dir`], [`connect`]).
+//! The `braid` binary: arguments in, exit code out. Each command is a module; what they share is how they
+//! fail ([`exit`]), how they report ([`report`]) and how they find their cluster ([`cluster_dir`],
+//! [`connect`]).
 
 mod address;
 mod args;
@@ -25,7 +26,6 @@ mod manager_cmd;
 mod manual;
 mod names;
 mod namespace;
-mod place;
 mod plan_cmd;
 mod process;
 mod rate;
@@ -38,6 +38,7 @@ mod size;
 mod stat;
 mod status;
 mod store_cmd;
+mod temporary_dir;
 mod time;
 mod up;
 mod volume;
@@ -55,7 +56,7 @@ use exit::{Doing, Exit, Failure};
 use interrupt::{Interrupts, Of};
 use report::Report;
 
-/// How long work on other threads may take to notice that the program ends.
+/// How long background threads may take to stop when the program ends.
 const LINGER: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
@@ -80,7 +81,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the command, or ends it at the first signal. Servers and `up` end in their own way.
+/// Runs the command, or ends it at the first signal. Servers and `up` handle signals themselves.
 async fn run(cli: Cli) -> Result<(), Failure> {
     let (cluster, report) = (cli.cluster(), Report { json: cli.json });
     let cluster = cluster.as_deref();
@@ -90,11 +91,12 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Drive(Drive::Serve(serve)) => return serve::drive(*serve).await,
         _ => {}
     }
-    // The demo and a bench have processes to stop and files to remove; others end almost at once.
+    // The demo and a bench have processes to stop and files to remove; other commands end almost at once.
     let slow = matches!(cli.command, Command::Demo(_) | Command::Bench(_));
     Interrupts::end_after(if slow { interrupt::GRACE_DEMO } else { interrupt::GRACE })?;
     let mut interrupts = Interrupts::new(Of::Command)?;
-    // Dropping a command undoes what it has begun: children are stopped, temporary files removed, nothing is linked.
+    // Dropping a command undoes what it has begun: children are stopped, temporary files removed, and no file
+    // gets its name.
     tokio::select! {
         ended = command(cli.command, cluster, report) => ended,
         _ = interrupts.next() => Err(Interrupts::failure()),
@@ -133,7 +135,7 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
     }
 }
 
-/// Servers log what they do; other commands only what needs a look, so that one line of error stays one line.
+/// Servers log what they do. Other commands log nothing by default, so that an error stays one line.
 fn log_to_stderr(command: &Command) {
     let serves = matches!(command, Command::Manager(Manager::Serve(_)) | Command::Drive(Drive::Serve(_)));
     let default = if serves { "info" } else { "off" };

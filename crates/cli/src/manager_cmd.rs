@@ -15,7 +15,7 @@ use crate::report::Report;
 
 /// Bytes of a backup copied at a time.
 const COPY_BYTES: usize = 1 << 20;
-/// Its own checksum, at its end.
+/// The checksum at the end of a backup.
 const CRC_BYTES: usize = 4;
 
 #[derive(Debug, Serialize)]
@@ -28,11 +28,12 @@ struct Made {
 #[derive(Debug, Serialize)]
 struct Restored {
     directory: PathBuf,
-    /// Absent where the state that was there is taken as it is.
+    /// Absent if the existing state was adopted without a backup.
     rows: Option<u64>,
 }
 
-/// Runs `braid manager backup`: the manager writes it in its own directory, and it is moved to where it was asked for.
+/// Runs `braid manager backup`: the manager writes the backup into its own directory, and this command copies
+/// it to the path asked for.
 pub(crate) async fn backup(to: PathBuf, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
     let made = client.backup().await?;
@@ -46,7 +47,7 @@ pub(crate) async fn backup(to: PathBuf, cluster: Option<&Path>, report: Report) 
             let why = format!("the manager has made {}, and this is not its machine", from.display());
             return Err(elsewhere(why));
         }
-        // Its path leads to something here too, such as the backup of a manager that was on this machine.
+        // The path also exists on this machine, for example as the backup of an earlier manager here.
         Ok(Is::Another) => {
             let why = format!(
                 "{} on this machine is not the backup that the manager has just made: it runs on another (or made one more \
@@ -68,16 +69,16 @@ pub(crate) async fn backup(to: PathBuf, cluster: Option<&Path>, report: Report) 
     })
 }
 
-/// Which backup it was that was found at the manager's path.
+/// Whether the file found at the manager's path is the backup that it just made.
 #[derive(Debug, PartialEq, Eq)]
 enum Is {
-    /// The one that the manager told of: it is copied.
+    /// The backup that the manager reported; it was copied.
     Told,
-    /// Another: nothing is there of it.
+    /// Another file; nothing of it is kept.
     Another,
 }
 
-/// Copies the backup whole or not at all, for its owner only.
+/// Copies the backup whole or not at all, readable by its owner only.
 fn copy(made: &BackupReply, to: &Path) -> io::Result<Is> {
     let fresh = to.with_extension(format!("braid-{}.part", std::process::id()));
     let copied = (|| {
@@ -96,8 +97,8 @@ fn copy(made: &BackupReply, to: &Path) -> io::Result<Is> {
     copied
 }
 
-/// Copies what has the told length and checksum. The checksum is that of all but the last 4 bytes, which hold it: one of the whole
-/// would be the same for every backup.
+/// Copies a file that has the reported length and checksum. The checksum covers all but the last 4 bytes,
+/// which hold it: a CRC over content and its own CRC would be the same for every backup.
 fn copy_checked(from: &mut impl Read, out: &mut impl Write, made: &BackupReply) -> io::Result<Is> {
     let (mut crc, mut buffer) = (RunningCrc::new(), vec![0; COPY_BYTES]);
     let Some(mut left) = made.bytes.checked_sub(CRC_BYTES as u64) else { return Ok(Is::Another) };

@@ -1,4 +1,4 @@
-//! Shell completions and man pages, made from the one definition of the command line. No cluster is needed.
+//! Shell completions and man pages, generated from the command-line definition. No cluster is needed.
 
 use std::fs;
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     }
 }
 
-/// Writes `braid.1`, `braid-cp.1` and so on, of all commands that are shown.
+/// Writes man pages (`braid.1`, `braid-cp.1` and so on) for all commands that are not hidden.
 pub(crate) fn pages(directory: &Path) -> Result<(), Failure> {
     fs::create_dir_all(directory).doing(|| format!("make {}", directory.display()))?;
     clap_mangen::generate_to(Cli::command(), directory)

@@ -1,4 +1,5 @@
-//! What a name on the command line stands for: a local path, `braid://VOLUME/PATH`, or `-` for a pipe. Bytes, not text.
+//! What a name on the command line stands for: a local path, `braid://VOLUME/PATH`, or `-` for a pipe. Names
+//! are bytes, not text.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -13,70 +14,71 @@ use crate::report::show_name;
 
 /// A place that bytes come from or go to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// Standard input or output.
     Pipe,
     /// A path on this machine.
     Local(PathBuf),
-    /// A name in a volume. `directory`: it was written with a slash at its end.
+    /// A name in a volume. `directory`: it was written with a trailing slash, or is a volume's root.
     Remote { name: Name, directory: bool },
 }
 
-impl Place {
+impl Location {
     /// Reads a command-line argument.
-    pub(crate) fn parse(text: &OsStr) -> Result<Place, Failure> {
+    pub(crate) fn parse(text: &OsStr) -> Result<Location, Failure> {
         let bytes = text.as_bytes();
         match bytes {
             b"" => Err(Failure::usage("\"\"", "an empty name; write a path, braid://VOLUME/PATH or -")),
-            b"-" => Ok(Place::Pipe),
+            b"-" => Ok(Location::Pipe),
             _ if Name::is_remote(bytes) => {
                 let name = remote(text)?;
-                Ok(Place::Remote { directory: name.is_root() || bytes.ends_with(b"/"), name })
+                Ok(Location::Remote { directory: name.is_root() || bytes.ends_with(b"/"), name })
             }
-            _ => Ok(Place::Local(PathBuf::from(text))),
+            _ => Ok(Location::Local(PathBuf::from(text))),
         }
     }
 
-    /// The name of what is copied from here, to use in a directory: the last component.
+    /// The last component: the name that a copy gets inside a directory.
     pub(crate) fn file_name(&self) -> Option<OsString> {
         match self {
             _ if self.is_contents() => None,
-            Place::Pipe => None,
-            Place::Local(path) => path.file_name().map(OsStr::to_owned),
-            Place::Remote { name, .. } => name.file_name().map(|bytes| OsString::from_vec(bytes.to_vec())),
+            Location::Pipe => None,
+            Location::Local(path) => path.file_name().map(OsStr::to_owned),
+            Location::Remote { name, .. } => name.file_name().map(|bytes| OsString::from_vec(bytes.to_vec())),
         }
     }
 
-    /// Whether it is a directory without a name of its own, a volume or `.`: copied into a directory it is what is in it.
+    /// Whether it is a directory without a name of its own: a volume's root, `.` or `..`. Copying it into a
+    /// directory copies what is in it.
     pub(crate) fn is_contents(&self) -> bool {
         match self {
-            Place::Pipe => false,
-            // By its bytes, as a path's components leave a dot at the end out.
-            Place::Local(path) => {
+            Location::Pipe => false,
+            // Checked on the bytes, since `Path::components` drops a trailing dot.
+            Location::Local(path) => {
                 let mut parts = path.as_os_str().as_bytes().rsplit(|&byte| byte == b'/');
                 matches!(parts.find(|part| !part.is_empty()), None | Some(b"." | b".."))
             }
-            Place::Remote { name, .. } => name.is_root(),
+            Location::Remote { name, .. } => name.is_root(),
         }
     }
 
     /// For messages.
     pub(crate) fn show(&self) -> String {
         match self {
-            Place::Pipe => "-".into(),
-            Place::Local(path) => show_name(path.as_os_str().as_bytes()),
-            Place::Remote { name, .. } => show_remote(name),
+            Location::Pipe => "-".into(),
+            Location::Local(path) => show_name(path.as_os_str().as_bytes()),
+            Location::Remote { name, .. } => show_remote(name),
         }
     }
 }
 
-impl Place {
-    /// As bytes that mean the same when they are typed.
+impl Location {
+    /// As bytes that mean the same if typed.
     fn bytes(&self) -> Vec<u8> {
         match self {
-            Place::Pipe => b"-".to_vec(),
-            Place::Local(path) => path.as_os_str().as_bytes().to_vec(),
-            Place::Remote { name, .. } => typed(name),
+            Location::Pipe => b"-".to_vec(),
+            Location::Local(path) => path.as_os_str().as_bytes().to_vec(),
+            Location::Remote { name, .. } => typed(name),
         }
     }
 
@@ -86,15 +88,16 @@ impl Place {
     }
 }
 
-/// A remote name in `--json`, the same wherever there is one: whole, from `braid://` on, so that it can be typed again.
+/// A remote name in `--json`, the same in every command: the whole name from `braid://` on, so that it can be
+/// typed again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct NameFacts {
-    /// As it is, escaped by nothing but JSON itself.
+    /// Unescaped, except for JSON's own escapes.
     name: String,
-    /// Present where the name is not UTF-8: its bytes in base64; `name` then has U+FFFD for what is not.
+    /// Present if the name is not UTF-8: its bytes in base64. `name` then has U+FFFD for the invalid ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     name_bytes: Option<String>,
-    /// For people.
+    /// As shown to users.
     #[serde(skip)]
     pub(crate) shown: String,
 }
@@ -106,7 +109,8 @@ impl NameFacts {
     }
 }
 
-/// Bytes in `--json`: text, and in base64 where they are not UTF-8. A field `x` that holds the text has `x_bytes` beside it.
+/// Bytes in `--json`: as text and, if they are not UTF-8, in base64 as well. A text field `x` has `x_bytes`
+/// beside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Text {
     pub(crate) text: String,
@@ -114,7 +118,7 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// Of a remote name.
+    /// The text of a remote name.
     pub(crate) fn of(name: &Name) -> Text {
         Text::new(&typed(name))
     }
@@ -129,7 +133,7 @@ impl Text {
     }
 }
 
-/// A remote name as it is typed; a volume's root without a slash.
+/// A remote name as it is typed; a volume's root has no trailing slash.
 fn typed(name: &Name) -> Vec<u8> {
     let mut bytes = format!("{}{}", braid_client::PREFIX, name.volume()).into_bytes();
     if !name.is_root() {
@@ -139,7 +143,7 @@ fn typed(name: &Name) -> Vec<u8> {
     bytes
 }
 
-/// Reads an argument that must be remote.
+/// Parses an argument that must be remote.
 pub(crate) fn remote(text: &OsStr) -> Result<Name, Failure> {
     Name::parse(text.as_bytes())
         .map_err(|error| Failure::usage(show_name(text.as_bytes()), error.to_string()))
@@ -154,19 +158,19 @@ pub(crate) fn show_remote(name: &Name) -> String {
 mod tests {
     use super::*;
 
-    fn parse(text: &[u8]) -> Result<Place, Failure> {
-        Place::parse(OsStr::from_bytes(text))
+    fn parse(text: &[u8]) -> Result<Location, Failure> {
+        Location::parse(OsStr::from_bytes(text))
     }
 
     #[test]
     fn places() {
-        assert_eq!(parse(b"-"), Ok(Place::Pipe));
-        assert_eq!(parse(b"a/b\xff"), Ok(Place::Local(PathBuf::from(OsStr::from_bytes(b"a/b\xff")))));
-        let Ok(Place::Remote { name, directory }) = parse(b"braid://main/d\xff/") else {
+        assert_eq!(parse(b"-"), Ok(Location::Pipe));
+        assert_eq!(parse(b"a/b\xff"), Ok(Location::Local(PathBuf::from(OsStr::from_bytes(b"a/b\xff")))));
+        let Ok(Location::Remote { name, directory }) = parse(b"braid://main/d\xff/") else {
             panic!("not remote")
         };
         assert_eq!((name.path(), directory), (b"d\xff".as_slice(), true));
-        assert!(matches!(parse(b"braid://main"), Ok(Place::Remote { directory: true, .. })));
+        assert!(matches!(parse(b"braid://main"), Ok(Location::Remote { directory: true, .. })));
     }
 
     #[test]
@@ -186,7 +190,7 @@ mod tests {
         let name = |path: &[u8]| NameFacts::new(&Name::new("main", path).expect("a name"));
         let json = |path: &[u8]| serde_json::to_value(name(path)).expect("JSON");
         assert_eq!(json(b"a\\b\n\"c").as_object().map(serde_json::Map::len), Some(1));
-        // Read back it is the name itself: only JSON's own escapes are in the text.
+        // Parsed back, it is the name itself: the text has only JSON's own escapes.
         assert_eq!(json(b"a\\b\n\"c")["name"], "braid://main/a\\b\n\"c");
         assert_eq!(json(b"")["name"], "braid://main");
         let odd = json(b"d\xff");

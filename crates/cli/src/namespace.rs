@@ -1,4 +1,4 @@
-//! `mkdir`, `mv`, `rm`, and what other commands ask of the name space.
+//! `mkdir`, `mv`, `rm`, and the name-space queries that other commands share.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::args;
 use crate::connect;
 use crate::exit::{Doing, Exit, Failure};
-use crate::names::{NameFacts, Place, Text, remote, show_remote};
+use crate::names::{Location, NameFacts, Text, remote, show_remote};
 use crate::rate::Progress;
 use crate::report::Report;
 
@@ -33,7 +33,7 @@ pub(crate) async fn entries(client: &Client, name: &Name) -> Result<Vec<Entry>, 
 struct Removed {
     #[serde(flatten)]
     name: NameFacts,
-    /// What was removed: of a directory all that was in it, and it.
+    /// Counts of what was removed. For a directory: everything below it, and the directory itself.
     files: u64,
     directories: u64,
     bytes: u64,
@@ -74,7 +74,7 @@ pub(crate) async fn mkdir(mkdir: args::Mkdir, cluster: Option<&Path>, report: Re
 /// Runs `braid mv`.
 pub(crate) async fn mv(mv: args::Mv, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let from = remote(&mv.from)?;
-    let Place::Remote { name: to, directory } = Place::parse(&mv.to)? else {
+    let Location::Remote { name: to, directory } = Location::parse(&mv.to)? else {
         return Err(Failure::usage(mv.to.to_string_lossy(), "both names must be braid://VOLUME/PATH")
             .remedy("to fetch a file use cp"));
     };
@@ -101,7 +101,7 @@ pub(crate) async fn mv(mv: args::Mv, cluster: Option<&Path>, report: Report) -> 
     if report.json { report.facts(&facts, |_| String::new()) } else { Ok(()) }
 }
 
-/// A target that was written with a slash at its end, and is no directory: nothing at all, or something else.
+/// The error for a target written with a trailing slash that is not a directory: it is missing or a file.
 pub(crate) fn no_directory(what: String, there: bool) -> Failure {
     if there {
         Failure::new(Exit::Conflict, what, "it is not a directory")
@@ -157,14 +157,14 @@ impl Removed {
     }
 }
 
-/// Removes a directory and what is in it; of a volume's root, what is in it.
+/// Removes a directory and everything below it. A volume's root is emptied but stays.
 async fn remove_tree(
     client: &Client,
     root: &Name,
     removed: &mut Removed,
     progress: &Progress,
 ) -> Result<(), Failure> {
-    // Each directory is met twice: first what is in it goes onto the stack above it, then it is empty.
+    // Each directory is popped twice: first to push its contents above it, then, empty, to be removed.
     let mut stack = vec![(root.clone(), false)];
     while let Some((name, emptied)) = stack.pop() {
         if emptied {

@@ -20,12 +20,12 @@ struct Facts {
     segment: usize,
     generation: u32,
     stripes: usize,
-    /// Exchanges with drives that must follow one another.
+    /// Rounds of requests to drives that must follow one another.
     round_trips: u32,
     read_bytes: u64,
     written_bytes: u64,
     scratch_bytes: u64,
-    /// The drives of columns that do not take part because they are away.
+    /// The drives of columns that are left out because they are away.
     away: Vec<String>,
     columns: Vec<ColumnFacts>,
     /// The printed form.
@@ -69,7 +69,7 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
     })
 }
 
-/// Without the drives that are there but hold no column of the file: that they are away changes nothing.
+/// Drops drives that exist but hold no column of the file: whether they are away changes nothing.
 async fn on_file(
     client: &Client,
     names: &BTreeMap<DriveId, String>,
@@ -87,7 +87,7 @@ async fn on_file(
     Ok(down.into_iter().filter(|name| !elsewhere(name)).collect())
 }
 
-/// What people call the drives of a file.
+/// The names of a file's drives, by identity.
 fn drive_names(row: &StatRow) -> BTreeMap<DriveId, String> {
     let columns = row.segments.iter().flat_map(|segment| &segment.columns);
     columns.map(|column| (column.drive, column.drive_name.clone())).collect()
@@ -121,7 +121,7 @@ fn facts(explained: &Explained, names: &BTreeMap<DriveId, String>, row: &StatRow
     }
 }
 
-/// The printed form, with the name of each drive before the identity that the planner knows it by.
+/// The printed form, with each drive's name before its identity (the planner knows only the latter).
 fn with_names(explained: &Explained, names: &BTreeMap<DriveId, String>) -> String {
     let mut text = explained.text.clone();
     for plan in &explained.set.plans {

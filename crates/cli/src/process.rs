@@ -1,7 +1,7 @@
-//! Processes by identity: a number that the system may have given to another process since is never signalled.
+//! Processes by identity: never signals a pid that the system may have given to another process meanwhile.
 //!
-//! A server writes its [`PidRecord`] once it serves: id, start time and boot. A [`Handle`] is a pidfd opened and then checked
-//! against the record, so that a signal goes to that process or to none.
+//! A server writes its [`PidRecord`] once it serves: pid, start time and boot id. A [`Handle`] is a pidfd
+//! that is opened first and then checked against the record, so a signal reaches that process or none.
 
 use std::fs;
 use std::io;
@@ -26,11 +26,11 @@ const KILL_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct PidRecord {
     /// Process id.
     pub(crate) pid: u32,
-    /// Its start, in clock ticks since the boot.
+    /// Its start time, in clock ticks since the boot.
     started: u64,
-    /// The boot's identity.
+    /// The boot id.
     boot: String,
-    /// What it listens on.
+    /// The address that it listens on.
     pub(crate) address: String,
 }
 
@@ -42,18 +42,18 @@ impl PidRecord {
         Ok(PidRecord { pid, started, boot: boot()?, address: address.to_owned() })
     }
 
-    /// Writes it, whole or not at all.
+    /// Writes it atomically.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let text = toml::to_string(self).map_err(io::Error::other)?;
         replace_file(path, text.as_bytes())
     }
 
-    /// The record in a file; `None` if there is none or it is not one.
+    /// The record in a file; `None` if the file is missing or invalid.
     pub(crate) fn read(path: &Path) -> Option<PidRecord> {
         toml::from_str(&fs::read_to_string(path).ok()?).ok()
     }
 
-    /// Whether that very process runs.
+    /// Whether the same process still runs.
     fn runs(&self) -> bool {
         boot().is_ok_and(|boot| boot == self.boot)
             && matches!(start_of(self.pid), Ok(Some(started)) if started == self.started)
@@ -76,11 +76,11 @@ impl Handle {
             }
             Err(error) => return Err(error),
         };
-        // Checked after opening: from here on the handle cannot come to mean another process.
+        // Checked after opening: from here on the handle cannot refer to another process.
         Ok(record.runs().then_some(handle))
     }
 
-    /// A child of this process that has not been waited for.
+    /// A handle for a child of this process that has not been reaped.
     #[expect(
         deprecated,
         reason = "its successor is unsafe only for types that may close the descriptor early; OwnedFd does not"
@@ -106,7 +106,7 @@ impl Handle {
         }
     }
 
-    /// SIGTERM, and SIGKILL if that does not help in time. Whether it ended by itself.
+    /// Sends SIGTERM, and SIGKILL if that does not help in time. Returns whether SIGTERM sufficed.
     pub(crate) async fn stop(&self) -> io::Result<bool> {
         self.signal(Signal::TERM)?;
         if timeout(STOP_PATIENCE, self.ended()).await.is_ok() {
@@ -116,14 +116,14 @@ impl Handle {
         Ok(false)
     }
 
-    /// SIGKILL, and waits for the end.
+    /// Sends SIGKILL and waits for the end.
     pub(crate) async fn kill(&self) -> io::Result<()> {
         self.signal(Signal::KILL)?;
         timeout(KILL_PATIENCE, self.ended()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 }
 
-/// A process's start time; `None` if it is not there or has ended.
+/// A process's start time; `None` if there is no such process or it has ended.
 fn start_of(pid: u32) -> io::Result<Option<u64>> {
     let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat,
@@ -133,7 +133,7 @@ fn start_of(pid: u32) -> io::Result<Option<u64>> {
     Ok(parse_stat(&stat))
 }
 
-/// The 22nd field, counted after the command's name, which may hold anything; `None` for a zombie.
+/// The 22nd field. Counted from the end of the command name, which may hold anything; `None` for a zombie.
 fn parse_stat(stat: &str) -> Option<u64> {
     let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
     if matches!(fields.first(), Some(&("Z" | "X"))) { None } else { fields.get(19)?.parse().ok() }

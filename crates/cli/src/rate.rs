@@ -1,6 +1,6 @@
-//! Progress while a copy runs, and its rate at the end.
+//! Progress during a copy, and its rate at the end.
 //!
-//! A bar with the rate on a terminal; nothing until the end otherwise. Progress goes to standard error, so that it never
+//! On a terminal, a bar with the rate; elsewhere nothing. Progress goes to standard error, so that it never
 //! mixes with results.
 
 use std::io::{IsTerminal, stderr};
@@ -22,13 +22,13 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Bytes in a second; zero if no time was measured.
+    /// Bytes per second; zero if no time was measured.
     #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
     pub(crate) fn bytes_per_second(&self) -> f64 {
         if self.time.is_zero() { 0.0 } else { self.bytes as f64 / self.time.as_secs_f64() }
     }
 
-    /// The rate for people.
+    /// The rate as shown to users.
     pub(crate) fn show(&self) -> String {
         show(self.bytes_per_second())
     }
@@ -41,7 +41,7 @@ impl std::ops::AddAssign for Rate {
     }
 }
 
-/// Bytes per second for people, in the binary units of sizes: in one line there is one system of units.
+/// Bytes per second as shown to users, in the same binary units as sizes.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -51,7 +51,7 @@ pub(crate) fn show(bytes_per_second: f64) -> String {
     format!("{}/s", size::show(bytes_per_second as u64))
 }
 
-/// A running count of bytes, and of files where there are several.
+/// A running count of bytes, and of files if there are several.
 pub(crate) struct Progress {
     bar: ProgressBar,
     began: Instant,
@@ -61,12 +61,12 @@ pub(crate) struct Progress {
 /// Files done.
 struct Files {
     done: AtomicU64,
-    /// In all, where that is known.
+    /// The total, if known.
     of: Option<u64>,
 }
 
 impl Files {
-    /// The words before a bar; nothing about a single file.
+    /// The text before the bar; empty for a single file.
     fn show(&self) -> String {
         match (self.done.load(Ordering::Relaxed), self.of) {
             (_, Some(0 | 1)) => String::new(),
@@ -77,7 +77,7 @@ impl Files {
 }
 
 impl Progress {
-    /// A bar for `bytes` (unknown for a pipe), if standard error is a terminal and `shown`.
+    /// Begins a count up to `bytes`, if known. Shows a bar if `shown` and standard error is a terminal.
     pub(crate) fn begin(bytes: Option<u64>, shown: bool) -> Progress {
         let bar = if shown && stderr().is_terminal() {
             let bar = ProgressBar::with_draw_target(bytes, ProgressDrawTarget::stderr_with_hz(5));
@@ -96,7 +96,7 @@ impl Progress {
         Progress { bar, began: Instant::now(), files: None }
     }
 
-    /// Files are counted too: how many there are, if that is known.
+    /// Counts files too. `of` is their total, if known.
     pub(crate) fn count_files(mut self, of: Option<u64>) -> Progress {
         let files = Files { done: AtomicU64::new(0), of };
         self.bar.set_prefix(files.show());
@@ -104,7 +104,7 @@ impl Progress {
         self
     }
 
-    /// One file more is done.
+    /// Counts one more finished file.
     pub(crate) fn file_done(&self) {
         if let Some(files) = &self.files {
             files.done.fetch_add(1, Ordering::Relaxed);
@@ -112,27 +112,27 @@ impl Progress {
         }
     }
 
-    /// What is being copied now.
+    /// Shows the name of what is being copied.
     pub(crate) fn name(&self, name: impl Into<String>) {
         self.bar.set_message(name.into());
     }
 
-    /// `bytes` more have arrived.
+    /// Counts `bytes` more.
     pub(crate) fn add(&self, bytes: usize) {
         self.bar.inc(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
-    /// `bytes` that had arrived are to come again.
+    /// Subtracts `bytes` that will be transferred again.
     pub(crate) fn take_back(&self, bytes: u64) {
         self.bar.set_position(self.bar.position().saturating_sub(bytes));
     }
 
-    /// `bytes` have arrived in all.
+    /// Sets the count to `bytes` in total.
     pub(crate) fn reached(&self, bytes: u64) {
         self.bar.set_position(bytes);
     }
 
-    /// Takes the bar away; the time since the beginning.
+    /// Removes the bar. Returns the time since the beginning.
     pub(crate) fn end(&self) -> Duration {
         self.bar.finish_and_clear();
         self.began.elapsed()

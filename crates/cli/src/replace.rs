@@ -19,7 +19,7 @@ use crate::report::{Report, count};
 use crate::size;
 use crate::waiting::telling;
 
-/// How long a drive that died may still hold its lease, with a margin.
+/// How long a dead drive may still hold its lease, with a margin.
 const LEASE_BOUND: Duration = Duration::from_secs(30);
 const LEASE_POLL: Duration = Duration::from_millis(100);
 /// How long a drive may take to accept a connection.
@@ -31,7 +31,7 @@ struct Facts {
     drive: String,
     files: u64,
     files_failed: usize,
-    /// Files of which a column on the drive is still not up to date.
+    /// Files that still have an out-of-date column on the drive.
     files_left: u64,
     stripes: u64,
     bytes: u64,
@@ -39,7 +39,7 @@ struct Facts {
     bytes_per_second: f64,
 }
 
-/// A drive that took another's place, in `--json`.
+/// A drive that replaced another, in `--json`.
 #[derive(Debug, Serialize)]
 struct Replaced {
     old: String,
@@ -63,7 +63,8 @@ pub(crate) async fn run(old: &str, new: &str, cluster: Option<&Path>, report: Re
     })
 }
 
-/// Replaces a drive. One that has just died is waited for until its lease has lapsed; one that goes on beating is not.
+/// Replaces a drive. If the drive has just died, this waits until its lease has lapsed; if it still sends
+/// heartbeats, the replacement is refused.
 pub(crate) async fn replace(client: &Client, old: &str, new: &str) -> Result<u64, Failure> {
     let end = Instant::now() + LEASE_BOUND;
     let mut silent_ms = 0;
@@ -102,7 +103,7 @@ pub(crate) async fn rebuild(
     let progress = Progress::begin(None, !report.json);
     progress.name(format!("rebuild {}", rebuild.drive));
     let done = match client.rebuild(&rebuild.drive, |at| progress.reached(at.bytes)).await {
-        // The drive is known: it, or the one that took its place, is away.
+        // The name is known, so the drive, or the one that replaced it, is away.
         Err(error) if known.is_some() && error.reason() == Some(Reason::NoDrive) => {
             let mut failure = Failure::from(error);
             failure.exit = Exit::DrivesAway;
@@ -138,8 +139,9 @@ pub(crate) async fn rebuild(
     all_rebuilt(done, &facts.drive)
 }
 
-/// A drive that is away has nothing to rebuild that the manager knows of, and is not up to date all the same: what it holds cannot
-/// be read. (The name of one that was replaced stands for its successor, which the manager knows.)
+/// Refuses to rebuild a drive that is away. The manager knows of nothing to rebuild on it, yet its columns
+/// cannot be read, so "nothing to do" would be wrong. (The name of a replaced drive stands for its successor,
+/// which the manager resolves.)
 async fn must_serve(row: &DriveRow) -> Result<(), Failure> {
     let refuse = |why: String| {
         Err(Failure::new(Exit::DrivesAway, format!("rebuild {}", row.name), why).remedy(format!(
@@ -152,7 +154,7 @@ async fn must_serve(row: &DriveRow) -> Result<(), Failure> {
             let silent = row.silent_ms / 1000;
             refuse(format!("it is away, silent for {silent} s: nothing can be brought up to date on it"))
         }
-        // One that has just died, or hangs, counts as up until its lease has lapsed.
+        // A drive that has just died, or hangs, counts as up until its lease has lapsed.
         DriveState::Up => match timeout(ANSWER_BOUND, greeted(&row.address)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => refuse(format!("it does not answer at {}: {error}", row.address)),
@@ -162,13 +164,13 @@ async fn must_serve(row: &DriveRow) -> Result<(), Failure> {
     }
 }
 
-/// Waits for the first byte of a drive, which speaks first. That a connection is taken says nothing: the system takes it for a
-/// process that hangs or is just ending.
+/// Waits for the first byte from a drive, which speaks first. An accepted connection alone proves nothing:
+/// the kernel accepts for a process that hangs or is just ending.
 async fn greeted(address: &str) -> std::io::Result<()> {
     TcpStream::connect(address).await?.read_exact(&mut [0]).await.map(|_| ())
 }
 
-/// Whether the drive is up to date; if not, the first reason.
+/// Success if the drive is up to date; otherwise the first reason.
 pub(crate) fn all_rebuilt(done: braid_client::Rebuilt, drive: &str) -> Result<(), Failure> {
     let failed = done.failed.len();
     match done.failed.into_iter().next() {
@@ -180,7 +182,7 @@ pub(crate) fn all_rebuilt(done: braid_client::Rebuilt, drive: &str) -> Result<()
         Some((file, error)) => {
             let away = error.reason() == Some(Reason::NoDrive);
             let exit = Failure::from(error);
-            // The drive is known, as it has files to rebuild: it does not answer.
+            // The drive is known, since it has files to rebuild. So it does not answer.
             let code = if away { Exit::DrivesAway } else { exit.exit };
             let files = count(u64::try_from(failed).unwrap_or(u64::MAX), "file");
             let why = format!("{files} failed, the first is file {file}: {exit}");

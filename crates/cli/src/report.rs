@@ -1,7 +1,7 @@
-//! Results: text for people or JSON for programs, on standard output.
+//! Results on standard output: text for users or JSON for programs.
 //!
-//! With `--json` a command prints one JSON document, or one object per line where it reports as it goes. A reader that goes
-//! away (`braid ls | head`) ends the program quietly.
+//! With `--json` a command prints one JSON document, or one object per line if it reports as it goes. If the
+//! reader closes the pipe (`braid ls | head`), the program ends quietly.
 
 use std::io::{self, Write};
 
@@ -33,7 +33,7 @@ impl Report {
         }
     }
 
-    /// Prints one object on a line of its own, or else a line of text; for reports that come one by one.
+    /// Prints one object, or a line of text, on a line of its own; for commands that report as they go.
     pub(crate) fn line<T: Serialize>(
         &self,
         facts: &T,
@@ -47,7 +47,7 @@ impl Report {
         }
     }
 
-    /// As [`Report::line`], of work that must be done whether anybody reads of it or not.
+    /// Like [`Report::line`], for work that goes on even if nobody reads the output.
     pub(crate) fn note<T: Serialize>(
         &self,
         facts: &T,
@@ -56,7 +56,7 @@ impl Report {
         unread(self.line(facts, text))
     }
 
-    /// A line for people only.
+    /// A line for users; not printed with `--json`.
     pub(crate) fn say(&self, text: impl AsRef<str>) -> Result<(), Failure> {
         if self.json { Ok(()) } else { print(&format!("{}\n", text.as_ref())) }
     }
@@ -71,7 +71,7 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// That the reader of standard output went away is no reason to end: an exit code of 0 would then say that all is done.
+/// Ignores a closed standard output: ending early would give exit code 0, as if everything were done.
 pub(crate) fn unread(said: Result<(), Failure>) -> Result<(), Failure> {
     match said {
         Err(failure) if failure.exit == Exit::Ok => Ok(()),
@@ -79,7 +79,7 @@ pub(crate) fn unread(said: Result<(), Failure>) -> Result<(), Failure> {
     }
 }
 
-/// A line for people on standard error. That nobody reads it is no reason to end otherwise.
+/// A line on standard error. A failure to write it is ignored.
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "braid: {text}");
 }
@@ -108,13 +108,13 @@ pub(crate) fn table(header: &[&str], right: &[usize], rows: impl IntoIterator<It
     text
 }
 
-/// A number of things, in words: `1 file`, `2 files`.
+/// A count in words: `1 file`, `2 files`.
 pub(crate) fn count(number: u64, thing: &str) -> String {
     if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }
 
-/// A byte name for people: UTF-8 as it is; other bytes, control characters and the backslash escaped, so that
-/// no two names look the same.
+/// A byte name as shown to users: UTF-8 as it is; other bytes, control characters and backslashes escaped, so
+/// that no two names look the same.
 pub(crate) fn show_name(name: &[u8]) -> String {
     let mut shown = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {

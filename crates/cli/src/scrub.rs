@@ -1,4 +1,4 @@
-//! `braid scrub`: drives verify what they store against its checksums; they are asked here, and waited for.
+//! `braid scrub`: asks drives to verify what they store against its checksums, and waits for them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,13 +20,13 @@ use crate::size;
 use crate::status::soon;
 use crate::time;
 
-/// Between two looks at a scrub that is waited for.
+/// Between two polls of a scrub's state.
 const POLL: Duration = Duration::from_millis(250);
-/// How long a drive whose scrub is waited for may not answer: its manager may just start again.
+/// How long a drive may be away during the wait: the manager may be restarting.
 const AWAY_MAX: Duration = Duration::from_secs(10);
-/// How long a scrub may make no progress, beside what its rate explains.
+/// How long a scrub may make no progress, beyond what its rate explains.
 const STANDSTILL_MAX: Duration = Duration::from_secs(120);
-/// What may lie between two steps: the largest unit, at a quarter of the rate, twice.
+/// The most bytes between two steps: the largest unit at a quarter of the rate, times two.
 const STEP_BYTES: u64 = 8 * (64 << 20);
 
 /// A drive's scrub in `--json`.
@@ -40,31 +40,31 @@ struct Facts {
     files: Vec<WrongFile>,
 }
 
-/// A file in use of a drive that its next start would not find as it should be.
+/// A file of a running drive that its next start would miss or reject.
 #[derive(Debug, Serialize)]
 struct WrongFile {
     name: String,
     what: String,
 }
 
-/// How a scrub stands, in `--json`.
+/// The state of a scrub, in `--json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct StateFacts {
     state: &'static str,
-    /// Asked for; else the drive's own.
+    /// Asked for by a user; otherwise a pass that the drive makes by itself.
     asked: bool,
-    /// Bytes a second that it may read; 0: the drive makes no passes of its own.
+    /// Bytes per second that it may read; 0 means that the drive makes no passes of its own.
     rate: u64,
-    /// In this pass, or while none runs in the last.
+    /// In the current pass or, if none runs, in the last one.
     verified_bytes: u64,
     verified_units: u64,
-    /// About what a pass has to verify.
+    /// About how many bytes a pass has to verify.
     of_bytes: u64,
-    /// Damaged units that are known of.
+    /// Damaged units known now.
     damaged: u64,
     /// Lost ranges, and partitions whose values are lost.
     lost: u64,
-    /// Files in use that are missing, were replaced or cut short.
+    /// Files in use that are missing, replaced or truncated.
     wrong_files: u64,
     /// Manager time in milliseconds.
     began_ms: Option<u64>,
@@ -77,22 +77,23 @@ struct Damaged {
     volume: Option<String>,
     partition: u64,
     object: u64,
-    /// Absent: the object as a whole.
+    /// Absent if the object as a whole is damaged.
     unit: Option<u64>,
     file: u64,
     what: String,
 }
 
-/// A range of which the drive knows nothing any more: values of partitions, and objects, each partition's after its values.
+/// A range of keys about which the drive has lost all knowledge. The order is by partition: first its values,
+/// then its objects.
 #[derive(Debug, Serialize)]
 struct Lost {
     volume: Option<String>,
     partition: u64,
-    /// Absent: from the partition's values on.
+    /// Absent if the range begins at the partition's values.
     object: Option<u64>,
-    /// Where it ends; absent: nowhere.
+    /// Where the range ends; absent if it has no end.
     to_partition: Option<u64>,
-    /// Absent: before the partition's values.
+    /// Absent if the range ends before the partition's values.
     to_object: Option<u64>,
     what: String,
 }
@@ -107,7 +108,7 @@ pub(crate) async fn run(scrub: args::Scrub, cluster: Option<&Path>, report: Repo
     for drive in drives {
         match client.scrub(&drive, rate).await {
             Ok(reply) => said.push(reply),
-            // One that is away must not keep the others from being scrubbed.
+            // A drive that is away must not keep the others from being scrubbed.
             Err(error) if everyone && is_away(&error) => {
                 complain(&failure(error).to_string());
                 silent.push(drive);
@@ -143,7 +144,7 @@ pub(crate) async fn run(scrub: args::Scrub, cluster: Option<&Path>, report: Repo
 
 const REMEDY: &str = "`braid check --all braid://VOLUME` names the files; braid drive replace and braid rebuild make its columns anew on another drive";
 
-/// What was in such files can still be read, until the drive is started again: so the others must not depend on it by then.
+/// The data in such files stays readable until the drive restarts. So by then nothing may depend on it.
 pub(crate) const REMEDY_FILES: &str = "files of a running drive were deleted, replaced or cut short: give its place to an empty drive \
      (braid drive replace OLD NEW, braid rebuild NEW) before it is started again";
 
@@ -170,7 +171,7 @@ fn failure(error: Error) -> Failure {
     error.into()
 }
 
-/// Waits until each drive has done the pass that runs there.
+/// Waits until each drive has finished its current pass.
 async fn wait(
     client: &Client,
     begun: Vec<ScrubDriveReply>,
@@ -284,7 +285,7 @@ pub(crate) fn state_facts(state: &ScrubState) -> StateFacts {
 }
 
 impl StateFacts {
-    /// In a few words, for a table.
+    /// A short form for a table.
     pub(crate) fn brief(&self) -> String {
         let some = |number: u64, what| if number > 0 { format!(", {number} {what}") } else { String::new() };
         let damaged = some(self.damaged, "damaged")
@@ -347,7 +348,7 @@ fn volume_name(volume: Option<&str>, partition: u64) -> String {
 }
 
 impl Lost {
-    /// What it is, in words.
+    /// The range in words.
     fn place(&self) -> String {
         let volume = volume_name(self.volume.as_deref(), self.partition);
         let values =

@@ -1,5 +1,5 @@
-//! `braid manager serve` and `braid drive serve`: the two servers in the foreground, until SIGTERM, Ctrl-C or the end of
-//! the lifeline; at once when their directory is gone.
+//! `braid manager serve` and `braid drive serve`: the servers in the foreground. They run until SIGTERM,
+//! Ctrl-C or the end of the lifeline, and end at once if their directory is gone.
 
 use std::io::Read;
 use std::path::Path;
@@ -52,8 +52,7 @@ pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
     config.capacity_bytes = serve.capacity;
     config.settings.scrub_rate = serve.scrub_rate;
     config.settings.clean_share_percent = serve.clean_share;
-    (config.settings.method, config.settings.direct) = (serve.means.method(), serve.means.direct);
-    config.settings.sending = serve.means.sending();
+    config.settings.sending = serve.options.sending();
     let (ready, is_ready) = oneshot::channel();
     let running = braid_drive::run(config, ready, stop.wait());
     let announcing = async {
@@ -64,8 +63,8 @@ pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
     tokio::try_join!(async { running.await.doing(what) }, announcing).map(|_| ())
 }
 
-/// Ends the process as soon as the directory that it serves is gone. At once, as a crash would: an orderly stop writes to files
-/// by their names, and these may be another's by now.
+/// Ends the process as soon as its directory is gone, without cleanup, as a crash would: an orderly stop
+/// writes files by name, and those names may belong to another process by now.
 fn end_without(dir: &Path, what: String) -> Result<(), Failure> {
     let held = Held::now(dir).doing(|| what.clone())?;
     tokio::spawn(async move {
@@ -77,7 +76,7 @@ fn end_without(dir: &Path, what: String) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells the parent that it serves. The log has it from the server itself.
+/// Tells the parent that the server is ready. The server itself logs that.
 fn announce(address: &str, supervised: &Supervised) -> Result<(), Failure> {
     let Some(path) = &supervised.pid_file else { return Ok(()) };
     PidRecord::of_self(address)
@@ -105,8 +104,8 @@ fn file_name(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_string_lossy().into_owned())
 }
 
-/// What ends a server: a signal, or the end of its lifeline. Which it was is logged; an error of the server's own is the last line
-/// of its log, by `main`.
+/// What ends a server: a signal, or the end of its lifeline; `wait` logs which. If the server fails instead,
+/// `main` prints the error as the last line of its log.
 struct Stop {
     interrupts: Interrupts,
     lifeline: Option<oneshot::Receiver<()>>,
@@ -116,7 +115,7 @@ impl Stop {
     fn new(supervised: &Supervised) -> Result<Stop, Failure> {
         let lifeline = supervised.lifeline.then(|| {
             let (cut, is_cut) = oneshot::channel();
-            // A thread of its own: the wait has no end but the parent's, and must hold up nothing.
+            // On its own thread: the read blocks until the parent ends, and must hold up nothing else.
             std::thread::spawn(move || {
                 let _ = std::io::stdin().lock().read(&mut [0]);
                 let _ = cut.send(());

@@ -1,10 +1,10 @@
-//! Words for a shell: what is printed to be typed must mean what it shows, whatever bytes are in it.
+//! Shell quoting: a command that is printed for the user must mean what it shows, whatever bytes are in it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// A word of a POSIX shell: as it is where nothing in it has a meaning, else in single quotes; where these cannot show it, in
-/// `$'...'`, which all common shells know.
+/// Quotes a word for a POSIX shell. A word without special characters stays as it is; others get single
+/// quotes. Control characters and bytes that are not UTF-8 need `$'...'`, which all common shells know.
 pub(crate) fn quoted(word: &OsStr) -> String {
     let bytes = word.as_bytes();
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+:,@%=".contains(byte);

@@ -1,4 +1,4 @@
-//! Sizes and ranges as people write them: `512K`, `8M`, `0..1M`, `4K+128K`; and as they read them.
+//! Sizes and ranges as users write them (`512K`, `8M`, `0..1M`, `4K+128K`), and sizes as they are shown.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is more than 2^64 bytes"))
 }
 
-/// Bytes a second: a size that is not 0.
+/// Bytes per second: a size that is not 0.
 pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
     parse(text).and_then(|rate| {
         if rate == 0 { Err("a rate is at least 1 byte a second".to_owned()) } else { Ok(rate) }
@@ -41,7 +41,7 @@ pub(crate) fn parse_range(text: &str) -> Result<Range<u64>, String> {
     if range.is_empty() { Err(format!("the range {text} is empty")) } else { Ok(range) }
 }
 
-/// Bytes for people: three digits and a binary unit.
+/// Bytes as shown to users: three digits and a binary unit.
 pub(crate) fn show(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {

@@ -15,7 +15,7 @@ use crate::names::{NameFacts, remote};
 use crate::report::{Report, table};
 use crate::{size, time};
 
-/// A name; a line of `--json`.
+/// Facts about one name; a line of `--json`.
 #[derive(Debug, Serialize)]
 struct Facts {
     #[serde(flatten)]
@@ -101,7 +101,7 @@ fn segment(row: &SegmentRow) -> Segment {
     Segment { start: row.start, end, shape: shape_facts(&row.shape), columns: columns.collect() }
 }
 
-/// A shape's facts; a number that this build does not know is shown as it is.
+/// A shape's facts; an unknown scheme is shown by its number.
 pub(crate) fn shape_facts(spec: &ShapeSpec) -> ShapeFacts {
     let scheme = Scheme::from_number(spec.scheme)
         .map_or_else(|_| format!("scheme-{}", spec.scheme), |scheme| scheme.to_string());

@@ -1,4 +1,4 @@
-//! `braid status` and `braid drive ls`: what the manager knows of the cluster.
+//! `braid status` and `braid drive ls`: what the manager knows about the cluster.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::scrub::{StateFacts, state_facts};
 use crate::size;
 use crate::stat::show_state;
 
-/// How long the manager may take to say how it is.
+/// How long the manager may take to answer a status request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize)]
@@ -27,9 +27,9 @@ struct Facts {
     files: u64,
     /// Removed files whose components are not freed everywhere yet.
     removing: u64,
-    /// What the manager wants people to know of its state; empty: nothing.
+    /// What the manager reports about its own state; empty if nothing.
     notice: String,
-    /// Nothing is at risk, and the manager answers.
+    /// Nothing is at risk, and the manager answers clients.
     well: bool,
     risks: Vec<Risk>,
     drives: Vec<DriveFacts>,
@@ -58,19 +58,19 @@ pub(crate) struct DriveFacts {
     pub(crate) capacity_bytes: u64,
     pub(crate) used_bytes: u64,
     pub(crate) live_bytes: u64,
-    /// Used and not live: what cleaning may give back, and what the records cost.
+    /// Used but not live: what cleaning may free, and the records' overhead.
     pub(crate) dead_bytes: u64,
     /// What can be written now.
     pub(crate) free_bytes: u64,
-    /// Of that, files of freed segments that are kept for new ones.
+    /// The part of the free bytes held by files of freed segments, kept for new segments.
     pub(crate) spare_bytes: u64,
-    /// Since its last heartbeat.
+    /// Time since its last heartbeat.
     silent_ms: u64,
     components: u64,
-    /// Components that are out of their files' sets or being brought up to date.
+    /// Components that are out of their files' sets or are being brought up to date.
     stale_components: u64,
     scrub: StateFacts,
-    /// How it reaches its disk.
+    /// How it sent what was read; empty before the first read.
     io: String,
 }
 
@@ -119,7 +119,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
     }
 }
 
-/// The status, or that the manager does not answer: who asks for it wants to know, and not to wait.
+/// The status, or an error if the manager does not answer soon: a status request should not wait for long.
 pub(crate) async fn soon(client: &Client) -> Result<StatusReply, Failure> {
     match timeout(PATIENCE, client.status()).await {
         Ok(status) => Ok(status?),

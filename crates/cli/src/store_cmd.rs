@@ -1,4 +1,4 @@
-//! `braid store`: looks at one drive's store that no process has open. Nothing is written.
+//! `braid store`: inspects the store of a drive that is not running. Nothing is written.
 
 use std::io::{IsTerminal, stderr};
 use std::path::Path;
@@ -13,12 +13,12 @@ use crate::exit::{Doing, Exit, Failure};
 use crate::report::{Report, table};
 use crate::size;
 
-/// The most segments that are listed for people, those with the most dead bytes first.
+/// The most segments listed in the text form; those with the most dead bytes come first.
 const SEGMENTS_SHOWN: usize = 20;
 
 /// Runs the command.
 pub(crate) async fn run(store: Store, report: Report) -> Result<(), Failure> {
-    // On a thread that may wait for the disk, so that Ctrl-C is heard meanwhile.
+    // On a thread that may block on the disk, so that Ctrl-C is still handled.
     let work = tokio::task::spawn_blocking(move || match store {
         Store::Check(asked) => check(&asked.dir, report),
         Store::Dump(asked) => dump(&asked.dir, report),
@@ -264,7 +264,7 @@ fn shown(facts: &Figures) -> String {
     text
 }
 
-/// Says on a terminal that it goes on.
+/// Shows a spinner on a terminal while `act` runs.
 fn waiting<T>(what: &'static str, act: impl FnOnce() -> T) -> T {
     if !stderr().is_terminal() {
         return act();

@@ -1,4 +1,4 @@
-//! Manager time for people. Milliseconds since 1970, in UTC.
+//! Manager time (milliseconds since 1970, UTC) as shown to users.
 
 /// `2026-11-20 11:47:03Z`.
 pub(crate) fn show(ms: u64) -> String {
@@ -8,8 +8,9 @@ pub(crate) fn show(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// Days since 1970 to year, month and day of the Gregorian calendar: whole 400-year eras of 146,097 days, years that begin
-/// in March so that the leap day comes last (Hinnant, "chrono-compatible low-level date algorithms").
+/// Year, month and day of the Gregorian calendar from days since 1970. Works in 400-year eras of 146,097 days
+/// and in years that begin in March, so that the leap day comes last (Hinnant, "chrono-compatible low-level
+/// date algorithms").
 fn date(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);

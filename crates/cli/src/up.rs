@@ -1,7 +1,8 @@
-//! `braid up`: a whole cluster on this machine, and its supervision in the foreground.
+//! `braid up`: starts a whole cluster on this machine and, in the foreground, supervises it.
 //!
-//! What runs already is left alone and what does not is started, so the command can be repeated at any time. All of it
-//! serves when it returns (`--detach`) or says so. What was started is stopped again if the rest cannot be.
+//! Servers that run already are left alone and the others are started, so the command can be repeated at any
+//! time. With `--detach` it returns once everything serves. If one part cannot be started, the parts that
+//! were are stopped again.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -22,9 +23,9 @@ use crate::local::{DriveStart, MANAGER, Mode, Server};
 use crate::report::{Report, complain};
 use crate::shell::quoted;
 
-/// How often a server that ends at once is started again in the foreground before it is given up.
+/// How often a server that keeps ending is restarted in the foreground before giving up.
 const RESTARTS_MAX: u32 = 5;
-/// A server that ran for longer than this has its restarts counted anew.
+/// After running for longer than this, a server's restart count begins at zero again.
 const RESTART_FORGET: Duration = Duration::from_secs(60);
 /// Pause before the first restart; each further one is twice as long.
 const RESTART_PAUSE: Duration = Duration::from_millis(250);
@@ -37,7 +38,7 @@ struct UpReport {
     started: Vec<String>,
 }
 
-/// Runs the command. In the foreground it returns after Ctrl-C, or if something cannot be kept running.
+/// Runs the command. In the foreground it returns on Ctrl-C, or if a server cannot be kept running.
 pub(crate) async fn run(up: args::Up, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let mut interrupts = Interrupts::new(Of::Supervisor)?;
     let dir = ClusterDir::choose(up.dir.as_deref(), cluster)?;
@@ -48,10 +49,10 @@ pub(crate) async fn run(up: args::Up, cluster: Option<&Path>, report: Report) ->
     }
     let mode = if up.detach { Mode::Detached } else { Mode::Attached };
     let running = tokio::select! {
-        running = bring_up(dir, up.drives, mode, up.means) => running?,
+        running = bring_up(dir, up.drives, mode, up.options) => running?,
         _ = interrupts.next() => return Err(Interrupts::failure()),
     };
-    // A cluster that serves goes on serving, whoever reads this.
+    // Output that cannot be written must not stop a running cluster: the result is returned later.
     let said = say(&running, report);
     if up.detach {
         running.servers.into_iter().for_each(Server::release);
@@ -60,7 +61,7 @@ pub(crate) async fn run(up: args::Up, cluster: Option<&Path>, report: Report) ->
     supervise(running, lock, interrupts, report).await
 }
 
-/// In the foreground the servers must be this process's own.
+/// In the foreground all servers must be children of this process.
 fn refuse_running(dir: &ClusterDir) -> Result<(), Failure> {
     let names = drive_names(dir.read()?.as_ref(), Some(0));
     for name in [MANAGER.to_owned()].iter().chain(&names) {
@@ -106,7 +107,8 @@ fn say(running: &Running, report: Report) -> Result<(), Failure> {
     })
 }
 
-/// Starts again what dies, until Ctrl-C, which stops all of them, or until something cannot be kept up or the directory is gone.
+/// Restarts servers that die, until Ctrl-C (which stops them all), a server that cannot be kept running, or
+/// the loss of the directory.
 async fn supervise(
     mut running: Running,
     lock: DirLock,
@@ -121,10 +123,10 @@ async fn supervise(
         let index = tokio::select! {
             ended = first_ended(&running.servers) => ended.doing(|| "watch the servers".into())?,
             signal = interrupts.next() => break signal,
-            // What still runs is killed on the way out: it must not write to the directory's successor.
+            // Returning kills the other servers: they must not write to the directory's successor.
             () = lock.held.gone() => return Err(lost()),
         };
-        // The servers notice it too, perhaps first.
+        // The servers notice this too, perhaps first, and end.
         if lock.held.is_gone().await {
             return Err(lost());
         }
@@ -166,13 +168,13 @@ async fn first_ended(servers: &[Server]) -> io::Result<usize> {
     .await
 }
 
-/// Starts a server again where it was.
+/// Restarts a server at its previous address.
 async fn restart(running: &Running, name: &str) -> Result<Server, Failure> {
     if name == MANAGER {
         return Server::start_manager(&running.dir, &running.cluster.manager, Mode::Attached).await;
     }
     let directory = running.dir.drive(name);
-    let (manager, means) = (&running.cluster.manager, running.means);
-    let start = DriveStart { name, directory: &directory, manager, means };
+    let (manager, options) = (&running.cluster.manager, running.options);
+    let start = DriveStart { name, directory: &directory, manager, options };
     Server::start_drive(&running.dir, start, Mode::Attached).await
 }

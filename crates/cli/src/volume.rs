@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use braid_client::Client;
-use braid_layout::{Scheme, Shape};
+use braid_layout::{SchemeError, Shape};
 use braid_wire::control::{DriveState, VolumeRow};
 use serde::Serialize;
 
@@ -14,19 +14,17 @@ use crate::report::{Report, table};
 use crate::size;
 use crate::stat::{ShapeFacts, shape_facts, show_shape};
 
-/// Columns of a volume when nobody says how many, if there are as many drives.
+/// Columns of a volume if the user does not say how many and there are enough drives.
 const WIDTH_DEFAULT: usize = 5;
-/// A width that every scheme can have.
+/// A width that is valid for every scheme that takes a width.
 const WIDTH_POSSIBLE: u8 = 3;
-/// Unit of the default volume.
-const UNIT_DEFAULT: u32 = 512 << 10;
 
 /// A volume in `--json`.
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
     shape: ShapeFacts,
-    /// 0: no limit.
+    /// 0 means no limit.
     quota_bytes: u64,
     files: u64,
     file_bytes: u64,
@@ -56,9 +54,8 @@ pub(crate) async fn run(
 
 async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let what = || format!("create volume {}", create.name);
-    // What the scheme's rules refuse is refused before anything is asked of the cluster.
-    let unit =
-        u32::try_from(create.unit).map_err(|_| braid_layout::SchemeError::Unit(create.unit)).doing(what)?;
+    // An invalid scheme is refused before the cluster is contacted.
+    let unit = u32::try_from(create.unit).map_err(|_| SchemeError::Unit(create.unit)).doing(what)?;
     let width = create.width.map(|width| u8::try_from(width).unwrap_or(u8::MAX));
     let fixed = match width {
         Some(width) => Some(Shape::parse(&create.scheme, Some(width), unit).doing(what)?),
@@ -70,7 +67,7 @@ async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Repo
         Some(shape) => shape,
         None => {
             let width = u8::try_from(drives.min(WIDTH_DEFAULT)).unwrap_or(u8::MAX);
-            // With too few drives for any, what it needs at least is told below.
+            // With too few drives for any width, the error below names the smallest.
             let shape = Shape::parse(&create.scheme, Some(width), unit);
             shape.or_else(|_| Shape::parse(&create.scheme, Some(WIDTH_POSSIBLE), unit)).doing(what)?
         }
@@ -87,31 +84,25 @@ async fn create(create: args::VolumeCreate, cluster: Option<&Path>, report: Repo
     report.facts(&facts, |_| text)
 }
 
-/// The shape where the scheme alone says how many columns it has; `None` where the number of drives decides.
+/// The shape, if the scheme alone fixes its width; `None` if the number of drives decides.
 fn without_width(scheme: &str, unit: u32) -> Result<Option<Shape>, Cause> {
     match Shape::parse(scheme, None, unit) {
         Ok(shape) => Ok(Some(shape)),
-        Err(braid_layout::SchemeError::NoWidth(Scheme::Raid1)) => {
-            Ok(Some(Shape::parse(scheme, Some(2), unit)?))
-        }
-        Err(braid_layout::SchemeError::NoWidth(_)) => {
-            // Shows what else may be wrong.
-            Shape::parse(scheme, Some(WIDTH_POSSIBLE), unit)?;
-            Ok(None)
-        }
+        Err(SchemeError::NoWidth(named)) => match named.width_default() {
+            Some(width) => Ok(Some(Shape::parse(scheme, Some(width), unit)?)),
+            None => {
+                // Reports other errors in the scheme or unit.
+                Shape::parse(scheme, Some(WIDTH_POSSIBLE), unit)?;
+                Ok(None)
+            }
+        },
         Err(error) => Err(error.into()),
     }
 }
 
-/// The volume that every new local cluster has: parity if there are drives for it.
+/// The volume that every new local cluster gets: with parity if there are enough drives.
 pub(crate) async fn create_default(client: &Client, name: &str, drives: usize) -> Result<(), Failure> {
-    let (scheme, width) = match drives {
-        0 | 1 => ("raid0", 1),
-        2 => ("raid1", 2),
-        more => ("raid5", u8::try_from(more.min(WIDTH_DEFAULT)).unwrap_or(u8::MAX)),
-    };
-    let shape = Shape::parse(scheme, Some(width), UNIT_DEFAULT).doing(|| format!("create volume {name}"))?;
-    Ok(client.volume_create(name, Some(shape), 0).await?)
+    Ok(client.volume_create(name, Shape::default_on(drives.max(1)), 0).await?)
 }
 
 async fn drives_up(client: &Client) -> Result<usize, Failure> {

@@ -1,4 +1,4 @@
-//! A command that waits says so, once: silence looks like a hang.
+//! Says once what a command waits for: silence looks like a hang.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use tokio::time::timeout;
 
 use crate::report::complain;
 
-/// A wait that is longer than this is told.
+/// A wait longer than this is announced.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
-/// Does `work`; when it takes long, says on standard error what is waited for.
+/// Runs `work`; if it takes long, says on standard error what the command waits for.
 pub(crate) async fn telling<T>(what: impl FnOnce() -> String, work: impl Future<Output = T>) -> T {
     tokio::pin!(work);
     if let Ok(done) = timeout(TOLD_AFTER, &mut work).await {
@@ -20,7 +20,7 @@ pub(crate) async fn telling<T>(what: impl FnOnce() -> String, work: impl Future<
     work.await
 }
 
-/// Says that the manager does not answer. One command may ask it many times at once: said once.
+/// Says that the manager does not answer. Printed once, though a command may ask it many times at once.
 pub(crate) fn for_manager(address: &str) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {

@@ -14,9 +14,7 @@ pub(crate) enum Bench {
         random read         so many at a time\n  \
         durable write       answered when it is on the medium; plain: an fdatasync for each, by one thread or by as many\n  \
         hit, miss           the bytes are in the page cache, or were dropped from it before the sample\n  \
-        sendfile            from the page cache to a loopback socket; against reading into a buffer and sending that; CPU is the sender's\n  \
-        O_DIRECT            past the page cache; against the same through it\n  \
-        io_uring            by io_uring; against ordinary calls\n\n\
+        sendfile            from the page cache to a loopback socket; against reading into a buffer and sending that; CPU is the sender's\n\n\
         Opening: seconds to open a store of a million objects and 100 GiB of (made up) log as after kill -9, with a tail of 64 MiB to replay and with the longest that there can be; on the first directory that is no memory. Write amplification: bytes written for each byte of the foreground by how much of the store is live, for overwrites of all units alike and of a tenth of them by nine tenths of the writes, beside a simulation; counted, not timed, in memory if a directory is.\n\n\
         It needs 4 GiB free in each directory (96 MiB with --quick) and about a quarter of an hour for a directory on a disk and one in memory, and removes its files, also on Ctrl-C. In memory (tmpfs) nothing misses a cache and nothing need be synced: those rows are left out.\n\nExamples:\n  \
         braid bench store\n  braid bench store --dir /disk1 --dir /dev/shm\n  braid bench store --quick --json\n  \

@@ -12,7 +12,8 @@ pub(crate) struct Cp {
     /// Keep the time of the last change, to the millisecond, and the permission bits of files
     #[arg(short, long)]
     pub(crate) preserve: bool,
-    /// Leave a file whose copy is there with the same size and time of the last change; the copies made have that time
+    /// Leave a file whose copy is there with the same size and time of the last change; the copies made have
+    /// that time
     #[arg(short, long)]
     pub(crate) update: bool,
     /// No progress, no summary

@@ -1,5 +1,5 @@
-//! The command line: every flag defined once, with its help and its parser. What cannot be right is refused here, before
-//! anything is touched.
+//! The command line: every flag defined once, with its help and its parser. What cannot be right is refused
+//! here, before anything is touched.
 
 mod bench;
 mod files;
@@ -17,7 +17,7 @@ use crate::{exit, size};
 
 pub(crate) use bench::{Bench, BenchStore};
 pub(crate) use files::{Cat, Cp, Ls, Mkdir, Mv, Rm, Stat};
-pub(crate) use servers::{Drive, DriveMeans, DriveServe, Manager, ManagerServe, Supervised};
+pub(crate) use servers::{Drive, DriveOptions, DriveServe, Manager, ManagerServe, Supervised};
 pub(crate) use store::Store;
 
 /// Striped, redundant storage over ordinary machines.
@@ -26,11 +26,12 @@ pub(crate) use store::Store;
 #[command(after_long_help = format!("{EXAMPLES}\n{}", exit::help()))]
 #[command(after_help = "Exit codes and examples: braid --help")]
 pub(crate) struct Cli {
-    /// The cluster: a directory made by `braid up`, or a cluster.toml file [env: BRAID_CLUSTER] [default: the `up` default
-    /// directory]
+    /// The cluster: a directory made by `braid up`, or a cluster.toml file [env: BRAID_CLUSTER]
+    /// [default: the `up` default directory]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) cluster: Option<PathBuf>,
-    /// Print JSON instead of text: one value, or one object per line from ls, stat, cp, rm, mkdir, check, store dump and demo
+    /// Print JSON instead of text: one value, or one object per line from ls, stat, cp, rm, mkdir, check,
+    /// store dump and demo
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -44,7 +45,8 @@ impl Cli {
     }
 }
 
-/// A variable of the environment; one that is empty is as good as unset, as scripts leave them so. (The parser would refuse it.)
+/// A variable of the environment; one that is empty is as good as unset, as scripts leave them so. (The
+/// parser would refuse it.)
 pub(crate) fn environment(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
@@ -179,7 +181,7 @@ pub(crate) struct Up {
     #[arg(long)]
     pub(crate) detach: bool,
     #[command(flatten)]
-    pub(crate) means: DriveMeans,
+    pub(crate) options: DriveOptions,
 }
 
 #[derive(Debug, Args)]
@@ -211,7 +213,8 @@ pub(crate) struct VolumeCreate {
     /// raid0, raid1, raid4, raid5 or rs(k,m)
     #[arg(long, default_value = "raid5")]
     pub(crate) scheme: String,
-    /// Columns, parity included [default: 2 for raid1, k+m for rs, or else as many as there are drives, up to 5]
+    /// Columns, parity included
+    /// [default: 2 for raid1, k+m for rs, or else as many as there are drives, up to 5]
     #[arg(long, value_name = "COLUMNS")]
     pub(crate) width: Option<u16>,
     /// Bytes of a unit, a power of two from 4K to 64M

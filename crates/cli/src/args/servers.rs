@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use braid_drive::Sending;
-use braid_store::disk::Method;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::size;
@@ -23,7 +22,7 @@ pub(crate) enum Drive {
         #[arg(long)]
         name: Option<String>,
         #[command(flatten)]
-        means: DriveMeans,
+        options: DriveOptions,
     },
     /// List the drives
     Ls,
@@ -59,7 +58,8 @@ pub(crate) struct DriveServe {
     /// The drive's name [default: the directory's]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// The machine it is on; a file's columns go to different hosts where they can [default: this host's name]
+    /// The machine it is on; a file's columns go to different hosts where they can
+    /// [default: this host's name]
     #[arg(long)]
     pub(crate) host: Option<String>,
     /// The rack it is in
@@ -71,42 +71,23 @@ pub(crate) struct DriveServe {
     /// Bytes a second that its own scrub reads, a quarter of that while clients read or write; 0 for none
     #[arg(long, default_value = "8M", value_parser = size::parse, value_name = "SIZE")]
     pub(crate) scrub_rate: u64,
-    /// Bytes that the cleaner moves for 100 of the clients' where space begins to be scarce, which is the last eighth of it; more as
-    /// it goes on falling; 0: only when a write would have to wait
+    /// Bytes that the cleaner moves for 100 of the clients' where space begins to be scarce, which is the
+    /// last eighth of it; more as it goes on falling; 0: only when a write would have to wait
     #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(..=1000), value_name = "PERCENT")]
     pub(crate) clean_share: u32,
     #[command(flatten)]
-    pub(crate) means: DriveMeans,
+    pub(crate) options: DriveOptions,
     #[command(flatten)]
     pub(crate) supervised: Supervised,
 }
 
-/// How a drive reaches its disk and answers reads. Not remembered: the next start is told anew.
+/// How a drive answers reads. Not remembered: the next start is told anew.
 #[derive(Debug, Clone, Copy, Default, Args)]
-pub(crate) struct DriveMeans {
-    /// How a drive calls the system to read and write its disk: auto takes what measured better; what is asked for by name is used
-    /// or refused
-    #[arg(long, value_enum, default_value_t, value_name = "MEANS")]
-    pub(crate) io: Io,
-    /// Reach the disk past the page cache (O_DIRECT); for drives whose clients rarely read the same bytes twice
-    #[arg(long)]
-    pub(crate) direct: bool,
-    /// How the bytes of reads leave that are in the page cache; what is not there is copied always. Sendfile by name needs Linux
-    /// 6.5, and does not go with --direct
+pub(crate) struct DriveOptions {
+    /// How the bytes of reads leave that are in the page cache; what is not there is copied always. Sendfile
+    /// by name needs Linux 6.5
     #[arg(long, value_enum, default_value_t, value_name = "WAY")]
     pub(crate) send: Way,
-}
-
-/// A value of `--io`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum Io {
-    /// What measured better: ordinary calls
-    #[default]
-    Auto,
-    /// Ordinary calls: pread, pwritev, fdatasync
-    Plain,
-    /// io_uring
-    Uring,
 }
 
 /// A value of `--send`.
@@ -121,16 +102,7 @@ pub(crate) enum Way {
     Sendfile,
 }
 
-impl DriveMeans {
-    /// The method, as the store names it.
-    pub(crate) fn method(self) -> Method {
-        match self.io {
-            Io::Auto => Method::Auto,
-            Io::Plain => Method::Plain,
-            Io::Uring => Method::Uring,
-        }
-    }
-
+impl DriveOptions {
     /// The way of sending, as the drive names it.
     pub(crate) fn sending(self) -> Sending {
         match self.send {
@@ -140,19 +112,13 @@ impl DriveMeans {
         }
     }
 
-    /// All of it, to be typed.
-    pub(crate) fn typed(self) -> Vec<&'static str> {
-        let io: &[&str] = match self.io {
-            Io::Auto => &[],
-            Io::Plain => &["--io", "plain"],
-            Io::Uring => &["--io", "uring"],
-        };
-        let send: &[&str] = match self.send {
+    /// The arguments that say so.
+    pub(crate) fn typed(self) -> &'static [&'static str] {
+        match self.send {
             Way::Auto => &[],
             Way::Copy => &["--send", "copy"],
             Way::Sendfile => &["--send", "sendfile"],
-        };
-        io.iter().chain(send).copied().chain(self.direct.then_some("--direct")).collect()
+        }
     }
 }
 

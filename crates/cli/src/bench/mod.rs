@@ -1,4 +1,4 @@
-//! `braid bench`: runs an experiment on a thread of its own, shows how far it is, and prints what it found.
+//! `braid bench`: runs an experiment on its own thread, shows its progress, and prints the results.
 
 use std::fs;
 use std::io::{IsTerminal, stderr};
@@ -16,33 +16,33 @@ use tokio::sync::oneshot;
 use crate::args::BenchStore;
 use crate::exit::{Doing, Exit, Failure};
 use crate::interrupt::Interrupts;
-use crate::place::Place;
 use crate::rate;
 use crate::report::{Report, table};
+use crate::temporary_dir::TemporaryDir;
 use crate::{size, time};
 
 /// Runs `braid bench store`.
 pub(crate) async fn store(asked: BenchStore, report: Report) -> Result<(), Failure> {
     if let Some(out) = &asked.out {
-        // Before minutes of work, not after.
+        // Checked before minutes of work, not after.
         fs::create_dir_all(out).doing(|| format!("make {}", out.display()))?;
     }
     let parents = if asked.dir.is_empty() { usual() } else { asked.dir.clone() };
     let needed = braid_bench::store::needed_bytes(asked.quick);
     let places = parents
         .iter()
-        .map(|parent| Place::make(parent, "bench", needed, false))
-        .collect::<Result<Vec<Place>, Failure>>()?;
+        .map(|parent| TemporaryDir::make(parent, "bench", needed, false))
+        .collect::<Result<Vec<TemporaryDir>, Failure>>()?;
     let directories = places.iter().map(|place| place.path().to_owned()).collect();
     let settings = Settings { directories, quick: asked.quick, only: asked.only.clone() };
-    let mut found = Run::begin(settings, places)?.end().await?;
+    let mut found = RunningExperiment::begin(settings, places)?.end().await?;
     if found.rows.is_empty() && found.times.is_empty() && found.amplification.is_empty() {
         let only = asked.only.unwrap_or_default();
         let why =
             format!("none of them has {only:?} in its title (braid bench store --quick shows the titles)");
         return Err(Failure::new(Exit::Usage, "find what to measure", why));
     }
-    // The directories asked for, not those made in them.
+    // Reports the directories asked for, not the temporary ones made in them.
     for (place, parent) in found.places.iter_mut().zip(parents) {
         place.directory = parent;
     }
@@ -52,21 +52,21 @@ pub(crate) async fn store(asked: BenchStore, report: Report) -> Result<(), Failu
     report.facts(&found, text)
 }
 
-/// Where to measure if nothing is said.
+/// Where to measure by default.
 fn usual() -> Vec<PathBuf> {
     let memory = PathBuf::from("/dev/shm");
     [std::env::temp_dir()].into_iter().chain(memory.is_dir().then_some(memory)).collect()
 }
 
-/// An experiment on its thread. Dropped, it is stopped and its files are removed before anything else happens.
-struct Run {
+/// An experiment on its own thread. Drop stops it and waits until its files are removed.
+struct RunningExperiment {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     found: oneshot::Receiver<Result<Found, Error>>,
 }
 
-impl Run {
-    fn begin(settings: Settings, places: Vec<Place>) -> Result<Run, Failure> {
+impl RunningExperiment {
+    fn begin(settings: Settings, places: Vec<TemporaryDir>) -> Result<RunningExperiment, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         let (tell, found) = oneshot::channel();
         let asked = Arc::clone(&stop);
@@ -86,7 +86,7 @@ impl Run {
             let _ = tell.send(found);
         };
         let thread = std::thread::Builder::new().name("bench".into()).spawn(work);
-        Ok(Run { stop, thread: Some(thread.doing(|| "start a thread".into())?), found })
+        Ok(RunningExperiment { stop, thread: Some(thread.doing(|| "start a thread".into())?), found })
     }
 
     async fn end(mut self) -> Result<Found, Failure> {
@@ -103,14 +103,14 @@ fn failure(error: Error) -> Failure {
     }
 }
 
-impl Drop for Run {
+impl Drop for RunningExperiment {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// How far it is, on a terminal.
+/// A progress bar, hidden unless on a terminal.
 fn bar() -> ProgressBar {
     if !stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -122,7 +122,7 @@ fn bar() -> ProgressBar {
     bar
 }
 
-/// The documents, each whole or not at all.
+/// Writes the documents, each whole or not at all.
 fn write(found: &Found, out: &Path) -> Result<(), Failure> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let when = time::show(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
@@ -145,7 +145,7 @@ fn write(found: &Found, out: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A table for each place.
+/// The text form: a table for each place.
 fn text(found: &Found) -> String {
     let machine = &found.machine;
     let mut text = format!(
@@ -165,20 +165,20 @@ fn text(found: &Found) -> String {
             place.directory.display(),
             size::show(place.free_bytes)
         ));
-        let (ways, rows): (Vec<&Row>, Vec<&Row>) = found
+        let (sending, rows): (Vec<&Row>, Vec<&Row>) = found
             .rows
             .iter()
             .filter(|row| row.place == place.label)
-            .partition(|row| row.experiment == Experiment::Ways);
+            .partition(|row| row.experiment == Experiment::Sending);
         if !rows.is_empty() {
             let header = ["", "RATIO", "MIN", "MAX", "TARGET", "BRAID", "RAW", "CPU s/GiB", "RAW", "AGAINST"];
             text.push_str(&table(&header, &[1, 2, 3, 4, 5, 6, 7, 8], rows.into_iter().map(cells)));
         }
-        if !ways.is_empty() {
+        if !sending.is_empty() {
             let header =
                 ["", "RATIO", "MIN", "MAX", "TARGET", "FIRST", "SECOND", "CPU s/GiB", "SECOND", "AGAINST"];
-            text.push_str("\none way of Braid's against another\n");
-            text.push_str(&table(&header, &[1, 2, 3, 4, 5, 6, 7, 8], ways.into_iter().map(cells)));
+            text.push_str("\nsending, by sendfile and by a copy\n");
+            text.push_str(&table(&header, &[1, 2, 3, 4, 5, 6, 7, 8], sending.into_iter().map(cells)));
         }
     }
     if !found.times.is_empty() {

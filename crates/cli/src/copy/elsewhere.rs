@@ -1,7 +1,7 @@
-//! A copy to a new file whose drives may turn out to be full: it begins again on others.
+//! A copy to a new file that starts over on other drives if one turns out to be full.
 //!
-//! The manager places new files where there is room, as far as drives have told. A large file, or many writers at once, can still
-//! meet the end of a drive: nothing of the new file counts then, so it is given up and made anew beside the full drive.
+//! The manager places new files where drives have reported free space. A large file, or many writers at once,
+//! can still fill a drive. The new file has no name yet, so it is given up and created again on other drives.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::pipeline::{self, Sink, Source};
 use super::target::Unnamed;
 use super::{Job, Opened, open_source, stripe_bytes};
 use crate::exit::Failure;
-use crate::names::Place;
+use crate::names::Location;
 use crate::rate::Progress;
 
-/// The most full drives that one file meets.
+/// The most full drives that a copy works around.
 const FULL_MAX: usize = 16;
 
-/// Copies `source`, which `job` names, to `name`, with what is kept of it; the bytes copied.
+/// Copies `source`, described by `job`, to `name` with the attributes `kept`. Returns the bytes copied.
 pub(super) async fn run(
     client: &Client,
     job: &Job,
@@ -32,7 +32,7 @@ pub(super) async fn run(
         if let Some(failure) = refused.take()
             && unnamed.is_on(&full)
         {
-            // There are no others.
+            // There are no other drives.
             unnamed.give_up().await;
             return Err(failure);
         }
@@ -48,8 +48,8 @@ pub(super) async fn run(
         let (drive, written) = (unnamed.file.full_drive(), unnamed.file.size());
         unnamed.give_up().await;
         let Some(drive) = drive else { return Err(failure) };
-        if matches!(job.source, Place::Pipe) {
-            // What was read of it is gone.
+        if matches!(job.source, Location::Pipe) {
+            // What was read from the pipe is gone.
             return Err(failure
                 .remedy("a pipe cannot be read twice: give it again, and the full drive is passed over"));
         }

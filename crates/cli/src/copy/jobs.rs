@@ -1,10 +1,10 @@
-//! What a `cp` command line asks for, file by file: checked as a whole before the first byte moves.
+//! What a `cp` command line asks for, file by file. All of it is checked before the first byte moves.
 //!
-//! Like cp(1): several sources, or a target that is a directory, mean "into it, under the same name". With `-r` directories
-//! come before what is in them. Symbolic links are followed to files. What a copy cannot hold is refused where it is named
-//! itself; below a source it is skipped and told, and the command ends with an error, so that a copy is never silently less
-//! than its source: links to directories, which could lead round in circles, links to nothing, and what is neither file nor
-//! directory. None of these is ever opened: opening a pipe without a writer would wait for ever.
+//! As with cp(1), several sources, or a target that is a directory, mean "into it, under the same name". With
+//! `-r` a directory comes before its contents. Links named on the command line are followed. Special files
+//! and dangling links are an error there; below a source they are skipped with a message, as are links to
+//! directories (possible cycles), and the command fails at the end: no copy is silently incomplete. Special
+//! files are never opened: opening a pipe without a writer would block for ever.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,16 +16,16 @@ use braid_client::{Client, Name, Parents};
 use braid_wire::control::EntryKind;
 
 use crate::exit::{Doing, Exit, Failure};
-use crate::names::Place;
+use crate::names::Location;
 use crate::namespace;
 use crate::report::complain;
 
 /// One file or directory to make.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) source: Place,
-    pub(crate) target: Place,
-    /// Bytes, where they are known beforehand.
+    pub(crate) source: Location,
+    pub(crate) target: Location,
+    /// Its size, if known beforehand.
     pub(crate) size: Option<u64>,
     pub(crate) directory: bool,
 }
@@ -34,33 +34,33 @@ pub(crate) struct Job {
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     pub(crate) list: Vec<Job>,
-    /// How many things below the sources were left out, each told on standard error.
+    /// How many things below the sources were skipped, each reported on standard error.
     pub(crate) skipped: u64,
 }
 
-/// What is at a place.
+/// What a location holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Nothing,
-    /// Neither file nor directory: what it is.
+    /// Neither file nor directory, with its kind.
     Special(&'static str),
-    /// Anything that is read and written as bytes, with its size if it has one.
+    /// Anything read and written as bytes, with its size if known.
     File(Option<u64>),
     Directory,
 }
 
-/// The jobs of a command line.
+/// Builds the jobs of a command line.
 pub(crate) async fn list(
     client: &Client,
-    sources: Vec<Place>,
-    target: Place,
+    sources: Vec<Location>,
+    target: Location,
     recursive: bool,
 ) -> Result<Jobs, Failure> {
     let at_target = look(client, &target).await?;
     let slash = match &target {
-        Place::Remote { directory, .. } => *directory,
-        Place::Local(path) => path.as_os_str().as_bytes().ends_with(b"/"),
-        Place::Pipe => false,
+        Location::Remote { directory, .. } => *directory,
+        Location::Local(path) => path.as_os_str().as_bytes().ends_with(b"/"),
+        Location::Pipe => false,
     };
     let into = at_target == What::Directory;
     if slash && !into && !(recursive && sources.len() == 1) {
@@ -83,21 +83,21 @@ pub(crate) async fn list(
     Ok(jobs)
 }
 
-/// Makes a directory that may be there.
-pub(crate) async fn make_directory(client: &Client, place: &Place) -> Result<(), Failure> {
+/// Makes a directory; it may exist already.
+pub(crate) async fn make_directory(client: &Client, place: &Location) -> Result<(), Failure> {
     match place {
-        Place::Remote { name, .. } if name.is_root() => Ok(()),
-        Place::Remote { name, .. } => Ok(client.mkdir(name, Parents::Make).await?),
-        Place::Local(path) => fs::create_dir_all(path).doing(|| format!("make {}", path.display())),
-        Place::Pipe => Err(Failure::usage("-", "a directory cannot go through a pipe")),
+        Location::Remote { name, .. } if name.is_root() => Ok(()),
+        Location::Remote { name, .. } => Ok(client.mkdir(name, Parents::Make).await?),
+        Location::Local(path) => fs::create_dir_all(path).doing(|| format!("make {}", path.display())),
+        Location::Pipe => Err(Failure::usage("-", "a directory cannot go through a pipe")),
     }
 }
 
-/// Adds a source and, with `recursive`, what is below it.
+/// Adds a source and, with `recursive`, everything below it.
 async fn add(
     client: &Client,
-    source: Place,
-    target: Place,
+    source: Location,
+    target: Location,
     recursive: bool,
     jobs: &mut Jobs,
 ) -> Result<(), Failure> {
@@ -125,7 +125,7 @@ async fn add(
                 )
                 .remedy("use -r"));
             }
-            What::Directory if target == Place::Pipe => {
+            What::Directory if target == Location::Pipe => {
                 return Err(Failure::usage(
                     format!("copy {}", source.show()),
                     "a directory cannot go through a pipe",
@@ -137,7 +137,7 @@ async fn add(
                     let target = child(&target, &entry)?;
                     below.push((entry, target, what));
                 }
-                // Taken from the end: so they come in order.
+                // Reversed, because the stack is popped from its end: the entries come in order.
                 waiting.extend(below.into_iter().rev());
                 jobs.list.push(Job { source, target, size: Some(0), directory: true });
             }
@@ -147,10 +147,10 @@ async fn add(
     Ok(())
 }
 
-/// What is below a directory, in order of names, and what it is where the listing tells.
-async fn entries(client: &Client, place: &Place) -> Result<Vec<(Place, Option<What>)>, Failure> {
+/// The entries of a directory in order of names, each with its type where the listing gives it.
+async fn entries(client: &Client, place: &Location) -> Result<Vec<(Location, Option<What>)>, Failure> {
     match place {
-        Place::Remote { name, .. } => {
+        Location::Remote { name, .. } => {
             let mut found = Vec::new();
             for entry in namespace::entries(client, name).await? {
                 let name = name.join(&entry.name).doing(|| format!("read {}", place.show()))?;
@@ -158,38 +158,38 @@ async fn entries(client: &Client, place: &Place) -> Result<Vec<(Place, Option<Wh
                     EntryKind::Directory => What::Directory,
                     EntryKind::File => What::File(Some(entry.size)),
                 };
-                found.push((Place::Remote { name, directory: false }, Some(what)));
+                found.push((Location::Remote { name, directory: false }, Some(what)));
             }
             Ok(found)
         }
-        Place::Local(path) => {
+        Location::Local(path) => {
             let what = || format!("read {}", path.display());
             let mut found = Vec::new();
             for entry in fs::read_dir(path).doing(what)? {
-                found.push((Place::Local(entry.doing(what)?.path()), None));
+                found.push((Location::Local(entry.doing(what)?.path()), None));
             }
             found.sort_by_key(|(place, _)| place.file_name());
             Ok(found)
         }
-        Place::Pipe => Ok(Vec::new()),
+        Location::Pipe => Ok(Vec::new()),
     }
 }
 
-/// Why something below a source is left out; `None` if it is copied.
-fn not_copied(place: &Place) -> Option<String> {
-    let Place::Local(path) = place else { return None };
+/// Why something below a source is skipped; `None` if it is copied.
+fn not_copied(place: &Location) -> Option<String> {
+    let Location::Local(path) = place else { return None };
     let kind = match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() && path.is_symlink() => "directory",
         Ok(metadata) => special_kind(&metadata)?,
         Err(_) if path.is_symlink() => return Some("it is a symbolic link that leads to nothing".into()),
-        // It went away, or may not be looked at: an error like any other.
+        // It has vanished, or may not be looked at: reported later like any other error.
         Err(_) => return None,
     };
     let link = if path.is_symlink() { "symbolic link to a " } else { "" };
     Some(format!("it is a {link}{kind}"))
 }
 
-/// What is neither file nor directory.
+/// The kind of a special file; `None` for files and directories.
 pub(crate) fn special_kind(metadata: &fs::Metadata) -> Option<&'static str> {
     let kind = metadata.file_type();
     match kind {
@@ -200,16 +200,16 @@ pub(crate) fn special_kind(metadata: &fs::Metadata) -> Option<&'static str> {
     }
 }
 
-fn nothing_there(place: &Place) -> Failure {
+fn nothing_there(place: &Location) -> Failure {
     let why = match place {
-        Place::Local(path) if path.is_symlink() => "it is a symbolic link that leads to nothing",
+        Location::Local(path) if path.is_symlink() => "it is a symbolic link that leads to nothing",
         _ => "no such file or directory",
     };
     Failure::new(Exit::NotFound, format!("copy {}", place.show()), why)
 }
 
-/// A source of that kind cannot be opened without the risk to wait for ever.
-pub(crate) fn special(place: &Place, kind: &str) -> Failure {
+/// The error for a special file as a source: opening it could block for ever.
+pub(crate) fn special(place: &Location, kind: &str) -> Failure {
     let name = place.show();
     let failure =
         Failure::new(Exit::Conflict, format!("copy {name}"), format!("it is a {kind}, not a regular file"));
@@ -219,8 +219,9 @@ pub(crate) fn special(place: &Place, kind: &str) -> Failure {
     }
 }
 
-/// `source`'s own name in the directory `target`; of a volume or `.` the directory itself, so that their contents come into it.
-fn child(target: &Place, source: &Place) -> Result<Place, Failure> {
+/// The target for `source` inside the directory `target`. A volume's root or `.` has no name of its own: its
+/// contents go into the directory itself.
+fn child(target: &Location, source: &Location) -> Result<Location, Failure> {
     if source.is_contents() {
         return Ok(target.clone());
     }
@@ -229,19 +230,19 @@ fn child(target: &Place, source: &Place) -> Result<Place, Failure> {
         Failure::usage(what(), "it has no name to use there").remedy("give the target a name")
     })?;
     match target {
-        Place::Remote { name: directory, .. } => {
-            Ok(Place::Remote { name: directory.join(name.as_bytes()).doing(what)?, directory: false })
+        Location::Remote { name: directory, .. } => {
+            Ok(Location::Remote { name: directory.join(name.as_bytes()).doing(what)?, directory: false })
         }
-        Place::Local(directory) => Ok(Place::Local(directory.join(name))),
-        Place::Pipe => Ok(Place::Pipe),
+        Location::Local(directory) => Ok(Location::Local(directory.join(name))),
+        Location::Pipe => Ok(Location::Pipe),
     }
 }
 
-async fn look(client: &Client, place: &Place) -> Result<What, Failure> {
+async fn look(client: &Client, place: &Location) -> Result<What, Failure> {
     match place {
-        Place::Pipe => Ok(What::File(None)),
-        Place::Local(path) => look_local(path),
-        Place::Remote { name, .. } => Ok(match namespace::stat_if_there(client, name).await? {
+        Location::Pipe => Ok(What::File(None)),
+        Location::Local(path) => look_local(path),
+        Location::Remote { name, .. } => Ok(match namespace::stat_if_there(client, name).await? {
             None => What::Nothing,
             Some(row) if row.kind == EntryKind::Directory => What::Directory,
             Some(row) => What::File(Some(row.size)),
@@ -254,7 +255,7 @@ fn look_local(path: &Path) -> Result<What, Failure> {
         Ok(metadata) if metadata.is_dir() => Ok(What::Directory),
         Ok(metadata) => Ok(match special_kind(&metadata) {
             Some(kind) => What::Special(kind),
-            // What the kernel makes up (/proc) says 0 and has more.
+            // Files generated by the kernel (/proc) report a size of 0 but hold more.
             None => What::File(Some(metadata.len())),
         }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(What::Nothing),
@@ -262,10 +263,10 @@ fn look_local(path: &Path) -> Result<What, Failure> {
     }
 }
 
-/// Files are copied at once: two to one name would leave either of them there.
+/// Files are copied in parallel, so with two sources for one target the winner would be arbitrary.
 fn check_targets_differ(jobs: &[Job]) -> Result<(), Failure> {
     let mut seen = BTreeMap::new();
-    for job in jobs.iter().filter(|job| !job.directory && job.target != Place::Pipe) {
+    for job in jobs.iter().filter(|job| !job.directory && job.target != Location::Pipe) {
         if let Some(other) = seen.insert(job.target.show(), &job.source) {
             let why = format!("{} and {} would have the same name there", other.show(), job.source.show());
             return Err(Failure::usage(format!("copy to {}", job.target.show()), why)
@@ -275,14 +276,15 @@ fn check_targets_differ(jobs: &[Job]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Each target's directory must be there, or be made by an earlier job: so that a long copy does not fail at its end.
+/// The first target's directory must exist; later ones are made by earlier jobs. Checked before anything is
+/// copied.
 async fn check_parents(client: &Client, jobs: &[Job]) -> Result<(), Failure> {
     let Some(first) = jobs.first() else { return Ok(()) };
     let missing = |what: String| {
         Err(Failure::new(Exit::NotFound, what, "no such directory").remedy("make it with mkdir -p"))
     };
     match &first.target {
-        Place::Remote { name, .. } => {
+        Location::Remote { name, .. } => {
             let parent = name.parent().unwrap_or_else(|| name.clone());
             check_target_kind(client, first).await?;
             match namespace::stat_if_there(client, &parent).await? {
@@ -291,7 +293,7 @@ async fn check_parents(client: &Client, jobs: &[Job]) -> Result<(), Failure> {
                 None => missing(show(&parent)),
             }
         }
-        Place::Local(path) => match path.parent() {
+        Location::Local(path) => match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => {
                 let (parent, there) = (parent.display().to_string(), parent.exists());
                 if there {
@@ -301,7 +303,7 @@ async fn check_parents(client: &Client, jobs: &[Job]) -> Result<(), Failure> {
             }
             _ => Ok(()),
         },
-        Place::Pipe => Ok(()),
+        Location::Pipe => Ok(()),
     }
 }
 

@@ -1,11 +1,12 @@
-//! What a copy keeps of its source besides the bytes (`-p`), and when it need not be made (`--update`).
+//! What a copy preserves of its source besides the bytes (`-p`), and when a copy is not needed (`--update`).
 //!
-//! Kept are the time of the last change, to the millisecond, and the permission bits. Owner, set-user-ID and the like are not:
-//! they mean something only where the same users are known. "The same" is what rsync's quick check calls so: size and time;
-//! the bytes are not looked at.
+//! Preserved are the modification time, to the millisecond, and the permission bits. Owner and set-user-ID
+//! are not: they mean something only where the same users exist. "The same" means what it does in rsync's
+//! quick check: equal size and time. The bytes are not compared.
 //!
-//! A copy made with `--update` has its source's time, also without `-p`, as it was before the first byte was read: a source
-//! that changes while it is copied then has another. The time at which a copy was made, by another clock, would tell nothing of that.
+//! With `--update` a copy gets its source's time even without `-p`, as it was before the first byte was read.
+//! A source that changes during the copy then differs in time. The time of the copy, by another clock, could
+//! not show that.
 
 use std::fs::{self, File as LocalFile, FileTimes, Metadata, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -15,18 +16,18 @@ use braid_client::{Client, Kept};
 use braid_wire::control::EntryKind;
 
 use crate::exit::{Doing, Failure};
-use crate::names::Place;
+use crate::names::Location;
 use crate::namespace;
 
-/// Permission bits that a copy has: read, write, execute, of all three kinds.
+/// The permission bits that a copy can have: read, write and execute for user, group and others.
 const MODE: u32 = 0o777;
 
-/// Whether a copy has its source's permission bits, and its time whichever files are copied.
+/// Whether a copy gets its source's permission bits and, even if all files are copied, its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Preserve {
     /// `-p`.
     Yes,
-    /// It may be read by whom the system's own settings say, and was changed now, unless only changed files are copied.
+    /// Default permissions. The modification time is that of the copy, except with `--update`.
     No,
 }
 
@@ -35,11 +36,11 @@ pub(crate) enum Preserve {
 pub(crate) enum Which {
     /// All.
     All,
-    /// `--update`: those whose copy is not there or not the same.
+    /// `--update`: only files whose copy is missing or differs.
     Changed,
 }
 
-/// A file, by the facts that the quick check compares: two that are equal are the same.
+/// The facts that the quick check compares: files with equal facts count as the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Facts {
     size: u64,
@@ -47,11 +48,11 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Of a file; `None` if there is none, or nothing that has a size.
-    pub(crate) async fn of(client: &Client, place: &Place) -> Result<Option<Facts>, Failure> {
+    /// The facts of a file; `None` if there is none, or it has no size.
+    pub(crate) async fn of(client: &Client, place: &Location) -> Result<Option<Facts>, Failure> {
         match place {
-            Place::Pipe => Ok(None),
-            Place::Local(path) => {
+            Location::Pipe => Ok(None),
+            Location::Local(path) => {
                 let metadata = match fs::metadata(path) {
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
                     other => other.doing(|| format!("look at {}", place.show()))?,
@@ -59,7 +60,7 @@ impl Facts {
                 let facts = || Facts { size: metadata.len(), modified_ms: modified_ms(&metadata) };
                 Ok(metadata.is_file().then(facts))
             }
-            Place::Remote { name, .. } => {
+            Location::Remote { name, .. } => {
                 let row = namespace::stat_if_there(client, name).await?;
                 let file = row.filter(|row| row.kind == EntryKind::File);
                 Ok(file.map(|row| Facts { size: row.size, modified_ms: row.modified_ms }))
@@ -68,7 +69,7 @@ impl Facts {
     }
 }
 
-/// What a copy is given of what can be kept of its source.
+/// The attributes that a copy gets.
 pub(crate) fn kept(of_source: Kept, preserve: Preserve, which: Which) -> Kept {
     match (preserve, which) {
         (Preserve::Yes, _) => of_source,
@@ -77,12 +78,12 @@ pub(crate) fn kept(of_source: Kept, preserve: Preserve, which: Which) -> Kept {
     }
 }
 
-/// What a copy of a local file keeps.
+/// The attributes of a local file that can be preserved.
 pub(crate) fn of_local(metadata: &Metadata) -> Kept {
     Kept { modified_ms: Some(modified_ms(metadata)), mode: Some(metadata.permissions().mode() & MODE) }
 }
 
-/// Gives a local file the time and permission bits; those that its source did not tell stay as they are.
+/// Sets a local file's time and permission bits. Absent attributes are left alone.
 pub(crate) fn give(file: &LocalFile, kept: Kept) -> std::io::Result<()> {
     if let Some(mode) = kept.mode {
         file.set_permissions(Permissions::from_mode(mode & MODE))?;
@@ -93,7 +94,7 @@ pub(crate) fn give(file: &LocalFile, kept: Kept) -> std::io::Result<()> {
     }
 }
 
-/// Milliseconds since 1970; 0 for what is older or has no time.
+/// Milliseconds since 1970; 0 for an earlier or unknown time.
 fn modified_ms(metadata: &Metadata) -> u64 {
     let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let ms = metadata.modified().map(since).unwrap_or_default().as_millis();

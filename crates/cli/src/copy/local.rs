@@ -1,7 +1,7 @@
-//! The local end of a copy: data in, data out, and holes neither read nor written.
+//! The local end of a copy. Holes are neither read nor written.
 //!
-//! A file here tells where its data is (SEEK_DATA); what it does not tell is a hole. A file that grows while it is copied is
-//! copied to its end as it is then; one that shrinks is refused. A pipe gets zeros where a file would have a hole.
+//! SEEK_DATA tells where a file has data; everything else is a hole. A file that grows during the copy is
+//! copied to its new end; one that shrinks is an error. A pipe gets zeros where a file would have a hole.
 
 use std::fs::File as LocalFile;
 use std::io::{self, Read, Write};
@@ -17,10 +17,11 @@ use super::zeros::{self, ZEROS};
 use crate::exit::{Doing, Exit, Failure};
 use crate::rate::Progress;
 
-/// Zeros of at least so many bytes, at their place in a multiple of it, are left out of a file: a block of most file systems.
+/// Runs of zeros of this length, at aligned offsets, become holes in a file: the block size of most file
+/// systems.
 const BLOCK_BYTES: usize = 4096;
 
-/// Reads a pipe until its end.
+/// Reads a pipe to its end.
 pub(super) fn read_stream(mut file: LocalFile, name: &str, mut feed: Feed) {
     let mut offset = 0;
     while let Some(mut buffer) = feed.pool.blocking_recv() {
@@ -36,21 +37,21 @@ pub(super) fn read_stream(mut file: LocalFile, name: &str, mut feed: Feed) {
     }
 }
 
-/// Reads a file that had `expected` bytes when it was opened. Holes are passed over in whole multiples of `granule`.
+/// Reads a file that had `expected` bytes when it was opened. Skips holes in whole multiples of `granule`.
 pub(super) fn read_file(file: &LocalFile, expected: u64, name: &str, granule: u64, mut feed: Feed) {
     match read_data(file, expected, name, granule, &mut feed) {
         Ok(Some(size)) => {
-            // Says where the file ends, should a hole be there.
+            // Tells where the file ends, in case it ends with a hole.
             let end = Chunk { offset: size, buffer: Vec::new(), bytes: 0, may_have_holes: false };
             let _ = feed.send.blocking_send(Coming::Here(Ok(end)));
         }
-        // Nobody takes it any more.
+        // Nobody takes the chunks any more.
         Ok(None) => {}
         Err(failure) => drop(feed.send.blocking_send(Coming::Here(Err(failure)))),
     }
 }
 
-/// The size at the end; `None` if nobody takes the chunks any more.
+/// Returns the size at the end; `None` if nobody takes the chunks any more.
 fn read_data(
     file: &LocalFile,
     expected: u64,
@@ -61,7 +62,7 @@ fn read_data(
     let what = || format!("read {name}");
     let mut offset = 0;
     loop {
-        // Asked before the data: what is added in between is data, and no hole before the new end.
+        // Taken before the search for data: what is appended meanwhile must not count as a hole.
         let size = file.metadata().doing(what)?.len();
         let Some(data) = next_data(file, offset, size, granule).doing(what)? else {
             let now = file.metadata().doing(what)?.len();
@@ -100,7 +101,7 @@ fn next_data(file: &LocalFile, offset: u64, size: u64, granule: u64) -> io::Resu
     let data = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
         Ok(at) => at..rustix::fs::seek(file, SeekFrom::Hole(at))?,
         Err(Errno::NXIO) => return Ok(None),
-        // The file system does not tell.
+        // The file system does not support it: all of it counts as data.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => offset..size,
         Err(error) => return Err(error.into()),
     };
@@ -109,7 +110,7 @@ fn next_data(file: &LocalFile, offset: u64, size: u64, granule: u64) -> io::Resu
     Ok(Some((data.start / granule * granule).max(offset)..end))
 }
 
-/// Reads until the buffer is full or the file has ended; `read` is told how much there is already.
+/// Reads until the buffer is full or the file ends. `read` gets the number of bytes already there.
 fn fill(mut read: impl FnMut(&mut [u8], usize) -> io::Result<usize>, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -128,7 +129,7 @@ fn shrunk(name: &str, from: u64, to: u64) -> Failure {
     Failure::new(Exit::Failed, format!("copy {name}"), why).remedy("nothing was stored; copy it again")
 }
 
-/// Writes chunks one after another to what has no places: a pipe, a terminal, a device. The bytes written.
+/// Writes chunks in order to a pipe, terminal or device, which cannot seek. Returns the bytes written.
 pub(super) async fn write_stream(
     mut file: LocalFile,
     name: &str,
@@ -167,7 +168,7 @@ fn write_zeros(file: &mut LocalFile, mut bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes chunks to a new, empty file, each at its place; blocks of zeros become holes. The file's bytes.
+/// Writes chunks at their offsets in a new, empty file; blocks of zeros become holes. Returns its size.
 pub(super) async fn write_file(
     mut file: LocalFile,
     name: &str,

@@ -1,11 +1,11 @@
-//! Many files at once.
+//! Copies many files at once.
 //!
-//! A small file costs round trips and commits, not bytes: many under way keep the manager and all drives busy. A large one fills
-//! the network by itself and takes buffers, so fewer of them go at once: the shares bound both. Directories are made in turn,
-//! before what is in them.
+//! A small file costs round trips and commits rather than bandwidth, so many in flight keep the manager and
+//! all drives busy. A large file fills the network by itself and needs buffers, so fewer run at once. Shares
+//! bound both. Directories are made in order, before their contents.
 //!
-//! One file's error stops no other: each is told on standard error, and the command fails at its end. Only what would fail them
-//! all ends the copy. Dropped midway, no file that is under way appears.
+//! An error of one file goes to standard error and does not stop the others; the command fails at its end.
+//! Only an error of all files ends the copy. If dropped midway, unfinished files never appear.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,34 +17,34 @@ use tokio::task::{JoinError, JoinSet};
 use super::jobs::{self, Job};
 use super::{Options, copy_one};
 use crate::exit::{Doing, Exit, Failure};
-use crate::names::Place;
+use crate::names::Location;
 use crate::rate::{Progress, Rate};
 use crate::report::complain;
 
-/// Small files under way at once.
+/// Shares in all: this many small files are in flight at once.
 const SHARES: u32 = 32;
-/// A file of at most so many bytes has one share.
+/// A file of at most this size takes one share.
 const SMALL_BYTES: u64 = 2 << 20;
-/// Shares of any other, and of one whose size is not known: four of them at once.
+/// Shares of a larger file, or one of unknown size: four of them run at once.
 const SHARES_LARGE: u32 = 8;
 
 /// What became of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was copied: its bytes.
+    /// It was copied, with its bytes.
     Copied(u64),
-    /// It was left as it is: the copy there is the same.
+    /// The target was the same already and was left alone.
     Same,
 }
 
-/// What became of all.
+/// The results of all jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) files: u64,
     pub(crate) bytes: u64,
     pub(crate) same: u64,
     failed: u64,
-    /// The first error, if there was one.
+    /// The first error.
     first: Option<Failure>,
 }
 
@@ -53,12 +53,12 @@ struct Many<'a, F> {
     progress: &'a Arc<Progress>,
     tasks: JoinSet<Ended>,
     summary: Summary,
-    /// Errors are told as they come; the only one of a single file is the command's own.
+    /// Whether errors are printed as they come. The error of a single file is the command's own.
     told: bool,
     each: F,
 }
 
-/// One that has ended, with the time it took.
+/// A finished job, with the time it took.
 struct Ended {
     job: Job,
     outcome: Result<Outcome, Failure>,
@@ -66,7 +66,7 @@ struct Ended {
     _shares: OwnedSemaphorePermit,
 }
 
-/// Runs all jobs. `each` hears of every file that was copied.
+/// Runs all jobs. `each` is called for every file that was copied.
 pub(crate) async fn copy_all(
     client: &Client,
     jobs: Vec<Job>,
@@ -78,7 +78,7 @@ pub(crate) async fn copy_all(
     let mut many = Many { progress, tasks: JoinSet::new(), summary: Summary::default(), told, each };
     let shares = Arc::new(Semaphore::new(SHARES as usize));
     // Directories that could not be made: nothing below them can be copied.
-    let mut missing: Vec<Place> = Vec::new();
+    let mut missing: Vec<Location> = Vec::new();
     for job in jobs {
         if let Some(directory) = missing.iter().find(|directory| is_below(&job.target, directory)) {
             let why = format!("{} could not be made", directory.show());
@@ -134,7 +134,7 @@ impl<F: FnMut(&Job, Rate) -> Result<(), Failure>> Many<'_, F> {
         }
     }
 
-    /// Notes an error. It comes back if it is one of all files: the reader of the output, or the manager, is gone.
+    /// Records an error. Returns it if it concerns all files: the output's reader or the manager is gone.
     fn failed(&mut self, failure: Failure) -> Result<(), Failure> {
         if matches!(failure.exit, Exit::Ok | Exit::NoCluster | Exit::Interrupted) {
             return Err(failure);
@@ -149,7 +149,7 @@ impl<F: FnMut(&Job, Rate) -> Result<(), Failure>> Many<'_, F> {
 }
 
 impl Summary {
-    /// An error if anything was left out; `skipped` things were before the copy began.
+    /// An error if anything was left out. `skipped` counts what was skipped before the copy began.
     pub(crate) fn into_result(self, skipped: u64) -> Result<(), Failure> {
         let things =
             |number: u64| if number == 1 { "1 thing was".into() } else { format!("{number} things were") };
@@ -168,10 +168,10 @@ impl Summary {
 }
 
 /// Whether a target lies below a directory.
-fn is_below(target: &Place, directory: &Place) -> bool {
+fn is_below(target: &Location, directory: &Location) -> bool {
     match (target, directory) {
-        (Place::Local(target), Place::Local(directory)) => target.starts_with(directory),
-        (Place::Remote { name, .. }, Place::Remote { name: directory, .. }) => {
+        (Location::Local(target), Location::Local(directory)) => target.starts_with(directory),
+        (Location::Remote { name, .. }, Location::Remote { name: directory, .. }) => {
             let rest = name.path().strip_prefix(directory.path());
             name.volume() == directory.volume() && rest.is_some_and(|rest| rest.first() == Some(&b'/'))
         }
@@ -185,8 +185,8 @@ mod tests {
 
     use super::*;
 
-    fn place(text: &str) -> Place {
-        Place::parse(OsStr::new(text)).expect("a place")
+    fn place(text: &str) -> Location {
+        Location::parse(OsStr::new(text)).expect("a place")
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! `braid cp` and `braid cat`.
 //!
-//! The command line becomes a list of jobs ([`jobs`]), each one file from a source to a target, and many of them go at once
-//! ([`many`]); a target appears whole or not at all ([`target`]); the bytes go through one pipeline ([`pipeline`]), whose local
-//! end is [`local`]; holes stay holes ([`zeros`]), and time and mode may be kept ([`keep`]).
+//! The command line becomes a list of jobs ([`jobs`]), each of one file or directory; many run at once
+//! ([`many`]). A target appears whole or not at all ([`target`]). The bytes go through one pipeline
+//! ([`pipeline`]) with [`local`] as its local end. Holes stay holes ([`zeros`]); time and mode can be kept
+//! ([`keep`]).
 
 mod elsewhere;
 mod jobs;
@@ -26,7 +27,7 @@ use serde::Serialize;
 use crate::args;
 use crate::connect;
 use crate::exit::{Doing, Exit, Failure};
-use crate::names::{Place, remote};
+use crate::names::{Location, remote};
 use crate::rate::{Progress, Rate};
 use crate::report::{Report, count, unread};
 use crate::size;
@@ -60,15 +61,15 @@ struct Copied {
 
 /// Runs `braid cp`.
 pub(crate) async fn run(cp: args::Cp, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
-    let sources = cp.sources.iter().map(|source| Place::parse(source)).collect::<Result<Vec<_>, _>>()?;
-    let target = Place::parse(&cp.target)?;
-    if !sources.iter().chain([&target]).any(|place| matches!(place, Place::Remote { .. })) {
+    let sources = cp.sources.iter().map(|source| Location::parse(source)).collect::<Result<Vec<_>, _>>()?;
+    let target = Location::parse(&cp.target)?;
+    if !sources.iter().chain([&target]).any(|place| matches!(place, Location::Remote { .. })) {
         return Err(Failure::usage("copy", "neither source nor target is braid://VOLUME/PATH")
             .remedy("for local files use cp"));
     }
     let client = connect::cluster(cluster).await?;
     let Jobs { list: jobs, skipped } = jobs::list(&client, sources, target, cp.recursive).await?;
-    let to_pipe = jobs.iter().any(|job| matches!(&job.target, Place::Pipe));
+    let to_pipe = jobs.iter().any(|job| matches!(&job.target, Location::Pipe));
     let total = jobs.iter().map(|job| job.size).sum::<Option<u64>>();
     let of_files = jobs.iter().filter(|job| !job.directory).count();
     let only = (of_files == 1)
@@ -106,7 +107,7 @@ pub(crate) async fn cat(cat: args::Cat, cluster: Option<&Path>) -> Result<(), Fa
     let progress = Progress::begin(None, false);
     for name in names {
         let Opened { source, stripe_bytes, .. } =
-            open_source(&client, &Place::Remote { name, directory: false }).await?;
+            open_source(&client, &Location::Remote { name, directory: false }).await?;
         let sink = Sink::Pipe { file: pipe_file(&std::io::stdout())?, name: "standard output".into() };
         pipeline::run(source, sink, stripe_bytes, &progress).await?;
     }
@@ -126,7 +127,7 @@ fn copied(job: &Job, rate: Rate) -> Copied {
     }
 }
 
-/// Copies one file, unless its copy is there and only changes are asked for.
+/// Copies one file, unless only changes are asked for and its copy is up to date.
 async fn copy_one(
     client: &Client,
     job: &Job,
@@ -140,19 +141,19 @@ async fn copy_one(
     let Opened { source, stripe_bytes: read_stripe, kept } = open_source(client, &job.source).await?;
     let kept = keep::kept(kept, options.preserve, options.which);
     let bytes = match &job.target {
-        Place::Pipe => {
+        Location::Pipe => {
             let sink = Sink::Pipe { file: pipe_file(&std::io::stdout())?, name: "standard output".into() };
             pipeline::run(source, sink, read_stripe, progress).await?
         }
-        Place::Local(path) if is_special(path) => {
-            // On a thread of its own: a named pipe is waited for until somebody reads it.
+        Location::Local(path) if is_special(path) => {
+            // On its own thread: opening a named pipe blocks until somebody reads it.
             let path = path.clone();
             let opening = tokio::task::spawn_blocking(move || LocalFile::options().write(true).open(path));
             let what = || format!("write {}", job.target.show());
             let file = opening.await.map_err(std::io::Error::other).doing(what)?.doing(what)?;
             pipeline::run(source, Sink::Pipe { file, name: job.target.show() }, read_stripe, progress).await?
         }
-        Place::Local(path) => {
+        Location::Local(path) => {
             let (sibling, file) = Sibling::create(path)?;
             let what = || format!("write {}", job.target.show());
             let written = file.try_clone().doing(what)?;
@@ -162,36 +163,37 @@ async fn copy_one(
             sibling.commit()?;
             bytes
         }
-        Place::Remote { name, .. } => elsewhere::run(client, job, (source, kept), name, progress).await?,
+        Location::Remote { name, .. } => elsewhere::run(client, job, (source, kept), name, progress).await?,
     };
     Ok(Outcome::Copied(bytes))
 }
 
-/// Whether the target is there and the same.
+/// Whether the target exists and is the same by the quick check.
 async fn is_same(client: &Client, job: &Job) -> Result<bool, Failure> {
     let Some(target) = Facts::of(client, &job.target).await? else { return Ok(false) };
     Ok(Facts::of(client, &job.source).await? == Some(target))
 }
 
-/// A source that is open.
+/// An opened source.
 struct Opened {
     source: Source,
-    /// How large its stripes are; 0 for a local file.
+    /// The size of its stripes; 0 for a local file.
     stripe_bytes: u64,
-    /// What a copy may keep of it.
+    /// The attributes that a copy may keep.
     kept: Kept,
 }
 
-async fn open_source(client: &Client, place: &Place) -> Result<Opened, Failure> {
+async fn open_source(client: &Client, place: &Location) -> Result<Opened, Failure> {
     let what = || format!("read {}", place.show());
     match place {
-        Place::Pipe => {
+        Location::Pipe => {
             let file = pipe_file(&std::io::stdin())?;
             let source = Source::Local { file, expected: None, name: "standard input".into() };
             Ok(Opened { source, stripe_bytes: 0, kept: Kept::default() })
         }
-        Place::Local(path) => {
-            // If a named pipe took the file's place meanwhile: opened like this it does not wait for a writer.
+        Location::Local(path) => {
+            // In case a named pipe has taken the file's place: opened with O_NONBLOCK it does not wait for a
+            // writer.
             let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
             let file = LocalFile::options().read(true).custom_flags(flags).open(path).doing(what)?;
             let metadata = file.metadata().doing(what)?;
@@ -201,12 +203,12 @@ async fn open_source(client: &Client, place: &Place) -> Result<Opened, Failure> 
             if metadata.is_dir() {
                 return Err(Failure::new(Exit::Conflict, what(), "it is a directory").remedy("use -r"));
             }
-            // Files that the kernel makes up (/proc) have no size to go by.
+            // Files generated by the kernel (/proc) report no size.
             let expected = Some(metadata.len()).filter(|&len| len > 0);
             let source = Source::Local { file, expected, name: place.show() };
             Ok(Opened { source, stripe_bytes: 0, kept: keep::of_local(&metadata) })
         }
-        Place::Remote { name, .. } => {
+        Location::Remote { name, .. } => {
             let file = client.open(name, &braid_client::OpenOptions::new().read(true)).await?;
             let (size, stripe_bytes, kept) = (file.size(), stripe_bytes(&file), file.kept());
             Ok(Opened { source: Source::Remote { file: Arc::new(file), size }, stripe_bytes, kept })
@@ -214,7 +216,7 @@ async fn open_source(client: &Client, place: &Place) -> Result<Opened, Failure> 
     }
 }
 
-/// The stripes of a file's first segment, in bytes.
+/// The stripe size of a file's first segment, in bytes.
 pub(crate) fn stripe_bytes(file: &braid_client::File) -> u64 {
     file.layout().segments().first().map_or(0, |segment| segment.shape.stripe_bytes())
 }

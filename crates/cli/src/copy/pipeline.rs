@@ -1,11 +1,11 @@
 //! One file's bytes from a source to a sink: large buffers, a few in flight, in order.
 //!
-//! Buffers go round: pool, source, sink, pool. Their number bounds memory and is the only backpressure. A remote source reads
-//! ahead with every free buffer and a remote sink writes all buffers it holds at once, so the network works while
-//! the local file is read or written.
+//! Buffers circulate: pool, source, sink, pool. Their number bounds memory and is the only backpressure. A
+//! remote source reads ahead with every free buffer, and a remote sink writes all its buffers at once, so the
+//! network stays busy while the local file is read or written.
 //!
-//! Holes are kept. A local source passes over them; a remote one, that gave nothing but zeros, asks the drives where the next
-//! data is. The last chunk says where the file ends, for a hole may be there.
+//! Holes are kept. A local source skips them. A remote source, after a chunk of nothing but zeros, asks the
+//! drives where the next data is. The last chunk tells where the file ends, which may be after a hole.
 
 use std::fs::File as LocalFile;
 use std::io;
@@ -23,28 +23,28 @@ use crate::rate::Progress;
 
 /// Buffers of one copy.
 const BUFFERS: usize = 5;
-/// Bytes of a buffer, about; rounded to whole stripes.
+/// Approximate size of a buffer; rounded to whole stripes.
 const BUFFER_BYTES: u64 = 8 << 20;
-/// Stripes over this are not kept whole: memory matters more.
+/// Stripes larger than this are not kept whole, to limit memory.
 const STRIPE_BYTES_MAX: u64 = 64 << 20;
-/// Holes of local files are looked for in multiples of this, where the copy's stripes do not say.
+/// Granularity of holes in local files when the target's stripe size does not set it.
 const GRANULE_BYTES: u64 = 64 << 10;
 
 /// Where bytes come from.
 pub(crate) enum Source {
-    /// A file or pipe here. `expected`: its size when it was opened; fewer bytes are an error, more are not.
+    /// A local file or pipe. `expected` is its size at opening: fewer bytes are an error, more are copied.
     Local { file: LocalFile, expected: Option<u64>, name: String },
-    /// A file of this size when it was opened.
+    /// A remote file, with its size at opening.
     Remote { file: Arc<RemoteFile>, size: u64 },
 }
 
 /// Where bytes go to.
 pub(crate) enum Sink {
-    /// A pipe, terminal or device here.
+    /// A local pipe, terminal or device.
     Pipe { file: LocalFile, name: String },
-    /// A new, empty file here.
+    /// A new, empty local file.
     Local { file: LocalFile, name: String },
-    /// A file being made.
+    /// A remote file that has no name yet.
     Remote(Arc<RemoteFile>),
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Chunk {
     pub(super) offset: u64,
     pub(super) buffer: Vec<u8>,
     pub(super) bytes: usize,
-    /// It comes from a volume, which gives zeros for holes.
+    /// It comes from a volume, which returns zeros for holes.
     pub(super) may_have_holes: bool,
 }
 
@@ -68,17 +68,17 @@ impl Chunk {
     }
 }
 
-/// Where used buffers go.
+/// Returns used buffers to the pool.
 pub(super) type Free = mpsc::Sender<Vec<u8>>;
 
-/// A source's side: free buffers, where chunks go, and the most bytes of one.
+/// The source's side of the pipeline: free buffers, the channel for chunks, and the most bytes of one chunk.
 pub(super) struct Feed {
     pub(super) pool: mpsc::Receiver<Vec<u8>>,
     pub(super) send: mpsc::Sender<Coming>,
     pub(super) bytes: usize,
 }
 
-/// A chunk that is there, or on its way.
+/// A chunk that is ready, or still being read.
 pub(super) enum Coming {
     Here(Result<Chunk, Failure>),
     Reading(JoinHandle<Result<Chunk, Failure>>),
@@ -93,7 +93,7 @@ impl Coming {
     }
 }
 
-/// Whole stripes of `stripe_bytes` near the size of a buffer.
+/// The size of a buffer: whole stripes of `stripe_bytes`, near `BUFFER_BYTES`.
 pub(crate) fn buffer_bytes(stripe_bytes: u64) -> usize {
     let whole = match stripe_bytes {
         0 => BUFFER_BYTES,
@@ -103,7 +103,7 @@ pub(crate) fn buffer_bytes(stripe_bytes: u64) -> usize {
     usize::try_from(whole).unwrap_or(usize::MAX)
 }
 
-/// Copies all of it; the bytes copied.
+/// Copies everything. Returns the bytes copied.
 pub(crate) async fn run(
     source: Source,
     sink: Sink,
@@ -113,19 +113,19 @@ pub(crate) async fn run(
     let bytes = buffer_bytes(stripe_bytes);
     let (free, pool) = mpsc::channel(BUFFERS);
     for _ in 0..BUFFERS {
-        // Buffers take memory when they are first used, so a small file costs one.
+        // Buffers are allocated on first use, so a small file costs one.
         let _ = free.try_send(Vec::new());
     }
     let (send, chunks) = mpsc::channel(BUFFERS);
     let feed = Feed { pool, send, bytes };
-    // Whole stripes: what lies beside a hole is written without reading the rest of its stripe.
+    // Whole stripes: data beside a hole is then written without reading the rest of its stripe.
     let granule = match stripe_bytes {
         0 => GRANULE_BYTES,
         stripe if stripe > STRIPE_BYTES_MAX => BUFFER_BYTES,
         stripe => stripe,
     };
     match source {
-        // Not waited for: they end with the channel, and a pipe without a writer may keep one for ever.
+        // Not joined: the threads end with the channel, but a pipe without a writer may block one for ever.
         Source::Local { file, expected: None, name } => {
             std::thread::spawn(move || local::read_stream(file, &name, feed));
         }
@@ -143,7 +143,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Reads ahead with every free buffer, and hands them on in order.
+/// Reads ahead with every free buffer, and passes the chunks on in order.
 async fn read_remote(file: Arc<RemoteFile>, size: u64, feed: Feed) {
     let Feed { mut pool, send, bytes } = feed;
     let whole = u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -152,7 +152,7 @@ async fn read_remote(file: Arc<RemoteFile>, size: u64, feed: Feed) {
     while offset < size {
         if gave_zeros.swap(false, Ordering::Relaxed) {
             match file.data_after(offset).await.map_err(|error| gone(&file, error)) {
-                // Chunks stay where they would be without holes: at whole stripes of what they go to.
+                // Chunk offsets stay multiples of the chunk size: at whole stripes of the target.
                 Ok(Some(data)) => offset = offset.max(data.start / whole * whole),
                 Ok(None) => break,
                 Err(failure) => {
@@ -190,7 +190,7 @@ async fn read_remote(file: Arc<RemoteFile>, size: u64, feed: Feed) {
     let _ = send.send(Coming::Here(Ok(end))).await;
 }
 
-/// An error of a read; that the file went away is told by its name.
+/// The error of a read. If the file is gone, it says so by the file's name.
 fn gone(file: &RemoteFile, error: braid_client::Error) -> Failure {
     if error.reason() != Some(Reason::NotFound) {
         return error.into();
@@ -199,7 +199,8 @@ fn gone(file: &RemoteFile, error: braid_client::Error) -> Failure {
     Failure::new(Exit::NotFound, format!("read {}", file.subject()), why).remedy("read it again")
 }
 
-/// Writes all the chunks that are there at once. Of those that may have holes, pieces of `granule` zeros are left out.
+/// Writes all chunks at hand in parallel. In chunks that may have holes, pieces of `granule` zeros are
+/// skipped.
 async fn write_remote(
     file: &Arc<RemoteFile>,
     granule: u64,
@@ -233,7 +234,7 @@ async fn write_remote(
         }
     }
     if file.size() < size {
-        // It ends with a hole.
+        // The file ends with a hole.
         file.set_len(size).await?;
     }
     progress.add(usize::try_from(size - written).unwrap_or(usize::MAX));
@@ -256,7 +257,8 @@ async fn write_chunk(
     Ok(chunk)
 }
 
-/// What went wrong first: a write that finds the file given up already may be done before the one that failed, which says why.
+/// The original error. When one write fails, later ones report the file as given up and may finish first; the
+/// real error says why.
 async fn first_cause(
     mut error: braid_client::Error,
     writing: &mut JoinSet<Result<Chunk, braid_client::Error>>,
@@ -316,7 +318,7 @@ mod tests {
             Err(Error::NoDrive("c".into()))
         });
         assert!(matches!(first_cause(late(), &mut writing).await, Error::NoDrive(_)));
-        // Whatever failed first is gone: then it is what there is.
+        // The original error is consumed already, so this one is all there is.
         assert!(matches!(first_cause(late(), &mut writing).await, Error::Unfinished { .. }));
     }
 

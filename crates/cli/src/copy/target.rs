@@ -1,7 +1,7 @@
 //! Targets that appear whole or not at all.
 //!
-//! A local target is a hidden sibling until it is renamed; a remote one is a file without a name until it is linked. Dropped
-//! before that, the sibling is removed and the manager frees the file when its lease ends.
+//! A local target is a hidden sibling until it is renamed; a remote one has no name until it is linked. If
+//! dropped earlier, the sibling is removed, and the manager frees the remote file when its lease ends.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,19 +17,19 @@ use braid_layout::DriveId;
 use crate::exit::{Doing, Failure};
 use crate::names::show_remote;
 
-/// A local file that is not yet under its name.
+/// A local file that does not have its final name yet.
 pub(crate) struct Sibling {
     path: PathBuf,
     target: PathBuf,
-    /// Cleared by the rename.
+    /// Cleared by the rename; while set, drop removes the file.
     armed: bool,
 }
 
 impl Sibling {
-    /// Makes it beside `target`, and opens it.
+    /// Creates it in the directory of `target`, and opens it.
     pub(crate) fn create(target: &Path) -> Result<(Sibling, LocalFile), Failure> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        // A link's target is what is replaced, as with cp.
+        // If the target is a symbolic link, the file it points to is replaced, as with cp.
         let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = OsString::from(format!(".braid-{}-{number}.part", std::process::id()));
@@ -42,7 +42,7 @@ impl Sibling {
         Ok((Sibling { path, target, armed: true }, file))
     }
 
-    /// Puts it under its name.
+    /// Renames it to its final name.
     pub(crate) fn commit(mut self) -> Result<(), Failure> {
         fs::rename(&self.path, &self.target).doing(|| format!("write {}", self.target.display()))?;
         self.armed = false;
@@ -63,20 +63,21 @@ pub(crate) fn is_special(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
-/// Standard input or output as a file, without the library's buffer.
+/// Standard input or output as an unbuffered file.
 pub(crate) fn pipe_file(stream: &impl AsFd) -> Result<LocalFile, Failure> {
     let fd = stream.as_fd().try_clone_to_owned().doing(|| "use standard input and output".into())?;
     Ok(LocalFile::from(fd))
 }
 
-/// A remote file that is not yet under its name.
+/// A remote file that does not have its name yet.
 pub(crate) struct Unnamed {
     pub(crate) file: Arc<RemoteFile>,
     pub(crate) name: Name,
 }
 
 impl Unnamed {
-    /// Makes it in the volume of `name`, with the volume's shape, on other drives than `full` while there are enough.
+    /// Creates it in the volume of `name`, with the volume's shape. Avoids the drives in `full` while there
+    /// are enough others.
     pub(crate) async fn create(
         client: &Client,
         name: Name,
@@ -93,14 +94,14 @@ impl Unnamed {
         columns.any(|component| drives.contains(&component.drive))
     }
 
-    /// Gives it up at once. If a write is still under way, the manager does when its lease ends.
+    /// Gives the file up at once. If a write is still in flight, the manager frees it when its lease ends.
     pub(crate) async fn give_up(self) {
         if let Some(file) = Arc::into_inner(self.file) {
             let _ = file.close().await;
         }
     }
 
-    /// Puts it under its name with its size and what it keeps of its source, atomically, in the place of a file that may be there.
+    /// Links it under its name, with its size and preserved attributes. Atomically replaces an existing file.
     pub(crate) async fn commit(self, kept: Kept) -> Result<(), Failure> {
         let what = || format!("store {}", show_remote(&self.name));
         let file = Arc::into_inner(self.file)

@@ -1,16 +1,16 @@
-//! Zeros in what is copied: where they are many, a copy has a hole.
+//! Finds zeros in copied bytes: long runs become holes in the copy.
 
 use std::ops::Range;
 
-/// Many zeros, to compare with and to write.
+/// A block of zeros, to compare with and to write.
 pub(super) static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Whether there is nothing else.
+/// Whether all bytes are zero.
 pub(super) fn is_all(bytes: &[u8]) -> bool {
     bytes.chunks(ZEROS.len()).all(|piece| *piece == ZEROS[..piece.len()])
 }
 
-/// What is left of the bytes without the pieces of `granule` bytes, counted from the first, that are zeros only.
+/// The ranges that remain without pieces of `granule` bytes, counted from the first byte, that are all zeros.
 pub(super) fn data_runs(bytes: &[u8], granule: usize) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     let mut from = 0;

@@ -1,10 +1,11 @@
-//! The bound: what sockets and files do between as many processes, measured in the same run.
+//! The bound: what plain sockets and files achieve between as many processes, measured in the same run.
 //!
-//! Each of `width` peers is a process with a file of its own beside the drives' directories. For writes it receives what a drive
-//! would, data and parity, into the page cache and syncs it; for reads it sends what is in the page cache then, once by reading
-//! and sending and once by sendfile, and the better one counts. So the bytes are as cold as a drive has them. This process talks
-//! to all peers at once, a thread for each, from and to as much memory as the demo's own transfers use, touched once before.
-//! There is no protocol, checksum, parity or hash. Rates count the user's bytes, so they compare with a copy's.
+//! Each of `width` peers is a process with its own file next to the drives' directories. For writes it
+//! receives what a drive would, data and parity, into the page cache and syncs it. For reads it sends what
+//! was just written from the page cache, once by read and send and once by sendfile; the faster one counts.
+//! So the bytes are as cold as they are for a drive. This process talks to all peers at once, with a thread
+//! for each and as much memory as the demo's own transfers, touched before. There is no protocol, checksum,
+//! parity or hash. Rates count the user's bytes, so they compare with those of a copy.
 
 use std::fs;
 use std::io;
@@ -17,13 +18,13 @@ use crate::exit::{Doing, Failure};
 use crate::rate::{self, Rate};
 use crate::size;
 
-/// Each way is measured this often; the median counts.
+/// Rounds per method; the median counts.
 const ROUNDS: usize = 3;
-/// Fewer bytes than this say nothing about a rate, more take too long.
+/// Fewer bytes give no meaningful rate, more take too long.
 pub(crate) const BYTES_MIN: u64 = 64 << 20;
 const BYTES_MAX: u64 = WINDOW_BYTES;
 
-/// User bytes in a second.
+/// User bytes per second.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bound {
     /// Received, written to files and synced, with parity.
@@ -37,12 +38,12 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// The better way.
+    /// The rate of the faster method.
     pub(crate) fn read(&self) -> f64 {
         self.copied.max(self.sendfile)
     }
 
-    /// What was measured, for people.
+    /// What was measured, as shown to users.
     pub(crate) fn show(&self) -> String {
         let (copied, sendfile) = (("read and sent", self.copied), ("by sendfile", self.sendfile));
         let (better, other) =
@@ -59,15 +60,15 @@ impl Bound {
     }
 }
 
-/// Measures all ways for `bytes` of the user's, striped over `k + m` peers whose files are in a new directory, `place`, that is
-/// removed in the end.
+/// Measures all methods for `bytes` user bytes, striped over `k + m` peers. Their files are in `place`, a new
+/// directory that is removed at the end.
 pub(crate) fn measure(k: u64, m: u64, bytes: u64, place: &Path) -> Result<Bound, Failure> {
     let what = || "measure the bound".to_owned();
     let bytes = bytes.clamp(BYTES_MIN, BYTES_MAX);
     fs::create_dir(place).doing(what)?;
     let start = |number| Peer::start(&place.join(format!("peer-{number}")));
     let peers = (0..k + m).map(start).collect::<io::Result<Vec<Peer>>>().doing(what)?;
-    // Not zeros: those would be mapped by the system only when first used.
+    // Not zeros: the system would map zeroed pages only on first use, within the timed part.
     let share = usize::try_from(bytes / (k + m)).unwrap_or(usize::MAX);
     let mut memory: Vec<Vec<u8>> = peers.iter().map(|_| vec![0xa5; share]).collect();
     let mut rate = |order, each| median(&peers, order, each, bytes, &mut memory).doing(what);

@@ -20,7 +20,7 @@ pub(crate) struct Input {
     pub(crate) size: u64,
 }
 
-/// The given files, checked, or the default ones.
+/// The given files, checked, or else default ones.
 pub(crate) fn choose(given: &[PathBuf]) -> Result<Vec<Input>, Failure> {
     if !given.is_empty() {
         return given.iter().map(|path| check(path)).collect();
@@ -68,7 +68,7 @@ fn largest(root: &Path) -> Vec<Input> {
         let Ok(entries) = fs::read_dir(&directory) else { continue };
         for entry in entries.filter_map(Result::ok) {
             looks += 1;
-            // The entry's own kind: links are not followed, so nothing is met twice.
+            // The entry's own type: links are not followed, so nothing is visited twice.
             match entry.metadata() {
                 Ok(metadata) if metadata.is_dir() => directories.push(entry.path()),
                 Ok(metadata) if metadata.is_file() && metadata.len() > 0 => {
@@ -84,7 +84,7 @@ fn largest(root: &Path) -> Vec<Input> {
     fit(found)
 }
 
-/// Largest first, as long as they fit.
+/// The largest files first, as long as they fit the bounds.
 fn fit(mut found: Vec<Input>) -> Vec<Input> {
     found.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.path.cmp(&b.path)));
     let mut left = BYTES_MAX;

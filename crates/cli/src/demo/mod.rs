@@ -1,5 +1,5 @@
-//! `braid demo`: a whole cluster in a temporary place, real files in and out, a drive killed, replaced, rebuilt, another
-//! killed; every copy compared by SHA-256, every rate against the bound of the same run.
+//! `braid demo`: a temporary cluster; copies real files in and out; kills, replaces and rebuilds a drive;
+//! kills another. Compares every copy by SHA-256, every rate with the bound of the same run.
 
 mod bound;
 mod files;
@@ -15,23 +15,23 @@ use braid_client::{Client, Name};
 use braid_layout::Shape;
 use braid_wire::control::StatRow;
 
-use crate::args::{self, DriveMeans};
+use crate::args::{self, DriveOptions};
 use crate::bring_up::{Running, all_joined, bring_up};
 use crate::cluster_dir::ClusterDir;
 use crate::connect::connect;
 use crate::down::stop_all;
 use crate::exit::{Doing, Exit, Failure};
 use crate::local::{DriveStart, Mode, Server};
-use crate::place::Place;
 use crate::rate::Rate;
 use crate::replace::{all_rebuilt, replace};
 use crate::report::{Report, count};
 use crate::size;
+use crate::temporary_dir::TemporaryDir;
 
 use bound::Bound;
 use files::Input;
 use steps::Steps;
-use transfer::{Hash, Window};
+use transfer::{Hash, TransferBuffers};
 
 const DRIVES: u16 = 6;
 const SCHEME: &str = "raid5";
@@ -44,8 +44,9 @@ pub(crate) async fn run(demo: args::Demo, report: Report) -> Result<(), Failure>
     let inputs = files::choose(&demo.files)?;
     let bytes: u64 = inputs.iter().map(|input| input.size).sum();
     let parent = demo.dir.clone().unwrap_or_else(std::env::temp_dir);
-    // The files with parity, one of them twice, and a drive's share again for the rebuild; before them the bound's.
-    let place = Place::make(&parent, "demo", bytes * 3 + bound::BYTES_MIN * 2, demo.keep)?;
+    // The files with parity, one of them twice, and a drive's share again for the rebuild. Before that the
+    // bound needs space too.
+    let place = TemporaryDir::make(&parent, "demo", bytes * 3 + bound::BYTES_MIN * 2, demo.keep)?;
     let mut steps = Steps::new(report);
     steps.say(format!(
         "{}, {}; {DRIVES} drives in {}; {SCHEME} 4+1, unit {}",
@@ -70,13 +71,13 @@ struct Demo<'a> {
     client: Client,
     running: Running,
     bound: Bound,
-    window: Window,
+    window: TransferBuffers,
     steps: &'a mut Steps,
-    /// What was stored, with the hash of what it was made from.
+    /// The stored files, each with the hash of its source.
     stored: Vec<(Name, Hash)>,
 }
 
-async fn all_steps(place: &Place, inputs: &[Input], steps: &mut Steps) -> Result<(), Failure> {
+async fn all_steps(place: &TemporaryDir, inputs: &[Input], steps: &mut Steps) -> Result<(), Failure> {
     let mut demo = Demo::start(place, inputs, steps).await?;
     demo.write_all(inputs).await?;
     demo.read_all("read back and compared").await?;
@@ -104,7 +105,11 @@ async fn all_steps(place: &Place, inputs: &[Input], steps: &mut Steps) -> Result
 
 impl<'a> Demo<'a> {
     /// Brings the cluster up and measures the bound.
-    async fn start(place: &Place, inputs: &[Input], steps: &'a mut Steps) -> Result<Demo<'a>, Failure> {
+    async fn start(
+        place: &TemporaryDir,
+        inputs: &[Input],
+        steps: &'a mut Steps,
+    ) -> Result<Demo<'a>, Failure> {
         let bytes = inputs.iter().map(|input| input.size).sum();
         let began = Instant::now();
         let peers = place.path().join("bound");
@@ -116,13 +121,13 @@ impl<'a> Demo<'a> {
         let began = Instant::now();
         let dir = ClusterDir::at(place.path().to_owned());
         dir.prepare()?;
-        let running = bring_up(dir, Some(DRIVES), Mode::Attached, DriveMeans::default()).await?;
+        let running = bring_up(dir, Some(DRIVES), Mode::Attached, DriveOptions::default()).await?;
         let client = connect(&running.dir, &running.cluster).await?;
         let shape = Shape::parse(SCHEME, Some(WIDTH), UNIT_BYTES).doing(|| "make the volume".into())?;
         client.volume_create(VOLUME, Some(shape), 0).await?;
         steps.did(format!("manager and {DRIVES} drives started"), began.elapsed(), true)?;
         let largest = inputs.iter().map(|input| input.size).max().unwrap_or(0);
-        Ok(Demo { client, running, bound, window: Window::new(largest), steps, stored: Vec::new() })
+        Ok(Demo { client, running, bound, window: TransferBuffers::new(largest), steps, stored: Vec::new() })
     }
 
     /// Stores every input under its own name.
@@ -139,7 +144,7 @@ impl<'a> Demo<'a> {
         self.steps.moved(written, rate, self.bound.write, true)
     }
 
-    /// Reads everything stored and compares it.
+    /// Reads every stored file and compares it.
     async fn read_all(&mut self, step: &str) -> Result<(), Failure> {
         let (mut rate, mut ok) = (Rate::default(), true);
         for (name, expected) in &self.stored {
@@ -156,8 +161,8 @@ impl<'a> Demo<'a> {
         self.steps.moved(step, rate, self.bound.read(), hash == *expected)
     }
 
-    /// Opens the file that is to be written degraded while all drives are up, so that the drive to be killed holds a column
-    /// of it, and of the first file.
+    /// Opens the file to be written degraded while all drives are still up. Returns the drive to kill, which
+    /// holds a column of this file and of the first one.
     async fn choose_victim(
         &mut self,
         inputs: &[Input],
@@ -173,13 +178,13 @@ impl<'a> Demo<'a> {
         Ok((file_name(inputs.len(), &path)?, file, victim))
     }
 
-    /// The drive of a column of a file.
+    /// The drive that holds a column of a file.
     async fn column_drive(&self, name: &Name, column: usize) -> Result<String, Failure> {
         let found = drives(&self.client.stat(name).await?).into_iter().nth(column);
         found.ok_or_else(|| Failure::new(Exit::Failed, "demo", "the file has too few columns"))
     }
 
-    /// SIGKILL.
+    /// Kills a drive with SIGKILL.
     async fn kill(&mut self, drive: &str) -> Result<(), Failure> {
         let began = Instant::now();
         let index = self.running.servers.iter().position(|server| server.name == drive);
@@ -190,15 +195,15 @@ impl<'a> Demo<'a> {
         self.steps.did(format!("{drive} killed (SIGKILL)"), began.elapsed(), true)
     }
 
-    /// Starts the drive again with an empty directory, so under a new identity, gives it the old one's columns and rebuilds
-    /// them.
+    /// Starts the drive again with an empty directory, and so with a new identity. Gives it the columns of
+    /// the old one and rebuilds them.
     async fn rebuild(&mut self, old: &str) -> Result<(), Failure> {
         let began = Instant::now();
         let (dir, new) = (&self.running.dir, format!("{old}-new"));
         let directory = dir.drive(old);
         std::fs::remove_dir_all(&directory).doing(|| format!("empty {}", directory.display()))?;
-        let (manager, means) = (&self.running.cluster.manager, self.running.means);
-        let start = DriveStart { name: &new, directory: &directory, manager, means };
+        let (manager, options) = (&self.running.cluster.manager, self.running.options);
+        let start = DriveStart { name: &new, directory: &directory, manager, options };
         let server = Server::start_drive(dir, start, Mode::Attached).await?;
         self.running.servers.push(server);
         all_joined(&self.client, std::slice::from_ref(&new)).await?;
@@ -217,8 +222,8 @@ impl<'a> Demo<'a> {
         self.steps.moved(format!("{new} rebuilt"), rate, self.rebuild_bound(), true)
     }
 
-    /// A client that rebuilds takes `k` units and sends one for each that it rebuilds, in bytes of the rebuilt column: the
-    /// times add up.
+    /// The bound for a rebuild, in rebuilt bytes per second. For each unit that it rebuilds, a client reads
+    /// `k` units and sends one, so the times add up.
     fn rebuild_bound(&self) -> f64 {
         let (k, width) = (f64::from(WIDTH - 1), f64::from(WIDTH));
         let sent = self.bound.write * width / k;
@@ -241,7 +246,7 @@ fn drives(row: &StatRow) -> Vec<String> {
     row.segments.iter().flat_map(|segment| &segment.columns).map(|column| column.drive_name.clone()).collect()
 }
 
-/// A name for an input, whatever the others are called.
+/// A name for an input; the index keeps it unique.
 fn file_name(index: usize, path: &Path) -> Result<Name, Failure> {
     let last = path.file_name().map_or(b"file".as_slice(), OsStrExt::as_bytes);
     let short = &last[..last.len().min(200)];

@@ -1,7 +1,9 @@
-//! A peer of the bound: a process with a file, that does with it what a drive's disk and network make it do, and no more.
+//! A peer of the bound: a process with one file, which does to disk and network what a drive does, and no
+//! more.
 //!
-//! It takes one connection after another. Each brings an order of 9 bytes: what to do, and with how many bytes. The peer makes
-//! itself ready and says so with a byte; the asker's next byte starts it, and with that its clock.
+//! It serves one connection after another. Each begins with an order of 9 bytes: what to do, and for how many
+//! bytes. The peer prepares and answers with one byte. The next byte from the other side starts the work, and
+//! the clock.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,9 +16,9 @@ use std::time::Duration;
 
 use crate::exit::{Doing, Failure};
 
-/// A send, receive, read or write.
+/// The most bytes of one send, receive, read or write.
 const PIECE_BYTES: usize = 1 << 20;
-/// What was taken is synced so often, while more comes, as a drive's group commit does.
+/// Received bytes between two syncs, which run while more arrives, as in a drive's group commit.
 const SYNC_BYTES: u64 = 8 << 20;
 /// No progress for this long is an error.
 const STALL: Duration = Duration::from_secs(60);
@@ -26,22 +28,22 @@ const READY: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Order {
-    /// Receive bytes into a new file, and say so when they are durable.
+    /// Receive bytes into a new file, and report when they are durable.
     Take = b'w',
     /// Read them from the file and send them.
     GiveCopied = b'r',
-    /// Have the kernel send them from the file.
+    /// Send from the file by sendfile.
     GiveSendfile = b's',
 }
 
-/// A peer's process. It ends with this one: its standard input does.
+/// A peer's process. It ends with this one, because its standard input does.
 pub(crate) struct Peer {
     child: Child,
     address: SocketAddr,
 }
 
 impl Peer {
-    /// Starts one that keeps its bytes in this file.
+    /// Starts a peer that keeps its bytes in this file.
     pub(crate) fn start(file: &Path) -> io::Result<Peer> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("demo-peer").arg(file).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -52,7 +54,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Brings an order, and waits until the peer is ready for it.
+    /// Sends an order, and waits until the peer is ready for it.
     pub(crate) fn order(&self, order: Order, bytes: u64) -> io::Result<Session> {
         let mut stream = TcpStream::connect_timeout(&self.address, STALL)?;
         prepare(&stream)?;
@@ -77,7 +79,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Starts it, and does the client's part: the bytes come from, or go to, this memory, over and over if it is smaller.
+    /// Starts it and does the client's part. The bytes come from or go to `memory`, which is used repeatedly
+    /// if it is smaller.
     pub(crate) fn run(&mut self, memory: &mut [u8]) -> io::Result<()> {
         self.stream.write_all(&[READY])?;
         let (mut left, mut at) = (self.bytes, 0);
@@ -95,14 +98,15 @@ impl Session {
             at = (at + moved) % memory.len();
         }
         match self.order {
-            // The peer says that it has all of it.
+            // The peer reports that all of it is durable.
             Order::Take => self.stream.read_exact(&mut [0]),
             _ => Ok(()),
         }
     }
 }
 
-/// Runs `braid demo-peer`: prints its port as two bytes, serves one order after another until standard input ends.
+/// Runs `braid demo-peer`: prints its port as two bytes, serves one order after another until standard input
+/// ends.
 pub(crate) fn peer(file: &Path) -> Result<(), Failure> {
     serve(file).doing(|| "serve as a peer".into())
 }
@@ -115,7 +119,7 @@ fn serve(path: &Path) -> io::Result<()> {
         let _ = io::stdin().lock().read(&mut [0]);
         std::process::exit(0);
     });
-    // Touched once, so that no clock counts the system's finding of memory.
+    // Touched before, so that page faults are not timed.
     let mut buffer = vec![0xa5; PIECE_BYTES];
     loop {
         let (mut stream, _) = listener.accept()?;
@@ -144,13 +148,13 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(STALL))
 }
 
-/// Receives into the page cache. Syncs go on beside it, and one more at the end.
+/// Receives into the page cache. Syncs run in parallel, with a last one at the end.
 fn take(stream: &mut TcpStream, file: &File, bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
     std::thread::scope(|scope| {
         let (written, is_written) = mpsc::channel::<()>();
         let syncing = scope.spawn(move || {
             while is_written.recv().is_ok() {
-                // One sync covers all that is there.
+                // One sync covers everything written so far.
                 while is_written.try_recv().is_ok() {}
                 file.sync_data()?;
             }
@@ -167,7 +171,7 @@ fn take(stream: &mut TcpStream, file: &File, bytes: u64, buffer: &mut [u8]) -> i
             at += long(read);
             if at - synced >= SYNC_BYTES {
                 synced = at;
-                // It fails only if a sync did, and that is told at the end.
+                // Fails only after a failed sync, which is reported at the end.
                 let _ = written.send(());
             }
         }

@@ -1,4 +1,4 @@
-//! What the demo reports: a line per step as it goes, for people or programs; for programs a summary at the end.
+//! What the demo reports: a line per step, for users or programs, and for programs a summary at the end.
 
 use std::time::Duration;
 
@@ -35,11 +35,11 @@ pub(crate) struct Steps {
 struct Summary {
     ok: bool,
     error: Option<String>,
-    /// Where the cluster was.
+    /// The directory that the cluster was in.
     directory: String,
     files: u64,
     bytes: u64,
-    /// How many there were.
+    /// How many steps there were.
     steps: usize,
 }
 
@@ -88,7 +88,7 @@ impl Steps {
     }
 
     fn add(&mut self, step: Step) -> Result<(), Failure> {
-        // The demo's exit code is for all steps, whether anybody reads of them or not.
+        // The demo's exit code covers all steps, even if nobody reads the output.
         self.report.note(&step, show)?;
         self.done.push(step);
         Ok(())

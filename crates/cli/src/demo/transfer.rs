@@ -1,8 +1,8 @@
-//! Timed transfers between memory and the drives, with hashing outside of the timed part.
+//! Timed transfers between memory and the drives; hashing is not timed.
 //!
-//! A file passes through a window of memory: filled, hashed, then written with the clock running; or read with the clock
-//! running, then hashed. So a rate is the client's and the drives', as the bound is the sockets', and neither the local
-//! disk nor SHA-256 is in it.
+//! A file goes through a window of memory in parts: filled and hashed, then written with the clock running;
+//! or read with the clock running, then hashed. So a rate covers the client and the drives only, as the bound
+//! covers sockets and files. It includes neither the local disk nor SHA-256.
 
 use std::collections::VecDeque;
 use std::fs::File as LocalFile;
@@ -22,14 +22,14 @@ use crate::rate::Rate;
 pub(crate) const WINDOW_BYTES: u64 = 256 << 20;
 /// Bytes of one request: whole stripes.
 const REQUEST_BYTES: usize = 8 << 20;
-/// Requests under way at once, each in a task of its own, as in a copy.
+/// Requests in flight at once, each in its own task, as in a copy.
 const REQUESTS: usize = 5;
 
 /// A SHA-256.
 pub(crate) type Hash = [u8; 32];
 
-/// Memory that transfers go through, a buffer per request. Its pages are touched before the clock runs.
-pub(crate) struct Window {
+/// Memory for transfers, one buffer per request. Its pages are touched before the clock runs.
+pub(crate) struct TransferBuffers {
     buffers: Vec<Buffer>,
 }
 
@@ -39,16 +39,16 @@ struct Buffer {
     filled: usize,
 }
 
-impl Window {
-    /// For files of up to `largest` bytes at once.
-    pub(crate) fn new(largest: u64) -> Window {
+impl TransferBuffers {
+    /// For files of up to `largest` bytes.
+    pub(crate) fn new(largest: u64) -> TransferBuffers {
         let requests = largest.min(WINDOW_BYTES).div_ceil(REQUEST_BYTES as u64).max(1);
-        // Not zeros: those would be mapped by the system only when first used.
+        // Not zeros: the system would map zeroed pages only on first use, within the timed part.
         let buffer = |_| Buffer { memory: vec![0xa5; REQUEST_BYTES], filled: 0 };
-        Window { buffers: (0..requests).map(buffer).collect() }
+        TransferBuffers { buffers: (0..requests).map(buffer).collect() }
     }
 
-    /// Writes a local file through `file`, gives it its name, and closes it. The rate and the source's hash.
+    /// Copies a local file to `file`, names and closes it. Returns the rate and the source's hash.
     pub(crate) async fn write(
         &mut self,
         source: &Path,
@@ -76,7 +76,7 @@ impl Window {
         Ok((rate, hash.finalize().into()))
     }
 
-    /// Reads a file. The rate and its hash.
+    /// Reads a file. Returns the rate and the content's hash.
     pub(crate) async fn read(&mut self, client: &Client, name: &Name) -> Result<(Rate, Hash), Failure> {
         let file = Arc::new(client.open(name, &OpenOptions::new().read(true)).await?);
         let (mut hash, mut rate) = (Sha256::new(), Rate::default());
@@ -92,7 +92,7 @@ impl Window {
         Ok((rate, hash.finalize().into()))
     }
 
-    /// One request per buffer that has bytes, from `offset` of the file on, with the clock running.
+    /// Sends one request per filled buffer, beginning at `offset` in the file, with the clock running.
     async fn pass<F>(
         &mut self,
         file: &Arc<File>,

@@ -1,10 +1,12 @@
-//! What is wrong is said in one line, with a code, and changes nothing. Each item of the list that shows at the command line.
+//! A wrong input gets one line and an exit code, and changes nothing. Every item of the list that can be
+//! reached from the command line.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use crate::support::{Cluster, Said, braid, noise, run};
@@ -90,7 +92,7 @@ fn what_the_cluster_refuses() {
         assert_eq!(said.code, code, "{line}: {}", said.err);
         said.failed(code, words);
     }
-    // A directory that is not empty is not replaced either.
+    // Nor is a directory replaced that is not empty.
     cluster.line("mkdir braid://main/e").ok();
     cluster.line("mkdir -p braid://main/g/e/full").ok();
     cluster.line("mv braid://main/e braid://main/g").failed(4, "empty");
@@ -147,7 +149,7 @@ fn directories_and_ports_are_not_shared() {
     let foreign = other.status()["manager"]["address"].as_str().expect("text").to_owned();
     let foreign_token = other.dir().join("manager/join.token").display().to_string();
 
-    // Two managers, two drives, on one directory.
+    // Two managers, then two drives, in one directory.
     serve(&cluster, &["manager", "serve", "--dir", "manager", "--listen", "127.0.0.1:0"]).failed(7, "in use");
     serve(&cluster, &["drive", "serve", "--dir", "drive-1", "--manager", &address]).failed(7, "in use");
     // A port in use.
@@ -157,7 +159,7 @@ fn directories_and_ports_are_not_shared() {
     let join = ["--token-file", "manager/join.token", "--manager", &address];
     serve(&cluster, &[&["drive", "serve", "--dir", "d9", "--listen", &port], join.as_slice()].concat())
         .failed(12, &port);
-    // An address that nobody can connect to is not told to anybody.
+    // A wildcard address is not advertised.
     for listen in ["0.0.0.0:0", "[::]:0"] {
         serve(&cluster, &["manager", "serve", "--dir", "any", "--listen", listen])
             .failed(2, "--advertise HOST:PORT");
@@ -179,13 +181,42 @@ fn directories_and_ports_are_not_shared() {
     cluster.down().ok();
     let wrong = ["drive", "serve", "--dir", "drive-1", "--manager", &foreign, "--token-file", &foreign_token];
     serve(&cluster, &wrong).failed(6, "another directory");
-    // What is no cluster is not made one.
+    // A directory that is not a cluster is not made one.
     let mut up = braid();
     up.args(["up", "--detach", "--dir"]).arg(cluster.dir().join("drive-1"));
     run(up).failed(4, "and no cluster");
 }
 
-/// Garbage, a frame that breaks off, one that claims too much: the connection ends, the server goes on.
+/// A directory of a user's files, given by mistake: no mode in it changes, and no file is added.
+#[test]
+fn a_directory_of_other_things_is_left_as_it_is() {
+    let cluster = Cluster::up(1);
+    let address = cluster.status()["manager"]["address"].as_str().expect("text").to_owned();
+    let dir = cluster.file("theirs");
+    let (letter, inner) = (dir.join("letter"), dir.join("log"));
+    fs::create_dir_all(&inner).expect("made");
+    fs::write(&letter, "read by all").expect("written");
+    fs::set_permissions(&letter, Permissions::from_mode(0o644)).expect("set");
+    for path in [&dir, &inner] {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).expect("set");
+    }
+    let dir_name = dir.to_str().expect("text");
+    let join = ["--manager", &address, "--token-file", "manager/join.token"];
+    let drive = ["drive", "serve", "--listen", "127.0.0.1:0", "--dir", dir_name];
+    serve(&cluster, &[drive.as_slice(), &join].concat()).failed(4, "choose an empty or new directory");
+    serve(&cluster, &["manager", "serve", "--listen", "127.0.0.1:0", "--dir", dir_name])
+        .failed(4, "choose an empty or new directory");
+    serve(&cluster, &["up", "--detach", "--dir", dir_name]).failed(4, "choose an empty or new directory");
+    let modes =
+        [&dir, &inner, &letter].map(|path| fs::metadata(path).expect("there").permissions().mode() & 0o777);
+    assert_eq!(modes, [0o755, 0o755, 0o644]);
+    let mut names: Vec<_> =
+        fs::read_dir(&dir).expect("listed").map(|entry| entry.expect("one").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["letter", "log"]);
+}
+
+/// Garbage, a truncated frame, one with an impossible length: the connection ends, the server goes on.
 #[test]
 fn garbage_on_the_ports_harms_nobody() {
     let cluster = Cluster::up(3);
@@ -202,7 +233,7 @@ fn garbage_on_the_ports_harms_nobody() {
         {
             let mut stream = TcpStream::connect(address).expect("accepted");
             stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
-            // The server may hang up before it has read all of it.
+            // The server may close the connection before it has read everything.
             let _ = stream.write_all(bytes);
             let _ = stream.shutdown(Shutdown::Write);
             let mut rest = Vec::new();

@@ -1,4 +1,4 @@
-//! The life of a cluster: up, used, down, up again; what it says of itself.
+//! The life of a cluster: up, used, down and up again, and what it reports about itself.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -68,7 +68,7 @@ fn status_df_stat_and_lists_have_their_shapes() {
     let df = cluster.line("df --json").ok().json();
     assert_eq!(df["volumes"][0]["file_bytes"], 3 << 20);
     assert_eq!(df["drives"].as_array().expect("a list").len(), 5);
-    // All of them are in one directory, so on one file system.
+    // All drives are in one directory, so on one file system.
     assert_eq!(df["shared"].as_array().map(Vec::len), Some(1), "{df}");
     assert_eq!(df["shared"][0].as_array().map(Vec::len), Some(5), "{df}");
     let capacity = |row: &serde_json::Value| row["capacity_bytes"].as_u64().expect("a number");
@@ -110,7 +110,7 @@ fn a_pipe_goes_in_and_comes_out() {
     feeder.join().expect("joined").expect("written");
     assert!(cluster.line("cp braid://main/piped -").ok().out == content);
 
-    // A reader that goes away is no error.
+    // A reader that closes the pipe is no error.
     let mut command = cluster.command(["cat", "braid://main/piped"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     drop(child.stdout.take());
@@ -153,7 +153,7 @@ fn ctrl_c_stops_a_cluster_in_the_foreground_and_death_takes_it_along() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().expect("started");
-        // What it says last when all of it serves.
+        // The last line once everything serves.
         let said_so = BufReader::new(child.stdout.take().expect("piped")).lines();
         said_so.map(|line| line.expect("text")).find(|line| line.starts_with("running")).expect("it serves");
         let status = cluster.status();

@@ -1,20 +1,25 @@
-//! Things that fail in the middle: drives, copies, the user's patience, space.
+//! Failures in the middle of something: drives, copies, interrupts, full disks.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::support::{Cluster, finish, noise, runs, said, signal, until};
 
-/// A copy from a pipe that stays open: it is in the middle for as long as the test likes.
+/// Longer than a client's lease, which is longer than a drive's.
+const PAUSE: Duration = Duration::from_secs(13);
+
+/// A copy from a pipe that stays open: it remains unfinished for as long as the test wants.
 fn copy_from_pipe(cluster: &Cluster, target: &str, first: &[u8]) -> (Child, std::process::ChildStdin) {
     let mut command = cluster.command(["cp", "-", target]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     let mut stdin = child.stdin.take().expect("piped");
-    // The pipe holds less than this, so when it is written the copy has begun to take it.
+    // The pipe holds less than this, so once it is written the copy has begun.
     stdin.write_all(first).expect("taken");
     (child, stdin)
 }
@@ -58,10 +63,10 @@ fn ctrl_c_in_the_middle_of_a_copy_leaves_nothing() {
 #[test]
 fn a_source_that_shrinks_is_refused_and_one_that_grows_is_copied_to_its_end() {
     let cluster = Cluster::up(5);
-    // Far more than the copy's buffers, so that it cannot have read past the cut before it is made.
+    // Far more than the copy's buffers, so that it cannot have read everything before the file is cut.
     let path = cluster.file("shrinks");
     let file = fs::File::create(&path).expect("made");
-    // Written, not sparse: holes are passed over at once.
+    // Written, not sparse: holes would be skipped at once.
     let piece = vec![0; 1 << 20];
     (0..512).for_each(|n| file.write_all_at(&piece, n << 20).expect("written"));
     let mut command =
@@ -107,7 +112,7 @@ fn a_drive_that_dies_in_the_middle_of_a_read_is_not_noticed() {
         .spawn()
         .expect("started");
     let mut out = child.stdout.take().expect("piped");
-    // The copy is held up by the pipe: it has read a part, and not the rest.
+    // The pipe holds up the copy: a part has been read, the rest has not.
     let mut read = vec![0; 1 << 20];
     out.read_exact(&mut read).expect("read");
     signal(pid, "KILL");
@@ -124,7 +129,7 @@ fn writes_go_on_degraded_and_a_replaced_drive_is_rebuilt() {
     fs::write(cluster.file("f"), &first).expect("written");
     cluster.put(&cluster.file("f"), "braid://main/f");
     let victim = cluster.columns("braid://main/f").swap_remove(0);
-    // It dies while a copy is under way.
+    // The drive dies during a copy.
     let second = noise(48 << 20, 7);
     let (child, mut stdin) = copy_from_pipe(&cluster, "braid://main/g", &second[..24 << 20]);
     cluster.kill_drive(&victim);
@@ -146,7 +151,7 @@ fn writes_go_on_degraded_and_a_replaced_drive_is_rebuilt() {
     cluster.kill_drive(&other);
     assert!(cluster.cat("braid://main/f") == first);
     assert!(cluster.cat("braid://main/g") == second);
-    // The old name stands for the new drive: it has nothing to rebuild only while it serves.
+    // The old name stands for the new drive, and there is nothing to rebuild only as long as that one serves.
     cluster.line(&format!("rebuild {victim}")).ok();
     cluster.kill_drive("fresh");
     until("it counts as away", || {
@@ -205,7 +210,7 @@ fn plans_are_printed_and_checks_find_damage() {
     assert!(checked["units"].as_u64().is_some_and(|units| units >= 20), "{checked}");
 }
 
-/// A server that was started by hand; killed when its test ends.
+/// A server started by hand; killed when its test ends.
 struct ByHand(Child);
 
 impl Drop for ByHand {
@@ -248,4 +253,44 @@ fn a_full_drive_fails_the_write_and_keeps_the_old_file() {
     ended.failed(9, "drive c did not store the write");
     assert!(cluster.cat("braid://v/f") == noise(3 << 20, 10));
     assert_eq!(cluster.line("ls braid://v").ok().text(), "f\n");
+}
+
+/// No lease could be renewed, so none is judged. A writer goes on with its lease, a copy of many files goes
+/// on with the next file, and no column goes out.
+#[test]
+fn a_manager_that_is_stopped_for_a_while_ends_nobody_s_lease() {
+    let cluster = Cluster::up(5);
+    let whole = noise(24 << 20, 3);
+    let files = cluster.file("files");
+    fs::create_dir(&files).expect("made");
+    for n in 0..400_u64 {
+        fs::write(files.join(n.to_string()), noise(10_000, n)).expect("written");
+    }
+    let (first, second) = whole.split_at(16 << 20);
+    let (child, mut stdin) = copy_from_pipe(&cluster, "braid://main/piped", first);
+    let mut command = cluster.command(["cp", "-r"]);
+    let tree = command.arg(&files).arg("braid://main/files").stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut tree = tree.spawn().expect("started");
+    until("some files are there", || cluster.line("ls braid://main/files").out.len() > 10);
+    let manager = cluster.status()["manager"]["pid"].as_u64().expect("a number");
+    let manager = u32::try_from(manager).expect("small");
+    signal(manager, "STOP");
+    thread::sleep(PAUSE);
+    assert!(tree.try_wait().expect("asked").is_none(), "it has begun and is not done");
+    signal(manager, "CONT");
+    let since = Instant::now();
+    stdin.write_all(second).expect("taken");
+    drop(stdin);
+    said(finish(child)).ok();
+    said(finish(tree)).ok();
+    assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
+    assert!(cluster.cat("braid://main/piped") == whole);
+    for n in [0, 150, 399] {
+        assert!(cluster.cat(&format!("braid://main/files/{n}")) == noise(10_000, n), "{n}");
+    }
+    let status = cluster.status();
+    for drive in status["drives"].as_array().expect("a list") {
+        assert_eq!((&drive["state"], &drive["stale_components"]), (&"up".into(), &0.into()), "{drive}");
+    }
+    cluster.line("check --all braid://main").ok();
 }

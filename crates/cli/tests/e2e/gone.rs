@@ -1,4 +1,4 @@
-//! A directory that is taken away under running servers: they stop, and say why.
+//! A directory is removed or replaced under running servers: they stop, and say why.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,7 +15,7 @@ fn pids(cluster: &Cluster) -> Vec<u32> {
     all.map(|pid| u32::try_from(pid.expect("a pid")).expect("small")).collect()
 }
 
-/// Removes it although its processes go on making files in it.
+/// Removes a directory while processes still create files in it.
 fn remove(dir: &Path) {
     until("it is removed", || fs::remove_dir_all(dir).is_ok() || !dir.exists());
 }
@@ -41,7 +41,7 @@ fn up_in_the_foreground_ends_with_its_directory() {
     let said_so = BufReader::new(child.stdout.take().expect("piped")).lines();
     said_so.map(|line| line.expect("text")).find(|line| line.starts_with("running")).expect("it serves");
     let pids = pids(&cluster);
-    // Another directory takes its place, so that what goes by names would write there.
+    // Another directory takes its place: writes by name would go there.
     let kept = cluster.file("kept");
     fs::rename(cluster.dir(), &kept).expect("renamed");
     fs::create_dir(cluster.dir()).expect("made");
@@ -70,13 +70,13 @@ fn a_manager_whose_lock_is_replaced_ends_with_an_error_of_its_own() {
     let first = manager(&dir, &pid_file);
     until("it serves", || pid_file.exists());
     fs::remove_file(dir.join("LOCK")).expect("removed");
-    // Nothing keeps a second one out now: the first must go.
+    // Nothing keeps a second manager out now, so the first must stop.
     let second = manager(&dir, &cluster.file("pid2"));
     let ended = said(finish(first));
     ended.failed(14, "its LOCK file was removed or replaced");
     let mut stop = std::process::Command::new("kill");
     stop.arg(second.id().to_string());
     run(stop).ok();
-    // Whether it came up depends on when the first let go of its state.
+    // Whether it came up depends on when the first released its state.
     let _ = finish(second);
 }

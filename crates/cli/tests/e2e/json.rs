@@ -1,4 +1,5 @@
-//! `--json` as `braid --help` has it: a value or a line from every command, names whole, escaped once, of any bytes.
+//! `--json` as described by `braid --help`: every command prints values or lines, and names are whole,
+//! escaped once, and may have any bytes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,7 +24,7 @@ fn names_are_the_same_everywhere_whatever_their_bytes() {
     fs::write(&local, "odd").expect("written");
     let plain = r"braid://main/d/back\slash";
     let text = String::from_utf8_lossy(&name);
-    // Base64 of the name's own bytes.
+    // Base64 of the name's bytes.
     let bytes = "YnJhaWQ6Ly9tYWluL2Qvb2RkIP9ceCAicSIK";
     let is_odd = |value: &Value| (value["name"] == *text) && (value["name_bytes"] == bytes);
     let json = |args: &[&OsStr]| {

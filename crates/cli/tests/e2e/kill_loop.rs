@@ -1,4 +1,4 @@
-//! A few rounds of the kill loop; hundreds are for `make kill-loop`.
+//! A few rounds of the kill loop; `make kill-loop` runs hundreds.
 
 use std::process::{Command, Stdio};
 

@@ -1,4 +1,4 @@
-//! Completions and man pages: made without a cluster, and not empty.
+//! Completions and man pages: generated without a cluster, and not empty.
 
 use std::fs;
 

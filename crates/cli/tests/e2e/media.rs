@@ -1,4 +1,4 @@
-//! Media that are full or damaged: a small file system of its own under a drive, and bytes changed behind a drive's back.
+//! Full and damaged media: a small file system under a drive, and bytes changed behind a drive's back.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::support::{Cluster, braid, noise, until};
 
-/// A server that was started by hand; killed when its test ends.
+/// A server started by hand; killed when its test ends.
 struct ByHand(Child);
 
 impl Drop for ByHand {
@@ -24,7 +24,7 @@ fn start(mut command: Command, cluster: &Cluster) -> ByHand {
     ByHand(command.spawn().expect("started"))
 }
 
-/// How to get a name space of mounts here, if that can be had: its mounts end with its last process.
+/// The command that enters a new mount namespace, if permitted; mounts end with its last process.
 fn own_mounts() -> Option<&'static [&'static str]> {
     let ways: [&[&str]; 2] = [&["unshare", "-m"], &["unshare", "-rm"]];
     ways.into_iter().find(|way| {
@@ -80,7 +80,7 @@ fn a_file_system_that_is_full_fails_the_write_and_serves_again_after_rm() {
     assert!(cluster.cat("braid://v/f") == noise(3 << 20, 1));
     assert_eq!(cluster.line("ls braid://v").ok().text(), "f\n");
 
-    // File by file until it is full; each that was stored is whole.
+    // Files are stored until the drive is full; each that was stored is whole.
     let part = cluster.make("part", 4 << 20, 3);
     let mut stored = 0;
     let ended = loop {
@@ -99,7 +99,7 @@ fn a_file_system_that_is_full_fails_the_write_and_serves_again_after_rm() {
     for number in 0..stored {
         cluster.line(&format!("rm braid://v/p{number}")).ok();
     }
-    // What was removed is freed in a while.
+    // The space of removed files is freed after a while.
     until("there is space again", || {
         let said = copy(&part, "braid://v/again");
         assert!([0, 9].contains(&said.code), "{}", said.err);
@@ -109,7 +109,8 @@ fn a_file_system_that_is_full_fails_the_write_and_serves_again_after_rm() {
     cluster.line("check --all braid://v").ok();
 }
 
-/// Changes one byte of a drive's files: one in the first place that holds `bytes`. The file, if there was such a place.
+/// Inverts one byte in a drive's log, at the first place that holds `bytes`. Returns the file, if there was
+/// such a place.
 fn damage(drive: &Path, bytes: &[u8]) -> Option<PathBuf> {
     let log = drive.join("store/log");
     for entry in fs::read_dir(log).expect("a log").map(|entry| entry.expect("read").path()) {
@@ -130,7 +131,7 @@ fn a_changed_byte_is_found_named_and_harms_nobody() {
     fs::write(cluster.file("f"), &content).expect("written");
     cluster.put(&cluster.file("f"), "braid://main/f");
     cluster.put(&cluster.make("g", 1 << 20, 5), "braid://main/g");
-    // In the second stripe of 2 MiB, in its data unit 1.
+    // In data unit 1 of the second stripe of 2 MiB.
     let at = (2 << 20) + (512 << 10) + 100_000;
     let columns = cluster.columns("braid://main/f");
     let wrong = |column: &str| damage(&cluster.dir().join(column), &content[at..at + 32]).is_some();
@@ -155,7 +156,7 @@ fn a_changed_byte_is_found_named_and_harms_nobody() {
     cluster.down().ok();
     cluster.start(&[]);
     judge(&cluster);
-    // What the message says to do.
+    // What the message advises.
     cluster.line("cp braid://main/f braid://main/f").ok();
     cluster.line("check --all braid://main").ok();
     assert!(cluster.cat("braid://main/f") == content);
@@ -180,13 +181,13 @@ fn a_drive_whose_log_is_gone_says_so_and_can_be_replaced() {
         assert!(cluster.cat("braid://main/g") == noise(3 << 20, 7));
     };
     whole();
-    // The drive learns anew which partitions it has, and then tells what of them is lost.
+    // The drive learns again which partitions it has, and then reports what of them is lost.
     until("the damage is named", || {
         let found = cluster.line("check --all braid://main");
         assert!([8, 10].contains(&found.code), "{}", found.err);
         found.code == 10 && found.text().contains(" is damaged")
     });
-    // New files go to the others.
+    // New files go to the other drives.
     for name in ["braid://main/h", "braid://main/i", "braid://main/j"] {
         cluster.put(&cluster.make("new", 3 << 20, 8), name);
         assert!(!cluster.columns(name).contains(victim), "{name} is on {victim}");

@@ -1,4 +1,4 @@
-//! What people read: no word twice, no advice that cannot be followed, no silence.
+//! Messages shown to users: no repetition, no advice that cannot be followed, no silence.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -30,7 +30,7 @@ fn nobody_is_asked_the_same_twice() {
     let said = cluster.line("ls braid://main");
     said.failed(5, "nothing listens there; `braid up --detach --dir ");
     assert!(!said.err.to_lowercase().contains("is it running"), "{}", said.err);
-    // A client of several hosts has the file alone: `braid up` would start another cluster.
+    // A client of a cluster on several hosts has only the file: `braid up` would start another cluster.
     let alone = cluster.file("elsewhere.toml");
     fs::copy(cluster.dir().join("cluster.toml"), &alone).expect("copied");
     let mut command = braid();
@@ -111,7 +111,7 @@ fn a_volume_is_copied_as_what_is_in_it() {
     copy(OsStr::new("braid://main/"), out.as_os_str()).ok();
     assert_eq!(fs::read(out.join("f")).expect("read"), noise(5000, 1));
     assert_eq!(fs::read(out.join("d/e/g")).expect("read"), noise(5000, 1));
-    // The same the other way, and with a directory's contents.
+    // The same in the other direction, and with a directory's contents.
     cluster.line("mkdir braid://main/back").ok();
     copy(out.join("d/.").as_os_str(), OsStr::new("braid://main/back/")).ok();
     assert_eq!(

@@ -1,5 +1,5 @@
-//! State that is older than its peers have seen: a manager or a drive put back from a copy, a store whose tail is gone, one drive
-//! twice. And backups, which put an older state back on purpose.
+//! State older than its peers have seen: a manager or drive restored from a copy, a store that lost its tail,
+//! one drive running twice. And backups, which restore older state on purpose.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use crate::support::{Cluster, Said, finish, noise, run, said, signal, until};
 
-/// `cp -a`: the whole directory as it is.
+/// `cp -a`: copies a whole directory.
 fn copy_dir(from: &Path, to: &Path) {
     let mut command = std::process::Command::new("cp");
     command.arg("-a").arg(from).arg(to);
@@ -24,12 +24,15 @@ fn manager_dir(cluster: &Cluster) -> PathBuf {
     cluster.dir().join("manager")
 }
 
-/// A file's components that are stale, over all drives, by the status.
+/// A drive's stale components, by the status.
 fn stale(cluster: &Cluster, drive: &str) -> u64 {
+    row(cluster, drive)["stale_components"].as_u64().expect("a number")
+}
+
+fn row(cluster: &Cluster, drive: &str) -> serde_json::Value {
     let status = cluster.status();
-    let drives = status["drives"].as_array().expect("a list").clone();
-    let drive = drives.iter().find(|row| row["name"] == drive).expect("it is there");
-    drive["stale_components"].as_u64().expect("a number")
+    let drives = status["drives"].as_array().expect("a list");
+    drives.iter().find(|row| row["name"] == drive).expect("it is there").clone()
 }
 
 /// What `status` says of a manager that runs without any drive.
@@ -80,7 +83,7 @@ fn a_manager_put_back_to_an_older_state_serves_nothing_until_it_was_compared() {
     status.failed(13, "the manager answers nobody yet");
     let text = status.text();
     assert!(text.contains("\n! the manager's state is older") && !text.contains("all is well"), "{text}");
-    // Nothing is known of them by this state: nobody is to replace them.
+    // In this state the manager knows nothing of them, so no user is told to replace them.
     assert!(text.contains("at risk: drive-1 is away") && !text.contains("drive replace"), "{text}");
     cluster.down().ok();
 
@@ -89,14 +92,14 @@ fn a_manager_put_back_to_an_older_state_serves_nothing_until_it_was_compared() {
     until("it was compared", || cluster.line("ls braid://main").code == 0);
     assert_eq!(cluster.line("ls braid://main").ok().text(), "a\nkept\n");
     assert!(cluster.cat("braid://main/kept") == noise(300_000, 1));
-    // It was removed after the copy was made: its bytes are gone, and nobody takes that for zeros.
+    // Removed after the copy was made: its bytes are gone, and reading it must fail, not give zeros.
     assert_ne!(cluster.line("cat braid://main/a").code, 0);
     let report = fs::read_to_string(manager_dir(&cluster).join("comparison.txt")).expect("a report");
     assert!(
         report.contains("braid://main/a\n") && report.contains("1 files on the drives have no name"),
         "{report}"
     );
-    // Its numbers are its own.
+    // Its numbers are not reused.
     cluster.put(&c, "braid://main/c");
     assert!(cluster.cat("braid://main/c") == noise(300_000, 3));
     cluster.line("rm braid://main/a").ok();
@@ -114,7 +117,7 @@ fn a_backup_brings_the_names_back() {
     command.arg(&backup);
     run(command).ok();
     assert_eq!(fs::metadata(&backup).expect("there").permissions().mode() & 0o777, 0o600);
-    // What changes a file after the backup is not lost with the manager.
+    // A change to a file after the backup is not lost with the manager.
     let later = cluster.make("later", 3 << 20, 2);
     cluster.put(&later, "braid://main/later");
     cluster.down().ok();
@@ -154,7 +157,7 @@ fn a_drive_put_back_to_an_older_state_is_stale_until_it_is_rebuilt() {
     cluster.line("rebuild drive-2").ok();
     assert_eq!(stale(&cluster, "drive-2"), 0);
     cluster.line("check --all braid://main").ok();
-    // What it was rebuilt from may go now.
+    // The drive that it was rebuilt from can fail now.
     let other = cluster.columns("braid://main/f").into_iter().find(|name| name != "drive-2").expect("others");
     cluster.kill_drive(&other);
     assert!(cluster.cat("braid://main/f") == noise(3 << 20, 2));
@@ -167,7 +170,7 @@ fn a_store_whose_acknowledged_tail_is_gone_is_found_out_also_after_a_kill() {
     for n in 0..6 {
         cluster.put(&path, &format!("braid://main/{n}"));
     }
-    // The manager keeps in mind how far it had come.
+    // The manager remembers how far the drive's log had come.
     std::thread::sleep(std::time::Duration::from_millis(3000));
     let dir = cluster.dir().join("drive-3");
     cluster.kill_drive("drive-3");
@@ -183,6 +186,7 @@ fn a_store_whose_acknowledged_tail_is_gone_is_found_out_also_after_a_kill() {
         assert!(cluster.cat(&format!("braid://main/{n}")) == noise(1 << 20, 1), "{n}");
     }
     until("its columns are stale", || stale(&cluster, "drive-3") == 6);
+    until("it serves", || row(&cluster, "drive-3")["state"] == "up");
     cluster.line("rebuild drive-3").ok();
     cluster.line("check --all braid://main").ok();
 }

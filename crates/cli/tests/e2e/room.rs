@@ -1,4 +1,5 @@
-//! Drives that become full, and others that are added: new files go where there is room, and `df` says how much there is.
+//! Drives that fill up and others that are added: new files go where there is space, and `df` says how much
+//! there is.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -30,7 +31,7 @@ impl Cluster {
         self.children.push(child);
     }
 
-    /// Adds drives of so many bytes, and waits until the manager has heard of them.
+    /// Adds drives of the given capacity, and waits until the manager has heard from them.
     fn add(&mut self, names: &[&str], capacity: &str) {
         let text = fs::read_to_string(self.path("m/cluster.toml")).expect("read");
         let manager = text.lines().find_map(|line| line.strip_prefix("manager = \""));
@@ -56,7 +57,7 @@ impl Cluster {
         run(command)
     }
 
-    /// What each drive says can be written.
+    /// The free bytes that `df` reports for each drive.
     fn df(&self) -> Vec<(String, u64)> {
         let facts = self.braid(&["df", "--json"]).ok().json();
         let drives = facts["drives"].as_array().expect("a list").iter();
@@ -104,7 +105,7 @@ fn a_full_cluster_grows_by_adding_drives() {
         assert!(copies < 30, "it never gets full");
     };
     refused.failed(9, "the disk is full");
-    // What `df` said could be written was: two data columns and one of parity.
+    // What `df` reported as free could be written: two data columns and one of parity.
     let written = copies * 3 * (3 << 20);
     assert!(written + 3 * (4 << 20) > told, "{written} of {told}");
     cluster.add(&["new-1", "new-2", "new-3"], "160M");
@@ -116,14 +117,14 @@ fn a_full_cluster_grows_by_adding_drives() {
     assert!(text.contains("reserve") && text.contains("free can be written"), "{text}");
 }
 
-/// Old drives with some room left, which the manager may choose, and which the file then fills.
+/// Old drives with little space left: the manager may choose them, and the file then fills them.
 #[test]
 fn a_copy_that_meets_a_full_drive_begins_again_on_others() {
     let mut cluster = Cluster::start();
     cluster.add(&["old-1", "old-2", "old-3"], "32M");
     cluster.braid(&["volume", "create", "main"]).ok();
     cluster.add(&["new-1", "new-2", "new-3"], "160M");
-    // Half of it is more than an old drive takes, and many files would have a column on one.
+    // Half of it is more than an old drive can take, and many files would have a column on one.
     let content = noise(70 << 20, 6);
     fs::write(cluster.path("f"), &content).expect("written");
     for n in 0..4 {

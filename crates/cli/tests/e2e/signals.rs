@@ -1,4 +1,4 @@
-//! What signals do to servers: SIGHUP nothing, SIGTERM an end, and the log says which it was.
+//! Signals to servers: SIGHUP is ignored, SIGTERM ends them, and the log says which it was.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -18,7 +18,7 @@ fn a_hangup_ends_no_server_and_every_end_is_logged() {
         signal(pid, "HUP");
         until("the hangup is logged", || log(name).contains("SIGHUP is ignored"));
     }
-    // They serve on, as the same processes.
+    // They still serve, as the same processes.
     assert_eq!(cluster.drive_pid("drive-1"), servers[1].1);
     cluster.put(&cluster.make("f", 100_000, 1), "braid://main/f");
     for (name, pid) in servers.into_iter().rev() {
@@ -43,7 +43,7 @@ fn a_hangup_does_not_end_up_in_the_foreground_but_ends_a_command() {
     words.read_line(&mut word).expect("it says something");
     assert!(word.contains("SIGHUP is ignored"), "{word}");
     cluster.line("mkdir braid://main/d").ok();
-    // A command ends at it as at Ctrl-C: this one waits for its input.
+    // A command ends at SIGHUP as at Ctrl-C; this one waits for its input.
     let mut command = cluster.command(["cp", "-", "braid://main/x"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut copy = command.spawn().expect("it starts");

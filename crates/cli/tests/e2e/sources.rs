@@ -1,4 +1,4 @@
-//! What cannot be copied is refused or skipped, and told; nothing is waited for that may never come.
+//! Sources that cannot be copied are refused or skipped, with a message; nothing waits for ever.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Cluster, finish, noise, said, signal, until};
 
-/// From the signal to the end of the process, with a margin for a machine that is busy.
+/// The bound from a signal to the end of the process, with a margin for a busy machine.
 const ENDS: Duration = Duration::from_secs(5);
 
 fn fifo(path: &Path) {
@@ -64,7 +64,7 @@ fn what_is_no_file_is_refused_by_name_and_skipped_in_a_tree() {
     assert_eq!(cluster.cat("braid://main/tree/to-file"), noise(70_000, 1));
 }
 
-/// Whatever hangs: a signal ends the program, and soon.
+/// A signal ends the program soon, whatever it hangs in.
 #[test]
 fn a_signal_ends_a_copy_that_hangs_in_the_system() {
     let cluster = Cluster::up(3);
@@ -96,7 +96,7 @@ fn a_signal_ends_a_copy_that_hangs_in_the_system() {
             assert!(began.elapsed() < ENDS, "{what}: {:?}", began.elapsed());
         }
     }
-    // A pipe whose writer says nothing.
+    // A pipe whose writer is silent.
     let mut command = cluster.command(["cp", "-", "braid://main/x"]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
@@ -108,7 +108,8 @@ fn a_signal_ends_a_copy_that_hangs_in_the_system() {
     assert_eq!((ended.code, ended.err.as_str()), (130, "braid: interrupted\n"));
 }
 
-/// Whether a thread of the process waits in the call meant. The kernel's names for where it waits, where it tells them.
+/// Whether a thread of the process blocks in the call meant, by the kernel's wait channel where that is
+/// available.
 fn hangs(pid: u32, what: &str) -> bool {
     let places: &[&str] = match what {
         "open" => &["wait_for_partner", "fifo_open"],
@@ -120,7 +121,7 @@ fn hangs(pid: u32, what: &str) -> bool {
     })
 }
 
-/// Waits for its end without reading what it says: nobody does.
+/// Waits for the child's end without reading its output.
 fn wait(mut child: std::process::Child) -> Option<i32> {
     let mut status = None;
     until("it has ended", || {

@@ -1,4 +1,4 @@
-//! `braid store`: a stopped drive's store, looked at from outside.
+//! `braid store`: inspects a stopped drive's store from outside.
 
 use std::fs;
 
@@ -40,7 +40,7 @@ fn a_stopped_drives_store_is_checked_shown_and_printed() {
         .count();
     assert!(records >= 3, "{}", dump.text());
 
-    // One byte of the file, in whichever segment has it.
+    // One byte of the file, in whichever segment holds it.
     let log = dir.join("store/log");
     let flipped = fs::read_dir(log).expect("a log").map(|entry| entry.expect("read").path()).find(|path| {
         let mut bytes = fs::read(path).expect("read");
@@ -61,7 +61,7 @@ fn a_stopped_drives_store_is_checked_shown_and_printed() {
     run(nothing).failed(3, "holds no store; name a drive's directory");
 }
 
-/// Half of what was written is overwritten, and cleaning moves the rest: more was written than was asked for.
+/// Half of the data is overwritten and cleaning moves the rest, so more is written than was asked for.
 #[test]
 fn a_cleaned_stores_amplification_is_shown() {
     let place = Cluster::nowhere();
@@ -92,8 +92,8 @@ fn a_cleaned_stores_amplification_is_shown() {
             from: 0,
             to: 64 << 10,
             kind: WriteKind::Data,
-            standing: Standing::Settled,
-            version,
+            standing: Standing::Installed,
+            stamp: version,
             columns: ColumnMask::all(1),
             cover: Vec::new(),
             client: 1,

@@ -1,5 +1,5 @@
-//! Real processes for the end-to-end tests: the built binary, a directory of their own, ports of the system's choice. A cluster
-//! is shut down when its test ends, however it ends.
+//! Real processes for the end-to-end tests: the built binary, a directory per cluster, ports chosen by the
+//! system. A cluster is shut down when its test ends, however it ends.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// No command may take longer.
+/// The bound for every command.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a command said.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: i32,
@@ -28,18 +28,18 @@ impl Said {
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.out)))
     }
 
-    /// It failed with this code and one line that holds `words`.
+    /// It failed with this code and one line that contains `words`.
     #[track_caller]
     pub(crate) fn failed(&self, code: i32, words: &str) {
         assert_eq!(self.code, code, "{}", self.err);
         assert!(self.err.contains(words), "{words:?} is not in: {}", self.err);
         assert!(self.err.starts_with("braid: "), "{}", self.err);
-        // A machine that is busy may make it wait first, which it says.
+        // On a busy machine it may wait first, which it announces.
         let lines = self.err.lines().filter(|line| !line.starts_with("braid: waiting ")).count();
         assert_eq!(lines, 1, "not one line: {}", self.err);
     }
 
-    /// It failed with this code, whatever else it said.
+    /// It failed with this code, with any output.
     #[track_caller]
     pub(crate) fn failed_with_output(&self, code: i32) {
         assert_eq!(self.code, code, "{}", self.err);
@@ -52,14 +52,14 @@ impl Said {
     }
 }
 
-/// The binary with nothing of the tester's own environment.
+/// The binary, without the tester's environment.
 pub(crate) fn braid() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
     command.env_remove("BRAID_CLUSTER").env_remove("BRAID_JOIN_TOKEN").stdin(Stdio::null());
     command
 }
 
-/// Runs a command to its end, within the bound.
+/// Runs a command to its end, within `PATIENCE`.
 pub(crate) fn run(mut command: Command) -> Said {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     said(finish(child))
@@ -90,12 +90,32 @@ pub(crate) fn signal(pid: u32, name: &str) {
     let status =
         Command::new("kill").args([format!("-{name}"), pid.to_string()]).stderr(Stdio::null()).status();
     let _ = status.expect("kill runs");
+    if name == "STOP" {
+        // `kill` returns before the last thread has stopped: one on the other core may still answer.
+        until("every thread has stopped", || stopped(pid));
+    }
 }
 
-/// Whether a process is there and is no zombie.
+/// Whether all threads of a process are stopped, or it is gone.
+fn stopped(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return true;
+    };
+    threads.flatten().all(|thread| {
+        fs::read_to_string(thread.path().join("stat"))
+            .map_or(true, |stat| state(&stat).is_none_or(|state| matches!(state, 'T' | 't' | 'Z' | 'X')))
+    })
+}
+
+/// The state in a line of `/proc/PID/stat`: the letter after the name, which is in brackets.
+fn state(stat: &str) -> Option<char> {
+    stat.rsplit(')').next()?.trim_start().chars().next()
+}
+
+/// Whether a process exists and is no zombie.
 pub(crate) fn runs(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with('Z')))
+        .is_ok_and(|stat| state(&stat).is_some_and(|state| state != 'Z'))
 }
 
 /// Waits until `condition` holds.
@@ -114,7 +134,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// A directory, and no cluster in it yet.
+    /// A directory without a cluster yet.
     pub(crate) fn nowhere() -> Cluster {
         Cluster {
             temporary: tempfile::Builder::new()
@@ -124,14 +144,14 @@ impl Cluster {
         }
     }
 
-    /// With this many drives, running.
+    /// A running cluster of so many drives.
     pub(crate) fn up(drives: u32) -> Cluster {
         let cluster = Cluster::nowhere();
         cluster.start(&["--drives", &drives.to_string()]);
         cluster
     }
 
-    /// `braid up --detach` with more arguments.
+    /// `braid up --detach` with further arguments.
     pub(crate) fn start(&self, more: &[&str]) {
         let mut command = braid();
         command.args(["up", "--detach", "--dir"]).arg(self.dir()).args(more);
@@ -149,19 +169,19 @@ impl Cluster {
         self.temporary.path().join("cluster")
     }
 
-    /// A place for local files.
+    /// A path for local files.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.temporary.path().join(name)
     }
 
-    /// A local file with bytes that tell any misplacement.
+    /// A local file with content that reveals any misplaced byte.
     pub(crate) fn make(&self, name: &str, bytes: usize, seed: u64) -> PathBuf {
         let path = self.file(name);
         fs::write(&path, noise(bytes, seed)).expect("written");
         path
     }
 
-    /// `braid ARGS`, with this cluster.
+    /// `braid ARGS`, on this cluster.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = braid();
         command.env("BRAID_CLUSTER", self.dir()).args(args);
@@ -173,7 +193,7 @@ impl Cluster {
         run(self.command(args))
     }
 
-    /// Runs a line of plain words.
+    /// Runs `braid` with a line split at spaces.
     pub(crate) fn line(&self, line: &str) -> Said {
         self.braid(line.split(' '))
     }
@@ -190,7 +210,7 @@ impl Cluster {
 
     pub(crate) fn status(&self) -> serde_json::Value {
         let said = self.line("status --json");
-        // Whatever it says of how the cluster is.
+        // Whether or not the cluster is well.
         assert!([0, 13].contains(&said.code), "{}", said.err);
         said.json()
     }
@@ -203,7 +223,7 @@ impl Cluster {
         u32::try_from(drive["pid"].as_u64().expect("a number")).expect("a process id")
     }
 
-    /// kill -9, and waits until it is gone.
+    /// Kills a drive with SIGKILL, and waits until it is gone.
     pub(crate) fn kill_drive(&self, name: &str) {
         let pid = self.drive_pid(name);
         signal(pid, "KILL");
@@ -232,7 +252,7 @@ impl Drop for Cluster {
     }
 }
 
-/// What the processes said, for a test that failed.
+/// Prints the ends of the logs, for a test that failed.
 fn show_logs(logs: &Path) {
     for entry in fs::read_dir(logs).into_iter().flatten().filter_map(Result::ok) {
         let text = fs::read_to_string(entry.path()).unwrap_or_default();
@@ -242,7 +262,7 @@ fn show_logs(logs: &Path) {
     }
 }
 
-/// Bytes that look random and depend on their place.
+/// Bytes that look random and depend on their offset.
 pub(crate) fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut out = Vec::with_capacity(bytes + 8);

@@ -1,4 +1,4 @@
-//! Trees go in and out: many files at once, what is kept of them, holes, and what an error leaves.
+//! Directory trees copied in and out: many files at once, attributes, holes, and the state after errors.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Permissions};
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::support::{Cluster, Said, finish, noise, said, signal, until};
 
-/// A whole TiB, of which almost nothing is there.
+/// A whole TiB with almost no data.
 const SPARSE_BYTES: u64 = 1 << 40;
 
 fn copy(cluster: &Cluster, options: &str, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Said {
@@ -45,7 +45,7 @@ fn one_file_s_error_stops_no_other_and_all_are_told() {
         let stored = cluster.cat(&format!("braid://main/tree/f{number:02}"));
         assert_eq!(stored, noise(1000 + number, 1), "f{number:02}");
     }
-    // Two to one name: which of them would be there?
+    // Two sources for one target: the result would be arbitrary.
     let other = cluster.file("other");
     fs::create_dir_all(&other).expect("made");
     fs::write(other.join("f00"), "other").expect("written");
@@ -85,7 +85,7 @@ fn time_and_mode_are_kept_both_ways_and_what_is_the_same_is_left() {
     let (tree_os, kept) = (tree.as_os_str(), OsStr::new("braid://main"));
     copy(&cluster, "-rp", &tree, "braid://main").ok();
     assert_eq!(again("-rpu", tree_os, kept), 0);
-    // Another size, another time, and one that is not there.
+    // A different size, a different time, and a missing copy.
     fs::write(tree.join("plain"), noise(5001, 1)).expect("written");
     touch(&tree.join("plain"), then);
     touch(&tree.join("run"), then + Duration::from_millis(1));
@@ -112,13 +112,13 @@ fn what_changed_while_it_was_copied_is_copied_by_the_next_update() {
         cluster.braid(args).ok().text().lines().count()
     };
     let (volume, tree_os, back_os) = (OsStr::new("braid://main"), tree.as_os_str(), back.as_os_str());
-    // The time of a plain copy is the manager's, and says nothing of the source.
+    // A plain copy gets the manager's time, which says nothing about the source.
     copy(&cluster, "-r", &tree, volume).ok();
     for round in [2, 0] {
         assert_eq!(update(tree_os, volume), round);
         assert_eq!(update(out, back_os), round);
     }
-    // Behind the reader: the same size, after the copy's beginning and before its end.
+    // A change during the copy: same size, with a time after the copy began and before it ended.
     for (name, seed) in [("a", 2), ("b", 3)] {
         fs::write(tree.join(name), noise(5000, seed)).expect("written");
         touch(&tree.join(name), then + Duration::from_millis(seed));
@@ -126,7 +126,7 @@ fn what_changed_while_it_was_copied_is_copied_by_the_next_update() {
         assert_eq!(update(out, back_os), 1, "{name}");
         assert_eq!(fs::read(back.join("tree").join(name)).expect("read"), noise(5000, seed), "{name}");
     }
-    // Older ones too: an earlier version that was put back.
+    // Also with an older time: an earlier version was put back.
     touch(&tree.join("a"), then - Duration::from_secs(1));
     assert_eq!((update(tree_os, volume), update(tree_os, volume)), (1, 0));
 }
@@ -178,7 +178,7 @@ fn a_tree_that_is_interrupted_leaves_no_half_file() {
         rows.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert!(!stored.is_empty() && stored.iter().all(|row| row["size"].as_u64() == Some(20_000)));
 
-    // The rest, then out again, interrupted too.
+    // The rest, then out again, with an interruption too.
     copy(&cluster, "-ru", &tree, "braid://main/").ok();
     let back = cluster.file("back");
     let mut command = cluster.command([

@@ -1,4 +1,4 @@
-//! A temporary directory of the demo or a bench: made with a name of its own, removed with all that is in it.
+//! A temporary directory of the demo or a bench: it has a unique name and is removed with its content.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -8,20 +8,20 @@ use std::time::Duration;
 use crate::exit::{Doing, Exit, Failure};
 use crate::size;
 
-/// Tries to remove the directory while the last processes that write to it are ending.
+/// Attempts to remove the directory while the last processes that write to it are ending.
 const REMOVE_TRIES: u32 = 40;
 const REMOVE_PAUSE: Duration = Duration::from_millis(50);
 
-/// A directory that goes when this does.
+/// A directory that is removed on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct TemporaryDir {
     path: PathBuf,
     keep: bool,
 }
 
-impl Place {
-    /// A new directory below `parent`, which must have room for `bytes`, for `whom`.
-    pub(crate) fn make(parent: &Path, whom: &str, bytes: u64, keep: bool) -> Result<Place, Failure> {
+impl TemporaryDir {
+    /// A new directory, named after `whom`, below `parent`, which must have `bytes` free.
+    pub(crate) fn make(parent: &Path, whom: &str, bytes: u64, keep: bool) -> Result<TemporaryDir, Failure> {
         let what = || format!("make a directory in {}", parent.display());
         let room = rustix::fs::statvfs(parent).map_err(std::io::Error::from).doing(what)?;
         let free = room.f_bavail.saturating_mul(room.f_frsize);
@@ -34,7 +34,7 @@ impl Place {
             getrandom::u64().map_err(|error| std::io::Error::other(error.to_string())).doing(what)?;
         let path = std::path::absolute(parent).doing(what)?.join(format!("braid-{whom}-{number:016x}"));
         DirBuilder::new().mode(0o700).create(&path).doing(what)?;
-        Ok(Place { path, keep })
+        Ok(TemporaryDir { path, keep })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -42,7 +42,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TemporaryDir {
     fn drop(&mut self) {
         for _ in 0..REMOVE_TRIES {
             if self.keep || fs::remove_dir_all(&self.path).is_ok() || !self.path.exists() {
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn it_goes_with_what_is_in_it() {
         let parent = tempfile::tempdir().expect("a temporary directory");
-        let place = Place::make(parent.path(), "demo", 1, false).expect("made");
+        let place = TemporaryDir::make(parent.path(), "demo", 1, false).expect("made");
         fs::write(place.path().join("file"), "x").expect("written");
         let path = place.path().to_owned();
         drop(place);
@@ -71,7 +71,7 @@ mod tests {
     fn too_little_room_is_said_first() {
         let parent = tempfile::tempdir().expect("a temporary directory");
         assert_eq!(
-            Place::make(parent.path(), "demo", u64::MAX, false).expect_err("no room").exit,
+            TemporaryDir::make(parent.path(), "demo", u64::MAX, false).expect_err("no room").exit,
             Exit::NoSpace
         );
     }

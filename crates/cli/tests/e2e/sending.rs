@@ -1,0 +1,70 @@
+//! How a drive sends what is read: what is asked for by name is used, shown, or refused with what to do.
+
+use crate::support::{Cluster, Said, braid, run, until};
+
+fn up(cluster: &Cluster, options: &str) -> Said {
+    let mut command = braid();
+    command.args(["up", "--detach", "--drives", "1", "--dir"]).arg(cluster.dir());
+    command.args(options.split_whitespace());
+    run(command)
+}
+
+/// What the status says of a drive, once its first read was told.
+fn shown(cluster: &Cluster, drive: usize) -> String {
+    let io = || cluster.status()["drives"][drive]["io"].as_str().unwrap_or_default().to_owned();
+    until("the drive has told", || !io().is_empty());
+    io()
+}
+
+/// Write and read a file.
+fn use_it(cluster: &Cluster, name: &str, what: &str) {
+    let file = cluster.make(name, 3 << 20, 3);
+    let remote = format!("braid://main/{name}");
+    cluster.put(&file, &remote);
+    assert!(cluster.cat(&remote) == std::fs::read(&file).expect("read"), "{what}");
+}
+
+/// Whether the system does not tell what is in the page cache: then that is said, and what to do.
+fn refused(said: &Said) -> bool {
+    if said.code != 0 {
+        said.failed(1, "leave --send sendfile out");
+    }
+    said.code != 0
+}
+
+/// On one machine a read is copied, and by sendfile if that is asked for.
+#[test]
+fn reads_leave_as_was_asked() {
+    for (options, expected) in [
+        ("", "reads 0 % sendfile,"),
+        ("--send copy", "reads 0 % sendfile,"),
+        ("--send sendfile", "reads 100 % sendfile,"),
+    ] {
+        let cluster = Cluster::nowhere();
+        let said = up(&cluster, options);
+        if options == "--send sendfile" && refused(&said) {
+            continue;
+        }
+        said.ok();
+        use_it(&cluster, "f", options);
+        until(&format!("reads are told: {expected}"), || shown(&cluster, 0).starts_with(expected));
+    }
+}
+
+#[test]
+fn a_restart_is_told_anew_and_a_wrong_word_is_refused() {
+    let cluster = Cluster::nowhere();
+    if refused(&up(&cluster, "--send sendfile")) {
+        return;
+    }
+    use_it(&cluster, "f", "by sendfile");
+    until("it sends by sendfile", || shown(&cluster, 0).starts_with("reads 100 % sendfile,"));
+    cluster.down().ok();
+    up(&cluster, "").ok();
+    use_it(&cluster, "g", "by copies");
+    until("it is the new drive that has told", || shown(&cluster, 0).starts_with("reads 0 % sendfile,"));
+    assert!(cluster.line("status").ok().text().contains("reads 0 % sendfile,"));
+    let wrong = up(&cluster, "--send fast");
+    assert_eq!(wrong.code, 2, "{}", wrong.err);
+    assert!(wrong.err.contains("auto, copy, sendfile"), "{}", wrong.err);
+}
