@@ -7,7 +7,7 @@ use braid_layout::{
 };
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
-use braid_store::format::entry::{LogPlace, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
+use braid_store::format::entry::{BlockPosition, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
 use braid_store::format::page::{Key as PageKey, PageHead};
 use braid_store::format::ready::ReadyEntry;
 use braid_store::format::snapshots::SnapshotsEntry;
@@ -89,7 +89,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
 
 /// The ends of a checkpoint, and a page with an entry of each kind and by itself.
 fn checkpoints() -> Vec<Vec<u8>> {
-    let place = LogPlace { segment: 1, block: 9 };
+    let place = BlockPosition { segment: 1, block: 9 };
     let version = Version { g: Generation(3), lease: Lease(4), n: 5 };
     let partition = PartitionId(1);
     let mut entries = Vec::new();
@@ -251,8 +251,8 @@ fn plain_requests() -> [DriveRequest; 2] {
     [read.into(), write.into()]
 }
 
-/// An open file's reply of a megabyte that claims as many grants as it has bytes, in this many lists: each would take two
-/// hundred bytes of memory.
+/// An open file's reply of a megabyte that claims as many grants as it has bytes, in this many lists: each
+/// would take two hundred bytes of memory.
 fn hungry_open(lists: u32) -> Vec<u8> {
     let stat = StatRow {
         volume: VolumeId(1),

@@ -1,5 +1,6 @@
-//! A fuzz target per decoder: a function of bytes that panics if a decoder does, or if it takes bytes for a value that has
-//! other bytes (every value has one encoding). `fuzz_targets/` hands them to libFuzzer; `bin/smoke` runs them on stable.
+//! A fuzz target per decoder: a function of bytes that panics if a decoder does, or if it takes bytes for a
+//! value that has other bytes (every value has one encoding). `fuzz_targets/` hands them to libFuzzer;
+//! `bin/smoke` runs them on stable.
 
 use braid_layout::{Column, Generation, PartitionId};
 use braid_store::format::checkpoint::CheckpointEnd;
@@ -10,11 +11,11 @@ use braid_store::format::ready::ReadyEntry;
 use braid_store::format::snapshots::SnapshotsEntry;
 use braid_store::format::unit::UnitEntry;
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
-use braid_wire::authorise::{Needs, ObjectFacts, Scene, authorise, byte_range, needs, term};
+use braid_wire::authorise::{Needs, ObjectFacts, Scene, authorise, byte_range, needs};
 use braid_wire::capability::{Authority, Capability, Key};
 use braid_wire::control::{ControlHead, ControlReply, ControlRequest, Grant, RequestHead};
 use braid_wire::data::{ColumnMap, DriveReply, DriveRequest, Hello, PeerRole, ReplyHead};
-use braid_wire::frame::{FrameHeader, HEADER_BYTES};
+use braid_wire::frame::{FrameHeader, HEADER_BYTES, PAYLOAD_BYTES_MAX};
 use braid_wire::seal::{Asker, split};
 use braid_wire::token::Token;
 use braid_wire::{Refusal, Wire, checksum};
@@ -55,8 +56,8 @@ pub fn frame(bytes: &[u8]) {
     check(&sealed);
 }
 
-/// Kind (u16), then a request's body: decoded, judged as it is, and judged again with its MAC made right and a capability for
-/// what it asks.
+/// Kind (u16), then a request's body: decoded, judged as it is, and judged again with its MAC made right and
+/// a capability for what it asks.
 pub fn drive_request(bytes: &[u8]) {
     let Some((kind, body)) = kind(bytes) else { return };
     let scene = Scene {
@@ -73,13 +74,14 @@ pub fn drive_request(bytes: &[u8]) {
     let mut again = Vec::new();
     request.put_body(&mut again);
     assert_eq!(again, arguments);
-    let _ = (byte_range(&request, 4096), term(&request));
+    let _ = byte_range(&request, 4096);
     let Needs { partition, object, .. } = needs(&request);
     let capability = Capability { partition, object, ..authority.capability };
     let private = working_key(capability.partition, capability.key_epoch).private_part(&capability);
     let mut sealed = Vec::new();
     let grant = Grant { capability, private };
-    let payload_bytes = payload_bytes(&request);
+    // What the fields promise, so that it is not refused for that alone.
+    let payload_bytes = request.target().bytes.payload_bytes().min(PAYLOAD_BYTES_MAX);
     let asked = Asker::new(&corpus::hello(), [1; 16]).seal(&grant, 1, &request, payload_bytes, &mut sealed);
     let header = FrameHeader::new(kind, 1, &sealed, payload_bytes);
     let seal = match authorise(&scene, &mut 0, &header, &sealed) {
@@ -269,17 +271,6 @@ fn kind(bytes: &[u8]) -> Option<(u16, &[u8])> {
 
 fn working_key(partition: PartitionId, epoch: u32) -> Key {
     Key::new([7; 32]).drive_key(corpus::DRIVE).partition_key(partition).working_key(epoch)
-}
-
-/// What the request's fields promise, so that it is not refused for that alone.
-fn payload_bytes(request: &DriveRequest) -> u32 {
-    let (from, to) = match request {
-        DriveRequest::StripeWrite(write) if !write.hole => (write.from, write.to),
-        DriveRequest::UnitWrite(write) if !write.hole => (write.from, write.to),
-        DriveRequest::Delta(delta) => (delta.from, delta.to),
-        _ => return 0,
-    };
-    to.saturating_sub(from).min(braid_wire::frame::PAYLOAD_BYTES_MAX)
 }
 
 fn column_map(request: &DriveRequest) -> ColumnMap {

@@ -1,7 +1,9 @@
-//! The smoke: every target, on stable, without libFuzzer. Good inputs are mutated (bits, lengths, pieces of one another) or
-//! made up, from a seed, so that a failure comes again. Exit code 1 if a target panics or takes more memory than it may.
+//! The smoke: every target, on stable, without libFuzzer. Good inputs are mutated (bits, lengths, pieces of
+//! one another) or made up, from a seed, so that a failure comes again. Exit code 1 if a target panics or
+//! takes more memory than it may.
 //!
-//! usage: smoke [SEED] [SECONDS PER TARGET]        or: smoke --corpus FOLDER      writes the good inputs for libFuzzer
+//! usage: smoke [SEED] [SECONDS PER TARGET]        or: smoke --corpus FOLDER      writes the good inputs for
+//! libFuzzer
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::{AssertUnwindSafe, catch_unwind};

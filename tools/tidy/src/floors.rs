@@ -1,8 +1,8 @@
-//! Arrows between crates point only downward (ARCHITECTURE.md, crate map).
+//! Dependencies between crates point only downward (ARCHITECTURE.md, crate map).
 
 use crate::tree::Source;
 
-/// The crates of each floor, ground floor first.
+/// The crates of each floor, lowest first.
 pub const FLOORS: &[&[&str]] = &[
     &["layout"],
     &["plan", "wire"],
@@ -12,8 +12,8 @@ pub const FLOORS: &[&[&str]] = &[
     &["cli"],
 ];
 
-/// Edges that do not point to a lower floor, given each crate's manifest. Only `[dependencies]` counts: a test may stand a
-/// whole cluster up.
+/// Edges that do not point to a lower floor, from the crates' manifests. `[dev-dependencies]` do not count: a
+/// test may start a whole cluster.
 pub fn check(manifests: &[Source]) -> Vec<String> {
     let mut broken = Vec::new();
     for manifest in manifests {
@@ -40,7 +40,7 @@ fn floor_of(name: &str) -> Option<usize> {
     FLOORS.iter().position(|floor| floor.contains(&name))
 }
 
-/// The `braid-*` crates named in `[dependencies]`, without the prefix.
+/// The `braid-*` crates in `[dependencies]` and `[build-dependencies]`, without the prefix.
 fn dependencies(manifest: &str) -> Vec<String> {
     let mut inside = false;
     let mut used = Vec::new();

@@ -1,8 +1,8 @@
-//! Each format document is bound to the code: a test somewhere reads it.
+//! Each format document is bound to the code: a test refers to it.
 
 use crate::tree::Source;
 
-/// Format documents that no test names.
+/// Format documents that no test mentions.
 pub fn check(documents: &[Source], tests: &[Source]) -> Vec<String> {
     documents
         .iter()

@@ -1,17 +1,18 @@
-//! Files and functions stay short. Those that are long stand in `ratchet.txt` with their length, and only shrink.
+//! Files and functions stay short. The long ones are listed in `ratchet.txt` with their lengths, which may
+//! only shrink.
 
 use std::collections::BTreeMap;
 
 use crate::tree::Source;
 
-/// No file may be longer, in lines.
+/// The most lines of any file.
 pub const FILE_LINES_MAX: usize = 800;
-/// A file longer than this must stand in the ratchet.
+/// A longer file must be listed in the ratchet.
 pub const FILE_LINES_FREE: usize = 500;
-/// A function longer than this must stand in the ratchet.
+/// A longer function must be listed in the ratchet.
 pub const FUNCTION_LINES_FREE: usize = 80;
 
-/// Files and functions over the free length, as `path` or `path:function` with their lines.
+/// Files and functions over the free length, as `path` or `path:function`, with their lengths.
 pub fn long(sources: &[Source]) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for source in sources {
@@ -28,7 +29,7 @@ pub fn long(sources: &[Source]) -> BTreeMap<String, usize> {
     found
 }
 
-/// What is over the bound, longer than the ratchet has it, or in the ratchet although it is short now.
+/// What is over the bound or longer than its ratchet entry, and entries longer than what they name.
 pub fn check(sources: &[Source], ratchet: &str) -> Vec<String> {
     let allowed: BTreeMap<&str, usize> = ratchet
         .lines()
@@ -56,8 +57,8 @@ pub fn check(sources: &[Source], ratchet: &str) -> Vec<String> {
     broken
 }
 
-/// Functions and their lengths, by indentation as rustfmt lays it out: from the line with `fn` to the first `}` at the same
-/// depth.
+/// Functions and their lengths, by rustfmt's indentation: from the line with `fn` to the first `}` at the
+/// same depth.
 fn functions(text: &str) -> Vec<(String, usize)> {
     let mut open: Vec<(usize, String, usize)> = Vec::new();
     let mut found = Vec::new();

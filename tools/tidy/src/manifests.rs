@@ -1,4 +1,4 @@
-//! One place for versions, and a reason for each dependency.
+//! Versions stand in one place, and each dependency has a reason.
 
 use crate::tree::Source;
 
@@ -22,7 +22,7 @@ pub fn check(manifests: &[Source]) -> Vec<String> {
     broken
 }
 
-/// Outside dependencies of the workspace that ARCHITECTURE.md gives no reason for.
+/// External dependencies of the workspace for which ARCHITECTURE.md gives no reason.
 pub fn reasons(workspace: &str, architecture: &str) -> Vec<String> {
     listed(workspace)
         .filter(|name| !name.starts_with("braid-") && !architecture.contains(&format!("`{name}`")))
@@ -30,7 +30,7 @@ pub fn reasons(workspace: &str, architecture: &str) -> Vec<String> {
         .collect()
 }
 
-/// Dependencies in the workspace's list that no crate names.
+/// Dependencies in the workspace's list that no crate uses.
 pub fn unused(workspace: &str, manifests: &[Source]) -> Vec<String> {
     listed(workspace)
         .filter(|name| {

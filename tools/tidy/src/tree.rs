@@ -1,4 +1,4 @@
-//! The repository's texts, read once.
+//! The repository's text files, read once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 pub struct Source {
     /// Relative to the repository's root, with `/`.
     pub path: String,
-    /// What is in it.
+    /// Its content.
     pub text: String,
 }
 
@@ -20,8 +20,8 @@ pub fn root() -> PathBuf {
         .to_owned()
 }
 
-/// Every file below the root with one of these endings, in order of path. Build products, hidden folders and golden
-/// files are not read.
+/// Every file below the root with one of these endings, sorted by path. Skips build products, hidden folders
+/// and golden files.
 pub fn sources(root: &Path, endings: &[&str]) -> Vec<Source> {
     let mut found = Vec::new();
     collect(root, root, endings, &mut found);

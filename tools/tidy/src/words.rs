@@ -1,8 +1,8 @@
-//! Words that may not stand in the code: unfinished work, skipped tests, lints switched off without a reason.
+//! Words banned from the code: unfinished work, skipped tests, lints switched off without a reason.
 
 use crate::tree::Source;
 
-/// What is banned, in halves so that this file does not find itself, and why.
+/// Each banned word and why. Split in halves, so that this file does not match.
 const BANNED: &[(&str, &str, &str)] = &[
     ("todo", "!(", "finish it or leave it out"),
     ("unimpl", "emented!(", "finish it or leave it out"),

@@ -1,6 +1,6 @@
-//! Runs every house rule over the repository.
+//! Runs every house rule on the repository.
 
-use braid_tidy::{floors, formats, lengths, manifests, tree, words};
+use braid_tidy::{floors, formats, lengths, manifests, tree, widths, words};
 
 fn report(rule: &str, broken: &[String]) {
     assert!(broken.is_empty(), "{rule}:\n  {}", broken.join("\n  "));
@@ -35,6 +35,14 @@ fn files_and_functions_stay_short() {
     let root = tree::root();
     let ratchet = std::fs::read_to_string(root.join("tools/tidy/ratchet.txt")).expect("the ratchet");
     report("lengths", &lengths::check(&tree::sources(&root, &[".rs"]), &ratchet));
+}
+
+#[test]
+fn prose_is_wrapped() {
+    let mut found = tree::sources(&tree::root(), &[".rs", ".md"]);
+    // Written by `braid bench`.
+    found.retain(|source| !source.path.starts_with("docs/results/"));
+    report("widths", &widths::check(&found));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! `tools/split-debug.sh`, on a copy of this very program: debug sections go into a file beside it, and it runs without them.
+//! `tools/split-debug.sh`, on a copy of this very program: it moves debug sections into a separate file, and
+//! the program still runs without them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ fn debug_sections_go_into_a_file_beside_the_program() {
     fs::create_dir(&place.0).expect("made");
     let (built, program) = (place.0.join("built"), place.0.join("program"));
     fs::copy(std::env::current_exe().expect("this program"), &built).expect("copied");
-    // Another name of the same file, as a build leaves it.
+    // A second link to the same file, as a build leaves it.
     fs::hard_link(&built, &program).expect("linked");
     assert!(has_lines(&program), "this test needs a program with debug sections");
     let debug = place.0.join("program.debug");
