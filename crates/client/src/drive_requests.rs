@@ -1,5 +1,5 @@
-//! The exchange with one drive: requests are sent in order, several in flight, and answers are taken in
-//! order. The bytes of reads go straight into their buffers.
+//! Requests to one drive: sent in order, several in flight; answers are taken as they come. The bytes of
+//! reads go straight into their buffers.
 //!
 //! It has no policy: for each request it returns the answer, or why there is none. Every block read is
 //! checked against its CRC32C as it arrives; holes are filled with zeros.
@@ -74,10 +74,12 @@ pub(crate) async fn request_all(
     drive: DriveId,
     address: &str,
     grant: &Grant,
-    window: InFlightLimit,
+    limit: InFlightLimit,
     items: Vec<Item<'_>>,
 ) -> Vec<Outcome> {
     let count = items.len();
+    let mut outcomes: Vec<Option<Outcome>> = Vec::new();
+    outcomes.resize_with(count, || None);
     let mut lent = match drives.session(drive, address).await {
         Ok(lent) => lent,
         Err(error) => {
@@ -86,12 +88,11 @@ pub(crate) async fn request_all(
             return vec![Err(Failure::Lost(why)); count];
         }
     };
-    let mut outcomes: Vec<Outcome> = Vec::with_capacity(count);
-    let ended = send_and_receive(&mut lent, grant, window, items, &mut outcomes).await;
+    let ended = send_and_receive(&mut lent, grant, limit, items, &mut outcomes).await;
     let rest = match ended {
         Ok(()) => {
             drives.give_back(lent);
-            let mut stopped = outcomes.iter().rev().filter_map(|outcome| outcome.as_ref().err());
+            let mut stopped = outcomes.iter().flatten().filter_map(|outcome| outcome.as_ref().err());
             stopped.find(|failure| failure.concerns_all()).cloned()
         }
         Err(error) if lent.reused && is_gone(&error) => {
@@ -104,30 +105,28 @@ pub(crate) async fn request_all(
             Some(Failure::Lost(why))
         }
     };
-    let rest = rest.unwrap_or_else(|| Failure::Lost("the exchange ended early".to_owned()));
-    outcomes.resize(count, Err(rest));
-    outcomes
+    let rest = rest.unwrap_or_else(|| Failure::Lost("the session ended early".to_owned()));
+    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(rest.clone()))).collect()
 }
 
-/// Sends and receives at the same time, within the window. Even after an error, `outcomes` holds the answers
-/// so far, in order.
+/// Sends and receives at the same time, within the limit. Even after an error, `outcomes` holds the answers
+/// so far, each at its item's index.
 async fn send_and_receive(
     lent: &mut Lent,
     grant: &Grant,
-    window: InFlightLimit,
+    limit: InFlightLimit,
     items: Vec<Item<'_>>,
-    outcomes: &mut Vec<Outcome>,
+    outcomes: &mut [Option<Outcome>],
 ) -> Result<(), TransportError> {
-    let weights: Vec<u32> = items.iter().map(|item| kibibytes(item.weight(), window.bytes)).collect();
-    let (flights, bytes) =
-        (Semaphore::new(window.flights.max(1)), Semaphore::new(kibibytes_of(window.bytes)));
+    let weights: Vec<u32> = items.iter().map(|item| kibibytes(item.weight(), limit.bytes)).collect();
+    let (flights, bytes) = (Semaphore::new(limit.flights.max(1)), Semaphore::new(kibibytes_of(limit.bytes)));
     let (asked, stop, last) = (Semaphore::new(0), AtomicBool::new(false), AtomicUsize::new(items.len()));
-    let (mut asks, landings): (Vec<_>, Vec<_>) =
+    let (mut asks, mut landings): (Vec<_>, Vec<_>) =
         items.into_iter().map(|item| ((item.request, item.payload), item.into)).unzip();
     let starts: Vec<u32> = asks.iter().map(|(request, _)| first_byte(request)).collect();
     let (asker, answers) = lent.session.halves();
     let send = async {
-        for (index, (request, payload)) in asks.iter_mut().enumerate() {
+        for ((index, (request, payload)), tag) in asks.iter_mut().enumerate().zip(0..) {
             flights.acquire().await.expect("it is never closed").forget();
             bytes.acquire_many(weights[index]).await.expect("it is never closed").forget();
             if stop.load(Ordering::Relaxed) {
@@ -138,25 +137,26 @@ async fn send_and_receive(
             // Before the bytes are sent: the drive may refuse before it has received them all.
             asked.add_permits(1);
             let pieces: &[&[u8]] = if payload.is_empty() { &[] } else { &[payload] };
-            asker.ask(grant, request, pieces).await?;
+            asker.ask(tag, grant, request, pieces).await?;
         }
         asked.add_permits(1);
         Ok::<(), TransportError>(())
     };
     let receive = async {
-        for (index, into) in landings.into_iter().enumerate() {
+        for received in 0..landings.len() {
             asked.acquire().await.expect("it is never closed").forget();
-            if index >= last.load(Ordering::Relaxed) {
+            if received >= last.load(Ordering::Relaxed) {
                 break;
             }
             let answer = answers.next().await?;
-            let outcome = land(answers, answer, starts[index], into).await?;
+            let index = usize::try_from(answer.tag).expect("an index of an item");
+            let outcome = land(answers, answer, starts[index], std::mem::take(&mut landings[index])).await?;
             if outcome.as_ref().is_err_and(Failure::concerns_all) {
                 stop.store(true, Ordering::Relaxed);
             }
-            outcomes.push(outcome);
+            outcomes[index] = Some(outcome);
             flights.add_permits(1);
-            bytes.add_permits(usize::try_from(weights[index]).expect("it is bounded by the window"));
+            bytes.add_permits(usize::try_from(weights[index]).expect("it is bounded by the limit"));
         }
         Ok::<(), TransportError>(())
     };
@@ -292,9 +292,9 @@ fn kibibytes_of(bytes: u64) -> usize {
     usize::try_from((bytes >> 10).max(1)).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS)
 }
 
-/// An item's share of the window, at most all of it: an item larger than the window is sent alone.
-fn kibibytes(bytes: usize, window: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(1024).min(kibibytes_of(window))).unwrap_or(u32::MAX)
+/// An item's share of the limit, at most all of it: an item larger than the limit is sent alone.
+fn kibibytes(bytes: usize, limit: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(1024).min(kibibytes_of(limit))).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_over_the_window_goes_alone() {
+    fn an_item_over_the_limit_goes_alone() {
         assert_eq!(kibibytes(64 << 20, 8 << 20), 8 << 10);
         assert_eq!(kibibytes(1, 8 << 20), 1);
         assert_eq!(kibibytes(0, 8 << 20), 0);

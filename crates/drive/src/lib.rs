@@ -12,7 +12,7 @@
 //! What it must not know: files, names, layouts, other drives, and which clients exist.
 //!
 //! [`lease`] and [`readmission`](self) decide whether to serve. `connection` receives requests and answers
-//! them in order; `requests`, `manage` and `queries` carry them out. `startup_identity` decides which drive a
+//! them as they are done; `requests`, `manage` and `queries` carry them out. `startup_identity` decides which drive a
 //! directory is; `join` and `heartbeat` are the drive's side of its sessions with the manager. `serve` runs
 //! the drive from start to stop; `scrub` verifies what is stored.
 

@@ -16,9 +16,7 @@ use braid_wire::data::{
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
 
-use tokio::time::Instant;
-
-use crate::connection::PendingReply;
+use crate::connection::Ticket;
 use crate::convert;
 use crate::core::Core;
 use crate::reply::Answer;
@@ -33,7 +31,8 @@ impl Requests {
         capability: &Capability,
         facts: Option<Facts>,
         create: Create,
-    ) -> PendingReply {
+        ticket: Ticket,
+    ) {
         let place = (create.at.partition, create.at.object);
         let (partition, object) = place;
         let Some(facts) = facts else {
@@ -49,27 +48,27 @@ impl Requests {
                 answered.store(true, Ordering::Release);
                 done(g, result)
             };
-            return self.submit(mutation, self.still(capability, Rights::CREATE), finish).await;
+            return self.submit(ticket, mutation, self.still(capability, Rights::CREATE), finish).await;
         };
         if facts.object_version != capability.object_version {
             let detail =
                 format!("the object is at logical version {}: ask the manager", facts.object_version);
-            return PendingReply::refused(facts.g, Refusal::new(Reason::Scope, detail));
+            return ticket.refuse(facts.g, Refusal::new(Reason::Scope, detail));
         }
         if !convert::same_column(&facts.map, &create.attributes.map) {
             let detail = "the object exists, and is another column or another file's";
-            return PendingReply::refused(facts.g, Refusal::new(Reason::Exists, detail));
+            return ticket.refuse(facts.g, Refusal::new(Reason::Exists, detail));
         }
         let managed = capability.rights.include(Rights::MANAGE) && capability.g > facts.g;
         if capability.g != facts.g && !managed {
             let detail = format!("the drive's generation of the object is {}: ask the manager", facts.g);
-            return PendingReply::refused(facts.g, Refusal::new(Reason::StaleGeneration, detail));
+            return ticket.refuse(facts.g, Refusal::new(Reason::StaleGeneration, detail));
         }
         // A map that the manager vouches for replaces the old one: a column may have moved to another drive.
         let new_map = (capability.map != [0; 16] && facts.map != create.attributes.map)
             .then(|| create.attributes.map.to_bytes());
         let capability = capability.clone();
-        self.look_now(move |core| {
+        self.look_now(ticket, move |core| {
             if let Some(map) = new_map {
                 let change = Change { map: Some(map), ..Change::default() };
                 let set = Mutation::SetAttributes { partition, object, g: capability.g, change };
@@ -79,13 +78,7 @@ impl Requests {
             }
             if managed { done(capability.g, fence(core, &capability)) } else { Answer::done(facts.g) }
         })
-        .await
-    }
-
-    /// As [`Requests::look`], but waits for the result.
-    pub(crate) async fn look_now(&self, work: impl FnOnce(&Core) -> Answer + Send + 'static) -> PendingReply {
-        let until = Instant::now() + self.core().settings.store_wait;
-        self.look(work).await.wait(until).await.map_or_else(PendingReply::Late, PendingReply::now)
+        .await;
     }
 }
 

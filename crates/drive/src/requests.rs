@@ -15,11 +15,11 @@ use braid_wire::authorise::{ObjectFacts, Verified, needs};
 use braid_wire::capability::Rights;
 use braid_wire::data::{Absent, ColumnMap, DriveRequest, FenceRule, Retire, StripeWrite, Written};
 use braid_wire::{Capability, Reason, Refusal, Wire};
-use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::buffers::{Connection, Share};
-use crate::connection::PendingReply;
+use crate::connection::Ticket;
 use crate::convert::{self, ObjectRef};
 use crate::core::{Core, Figures};
 use crate::manage;
@@ -67,16 +67,18 @@ impl Requests {
         Arc::clone(&self.core)
     }
 
-    /// Carries out a request, or refuses it. Its payload is read only when all other checks have passed. An
-    /// error ends the connection.
+    /// Carries out a request, or refuses it; its answer goes to `ticket`. Its payload is read only when all
+    /// other checks have passed. An error ends the connection.
     pub(crate) async fn carry_out(
         &mut self,
         verified: Verified,
         receiver: &mut Receiver,
-    ) -> Result<PendingReply, TransportError> {
+        ticket: Ticket,
+    ) -> Result<(), TransportError> {
         use DriveRequest as R;
         if let Err(refusal) = self.serving(&verified) {
-            return Ok(PendingReply::refused(Generation(0), refusal));
+            ticket.refuse(Generation(0), refusal);
+            return Ok(());
         }
         let at = verified.request.target().at;
         let facts = if at.is_well_known() {
@@ -84,56 +86,67 @@ impl Requests {
         } else {
             match self.examine(&verified, (at.partition, at.object)) {
                 Ok(facts) => facts,
-                Err(refused) => return Ok(PendingReply::Now(refused)),
+                Err(refused) => {
+                    ticket.answer(*refused);
+                    return Ok(());
+                }
             }
         };
         let g = facts.as_ref().map_or(Generation(0), |facts| facts.g);
         let Verified { capability, request, .. } = verified;
-        Ok(match request {
+        match request {
             R::UnitWrite(_) | R::Delta(_) | R::Join(_) | R::Ready(_) => {
                 let detail = format!("this release's drives do not serve {} yet", request.name());
-                PendingReply::refused(g, Refusal::new(Reason::Unsupported, detail))
+                ticket.refuse(g, Refusal::new(Reason::Unsupported, detail));
             }
             R::Read(read) => {
-                let share = match self.share(read.to - read.from).await {
-                    Ok(share) => share,
-                    Err(pending) => return Ok(pending),
-                };
-                let room =
-                    Room { buffers: Arc::clone(&self.buffers), share, sendfile_min: self.sendfile_min };
-                let g = capability.g;
-                self.look(move |core| queries::read(core, room, g, &read)).await
+                if let Some((share, ticket)) = self.share(read.to - read.from, ticket).await {
+                    let room =
+                        Room { buffers: Arc::clone(&self.buffers), share, sendfile_min: self.sendfile_min };
+                    let g = capability.g;
+                    self.look(ticket, move |core| queries::read(core, room, g, &read)).await;
+                }
             }
             R::StripeWrite(write) => match facts {
-                Some(facts) => return self.stripe_write(&capability, &facts, write, receiver).await,
-                None => PendingReply::refused(g, no_object()),
+                Some(facts) => self.stripe_write(&capability, &facts, write, receiver, ticket).await?,
+                None => ticket.refuse(g, no_object()),
             },
-            R::Versions(asked) => self.look(move |core| queries::versions(core, g, &asked)).await,
-            R::GetAttributes(asked) => self.look(move |core| queries::attributes(core, &asked)).await,
-            R::List(asked) => self.look(move |core| queries::list(core, &asked)).await,
-            R::Flush(_) => self.submit(Mutation::Flush, always(), move |result| done(g, result)).await,
+            R::Versions(asked) => self.look(ticket, move |core| queries::versions(core, g, &asked)).await,
+            R::GetAttributes(asked) => self.look(ticket, move |core| queries::attributes(core, &asked)).await,
+            R::List(asked) => self.look(ticket, move |core| queries::list(core, &asked)).await,
+            R::Flush(_) => {
+                self.submit(ticket, Mutation::Flush, always(), move |result| done(g, result)).await;
+            }
             R::Retire(retire) if facts.is_none() => {
                 self.end_lease(&capability, &retire);
-                PendingReply::now(Answer::done(g))
+                ticket.answer(Answer::done(g));
             }
-            R::Retire(retire) => self.retire(&capability, g, &retire).await,
-            R::Create(create) => self.create(&capability, facts, create).await,
-            R::Remove(asked) => self.look_now(move |core| manage::remove(core, &capability, g, &asked)).await,
+            R::Retire(retire) => self.retire(&capability, g, &retire, ticket).await,
+            R::Create(create) => self.create(&capability, facts, create, ticket).await,
+            R::Remove(asked) => {
+                self.look_now(ticket, move |core| manage::remove(core, &capability, g, &asked)).await;
+            }
             R::Fence(asked) => {
-                self.look_now(move |core| manage::fence_and_list(core, &capability, &asked)).await
+                self.look_now(ticket, move |core| manage::fence_and_list(core, &capability, &asked)).await;
             }
             R::Verdict(verdict) => {
-                self.look_now(move |core| done(g, manage::give_verdict(core, capability.g, verdict))).await
+                let work = move |core: &Core| done(g, manage::give_verdict(core, capability.g, verdict));
+                self.look_now(ticket, work).await;
             }
             R::SetAttributes(set) => {
-                self.look_now(move |core| done(g, manage::set_attributes(core, capability.g, set))).await
+                let work = move |core: &Core| done(g, manage::set_attributes(core, capability.g, set));
+                self.look_now(ticket, work).await;
             }
             R::Snapshot(asked) => {
-                self.look_now(move |core| done(g, manage::snapshot(core, capability.g, &asked))).await
+                let work = move |core: &Core| done(g, manage::snapshot(core, capability.g, &asked));
+                self.look_now(ticket, work).await;
             }
-            R::PartitionSet(set) => self.look_now(move |core| manage::set_partition(core, &set)).await,
-            R::Scrub(asked) => self.look_now(move |core| manage::scrub(core, &asked)).await,
-        })
+            R::PartitionSet(set) => {
+                self.look_now(ticket, move |core| manage::set_partition(core, &set)).await;
+            }
+            R::Scrub(asked) => self.look_now(ticket, move |core| manage::scrub(core, &asked)).await,
+        }
+        Ok(())
     }
 
     /// Whether the drive may take requests now, and whether the manager that sent this one still leads.
@@ -206,21 +219,21 @@ impl Requests {
         facts: &Facts,
         mut write: StripeWrite,
         receiver: &mut Receiver,
-    ) -> Result<PendingReply, TransportError> {
+        ticket: Ticket,
+    ) -> Result<(), TransportError> {
         if let Err(refusal) = check_write(capability, facts, &write) {
-            return Ok(PendingReply::refused(facts.g, refusal));
+            ticket.refuse(facts.g, refusal);
+            return Ok(());
         }
         let bytes = if write.hole { 0 } else { write.to - write.from };
-        let body = if write.hole {
-            Body::Hole
+        let (body, ticket) = if write.hole {
+            (Body::Hole, ticket)
         } else {
-            let share = match self.share(bytes).await {
-                Ok(share) => share,
-                Err(pending) => return Ok(pending),
-            };
+            let Some((share, ticket)) = self.share(bytes, ticket).await else { return Ok(()) };
             let mut buffer = self.buffers.buffer(bytes, share);
             receiver.payload(buffer.fill()).await?;
-            Body::Bytes { payload: buffer.into_bytes(), crcs: std::mem::take(&mut write.crcs) }
+            let crcs = std::mem::take(&mut write.crcs);
+            (Body::Bytes { payload: buffer.into_bytes(), crcs }, ticket)
         };
         let (g, stamp, core) = (capability.g, write.stamp, self.core());
         let mutation = Mutation::Write(convert::stripe_write(write, g, body));
@@ -245,16 +258,20 @@ impl Requests {
         // written.
         let still = self.still(capability, Rights::WRITE);
         if bytes <= CHECKED_INLINE_BYTES {
-            return Ok(self.submit(mutation, still, finish).await);
+            self.submit(ticket, mutation, still, finish).await;
+        } else {
+            ticket.waits();
+            let reply = Box::new(move |result| ticket.answer(finish(result)));
+            self.queue_in_thread(mutation, still, reply).await;
         }
-        Ok(self.submit_in_thread(mutation, still, finish).await)
+        Ok(())
     }
 
-    async fn retire(&self, capability: &Capability, g: Generation, retire: &Retire) -> PendingReply {
+    async fn retire(&self, capability: &Capability, g: Generation, retire: &Retire, ticket: Ticket) {
         let settled_to = retire.settled_to;
         if settled_to.lease != capability.lease || settled_to.g > capability.g {
             let detail = format!("stamp {settled_to} is not of lease {}", capability.lease);
-            return PendingReply::refused(g, Refusal::new(Reason::Scope, detail));
+            return ticket.refuse(g, Refusal::new(Reason::Scope, detail));
         }
         if retire.ends_lease {
             self.end_lease(capability, retire);
@@ -264,8 +281,15 @@ impl Requests {
         let client = retire.client;
         let watermark = if client == 0 { 0 } else { retire.watermark };
         let mutation = Mutation::Retire { partition, object, g, settled_below, client, watermark };
-        let pending = self.submit(mutation, always(), move |result| done(g, result)).await;
-        if retire.durable { pending } else { PendingReply::now(Answer::done(g)) }
+        if retire.durable {
+            return self.submit(ticket, mutation, always(), move |result| done(g, result)).await;
+        }
+        let not_waited_for = Box::new(drop);
+        match self.core.store.try_submit(mutation, not_waited_for, &always()) {
+            Ok(()) => {}
+            Err(Rejected { mutation, reply }) => self.queue_in_thread(mutation, always(), reply).await,
+        }
+        ticket.answer(Answer::done(g));
     }
 
     /// From now on no capability of the request's lease, or of an earlier one, writes to the object.
@@ -293,75 +317,77 @@ impl Requests {
         self.creating.push(Creating { place, facts, answered });
     }
 
-    /// A share of the payload bound, or the reply if none is to be had.
-    async fn share(&self, bytes: u32) -> Result<Share, PendingReply> {
+    /// A share of the payload bound; `None` if none is to be had, which `ticket` has been told.
+    async fn share(&self, bytes: u32, ticket: Ticket) -> Option<(Share, Ticket)> {
         match timeout(self.core.settings.store_wait, self.buffers.share(bytes)).await {
-            Ok(share) => share.map_err(|_| closing()),
-            Err(_) => Err(PendingReply::Late("memory for payloads: others hold all of it")),
+            Ok(Ok(share)) => return Some((share, ticket)),
+            Ok(Err(_)) => ticket.refuse(Generation(0), closing()),
+            Err(_) => ticket.late("memory for payloads: others hold all of it"),
         }
+        None
     }
 
     /// Runs `work` in one of a bounded number of threads.
-    pub(crate) async fn look(&self, work: impl FnOnce(&Core) -> Answer + Send + 'static) -> PendingReply {
+    pub(crate) async fn look(&self, ticket: Ticket, work: impl FnOnce(&Core) -> Answer + Send + 'static) {
+        drop(self.start(ticket, work).await);
+    }
+
+    /// As [`Requests::look`], but waits for the end, so that later requests see the effect.
+    pub(crate) async fn look_now(&self, ticket: Ticket, work: impl FnOnce(&Core) -> Answer + Send + 'static) {
+        if let Some(working) = self.start(ticket, work).await {
+            // If this takes too long, the answerer ends the connection.
+            let _ = timeout(self.core.settings.store_wait, working).await;
+        }
+    }
+
+    async fn start(
+        &self,
+        ticket: Ticket,
+        work: impl FnOnce(&Core) -> Answer + Send + 'static,
+    ) -> Option<JoinHandle<()>> {
         let permit = Arc::clone(&self.core.reads).acquire_owned();
         let permit = match timeout(self.core.settings.store_wait, permit).await {
             Ok(Ok(permit)) => permit,
-            Ok(Err(_)) => return closing(),
+            Ok(Err(_)) => {
+                ticket.refuse(Generation(0), closing());
+                return None;
+            }
             Err(_) => {
-                return PendingReply::Late("a thread: all of them wait for the store; does its disk hang?");
+                ticket.late("a thread: all of them wait for the store; does its disk hang?");
+                return None;
             }
         };
-        let (core, (done, pending)) = (self.core(), oneshot::channel());
-        tokio::task::spawn_blocking(move || {
+        ticket.waits();
+        let core = self.core();
+        Some(tokio::task::spawn_blocking(move || {
             let answer = work(&core);
             drop(permit);
-            // If the connection is gone, nobody needs the answer.
-            let _ = done.send(answer);
-        });
-        PendingReply::Later(pending)
+            ticket.answer(answer);
+        }))
     }
 
     /// Hands a mutation to the store, which carries it out if `still` allows it; `finish` makes the answer.
     pub(crate) async fn submit(
         &self,
+        ticket: Ticket,
         mutation: Mutation,
         still: Still,
         finish: impl FnOnce(Result<Outcome, braid_store::Error>) -> Answer + Send + 'static,
-    ) -> PendingReply {
-        let (done, pending) = oneshot::channel();
-        let reply = Box::new(move |result| drop(done.send(finish(result))));
+    ) {
+        ticket.waits();
+        let reply: Reply = Box::new(move |result| ticket.answer(finish(result)));
         if let Err(Rejected { mutation, reply }) = self.core.store.try_submit(mutation, reply, &still) {
             // The store's queue is full: wait in a thread, and take no more requests from this peer
             // meanwhile.
-            return self.queue_in_thread(mutation, still, reply, pending).await;
+            self.queue_in_thread(mutation, still, reply).await;
         }
-        PendingReply::Later(pending)
     }
 
-    async fn submit_in_thread(
-        &self,
-        mutation: Mutation,
-        still: Still,
-        finish: impl FnOnce(Result<Outcome, braid_store::Error>) -> Answer + Send + 'static,
-    ) -> PendingReply {
-        let (done, pending) = oneshot::channel();
-        let reply = Box::new(move |result| drop(done.send(finish(result))));
-        self.queue_in_thread(mutation, still, reply, pending).await
-    }
-
-    async fn queue_in_thread(
-        &self,
-        mutation: Mutation,
-        still: Still,
-        reply: Reply,
-        pending: oneshot::Receiver<Answer>,
-    ) -> PendingReply {
-        let (store, wait) = (self.core.store.clone(), self.core.settings.store_wait);
-        let queue = move || store.submit_within(mutation, reply, wait, &still).is_ok();
-        match tokio::task::spawn_blocking(queue).await {
-            Ok(false) => PendingReply::Late("a place in the store's queue: does its disk hang?"),
-            _ => PendingReply::Later(pending),
-        }
+    async fn queue_in_thread(&self, mutation: Mutation, still: Still, reply: Reply) {
+        // Longer than the answerer waits, which ends the connection: nobody is told that it was refused.
+        let (store, wait) = (self.core.store.clone(), 2 * self.core.settings.store_wait);
+        let queue = move || drop(store.submit_within(mutation, reply, wait, &still));
+        let _ = tokio::task::spawn_blocking(queue).await;
     }
 }
 
@@ -397,6 +423,6 @@ fn no_object() -> Refusal {
     Refusal::new(Reason::NoObject, "no such object on this drive")
 }
 
-fn closing() -> PendingReply {
-    PendingReply::refused(Generation(0), Refusal::new(Reason::Closing, "the drive is shutting down"))
+fn closing() -> Refusal {
+    Refusal::new(Reason::Closing, "the drive is shutting down")
 }

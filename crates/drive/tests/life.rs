@@ -47,7 +47,7 @@ async fn what_was_acknowledged_before_a_shutdown_is_there_after_it() {
     let stopping = {
         let (asker, answers) = session.halves();
         for unit in 0..100 {
-            asker.ask(&grant, &write(unit, 0, &payload, unit + 1), &[&payload]).await.unwrap();
+            asker.ask(unit, &grant, &write(unit, 0, &payload, unit + 1), &[&payload]).await.unwrap();
         }
         let mut acknowledged = 0;
         let first = answers.next().await.unwrap();

@@ -382,16 +382,15 @@ async fn a_creation_and_what_follows_it_are_pipelined() {
     let (grant, payload) = (drive.grant(object_level()), bytes(1, UNIT));
     let (asker, answers) = session.halves();
     let asking = async {
-        asker.ask(&grant, &create(), &[]).await.unwrap();
+        asker.ask(0, &grant, &create(), &[]).await.unwrap();
         for unit in 0..40 {
-            asker.ask(&grant, &write(unit, 0, &payload, unit + 1), &[&payload]).await.unwrap();
+            asker.ask(unit, &grant, &write(unit, 0, &payload, unit + 1), &[&payload]).await.unwrap();
         }
-        asker.ask(&grant, &Flush { at: AT }.into(), &[]).await.unwrap();
+        asker.ask(0, &grant, &Flush { at: AT }.into(), &[]).await.unwrap();
     };
     let answering = async {
-        for request in 2..=43 {
+        for _ in 0..42 {
             let answer = answers.next().await.unwrap();
-            assert_eq!(answer.request, request);
             assert!(!matches!(answer.reply, DriveReply::Refused(_)), "{:?}", answer.reply);
         }
     };

@@ -1,6 +1,7 @@
-//! A session with a drive: requests under capabilities, answers in order, both at the same time.
+//! A session with a drive: requests under capabilities and their answers, both at the same time. A drive
+//! answers requests as they are done, not in the order in which they came.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use braid_layout::{ClusterId, DriveId};
@@ -24,14 +25,15 @@ const ASKED_MAX: usize = 1024;
 /// Why an answer is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// For a request of the caller.
-    Request,
+    /// For a request of the caller, with the caller's tag.
+    Request(u64),
     /// A small request that proves our key, sent before a first request longer than an unauthenticated peer
     /// may send. Its answer is discarded.
     Introduction,
 }
 
-type Queue = Arc<Mutex<VecDeque<(Purpose, Asked)>>>;
+/// The unanswered requests, by number.
+type Unanswered = Arc<Mutex<HashMap<u64, (Purpose, Asked)>>>;
 
 /// A session with one drive, whose identity was checked. A reply that is not authentic ends it. After any
 /// error but [`TransportError::Refusal`] and [`TransportError::TooManyAsked`]: connect again.
@@ -49,23 +51,23 @@ pub struct Asker {
     seal: seal::Asker,
     /// The number of the last request; each number is used once.
     request: u64,
-    asked: Queue,
+    unanswered: Unanswered,
     body: Vec<u8>,
 }
 
-/// The receiving half: answers come in the order of the requests.
+/// The receiving half: an answer comes when its request is done.
 #[derive(Debug)]
 pub struct Answers {
     receiver: Receiver,
     limits: Limits,
-    asked: Queue,
+    unanswered: Unanswered,
 }
 
 /// An answer. Take its payload next, by [`Answers::payload`]; what is not taken is skipped.
 #[derive(Debug)]
 pub struct Answer {
-    /// The number that [`Asker::ask`] gave.
-    pub request: u64,
+    /// The tag that [`Asker::ask`] was given.
+    pub tag: u64,
     /// The drive's generation of the object.
     pub head: ReplyHead,
     /// The answer itself, or a refusal.
@@ -84,10 +86,9 @@ impl DriveSession {
     ) -> Result<DriveSession> {
         let (sender, mut receiver) = Stream::connect(address, limits).await?.into_halves();
         let hello = hello::take(&mut receiver, PeerRole::Drive, cluster, Some(expect), limits).await?;
-        let (seal, asked) =
-            (seal::Asker::new(&hello, hello::challenge()), Arc::new(Mutex::new(VecDeque::new())));
-        let asker = Asker { sender, seal, request: 0, asked: Arc::clone(&asked), body: Vec::new() };
-        Ok(DriveSession { drive: expect, asker, answers: Answers { receiver, limits: *limits, asked } })
+        let (seal, unanswered) = (seal::Asker::new(&hello, hello::challenge()), Unanswered::default());
+        let asker = Asker { sender, seal, request: 0, unanswered: Arc::clone(&unanswered), body: Vec::new() };
+        Ok(DriveSession { drive: expect, asker, answers: Answers { receiver, limits: *limits, unanswered } })
     }
 
     /// The drive at the other end.
@@ -114,7 +115,7 @@ impl DriveSession {
         payload: &[&[u8]],
     ) -> Result<(DriveReply, Vec<u8>)> {
         let (asker, answers) = self.halves();
-        asker.ask(grant, request, payload).await?;
+        asker.ask(0, grant, request, payload).await?;
         let answer = answers.next().await?;
         let mut bytes =
             Vec::with_capacity(usize::try_from(answer.payload_bytes).expect("a payload is at most 64 MiB"));
@@ -127,9 +128,15 @@ impl DriveSession {
 }
 
 impl Asker {
-    /// Sends a request under `grant`, with its payload from where it lies. Returns the number that the answer
-    /// will carry. If dropped midway, the session is unusable.
-    pub async fn ask(&mut self, grant: &Grant, request: &DriveRequest, payload: &[&[u8]]) -> Result<u64> {
+    /// Sends a request under `grant`, with its payload from where it lies. The answer will carry `tag`. If
+    /// dropped midway, the session is unusable.
+    pub async fn ask(
+        &mut self,
+        tag: u64,
+        grant: &Grant,
+        request: &DriveRequest,
+        payload: &[&[u8]],
+    ) -> Result<()> {
         let payload_bytes: usize = payload.iter().map(|piece| piece.len()).sum();
         let payload_bytes = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
         let in_flight = self.in_flight();
@@ -144,8 +151,7 @@ impl Asker {
             self.send(Purpose::Introduction, introduced, introduction.kind(), &[]).await?;
             asked = self.seal(grant, request, payload_bytes);
         }
-        self.send(Purpose::Request, asked, request.kind(), payload).await?;
-        Ok(self.request)
+        self.send(Purpose::Request(tag), asked, request.kind(), payload).await
     }
 
     /// Encodes and seals the next request's body, and sets `self.request` to its number.
@@ -158,55 +164,43 @@ impl Asker {
     async fn send(&mut self, purpose: Purpose, asked: Asked, kind: u16, payload: &[&[u8]]) -> Result<()> {
         let number = asked.request();
         // Before the first byte is sent, since the answer may arrive before `send` returns.
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push_back((purpose, asked));
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).insert(number, (purpose, asked));
         self.sender.send(kind, number, &self.body, payload).await
     }
 
     /// How many requests have no answer yet.
     pub fn in_flight(&self) -> usize {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }
 
 impl Answers {
-    /// The next answer, verified to be the drive's and to the oldest unanswered request. Waits at most
-    /// `limits.reply` for its first byte. A refusal is an answer. Unread payload of the last answer is
-    /// skipped.
+    /// The next answer, verified to be the drive's and to an unanswered request. Waits at most `limits.reply`
+    /// for its first byte. A refusal is an answer. Unread payload of the last answer is skipped.
     ///
     /// A refusal from before the capability was verified carries no proof (its `head.mac` is zero). Only
     /// reasons that reveal nothing about the object are accepted in that form.
     pub async fn next(&mut self) -> Result<Answer> {
         loop {
-            if let (Purpose::Request, answer) = self.next_of_any().await? {
-                return Ok(answer);
+            let Some((header, body)) = self.receiver.frame_within(self.limits.reply, "for an answer").await?
+            else {
+                return Err(TransportError::Closed { address: self.receiver.address().to_owned() });
+            };
+            let asked =
+                self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).remove(&header.request);
+            let Some((purpose, asked)) = asked else {
+                let what = format!("answer to request {}, which has none outstanding", header.request);
+                return Err(self.unexpected(what));
+            };
+            let (head, reply) = self.check(&asked, &header, &body)?;
+            self.receiver.recycle(body);
+            if let Purpose::Request(tag) = purpose {
+                return Ok(Answer { tag, head, reply, payload_bytes: header.payload_bytes });
             }
         }
     }
 
-    async fn next_of_any(&mut self) -> Result<(Purpose, Answer)> {
-        let Some((header, body)) = self.receiver.frame_within(self.limits.reply, "for an answer").await?
-        else {
-            return Err(TransportError::Closed { address: self.receiver.address().to_owned() });
-        };
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        let answer = match asked {
-            Some((purpose, asked)) if asked.request() == header.request => {
-                (purpose, self.check(&asked, &header, &body)?)
-            }
-            asked => {
-                let expected =
-                    asked.map_or_else(|| "none".to_owned(), |(_, asked)| asked.request().to_string());
-                return Err(
-                    self.unexpected(format!("answer to request {}; expected {expected}", header.request))
-                );
-            }
-        };
-        self.receiver.recycle(body);
-        Ok(answer)
-    }
-
-    fn check(&self, asked: &Asked, header: &FrameHeader, body: &[u8]) -> Result<Answer> {
-        let (request, payload_bytes) = (header.request, header.payload_bytes);
+    fn check(&self, asked: &Asked, header: &FrameHeader, body: &[u8]) -> Result<(ReplyHead, DriveReply)> {
         let (head, reply) = asked.open(header, body).map_err(|error| match error {
             ReplyError::Decode(source) => {
                 TransportError::Decode { address: self.receiver.address().to_owned(), source }
@@ -216,10 +210,10 @@ impl Answers {
                 TransportError::Forged { address: self.receiver.address().to_owned(), what: "answer" }
             }
         })?;
-        if payload_bytes > 0 && !matches!(reply, DriveReply::Read(_)) {
+        if header.payload_bytes > 0 && !matches!(reply, DriveReply::Read(_)) {
             return Err(self.unexpected(format!("payload with {}", reply.name())));
         }
-        Ok(Answer { request, head, reply, payload_bytes })
+        Ok((head, reply))
     }
 
     /// Reads the next `into.len()` bytes of the last answer's payload.

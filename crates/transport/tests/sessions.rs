@@ -210,25 +210,62 @@ async fn a_busy_peer_says_so() {
 }
 
 #[tokio::test]
-async fn requests_are_pipelined_and_answered_in_order() {
-    let address =
-        drive(|seal| Some((done().kind(), seal.request(), seal.seal(Generation(7), &done(), 0)))).await;
+async fn requests_are_pipelined_and_answered_in_any_order() {
+    const COUNT: u64 = 50;
+    let hello = hello(PeerRole::Drive);
+    let address = peer(async move |mut sender, mut receiver| {
+        sender.send(HELLO, 0, &hello.to_bytes(), &[]).await.unwrap();
+        let (mut sequence, mut seals) = (0, Vec::new());
+        while let Ok(Some((header, body))) = receiver.frame().await {
+            seals.push(seal_of(&hello, &mut sequence, &header, &body));
+            if seals.len() < usize::try_from(COUNT).unwrap() && sequence <= COUNT {
+                continue;
+            }
+            // The last comes first.
+            while let Some(seal) = seals.pop() {
+                let body = seal.seal(Generation(7), &done(), 0);
+                sender.send(done().kind(), seal.request(), &body, &[]).await.unwrap();
+            }
+        }
+    })
+    .await;
     let mut session = connect(&address).await.unwrap();
     let (asker, answers) = session.halves();
     let asking = async {
-        for _ in 0..50 {
-            asker.ask(&grant(), &stat(), &[]).await.unwrap();
+        for tag in 0..COUNT {
+            asker.ask(tag, &grant(), &stat(), &[]).await.unwrap();
         }
     };
     let answering = async {
-        for expected in 1..=50 {
+        for expected in (0..COUNT).rev() {
             let answer = answers.next().await.unwrap();
-            assert_eq!((answer.request, answer.head.g, answer.reply), (expected, Generation(7), done()));
+            assert_eq!((answer.tag, answer.head.g, answer.reply), (expected, Generation(7), done()));
         }
     };
     tokio::join!(asking, answering);
     assert_eq!(asker.in_flight(), 0);
     assert_eq!(session.call(&grant(), &stat(), &[]).await.unwrap(), (done(), vec![]));
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_twice_is_told() {
+    let hello = hello(PeerRole::Drive);
+    let address = peer(async move |mut sender, mut receiver| {
+        sender.send(HELLO, 0, &hello.to_bytes(), &[]).await.unwrap();
+        let mut sequence = 0;
+        while let Ok(Some((header, body))) = receiver.frame().await {
+            let seal = seal_of(&hello, &mut sequence, &header, &body);
+            let body = seal.seal(Generation(7), &done(), 0);
+            for _ in 0..2 {
+                sender.send(done().kind(), seal.request(), &body, &[]).await.unwrap();
+            }
+        }
+    })
+    .await;
+    let mut session = connect(&address).await.unwrap();
+    session.call(&grant(), &stat(), &[]).await.unwrap();
+    let error = session.call(&grant(), &stat(), &[]).await.unwrap_err();
+    assert!(matches!(error, TransportError::Unexpected { .. }), "{error}");
 }
 
 #[tokio::test]

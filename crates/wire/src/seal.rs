@@ -129,7 +129,7 @@ impl Asked {
 
 impl ReplySeal {
     /// For a request that was not found good.
-    pub(crate) fn without_proof(request: u64) -> ReplySeal {
+    pub fn without_proof(request: u64) -> ReplySeal {
         ReplySeal { request, proof: None }
     }
 
