@@ -71,7 +71,7 @@ pub struct ReplayPoint {
 
 impl Default for ReplayPoint {
     fn default() -> Self {
-        ReplayPoint { segment: 0, block: 0, sequence: 1, prior: Subject::NONE }
+        ReplayPoint { segment: 0, block: 0, sequence: 1, prior: Subject::default() }
     }
 }
 

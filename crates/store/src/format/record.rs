@@ -78,7 +78,7 @@ fields! {
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $number:literal $name:literal,)*) => {
         /// What a record says. The number is part of the format and is never reused for another kind.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub enum Kind { $($(#[$doc])* $kind,)* }
 
         impl Kind {
@@ -126,6 +126,7 @@ kinds! {
     /// A partition is gone.
     PartitionRemove = 14 "partition remove",
     /// Carries only `synced to`: the log was closed cleanly.
+    #[default]
     Mark = 15 "mark",
     /// Bytes of a unit that the cleaner moved here from the places that the body names.
     Move = 16 "move",
@@ -164,7 +165,7 @@ pub mod flags {
 }
 
 /// A decoded header.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
     /// What it says.
     pub kind: Kind,
@@ -241,42 +242,7 @@ pub struct Record {
 impl Record {
     /// A record of `kind` with all other fields zero.
     pub fn new(kind: Kind) -> Record {
-        Record {
-            kind,
-            flags: 0,
-            sequence: 0,
-            salt: 0,
-            segment: 0,
-            block: 0,
-            synced_to: 0,
-            commit_first: 0,
-            commit_left: 0,
-            partition: PartitionId(0),
-            object: ObjectId(0),
-            birth: 0,
-            unit: 0,
-            units: 0,
-            from: 0,
-            to: 0,
-            version: Version::ZERO,
-            previous: Version::ZERO,
-            settled: Version::ZERO,
-            columns: ColumnMask::EMPTY,
-            column: Column(0),
-            data: 0,
-            client: 0,
-            operation: 0,
-            watermark: 0,
-            g: Generation(0),
-            set: ColumnMask::EMPTY,
-            joining: ColumnMask::EMPTY,
-            prior: Subject::NONE,
-            before: Vec::new(),
-            cover: Vec::new(),
-            crcs: Vec::new(),
-            inline: Vec::new(),
-            payload_bytes: 0,
-        }
+        Record { kind, ..Record::default() }
     }
 
     /// Whether `flag` is set.

@@ -18,8 +18,8 @@ pub const BYTES: usize = 25;
 /// The most records that one bad page of 4096 bytes can destroy: each header takes at least one log block.
 pub const TOGETHER_MAX: usize = 8;
 
-/// What a record is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a record is about. The default: there is no record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Subject {
     /// Its kind; `None`: there is no such record, or the next record's number does not follow it.
     pub kind: Option<Kind>,
@@ -32,9 +32,6 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The subject of no record.
-    pub const NONE: Subject = Subject { kind: None, partition: PartitionId(0), object: ObjectId(0), unit: 0 };
-
     /// The key that it concerns.
     pub(crate) fn key(&self) -> Key {
         match self.kind {
