@@ -2,6 +2,7 @@
 
 use braid_layout::{Column, Version};
 
+use super::extent::Extent;
 use super::record::{INLINE_BYTES_MAX, Kind, Record};
 use super::{DecodeError, FieldReader, VERSION_BYTES, fields, put, version_at, version_bytes};
 use crate::mutation::{Attributes, OPAQUE_BYTES_MAX, UnitVerdict, VERDICT_STAMPS_MAX};
@@ -83,19 +84,6 @@ fields! {
     M_BLOCK "block" 4..8,
     M_FROM "from" 8..12,
     M_TO "to" 12..16,
-}
-
-/// Bytes of a unit that a move copies from an older record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MovedPiece {
-    /// The segment of that record.
-    pub segment: u32,
-    /// The log block it begins at.
-    pub block: u32,
-    /// First byte in the unit.
-    pub from: u32,
-    /// One past the last.
-    pub to: u32,
 }
 
 /// Puts `attributes` into `record`.
@@ -235,7 +223,7 @@ pub fn verdict(record: &Record) -> Result<Vec<UnitVerdict>, DecodeError> {
 }
 
 /// The body of a move: contiguous pieces in order, at most [`PIECES_MAX`].
-pub fn move_body(pieces: &[MovedPiece]) -> Vec<u8> {
+pub fn move_body(pieces: &[Extent]) -> Vec<u8> {
     let mut bytes = vec![0; PIECE_BYTES * pieces.len()];
     for (row, piece) in bytes.chunks_exact_mut(PIECE_BYTES).zip(pieces) {
         put(row, M_SEGMENT, piece.segment.to_le_bytes());
@@ -247,7 +235,7 @@ pub fn move_body(pieces: &[MovedPiece]) -> Vec<u8> {
 }
 
 /// Decodes the pieces of the move `record`, which together are exactly its range.
-pub fn moved_pieces(record: &Record) -> Result<Vec<MovedPiece>, DecodeError> {
+pub fn moved_pieces(record: &Record) -> Result<Vec<Extent>, DecodeError> {
     let rows = record.inline.chunks_exact(PIECE_BYTES);
     if record.inline.is_empty() || !rows.remainder().is_empty() || rows.len() > PIECES_MAX {
         return Err(DecodeError::Malformed("move body"));
@@ -260,7 +248,7 @@ pub fn moved_pieces(record: &Record) -> Result<Vec<MovedPiece>, DecodeError> {
         if from != at || to <= from || segment == 0 || block == 0 {
             return Err(DecodeError::Malformed("a move's pieces are not one range"));
         }
-        pieces.push(MovedPiece { segment, block, from, to });
+        pieces.push(Extent { from, to, segment, block });
         at = to;
     }
     if at == record.to {

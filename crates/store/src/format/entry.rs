@@ -6,6 +6,7 @@
 
 use braid_layout::{ObjectId, PartitionId, Version};
 
+use super::extent::{Extent, LogPosition};
 use super::page::Key;
 use super::{DecodeError, FieldReader, fields, put};
 use crate::mutation::OPAQUE_BYTES_MAX;
@@ -116,15 +117,6 @@ entry_kinds! {
     SNAPSHOTS = 8 "snapshots",
 }
 
-/// A position in the log, where something begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockPosition {
-    /// The segment.
-    pub segment: u32,
-    /// The log block.
-    pub block: u32,
-}
-
 /// A partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartitionEntry {
@@ -170,7 +162,7 @@ pub struct ObjectEntry<'a> {
     /// Whether the attributes are known.
     pub known: bool,
     /// Where damage was found that may have hit any of its units.
-    pub lost: Option<BlockPosition>,
+    pub lost: Option<LogPosition>,
     /// The object's map, as the caller gave it.
     pub map: &'a [u8],
     /// Opaque bytes, which only the manager interprets.
@@ -186,12 +178,8 @@ pub struct PlainUnit {
     pub version: Version,
     /// The columns its write touched, as a mask.
     pub columns: u64,
-    /// First byte.
-    pub from: u32,
-    /// One past the last.
-    pub to: u32,
-    /// Where the record begins.
-    pub place: BlockPosition,
+    /// Its bytes; not a hole.
+    pub extent: Extent,
 }
 
 /// Keys whose state is unknown: they were on a damaged page, or in records that are lost.
@@ -243,9 +231,12 @@ impl PlainUnits<'_> {
                 unit: view.u64(N_UNIT),
                 version: view.version(N_VERSION),
                 columns: view.u64(N_COLUMNS),
-                from: view.u32(N_FROM),
-                to: view.u32(N_TO),
-                place: BlockPosition { segment: view.u32(N_SEGMENT), block: view.u32(N_BLOCK) },
+                extent: Extent {
+                    from: view.u32(N_FROM),
+                    to: view.u32(N_TO),
+                    segment: view.u32(N_SEGMENT),
+                    block: view.u32(N_BLOCK),
+                },
             }
         })
     }
@@ -331,7 +322,7 @@ fn object(body: &[u8]) -> Result<ObjectEntry<'_>, DecodeError> {
     if !view.is_zero(O_RESERVED) || flags & !(FLAG_KNOWN | FLAG_LOST) != 0 {
         return Err(RESERVED);
     }
-    let place = BlockPosition { segment: view.u32(O_LOST_SEGMENT), block: view.u32(O_LOST_BLOCK) };
+    let place = LogPosition { segment: view.u32(O_LOST_SEGMENT), block: view.u32(O_LOST_BLOCK) };
     let lost = (flags & FLAG_LOST != 0).then_some(place);
     if lost.is_none() && (place.segment, place.block) != (0, 0) {
         return Err(DecodeError::Malformed("a place of no damage"));
@@ -466,10 +457,10 @@ impl PlainUnit {
         put(body, N_UNIT, self.unit.to_le_bytes());
         put(body, N_VERSION, super::version_bytes(self.version));
         put(body, N_COLUMNS, self.columns.to_le_bytes());
-        put(body, N_FROM, self.from.to_le_bytes());
-        put(body, N_TO, self.to.to_le_bytes());
-        put(body, N_SEGMENT, self.place.segment.to_le_bytes());
-        put(body, N_BLOCK, self.place.block.to_le_bytes());
+        put(body, N_FROM, self.extent.from.to_le_bytes());
+        put(body, N_TO, self.extent.to.to_le_bytes());
+        put(body, N_SEGMENT, self.extent.segment.to_le_bytes());
+        put(body, N_BLOCK, self.extent.block.to_le_bytes());
         end(to, run);
         run
     }

@@ -7,6 +7,7 @@ pub mod body;
 pub mod checkpoint;
 pub mod dedup;
 pub mod entry;
+pub mod extent;
 pub mod page;
 pub mod ready;
 pub mod record;

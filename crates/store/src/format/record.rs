@@ -7,6 +7,7 @@
 
 use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
 
+use super::extent::LogPosition;
 use super::subject::{self, Subject, TOGETHER_MAX};
 use super::{
     DecodeError, FORMAT_VERSION, FieldReader, LOG_BLOCK, VERSION_BYTES, fields, padded, put, rules,
@@ -243,6 +244,11 @@ impl Record {
     /// A record of `kind` with all other fields zero.
     pub fn new(kind: Kind) -> Record {
         Record { kind, ..Record::default() }
+    }
+
+    /// Where it lies in the log.
+    pub fn position(&self) -> LogPosition {
+        LogPosition { segment: self.segment, block: self.block }
     }
 
     /// Whether `flag` is set.

@@ -2,7 +2,8 @@
 
 use braid_layout::Version;
 
-use super::entry::{self, BlockPosition, RESERVED, SHORT};
+use super::entry::{self, RESERVED, SHORT};
+use super::extent::{EXTENT_BYTES, Extent, LogPosition};
 use super::{DecodeError, FieldReader, VERSION_BYTES, fields, put, version_at, version_bytes};
 
 /// Bytes of the fixed part of the body; the contents follow.
@@ -13,8 +14,6 @@ pub const CONTENT_BYTES: usize = 40;
 pub const STEP_BYTES: usize = 48;
 /// Bytes of what says which snapshots see a content.
 pub const KEEPING_BYTES: usize = 16;
-/// Bytes of an extent.
-pub const EXTENT_BYTES: usize = 16;
 
 fields! {
     /// The fixed part of a unit's body.
@@ -61,15 +60,6 @@ fields! {
     K_UNTIL "until" 4..8,
     K_LOST_SEGMENT "lost segment" 8..12,
     K_LOST_BLOCK "lost block" 12..16,
-}
-
-fields! {
-    /// An extent.
-    EXTENT_FIELDS:
-    E_FROM "from" 0..4,
-    E_TO "to" 4..8,
-    E_SEGMENT "segment" 8..12,
-    E_BLOCK "block" 12..16,
 }
 
 /// The role of a content in its unit. The number is part of the format.
@@ -122,7 +112,7 @@ pub struct UnitEntry {
     /// Which.
     pub unit: u64,
     /// Where damage was found that hit it; `None`: it is not lost.
-    pub lost: Option<BlockPosition>,
+    pub lost: Option<LogPosition>,
     /// The newest live snapshot when the settled version became settled; 0: there was none.
     pub epoch: u32,
     /// Its versions.
@@ -153,7 +143,7 @@ pub struct ContentEntry {
     /// Parity: the version counted in per data column.
     pub cover: Vec<Version>,
     /// Where its bytes are.
-    pub extents: Vec<ExtentEntry>,
+    pub extents: Vec<Extent>,
 }
 
 /// What one write added.
@@ -166,7 +156,7 @@ pub struct StepEntry {
     /// The client's operation.
     pub operation: u64,
     /// The bytes of the write itself.
-    pub own: ExtentEntry,
+    pub own: Extent,
 }
 
 /// Which snapshots see a kept version.
@@ -177,18 +167,7 @@ pub struct KeepingEntry {
     /// ... up to this one.
     pub until: u32,
     /// Where damage was found that had hit the unit. The version's content is then unknown.
-    pub lost: Option<BlockPosition>,
-}
-
-/// A range of a unit and where its bytes are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ExtentEntry {
-    /// First byte.
-    pub from: u32,
-    /// One past the last.
-    pub to: u32,
-    /// Where the record with the bytes begins; `None`: a hole.
-    pub record: Option<BlockPosition>,
+    pub lost: Option<LogPosition>,
 }
 
 impl UnitEntry {
@@ -212,7 +191,7 @@ impl UnitEntry {
     pub fn decode(body: &[u8]) -> Result<UnitEntry, DecodeError> {
         let (fixed, mut rest) = body.split_at_checked(UNIT_BYTES).ok_or(SHORT)?;
         let fixed = FieldReader(fixed);
-        let place = BlockPosition { segment: fixed.u32(U_LOST_SEGMENT), block: fixed.u32(U_LOST_BLOCK) };
+        let place = LogPosition { segment: fixed.u32(U_LOST_SEGMENT), block: fixed.u32(U_LOST_BLOCK) };
         let lost = match fixed.u8(U_LOST) {
             0 if place.segment == 0 && place.block == 0 => None,
             1 => Some(place),
@@ -289,7 +268,7 @@ impl ContentEntry {
         let (extents, rest) = extents.and_then(|bytes| rest.split_at_checked(bytes)).ok_or(SHORT)?;
         let cover: Vec<Version> = covers.chunks_exact(VERSION_BYTES).map(version_at).collect();
         let extents =
-            extents.chunks_exact(EXTENT_BYTES).map(ExtentEntry::decode).collect::<Result<Vec<_>, _>>()?;
+            extents.chunks_exact(EXTENT_BYTES).map(Extent::decode).collect::<Result<Vec<_>, _>>()?;
         if cover.len() > 64 || extents.windows(2).any(|pair| pair[0].to > pair[1].from) {
             return Err(DecodeError::Malformed("a content's lists"));
         }
@@ -323,7 +302,7 @@ impl StepEntry {
             previous: view.version(S_PREVIOUS),
             client: view.u64(S_CLIENT),
             operation: view.u64(S_OPERATION),
-            own: ExtentEntry::decode(&view.0[S_OWN])?,
+            own: Extent::decode(&view.0[S_OWN])?,
         })
     }
 }
@@ -342,33 +321,10 @@ impl KeepingEntry {
 
     fn decode(view: &FieldReader<'_>) -> Result<KeepingEntry, DecodeError> {
         let (epoch, until) = (view.u32(K_EPOCH), view.u32(K_UNTIL));
-        let place = BlockPosition { segment: view.u32(K_LOST_SEGMENT), block: view.u32(K_LOST_BLOCK) };
+        let place = LogPosition { segment: view.u32(K_LOST_SEGMENT), block: view.u32(K_LOST_BLOCK) };
         if epoch >= until || (place.segment == 0 && place.block > 0) {
             return Err(DecodeError::Malformed("a kept version"));
         }
         Ok(KeepingEntry { epoch, until, lost: (place.segment > 0).then_some(place) })
-    }
-}
-
-impl ExtentEntry {
-    fn put(&self, to: &mut Vec<u8>) {
-        let mut bytes = [0; EXTENT_BYTES];
-        put(&mut bytes, E_FROM, self.from.to_le_bytes());
-        put(&mut bytes, E_TO, self.to.to_le_bytes());
-        if let Some(place) = self.record {
-            put(&mut bytes, E_SEGMENT, place.segment.to_le_bytes());
-            put(&mut bytes, E_BLOCK, place.block.to_le_bytes());
-        }
-        to.extend_from_slice(&bytes);
-    }
-
-    fn decode(bytes: &[u8]) -> Result<ExtentEntry, DecodeError> {
-        let view = FieldReader(bytes);
-        let (from, to) = (view.u32(E_FROM), view.u32(E_TO));
-        let place = BlockPosition { segment: view.u32(E_SEGMENT), block: view.u32(E_BLOCK) };
-        if from >= to || (place.segment == 0) != (place.block == 0) {
-            return Err(DecodeError::Malformed("an extent"));
-        }
-        Ok(ExtentEntry { from, to, record: (place.segment > 0).then_some(place) })
     }
 }

@@ -4,15 +4,14 @@ use braid_layout::{ColumnMask, ObjectId, PartitionId};
 
 use super::apply::{note_pending, note_unsettled};
 use super::attributes::PackedAttributes;
-use super::extent::Extent;
 use super::lost::Lost;
 use super::slot::Slot;
-use super::unit_image::{log_place, place, unit, unit_entry};
+use super::unit_image::{unit, unit_entry};
 use super::{Index, Object, Partition, snapshots};
 use crate::format::DecodeError;
 use crate::format::dedup::{DedupEntry, OperationEntry};
 use crate::format::entry::{
-    BlockPosition, Entries, Entry, HEAD_BYTES, LOST_BYTES, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
+    Entries, Entry, HEAD_BYTES, LOST_BYTES, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
 };
 use crate::format::page::{Key, TARGET_BYTES};
 use crate::format::ready::ReadyEntry;
@@ -145,7 +144,7 @@ impl Sink {
             g: attributes.g.0,
             column: attributes.column.0,
             known: object.known,
-            lost: object.lost.map(log_place),
+            lost: object.lost,
             map: attributes.map(),
             opaque: attributes.opaque(),
         };
@@ -173,9 +172,7 @@ impl Sink {
     pub(super) fn slot(&mut self, unit: u64, slot: &Slot) {
         match slot.as_plain() {
             Some((extent, version, columns)) if !extent.is_hole() => {
-                let (columns, from, to) = (columns.0, extent.from, extent.to);
-                let place = BlockPosition { segment: extent.segment, block: extent.block };
-                let plain = PlainUnit { unit, version, columns, from, to, place };
+                let plain = PlainUnit { unit, version, columns: columns.0, extent };
                 self.run = Some(plain.put(&mut self.bytes, self.run));
             }
             _ => {
@@ -258,9 +255,8 @@ impl Loaded {
                         .append_sorted(units.iter().map(|unit| plain_slot(&unit)))
                         .map_err(|_| ORDER)?;
                     for unit in units.iter() {
-                        let bytes = u64::from(unit.to - unit.from);
-                        object.bytes += bytes;
-                        self.charge(unit.place.segment, bytes);
+                        object.bytes += unit.extent.bytes();
+                        self.charge(unit.extent.segment, unit.extent.bytes());
                     }
                 }
                 Entry::Unit(body) => {
@@ -391,11 +387,9 @@ fn take_dedup(object: &mut Object, entry: DedupEntry) {
 
 fn object(entry: &ObjectEntry<'_>) -> Object {
     let attributes = PackedAttributes::from(entry);
-    Object { attributes, known: entry.known, lost: entry.lost.map(place), ..Object::unknown(entry.birth) }
+    Object { attributes, known: entry.known, lost: entry.lost, ..Object::unknown(entry.birth) }
 }
 
 fn plain_slot(unit: &PlainUnit) -> (u64, Slot) {
-    let extent =
-        Extent { from: unit.from, to: unit.to, segment: unit.place.segment, block: unit.place.block };
-    (unit.unit, Slot::plain(extent, unit.version, ColumnMask(unit.columns)).unwrap_or_default())
+    (unit.unit, Slot::plain(unit.extent, unit.version, ColumnMask(unit.columns)).unwrap_or_default())
 }

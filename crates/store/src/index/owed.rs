@@ -6,8 +6,9 @@
 
 use braid_layout::Version;
 
-use super::extent::{Extent, Few, lay_over, overlay};
-use super::unit::{Content, LogPosition, Unit, own_extent};
+use super::extent::{Few, lay_over, overlay};
+use super::unit::{Content, Unit, own_extent};
+use crate::format::extent::Extent;
 use crate::format::record::Record;
 use crate::mutation::WriteKind;
 
@@ -39,13 +40,13 @@ pub(crate) struct OwedStep {
 
 impl Unit {
     /// Applies a unit write from the log. A pending tip is settled by it (C1).
-    pub(crate) fn owe(&mut self, record: &Record, place: LogPosition, unit_bytes: u32, doubt: bool) {
+    pub(crate) fn owe(&mut self, record: &Record, unit_bytes: u32, doubt: bool) {
         self.settle(unit_bytes);
         if record.previous != self.tip_version() && self.lost.is_none() {
-            self.lost = Some(place);
+            self.lost = Some(record.position());
         }
         let (version, client, operation) = (record.version, record.client, record.operation);
-        self.owed.push(Owed { version, client, operation, own: own_extent(record, place), doubt });
+        self.owed.push(Owed { version, client, operation, own: own_extent(record), doubt });
     }
 
     /// Settles the owed versions up to this one: every parity column has them.

@@ -11,9 +11,10 @@ use std::ops::Range;
 
 use braid_layout::{Column, Version};
 
-use super::extent::{Extent, clip, overlay};
+use super::extent::{clip, overlay};
 use super::query::Found;
-use super::unit::{Content, LogPosition, Pending, Unit, own_extent};
+use super::unit::{Content, Pending, Unit, own_extent};
+use crate::format::extent::Extent;
 use crate::format::record::Record;
 use crate::mutation::WriteKind;
 
@@ -122,13 +123,13 @@ impl Unit {
     }
 
     /// Applies a delta from the log.
-    pub(crate) fn count(&mut self, record: &Record, place: LogPosition, unit_bytes: u32) {
+    pub(crate) fn count(&mut self, record: &Record, unit_bytes: u32) {
         let data = record.data;
         if self.pending.as_ref().is_some_and(|p| p.touches(data) && p.version == record.previous) {
             self.settle(unit_bytes);
         }
         if self.link(data, record.previous, record.version) != Link::Next && self.lost.is_none() {
-            self.lost = Some(place);
+            self.lost = Some(record.position());
         }
         self.deltas.push(Delta {
             column: record.column,
@@ -137,7 +138,7 @@ impl Unit {
             to: record.version,
             client: record.client,
             operation: record.operation,
-            own: own_extent(record, place),
+            own: own_extent(record),
             settled: false,
         });
         self.settle_deltas(data, record.settled);
@@ -304,11 +305,11 @@ impl Unit {
     }
 
     /// Applies a folded base from the log.
-    pub(crate) fn folded(&mut self, record: &Record, place: LogPosition) {
+    pub(crate) fn folded(&mut self, record: &Record) {
         if self.settled_version() != record.previous && self.lost.is_none() {
-            self.lost = Some(place);
+            self.lost = Some(record.position());
         }
-        let extents = overlay(self.settled_extents(), own_extent(record, place)).into();
+        let extents = overlay(self.settled_extents(), own_extent(record)).into();
         let cover = record.cover.clone().into_boxed_slice();
         self.keep_above(&cover);
         let (version, columns) = (record.version, record.columns);

@@ -7,7 +7,7 @@ use std::ops::Range;
 use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
 
 use super::check::damaged;
-use super::extent::{Extent, Few, clip, overlay};
+use super::extent::{Few, clip, overlay};
 use super::list::{Direction, Holes, Listed, Listing};
 use super::owed::OwedStep;
 use super::parity::Cut;
@@ -15,6 +15,7 @@ use super::slot::Slot;
 use super::unit::{Content, Pending, Unit};
 use super::{Chain, ChainEntry, ClientOperations, Index, Object, ObjectUsage, Partition, PartitionState};
 use crate::error::Error;
+use crate::format::extent::Extent;
 use crate::format::page::Key;
 use crate::mutation::WriteKind;
 

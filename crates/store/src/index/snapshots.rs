@@ -16,10 +16,11 @@ use super::extent::moved;
 use super::paged::PagedMap;
 use super::parity::Cut;
 use super::query::Found;
-use super::unit::{Content, LogPosition, Unit};
+use super::unit::{Content, Unit};
 use super::{Extra, Object};
 use crate::error::Error;
 use crate::format::body;
+use crate::format::extent::{Extent, LogPosition};
 use crate::format::record::Kind;
 use crate::mutation::{Outcome, SNAPSHOTS_MAX, WriteKind};
 
@@ -98,10 +99,10 @@ impl Unit {
     }
 
     /// The cleaner has moved the bytes at the `old` places to `new`: updates kept contents too.
-    pub(super) fn moved_kept(&mut self, old: &[super::extent::Extent], new: LogPosition) {
+    pub(super) fn moved_kept(&mut self, old: &[Extent], new: LogPosition) {
         for content in self.kept.iter_mut().filter_map(|kept| kept.content.as_mut().ok()) {
-            content.extents = moved(&content.extents, old, new.segment, new.block).into();
-            content.layers = moved(&content.layers, old, new.segment, new.block);
+            content.extents = moved(&content.extents, old, new).into();
+            content.layers = moved(&content.layers, old, new);
         }
     }
 

@@ -7,10 +7,11 @@ use std::cmp::Ordering;
 use braid_layout::{ColumnMask, Version};
 use smallvec::SmallVec;
 
-use super::extent::{Extent, Few, lay_over, moved, overlay, union};
+use super::extent::{Few, lay_over, moved, overlay, union};
 use super::owed::Owed;
 use super::parity::Delta;
 use super::snapshots::Kept;
+use crate::format::extent::{Extent, LogPosition};
 use crate::format::record::{Kind, Record, flags};
 use crate::mutation::WriteKind;
 
@@ -44,15 +45,6 @@ pub(crate) struct Pending {
     pub(crate) cover: Box<[Version]>,
     /// The bytes of its own write; its other bytes are those of the settled version.
     pub(crate) own: Extent,
-}
-
-/// Where a record begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LogPosition {
-    /// The segment.
-    pub(crate) segment: u32,
-    /// The log block.
-    pub(crate) block: u32,
 }
 
 /// A unit.
@@ -131,23 +123,22 @@ impl Unit {
 
     /// The cleaner has moved the bytes at the `old` places to the record at `new`.
     pub(crate) fn moved(&mut self, old: &[Extent], new: LogPosition) {
-        let LogPosition { segment, block } = new;
         if let Some(lost) = &mut self.lost
-            && (lost.segment, lost.block) < (segment, block)
+            && *lost < new
         {
             // A write from before the damage must not look newer than the damage.
             *lost = new;
         }
         if let Some(content) = &mut self.settled {
-            content.extents = moved(&content.extents, old, segment, block).into();
-            content.layers = moved(&content.layers, old, segment, block);
+            content.extents = moved(&content.extents, old, new).into();
+            content.layers = moved(&content.layers, old, new);
         }
         let pending = self.pending.iter_mut().map(|pending| &mut pending.own);
         let owed = self.owed.iter_mut().map(|owed| &mut owed.own);
         let deltas = self.deltas.iter_mut().map(|delta| &mut delta.own);
         for own in pending.chain(owed).chain(deltas) {
             // One record's bytes are moved as a whole, or not at all.
-            if let [now] = moved(&[*own], old, segment, block)[..] {
+            if let [now] = moved(&[*own], old, new)[..] {
                 *own = now;
             }
         }
@@ -217,9 +208,9 @@ impl Unit {
     /// Applies a write from the log. `previous` is the version below it when it was appended: the pending or
     /// an owed one (which it settled) or the settled one (a pending one was then taken back in between).
     /// Anything else means that a record is missing, and the unit is lost.
-    pub(crate) fn write(&mut self, record: &Record, place: LogPosition, unit_bytes: u32) {
+    pub(crate) fn write(&mut self, record: &Record, unit_bytes: u32) {
         if record.is(flags::SETTLED) {
-            return self.install(record, place, unit_bytes);
+            return self.install(record, unit_bytes);
         }
         if record.version <= self.tip_version() {
             return;
@@ -234,22 +225,22 @@ impl Unit {
             _ => self.settle(unit_bytes),
         }
         let Content { version, kind, columns, cover, .. } = content(record, Few::new());
-        let own = own_extent(record, place);
+        let own = own_extent(record);
         self.pending = Some(Box::new(Pending { version, kind, columns, cover, own }));
         if !known && self.lost.is_none() {
-            self.lost = Some(place);
+            self.lost = Some(record.position());
         }
     }
 
     /// Installs settled content below a newer pending write; a pending write of the same or an older version
     /// is removed. Bytes that the record does not have become a hole.
-    fn install(&mut self, record: &Record, place: LogPosition, unit_bytes: u32) {
+    fn install(&mut self, record: &Record, unit_bytes: u32) {
         let Content { version, kind, cover, .. } = content(record, Few::new());
         if self.installs(kind, version, &cover) == Ordering::Less {
             return;
         }
         let hole = Extent { from: 0, to: unit_bytes, segment: 0, block: 0 };
-        let installed = overlay(&[hole], own_extent(record, place));
+        let installed = overlay(&[hole], own_extent(record));
         // If something stayed above it that the damage may have hit, the unit stays lost.
         if !record.is(flags::BELOW) {
             self.lost = None;
@@ -265,7 +256,7 @@ impl Unit {
 
 /// Whether these bytes cover the whole unit and came after the damage.
 fn replaces(own: Extent, lost: LogPosition, unit_bytes: u32) -> bool {
-    own.from == 0 && own.to == unit_bytes && (own.segment, own.block) > (lost.segment, lost.block)
+    own.from == 0 && own.to == unit_bytes && own.position() > lost
 }
 
 fn content(record: &Record, extents: Few<Extent>) -> Content {
@@ -278,8 +269,10 @@ fn content(record: &Record, extents: Few<Extent>) -> Content {
     Content { version: record.version, kind, columns: record.columns, cover, extents, layers: Vec::new() }
 }
 
-pub(crate) fn own_extent(record: &Record, place: LogPosition) -> Extent {
-    let (segment, block) = if record.is(flags::HOLE) { (0, 0) } else { (place.segment, place.block) };
+/// The bytes that `record` brings, or its hole.
+pub(crate) fn own_extent(record: &Record) -> Extent {
+    let LogPosition { segment, block } =
+        if record.is(flags::HOLE) { LogPosition::default() } else { record.position() };
     Extent { from: record.from, to: record.to, segment, block }
 }
 
@@ -296,9 +289,10 @@ mod tests {
     /// A write of the whole unit, in this segment.
     fn write(unit: &mut Unit, n: u64, segment: u32, flags: u8) {
         let mut record = Record::new(Kind::Data);
+        (record.segment, record.block) = (segment, 1);
         (record.to, record.version, record.previous, record.flags) =
             (UNIT_BYTES, stamp(n), unit.tip_version(), flags);
-        unit.write(&record, LogPosition { segment, block: 1 }, UNIT_BYTES);
+        unit.write(&record, UNIT_BYTES);
     }
 
     fn damaged_in(segment: u32) -> Option<LogPosition> {
@@ -348,7 +342,7 @@ mod tests {
             unit.pending.as_mut().expect("pending").kind = WriteKind::StripeParity;
             unit.lost = damaged_in(2);
             for n in 0..deltas {
-                unit.count(&delta(n), LogPosition { segment: 4, block: 1 }, UNIT_BYTES);
+                unit.count(&delta(n), UNIT_BYTES);
             }
             unit.settle(UNIT_BYTES);
             assert_eq!(unit.lost.is_none(), heals, "{deltas} deltas");
@@ -357,6 +351,7 @@ mod tests {
 
     fn delta(n: u64) -> Record {
         let mut record = Record::new(Kind::Delta);
+        (record.segment, record.block) = (4, 1);
         (record.to, record.previous, record.version) = (UNIT_BYTES, stamp(n), stamp(n + 1));
         record
     }

@@ -2,23 +2,15 @@
 
 use braid_layout::{Column, ColumnMask, Version};
 
-use super::extent::Extent;
+use super::extent::Few;
 use super::owed::Owed;
 use super::parity::Delta;
 use super::snapshots::Kept;
-use super::unit::{Content, LogPosition, Pending, Unit};
+use super::unit::{Content, Pending, Unit};
 use crate::format::DecodeError;
-use crate::format::entry::BlockPosition;
-use crate::format::unit::{ContentEntry, ExtentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
+use crate::format::extent::Extent;
+use crate::format::unit::{ContentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
 use crate::mutation::WriteKind;
-
-pub(super) fn log_place(place: LogPosition) -> BlockPosition {
-    BlockPosition { segment: place.segment, block: place.block }
-}
-
-pub(super) fn place(place: BlockPosition) -> LogPosition {
-    LogPosition { segment: place.segment, block: place.block }
-}
 
 /// A unit's entry.
 pub(super) fn unit_entry(number: u64, unit: &Unit) -> UnitEntry {
@@ -43,18 +35,18 @@ pub(super) fn unit_entry(number: u64, unit: &Unit) -> UnitEntry {
         ..content_entry(Role::Delta, DELTA, delta.to, ColumnMask::EMPTY)
     });
     let contents = settled.chain(kept).chain(pending).chain(owed).chain(deltas).collect();
-    UnitEntry { unit: number, lost: unit.lost.map(log_place), epoch: unit.epoch, contents }
+    UnitEntry { unit: number, lost: unit.lost, epoch: unit.epoch, contents }
 }
 
 /// A version with all its extents, and its layers.
 fn whole_entries(role: Role, content: &Content) -> Vec<ContentEntry> {
     let whole = ContentEntry {
         cover: content.cover.to_vec(),
-        extents: content.extents.iter().map(extent_entry).collect(),
+        extents: content.extents.to_vec(),
         ..content_entry(role, kind_number(content.kind), content.version, content.columns)
     };
     let layers = content.layers.iter().map(|layer| ContentEntry {
-        extents: vec![extent_entry(layer)],
+        extents: vec![*layer],
         ..content_entry(Role::Layer, DELTA, Version::ZERO, ColumnMask::EMPTY)
     });
     std::iter::once(whole).chain(layers).collect()
@@ -65,7 +57,7 @@ fn kept_entries(kept: &Kept) -> Vec<ContentEntry> {
         Ok(content) => whole_entries(Role::Kept, content),
         Err(_) => vec![content_entry(Role::Kept, DATA, Version::ZERO, ColumnMask::EMPTY)],
     };
-    let lost = kept.content.as_ref().err().copied().map(log_place);
+    let lost = kept.content.as_ref().err().copied();
     entries[0].keeping = Some(KeepingEntry { epoch: kept.epoch, until: kept.until, lost });
     entries
 }
@@ -88,12 +80,7 @@ fn content_entry(role: Role, kind: u8, version: Version, columns: ColumnMask) ->
 }
 
 fn step_entry(previous: Version, (client, operation): (u64, u64), own: &Extent) -> StepEntry {
-    StepEntry { previous, client, operation, own: extent_entry(own) }
-}
-
-fn extent_entry(extent: &Extent) -> ExtentEntry {
-    let place = BlockPosition { segment: extent.segment, block: extent.block };
-    ExtentEntry { from: extent.from, to: extent.to, record: (!extent.is_hole()).then_some(place) }
+    StepEntry { previous, client, operation, own: *own }
 }
 
 /// Numbers of record kinds.
@@ -110,7 +97,7 @@ fn kind_number(kind: WriteKind) -> u8 {
 
 /// The number and unit of an entry.
 pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
-    let mut unit = Unit { lost: entry.lost.map(place), epoch: entry.epoch, ..Unit::default() };
+    let mut unit = Unit { lost: entry.lost, epoch: entry.epoch, ..Unit::default() };
     for content in &entry.contents {
         let kind = match content.kind {
             DATA => WriteKind::Data,
@@ -121,28 +108,28 @@ pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
         let cover = content.cover.clone().into_boxed_slice();
         match (content.role, &content.step) {
             (Role::Settled, None) if unit.settled.is_none() => {
-                let extents = content.extents.iter().map(extent).collect();
+                let extents = Few::from_slice(&content.extents);
                 let layers = Vec::new();
                 unit.settled = Some(Content { version, kind, columns, cover, extents, layers });
             }
             (Role::Layer, None) if content.extents.len() == 1 => {
                 let last = unit.kept.last_mut().map(|kept| kept.content.as_mut().ok());
                 let base = last.unwrap_or(unit.settled.as_mut()).ok_or(MISPLACED)?;
-                base.layers.extend(content.extents.iter().map(extent));
+                base.layers.extend(&content.extents);
             }
             (Role::Kept, None) => {
                 let KeepingEntry { epoch, until, lost } = content.keeping.ok_or(MISPLACED)?;
-                let extents = content.extents.iter().map(extent).collect();
+                let extents = Few::from_slice(&content.extents);
                 let whole = Content { version, kind, columns, cover, extents, layers: Vec::new() };
-                let content = lost.map_or(Ok(whole), |lost| Err(place(lost)));
+                let content = lost.map_or(Ok(whole), Err);
                 unit.kept.push(Kept { content, epoch, until });
             }
             (Role::Pending, Some(step)) if unit.pending.is_none() => {
-                let own = extent(&step.own);
+                let own = step.own;
                 unit.pending = Some(Box::new(Pending { version, kind, columns, cover, own }));
             }
             (Role::Owed, Some(step)) if unit.pending.is_none() => {
-                let (client, operation, own) = (step.client, step.operation, extent(&step.own));
+                let (client, operation, own) = (step.client, step.operation, step.own);
                 unit.owed.push(Owed { version, client, operation, own, doubt: true });
             }
             (Role::Delta, Some(step)) => unit.deltas.push(Delta {
@@ -152,7 +139,7 @@ pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
                 to: version,
                 client: step.client,
                 operation: step.operation,
-                own: extent(&step.own),
+                own: step.own,
                 settled: content.settled,
             }),
             _ => return Err(MISPLACED),
@@ -162,8 +149,3 @@ pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
 }
 
 const MISPLACED: DecodeError = DecodeError::Malformed("a unit's versions do not go together");
-
-fn extent(entry: &ExtentEntry) -> Extent {
-    let BlockPosition { segment, block } = entry.record.unwrap_or(BlockPosition { segment: 0, block: 0 });
-    Extent { from: entry.from, to: entry.to, segment, block }
-}

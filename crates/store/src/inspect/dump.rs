@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::files::Files;
 use crate::format::body;
 use crate::format::dedup::DedupEntry;
-use crate::format::entry::{Entries, Entry};
+use crate::format::entry::{Entries, Entry, PlainUnit};
+use crate::format::extent::Extent;
 use crate::format::ready::ReadyEntry;
 use crate::format::record::{Kind, Record, flags};
 use crate::format::snapshots::SnapshotsEntry;
@@ -173,8 +174,9 @@ fn entry_text(entry: Result<Entry<'_>, crate::format::DecodeError>) -> (&'static
             let units: Vec<String> = units
                 .iter()
                 .map(|unit| {
-                    let place = format!("{}:{}", unit.place.segment, unit.place.block);
-                    format!("{}={}@{place}[{}..{}]", unit.unit, unit.version, unit.from, unit.to)
+                    let PlainUnit { unit, version, extent, .. } = unit;
+                    let Extent { from, to, segment, block } = extent;
+                    format!("{unit}={version}@{segment}:{block}[{from}..{to}]")
                 })
                 .collect();
             ("plain units", units.join(" "))

@@ -3,15 +3,14 @@
 use braid_layout::{DriveId, ObjectId, PartitionId, Version};
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, FIELDS, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
-use braid_store::format::entry::{
-    BlockPosition, Entries, Entry, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
-};
+use braid_store::format::entry::{Entries, Entry, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
+use braid_store::format::extent::{Extent, LogPosition};
 use braid_store::format::page::{self, Key, PageHead};
 use braid_store::format::ready::ReadyEntry;
 use braid_store::format::record::Kind;
 use braid_store::format::snapshots::SnapshotsEntry;
 use braid_store::format::subject::Subject;
-use braid_store::format::unit::{ContentEntry, ExtentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
+use braid_store::format::unit::{ContentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
 use proptest::prelude::*;
 
 use crate::common::*;
@@ -46,17 +45,20 @@ fn head_example() -> PageHead {
     }
 }
 
-fn place(block: u32) -> BlockPosition {
-    BlockPosition { segment: 3, block }
+fn place(block: u32) -> LogPosition {
+    LogPosition { segment: 3, block }
 }
 
 fn plain(unit: u64) -> PlainUnit {
-    let (from, to) = (4000, 8200);
-    PlainUnit { unit, version: version(3, 9), columns: 0x13, from, to, place: place(2) }
+    PlainUnit { unit, version: version(3, 9), columns: 0x13, extent: extent(4000, 8200, Some(place(2))) }
+}
+
+fn extent(from: u32, to: u32, record: Option<LogPosition>) -> Extent {
+    let LogPosition { segment, block } = record.unwrap_or_default();
+    Extent { from, to, segment, block }
 }
 
 fn unit_example() -> UnitEntry {
-    let extent = |from, to, record| ExtentEntry { from, to, record };
     let settled = ContentEntry {
         role: Role::Settled,
         kind: 2,
@@ -109,7 +111,7 @@ fn unit_example() -> UnitEntry {
 }
 
 fn owed_example() -> UnitEntry {
-    let own = ExtentEntry { from: 100, to: 200, record: None };
+    let own = extent(100, 200, None);
     let owed = ContentEntry {
         role: Role::Owed,
         kind: 1,
@@ -240,21 +242,21 @@ fn any_version() -> impl Strategy<Value = Version> {
     (any::<u32>(), any::<u64>()).prop_map(|(lease, n)| version(lease, n))
 }
 
-fn any_place() -> impl Strategy<Value = BlockPosition> {
-    (1..u32::MAX, 1..u32::MAX).prop_map(|(segment, block)| BlockPosition { segment, block })
+fn any_place() -> impl Strategy<Value = LogPosition> {
+    (1..u32::MAX, 1..u32::MAX).prop_map(|(segment, block)| LogPosition { segment, block })
 }
 
 /// Extents in order, from lengths and gaps.
-fn any_extents(count: usize) -> impl Strategy<Value = Vec<ExtentEntry>> {
+fn any_extents(count: usize) -> impl Strategy<Value = Vec<Extent>> {
     prop::collection::vec((0..9_u32, 1..9000_u32, prop::option::of(any_place())), 0..count).prop_map(
         |parts| {
             let mut at = 0;
-            let extent = |(gap, length, record)| {
+            let next = |(gap, length, record)| {
                 let from = at + gap;
                 at = from + length;
-                ExtentEntry { from, to: at, record }
+                extent(from, at, record)
             };
-            parts.into_iter().map(extent).collect()
+            parts.into_iter().map(next).collect()
         },
     )
 }
@@ -270,7 +272,7 @@ fn any_content() -> impl Strategy<Value = ContentEntry> {
                 previous,
                 client,
                 operation,
-                own: ExtentEntry { from, to: from + length, record },
+                own: extent(from, from + length, record),
             });
             let roles = if step.is_some() {
                 [Role::Pending, Role::Owed, Role::Delta]

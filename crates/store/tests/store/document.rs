@@ -4,8 +4,8 @@ use std::path::Path;
 
 use braid_store::format::record::{self, Kind};
 use braid_store::format::{
-    FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, page, ready, segment, snapshots,
-    superblock, unit,
+    FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, extent, page, ready, segment,
+    snapshots, superblock, unit,
 };
 use braid_store::{
     BLOCK_BYTES, OPAQUE_BYTES_MAX, OPERATIONS_MAX, READY_RUNS_MAX, SNAPSHOTS_MAX, UNIT_ENTRY_BYTES_MAX,
@@ -71,7 +71,7 @@ fn tables() {
     check_fields(&document, "### Content", unit::CONTENT_FIELDS, unit::CONTENT_BYTES);
     check_fields(&document, "### Step", unit::STEP_FIELDS, unit::STEP_BYTES);
     check_fields(&document, "### Keeping", unit::KEEPING_FIELDS, unit::KEEPING_BYTES);
-    check_fields(&document, "### Extent", unit::EXTENT_FIELDS, unit::EXTENT_BYTES);
+    check_fields(&document, "### Extent", extent::EXTENT_FIELDS, extent::EXTENT_BYTES);
     check_fields(&document, "### Lost range", entry::LOST_FIELDS, entry::LOST_BYTES);
     let numbered = |heading| -> Vec<(String, String)> {
         table(&document, heading).into_iter().map(|row| (row[0].clone(), row[1].clone())).collect()

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use braid_layout::{ClusterId, Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version};
-use braid_store::format::body::MovedPiece;
+use braid_store::format::extent::Extent;
 use braid_store::format::record::{FIELDS, FIXED_BYTES, Kind, Record, flags};
 use braid_store::format::segment::SegmentHeader;
 use braid_store::format::subject::Subject;
@@ -77,7 +77,7 @@ pub(crate) fn record_example(kind: Kind) -> Record {
             (record.unit, record.units, record.from, record.to) = (4, 1, 4000, 8200);
             record.crcs = block_crcs(4000, &pattern(1, 4200));
             record.payload_bytes = 4200;
-            let piece = |segment, block, from, to| MovedPiece { segment, block, from, to };
+            let piece = |segment, block, from, to| Extent { from, to, segment, block };
             record.inline = body::move_body(&[piece(1, 3, 4000, 5000), piece(2, 19, 5000, 8200)]);
         }
         Kind::Snapshot | Kind::SnapshotDrop => record.inline = body::snapshot_body(6),

@@ -4,10 +4,10 @@ use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId,
 use bytes::Bytes;
 
 use crate::error::Error;
+use crate::format::extent::LogPosition;
 use crate::index::Index;
 use crate::index::check::{Decision, check};
 use crate::index::growth::Growth;
-use crate::index::unit::LogPosition;
 use crate::mutation::{Attributes, Body, Mutation, Standing, Write, WriteKind};
 use crate::step::{Delta, UnitWrite};
 

@@ -9,12 +9,13 @@ use proptest::prelude::*;
 
 use crate::error::Error;
 use crate::format::body;
+use crate::format::extent::{EXTENT_BYTES, Extent, LogPosition};
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
-use crate::format::unit::{CONTENT_BYTES, EXTENT_BYTES, STEP_BYTES};
+use crate::format::unit::{CONTENT_BYTES, STEP_BYTES};
 use crate::index::Index;
 use crate::index::check::{Decision, check, object_record};
-use crate::index::extent::{Extent, union};
+use crate::index::extent::union;
 use crate::index::growth::Growth;
 use crate::index::image::Loaded;
 use crate::index::unit::{Content, Unit};
@@ -239,7 +240,7 @@ impl Driver {
             }
             Step::Move { unit, from, count } => self.relocate(unit, from, count),
             Step::Lose { unit } => {
-                let place = crate::index::unit::LogPosition { segment: 1, block: 1 };
+                let place = LogPosition { segment: 1, block: 1 };
                 self.index.mark_lost(P, O, Some(unit), place);
                 self.taken.values_mut().for_each(|seen| seen[at(u32::try_from(unit).expect("small"))] = None);
             }
@@ -360,7 +361,7 @@ impl Driver {
         let cells = self.read(&pieces, &[]);
         let mut record = self.record(Kind::Move, unit);
         (record.from, record.to) = (first.from, last.to);
-        record.inline = body::move_body(&pieces.iter().map(|&piece| piece.into()).collect::<Vec<_>>());
+        record.inline = body::move_body(&pieces);
         self.append(record, cells);
     }
 
