@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use braid_layout::{
-    ClusterId, ColumnMask, DriveId, FileId, Generation, Lease, ObjectId, PartitionId, Version, VolumeId,
+    ClusterId, Column, ColumnMask, DriveId, FileId, Generation, Lease, ObjectId, PartitionId, Version,
+    VolumeId,
 };
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
@@ -99,16 +100,16 @@ fn checkpoints() -> Vec<Vec<u8>> {
         partition,
         object: ObjectId(42),
         birth: 2,
-        set: 7,
-        joining: 0,
+        set: ColumnMask(7),
+        joining: ColumnMask(0),
         created_ms: 1,
         modified_ms: 2,
         reserve_bytes: 1 << 20,
         cluster: 3,
         unit_bytes: 4096,
         object_version: 1,
-        g: 3,
-        column: 0,
+        g: Generation(3),
+        column: Column(0),
         known: true,
         lost: None,
         map: b"map",
@@ -120,13 +121,14 @@ fn checkpoints() -> Vec<Vec<u8>> {
     ReadyEntry { runs: vec![(0, 3), (5, 5)] }.put(&mut entries);
     SnapshotsEntry { highest: 4, live: vec![1, 3] }.put(&mut entries);
     let own = Extent { from: 0, to: 512, segment: 1, block: 9 };
-    PlainUnit { unit: 0, version, columns: 7, extent: Extent { to: 4096, ..own } }.put(&mut entries, None);
+    PlainUnit { unit: 0, version, columns: ColumnMask(7), extent: Extent { to: 4096, ..own } }
+        .put(&mut entries, None);
     let content = |role, step, extents| ContentEntry {
         role,
-        kind: 2,
+        kind: record::Kind::ParityBase,
         version,
-        columns: 7,
-        column: 1,
+        columns: ColumnMask(7),
+        column: Column(1),
         data: 0,
         settled: false,
         step,
@@ -139,7 +141,11 @@ fn checkpoints() -> Vec<Vec<u8>> {
         content(Role::Settled, None, vec![own, Extent { from: 512, to: 4096, segment: 0, block: 0 }]);
     let layer = ContentEntry { cover: Vec::new(), ..content(Role::Layer, None, vec![own]) };
     let pending = content(Role::Pending, Some(step), Vec::new());
-    let delta = ContentEntry { kind: 4, settled: true, ..content(Role::Delta, Some(step), Vec::new()) };
+    let delta = ContentEntry {
+        kind: record::Kind::Delta,
+        settled: true,
+        ..content(Role::Delta, Some(step), Vec::new())
+    };
     let keeping = Some(KeepingEntry { epoch: 0, until: 3, lost: None });
     let kept = ContentEntry { keeping, ..content(Role::Kept, None, vec![own]) };
     UnitEntry { unit: 1, lost: Some(place), epoch: 3, contents: vec![settled, layer, kept, pending, delta] }

@@ -177,7 +177,7 @@ pub enum Mutation {
 }
 
 /// The verdict on one unit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnitVerdict {
     /// The unit.
     pub unit: u64,

@@ -1,17 +1,25 @@
 //! Where bytes of a unit lie in the log.
 
-use super::{DecodeError, FieldReader, fields, put};
+use super::DecodeError;
+use super::field::fields;
 
 /// Bytes of an extent.
 pub const EXTENT_BYTES: usize = 16;
 
 fields! {
+    /// A position in the log.
+    POSITION_FIELDS of LogPosition:
+    .segment "segment" 0..4,
+    .block "block" 4..8,
+}
+
+fields! {
     /// An extent.
-    EXTENT_FIELDS:
-    E_FROM "from" 0..4,
-    E_TO "to" 4..8,
-    E_SEGMENT "segment" 8..12,
-    E_BLOCK "block" 12..16,
+    EXTENT_FIELDS of Extent:
+    .from "from" 0..4,
+    .to "to" 4..8,
+    .segment "segment" 8..12,
+    .block "block" 12..16,
 }
 
 /// A position in the log: where a record begins, or where damage was found.
@@ -45,22 +53,11 @@ impl Extent {
         LogPosition { segment: self.segment, block: self.block }
     }
 
-    pub(super) fn put(&self, to: &mut Vec<u8>) {
-        let mut bytes = [0; EXTENT_BYTES];
-        put(&mut bytes, E_FROM, self.from.to_le_bytes());
-        put(&mut bytes, E_TO, self.to.to_le_bytes());
-        put(&mut bytes, E_SEGMENT, self.segment.to_le_bytes());
-        put(&mut bytes, E_BLOCK, self.block.to_le_bytes());
-        to.extend_from_slice(&bytes);
-    }
-
-    pub(super) fn decode(bytes: &[u8]) -> Result<Extent, DecodeError> {
-        let view = FieldReader(bytes);
-        let (from, to) = (view.u32(E_FROM), view.u32(E_TO));
-        let (segment, block) = (view.u32(E_SEGMENT), view.u32(E_BLOCK));
-        if from >= to || (segment == 0) != (block == 0) {
+    /// Checks one that was decoded: it is not empty, and it has a record or is a hole.
+    pub(super) fn check(&self) -> Result<(), DecodeError> {
+        if self.from >= self.to || (self.segment == 0) != (self.block == 0) {
             return Err(DecodeError::Malformed("an extent"));
         }
-        Ok(Extent { from, to, segment, block })
+        Ok(())
     }
 }

@@ -12,7 +12,6 @@ pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
         return fail("unknown flags");
     }
     if record.cover.len() > 64
-        || record.column.0 >= 64
         || record.data >= 64
         || record.inline.len() > INLINE_BYTES_MAX
         || record.before.len() >= TOGETHER_MAX

@@ -21,7 +21,7 @@ use crate::format::body;
 use crate::format::extent::LogPosition;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
-use crate::mutation::{Body, Change, Mutation, Outcome, Standing, Write, WriteKind};
+use crate::mutation::{Body, Change, Mutation, Outcome, Standing, Write};
 use crate::step::{Delta, UnitWrite};
 
 /// The decision on a mutation.
@@ -291,12 +291,7 @@ pub(super) fn overwritten(object: &Object, unit: &Unit, range: &Range<u32>) -> u
 }
 
 fn write_record(write: &Write, object: &Object, tip: Version) -> (Record, Bytes) {
-    let kind = match write.kind {
-        WriteKind::Data => Kind::Data,
-        WriteKind::ParityBase => Kind::ParityBase,
-        WriteKind::StripeParity => Kind::StripeParity,
-    };
-    let mut record = object_record(kind, write.partition, write.object, object);
+    let mut record = object_record(write.kind.into(), write.partition, write.object, object);
     if write.standing == Standing::Installed {
         record.flags |= flags::SETTLED;
     }
@@ -434,6 +429,7 @@ mod tests {
     use braid_layout::{ColumnMask, Lease};
 
     use super::*;
+    use crate::mutation::WriteKind;
 
     const P: PartitionId = PartitionId(1);
 

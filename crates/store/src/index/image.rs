@@ -1,6 +1,6 @@
 //! Converts the index to a checkpoint's pages, and back.
 
-use braid_layout::{ColumnMask, ObjectId, PartitionId};
+use braid_layout::{ObjectId, PartitionId};
 
 use super::apply::{note_pending, note_unsettled};
 use super::attributes::PackedAttributes;
@@ -133,16 +133,16 @@ impl Sink {
             partition,
             object: id,
             birth: object.birth,
-            set: attributes.set.0,
-            joining: attributes.joining.0,
+            set: attributes.set,
+            joining: attributes.joining,
             created_ms: attributes.created_ms,
             modified_ms: attributes.modified_ms,
             reserve_bytes: attributes.reserve_bytes(),
             cluster: attributes.cluster(),
             unit_bytes: attributes.unit_bytes,
             object_version: attributes.object_version,
-            g: attributes.g.0,
-            column: attributes.column.0,
+            g: attributes.g,
+            column: attributes.column,
             known: object.known,
             lost: object.lost,
             map: attributes.map(),
@@ -172,7 +172,7 @@ impl Sink {
     pub(super) fn slot(&mut self, unit: u64, slot: &Slot) {
         match slot.as_plain() {
             Some((extent, version, columns)) if !extent.is_hole() => {
-                let plain = PlainUnit { unit, version, columns: columns.0, extent };
+                let plain = PlainUnit { unit, version, columns, extent };
                 self.run = Some(plain.put(&mut self.bytes, self.run));
             }
             _ => {
@@ -391,5 +391,5 @@ fn object(entry: &ObjectEntry<'_>) -> Object {
 }
 
 fn plain_slot(unit: &PlainUnit) -> (u64, Slot) {
-    (unit.unit, Slot::plain(unit.extent, unit.version, ColumnMask(unit.columns)).unwrap_or_default())
+    (unit.unit, Slot::plain(unit.extent, unit.version, unit.columns).unwrap_or_default())
 }

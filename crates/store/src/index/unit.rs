@@ -12,7 +12,7 @@ use super::owed::Owed;
 use super::parity::Delta;
 use super::snapshots::Kept;
 use crate::format::extent::{Extent, LogPosition};
-use crate::format::record::{Kind, Record, flags};
+use crate::format::record::{Record, flags};
 use crate::mutation::WriteKind;
 
 /// One version of a unit.
@@ -260,13 +260,9 @@ fn replaces(own: Extent, lost: LogPosition, unit_bytes: u32) -> bool {
 }
 
 fn content(record: &Record, extents: Few<Extent>) -> Content {
-    let kind = match record.kind {
-        Kind::ParityBase => WriteKind::ParityBase,
-        Kind::StripeParity => WriteKind::StripeParity,
-        _ => WriteKind::Data,
-    };
+    let (version, kind, columns) = (record.version, record.kind.write_kind(), record.columns);
     let cover = record.cover.clone().into_boxed_slice();
-    Content { version: record.version, kind, columns: record.columns, cover, extents, layers: Vec::new() }
+    Content { version, kind, columns, cover, extents, layers: Vec::new() }
 }
 
 /// The bytes that `record` brings, or its hole.
@@ -279,6 +275,7 @@ pub(crate) fn own_extent(record: &Record) -> Extent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::record::Kind;
 
     const UNIT_BYTES: u32 = 8192;
 

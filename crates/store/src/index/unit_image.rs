@@ -1,38 +1,48 @@
 //! Converts a unit to an entry of a checkpoint's page, and back.
 
-use braid_layout::{Column, ColumnMask, Version};
-
 use super::extent::Few;
 use super::owed::Owed;
 use super::parity::Delta;
 use super::snapshots::Kept;
 use super::unit::{Content, Pending, Unit};
 use crate::format::DecodeError;
-use crate::format::extent::Extent;
+use crate::format::record::Kind;
 use crate::format::unit::{ContentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
-use crate::mutation::WriteKind;
 
 /// A unit's entry.
 pub(super) fn unit_entry(number: u64, unit: &Unit) -> UnitEntry {
     let settled = unit.settled.iter().flat_map(|content| whole_entries(Role::Settled, content));
     let kept = unit.kept.iter().flat_map(kept_entries);
     let pending = unit.pending.iter().map(|pending| ContentEntry {
-        step: Some(step_entry(unit.settled_version(), (0, 0), &pending.own)),
+        role: Role::Pending,
+        kind: pending.kind.into(),
+        version: pending.version,
+        columns: pending.columns,
+        step: Some(StepEntry { previous: unit.settled_version(), own: pending.own, ..StepEntry::default() }),
         cover: pending.cover.to_vec(),
-        ..content_entry(Role::Pending, kind_number(pending.kind), pending.version, pending.columns)
+        ..ContentEntry::default()
     });
     let mut previous = unit.settled_version();
     let owed = unit.owed.iter().map(|owed| {
-        let from = std::mem::replace(&mut previous, owed.version);
-        let step = Some(step_entry(from, (owed.client, owed.operation), &owed.own));
-        ContentEntry { step, ..content_entry(Role::Owed, DATA, owed.version, ColumnMask::EMPTY) }
+        let previous = std::mem::replace(&mut previous, owed.version);
+        let step = StepEntry { previous, client: owed.client, operation: owed.operation, own: owed.own };
+        let (role, kind, version) = (Role::Owed, Kind::Data, owed.version);
+        ContentEntry { role, kind, version, step: Some(step), ..ContentEntry::default() }
     });
     let deltas = unit.deltas.iter().map(|delta| ContentEntry {
-        column: delta.column.0,
+        role: Role::Delta,
+        kind: Kind::Delta,
+        version: delta.to,
+        column: delta.column,
         data: delta.data,
         settled: delta.settled,
-        step: Some(step_entry(delta.from, (delta.client, delta.operation), &delta.own)),
-        ..content_entry(Role::Delta, DELTA, delta.to, ColumnMask::EMPTY)
+        step: Some(StepEntry {
+            previous: delta.from,
+            client: delta.client,
+            operation: delta.operation,
+            own: delta.own,
+        }),
+        ..ContentEntry::default()
     });
     let contents = settled.chain(kept).chain(pending).chain(owed).chain(deltas).collect();
     UnitEntry { unit: number, lost: unit.lost, epoch: unit.epoch, contents }
@@ -41,13 +51,19 @@ pub(super) fn unit_entry(number: u64, unit: &Unit) -> UnitEntry {
 /// A version with all its extents, and its layers.
 fn whole_entries(role: Role, content: &Content) -> Vec<ContentEntry> {
     let whole = ContentEntry {
+        role,
+        kind: content.kind.into(),
+        version: content.version,
+        columns: content.columns,
         cover: content.cover.to_vec(),
         extents: content.extents.to_vec(),
-        ..content_entry(role, kind_number(content.kind), content.version, content.columns)
+        ..ContentEntry::default()
     };
     let layers = content.layers.iter().map(|layer| ContentEntry {
+        role: Role::Layer,
+        kind: Kind::Delta,
         extents: vec![*layer],
-        ..content_entry(Role::Layer, DELTA, Version::ZERO, ColumnMask::EMPTY)
+        ..ContentEntry::default()
     });
     std::iter::once(whole).chain(layers).collect()
 }
@@ -55,56 +71,18 @@ fn whole_entries(role: Role, content: &Content) -> Vec<ContentEntry> {
 fn kept_entries(kept: &Kept) -> Vec<ContentEntry> {
     let mut entries = match &kept.content {
         Ok(content) => whole_entries(Role::Kept, content),
-        Err(_) => vec![content_entry(Role::Kept, DATA, Version::ZERO, ColumnMask::EMPTY)],
+        Err(_) => vec![ContentEntry { role: Role::Kept, kind: Kind::Data, ..ContentEntry::default() }],
     };
     let lost = kept.content.as_ref().err().copied();
     entries[0].keeping = Some(KeepingEntry { epoch: kept.epoch, until: kept.until, lost });
     entries
 }
 
-/// A content entry with nothing but its role, kind, version and columns.
-fn content_entry(role: Role, kind: u8, version: Version, columns: ColumnMask) -> ContentEntry {
-    ContentEntry {
-        role,
-        kind,
-        version,
-        columns: columns.0,
-        column: 0,
-        data: 0,
-        settled: false,
-        step: None,
-        keeping: None,
-        cover: Vec::new(),
-        extents: Vec::new(),
-    }
-}
-
-fn step_entry(previous: Version, (client, operation): (u64, u64), own: &Extent) -> StepEntry {
-    StepEntry { previous, client, operation, own: *own }
-}
-
-/// Numbers of record kinds.
-const DATA: u8 = 1;
-const DELTA: u8 = 4;
-
-fn kind_number(kind: WriteKind) -> u8 {
-    match kind {
-        WriteKind::Data => DATA,
-        WriteKind::ParityBase => 2,
-        WriteKind::StripeParity => 3,
-    }
-}
-
 /// The number and unit of an entry.
 pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
     let mut unit = Unit { lost: entry.lost, epoch: entry.epoch, ..Unit::default() };
     for content in &entry.contents {
-        let kind = match content.kind {
-            DATA => WriteKind::Data,
-            2 => WriteKind::ParityBase,
-            _ => WriteKind::StripeParity,
-        };
-        let (version, columns) = (content.version, ColumnMask(content.columns));
+        let (version, kind, columns) = (content.version, content.kind.write_kind(), content.columns);
         let cover = content.cover.clone().into_boxed_slice();
         match (content.role, &content.step) {
             (Role::Settled, None) if unit.settled.is_none() => {
@@ -133,7 +111,7 @@ pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
                 unit.owed.push(Owed { version, client, operation, own, doubt: true });
             }
             (Role::Delta, Some(step)) => unit.deltas.push(Delta {
-                column: Column(content.column),
+                column: content.column,
                 data: content.data,
                 from: step.previous,
                 to: version,

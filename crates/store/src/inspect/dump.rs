@@ -166,7 +166,7 @@ fn entry_text(entry: Result<Entry<'_>, crate::format::DecodeError>) -> (&'static
             let lost = if entry.lost.is_some() { " lost" } else { "" };
             let text = format!(
                 "partition={} object={} birth={} unit-bytes={} g={}{lost}",
-                entry.partition, entry.object, entry.birth, entry.unit_bytes, entry.g
+                entry.partition, entry.object, entry.birth, entry.unit_bytes, entry.g.0
             );
             ("object", text)
         }

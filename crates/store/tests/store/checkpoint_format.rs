@@ -1,6 +1,6 @@
 //! A checkpoint's bytes: exact, decoded to what was encoded, and with every error noticed.
 
-use braid_layout::{DriveId, ObjectId, PartitionId, Version};
+use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version};
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, FIELDS, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
 use braid_store::format::entry::{Entries, Entry, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
@@ -50,7 +50,12 @@ fn place(block: u32) -> LogPosition {
 }
 
 fn plain(unit: u64) -> PlainUnit {
-    PlainUnit { unit, version: version(3, 9), columns: 0x13, extent: extent(4000, 8200, Some(place(2))) }
+    PlainUnit {
+        unit,
+        version: version(3, 9),
+        columns: ColumnMask(0x13),
+        extent: extent(4000, 8200, Some(place(2))),
+    }
 }
 
 fn extent(from: u32, to: u32, record: Option<LogPosition>) -> Extent {
@@ -61,37 +66,34 @@ fn extent(from: u32, to: u32, record: Option<LogPosition>) -> Extent {
 fn unit_example() -> UnitEntry {
     let settled = ContentEntry {
         role: Role::Settled,
-        kind: 2,
+        kind: Kind::ParityBase,
         version: version(3, 7),
-        columns: 0x13,
-        column: 0,
-        data: 0,
-        settled: false,
-        step: None,
-        keeping: None,
+        columns: ColumnMask(0x13),
         cover: vec![version(3, 7), Version::ZERO],
         extents: vec![extent(0, 4096, Some(place(2))), extent(4096, 65_536, None)],
+        ..ContentEntry::default()
     };
     let own = extent(100, 200, Some(place(12)));
     let pending = ContentEntry {
         role: Role::Pending,
-        kind: 3,
+        kind: Kind::StripeParity,
         version: version(3, 9),
-        columns: 0x13,
-        column: 0,
-        data: 0,
-        settled: false,
+        columns: ColumnMask(0x13),
         step: Some(StepEntry { previous: version(3, 7), client: 0, operation: 0, own }),
-        keeping: None,
         cover: vec![version(3, 9), Version::ZERO],
-        extents: Vec::new(),
+        ..ContentEntry::default()
     };
-    let layer =
-        ContentEntry { role: Role::Layer, kind: 4, extents: vec![own], cover: vec![], ..settled.clone() };
+    let layer = ContentEntry {
+        role: Role::Layer,
+        kind: Kind::Delta,
+        extents: vec![own],
+        cover: vec![],
+        ..settled.clone()
+    };
     let step = StepEntry { previous: Version::ZERO, client: 0xc11e, operation: 77, own };
     let delta = ContentEntry {
         role: Role::Delta,
-        column: 3,
+        column: Column(3),
         data: 1,
         settled: true,
         step: Some(step),
@@ -114,16 +116,10 @@ fn owed_example() -> UnitEntry {
     let own = extent(100, 200, None);
     let owed = ContentEntry {
         role: Role::Owed,
-        kind: 1,
+        kind: Kind::Data,
         version: version(3, 9),
-        columns: 0,
-        column: 0,
-        data: 0,
-        settled: false,
         step: Some(StepEntry { previous: Version::ZERO, client: 0xc11e, operation: 77, own }),
-        keeping: None,
-        cover: Vec::new(),
-        extents: Vec::new(),
+        ..ContentEntry::default()
     };
     UnitEntry { unit: 7, lost: None, epoch: 0, contents: vec![owed] }
 }
@@ -146,16 +142,16 @@ fn object_example() -> ObjectEntry<'static> {
         partition: PartitionId(7),
         object: ObjectId(9),
         birth: 12,
-        set: 0x1f,
-        joining: 0x10,
+        set: ColumnMask(0x1f),
+        joining: ColumnMask(0x10),
         created_ms: 1000,
         modified_ms: 2000,
         reserve_bytes: 1 << 20,
         cluster: 3,
         unit_bytes: UNIT,
         object_version: 1,
-        g: 5,
-        column: 2,
+        g: Generation(5),
+        column: Column(2),
         known: true,
         lost: Some(place(3)),
         map: b"map",
@@ -283,12 +279,13 @@ fn any_content() -> impl Strategy<Value = ContentEntry> {
             let keeping = keeping.filter(|_| role == Role::Kept);
             let role = if role == Role::Kept && keeping.is_none() { Role::Settled } else { role };
             let keeping = keeping.map(|(epoch, until, lost)| KeepingEntry { epoch, until, lost });
-            let (column, data, settled) = (kind, 63 - kind, kind % 2 == 1);
+            let (column, data, settled) = (Column(kind), 63 - kind, kind % 2 == 1);
+            let kind = Kind::ALL[usize::from(kind) - 1].0;
             ContentEntry {
                 role,
                 kind,
                 version,
-                columns,
+                columns: ColumnMask(columns),
                 column,
                 data,
                 settled,
