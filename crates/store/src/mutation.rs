@@ -245,9 +245,10 @@ pub struct Change {
 }
 
 /// What a write is for its unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriteKind {
     /// Bytes of a data column.
+    #[default]
     Data,
     /// A parity column's base.
     ParityBase,

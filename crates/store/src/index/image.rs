@@ -60,11 +60,11 @@ impl Index {
                 break;
             }
             let before = sink.bytes.len();
-            let Item::Object(object) = item else {
-                sink.item(key, item);
-                continue;
+            let fits = match item {
+                Item::Partition(partition, owner) => sink.partition(partition, owner),
+                Item::Object(object) => sink.object(key, object, before + BIG_BYTES),
             };
-            if !sink.object(key, object, before + BIG_BYTES) {
+            if !fits {
                 if from == key {
                     return None;
                 }
@@ -87,7 +87,7 @@ impl Index {
         self.partitions.range(first..).flat_map(move |(&partition, owner)| {
             let resumed = partition == first && object.is_some();
             let begin = object.filter(|_| resumed).unwrap_or(ObjectId(0));
-            let itself = (!resumed).then_some((Key::At(partition, None), Item::Partition(owner)));
+            let itself = (!resumed).then_some((Key::At(partition, None), Item::Partition(partition, owner)));
             let objects = owner.objects.range(begin..);
             itself
                 .into_iter()
@@ -99,18 +99,19 @@ impl Index {
 /// What a key stands for.
 #[derive(Clone, Copy)]
 enum Item<'a> {
-    Partition(&'a Partition),
+    Partition(PartitionId, &'a Partition),
     Object(&'a Object),
 }
 
 impl Sink {
-    fn item(&mut self, key: Key, item: Item<'_>) {
-        let (Key::At(partition, None), Item::Partition(owner)) = (key, item) else { return };
+    /// Appends a partition's values, which always fit.
+    fn partition(&mut self, partition: PartitionId, owner: &Partition) -> bool {
         // A partition whose values are lost has no entry: loading its objects creates it again.
         if owner.known {
             let (birth, quota_bytes, key_epoch) = (owner.birth, owner.quota_bytes, owner.key_epoch);
             PartitionEntry { partition, birth, quota_bytes, key_epoch }.put(&mut self.bytes);
         }
+        true
     }
 
     /// Returns whether the whole object fit. Encoding stops once the sink has more than about `most` bytes.

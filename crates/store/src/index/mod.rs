@@ -188,7 +188,7 @@ pub struct Chain {
 }
 
 /// One version of a unit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChainEntry {
     /// Identifies the version.
     pub version: Version,

@@ -31,7 +31,7 @@ pub enum Want {
 }
 
 /// A version of a unit that a read asked for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) version: Version,
     pub(crate) pending: bool,
@@ -221,12 +221,12 @@ impl Content {
     pub(super) fn found(&self, range: &Range<u32>) -> Found {
         Found {
             version: self.version,
-            pending: false,
             kind: self.kind,
             columns: self.columns,
             cover: self.cover.to_vec(),
             extents: clip(&self.extents, range).into(),
             layers: clip(&self.layers, range).into(),
+            ..Found::default()
         }
     }
 }
@@ -247,19 +247,8 @@ impl Slot {
         {
             return Err(Error::Gone { asked, tip: version });
         }
-        let mut extents = Few::new();
-        if let Some(part) = extent.clip(range) {
-            extents.push(part);
-        }
-        Ok(Some(Found {
-            version,
-            pending: false,
-            kind: WriteKind::Data,
-            columns,
-            cover: Vec::new(),
-            extents,
-            layers: Few::new(),
-        }))
+        let extents = extent.clip(range).into_iter().collect();
+        Ok(Some(Found { version, columns, extents, ..Found::default() }))
     }
 }
 
@@ -306,11 +295,9 @@ impl Unit {
         Found {
             version: step.owed.version,
             pending: true,
-            kind: WriteKind::Data,
             columns: self.settled.as_ref().map_or(ColumnMask::EMPTY, |content| content.columns),
-            cover: Vec::new(),
             extents: clip(&overlay(&step.under, step.owed.own), range).into(),
-            layers: Few::new(),
+            ..Found::default()
         }
     }
 
@@ -342,26 +329,22 @@ fn chain(number: u64, unit: &Unit, unit_bytes: u32) -> Chain {
     let settled = unit.settled.iter().map(|content| ChainEntry {
         version: content.version,
         settled: true,
-        owed: false,
         kind: content.kind,
         columns: content.columns,
         cover: content.cover.to_vec(),
+        ..ChainEntry::default()
     });
     let pending = unit.pending.iter().map(|pending| ChainEntry {
         version: pending.version,
-        settled: false,
-        owed: false,
         kind: pending.kind,
         columns: pending.columns,
         cover: pending.cover.to_vec(),
+        ..ChainEntry::default()
     });
     let owed = unit.owed.iter().map(|owed| ChainEntry {
         version: owed.version,
-        settled: false,
         owed: true,
-        kind: WriteKind::Data,
-        columns: ColumnMask::EMPTY,
-        cover: Vec::new(),
+        ..ChainEntry::default()
     });
     let tips: BTreeMap<u8, (Column, Version)> =
         unit.deltas.iter().map(|delta| (delta.data, (delta.column, delta.to))).collect();

@@ -189,10 +189,7 @@ pub(super) fn take(
     if number <= highest {
         return Err(Error::SnapshotUsed { highest, asked: number });
     }
-    let pending =
-        have.pending.iter().flat_map(|pending| pending.iter()).map(|((_, _, _, unit), ())| unit).next();
-    let owed = have.extra.iter().flat_map(|extra| extra.unsettled.iter()).map(|(unit, ())| unit).next();
-    if let Some(unit) = pending.or(owed) {
+    if let Some(&unit) = have.unsettled().first() {
         return Err(Error::Unsettled { partition, object, unit });
     }
     if count >= SNAPSHOTS_MAX {
