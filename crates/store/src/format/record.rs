@@ -62,7 +62,7 @@ fields! {
     .g "g" 108..112,
     .version "version" 112..128,
     .previous "previous" 128..144,
-    .settled "settled" 144..160,
+    .settled_below "settled below" 144..160,
     .columns "columns" 160..168,
     .set "set" 168..176,
     .joining "joining" 176..184,
@@ -93,7 +93,7 @@ numbered! {
     Fence = 5 "fence",
     /// Settles or takes back versions by their stamps.
     Verdict = 6 "verdict",
-    /// Settles what is below `settled`; with a unit, also its owed versions up to `version`.
+    /// Settles what is below `settled_below`; with a unit, also its owed versions up to `version`.
     SettledTo = 7 "settled to",
     /// A joining column has caught up with a unit.
     Ready = 8 "ready",
@@ -154,7 +154,7 @@ impl From<WriteKind> for Kind {
 /// Bits of the flags byte.
 pub mod flags {
     /// The write was installed as settled content (PROTOCOL section 7), not as a pending stripe write.
-    pub const SETTLED: u8 = 1;
+    pub const INSTALLED: u8 = 1;
     /// The range is a hole: zeros without a payload.
     pub const HOLE: u8 = 2;
     /// A unit write of a data column: owed to the parity columns.
@@ -164,7 +164,7 @@ pub mod flags {
     /// A newer version stayed above the installed content, in a unit that was not damaged.
     pub const BELOW: u8 = 16;
     /// All defined bits.
-    pub const ALL: u8 = SETTLED | HOLE | OWED | FOLDED | BELOW;
+    pub const ALL: u8 = INSTALLED | HOLE | OWED | FOLDED | BELOW;
 }
 
 /// A decoded header.
@@ -208,7 +208,7 @@ pub struct Record {
     pub previous: Version,
     /// What is settled: stamps of its lease below this one; for a delta, its chain up to and including this
     /// one.
-    pub settled: Version,
+    pub settled_below: Version,
     /// The columns of the stripe write.
     pub columns: ColumnMask,
     /// The object's own column; for a delta, the data column.

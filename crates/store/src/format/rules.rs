@@ -25,7 +25,7 @@ pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
     }
     let misplaced = record.is(flags::OWED) && record.kind != Kind::Data
         || record.is(flags::FOLDED) && record.kind != Kind::ParityBase
-        || record.is(flags::BELOW) && !record.is(flags::SETTLED)
+        || record.is(flags::BELOW) && !record.is(flags::INSTALLED)
         || record.kind == Kind::Delta && record.previous >= record.version;
     if misplaced {
         return fail("flags or versions that the kind does not have");

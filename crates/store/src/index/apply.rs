@@ -57,7 +57,7 @@ impl Index {
             } else {
                 object.unit(record.unit, |unit| unit.write(record, unit_bytes));
             }
-            object.settle_below(record.settled);
+            object.settle_below(record.settled_below);
         });
     }
 
@@ -82,7 +82,7 @@ impl Index {
             if record.units == 1 {
                 object.unit(record.unit, |unit| unit.settle_owed(record.version, unit_bytes));
             }
-            object.settle_below(record.settled);
+            object.settle_below(record.settled_below);
             object.retire(record.client, record.watermark);
         });
     }

@@ -279,7 +279,7 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     let asked = write.payload_bytes().saturating_sub(overwritten);
     growth.write((write.partition, owner), (write.object, object), asked)?;
     let (mut record, payload) = write_record(write, object, tip);
-    if record.is(flags::SETTLED) && lost.is_none() && unit.has_newer(write.stamp, &write.cover) {
+    if record.is(flags::INSTALLED) && lost.is_none() && unit.has_newer(write.stamp, &write.cover) {
         record.flags |= flags::BELOW;
     }
     Ok(Decision::Append(Box::new(record), payload))
@@ -293,11 +293,11 @@ pub(super) fn overwritten(object: &Object, unit: &Unit, range: &Range<u32>) -> u
 fn write_record(write: &Write, object: &Object, tip: Version) -> (Record, Bytes) {
     let mut record = object_record(write.kind.into(), write.partition, write.object, object);
     if write.standing == Standing::Installed {
-        record.flags |= flags::SETTLED;
+        record.flags |= flags::INSTALLED;
     }
     (record.unit, record.units) = (write.unit, 1);
     (record.from, record.to) = (write.from, write.to);
-    (record.version, record.previous, record.settled) = (write.stamp, tip, write.settled_below);
+    (record.version, record.previous, record.settled_below) = (write.stamp, tip, write.settled_below);
     (record.client, record.operation) = (write.client, write.operation);
     record.columns = write.columns;
     record.cover.clone_from(&write.cover);

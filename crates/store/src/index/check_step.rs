@@ -48,7 +48,7 @@ pub(super) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) 
     let mut record = object_record(Kind::Data, write.partition, write.object, object);
     record.flags = flags::OWED;
     (record.unit, record.units, record.from, record.to) = (write.unit, 1, write.from, write.to);
-    (record.version, record.previous, record.settled) = (version, tip, write.settled_below);
+    (record.version, record.previous, record.settled_below) = (version, tip, write.settled_below);
     (record.client, record.operation, record.watermark) = (write.client, write.operation, write.watermark);
     record.columns = record.columns.with(object.attributes.column);
     let payload = put_body(&mut record, &write.body);
@@ -87,7 +87,7 @@ pub(super) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
     let mut record = object_record(Kind::Delta, delta.partition, delta.object, object);
     (record.unit, record.units, record.from, record.to) = (delta.unit, 1, delta.from, delta.to);
     (record.column, record.data) = (delta.column, delta.data);
-    (record.version, record.previous, record.settled) =
+    (record.version, record.previous, record.settled_below) =
         (delta.to_version, delta.from_version, delta.settled_to);
     (record.client, record.operation, record.watermark) = (delta.client, delta.operation, delta.watermark);
     let payload = put_body(&mut record, &delta.body);
@@ -148,7 +148,7 @@ pub(super) fn retire(
         return Ok(Decision::Answer(Outcome::Already));
     }
     let mut record = object_record(Kind::SettledTo, partition, object, have);
-    (record.settled, record.client, record.watermark) = (settled_below, client, watermark);
+    (record.settled_below, record.client, record.watermark) = (settled_below, client, watermark);
     append(record)
 }
 

@@ -141,7 +141,7 @@ impl Unit {
             own: own_extent(record),
             settled: false,
         });
-        self.settle_deltas(data, record.settled);
+        self.settle_deltas(data, record.settled_below);
     }
 
     /// Marks a data unit's deltas up to this version as settled.

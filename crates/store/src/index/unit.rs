@@ -209,7 +209,7 @@ impl Unit {
     /// an owed one (which it settled) or the settled one (a pending one was then taken back in between).
     /// Anything else means that a record is missing, and the unit is lost.
     pub(crate) fn write(&mut self, record: &Record, unit_bytes: u32) {
-        if record.is(flags::SETTLED) {
+        if record.is(flags::INSTALLED) {
             return self.install(record, unit_bytes);
         }
         if record.version <= self.tip_version() {
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn what_is_installed_below_something_does_not_heal() {
-        for (flags, heals) in [(flags::SETTLED, true), (flags::SETTLED | flags::BELOW, false)] {
+        for (flags, heals) in [(flags::INSTALLED, true), (flags::INSTALLED | flags::BELOW, false)] {
             let mut unit = Unit { lost: damaged_in(2), ..Unit::default() };
             write(&mut unit, 1, 3, flags);
             assert_eq!(unit.lost.is_none(), heals);
@@ -358,7 +358,7 @@ mod tests {
         use crate::index::query::Want;
         let range = 0..UNIT_BYTES;
         let mut unit = Unit::default();
-        write(&mut unit, 1, 2, flags::SETTLED);
+        write(&mut unit, 1, 2, flags::INSTALLED);
         unit.lost = damaged_in(2);
         write(&mut unit, 2, 3, 0);
         for want in [Want::Newest, Want::Exactly(stamp(2))] {

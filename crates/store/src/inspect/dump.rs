@@ -126,20 +126,20 @@ fn record_text(record: &Record) -> String {
     }
     if record.kind.writes() {
         text += &format!(
-            " object={} unit={} range={}..{} version={} previous={} settled={} columns={:x} g={}",
+            " object={} unit={} range={}..{} version={} previous={} settled-below={} columns={:x} g={}",
             record.object,
             record.unit,
             record.from,
             record.to,
             record.version,
             record.previous,
-            record.settled,
+            record.settled_below,
             record.columns.0,
             record.g
         );
         for (flag, name) in [
             (flags::HOLE, " hole"),
-            (flags::SETTLED, " installed"),
+            (flags::INSTALLED, " installed"),
             (flags::BELOW, " below"),
             (flags::OWED, " owed"),
             (flags::FOLDED, " folded"),

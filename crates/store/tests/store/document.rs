@@ -94,7 +94,7 @@ fn tables() {
     let flags: Vec<(String, String)> =
         table(&document, "### Flags").into_iter().map(|row| (row[0].clone(), row[1].clone())).collect();
     let named = [
-        (record::flags::SETTLED, "settled"),
+        (record::flags::INSTALLED, "installed"),
         (record::flags::HOLE, "hole"),
         (record::flags::OWED, "owed"),
         (record::flags::FOLDED, "folded"),
