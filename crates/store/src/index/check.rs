@@ -21,7 +21,8 @@ use crate::format::body;
 use crate::format::extent::LogPosition;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
-use crate::mutation::{Body, Change, Mutation, Outcome, Standing, Write};
+use crate::mutation::{Change, Mutation, Outcome, Standing, Write};
+use crate::payload::Body;
 use crate::step::{Delta, UnitWrite};
 
 /// The decision on a mutation.
@@ -205,6 +206,7 @@ fn check_remove(
     append(record)
 }
 
+/// The decision to append `record`, which has no payload.
 pub(super) fn append(record: Record) -> Result<Decision, Error> {
     Ok(Decision::Append(Box::new(record), Bytes::new()))
 }

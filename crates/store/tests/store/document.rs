@@ -5,7 +5,7 @@ use std::path::Path;
 use braid_store::format::record::{self, Kind};
 use braid_store::format::{
     FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, extent, page, ready, segment,
-    snapshots, superblock, unit,
+    snapshots, subject, superblock, unit,
 };
 use braid_store::{
     BLOCK_BYTES, OPAQUE_BYTES_MAX, OPERATIONS_MAX, READY_RUNS_MAX, SNAPSHOTS_MAX, UNIT_ENTRY_BYTES_MAX,
@@ -50,6 +50,7 @@ fn tables() {
     check_fields(&document, "## Superblock", superblock::FIELDS, superblock::BYTES);
     check_fields(&document, "## Segment header", segment::FIELDS, segment::BYTES);
     check_fields(&document, "### Record header", record::FIELDS, record::FIXED_BYTES);
+    check_fields(&document, "A subject, 25 bytes:", subject::FIELDS, subject::BYTES);
     check_fields(&document, "### Attributes body", body::ATTRIBUTES_FIELDS, 48);
     check_fields(&document, "### Partition body", body::PARTITION_FIELDS, 16);
     check_fields(&document, "### Verdict body", body::VERDICT_FIELDS, 16);

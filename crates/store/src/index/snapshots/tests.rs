@@ -20,7 +20,8 @@ use crate::index::growth::Growth;
 use crate::index::image::Loaded;
 use crate::index::unit::{Content, Unit};
 use crate::index::unit_image::unit_entry;
-use crate::mutation::{Attributes, Body, Mutation, Outcome, Standing, UnitVerdict, Write, WriteKind};
+use crate::mutation::{Attributes, Mutation, Outcome, Standing, UnitVerdict, Write, WriteKind};
+use crate::payload::Body;
 use crate::step::{Delta, UnitWrite};
 
 const P: PartitionId = PartitionId(1);
