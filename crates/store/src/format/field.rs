@@ -98,7 +98,8 @@ macro_rules! numbered {
 }
 pub(crate) use numbered;
 
-/// Values that are stored as an integer: from value to integer, and back if there is such a value.
+/// Types that are stored as an integer. The first function gives the integer. The second gives the value, or
+/// `None` if no value has that integer.
 macro_rules! stored {
     ($($of:ty as $integer:ident: $to:expr, $from:expr;)*) => {$(
         impl $crate::format::field::Value for $of {
@@ -135,7 +136,7 @@ stored! {
     Lease as u32: |lease| lease.0, |lease| Some(Lease(lease));
     Column as u8: |column| column.0, |column| (column < 64).then_some(Column(column));
     ColumnMask as u64: |mask| mask.0, |mask| Some(ColumnMask(mask));
-    // A bound. None: all ones.
+    // A bound; there is none: all ones.
     Option<u64> as u64: |bound| bound.unwrap_or(u64::MAX), |bound| Some((bound != u64::MAX).then_some(bound));
 }
 
@@ -238,7 +239,7 @@ pub(crate) fn check_zero(bytes: &[u8]) -> Result<(), DecodeError> {
     if bytes.iter().fold(0, |all, byte| all | byte) == 0 { Ok(()) } else { Err(RESERVED) }
 }
 
-/// What a block by itself begins and ends with: superblock, segment header, the block of a checkpoint's end.
+/// Blocks that stand alone (the superblock, a segment's header, those of a checkpoint) begin and end alike.
 const MAGIC: Range<usize> = 0..8;
 const VERSION: Range<usize> = 8..10;
 const CRC: Range<usize> = LOG_BLOCK - 4..LOG_BLOCK;

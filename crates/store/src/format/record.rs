@@ -206,7 +206,7 @@ pub struct Record {
     pub version: Version,
     /// The unit's tip when this was written; for a delta, the version it leads from.
     pub previous: Version,
-    /// What is settled: stamps of its lease below this one; for a delta, its chain up to and including this
+    /// What is settled: stamps of its lease below this one. For a delta, its chain up to and including this
     /// one.
     pub settled_below: Version,
     /// The columns of the stripe write.

@@ -21,7 +21,7 @@ fields! {
 }
 
 stored! {
-    // None: 0.
+    // No record: 0.
     Option<Kind> as u8: |kind| kind.map_or(0, Kind::number), |number| match number {
         0 => Some(None),
         _ => Kind::from_number(number).map(Some),

@@ -13,6 +13,7 @@ use super::attributes::PackedAttributes;
 use super::dedup::Operation;
 use super::large_object::{self, Watched};
 use super::live::Segments;
+use super::owed::Doubt;
 use super::paged::PagedMap;
 use super::runs::Runs;
 use super::slot::Slot;
@@ -46,7 +47,7 @@ impl Index {
     }
 
     fn apply_write(&mut self, record: &Record) {
-        let doubt = !self.serving;
+        let doubt = if self.serving { Doubt::None } else { Doubt::Reopened };
         self.with_object(record, |object| {
             let unit_bytes = object.object.attributes.unit_bytes;
             if record.is(flags::OWED) {
@@ -271,7 +272,7 @@ impl Access<'_> {
             let mut unit = std::mem::take(slot).into_unit();
             let before = unit.pins();
             if let Some(old) = &unit.pending {
-                note_pending(pending, (old.version, number), false);
+                forget_pending(pending, old.version, number);
             }
             change(&mut unit);
             let after = unit.pins();
@@ -280,7 +281,7 @@ impl Access<'_> {
             before[same..].iter().for_each(|extent| segments.release(extent));
             after[same..].iter().for_each(|extent| segments.charge(extent));
             if let Some(new) = &unit.pending {
-                note_pending(pending, (new.version, number), true);
+                note_pending(pending, new.version, number);
             }
             let (before, after) = (stored(&before[same..]), stored(&after[same..]));
             *bytes = *bytes - before + after;
@@ -425,20 +426,18 @@ pub(crate) fn note_unsettled(extra: &mut Option<Box<Extra>>, number: u64, unit: 
     }
 }
 
-/// Updates the list of pending versions: adds or removes this version of this unit.
-pub(crate) fn note_pending(
-    pending: &mut Option<Box<PendingVersions>>,
-    (version, unit): (Version, u64),
-    is_pending: bool,
-) {
+/// Adds a unit's version to the list of pending ones.
+pub(crate) fn note_pending(pending: &mut Option<Box<PendingVersions>>, version: Version, unit: u64) {
     let key = (version.lease.0, version.g.0, version.n, unit);
-    if is_pending {
-        pending.get_or_insert_default().update(key, |()| true);
-    } else if let Some(versions) = pending {
-        versions.update(key, |()| false);
-        if versions.is_empty() {
-            *pending = None;
-        }
+    pending.get_or_insert_default().update(key, |()| true);
+}
+
+/// Removes a unit's version from the list of pending ones.
+fn forget_pending(pending: &mut Option<Box<PendingVersions>>, version: Version, unit: u64) {
+    let Some(versions) = pending else { return };
+    versions.update((version.lease.0, version.g.0, version.n, unit), |()| false);
+    if versions.is_empty() {
+        *pending = None;
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         Mutation::PartitionCreate { partition, quota_bytes, key_epoch } => {
             let Some(have) = index.partitions.get(partition).filter(|have| have.known) else {
                 let record = partition_record(Kind::PartitionCreate, *partition, *quota_bytes, *key_epoch, 0);
-                return append(record);
+                return to_append(record);
             };
             if have.quota_bytes == *quota_bytes && have.key_epoch == *key_epoch {
                 return Ok(Decision::Answer(Outcome::Already));
@@ -59,7 +59,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
             if have.quota_bytes == *quota_bytes && have.key_epoch == *key_epoch {
                 return Ok(Decision::Answer(Outcome::Already));
             }
-            append(partition_record(Kind::PartitionSet, *partition, *quota_bytes, *key_epoch, have.birth))
+            to_append(partition_record(Kind::PartitionSet, *partition, *quota_bytes, *key_epoch, have.birth))
         }
         Mutation::PartitionRemove { partition } => check_partition_remove(index, *partition),
         Mutation::Create { partition, object, attributes } => {
@@ -69,7 +69,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
                 let mut record = Record::new(Kind::ObjectCreate);
                 (record.partition, record.object) = (*partition, *object);
                 body::put_attributes(&mut record, attributes);
-                return append(record);
+                return to_append(record);
             };
             if have.known && have.attributes.unpacked().same_object(attributes) {
                 return Ok(Decision::Answer(Outcome::Already));
@@ -138,7 +138,7 @@ fn check_attributes(
     growth.reserve((partition, index.find_partition(partition)?), more)?;
     let mut record = object_record(Kind::ObjectAttributes, partition, object, have);
     body::put_attributes(&mut record, &new);
-    append(record)
+    to_append(record)
 }
 
 fn check_fence(
@@ -157,7 +157,7 @@ fn check_fence(
     }
     let mut record = object_record(Kind::Fence, partition, object, have);
     (record.g, record.set, record.joining) = (g, set, joining);
-    append(record)
+    to_append(record)
 }
 
 fn check_partition_remove(index: &Index, partition: PartitionId) -> Result<Decision, Error> {
@@ -167,7 +167,7 @@ fn check_partition_remove(index: &Index, partition: PartitionId) -> Result<Decis
         // The partition's state is lost, so it is removed whatever it was.
         record.birth = u64::MAX;
         let lost = index.lost.find(Key::At(partition, None)).is_some();
-        return if lost { append(record) } else { Ok(Decision::Answer(Outcome::Already)) };
+        return if lost { to_append(record) } else { Ok(Decision::Answer(Outcome::Already)) };
     };
     if !have.objects.is_empty() {
         let objects = u64::try_from(have.objects.len()).unwrap_or(u64::MAX);
@@ -175,7 +175,7 @@ fn check_partition_remove(index: &Index, partition: PartitionId) -> Result<Decis
     }
     // If damage hid its creation, the log may show it again later: remove any birth.
     record.birth = if have.known { have.birth } else { u64::MAX };
-    append(record)
+    to_append(record)
 }
 
 fn check_remove(
@@ -195,7 +195,7 @@ fn check_remove(
             // object again later, so any birth is removed.
             record.birth = u64::MAX;
         }
-        return append(record);
+        return to_append(record);
     }
     if index.lost.find(Key::At(partition, Some(object))).is_none() {
         return Ok(Decision::Answer(Outcome::Already));
@@ -203,11 +203,11 @@ fn check_remove(
     // The object's state is lost, so it is removed whatever it was.
     let mut record = Record::new(Kind::ObjectRemove);
     (record.partition, record.object, record.birth) = (partition, object, u64::MAX);
-    append(record)
+    to_append(record)
 }
 
 /// The decision to append `record`, which has no payload.
-pub(super) fn append(record: Record) -> Result<Decision, Error> {
+pub(super) fn to_append(record: Record) -> Result<Decision, Error> {
     Ok(Decision::Append(Box::new(record), Bytes::new()))
 }
 
@@ -358,13 +358,18 @@ pub(crate) fn damaged(place: LogPosition) -> Error {
 /// What the mutations in the commit being gathered touch.
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
+    /// Partitions that are touched as a whole.
     partitions: BTreeSet<PartitionId>,
+    /// Partitions with something touched in them.
     within_partitions: BTreeSet<PartitionId>,
+    /// Objects that are touched as a whole.
     objects: BTreeSet<(PartitionId, ObjectId)>,
+    /// Objects with a unit that is touched.
     within_objects: BTreeSet<(PartitionId, ObjectId)>,
     units: BTreeSet<(PartitionId, ObjectId, u64)>,
-    /// Objects where a write settles other units, and (`steps`) where a decision depends on what is pending.
+    /// Objects where a write settles other units too.
     settles: BTreeSet<(PartitionId, ObjectId)>,
+    /// Objects where a decision depends on what is pending.
     steps: BTreeSet<(PartitionId, ObjectId)>,
 }
 

@@ -3,7 +3,7 @@
 use braid_layout::{Column, ObjectId, PartitionId, Version};
 
 use super::bounds::Bounds;
-use super::check::{Decision, append, damaged, object_record, overwritten, put_body, written_to};
+use super::check::{Decision, damaged, object_record, overwritten, put_body, to_append, written_to};
 use super::growth::Growth;
 use super::parity::Link;
 use super::{Index, Object, bounds};
@@ -110,7 +110,7 @@ pub(super) fn owed_settled(
     }
     let mut record = object_record(Kind::SettledTo, partition, object, have);
     (record.unit, record.units, record.version) = (number, 1, up_to);
-    append(record)
+    to_append(record)
 }
 
 /// Decides on a unit that a joining column has caught up with.
@@ -129,7 +129,7 @@ pub(super) fn ready(
     bounds.ready(have, unit)?;
     let mut record = object_record(Kind::Ready, partition, object, have);
     (record.unit, record.units) = (unit, 1);
-    append(record)
+    to_append(record)
 }
 
 /// Decides what to forget for a client or a lease.
@@ -149,7 +149,7 @@ pub(super) fn retire(
     }
     let mut record = object_record(Kind::SettledTo, partition, object, have);
     (record.settled_below, record.client, record.watermark) = (settled_below, client, watermark);
-    append(record)
+    to_append(record)
 }
 
 /// Decides on a verdict.
@@ -165,7 +165,7 @@ pub(super) fn verdict(
     let mut record = object_record(Kind::Verdict, partition, object, have);
     record.units = u32::try_from(units.len()).expect("bounded");
     record.inline = body::verdict_body(&units);
-    append(record)
+    to_append(record)
 }
 
 /// The parts of a verdict that change something.

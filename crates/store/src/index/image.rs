@@ -273,7 +273,7 @@ impl Loaded {
                         self.foldable.push((owner.0, owner.1, number));
                     }
                     if let Some(pending) = &unit.pending {
-                        note_pending(&mut object.pending, (pending.version, number), true);
+                        note_pending(&mut object.pending, pending.version, number);
                     }
                     let slot = Slot::from(Box::new(unit));
                     object.units.append_sorted(std::iter::once((number, slot))).map_err(|_| ORDER)?;

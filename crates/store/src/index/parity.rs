@@ -18,9 +18,9 @@ use crate::format::extent::Extent;
 use crate::format::record::Record;
 use crate::mutation::WriteKind;
 
-/// A delta that is not folded in yet.
+/// A delta on its chain, not folded in yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Delta {
+pub(crate) struct ChainDelta {
     /// The data column.
     pub(crate) column: Column,
     /// The index of its version in a cover.
@@ -97,7 +97,7 @@ impl Unit {
         self.settled.as_ref().map_or(Version::ZERO, |content| at(&content.cover, data))
     }
 
-    fn chain(&self, data: u8) -> impl DoubleEndedIterator<Item = &Delta> {
+    fn chain(&self, data: u8) -> impl DoubleEndedIterator<Item = &ChainDelta> {
         self.deltas.iter().filter(move |delta| delta.data == data)
     }
 
@@ -131,7 +131,7 @@ impl Unit {
         if self.link(data, record.previous, record.version) != Link::Next && self.lost.is_none() {
             self.lost = Some(record.position());
         }
-        self.deltas.push(Delta {
+        self.deltas.push(ChainDelta {
             column: record.column,
             data,
             from: record.previous,
@@ -173,7 +173,7 @@ impl Unit {
 
     /// For each delta, whether `pending` does not count it in.
     fn above(&self, pending: &Pending) -> Vec<bool> {
-        let above = |(i, delta): (usize, &Delta)| {
+        let above = |(i, delta): (usize, &ChainDelta)| {
             let cover = at(&pending.cover, delta.data);
             let first = self.deltas.iter().position(|d| d.data == delta.data && d.from == cover);
             !pending.touches(delta.data) && first.is_some_and(|first| i >= first)
@@ -183,8 +183,8 @@ impl Unit {
 
     /// Removes a lost column's versions above `version` and returns them. Does nothing if `version` is not on
     /// the chain.
-    pub(crate) fn cut_off(&mut self, column: Column, version: Version) -> Vec<Delta> {
-        let leads = |delta: &Delta| delta.column == column && delta.from == version;
+    pub(crate) fn cut_off(&mut self, column: Column, version: Version) -> Vec<ChainDelta> {
+        let leads = |delta: &ChainDelta| delta.column == column && delta.from == version;
         let Some(first) = self.deltas.iter().position(leads) else { return Vec::new() };
         let tail = self.deltas.split_off(first);
         let (gone, stay): (Vec<_>, Vec<_>) = tail.into_iter().partition(|delta| delta.column == column);
@@ -237,7 +237,8 @@ impl Unit {
 
     fn pending_cut(&self, pending: &Pending, cut: Cut<'_>, range: &Range<u32>) -> Option<Found> {
         let above = self.above(pending);
-        let is_above = |delta: &Delta| self.deltas.iter().zip(&above).any(|(d, above)| *above && d == delta);
+        let is_above =
+            |delta: &ChainDelta| self.deltas.iter().zip(&above).any(|(d, above)| *above && d == delta);
         let (cover, counted) = self.counted(cut, &|data| at(&pending.cover, data), &is_above)?;
         let mut found = self.pending_found(pending, range);
         found.version = found.version.max(cover.iter().copied().max().unwrap_or_default());
@@ -252,7 +253,7 @@ impl Unit {
         &self,
         cut: Cut<'_>,
         start: &dyn Fn(u8) -> Version,
-        on: &dyn Fn(&Delta) -> bool,
+        on: &dyn Fn(&ChainDelta) -> bool,
     ) -> Option<(Vec<Version>, Vec<Extent>)> {
         let covers = [
             self.settled.as_ref().map_or(0, |base| base.cover.len()),
@@ -325,9 +326,9 @@ impl Unit {
     }
 
     /// The deltas that a new base's cover does not count in.
-    pub(crate) fn kept_above(&self, cover: &[Version]) -> Vec<Delta> {
+    pub(crate) fn kept_above(&self, cover: &[Version]) -> Vec<ChainDelta> {
         let mut above = BTreeSet::new();
-        let stays = |delta: &&Delta| {
+        let stays = |delta: &&ChainDelta| {
             // A chain is in order: what comes before the delta that leads from the cover is counted in.
             if delta.from == at(cover, delta.data) {
                 above.insert(delta.data);

@@ -124,10 +124,10 @@ impl Object {
 
     pub(crate) fn usage(&self) -> ObjectUsage {
         let units = u64::try_from(self.units.len()).unwrap_or(u64::MAX);
-        let last = |holes: bool| {
+        let last = |holes| {
             self.units.iter().rev().find_map(|(number, slot)| Some((number, slot.unit().end(holes)?)))
         };
-        ObjectUsage { bytes: self.bytes, units, end: last(true), size: last(false) }
+        ObjectUsage { bytes: self.bytes, units, end: last(Holes::Listed), size: last(Holes::PassedOver) }
     }
 
     /// The units with a pending version, owed versions, or deltas not known to be settled, in order.
@@ -200,11 +200,12 @@ impl Unit {
     /// See [`Chain::end`].
     fn bytes_end(&self) -> u32 {
         let settled = self.settled_extents().iter().rfind(|extent| !extent.is_hole());
-        self.end(false).max(settled.map(|last| last.to)).unwrap_or(0)
+        self.end(Holes::PassedOver).max(settled.map(|last| last.to)).unwrap_or(0)
     }
 
     /// One past its last byte in the newest version, with or without counting `holes`. `None`: it has none.
-    fn end(&self, holes: bool) -> Option<u32> {
+    fn end(&self, holes: Holes) -> Option<u32> {
+        let holes = holes == Holes::Listed;
         let counts = |extent: &&Extent| holes || !extent.is_hole();
         let layers = self.settled.iter().flat_map(|base| &base.layers);
         let deltas = self.deltas.iter().map(|delta| &delta.own).chain(layers).filter(counts);

@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 
 use super::extent::{Few, lay_over, moved, overlay, union};
 use super::owed::Owed;
-use super::parity::Delta;
-use super::snapshots::Kept;
+use super::parity::ChainDelta;
+use super::snapshots::KeptContent;
 use crate::format::extent::{Extent, LogPosition};
 use crate::format::record::{Record, flags};
 use crate::mutation::WriteKind;
@@ -57,13 +57,13 @@ pub(crate) struct Unit {
     /// Data column: versions that some parity column may not have, oldest first. Empty while one is pending.
     pub(crate) owed: Vec<Owed>,
     /// Parity column: deltas that are not in the settled version, in order of arrival.
-    pub(crate) deltas: Vec<Delta>,
+    pub(crate) deltas: Vec<ChainDelta>,
     /// Where damage was found that hit this unit: it is lost until it is completely rewritten.
     pub(crate) lost: Option<LogPosition>,
     /// The newest live snapshot when the settled version became settled (`snapshots`).
     pub(crate) epoch: u32,
     /// Replaced settled versions that snapshots still see, oldest first.
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) kept: Vec<KeptContent>,
 }
 
 /// The places that a unit refers to; mostly few.

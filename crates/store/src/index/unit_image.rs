@@ -1,9 +1,9 @@
 //! Converts a unit to an entry of a checkpoint's page, and back.
 
 use super::extent::Few;
-use super::owed::Owed;
-use super::parity::Delta;
-use super::snapshots::Kept;
+use super::owed::{Doubt, Owed};
+use super::parity::ChainDelta;
+use super::snapshots::KeptContent;
 use super::unit::{Content, Pending, Unit};
 use crate::format::DecodeError;
 use crate::format::record::Kind;
@@ -68,7 +68,7 @@ fn whole_entries(role: Role, content: &Content) -> Vec<ContentEntry> {
     std::iter::once(whole).chain(layers).collect()
 }
 
-fn kept_entries(kept: &Kept) -> Vec<ContentEntry> {
+fn kept_entries(kept: &KeptContent) -> Vec<ContentEntry> {
     let mut entries = match &kept.content {
         Ok(content) => whole_entries(Role::Kept, content),
         Err(_) => vec![ContentEntry { role: Role::Kept, kind: Kind::Data, ..ContentEntry::default() }],
@@ -100,7 +100,7 @@ pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
                 let extents = Few::from_slice(&content.extents);
                 let whole = Content { version, kind, columns, cover, extents, layers: Vec::new() };
                 let content = lost.map_or(Ok(whole), Err);
-                unit.kept.push(Kept { content, epoch, until });
+                unit.kept.push(KeptContent { content, epoch, until });
             }
             (Role::Pending, Some(step)) if unit.pending.is_none() => {
                 let own = step.own;
@@ -108,9 +108,9 @@ pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
             }
             (Role::Owed, Some(step)) if unit.pending.is_none() => {
                 let (client, operation, own) = (step.client, step.operation, step.own);
-                unit.owed.push(Owed { version, client, operation, own, doubt: true });
+                unit.owed.push(Owed { version, client, operation, own, doubt: Doubt::Reopened });
             }
-            (Role::Delta, Some(step)) => unit.deltas.push(Delta {
+            (Role::Delta, Some(step)) => unit.deltas.push(ChainDelta {
                 column: content.column,
                 data: content.data,
                 from: step.previous,

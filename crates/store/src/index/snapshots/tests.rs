@@ -18,6 +18,7 @@ use crate::index::check::{Decision, check, object_record};
 use crate::index::extent::union;
 use crate::index::growth::Growth;
 use crate::index::image::Loaded;
+use crate::index::owed::Doubt;
 use crate::index::unit::{Content, Unit};
 use crate::index::unit_image::unit_entry;
 use crate::mutation::{Attributes, Mutation, Outcome, Standing, UnitVerdict, Write, WriteKind};
@@ -231,12 +232,8 @@ impl Driver {
             Step::Snapshot => self.snapshot(),
             Step::Drop { which } => {
                 let Some(&number) = self.taken.keys().nth(which) else { return };
-                assert!(self.ask(&Mutation::SnapshotDrop {
-                    partition: P,
-                    object: O,
-                    g: Generation(1),
-                    number
-                }));
+                let g = Generation(1);
+                assert!(self.ask(&Mutation::SnapshotDrop { partition: P, object: O, g, number }));
                 self.taken.remove(&number);
             }
             Step::Move { unit, from, count } => self.relocate(unit, from, count),
@@ -377,7 +374,7 @@ impl Driver {
         let (old, new) = (self.index.find_object(P, O).expect("old"), index.find_object(P, O).expect("new"));
         for unit in 0..UNITS {
             let mut unit_old = old.unit(unit).into_owned();
-            unit_old.owed.iter_mut().for_each(|owed| owed.doubt = true);
+            unit_old.owed.iter_mut().for_each(|owed| owed.doubt = Doubt::Reopened);
             assert_eq!(unit_old, new.unit(unit).into_owned());
         }
         assert_eq!(old.snapshots().map(|s| s.highest), new.snapshots().map(|s| s.highest));
