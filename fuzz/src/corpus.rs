@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 
 use braid_layout::{
-    ClusterId, ColumnMask, DriveId, FileId, Generation, Lease, ObjectId, PartitionId, Version, VolumeId,
+    ClusterId, Column, ColumnMask, DriveId, FileId, Generation, Lease, ObjectId, PartitionId, Version,
+    VolumeId,
 };
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
-use braid_store::format::entry::{BlockPosition, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
+use braid_store::format::entry::{LostRange, ObjectEntry, PartitionEntry, PlainUnit};
+use braid_store::format::extent::{Extent, LogPosition};
 use braid_store::format::page::{Key as PageKey, PageHead};
 use braid_store::format::ready::ReadyEntry;
 use braid_store::format::snapshots::SnapshotsEntry;
-use braid_store::format::unit::{ContentEntry, ExtentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
+use braid_store::format::unit::{ContentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
 use braid_store::format::{body, record, segment::SegmentHeader, superblock::Superblock};
 use braid_wire::capability::{Authority, Capability, Key, Protection, Rights};
 use braid_wire::control::{ControlReply, ControlRequest, EntryKind, StatRow};
@@ -89,7 +91,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
 
 /// The ends of a checkpoint, and a page with an entry of each kind and by itself.
 fn checkpoints() -> Vec<Vec<u8>> {
-    let place = BlockPosition { segment: 1, block: 9 };
+    let place = LogPosition { segment: 1, block: 9 };
     let version = Version { g: Generation(3), lease: Lease(4), n: 5 };
     let partition = PartitionId(1);
     let mut entries = Vec::new();
@@ -98,16 +100,16 @@ fn checkpoints() -> Vec<Vec<u8>> {
         partition,
         object: ObjectId(42),
         birth: 2,
-        set: 7,
-        joining: 0,
+        set: ColumnMask(7),
+        joining: ColumnMask(0),
         created_ms: 1,
         modified_ms: 2,
         reserve_bytes: 1 << 20,
         cluster: 3,
         unit_bytes: 4096,
         object_version: 1,
-        g: 3,
-        column: 0,
+        g: Generation(3),
+        column: Column(0),
         known: true,
         lost: None,
         map: b"map",
@@ -118,14 +120,15 @@ fn checkpoints() -> Vec<Vec<u8>> {
     DedupEntry { client: 3, watermark: 2, operations: vec![operation] }.put(&mut entries);
     ReadyEntry { runs: vec![(0, 3), (5, 5)] }.put(&mut entries);
     SnapshotsEntry { highest: 4, live: vec![1, 3] }.put(&mut entries);
-    PlainUnit { unit: 0, version, columns: 7, from: 0, to: 4096, place }.put(&mut entries, None);
-    let own = ExtentEntry { from: 0, to: 512, record: Some(place) };
+    let own = Extent { from: 0, to: 512, segment: 1, block: 9 };
+    PlainUnit { unit: 0, version, columns: ColumnMask(7), extent: Extent { to: 4096, ..own } }
+        .put(&mut entries, None);
     let content = |role, step, extents| ContentEntry {
         role,
-        kind: 2,
+        kind: record::Kind::ParityBase,
         version,
-        columns: 7,
-        column: 1,
+        columns: ColumnMask(7),
+        column: Column(1),
         data: 0,
         settled: false,
         step,
@@ -134,10 +137,15 @@ fn checkpoints() -> Vec<Vec<u8>> {
         extents,
     };
     let step = StepEntry { previous: version, client: 1, operation: 2, own };
-    let settled = content(Role::Settled, None, vec![own, ExtentEntry { from: 512, to: 4096, record: None }]);
+    let settled =
+        content(Role::Settled, None, vec![own, Extent { from: 512, to: 4096, segment: 0, block: 0 }]);
     let layer = ContentEntry { cover: Vec::new(), ..content(Role::Layer, None, vec![own]) };
     let pending = content(Role::Pending, Some(step), Vec::new());
-    let delta = ContentEntry { kind: 4, settled: true, ..content(Role::Delta, Some(step), Vec::new()) };
+    let delta = ContentEntry {
+        kind: record::Kind::Delta,
+        settled: true,
+        ..content(Role::Delta, Some(step), Vec::new())
+    };
     let keeping = Some(KeepingEntry { epoch: 0, until: 3, lost: None });
     let kept = ContentEntry { keeping, ..content(Role::Kept, None, vec![own]) };
     UnitEntry { unit: 1, lost: Some(place), epoch: 3, contents: vec![settled, layer, kept, pending, delta] }

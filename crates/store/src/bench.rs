@@ -133,7 +133,7 @@ fn fill(files: &Files, log: &mut Log, index: &mut Index, objects: u64, log_bytes
         while left > 0 {
             let bytes = u32::try_from(left.min(u64::from(UNIT_BYTES))).expect("a unit");
             let record = data(index, object, unit, bytes, version(1));
-            place(log, index, Record { settled: version(u64::MAX), ..record })?;
+            place(log, index, Record { settled_below: version(u64::MAX), ..record })?;
             left -= u64::from(bytes);
             unit += 1;
         }

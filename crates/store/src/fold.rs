@@ -11,12 +11,13 @@ use bytes::Bytes;
 use crate::crc::block_crcs;
 use crate::error::Error;
 use crate::format::LOG_BLOCK_U64;
+use crate::format::extent::LogPosition;
 use crate::format::record::{Kind, Record, flags};
 use crate::index::Index;
 use crate::index::check::object_record;
 use crate::index::extent::Few;
-use crate::index::growth::Change;
-use crate::index::unit::{LogPosition, Unit};
+use crate::index::growth::ReservedChange;
+use crate::index::unit::Unit;
 use crate::log::Entry;
 use crate::stored_extent::{self, Stored, Whose, stored};
 use crate::threads::committer::Committer;
@@ -96,7 +97,7 @@ impl Committer {
             index.foldable.retain(|key| !idle.contains(key));
         }
         let mut budget = if jobs.is_empty() { return jobs } else { self.space_budget() };
-        jobs.into_iter().filter(|job| budget.take(&job.record, Change::default()).is_ok()).collect()
+        jobs.into_iter().filter(|job| budget.take(&job.record, ReservedChange::default()).is_ok()).collect()
     }
 
     fn job(&self, index: &Index, key: (PartitionId, ObjectId, u64)) -> Option<Job> {

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::crc::{BLOCK_BYTES, crc32c};
 use crate::error::Error;
-use crate::index::extent::{Extent, Few};
+use crate::format::extent::Extent;
+use crate::index::extent::Few;
 
 /// The number of headers kept.
 const PLACES: usize = 4096;

@@ -37,6 +37,7 @@ mod log;
 mod log_rest;
 mod mutation;
 mod options;
+mod payload;
 mod present;
 mod queue;
 mod read;
@@ -59,10 +60,11 @@ pub use index::lost::LostKeys;
 pub use index::query::Want;
 pub use index::{Chain, ChainEntry, ClientOperations, ObjectUsage, PartitionState};
 pub use mutation::{
-    Attributes, Body, Change, Mutation, OPAQUE_BYTES_MAX, Outcome, RESERVE_BYTES_MAX, SNAPSHOTS_MAX,
-    Standing, UnitVerdict, VERDICT_STAMPS_MAX, Write, WriteKind,
+    Attributes, Change, Mutation, OPAQUE_BYTES_MAX, Outcome, RESERVE_BYTES_MAX, SNAPSHOTS_MAX, Standing,
+    UnitVerdict, VERDICT_STAMPS_MAX, Write, WriteKind,
 };
 pub use options::Options;
+pub use payload::Body;
 pub use present::WrongFile;
 pub use queue::{QUEUE_BYTES_MAX, QUEUE_LEN_MAX, Rejected, Reply};
 pub use read::OwedDelta;

@@ -3,10 +3,9 @@
 use std::ops::Range;
 
 use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
-use bytes::Bytes;
 
-use crate::crc::{block_count, verify_blocks};
 use crate::error::Error;
+use crate::payload::Body;
 use crate::step::{Delta, UnitWrite};
 
 /// The most bytes of an object's opaque attribute, and of its map.
@@ -177,7 +176,7 @@ pub enum Mutation {
 }
 
 /// The verdict on one unit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnitVerdict {
     /// The unit.
     pub unit: u64,
@@ -245,9 +244,10 @@ pub struct Change {
 }
 
 /// What a write is for its unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WriteKind {
     /// Bytes of a data column.
+    #[default]
     Data,
     /// A parity column's base.
     ParityBase,
@@ -264,20 +264,6 @@ pub enum Standing {
     /// Installed by a rebuild or a catch-up (PROTOCOL section 7) as the unit's whole settled content, *below*
     /// a newer pending version. Outside its range the unit is a hole. Repairs a damaged unit.
     Installed,
-}
-
-/// What is written.
-#[derive(Debug, Clone)]
-pub enum Body {
-    /// `to - from` bytes, with the CRC32C of each 4 KiB block, cut at multiples of 4096 of the unit's offset.
-    Bytes {
-        /// The bytes.
-        payload: Bytes,
-        /// The checksums, checked at submission and stored unchanged.
-        crcs: Vec<u32>,
-    },
-    /// Zeros that take no space.
-    Hole,
 }
 
 /// A write of one range of one unit.
@@ -379,31 +365,6 @@ impl Write {
             return Err(Error::Malformed("a write settles stamps of another lease, or above its own"));
         }
         self.body.validate(&self.range())
-    }
-}
-
-impl Body {
-    /// Bytes of payload.
-    pub(crate) fn payload_bytes(&self) -> u64 {
-        match self {
-            Body::Bytes { payload, .. } => u64::try_from(payload.len()).unwrap_or(u64::MAX),
-            Body::Hole => 0,
-        }
-    }
-
-    /// Whether it fits `range`, and matches its checksums.
-    pub(crate) fn validate(&self, range: &Range<u32>) -> Result<(), Error> {
-        if range.start >= range.end || range.end > braid_layout::scheme::UNIT_BYTES_MAX {
-            return Err(Error::Malformed("a write's range is empty or past the largest unit"));
-        }
-        let Body::Bytes { payload, crcs } = self else { return Ok(()) };
-        if self.payload_bytes() != u64::from(range.end - range.start) {
-            return Err(Error::Malformed("the payload is not as long as the range"));
-        }
-        if u32::try_from(crcs.len()) != Ok(block_count(range.start, range.end)) {
-            return Err(Error::Malformed("the checksums are not one per block"));
-        }
-        verify_blocks(range.start, payload, crcs).map_err(|at| Error::Checksum { at })
     }
 }
 

@@ -45,7 +45,7 @@ impl Recent {
 
     /// The newest record's subject.
     pub(crate) fn newest(&self) -> Subject {
-        self.0.last().map_or(Subject::NONE, |header| header.subject)
+        self.0.last().map(|header| header.subject).unwrap_or_default()
     }
 
     /// The subjects of those before it, newest first.
@@ -96,7 +96,7 @@ mod tests {
         push(&mut recent, 10, 4, 16, 1);
         assert_eq!(units(&recent), [10], "another file");
         recent.clear();
-        assert_eq!(recent.newest(), Subject::NONE);
+        assert_eq!(recent.newest(), Subject::default());
     }
 
     #[test]

@@ -7,10 +7,11 @@ use std::io;
 use crate::disk::DiskFile;
 use crate::disk::salvage_read::{hits, salvage_read};
 use crate::error::Error;
+use crate::format::field::get;
 use crate::format::record::{
     F_BLOCK, F_SALT, F_SEGMENT, FIXED_BYTES, HEADER_BYTES_MAX, MAGIC, PAGE_BYTES, Record, decode_record,
 };
-use crate::format::{DecodeError, FieldReader, LOG_BLOCK, LOG_BLOCK_U64};
+use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64};
 
 /// Bytes read for one header. Nearly all headers are shorter.
 const HEADER_BYTES: usize = 4 << 10;
@@ -218,12 +219,13 @@ pub(crate) fn failed(number: u32, error: &io::Error) -> Error {
 /// Whether these bytes may begin a record that belongs at `offset` of this store's segment. Nothing is
 /// verified.
 fn is_placed(bytes: &[u8], salt: u64, segment: u32, offset: u64) -> bool {
-    let Some(fixed) = bytes.get(..FIXED_BYTES).filter(|fixed| fixed.starts_with(&MAGIC)).map(FieldReader)
-    else {
-        return false;
-    };
-    let block = u64::from(fixed.u32(F_BLOCK));
-    fixed.u32(F_SEGMENT) == segment && fixed.u64(F_SALT) == salt && block * LOG_BLOCK_U64 == offset
+    bytes.get(..FIXED_BYTES).is_some_and(|fixed| {
+        let block = get::<u32>(fixed, F_BLOCK).map(u64::from);
+        fixed.starts_with(&MAGIC)
+            && get(fixed, F_SEGMENT) == Ok(segment)
+            && get(fixed, F_SALT) == Ok(salt)
+            && block.is_ok_and(|block| block * LOG_BLOCK_U64 == offset)
+    })
 }
 
 /// Bytes of a record's padded header.
@@ -240,7 +242,7 @@ mod tests {
     use super::*;
     use crate::disk::memory::Memory;
     use crate::disk::{Disk, write_full};
-    use crate::format::put;
+    use crate::format::field::put;
     use crate::format::record::{F_CRC, F_VERSION, Kind};
 
     const SALT: u64 = 3;
@@ -343,9 +345,9 @@ mod tests {
         let mut bytes = Bytes::new();
         let first = usize::try_from(bytes.push(SEGMENT, 1, 512)).expect("small");
         let header = &mut bytes.0[first..first + LOG_BLOCK];
-        put(header, F_VERSION, 2_u16.to_le_bytes());
+        put(header, F_VERSION, 2_u16);
         let crc = crate::crc::crc32c_of(&[&header[..F_CRC.start], &header[F_CRC.end..]]);
-        put(header, F_CRC, crc.to_le_bytes());
+        put(header, F_CRC, crc);
         let from = LOG_BLOCK_U64;
         assert_eq!(bytes.found(), [Err((from, bytes.length(), DecodeError::Version(2)))]);
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use braid_layout::{Column, Generation, Lease, ObjectId, PartitionId, Version};
 
 use crate::error::Error;
-use crate::mutation::Body;
+use crate::payload::Body;
 
 /// The most owed versions of one unit. Further unit writes get [`Error::Backlog`].
 pub const OWED_MAX: usize = 64;

@@ -12,10 +12,11 @@ use crate::crc::{BLOCK_BYTES, blocks, crc32c};
 use crate::disk::{DiskFile, read_full};
 use crate::error::Error;
 use crate::files::{Files, Open};
+use crate::format::extent::Extent;
 use crate::format::record::{HEADER_BYTES_MAX, PAGE_BYTES, Record, decode_record};
 use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64, padded};
 use crate::header_cache::{Header, HeaderCache};
-use crate::index::extent::{Extent, Few};
+use crate::index::extent::Few;
 
 /// Bytes of a header's first read: enough for the checksums of 3 MiB.
 const HEADER_BYTES_FIRST: usize = 4096;

@@ -55,7 +55,7 @@ pub(crate) struct PageRange {
 
 /// The contents of a checkpoint's pages.
 #[derive(Debug)]
-pub(crate) struct Content {
+pub(crate) struct PageContents {
     /// The state of all keys whose pages are good. All other keys are in its `lost`.
     pub(crate) index: Index,
     /// Ranges that cover all keys, in order.
@@ -116,7 +116,7 @@ impl Checkpoint {
     }
 
     /// Loads all pages.
-    pub(crate) fn load(&self) -> Result<Content, Error> {
+    pub(crate) fn load(&self) -> Result<PageContents, Error> {
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(DECODERS_MAX));
         let (sender, receiver) = sync_channel::<Batch>(WAITING_MAX);
         let receiver = Mutex::new(receiver);
@@ -145,7 +145,7 @@ impl Checkpoint {
         reader.lost.iter().for_each(|&range| index.lost.add(range));
         reader.ranges.sort_unstable_by_key(|range| (range.from, range.as_of.is_some()));
         reader.ranges.dedup_by_key(|range| range.from);
-        Ok(Content { index, ranges: reader.ranges, wrong: reader.wrong })
+        Ok(PageContents { index, ranges: reader.ranges, wrong: reader.wrong })
     }
 
     /// Calls `act` with each good page (offset, head and entries), and with each offset where a page is bad.

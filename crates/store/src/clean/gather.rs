@@ -12,13 +12,14 @@ use super::victim::Candidate;
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::body::PIECES_MAX;
+use crate::format::extent::{Extent, LogPosition};
 use crate::format::record::{FIXED_BYTES, PAGE_BYTES, PAGED_BYTES_MIN, Record, flags};
 use crate::format::subject::{self, TOGETHER_MAX};
 use crate::format::{LOG_BLOCK, LOG_BLOCK_U64, padded_u64};
 use crate::index::Index;
-use crate::index::extent::{Extent, union};
+use crate::index::extent::union;
 use crate::index::locked::Locked;
-use crate::index::unit::{LogPosition, Unit};
+use crate::index::unit::Unit;
 use crate::scan::{Found, Scanner};
 
 /// Live neighbours from other segments are moved along up to this part of the run's other bytes: they cost

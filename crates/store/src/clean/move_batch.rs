@@ -55,8 +55,7 @@ impl Move {
         (record.from, record.to) = (self.run.from(), self.run.to());
         record.payload_bytes = record.to - record.from;
         record.crcs = self.crcs;
-        let pieces: Vec<_> = self.run.pieces.iter().map(|&piece| piece.into()).collect();
-        record.inline = move_body(&pieces);
+        record.inline = move_body(&self.run.pieces);
         Some((record, self.payload))
     }
 }

@@ -4,11 +4,14 @@
 //! Each end is a table of the log's segments and one log block that describes the table. The header begins
 //! with that block and the trailer ends with it, so that each can be found without the other.
 
-use braid_layout::{DriveId, ObjectId, PartitionId};
+use braid_layout::DriveId;
 
+use super::field::{
+    Value as _, check_zero, count, decode, decode_list, fields, get, length, put, put_list, seal, unseal,
+};
 use super::record::Kind;
 use super::subject::Subject;
-use super::{DecodeError, FORMAT_VERSION, FieldReader, LOG_BLOCK, fields, padded, put};
+use super::{DecodeError, LOG_BLOCK, padded};
 use crate::crc::crc32c;
 
 /// "BRAIDCKP".
@@ -22,38 +25,38 @@ pub const ROWS_MAX: usize = 1 << 20;
 
 fields! {
     /// The fields of an end's block.
-    FIELDS:
-    F_MAGIC "magic" 0..8,
-    F_VERSION "format version" 8..10,
+    FIELDS of CheckpointEnd:
+    "magic" 0..8,
+    "format version" 8..10,
     F_END "end" 10..11,
-    F_PRIOR_KIND "prior kind" 11..12,
-    F_NUMBER "checkpoint" 12..16,
-    F_DRIVE "drive" 16..32,
-    F_SALT "salt" 32..40,
-    F_REPLAY_SEGMENT "replay segment" 40..44,
-    F_REPLAY_BLOCK "replay block" 44..48,
-    F_REPLAY_SEQUENCE "replay sequence" 48..56,
-    F_PRIOR_PARTITION "prior partition" 56..64,
-    F_PRIOR_OBJECT "prior object" 64..72,
-    F_PRIOR_UNIT "prior unit" 72..80,
+    .replay.prior.kind "prior kind" 11..12,
+    .number "checkpoint" 12..16,
+    .drive "drive" 16..32,
+    .salt "salt" 32..40,
+    .replay.segment "replay segment" 40..44,
+    .replay.block "replay block" 44..48,
+    .replay.sequence "replay sequence" 48..56,
+    .replay.prior.partition "prior partition" 56..64,
+    .replay.prior.object "prior object" 64..72,
+    .replay.prior.unit "prior unit" 72..80,
     F_ROWS "segments" 80..84,
     F_ROWS_CRC "table crc" 84..88,
     F_PAGES "pages" 88..96,
     F_DURABLE "durable to" 96..104,
-    F_WRITTEN "written bytes" 104..112,
-    F_MOVED "moved bytes" 112..120,
-    F_RESERVED "reserved" 120..508,
-    F_CRC "crc" 508..512,
+    .appended.written "written bytes" 104..112,
+    .appended.moved "moved bytes" 112..120,
+    "reserved" 120..508,
+    "crc" 508..512,
 }
 
 fields! {
     /// One row of the table of segments.
-    ROW_FIELDS:
-    R_NUMBER "segment" 0..4,
-    R_DAMAGED "damaged" 4..5,
-    R_RESERVED "reserved" 5..8,
-    R_BYTES "bytes" 8..16,
-    R_FIRST "first sequence" 16..24,
+    ROW_FIELDS of SegmentRow:
+    .number "segment" 0..4,
+    .damaged "damaged" 4..5,
+    "reserved" 5..8,
+    .bytes "bytes" 8..16,
+    .first_sequence "first sequence" 16..24,
 }
 
 /// Where replay begins.
@@ -71,12 +74,12 @@ pub struct ReplayPoint {
 
 impl Default for ReplayPoint {
     fn default() -> Self {
-        ReplayPoint { segment: 0, block: 0, sequence: 1, prior: Subject::NONE }
+        ReplayPoint { segment: 0, block: 0, sequence: 1, prior: Subject::default() }
     }
 }
 
 /// A segment as it was when the checkpoint was begun.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SegmentRow {
     /// Its number.
     pub number: u32,
@@ -113,7 +116,7 @@ impl Appended {
 }
 
 /// What the trailer adds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// The number of pages in the file.
     pub pages: u64,
@@ -122,7 +125,7 @@ pub struct Totals {
 }
 
 /// A header or a trailer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CheckpointEnd {
     /// The checkpoint's number, from 1; also in its file's name.
     pub number: u32,
@@ -159,42 +162,21 @@ impl CheckpointEnd {
     fn table(&self) -> Vec<u8> {
         assert!(self.segments.len() <= ROWS_MAX, "the number of segments is bounded");
         let mut bytes = vec![0; padded(self.segments.len() * ROW_BYTES)];
-        for (row, segment) in bytes.chunks_exact_mut(ROW_BYTES).zip(&self.segments) {
-            put(row, R_NUMBER, segment.number.to_le_bytes());
-            put(row, R_DAMAGED, [u8::from(segment.damaged)]);
-            put(row, R_BYTES, segment.bytes.to_le_bytes());
-            put(row, R_FIRST, segment.first_sequence.to_le_bytes());
-        }
+        put_list(&mut bytes, &self.segments);
         bytes
     }
 
     fn block(&self, rows_crc: u32) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
-        let to = &mut bytes[..];
-        put(to, F_MAGIC, MAGIC);
-        put(to, F_VERSION, FORMAT_VERSION.to_le_bytes());
-        put(to, F_END, [if self.totals.is_some() { 2 } else { 1 }]);
-        put(to, F_NUMBER, self.number.to_le_bytes());
-        put(to, F_DRIVE, self.drive.0.to_le_bytes());
-        put(to, F_SALT, self.salt.to_le_bytes());
-        put(to, F_REPLAY_SEGMENT, self.replay.segment.to_le_bytes());
-        put(to, F_REPLAY_BLOCK, self.replay.block.to_le_bytes());
-        put(to, F_REPLAY_SEQUENCE, self.replay.sequence.to_le_bytes());
-        let prior = self.replay.prior;
-        put(to, F_PRIOR_KIND, [prior.kind.map_or(0, Kind::number)]);
-        put(to, F_PRIOR_PARTITION, prior.partition.0.to_le_bytes());
-        put(to, F_PRIOR_OBJECT, prior.object.0.to_le_bytes());
-        put(to, F_PRIOR_UNIT, prior.unit.to_le_bytes());
-        put(to, F_ROWS, u32::try_from(self.segments.len()).expect("bounded").to_le_bytes());
-        put(to, F_ROWS_CRC, rows_crc.to_le_bytes());
-        put(to, F_WRITTEN, self.appended.written.to_le_bytes());
-        put(to, F_MOVED, self.appended.moved.to_le_bytes());
+        self.put(&mut bytes);
+        put(&mut bytes, F_END, if self.totals.is_some() { 2_u8 } else { 1 });
+        put(&mut bytes, F_ROWS, length(self.segments.len()));
+        put(&mut bytes, F_ROWS_CRC, rows_crc);
         if let Some(totals) = self.totals {
-            put(to, F_PAGES, totals.pages.to_le_bytes());
-            put(to, F_DURABLE, totals.durable_to.to_le_bytes());
+            put(&mut bytes, F_PAGES, totals.pages);
+            put(&mut bytes, F_DURABLE, totals.durable_to);
         }
-        let crc = crc32c(&to[..F_CRC.start]);
-        put(to, F_CRC, crc.to_le_bytes());
+        seal(&mut bytes, MAGIC);
         bytes
     }
 
@@ -214,54 +196,19 @@ impl CheckpointEnd {
 impl Block {
     /// Decodes an end's block.
     pub fn decode(bytes: &[u8]) -> Result<Block, DecodeError> {
-        let view = FieldReader(bytes.get(..BYTES).ok_or(DecodeError::Short(BYTES))?);
-        if view.0[F_MAGIC] != MAGIC {
-            return Err(DecodeError::Magic);
-        }
-        if crc32c(&view.0[..F_CRC.start]) != view.u32(F_CRC) {
-            return Err(DecodeError::Checksum);
-        }
-        if view.u16(F_VERSION) != FORMAT_VERSION {
-            return Err(DecodeError::Version(view.u16(F_VERSION)));
-        }
-        if !view.is_zero(F_RESERVED) {
-            return Err(DecodeError::Malformed("reserved bytes are not zero"));
-        }
-        let totals = match view.u8(F_END) {
-            1 if view.is_zero(F_PAGES) && view.is_zero(F_DURABLE) => None,
-            2 => Some(Totals { pages: view.u64(F_PAGES), durable_to: view.u64(F_DURABLE) }),
+        let block = unseal(bytes, MAGIC)?;
+        let mut end: CheckpointEnd = decode(block)?;
+        let totals = Totals { pages: get(block, F_PAGES)?, durable_to: get(block, F_DURABLE)? };
+        end.totals = match get(block, F_END)? {
+            1_u8 if totals == Totals::default() => None,
+            2 => Some(totals),
             _ => return Err(DecodeError::Malformed("neither a header nor a trailer")),
         };
-        let kind = match view.u8(F_PRIOR_KIND) {
-            0 => None,
-            number => Some(Kind::from_number(number).ok_or(DecodeError::Malformed("unknown prior kind"))?),
-        };
-        let prior = Subject {
-            kind,
-            partition: PartitionId(view.u64(F_PRIOR_PARTITION)),
-            object: ObjectId(view.u64(F_PRIOR_OBJECT)),
-            unit: view.u64(F_PRIOR_UNIT),
-        };
-        let replay = ReplayPoint {
-            segment: view.u32(F_REPLAY_SEGMENT),
-            block: view.u32(F_REPLAY_BLOCK),
-            sequence: view.u64(F_REPLAY_SEQUENCE),
-            prior,
-        };
-        let rows = usize::try_from(view.u32(F_ROWS)).unwrap_or(usize::MAX);
+        let rows = count(get(block, F_ROWS)?);
         if rows > ROWS_MAX {
             return Err(DecodeError::Malformed("too many segments"));
         }
-        let end = CheckpointEnd {
-            number: view.u32(F_NUMBER),
-            drive: DriveId(view.u128(F_DRIVE)),
-            salt: view.u64(F_SALT),
-            replay,
-            appended: Appended { written: view.u64(F_WRITTEN), moved: view.u64(F_MOVED) },
-            segments: Vec::new(),
-            totals,
-        };
-        Ok(Block { end, rows, rows_crc: view.u32(F_ROWS_CRC) })
+        Ok(Block { end, rows, rows_crc: get(block, F_ROWS_CRC)? })
     }
 
     /// Whether it belongs to a header.
@@ -286,20 +233,11 @@ impl Block {
             return Err(DecodeError::Checksum);
         }
         let (rows, rest) = table.split_at(self.rows * ROW_BYTES);
-        if rest.iter().any(|&byte| byte != 0) {
-            return Err(DecodeError::Malformed("reserved bytes are not zero"));
-        }
-        for row in rows.chunks_exact(ROW_BYTES).map(FieldReader) {
-            let last = self.end.segments.last().map_or(0, |segment| segment.number);
-            if !row.is_zero(R_RESERVED) || row.u8(R_DAMAGED) > 1 || row.u32(R_NUMBER) <= last {
-                return Err(DecodeError::Malformed("a row of the table of segments"));
-            }
-            self.end.segments.push(SegmentRow {
-                number: row.u32(R_NUMBER),
-                damaged: row.u8(R_DAMAGED) == 1,
-                bytes: row.u64(R_BYTES),
-                first_sequence: row.u64(R_FIRST),
-            });
+        check_zero(rest)?;
+        self.end.segments = decode_list(rows)?;
+        let numbers = || self.end.segments.iter().map(|segment| segment.number);
+        if numbers().next() == Some(0) || !numbers().is_sorted_by(|one, next| one < next) {
+            return Err(DecodeError::Malformed("a row of the table of segments"));
         }
         Ok(self.end)
     }

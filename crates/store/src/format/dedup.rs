@@ -2,8 +2,8 @@
 
 use braid_layout::Version;
 
-use super::entry::{self, RESERVED, SHORT};
-use super::{DecodeError, FieldReader, fields, put, version_bytes};
+use super::field::{append, append_list, decode_list, fields, split};
+use super::{DecodeError, entry};
 
 /// Bytes of the fixed part of the body; the operations follow.
 pub const DEDUP_BYTES: usize = 24;
@@ -12,24 +12,24 @@ pub const OPERATION_BYTES: usize = 40;
 
 fields! {
     /// The fixed part of the body.
-    DEDUP_FIELDS:
-    D_CLIENT "client" 0..8,
-    D_WATERMARK "watermark" 8..16,
-    D_RESERVED "reserved" 16..24,
+    DEDUP_FIELDS of DedupEntry:
+    .client "client" 0..8,
+    .watermark "watermark" 8..16,
+    "reserved" 16..24,
 }
 
 fields! {
     /// An operation.
-    OPERATION_FIELDS:
-    N_OPERATION "operation" 0..8,
-    N_UNIT "unit" 8..16,
-    N_VERSION "version" 16..32,
-    N_DATA "data unit" 32..33,
-    N_RESERVED "reserved" 33..40,
+    OPERATION_FIELDS of OperationEntry:
+    .operation "operation" 0..8,
+    .unit "unit" 8..16,
+    .version "version" 16..32,
+    .data "data unit" 32..33,
+    "reserved" 33..40,
 }
 
 /// A client.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DedupEntry {
     /// Which.
     pub client: u64,
@@ -40,7 +40,7 @@ pub struct DedupEntry {
 }
 
 /// A completed operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OperationEntry {
     /// The client's number for it.
     pub operation: u64,
@@ -55,43 +55,19 @@ pub struct OperationEntry {
 impl DedupEntry {
     /// Appends the entry to `to`.
     pub fn put(&self, to: &mut Vec<u8>) {
-        let at = entry::begin(to, entry::DEDUP, DEDUP_BYTES);
-        put(&mut to[at..], D_CLIENT, self.client.to_le_bytes());
-        put(&mut to[at..], D_WATERMARK, self.watermark.to_le_bytes());
-        for operation in &self.operations {
-            let mut bytes = [0; OPERATION_BYTES];
-            put(&mut bytes, N_OPERATION, operation.operation.to_le_bytes());
-            put(&mut bytes, N_UNIT, operation.unit.to_le_bytes());
-            put(&mut bytes, N_VERSION, version_bytes(operation.version));
-            put(&mut bytes, N_DATA, [operation.data]);
-            to.extend_from_slice(&bytes);
-        }
+        let at = entry::begin(to, entry::DEDUP);
+        append(to, self);
+        append_list(to, &self.operations);
         entry::end(to, at);
     }
 
     /// Decodes an entry's body and checks all of it.
     pub fn decode(body: &[u8]) -> Result<DedupEntry, DecodeError> {
-        let (fixed, rest) = body.split_at_checked(DEDUP_BYTES).ok_or(SHORT)?;
-        let fixed = FieldReader(fixed);
-        if !fixed.is_zero(D_RESERVED) {
-            return Err(RESERVED);
+        let (mut entry, operations) = split::<DedupEntry>(body)?;
+        entry.operations = decode_list(operations)?;
+        if entry.operations.iter().any(|operation| operation.data >= 64) {
+            return Err(DecodeError::Malformed("a data unit past the last"));
         }
-        if rest.len() % OPERATION_BYTES != 0 {
-            return Err(SHORT);
-        }
-        let operation = |bytes| {
-            let view = FieldReader(bytes);
-            if !view.is_zero(N_RESERVED) || view.u8(N_DATA) >= 64 {
-                return Err(RESERVED);
-            }
-            Ok(OperationEntry {
-                operation: view.u64(N_OPERATION),
-                unit: view.u64(N_UNIT),
-                version: view.version(N_VERSION),
-                data: view.u8(N_DATA),
-            })
-        };
-        let operations = rest.chunks_exact(OPERATION_BYTES).map(operation).collect::<Result<_, _>>()?;
-        Ok(DedupEntry { client: fixed.u64(D_CLIENT), watermark: fixed.u64(D_WATERMARK), operations })
+        Ok(entry)
     }
 }

@@ -4,10 +4,14 @@
 //! the first (see `page`), to the object of that page. Positions in the log are a segment and a log block;
 //! segment 0 means none.
 
-use braid_layout::{ObjectId, PartitionId, Version};
+use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
 
+use super::DecodeError;
+use super::extent::{Extent, LogPosition};
+use super::field::{
+    RESERVED, SHORT, append, check_zero, count, decode, exactly, fields, get, length, put, split,
+};
 use super::page::Key;
-use super::{DecodeError, FieldReader, fields, put};
 use crate::mutation::OPAQUE_BYTES_MAX;
 
 /// Bytes before a body.
@@ -31,61 +35,60 @@ fields! {
 
 fields! {
     /// A partition's body.
-    PARTITION_FIELDS:
-    P_PARTITION "partition" 0..8,
-    P_BIRTH "birth" 8..16,
-    P_QUOTA "quota bytes" 16..24,
-    P_KEY_EPOCH "key epoch" 24..28,
-    P_RESERVED "reserved" 28..32,
+    PARTITION_FIELDS of PartitionEntry:
+    .partition "partition" 0..8,
+    .birth "birth" 8..16,
+    .quota_bytes "quota bytes" 16..24,
+    .key_epoch "key epoch" 24..28,
+    "reserved" 28..32,
 }
 
 fields! {
     /// The fixed part of an object's body.
-    OBJECT_FIELDS:
-    O_PARTITION "partition" 0..8,
-    O_OBJECT "object" 8..16,
-    O_BIRTH "birth" 16..24,
-    O_SET "set" 24..32,
-    O_JOINING "joining" 32..40,
-    O_CREATED "created ms" 40..48,
-    O_MODIFIED "modified ms" 48..56,
-    O_UNIT_BYTES "unit bytes" 56..60,
-    O_VERSION "object version" 60..64,
-    O_G "g" 64..68,
-    O_LOST_SEGMENT "lost segment" 68..72,
-    O_LOST_BLOCK "lost block" 72..76,
+    OBJECT_FIELDS of ObjectEntry<'_>:
+    .partition "partition" 0..8,
+    .object "object" 8..16,
+    .birth "birth" 16..24,
+    .set "set" 24..32,
+    .joining "joining" 32..40,
+    .created_ms "created ms" 40..48,
+    .modified_ms "modified ms" 48..56,
+    .unit_bytes "unit bytes" 56..60,
+    .object_version "object version" 60..64,
+    .g "g" 64..68,
+    O_LOST "lost at" 68..76,
     O_MAP_BYTES "map bytes" 76..80,
     O_OPAQUE_BYTES "opaque bytes" 80..84,
-    O_COLUMN "column" 84..85,
+    .column "column" 84..85,
     O_FLAGS "flags" 85..86,
-    O_RESERVED "reserved" 86..88,
-    O_RESERVE "reserve bytes" 88..96,
-    O_CLUSTER "cluster" 96..104,
+    "reserved" 86..88,
+    .reserve_bytes "reserve bytes" 88..96,
+    .cluster "cluster" 96..104,
 }
 
 fields! {
     /// A plain unit.
-    PLAIN_FIELDS:
-    N_UNIT "unit" 0..8,
-    N_VERSION "version" 8..24,
-    N_COLUMNS "columns" 24..32,
-    N_FROM "from" 32..36,
-    N_TO "to" 36..40,
-    N_SEGMENT "segment" 40..44,
-    N_BLOCK "block" 44..48,
-    N_RESERVED "reserved" 48..56,
+    PLAIN_FIELDS of PlainUnit:
+    .unit "unit" 0..8,
+    .version "version" 8..24,
+    .columns "columns" 24..32,
+    .extent.from "from" 32..36,
+    .extent.to "to" 36..40,
+    .extent.segment "segment" 40..44,
+    .extent.block "block" 44..48,
+    "reserved" 48..56,
 }
 
 fields! {
     /// The body of a range of keys that is lost.
-    LOST_FIELDS:
+    LOST_FIELDS of LostRange:
     L_FROM_KIND "from kind" 0..1,
     L_TO_KIND "to kind" 1..2,
-    L_RESERVED "reserved" 2..4,
-    L_CHECKPOINT "checkpoint" 4..8,
-    L_SEGMENT "segment" 8..12,
-    L_RESERVED_2 "reserved" 12..16,
-    L_OFFSET "offset" 16..24,
+    "reserved" 2..4,
+    .checkpoint "checkpoint" 4..8,
+    .segment "segment" 8..12,
+    "reserved" 12..16,
+    .offset "offset" 16..24,
     L_FROM_PARTITION "from partition" 24..32,
     L_FROM_OBJECT "from object" 32..40,
     L_TO_PARTITION "to partition" 40..48,
@@ -116,17 +119,8 @@ entry_kinds! {
     SNAPSHOTS = 8 "snapshots",
 }
 
-/// A position in the log, where something begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockPosition {
-    /// The segment.
-    pub segment: u32,
-    /// The log block.
-    pub block: u32,
-}
-
 /// A partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PartitionEntry {
     /// Which.
     pub partition: PartitionId,
@@ -139,7 +133,7 @@ pub struct PartitionEntry {
 }
 
 /// An object, without its units.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ObjectEntry<'a> {
     /// Its partition.
     pub partition: PartitionId,
@@ -147,10 +141,10 @@ pub struct ObjectEntry<'a> {
     pub object: ObjectId,
     /// The sequence number of the record that created it.
     pub birth: u64,
-    /// The set of columns, as a mask.
-    pub set: u64,
-    /// The joining columns, as a mask.
-    pub joining: u64,
+    /// The set of columns.
+    pub set: ColumnMask,
+    /// The joining columns.
+    pub joining: ColumnMask,
     /// Creation time in milliseconds, as the caller gave it.
     pub created_ms: u64,
     /// Modification time in milliseconds, as the caller gave it.
@@ -164,13 +158,13 @@ pub struct ObjectEntry<'a> {
     /// The logical version.
     pub object_version: u32,
     /// The generation.
-    pub g: u32,
+    pub g: Generation,
     /// Its column.
-    pub column: u8,
+    pub column: Column,
     /// Whether the attributes are known.
     pub known: bool,
     /// Where damage was found that may have hit any of its units.
-    pub lost: Option<BlockPosition>,
+    pub lost: Option<LogPosition>,
     /// The object's map, as the caller gave it.
     pub map: &'a [u8],
     /// Opaque bytes, which only the manager interprets.
@@ -178,24 +172,20 @@ pub struct ObjectEntry<'a> {
 }
 
 /// A unit in the common case: one settled version of a data column, all from one record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PlainUnit {
     /// Which.
     pub unit: u64,
     /// Its version.
     pub version: Version,
-    /// The columns its write touched, as a mask.
-    pub columns: u64,
-    /// First byte.
-    pub from: u32,
-    /// One past the last.
-    pub to: u32,
-    /// Where the record begins.
-    pub place: BlockPosition,
+    /// The columns its write touched.
+    pub columns: ColumnMask,
+    /// Its bytes; not a hole.
+    pub extent: Extent,
 }
 
 /// Keys whose state is unknown: they were on a damaged page, or in records that are lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LostRange {
     /// The first key.
     pub from: Key,
@@ -231,23 +221,13 @@ pub enum Entry<'a> {
 }
 
 /// A run of plain units.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PlainUnits<'a>(&'a [u8]);
 
 impl PlainUnits<'_> {
     /// Iterates over the units.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = PlainUnit> + '_ {
-        self.0.chunks_exact(PLAIN_BYTES).map(|bytes| {
-            let view = FieldReader(bytes);
-            PlainUnit {
-                unit: view.u64(N_UNIT),
-                version: view.version(N_VERSION),
-                columns: view.u64(N_COLUMNS),
-                from: view.u32(N_FROM),
-                to: view.u32(N_TO),
-                place: BlockPosition { segment: view.u32(N_SEGMENT), block: view.u32(N_BLOCK) },
-            }
-        })
+        self.0.chunks_exact(PLAIN_BYTES).map(|unit| decode(unit).expect("checked"))
     }
 }
 
@@ -270,7 +250,7 @@ impl<'a> Iterator for Entries<'a> {
             return None;
         }
         let (entry, rest) = match take(self.0) {
-            Ok((kind, body, rest)) => (decode(kind, body), rest),
+            Ok((kind, body, rest)) => (decode_entry(kind, body), rest),
             Err(error) => (Err(error), &[][..]),
         };
         self.0 = if entry.is_ok() { rest } else { &[] };
@@ -280,18 +260,14 @@ impl<'a> Iterator for Entries<'a> {
 
 fn take(bytes: &[u8]) -> Result<(u8, &[u8], &[u8]), DecodeError> {
     let (head, rest) = bytes.split_at_checked(HEAD_BYTES).ok_or(SHORT)?;
-    let head = FieldReader(head);
-    let length = usize::try_from(head.u32(H_BYTES)).unwrap_or(usize::MAX);
-    let (body, rest) = rest.split_at_checked(length).ok_or(SHORT)?;
-    if !head.is_zero(H_RESERVED) {
-        return Err(RESERVED);
-    }
-    Ok((head.u8(H_KIND), body, rest))
+    check_zero(&head[H_RESERVED])?;
+    let (body, rest) = rest.split_at_checked(count(get(head, H_BYTES)?)).ok_or(SHORT)?;
+    Ok((get(head, H_KIND)?, body, rest))
 }
 
-fn decode(kind: u8, body: &[u8]) -> Result<Entry<'_>, DecodeError> {
+fn decode_entry(kind: u8, body: &[u8]) -> Result<Entry<'_>, DecodeError> {
     match kind {
-        PARTITION => partition(body).map(Entry::Partition),
+        PARTITION => exactly(body).map(Entry::Partition),
         OBJECT => object(body).map(Entry::Object),
         PLAIN_UNITS => plain_units(body).map(Entry::PlainUnits),
         UNIT => Ok(Entry::Unit(body)),
@@ -303,70 +279,41 @@ fn decode(kind: u8, body: &[u8]) -> Result<Entry<'_>, DecodeError> {
     }
 }
 
-fn partition(body: &[u8]) -> Result<PartitionEntry, DecodeError> {
-    let view = exactly(body, PARTITION_BYTES)?;
-    if !view.is_zero(P_RESERVED) {
-        return Err(RESERVED);
-    }
-    Ok(PartitionEntry {
-        partition: PartitionId(view.u64(P_PARTITION)),
-        birth: view.u64(P_BIRTH),
-        quota_bytes: Some(view.u64(P_QUOTA)).filter(|&quota| quota != u64::MAX),
-        key_epoch: view.u32(P_KEY_EPOCH),
-    })
-}
-
 fn object(body: &[u8]) -> Result<ObjectEntry<'_>, DecodeError> {
-    let (fixed, rest) = body.split_at_checked(OBJECT_BYTES).ok_or(SHORT)?;
-    let view = FieldReader(fixed);
-    let map_bytes = usize::try_from(view.u32(O_MAP_BYTES)).unwrap_or(usize::MAX);
-    let (map, opaque) = rest.split_at_checked(map_bytes).ok_or(SHORT)?;
+    let (mut entry, rest) = split::<ObjectEntry<'_>>(body)?;
+    let (map, opaque) = rest.split_at_checked(count(get(body, O_MAP_BYTES)?)).ok_or(SHORT)?;
     if map.len().max(opaque.len()) > OPAQUE_BYTES_MAX {
         return Err(DecodeError::Malformed("a map or opaque bytes longer than any object has"));
     }
-    if usize::try_from(view.u32(O_OPAQUE_BYTES)) != Ok(opaque.len()) {
+    if count(get(body, O_OPAQUE_BYTES)?) != opaque.len() {
         return Err(SHORT);
     }
-    let flags = view.u8(O_FLAGS);
-    if !view.is_zero(O_RESERVED) || flags & !(FLAG_KNOWN | FLAG_LOST) != 0 {
+    let flags: u8 = get(body, O_FLAGS)?;
+    if flags & !(FLAG_KNOWN | FLAG_LOST) != 0 {
         return Err(RESERVED);
     }
-    let place = BlockPosition { segment: view.u32(O_LOST_SEGMENT), block: view.u32(O_LOST_BLOCK) };
-    let lost = (flags & FLAG_LOST != 0).then_some(place);
-    if lost.is_none() && (place.segment, place.block) != (0, 0) {
+    entry.known = flags & FLAG_KNOWN != 0;
+    entry.lost = lost_at(flags & FLAG_LOST != 0, get(body, O_LOST)?)?;
+    (entry.map, entry.opaque) = (map, opaque);
+    Ok(entry)
+}
+
+/// Where damage was found, if `lost` says that it was; else the position must be zero.
+pub(super) fn lost_at(lost: bool, position: LogPosition) -> Result<Option<LogPosition>, DecodeError> {
+    if !lost && position != LogPosition::default() {
         return Err(DecodeError::Malformed("a place of no damage"));
     }
-    Ok(ObjectEntry {
-        partition: PartitionId(view.u64(O_PARTITION)),
-        object: ObjectId(view.u64(O_OBJECT)),
-        birth: view.u64(O_BIRTH),
-        set: view.u64(O_SET),
-        joining: view.u64(O_JOINING),
-        created_ms: view.u64(O_CREATED),
-        modified_ms: view.u64(O_MODIFIED),
-        reserve_bytes: view.u64(O_RESERVE),
-        cluster: view.u64(O_CLUSTER),
-        unit_bytes: view.u32(O_UNIT_BYTES),
-        object_version: view.u32(O_VERSION),
-        g: view.u32(O_G),
-        column: view.u8(O_COLUMN),
-        known: flags & FLAG_KNOWN != 0,
-        lost,
-        map,
-        opaque,
-    })
+    Ok(lost.then_some(position))
 }
 
 fn plain_units(body: &[u8]) -> Result<PlainUnits<'_>, DecodeError> {
     if body.is_empty() || !body.len().is_multiple_of(PLAIN_BYTES) {
         return Err(SHORT);
     }
-    for unit in body.chunks_exact(PLAIN_BYTES).map(FieldReader) {
-        if !unit.is_zero(N_RESERVED)
-            || unit.u32(N_FROM) >= unit.u32(N_TO)
-            || unit.u32(N_SEGMENT) == 0
-            || unit.u32(N_BLOCK) == 0
-        {
+    for unit in body.chunks_exact(PLAIN_BYTES) {
+        let PlainUnit { extent, .. } = decode(unit)?;
+        extent.check()?;
+        if extent.segment == 0 {
             return Err(DecodeError::Malformed("a plain unit"));
         }
     }
@@ -374,52 +321,34 @@ fn plain_units(body: &[u8]) -> Result<PlainUnits<'_>, DecodeError> {
 }
 
 fn lost(body: &[u8]) -> Result<LostRange, DecodeError> {
-    let view = exactly(body, LOST_BYTES)?;
-    let key = |kind, partition, object| Key::from_parts(view.u8(kind), view.u64(partition), view.u64(object));
-    let range = LostRange {
-        from: key(L_FROM_KIND, L_FROM_PARTITION, L_FROM_OBJECT)?,
-        to: key(L_TO_KIND, L_TO_PARTITION, L_TO_OBJECT)?,
-        checkpoint: view.u32(L_CHECKPOINT),
-        segment: view.u32(L_SEGMENT),
-        offset: view.u64(L_OFFSET),
-    };
-    if !view.is_zero(L_RESERVED) || !view.is_zero(L_RESERVED_2) || range.from >= range.to {
+    let mut range: LostRange = exactly(body)?;
+    range.from = Key::get(body, L_FROM_KIND, L_FROM_PARTITION, L_FROM_OBJECT)?;
+    range.to = Key::get(body, L_TO_KIND, L_TO_PARTITION, L_TO_OBJECT)?;
+    if range.from >= range.to {
         return Err(DecodeError::Malformed("a lost range"));
     }
     Ok(range)
 }
 
-fn exactly(body: &[u8], length: usize) -> Result<FieldReader<'_>, DecodeError> {
-    if body.len() == length { Ok(FieldReader(body)) } else { Err(SHORT) }
-}
-
-pub(crate) const SHORT: DecodeError = DecodeError::Malformed("an entry's length");
-pub(crate) const RESERVED: DecodeError = DecodeError::Malformed("reserved bytes are not zero");
-
-/// Begins an entry of `kind` at the end of `to`, with the first `length` bytes of its body zero. Returns the
-/// offset of the body.
-pub(crate) fn begin(to: &mut Vec<u8>, kind: u8, length: usize) -> usize {
-    let at = to.len() + HEAD_BYTES;
-    to.resize(at + length, 0);
-    put(&mut to[at - HEAD_BYTES..], H_KIND, [kind]);
-    at
+/// Begins an entry of `kind` at the end of `to`. Returns the offset of the body, which is to be appended.
+pub(crate) fn begin(to: &mut Vec<u8>, kind: u8) -> usize {
+    let at = to.len();
+    to.resize(at + HEAD_BYTES, 0);
+    put(&mut to[at..], H_KIND, kind);
+    at + HEAD_BYTES
 }
 
 /// Ends the entry whose body begins at `at` by storing its length.
 pub(crate) fn end(to: &mut [u8], at: usize) {
-    let length = u32::try_from(to.len() - at).expect("a page is bounded");
-    put(&mut to[at - HEAD_BYTES..], H_BYTES, length.to_le_bytes());
+    let bytes = length(to.len() - at);
+    put(&mut to[at - HEAD_BYTES..], H_BYTES, bytes);
 }
 
 impl PartitionEntry {
     /// Appends the entry to `to`.
     pub fn put(&self, to: &mut Vec<u8>) {
-        let at = begin(to, PARTITION, PARTITION_BYTES);
-        let body = &mut to[at..];
-        put(body, P_PARTITION, self.partition.0.to_le_bytes());
-        put(body, P_BIRTH, self.birth.to_le_bytes());
-        put(body, P_QUOTA, self.quota_bytes.unwrap_or(u64::MAX).to_le_bytes());
-        put(body, P_KEY_EPOCH, self.key_epoch.to_le_bytes());
+        let at = begin(to, PARTITION);
+        append(to, self);
         end(to, at);
     }
 }
@@ -427,29 +356,14 @@ impl PartitionEntry {
 impl ObjectEntry<'_> {
     /// Appends the entry to `to`.
     pub fn put(&self, to: &mut Vec<u8>) {
-        let at = begin(to, OBJECT, OBJECT_BYTES);
+        let at = begin(to, OBJECT);
+        append(to, self);
         let body = &mut to[at..];
-        put(body, O_PARTITION, self.partition.0.to_le_bytes());
-        put(body, O_OBJECT, self.object.0.to_le_bytes());
-        put(body, O_BIRTH, self.birth.to_le_bytes());
-        put(body, O_SET, self.set.to_le_bytes());
-        put(body, O_JOINING, self.joining.to_le_bytes());
-        put(body, O_CREATED, self.created_ms.to_le_bytes());
-        put(body, O_MODIFIED, self.modified_ms.to_le_bytes());
-        put(body, O_RESERVE, self.reserve_bytes.to_le_bytes());
-        put(body, O_CLUSTER, self.cluster.to_le_bytes());
-        put(body, O_UNIT_BYTES, self.unit_bytes.to_le_bytes());
-        put(body, O_VERSION, self.object_version.to_le_bytes());
-        put(body, O_G, self.g.to_le_bytes());
-        put(body, O_COLUMN, [self.column]);
         let known = if self.known { FLAG_KNOWN } else { 0 };
-        put(body, O_FLAGS, [known | if self.lost.is_some() { FLAG_LOST } else { 0 }]);
-        if let Some(place) = self.lost {
-            put(body, O_LOST_SEGMENT, place.segment.to_le_bytes());
-            put(body, O_LOST_BLOCK, place.block.to_le_bytes());
-        }
-        put(body, O_MAP_BYTES, u32::try_from(self.map.len()).expect("bounded").to_le_bytes());
-        put(body, O_OPAQUE_BYTES, u32::try_from(self.opaque.len()).expect("bounded").to_le_bytes());
+        put(body, O_FLAGS, known | if self.lost.is_some() { FLAG_LOST } else { 0 });
+        put(body, O_LOST, self.lost.unwrap_or_default());
+        put(body, O_MAP_BYTES, length(self.map.len()));
+        put(body, O_OPAQUE_BYTES, length(self.opaque.len()));
         to.extend_from_slice(self.map);
         to.extend_from_slice(self.opaque);
         end(to, at);
@@ -459,17 +373,8 @@ impl ObjectEntry<'_> {
 impl PlainUnit {
     /// Appends it to the run with its body at `run`, or to a new run. Returns where the run's body begins.
     pub fn put(&self, to: &mut Vec<u8>, run: Option<usize>) -> usize {
-        let run = run.unwrap_or_else(|| begin(to, PLAIN_UNITS, 0));
-        let at = to.len();
-        to.resize(at + PLAIN_BYTES, 0);
-        let body = &mut to[at..];
-        put(body, N_UNIT, self.unit.to_le_bytes());
-        put(body, N_VERSION, super::version_bytes(self.version));
-        put(body, N_COLUMNS, self.columns.to_le_bytes());
-        put(body, N_FROM, self.from.to_le_bytes());
-        put(body, N_TO, self.to.to_le_bytes());
-        put(body, N_SEGMENT, self.place.segment.to_le_bytes());
-        put(body, N_BLOCK, self.place.block.to_le_bytes());
+        let run = run.unwrap_or_else(|| begin(to, PLAIN_UNITS));
+        append(to, self);
         end(to, run);
         run
     }
@@ -478,18 +383,10 @@ impl PlainUnit {
 impl LostRange {
     /// Appends the entry to `to`.
     pub fn put(&self, to: &mut Vec<u8>) {
-        let at = begin(to, LOST, LOST_BYTES);
-        let (from, until) = (self.from.parts(), self.to.parts());
-        let body = &mut to[at..];
-        put(body, L_FROM_KIND, [from.0]);
-        put(body, L_TO_KIND, [until.0]);
-        put(body, L_CHECKPOINT, self.checkpoint.to_le_bytes());
-        put(body, L_SEGMENT, self.segment.to_le_bytes());
-        put(body, L_OFFSET, self.offset.to_le_bytes());
-        put(body, L_FROM_PARTITION, from.1.to_le_bytes());
-        put(body, L_FROM_OBJECT, from.2.to_le_bytes());
-        put(body, L_TO_PARTITION, until.1.to_le_bytes());
-        put(body, L_TO_OBJECT, until.2.to_le_bytes());
+        let at = begin(to, LOST);
+        append(to, self);
+        self.from.put(&mut to[at..], L_FROM_KIND, L_FROM_PARTITION, L_FROM_OBJECT);
+        self.to.put(&mut to[at..], L_TO_KIND, L_TO_PARTITION, L_TO_OBJECT);
         end(to, at);
     }
 }

@@ -1,12 +1,14 @@
 //! The store's on-disk format: `docs/format-store.md` in code. Pure: bytes in, values out.
 //!
-//! Everything is little-endian and of fixed width. Each structure is one table of named fields; the code and
-//! the test of the document both take their offsets from it. Reserved bytes are zero and checked.
+//! Everything is little-endian and of fixed width. Each structure is one table of named fields (`field`): its
+//! encoding follows from it, and a test compares it with the document. Reserved bytes are zero and checked.
 
 pub mod body;
 pub mod checkpoint;
 pub mod dedup;
 pub mod entry;
+pub mod extent;
+pub mod field;
 pub mod page;
 pub mod ready;
 pub mod record;
@@ -17,9 +19,7 @@ pub mod subject;
 pub mod superblock;
 pub mod unit;
 
-use std::ops::Range;
-
-use braid_layout::{Generation, Lease, Version};
+pub use field::Field;
 
 /// The format's version, stored in the superblock, each segment and each record.
 pub const FORMAT_VERSION: u16 = 1;
@@ -37,15 +37,6 @@ pub(crate) const LOG_DIR: &str = "log";
 pub(crate) const CHECKPOINT_DIR: &str = "checkpoint";
 /// All directories.
 pub(crate) const DIRS: [&str; 2] = [LOG_DIR, CHECKPOINT_DIR];
-
-/// A field of a structure.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
-    /// Its name in `docs/format-store.md`.
-    pub name: &'static str,
-    /// Its byte range in the structure.
-    pub bytes: Range<usize>,
-}
 
 /// Why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -70,16 +61,6 @@ pub enum DecodeError {
     Malformed(&'static str),
 }
 
-macro_rules! fields {
-    ($(#[$doc:meta])* $table:ident: $($name:ident $text:literal $from:literal .. $to:literal,)*) => {
-        $(pub(crate) const $name: std::ops::Range<usize> = $from..$to;)*
-        $(#[$doc])*
-        pub const $table: &[$crate::format::Field] =
-            &[$($crate::format::Field { name: $text, bytes: $from..$to }),*];
-    };
-}
-pub(crate) use fields;
-
 /// Rounds up to whole log blocks.
 pub fn padded(bytes: usize) -> usize {
     bytes.div_ceil(LOG_BLOCK) * LOG_BLOCK
@@ -90,55 +71,5 @@ pub fn padded_u64(bytes: u64) -> u64 {
     bytes.div_ceil(LOG_BLOCK_U64) * LOG_BLOCK_U64
 }
 
-/// Reads fields of a structure whose length was checked.
-pub(crate) struct FieldReader<'a>(pub(crate) &'a [u8]);
-
-impl FieldReader<'_> {
-    fn array<const N: usize>(&self, field: Range<usize>) -> [u8; N] {
-        self.0[field].try_into().expect("a field's width is its type's")
-    }
-    pub(crate) fn u8(&self, field: Range<usize>) -> u8 {
-        u8::from_le_bytes(self.array(field))
-    }
-    pub(crate) fn u16(&self, field: Range<usize>) -> u16 {
-        u16::from_le_bytes(self.array(field))
-    }
-    pub(crate) fn u32(&self, field: Range<usize>) -> u32 {
-        u32::from_le_bytes(self.array(field))
-    }
-    pub(crate) fn u64(&self, field: Range<usize>) -> u64 {
-        u64::from_le_bytes(self.array(field))
-    }
-    pub(crate) fn u128(&self, field: Range<usize>) -> u128 {
-        u128::from_le_bytes(self.array(field))
-    }
-    pub(crate) fn version(&self, field: Range<usize>) -> Version {
-        version_at(&self.0[field])
-    }
-    pub(crate) fn is_zero(&self, field: Range<usize>) -> bool {
-        // Without an early exit: testing all bytes at once is several times as fast.
-        self.0[field].iter().fold(0, |all, byte| all | byte) == 0
-    }
-}
-
-/// Writes a field.
-pub(crate) fn put<const N: usize>(to: &mut [u8], field: Range<usize>, bytes: [u8; N]) {
-    to[field].copy_from_slice(&bytes);
-}
-
-/// A version's 16 bytes: g u32, lease u32, n u64.
+/// Bytes of a version.
 pub(crate) const VERSION_BYTES: usize = 16;
-
-pub(crate) fn version_bytes(version: Version) -> [u8; VERSION_BYTES] {
-    let mut bytes = [0; VERSION_BYTES];
-    put(&mut bytes, 0..4, version.g.0.to_le_bytes());
-    put(&mut bytes, 4..8, version.lease.0.to_le_bytes());
-    put(&mut bytes, 8..16, version.n.to_le_bytes());
-    bytes
-}
-
-/// The version in the first 16 bytes.
-pub(crate) fn version_at(bytes: &[u8]) -> Version {
-    let view = FieldReader(bytes);
-    Version { g: Generation(view.u32(0..4)), lease: Lease(view.u32(4..8)), n: view.u64(8..16) }
-}

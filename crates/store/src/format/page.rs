@@ -4,9 +4,12 @@
 //! checkpoint cover all keys, and each page begins where the one before it ended. An object that is too large
 //! for one page gets several of its own: *parts*, which have the same range and the same `as of`.
 
+use std::ops::Range;
+
 use braid_layout::{ObjectId, PartitionId};
 
-use super::{DecodeError, FORMAT_VERSION, FieldReader, fields, padded, put};
+use super::field::{self, Value as _, check_version, check_zero, count, decode, fields, get, put};
+use super::{DecodeError, FORMAT_VERSION, padded};
 use crate::crc::crc32c_of;
 
 /// "BPag".
@@ -20,32 +23,33 @@ pub const PAGE_BYTES_MAX: usize = 64 << 20;
 
 fields! {
     /// The fixed part's fields.
-    FIELDS:
+    FIELDS of PageHead:
     F_MAGIC "magic" 0..4,
     F_VERSION "format version" 4..6,
     F_FROM_KIND "from kind" 6..7,
     F_TO_KIND "to kind" 7..8,
     F_BYTES "page bytes" 8..12,
-    F_CHECKPOINT "checkpoint" 12..16,
-    F_SALT "salt" 16..24,
-    F_AS_OF "as of" 24..32,
+    .checkpoint "checkpoint" 12..16,
+    .salt "salt" 16..24,
+    .as_of "as of" 24..32,
     F_FROM_PARTITION "from partition" 32..40,
     F_FROM_OBJECT "from object" 40..48,
     F_TO_PARTITION "to partition" 48..56,
     F_TO_OBJECT "to object" 56..64,
-    F_PART "part" 64..68,
-    F_PARTS "parts" 68..72,
-    F_INDEX "page" 72..80,
-    F_RESERVED "reserved" 80..92,
+    .part "part" 64..68,
+    .parts "parts" 68..72,
+    .index "page" 72..80,
+    "reserved" 80..92,
     F_CRC "crc" 92..96,
 }
 
 /// What an entry is about: a partition itself, an object, or, as the end of a range, the end of all keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Key {
     /// A partition's values (`None`) or one of its objects.
     At(PartitionId, Option<ObjectId>),
     /// After all keys.
+    #[default]
     End,
 }
 
@@ -65,19 +69,35 @@ impl Key {
         }
     }
 
-    pub(crate) fn parts(self) -> (u8, u64, u64) {
-        match self {
-            Key::At(partition, None) => (0, partition.0, 0),
-            Key::At(partition, Some(object)) => (1, partition.0, object.0),
-            Key::End => (2, 0, 0),
-        }
+    /// Writes it to fields of a structure.
+    pub(super) fn put(
+        self,
+        to: &mut [u8],
+        kind: Range<usize>,
+        partition: Range<usize>,
+        object: Range<usize>,
+    ) {
+        let (number, of, id) = match self {
+            Key::At(of, None) => (0_u8, of, ObjectId(0)),
+            Key::At(of, Some(id)) => (1, of, id),
+            Key::End => (2, PartitionId(0), ObjectId(0)),
+        };
+        put(to, kind, number);
+        put(to, partition, of);
+        put(to, object, id);
     }
 
-    pub(crate) fn from_parts(kind: u8, partition: u64, object: u64) -> Result<Key, DecodeError> {
-        match (kind, partition, object) {
-            (0, partition, 0) => Ok(Key::At(PartitionId(partition), None)),
-            (1, partition, object) => Ok(Key::At(PartitionId(partition), Some(ObjectId(object)))),
-            (2, 0, 0) => Ok(Key::End),
+    /// Reads it from fields of a structure.
+    pub(super) fn get(
+        from: &[u8],
+        kind: Range<usize>,
+        partition: Range<usize>,
+        object: Range<usize>,
+    ) -> Result<Key, DecodeError> {
+        match (get::<u8>(from, kind)?, get(from, partition)?, get(from, object)?) {
+            (0, partition, ObjectId(0)) => Ok(Key::At(partition, None)),
+            (1, partition, object) => Ok(Key::At(partition, Some(object))),
+            (2, PartitionId(0), ObjectId(0)) => Ok(Key::End),
             _ => Err(DecodeError::Malformed("a page's range")),
         }
     }
@@ -94,7 +114,7 @@ impl std::fmt::Display for Key {
 }
 
 /// A page's fixed part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PageHead {
     /// The checkpoint's number.
     pub checkpoint: u32,
@@ -126,34 +146,24 @@ impl PageHead {
     /// Writes the fixed part and the checksum to `page`, which holds entries up to `length` already.
     pub(crate) fn seal(&self, page: &mut [u8], length: usize) {
         assert!(length <= PAGE_BYTES_MAX && page.len() == padded(length), "a page is bounded");
-        let (from, to) = (self.from.parts(), self.to.parts());
-        put(page, F_MAGIC, MAGIC);
-        put(page, F_VERSION, FORMAT_VERSION.to_le_bytes());
-        put(page, F_FROM_KIND, [from.0]);
-        put(page, F_TO_KIND, [to.0]);
-        put(page, F_BYTES, u32::try_from(length).expect("bounded").to_le_bytes());
-        put(page, F_CHECKPOINT, self.checkpoint.to_le_bytes());
-        put(page, F_SALT, self.salt.to_le_bytes());
-        put(page, F_AS_OF, self.as_of.to_le_bytes());
-        put(page, F_FROM_PARTITION, from.1.to_le_bytes());
-        put(page, F_FROM_OBJECT, from.2.to_le_bytes());
-        put(page, F_TO_PARTITION, to.1.to_le_bytes());
-        put(page, F_TO_OBJECT, to.2.to_le_bytes());
-        put(page, F_PART, self.part.to_le_bytes());
-        put(page, F_PARTS, self.parts.to_le_bytes());
-        put(page, F_INDEX, self.index.to_le_bytes());
-        page[F_RESERVED].fill(0);
+        page[..FIXED_BYTES].fill(0);
+        self.put(page);
+        page[F_MAGIC].copy_from_slice(&MAGIC);
+        put(page, F_VERSION, FORMAT_VERSION);
+        put(page, F_BYTES, field::length(length));
+        self.from.put(page, F_FROM_KIND, F_FROM_PARTITION, F_FROM_OBJECT);
+        self.to.put(page, F_TO_KIND, F_TO_PARTITION, F_TO_OBJECT);
         let crc = crc32c_of(&[&page[..F_CRC.start], &page[F_CRC.end..]]);
-        put(page, F_CRC, crc.to_le_bytes());
+        put(page, F_CRC, crc);
     }
 
     /// Padded length of the page that begins with `fixed`, unverified; for reading the rest of the page.
     pub fn length(fixed: &[u8]) -> Result<usize, DecodeError> {
-        let view = FieldReader(fixed.get(..FIXED_BYTES).ok_or(DecodeError::Short(FIXED_BYTES))?);
-        if view.0[F_MAGIC] != MAGIC {
+        let fixed = fixed.get(..FIXED_BYTES).ok_or(DecodeError::Short(FIXED_BYTES))?;
+        if fixed[F_MAGIC] != MAGIC {
             return Err(DecodeError::Magic);
         }
-        let length = usize::try_from(view.u32(F_BYTES)).unwrap_or(usize::MAX);
+        let length = count(get(fixed, F_BYTES)?);
         if !(FIXED_BYTES..=PAGE_BYTES_MAX).contains(&length) {
             return Err(DecodeError::Malformed("a page's length"));
         }
@@ -164,27 +174,15 @@ impl PageHead {
     pub fn decode(bytes: &[u8]) -> Result<(PageHead, &[u8]), DecodeError> {
         let length = PageHead::length(bytes)?;
         let page = bytes.get(..length).ok_or(DecodeError::Short(length))?;
-        let view = FieldReader(page);
-        if crc32c_of(&[&page[..F_CRC.start], &page[F_CRC.end..]]) != view.u32(F_CRC) {
+        if crc32c_of(&[&page[..F_CRC.start], &page[F_CRC.end..]]) != get(page, F_CRC)? {
             return Err(DecodeError::Checksum);
         }
-        if view.u16(F_VERSION) != FORMAT_VERSION {
-            return Err(DecodeError::Version(view.u16(F_VERSION)));
-        }
-        let end = usize::try_from(view.u32(F_BYTES)).expect("checked");
-        if !view.is_zero(F_RESERVED) || !view.is_zero(end..page.len()) {
-            return Err(DecodeError::Malformed("reserved bytes are not zero"));
-        }
-        let head = PageHead {
-            checkpoint: view.u32(F_CHECKPOINT),
-            salt: view.u64(F_SALT),
-            index: view.u64(F_INDEX),
-            as_of: view.u64(F_AS_OF),
-            from: Key::from_parts(view.u8(F_FROM_KIND), view.u64(F_FROM_PARTITION), view.u64(F_FROM_OBJECT))?,
-            to: Key::from_parts(view.u8(F_TO_KIND), view.u64(F_TO_PARTITION), view.u64(F_TO_OBJECT))?,
-            part: view.u32(F_PART),
-            parts: view.u32(F_PARTS),
-        };
+        check_version(get(page, F_VERSION)?)?;
+        let end = count(get(page, F_BYTES)?);
+        check_zero(&page[end..])?;
+        let mut head: PageHead = decode(page)?;
+        head.from = Key::get(page, F_FROM_KIND, F_FROM_PARTITION, F_FROM_OBJECT)?;
+        head.to = Key::get(page, F_TO_KIND, F_TO_PARTITION, F_TO_OBJECT)?;
         if head.from >= head.to || head.part >= head.parts {
             return Err(DecodeError::Malformed("a page's range"));
         }

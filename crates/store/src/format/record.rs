@@ -7,12 +7,15 @@
 
 use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
 
-use super::subject::{self, Subject, TOGETHER_MAX};
-use super::{
-    DecodeError, FORMAT_VERSION, FieldReader, LOG_BLOCK, VERSION_BYTES, fields, padded, put, rules,
-    version_at, version_bytes,
+use super::extent::LogPosition;
+use super::field::{
+    Value as _, check_version, check_zero, count, fields, get, length, numbered, put, put_list, split,
+    split_list,
 };
+use super::subject::{self, Subject, TOGETHER_MAX};
+use super::{DecodeError, FORMAT_VERSION, LOG_BLOCK, VERSION_BYTES, padded, rules};
 use crate::crc::crc32c_of;
+use crate::mutation::WriteKind;
 
 /// "BRec".
 pub const MAGIC: [u8; 4] = *b"BRec";
@@ -31,72 +34,53 @@ pub const HEADER_BYTES_MAX: usize =
 
 fields! {
     /// The fixed part's fields.
-    FIELDS:
+    FIELDS of Record:
     F_MAGIC "magic" 0..4,
     F_VERSION "format version" 4..6,
-    F_KIND "kind" 6..7,
-    F_FLAGS "flags" 7..8,
+    .kind "kind" 6..7,
+    .flags "flags" 7..8,
     F_HEADER_BYTES "header bytes" 8..12,
-    F_PAYLOAD_BYTES "payload bytes" 12..16,
-    F_SEQUENCE "sequence" 16..24,
-    F_SALT "salt" 24..32,
-    F_SEGMENT "segment" 32..36,
-    F_BLOCK "block" 36..40,
-    F_SYNCED_TO "synced to" 40..48,
-    F_COMMIT_FIRST "commit first" 48..56,
-    F_COMMIT_LEFT "commit left" 56..60,
-    F_COLUMN "column" 60..61,
+    .payload_bytes F_PAYLOAD_BYTES "payload bytes" 12..16,
+    .sequence "sequence" 16..24,
+    .salt F_SALT "salt" 24..32,
+    .segment F_SEGMENT "segment" 32..36,
+    .block F_BLOCK "block" 36..40,
+    .synced_to "synced to" 40..48,
+    .commit_first "commit first" 48..56,
+    .commit_left "commit left" 56..60,
+    .column "column" 60..61,
     F_COVER_COUNT "cover count" 61..62,
-    F_DATA "data unit" 62..63,
-    F_RESERVED_1 "reserved" 63..64,
-    F_PARTITION "partition" 64..72,
-    F_OBJECT "object" 72..80,
-    F_BIRTH "birth" 80..88,
-    F_UNIT "unit" 88..96,
-    F_UNITS "units" 96..100,
-    F_FROM "from" 100..104,
-    F_TO "to" 104..108,
-    F_G "g" 108..112,
-    F_WRITTEN "version" 112..128,
-    F_PREVIOUS "previous" 128..144,
-    F_SETTLED "settled" 144..160,
-    F_COLUMNS "columns" 160..168,
-    F_SET "set" 168..176,
-    F_JOINING "joining" 176..184,
-    F_CLIENT "client" 184..192,
-    F_OPERATION "operation" 192..200,
-    F_WATERMARK "watermark" 200..208,
-    F_PRIOR "prior" 208..233,
+    .data "data unit" 62..63,
+    "reserved" 63..64,
+    .partition "partition" 64..72,
+    .object "object" 72..80,
+    .birth "birth" 80..88,
+    .unit "unit" 88..96,
+    .units "units" 96..100,
+    .from "from" 100..104,
+    .to "to" 104..108,
+    .g "g" 108..112,
+    .version "version" 112..128,
+    .previous "previous" 128..144,
+    .settled_below "settled below" 144..160,
+    .columns "columns" 160..168,
+    .set "set" 168..176,
+    .joining "joining" 176..184,
+    .client "client" 184..192,
+    .operation "operation" 192..200,
+    .watermark "watermark" 200..208,
+    .prior "prior" 208..233,
     F_BEFORE_COUNT "before count" 233..234,
-    F_RESERVED_2 "reserved" 234..236,
+    "reserved" 234..236,
     F_CRC_COUNT "crc count" 236..240,
     F_INLINE_BYTES "inline bytes" 240..244,
-    F_RESERVED_3 "reserved" 244..252,
+    "reserved" 244..252,
     F_CRC "header crc" 252..256,
 }
 
-macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident = $number:literal $name:literal,)*) => {
-        /// What a record says. The number is part of the format and is never reused for another kind.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Kind { $($(#[$doc])* $kind,)* }
-
-        impl Kind {
-            /// All kinds with their numbers and names in the document.
-            pub const ALL: &[(Kind, u8, &str)] = &[$((Kind::$kind, $number, $name),)*];
-
-            pub(crate) fn number(self) -> u8 {
-                match self { $(Kind::$kind => $number,)* }
-            }
-
-            pub(crate) fn from_number(number: u8) -> Option<Kind> {
-                match number { $($number => Some(Kind::$kind),)* _ => None }
-            }
-        }
-    };
-}
-
-kinds! {
+numbered! {
+    /// What a record says. The number is part of the format and is never reused for another kind.
+    Kind:
     /// Bytes, or a hole, of a data column's unit.
     Data = 1 "data",
     /// A parity column's base.
@@ -109,7 +93,7 @@ kinds! {
     Fence = 5 "fence",
     /// Settles or takes back versions by their stamps.
     Verdict = 6 "verdict",
-    /// Settles what is below `settled`; with a unit, also its owed versions up to `version`.
+    /// Settles what is below `settled_below`; with a unit, also its owed versions up to `version`.
     SettledTo = 7 "settled to",
     /// A joining column has caught up with a unit.
     Ready = 8 "ready",
@@ -126,6 +110,7 @@ kinds! {
     /// A partition is gone.
     PartitionRemove = 14 "partition remove",
     /// Carries only `synced to`: the log was closed cleanly.
+    #[default]
     Mark = 15 "mark",
     /// Bytes of a unit that the cleaner moved here from the places that the body names.
     Move = 16 "move",
@@ -141,16 +126,35 @@ impl Kind {
         matches!(self, Kind::Data | Kind::ParityBase | Kind::StripeParity | Kind::Delta)
     }
 
+    /// What a record of this kind is for its unit. One that does not write data or a delta is not asked.
+    pub(crate) fn write_kind(self) -> WriteKind {
+        match self {
+            Kind::ParityBase => WriteKind::ParityBase,
+            Kind::StripeParity => WriteKind::StripeParity,
+            _ => WriteKind::Data,
+        }
+    }
+
     /// Whether the record holds a unit's bytes, or a hole: whether it names a unit and a range in it.
     pub fn has_range(self) -> bool {
         self.writes() || self == Kind::Move
     }
 }
 
+impl From<WriteKind> for Kind {
+    fn from(kind: WriteKind) -> Kind {
+        match kind {
+            WriteKind::Data => Kind::Data,
+            WriteKind::ParityBase => Kind::ParityBase,
+            WriteKind::StripeParity => Kind::StripeParity,
+        }
+    }
+}
+
 /// Bits of the flags byte.
 pub mod flags {
     /// The write was installed as settled content (PROTOCOL section 7), not as a pending stripe write.
-    pub const SETTLED: u8 = 1;
+    pub const INSTALLED: u8 = 1;
     /// The range is a hole: zeros without a payload.
     pub const HOLE: u8 = 2;
     /// A unit write of a data column: owed to the parity columns.
@@ -160,11 +164,11 @@ pub mod flags {
     /// A newer version stayed above the installed content, in a unit that was not damaged.
     pub const BELOW: u8 = 16;
     /// All defined bits.
-    pub const ALL: u8 = SETTLED | HOLE | OWED | FOLDED | BELOW;
+    pub const ALL: u8 = INSTALLED | HOLE | OWED | FOLDED | BELOW;
 }
 
 /// A decoded header.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
     /// What it says.
     pub kind: Kind,
@@ -202,9 +206,9 @@ pub struct Record {
     pub version: Version,
     /// The unit's tip when this was written; for a delta, the version it leads from.
     pub previous: Version,
-    /// What is settled: stamps of its lease below this one; for a delta, its chain up to and including this
+    /// What is settled: stamps of its lease below this one. For a delta, its chain up to and including this
     /// one.
-    pub settled: Version,
+    pub settled_below: Version,
     /// The columns of the stripe write.
     pub columns: ColumnMask,
     /// The object's own column; for a delta, the data column.
@@ -241,42 +245,12 @@ pub struct Record {
 impl Record {
     /// A record of `kind` with all other fields zero.
     pub fn new(kind: Kind) -> Record {
-        Record {
-            kind,
-            flags: 0,
-            sequence: 0,
-            salt: 0,
-            segment: 0,
-            block: 0,
-            synced_to: 0,
-            commit_first: 0,
-            commit_left: 0,
-            partition: PartitionId(0),
-            object: ObjectId(0),
-            birth: 0,
-            unit: 0,
-            units: 0,
-            from: 0,
-            to: 0,
-            version: Version::ZERO,
-            previous: Version::ZERO,
-            settled: Version::ZERO,
-            columns: ColumnMask::EMPTY,
-            column: Column(0),
-            data: 0,
-            client: 0,
-            operation: 0,
-            watermark: 0,
-            g: Generation(0),
-            set: ColumnMask::EMPTY,
-            joining: ColumnMask::EMPTY,
-            prior: Subject::NONE,
-            before: Vec::new(),
-            cover: Vec::new(),
-            crcs: Vec::new(),
-            inline: Vec::new(),
-            payload_bytes: 0,
-        }
+        Record { kind, ..Record::default() }
+    }
+
+    /// Where it lies in the log.
+    pub fn position(&self) -> LogPosition {
+        LogPosition { segment: self.segment, block: self.block }
     }
 
     /// Whether `flag` is set.
@@ -331,55 +305,20 @@ impl Record {
         let begin = bytes.len();
         bytes.resize(begin + self.header_padded(), 0);
         let to = &mut bytes[begin..];
-        put(to, F_MAGIC, MAGIC);
-        put(to, F_VERSION, FORMAT_VERSION.to_le_bytes());
-        put(to, F_KIND, [self.kind.number()]);
-        put(to, F_FLAGS, [self.flags]);
+        self.put(to);
+        to[F_MAGIC].copy_from_slice(&MAGIC);
+        put(to, F_VERSION, FORMAT_VERSION);
         put(to, F_HEADER_BYTES, length(self.header_bytes()));
-        put(to, F_PAYLOAD_BYTES, self.payload_bytes.to_le_bytes());
-        put(to, F_SEQUENCE, self.sequence.to_le_bytes());
-        put(to, F_SALT, self.salt.to_le_bytes());
-        put(to, F_SEGMENT, self.segment.to_le_bytes());
-        put(to, F_BLOCK, self.block.to_le_bytes());
-        put(to, F_SYNCED_TO, self.synced_to.to_le_bytes());
-        put(to, F_COMMIT_FIRST, self.commit_first.to_le_bytes());
-        put(to, F_COMMIT_LEFT, self.commit_left.to_le_bytes());
-        put(to, F_COLUMN, [self.column.0]);
-        put(to, F_COVER_COUNT, [u8::try_from(self.cover.len()).expect("at most 64")]);
-        put(to, F_PARTITION, self.partition.0.to_le_bytes());
-        put(to, F_OBJECT, self.object.0.to_le_bytes());
-        put(to, F_BIRTH, self.birth.to_le_bytes());
-        put(to, F_UNIT, self.unit.to_le_bytes());
-        put(to, F_UNITS, self.units.to_le_bytes());
-        put(to, F_FROM, self.from.to_le_bytes());
-        put(to, F_TO, self.to.to_le_bytes());
-        put(to, F_G, self.g.0.to_le_bytes());
-        put(to, F_WRITTEN, version_bytes(self.version));
-        put(to, F_PREVIOUS, version_bytes(self.previous));
-        put(to, F_SETTLED, version_bytes(self.settled));
-        put(to, F_COLUMNS, self.columns.0.to_le_bytes());
-        put(to, F_SET, self.set.0.to_le_bytes());
-        put(to, F_JOINING, self.joining.0.to_le_bytes());
-        put(to, F_CLIENT, self.client.to_le_bytes());
-        put(to, F_OPERATION, self.operation.to_le_bytes());
-        put(to, F_WATERMARK, self.watermark.to_le_bytes());
-        put(to, F_DATA, [self.data]);
-        put(to, F_PRIOR, self.prior.bytes());
-        put(to, F_BEFORE_COUNT, [u8::try_from(self.before.len()).expect("at most 7")]);
+        put(to, F_COVER_COUNT, u8::try_from(self.cover.len()).expect("at most 64"));
+        put(to, F_BEFORE_COUNT, u8::try_from(self.before.len()).expect("at most 7"));
         put(to, F_CRC_COUNT, length(self.crcs.len()));
         put(to, F_INLINE_BYTES, length(self.inline.len()));
-        for (slot, version) in to[FIXED_BYTES..].chunks_exact_mut(VERSION_BYTES).zip(&self.cover) {
-            slot.copy_from_slice(&version_bytes(*version));
-        }
-        for (slot, crc) in to[crc_offset(self.cover.len())..].chunks_exact_mut(4).zip(&self.crcs) {
-            slot.copy_from_slice(&crc.to_le_bytes());
-        }
-        for (slot, subject) in to[self.before_offset()..].chunks_exact_mut(subject::BYTES).zip(&self.before) {
-            slot.copy_from_slice(&subject.bytes());
-        }
+        put_list(&mut to[FIXED_BYTES..], &self.cover);
+        put_list(&mut to[crc_offset(self.cover.len())..], &self.crcs);
+        put_list(&mut to[self.before_offset()..], &self.before);
         to[self.inline_offset()..][..self.inline.len()].copy_from_slice(&self.inline);
         let crc = header_crc(to);
-        put(to, F_CRC, crc.to_le_bytes());
+        put(to, F_CRC, crc);
     }
 }
 
@@ -403,74 +342,31 @@ fn crc_offset(cover_count: usize) -> usize {
 /// bytes, lengths and the rules of its kind. [`DecodeError::Short`] says how many bytes are needed. Pure,
 /// never panics: the entry point of a fuzz target.
 pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
-    let fixed = FieldReader(bytes.get(..FIXED_BYTES).ok_or(DecodeError::Short(FIXED_BYTES))?);
-    if fixed.0[F_MAGIC] != MAGIC {
+    let fixed = bytes.get(..FIXED_BYTES).ok_or(DecodeError::Short(FIXED_BYTES))?;
+    if fixed[F_MAGIC] != MAGIC {
         return Err(DecodeError::Magic);
     }
-    let header_bytes = count(fixed.u32(F_HEADER_BYTES));
-    let (covers, crcs) = (usize::from(fixed.u8(F_COVER_COUNT)), count(fixed.u32(F_CRC_COUNT)));
-    let (before, inline_bytes) = (usize::from(fixed.u8(F_BEFORE_COUNT)), count(fixed.u32(F_INLINE_BYTES)));
+    let header_bytes = count(get(fixed, F_HEADER_BYTES)?);
     if !(FIXED_BYTES..=HEADER_BYTES_MAX).contains(&header_bytes) {
         return Err(DecodeError::Malformed("header length"));
     }
-    let whole = header_padded(fixed.u32(F_BLOCK), header_bytes, fixed.u32(F_PAYLOAD_BYTES));
-    let header = bytes.get(..whole).ok_or(DecodeError::Short(whole))?;
-    if header_crc(header) != fixed.u32(F_CRC) {
+    let whole = header_padded(get(fixed, F_BLOCK)?, header_bytes, get(fixed, F_PAYLOAD_BYTES)?);
+    let padded = bytes.get(..whole).ok_or(DecodeError::Short(whole))?;
+    if header_crc(padded) != get(fixed, F_CRC)? {
         return Err(DecodeError::Checksum);
     }
-    if fixed.u16(F_VERSION) != FORMAT_VERSION {
-        return Err(DecodeError::Version(fixed.u16(F_VERSION)));
-    }
-    let crc_at = crc_offset(covers);
-    let before_at = crcs.checked_mul(4).and_then(|length| length.checked_add(crc_at));
-    let inline_at = before_at.and_then(|at| at.checked_add(before * subject::BYTES));
-    let end = inline_at.and_then(|at| at.checked_add(inline_bytes));
-    let (Some(before_at), Some(inline_at), true) = (before_at, inline_at, end == Some(header_bytes)) else {
+    check_version(get(fixed, F_VERSION)?)?;
+    let (header, padding) = padded.split_at(header_bytes);
+    check_zero(padding)?;
+    let (mut record, lists) = split::<Record>(header)?;
+    let lists_of = |field| get::<u8>(fixed, field).map(usize::from);
+    let (cover, lists) = split_list(lists, lists_of(F_COVER_COUNT)?)?;
+    let (crcs, lists) = split_list(lists, count(get(fixed, F_CRC_COUNT)?))?;
+    let (before, inline) = split_list(lists, lists_of(F_BEFORE_COUNT)?)?;
+    if inline.len() != count(get(fixed, F_INLINE_BYTES)?) {
         return Err(DecodeError::Malformed("the lists do not fill the header"));
-    };
-    let reserved = [F_RESERVED_1, F_RESERVED_2, F_RESERVED_3, header_bytes..header.len()];
-    if !reserved.into_iter().all(|field| FieldReader(header).is_zero(field)) {
-        return Err(DecodeError::Malformed("reserved bytes are not zero"));
     }
-    let record = Record {
-        kind: Kind::from_number(fixed.u8(F_KIND)).ok_or(DecodeError::Malformed("unknown kind"))?,
-        flags: fixed.u8(F_FLAGS),
-        sequence: fixed.u64(F_SEQUENCE),
-        salt: fixed.u64(F_SALT),
-        segment: fixed.u32(F_SEGMENT),
-        block: fixed.u32(F_BLOCK),
-        synced_to: fixed.u64(F_SYNCED_TO),
-        commit_first: fixed.u64(F_COMMIT_FIRST),
-        commit_left: fixed.u32(F_COMMIT_LEFT),
-        partition: PartitionId(fixed.u64(F_PARTITION)),
-        object: ObjectId(fixed.u64(F_OBJECT)),
-        birth: fixed.u64(F_BIRTH),
-        unit: fixed.u64(F_UNIT),
-        units: fixed.u32(F_UNITS),
-        from: fixed.u32(F_FROM),
-        to: fixed.u32(F_TO),
-        version: fixed.version(F_WRITTEN),
-        previous: fixed.version(F_PREVIOUS),
-        settled: fixed.version(F_SETTLED),
-        columns: ColumnMask(fixed.u64(F_COLUMNS)),
-        column: Column(fixed.u8(F_COLUMN)),
-        client: fixed.u64(F_CLIENT),
-        operation: fixed.u64(F_OPERATION),
-        watermark: fixed.u64(F_WATERMARK),
-        data: fixed.u8(F_DATA),
-        g: Generation(fixed.u32(F_G)),
-        set: ColumnMask(fixed.u64(F_SET)),
-        joining: ColumnMask(fixed.u64(F_JOINING)),
-        prior: Subject::at(&header[F_PRIOR])?,
-        before: header[before_at..inline_at]
-            .chunks_exact(subject::BYTES)
-            .map(Subject::at)
-            .collect::<Result<_, _>>()?,
-        cover: header[FIXED_BYTES..crc_at].chunks_exact(VERSION_BYTES).map(version_at).collect(),
-        crcs: header[crc_at..before_at].chunks_exact(4).map(|crc| FieldReader(crc).u32(0..4)).collect(),
-        inline: header[inline_at..header_bytes].to_vec(),
-        payload_bytes: fixed.u32(F_PAYLOAD_BYTES),
-    };
+    (record.cover, record.crcs, record.before, record.inline) = (cover, crcs, before, inline.to_vec());
     rules::check(&record)?;
     Ok(record)
 }
@@ -478,12 +374,4 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
 /// The CRC of a padded header, over everything but the CRC itself.
 fn header_crc(header: &[u8]) -> u32 {
     crc32c_of(&[&header[..F_CRC.start], &header[F_CRC.end..]])
-}
-
-fn length(bytes: usize) -> [u8; 4] {
-    u32::try_from(bytes).expect("header lists are bounded").to_le_bytes()
-}
-
-fn count(value: u32) -> usize {
-    usize::try_from(value).expect("at least 32 bits")
 }

@@ -12,7 +12,6 @@ pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
         return fail("unknown flags");
     }
     if record.cover.len() > 64
-        || record.column.0 >= 64
         || record.data >= 64
         || record.inline.len() > INLINE_BYTES_MAX
         || record.before.len() >= TOGETHER_MAX
@@ -26,7 +25,7 @@ pub(super) fn check(record: &Record) -> Result<(), DecodeError> {
     }
     let misplaced = record.is(flags::OWED) && record.kind != Kind::Data
         || record.is(flags::FOLDED) && record.kind != Kind::ParityBase
-        || record.is(flags::BELOW) && !record.is(flags::SETTLED)
+        || record.is(flags::BELOW) && !record.is(flags::INSTALLED)
         || record.kind == Kind::Delta && record.previous >= record.version;
     if misplaced {
         return fail("flags or versions that the kind does not have");

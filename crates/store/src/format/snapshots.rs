@@ -1,7 +1,7 @@
 //! The body of a `snapshots` entry: the snapshots of the object before it.
 
-use super::entry::{self, RESERVED, SHORT};
-use super::{DecodeError, FieldReader, fields, put};
+use super::field::{append, append_list, decode_list, fields, split};
+use super::{DecodeError, entry};
 use crate::mutation::SNAPSHOTS_MAX;
 
 /// Bytes of the fixed part of the body; the numbers follow.
@@ -9,13 +9,13 @@ pub const SNAPSHOTS_BYTES: usize = 8;
 
 fields! {
     /// The fixed part of the body.
-    SNAPSHOTS_FIELDS:
-    S_HIGHEST "highest" 0..4,
-    S_RESERVED "reserved" 4..8,
+    SNAPSHOTS_FIELDS of SnapshotsEntry:
+    .highest "highest" 0..4,
+    "reserved" 4..8,
 }
 
 /// An object's snapshots.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SnapshotsEntry {
     /// The highest number that was ever taken.
     pub highest: u32,
@@ -26,29 +26,22 @@ pub struct SnapshotsEntry {
 impl SnapshotsEntry {
     /// Appends the entry to `to`.
     pub fn put(&self, to: &mut Vec<u8>) {
-        let at = entry::begin(to, entry::SNAPSHOTS, SNAPSHOTS_BYTES);
-        put(&mut to[at..], S_HIGHEST, self.highest.to_le_bytes());
-        self.live.iter().for_each(|number| to.extend_from_slice(&number.to_le_bytes()));
+        let at = entry::begin(to, entry::SNAPSHOTS);
+        append(to, self);
+        append_list(to, &self.live);
         entry::end(to, at);
     }
 
     /// Decodes an entry's body and checks all of it.
     pub fn decode(body: &[u8]) -> Result<SnapshotsEntry, DecodeError> {
-        let (fixed, rest) = body.split_at_checked(SNAPSHOTS_BYTES).ok_or(SHORT)?;
-        let fixed = FieldReader(fixed);
-        if !fixed.is_zero(S_RESERVED) {
-            return Err(RESERVED);
-        }
-        if rest.len() % 4 != 0 || rest.len() / 4 > SNAPSHOTS_MAX {
-            return Err(SHORT);
-        }
-        let live: Vec<u32> = rest.chunks_exact(4).map(|number| FieldReader(number).u32(0..4)).collect();
-        let highest = fixed.u32(S_HIGHEST);
+        let (mut entry, live) = split::<SnapshotsEntry>(body)?;
+        entry.live = decode_list(live)?;
+        let (highest, live) = (entry.highest, &entry.live);
         let rising = live.windows(2).all(|pair| pair[0] < pair[1]);
         let bounded = live.first() != Some(&0) && live.last().is_none_or(|&last| last <= highest);
-        if highest == 0 || !rising || !bounded {
+        if highest == 0 || !rising || !bounded || live.len() > SNAPSHOTS_MAX {
             return Err(DecodeError::Malformed("an object's snapshots"));
         }
-        Ok(SnapshotsEntry { highest, live })
+        Ok(entry)
     }
 }

@@ -1,25 +1,35 @@
 //! What a record is about: what is hit if it is damaged. Later records repeat it.
-//!
-//! | offset | size | name |
-//! |---:|---:|---|
-//! | 0 | 8 | partition |
-//! | 8 | 8 | object |
-//! | 16 | 8 | unit |
-//! | 24 | 1 | kind; 0: there was no record |
 
 use braid_layout::{ObjectId, PartitionId};
 
+use super::field::{fields, stored};
 use super::page::Key;
 use super::record::{Kind, Record};
-use super::{DecodeError, FieldReader, put};
 
 /// Bytes of a subject.
 pub const BYTES: usize = 25;
 /// The most records that one bad page of 4096 bytes can destroy: each header takes at least one log block.
 pub const TOGETHER_MAX: usize = 8;
 
-/// What a record is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+fields! {
+    /// A subject.
+    FIELDS of Subject:
+    .partition "partition" 0..8,
+    .object "object" 8..16,
+    .unit "unit" 16..24,
+    .kind "kind" 24..25,
+}
+
+stored! {
+    // No record: 0.
+    Option<Kind> as u8: |kind| kind.map_or(0, Kind::number), |number| match number {
+        0 => Some(None),
+        _ => Kind::from_number(number).map(Some),
+    };
+}
+
+/// What a record is about. The default: there is no record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Subject {
     /// Its kind; `None`: there is no such record, or the next record's number does not follow it.
     pub kind: Option<Kind>,
@@ -32,9 +42,6 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The subject of no record.
-    pub const NONE: Subject = Subject { kind: None, partition: PartitionId(0), object: ObjectId(0), unit: 0 };
-
     /// The key that it concerns.
     pub(crate) fn key(&self) -> Key {
         match self.kind {
@@ -43,29 +50,6 @@ impl Subject {
             }
             _ => Key::At(self.partition, Some(self.object)),
         }
-    }
-
-    pub(super) fn bytes(&self) -> [u8; BYTES] {
-        let mut bytes = [0; BYTES];
-        put(&mut bytes, 0..8, self.partition.0.to_le_bytes());
-        put(&mut bytes, 8..16, self.object.0.to_le_bytes());
-        put(&mut bytes, 16..24, self.unit.to_le_bytes());
-        put(&mut bytes, 24..25, [self.kind.map_or(0, Kind::number)]);
-        bytes
-    }
-
-    /// Decodes the subject at the start of `bytes`.
-    pub(super) fn at(bytes: &[u8]) -> Result<Subject, DecodeError> {
-        let view = FieldReader(bytes);
-        Ok(Subject {
-            kind: match view.u8(24..25) {
-                0 => None,
-                kind => Some(Kind::from_number(kind).ok_or(DecodeError::Malformed("unknown prior kind"))?),
-            },
-            partition: PartitionId(view.u64(0..8)),
-            object: ObjectId(view.u64(8..16)),
-            unit: view.u64(16..24),
-        })
     }
 }
 

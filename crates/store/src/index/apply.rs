@@ -11,16 +11,17 @@ use smallvec::SmallVec;
 
 use super::attributes::PackedAttributes;
 use super::dedup::Operation;
-use super::extent::Extent;
 use super::large_object::{self, Watched};
 use super::live::Segments;
+use super::owed::Doubt;
 use super::paged::PagedMap;
 use super::runs::Runs;
 use super::slot::Slot;
-use super::unit::{LogPosition, Unit};
+use super::unit::Unit;
 use super::{Extra, Index, Object, Partition, PendingVersions, snapshots};
 use crate::format::body;
 use crate::format::entry::LostRange;
+use crate::format::extent::{Extent, LogPosition};
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
 use crate::mutation::UnitVerdict;
@@ -28,11 +29,10 @@ use crate::mutation::UnitVerdict;
 impl Index {
     /// Applies `record`, which lies at the position that it names.
     pub(crate) fn apply(&mut self, record: &Record) {
-        let place = LogPosition { segment: record.segment, block: record.block };
         match record.kind {
-            Kind::Data | Kind::ParityBase | Kind::StripeParity => self.apply_write(record, place),
-            Kind::Move => self.apply_move(record, place),
-            Kind::Delta => self.apply_delta(record, place),
+            Kind::Data | Kind::ParityBase | Kind::StripeParity => self.apply_write(record),
+            Kind::Move => self.apply_move(record),
+            Kind::Delta => self.apply_delta(record),
             Kind::SettledTo => self.apply_settled(record),
             Kind::Verdict => self.apply_verdict(record),
             Kind::Fence => self.apply_fence(record),
@@ -40,38 +40,39 @@ impl Index {
             Kind::ObjectRemove => self.apply_remove(record),
             Kind::PartitionCreate | Kind::PartitionSet => self.apply_partition(record),
             Kind::PartitionRemove => self.apply_partition_remove(record),
-            Kind::Snapshot | Kind::SnapshotDrop => self.apply_snapshot(record, place),
+            Kind::Snapshot | Kind::SnapshotDrop => self.apply_snapshot(record),
             Kind::Ready => self.apply_ready(record),
             Kind::Mark => {}
         }
     }
 
-    fn apply_write(&mut self, record: &Record, place: LogPosition) {
-        let doubt = !self.serving;
+    fn apply_write(&mut self, record: &Record) {
+        let doubt = if self.serving { Doubt::None } else { Doubt::Reopened };
         self.with_object(record, |object| {
             let unit_bytes = object.object.attributes.unit_bytes;
             if record.is(flags::OWED) {
-                object.unit(record.unit, |unit| unit.owe(record, place, unit_bytes, doubt));
+                object.unit(record.unit, |unit| unit.owe(record, unit_bytes, doubt));
                 object.done(record);
             } else if record.is(flags::FOLDED) {
-                object.unit(record.unit, |unit| unit.folded(record, place));
+                object.unit(record.unit, |unit| unit.folded(record));
             } else {
-                object.unit(record.unit, |unit| unit.write(record, place, unit_bytes));
+                object.unit(record.unit, |unit| unit.write(record, unit_bytes));
             }
-            object.settle_below(record.settled);
+            object.settle_below(record.settled_below);
         });
     }
 
-    fn apply_move(&mut self, record: &Record, place: LogPosition) {
-        let old: Vec<Extent> =
-            body::moved_pieces(record).unwrap_or_default().into_iter().map(Extent::from).collect();
-        self.with_object(record, |object| object.account(record.unit, |unit| unit.moved(&old, place)));
+    fn apply_move(&mut self, record: &Record) {
+        let old = body::moved_pieces(record).unwrap_or_default();
+        self.with_object(record, |object| {
+            object.account(record.unit, |unit| unit.moved(&old, record.position()))
+        });
     }
 
-    fn apply_delta(&mut self, record: &Record, place: LogPosition) {
+    fn apply_delta(&mut self, record: &Record) {
         self.with_object(record, |object| {
             let unit_bytes = object.object.attributes.unit_bytes;
-            object.unit(record.unit, |unit| unit.count(record, place, unit_bytes));
+            object.unit(record.unit, |unit| unit.count(record, unit_bytes));
             object.done(record);
         });
     }
@@ -82,7 +83,7 @@ impl Index {
             if record.units == 1 {
                 object.unit(record.unit, |unit| unit.settle_owed(record.version, unit_bytes));
             }
-            object.settle_below(record.settled);
+            object.settle_below(record.settled_below);
             object.retire(record.client, record.watermark);
         });
     }
@@ -92,10 +93,10 @@ impl Index {
         self.with_object(record, |object| units.iter().for_each(|verdict| object.judge(verdict)));
     }
 
-    fn apply_snapshot(&mut self, record: &Record, place: LogPosition) {
+    fn apply_snapshot(&mut self, record: &Record) {
         let Ok(number) = body::snapshot(record) else { return };
         self.with_object(record, |object| match record.kind {
-            Kind::Snapshot => object.take_snapshot(number, place),
+            Kind::Snapshot => object.take_snapshot(number, record.position()),
             _ => object.drop_snapshot(number),
         });
     }
@@ -192,8 +193,7 @@ impl Index {
                 let old = self.drop_object(partition, object).and_then(|old| old.lost);
                 // Damage hid this object's creation. What else it hid was noted on the old object.
                 if !is_made {
-                    lost =
-                        lost.or(old).or(Some(LogPosition { segment: record.segment, block: record.block }));
+                    lost = lost.or(old).or(Some(record.position()));
                 }
             }
             _ => {}
@@ -272,7 +272,7 @@ impl Access<'_> {
             let mut unit = std::mem::take(slot).into_unit();
             let before = unit.pins();
             if let Some(old) = &unit.pending {
-                note_pending(pending, (old.version, number), false);
+                forget_pending(pending, old.version, number);
             }
             change(&mut unit);
             let after = unit.pins();
@@ -281,7 +281,7 @@ impl Access<'_> {
             before[same..].iter().for_each(|extent| segments.release(extent));
             after[same..].iter().for_each(|extent| segments.charge(extent));
             if let Some(new) = &unit.pending {
-                note_pending(pending, (new.version, number), true);
+                note_pending(pending, new.version, number);
             }
             let (before, after) = (stored(&before[same..]), stored(&after[same..]));
             *bytes = *bytes - before + after;
@@ -426,20 +426,18 @@ pub(crate) fn note_unsettled(extra: &mut Option<Box<Extra>>, number: u64, unit: 
     }
 }
 
-/// Updates the list of pending versions: adds or removes this version of this unit.
-pub(crate) fn note_pending(
-    pending: &mut Option<Box<PendingVersions>>,
-    (version, unit): (Version, u64),
-    is_pending: bool,
-) {
+/// Adds a unit's version to the list of pending ones.
+pub(crate) fn note_pending(pending: &mut Option<Box<PendingVersions>>, version: Version, unit: u64) {
     let key = (version.lease.0, version.g.0, version.n, unit);
-    if is_pending {
-        pending.get_or_insert_default().update(key, |()| true);
-    } else if let Some(versions) = pending {
-        versions.update(key, |()| false);
-        if versions.is_empty() {
-            *pending = None;
-        }
+    pending.get_or_insert_default().update(key, |()| true);
+}
+
+/// Removes a unit's version from the list of pending ones.
+fn forget_pending(pending: &mut Option<Box<PendingVersions>>, version: Version, unit: u64) {
+    let Some(versions) = pending else { return };
+    versions.update((version.lease.0, version.g.0, version.n, unit), |()| false);
+    if versions.is_empty() {
+        *pending = None;
     }
 }
 

@@ -114,14 +114,14 @@ impl Attributes {
 impl From<&ObjectEntry<'_>> for PackedAttributes {
     fn from(entry: &ObjectEntry<'_>) -> Self {
         PackedAttributes {
-            set: ColumnMask(entry.set),
-            joining: ColumnMask(entry.joining),
+            set: entry.set,
+            joining: entry.joining,
             created_ms: entry.created_ms,
             modified_ms: entry.modified_ms,
             unit_bytes: entry.unit_bytes,
-            g: Generation(entry.g),
+            g: entry.g,
             object_version: entry.object_version,
-            column: Column(entry.column),
+            column: entry.column,
             placement: Placement { reserve_bytes: entry.reserve_bytes, cluster: entry.cluster }.packed(),
             ..PackedAttributes::with_bytes(entry.map, entry.opaque)
         }

@@ -15,10 +15,11 @@ use crate::error::Error;
 use crate::format::VERSION_BYTES;
 use crate::format::dedup::{DEDUP_BYTES, OPERATION_BYTES};
 use crate::format::entry::{HEAD_BYTES, OBJECT_BYTES};
+use crate::format::extent::EXTENT_BYTES;
 use crate::format::page::{FIXED_BYTES, PAGE_BYTES_MAX, TARGET_BYTES};
 use crate::format::ready::RUN_BYTES;
 use crate::format::snapshots::SNAPSHOTS_BYTES;
-use crate::format::unit::{CONTENT_BYTES, EXTENT_BYTES, KEEPING_BYTES, STEP_BYTES, UNIT_BYTES};
+use crate::format::unit::{CONTENT_BYTES, KEEPING_BYTES, STEP_BYTES, UNIT_BYTES};
 use crate::mutation::{OPAQUE_BYTES_MAX, SNAPSHOTS_MAX};
 use crate::step::{DELTAS_MAX, OWED_MAX};
 

@@ -14,13 +14,15 @@ use bytes::Bytes;
 use super::check_step;
 use super::extent::stored_bytes;
 use super::growth::Growth;
-use super::unit::{LogPosition, Unit};
+use super::unit::Unit;
 use super::{Index, Object, Partition, bounds, snapshots};
 use crate::error::Error;
 use crate::format::body;
+use crate::format::extent::LogPosition;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
-use crate::mutation::{Body, Change, Mutation, Outcome, Standing, Write, WriteKind};
+use crate::mutation::{Change, Mutation, Outcome, Standing, Write};
+use crate::payload::Body;
 use crate::step::{Delta, UnitWrite};
 
 /// The decision on a mutation.
@@ -42,7 +44,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         Mutation::PartitionCreate { partition, quota_bytes, key_epoch } => {
             let Some(have) = index.partitions.get(partition).filter(|have| have.known) else {
                 let record = partition_record(Kind::PartitionCreate, *partition, *quota_bytes, *key_epoch, 0);
-                return append(record);
+                return to_append(record);
             };
             if have.quota_bytes == *quota_bytes && have.key_epoch == *key_epoch {
                 return Ok(Decision::Answer(Outcome::Already));
@@ -57,7 +59,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
             if have.quota_bytes == *quota_bytes && have.key_epoch == *key_epoch {
                 return Ok(Decision::Answer(Outcome::Already));
             }
-            append(partition_record(Kind::PartitionSet, *partition, *quota_bytes, *key_epoch, have.birth))
+            to_append(partition_record(Kind::PartitionSet, *partition, *quota_bytes, *key_epoch, have.birth))
         }
         Mutation::PartitionRemove { partition } => check_partition_remove(index, *partition),
         Mutation::Create { partition, object, attributes } => {
@@ -67,7 +69,7 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
                 let mut record = Record::new(Kind::ObjectCreate);
                 (record.partition, record.object) = (*partition, *object);
                 body::put_attributes(&mut record, attributes);
-                return append(record);
+                return to_append(record);
             };
             if have.known && have.attributes.unpacked().same_object(attributes) {
                 return Ok(Decision::Answer(Outcome::Already));
@@ -136,7 +138,7 @@ fn check_attributes(
     growth.reserve((partition, index.find_partition(partition)?), more)?;
     let mut record = object_record(Kind::ObjectAttributes, partition, object, have);
     body::put_attributes(&mut record, &new);
-    append(record)
+    to_append(record)
 }
 
 fn check_fence(
@@ -155,7 +157,7 @@ fn check_fence(
     }
     let mut record = object_record(Kind::Fence, partition, object, have);
     (record.g, record.set, record.joining) = (g, set, joining);
-    append(record)
+    to_append(record)
 }
 
 fn check_partition_remove(index: &Index, partition: PartitionId) -> Result<Decision, Error> {
@@ -165,7 +167,7 @@ fn check_partition_remove(index: &Index, partition: PartitionId) -> Result<Decis
         // The partition's state is lost, so it is removed whatever it was.
         record.birth = u64::MAX;
         let lost = index.lost.find(Key::At(partition, None)).is_some();
-        return if lost { append(record) } else { Ok(Decision::Answer(Outcome::Already)) };
+        return if lost { to_append(record) } else { Ok(Decision::Answer(Outcome::Already)) };
     };
     if !have.objects.is_empty() {
         let objects = u64::try_from(have.objects.len()).unwrap_or(u64::MAX);
@@ -173,7 +175,7 @@ fn check_partition_remove(index: &Index, partition: PartitionId) -> Result<Decis
     }
     // If damage hid its creation, the log may show it again later: remove any birth.
     record.birth = if have.known { have.birth } else { u64::MAX };
-    append(record)
+    to_append(record)
 }
 
 fn check_remove(
@@ -193,7 +195,7 @@ fn check_remove(
             // object again later, so any birth is removed.
             record.birth = u64::MAX;
         }
-        return append(record);
+        return to_append(record);
     }
     if index.lost.find(Key::At(partition, Some(object))).is_none() {
         return Ok(Decision::Answer(Outcome::Already));
@@ -201,10 +203,11 @@ fn check_remove(
     // The object's state is lost, so it is removed whatever it was.
     let mut record = Record::new(Kind::ObjectRemove);
     (record.partition, record.object, record.birth) = (partition, object, u64::MAX);
-    append(record)
+    to_append(record)
 }
 
-pub(super) fn append(record: Record) -> Result<Decision, Error> {
+/// The decision to append `record`, which has no payload.
+pub(super) fn to_append(record: Record) -> Result<Decision, Error> {
     Ok(Decision::Append(Box::new(record), Bytes::new()))
 }
 
@@ -278,7 +281,7 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     let asked = write.payload_bytes().saturating_sub(overwritten);
     growth.write((write.partition, owner), (write.object, object), asked)?;
     let (mut record, payload) = write_record(write, object, tip);
-    if record.is(flags::SETTLED) && lost.is_none() && unit.has_newer(write.stamp, &write.cover) {
+    if record.is(flags::INSTALLED) && lost.is_none() && unit.has_newer(write.stamp, &write.cover) {
         record.flags |= flags::BELOW;
     }
     Ok(Decision::Append(Box::new(record), payload))
@@ -290,18 +293,13 @@ pub(super) fn overwritten(object: &Object, unit: &Unit, range: &Range<u32>) -> u
 }
 
 fn write_record(write: &Write, object: &Object, tip: Version) -> (Record, Bytes) {
-    let kind = match write.kind {
-        WriteKind::Data => Kind::Data,
-        WriteKind::ParityBase => Kind::ParityBase,
-        WriteKind::StripeParity => Kind::StripeParity,
-    };
-    let mut record = object_record(kind, write.partition, write.object, object);
+    let mut record = object_record(write.kind.into(), write.partition, write.object, object);
     if write.standing == Standing::Installed {
-        record.flags |= flags::SETTLED;
+        record.flags |= flags::INSTALLED;
     }
     (record.unit, record.units) = (write.unit, 1);
     (record.from, record.to) = (write.from, write.to);
-    (record.version, record.previous, record.settled) = (write.stamp, tip, write.settled_below);
+    (record.version, record.previous, record.settled_below) = (write.stamp, tip, write.settled_below);
     (record.client, record.operation) = (write.client, write.operation);
     record.columns = write.columns;
     record.cover.clone_from(&write.cover);
@@ -360,13 +358,18 @@ pub(crate) fn damaged(place: LogPosition) -> Error {
 /// What the mutations in the commit being gathered touch.
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
+    /// Partitions that are touched as a whole.
     partitions: BTreeSet<PartitionId>,
+    /// Partitions with something touched in them.
     within_partitions: BTreeSet<PartitionId>,
+    /// Objects that are touched as a whole.
     objects: BTreeSet<(PartitionId, ObjectId)>,
+    /// Objects with a unit that is touched.
     within_objects: BTreeSet<(PartitionId, ObjectId)>,
     units: BTreeSet<(PartitionId, ObjectId, u64)>,
-    /// Objects where a write settles other units, and (`steps`) where a decision depends on what is pending.
+    /// Objects where a write settles other units too.
     settles: BTreeSet<(PartitionId, ObjectId)>,
+    /// Objects where a decision depends on what is pending.
     steps: BTreeSet<(PartitionId, ObjectId)>,
 }
 
@@ -433,6 +436,7 @@ mod tests {
     use braid_layout::{ColumnMask, Lease};
 
     use super::*;
+    use crate::mutation::WriteKind;
 
     const P: PartitionId = PartitionId(1);
 

@@ -3,7 +3,7 @@
 use braid_layout::{Column, ObjectId, PartitionId, Version};
 
 use super::bounds::Bounds;
-use super::check::{Decision, append, damaged, object_record, overwritten, put_body, written_to};
+use super::check::{Decision, damaged, object_record, overwritten, put_body, to_append, written_to};
 use super::growth::Growth;
 use super::parity::Link;
 use super::{Index, Object, bounds};
@@ -48,7 +48,7 @@ pub(super) fn unit_write(index: &Index, growth: &mut Growth, write: &UnitWrite) 
     let mut record = object_record(Kind::Data, write.partition, write.object, object);
     record.flags = flags::OWED;
     (record.unit, record.units, record.from, record.to) = (write.unit, 1, write.from, write.to);
-    (record.version, record.previous, record.settled) = (version, tip, write.settled_below);
+    (record.version, record.previous, record.settled_below) = (version, tip, write.settled_below);
     (record.client, record.operation, record.watermark) = (write.client, write.operation, write.watermark);
     record.columns = record.columns.with(object.attributes.column);
     let payload = put_body(&mut record, &write.body);
@@ -87,7 +87,7 @@ pub(super) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
     let mut record = object_record(Kind::Delta, delta.partition, delta.object, object);
     (record.unit, record.units, record.from, record.to) = (delta.unit, 1, delta.from, delta.to);
     (record.column, record.data) = (delta.column, delta.data);
-    (record.version, record.previous, record.settled) =
+    (record.version, record.previous, record.settled_below) =
         (delta.to_version, delta.from_version, delta.settled_to);
     (record.client, record.operation, record.watermark) = (delta.client, delta.operation, delta.watermark);
     let payload = put_body(&mut record, &delta.body);
@@ -110,7 +110,7 @@ pub(super) fn owed_settled(
     }
     let mut record = object_record(Kind::SettledTo, partition, object, have);
     (record.unit, record.units, record.version) = (number, 1, up_to);
-    append(record)
+    to_append(record)
 }
 
 /// Decides on a unit that a joining column has caught up with.
@@ -129,7 +129,7 @@ pub(super) fn ready(
     bounds.ready(have, unit)?;
     let mut record = object_record(Kind::Ready, partition, object, have);
     (record.unit, record.units) = (unit, 1);
-    append(record)
+    to_append(record)
 }
 
 /// Decides what to forget for a client or a lease.
@@ -148,8 +148,8 @@ pub(super) fn retire(
         return Ok(Decision::Answer(Outcome::Already));
     }
     let mut record = object_record(Kind::SettledTo, partition, object, have);
-    (record.settled, record.client, record.watermark) = (settled_below, client, watermark);
-    append(record)
+    (record.settled_below, record.client, record.watermark) = (settled_below, client, watermark);
+    to_append(record)
 }
 
 /// Decides on a verdict.
@@ -165,7 +165,7 @@ pub(super) fn verdict(
     let mut record = object_record(Kind::Verdict, partition, object, have);
     record.units = u32::try_from(units.len()).expect("bounded");
     record.inline = body::verdict_body(&units);
-    append(record)
+    to_append(record)
 }
 
 /// The parts of a verdict that change something.

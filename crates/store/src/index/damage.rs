@@ -6,11 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{ObjectId, PartitionId};
 
-use super::extent::Extent;
 use super::large_object::watched;
 use super::slot::Slot;
-use super::unit::LogPosition;
 use super::{Index, Object};
+use crate::format::extent::{Extent, LogPosition};
 use crate::format::page::Key;
 
 impl Index {
@@ -70,7 +69,7 @@ impl Index {
                     let unit = slot.unit();
                     let gone = |extent: &Extent| missing.contains(&extent.segment);
                     if let Some(extent) = unit.pins().into_iter().find(gone) {
-                        let place = LogPosition { segment: extent.segment, block: extent.block };
+                        let place = extent.position();
                         hit.insert((partition, id, number), place);
                     }
                 }

@@ -3,32 +3,14 @@
 //!
 //! Invariant: extents are non-empty, in order and do not overlap. Bytes outside all extents were never
 //! written and read as zeros, as a hole does; a hole also records how far the unit was written.
-//!
-//! An extent is 16 bytes. It names only where its record begins. The length of the record's header, the range
-//! of its payload and the checksums are read together with the bytes (`view`).
 
 use smallvec::SmallVec;
 use std::ops::Range;
 
-use crate::format::body::MovedPiece;
+use crate::format::extent::{Extent, LogPosition};
 
 /// Inline space for one: most reads find one record, and so need no allocation.
 pub(crate) type Few<T> = SmallVec<[T; 1]>;
-
-/// A range of a unit and the record that holds its bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
-    /// First byte.
-    pub(crate) from: u32,
-    /// One past the last.
-    pub(crate) to: u32,
-    /// The segment of the record; 0 for a hole.
-    pub(crate) segment: u32,
-    /// The log block of the record's header; 0 for a hole.
-    pub(crate) block: u32,
-}
-
-const _: () = assert!(size_of::<Extent>() == 16, "the index's stated cost");
 
 impl Extent {
     /// Whether it is a hole: zeros without a payload.
@@ -50,20 +32,6 @@ impl Extent {
     pub(crate) fn clip(&self, range: &Range<u32>) -> Option<Extent> {
         let (from, to) = (self.from.max(range.start), self.to.min(range.end));
         (from < to).then_some(Extent { from, to, ..*self })
-    }
-}
-
-impl From<MovedPiece> for Extent {
-    fn from(piece: MovedPiece) -> Extent {
-        let MovedPiece { segment, block, from, to } = piece;
-        Extent { from, to, segment, block }
-    }
-}
-
-impl From<Extent> for MovedPiece {
-    fn from(extent: Extent) -> MovedPiece {
-        let Extent { from, to, segment, block } = extent;
-        MovedPiece { segment, block, from, to }
     }
 }
 
@@ -97,15 +65,16 @@ fn push(extents: &mut Vec<Extent>, extent: Extent) {
     }
 }
 
-/// `extents`, in which the parts that lie in `old` places now refer to the record at (`segment`, `block`).
-/// `old` is one contiguous range of pieces, in order.
-pub(crate) fn moved(extents: &[Extent], old: &[Extent], segment: u32, block: u32) -> Vec<Extent> {
+/// `extents`, in which the parts that lie in `old` places now refer to the record at `new`. `old` is one
+/// contiguous range of pieces, in order.
+pub(crate) fn moved(extents: &[Extent], old: &[Extent], new: LogPosition) -> Vec<Extent> {
+    let LogPosition { segment, block } = new;
     let mut out = Vec::with_capacity(extents.len());
     for extent in extents {
         let mut at = extent.from;
         let first = old.partition_point(|piece| piece.to <= extent.from);
         for piece in old[first..].iter().take_while(|piece| piece.from < extent.to) {
-            if (piece.segment, piece.block) != (extent.segment, extent.block) {
+            if piece.position() != extent.position() {
                 continue;
             }
             let Some(inner) = piece.clip(&(extent.from..extent.to)) else { continue };
@@ -189,7 +158,7 @@ mod tests {
         let of = |from, to, block| Extent { from, to, segment: 1, block };
         let new = |from, to| Extent { from, to, segment: 9, block: 5 };
         let check = |extents: &[Extent], old: &[Extent], expected: &[Extent]| {
-            assert_eq!(moved(extents, old, 9, 5), expected);
+            assert_eq!(moved(extents, old, LogPosition { segment: 9, block: 5 }), expected);
         };
         // Neighbours that were moved together are merged.
         check(&[of(0, 4, 7), of(4, 6, 8)], &[of(0, 4, 7), of(4, 6, 8)], &[new(0, 6)]);

@@ -15,12 +15,12 @@ pub(crate) struct Growth {
     /// Bytes that each object takes from its reservation.
     taken: BTreeMap<(PartitionId, ObjectId), u64>,
     /// The effect of the last decision on the sum of all reservations.
-    pub(crate) change: Change,
+    pub(crate) change: ReservedChange,
 }
 
 /// A change of the reserved bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct ReservedChange {
     /// Bytes reserved.
     pub(crate) more: u64,
     /// Reserved bytes that a write takes.
@@ -30,7 +30,7 @@ pub(crate) struct Change {
 impl Growth {
     /// Starts the next decision.
     pub(super) fn begin(&mut self) {
-        self.change = Change::default();
+        self.change = ReservedChange::default();
     }
 
     /// Accounts for a write of `asked` more bytes to an object. Bytes that the object has reserved are

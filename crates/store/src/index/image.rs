@@ -1,18 +1,17 @@
 //! Converts the index to a checkpoint's pages, and back.
 
-use braid_layout::{ColumnMask, ObjectId, PartitionId};
+use braid_layout::{ObjectId, PartitionId};
 
 use super::apply::{note_pending, note_unsettled};
 use super::attributes::PackedAttributes;
-use super::extent::Extent;
 use super::lost::Lost;
 use super::slot::Slot;
-use super::unit_image::{log_place, place, unit, unit_entry};
+use super::unit_image::{unit, unit_entry};
 use super::{Index, Object, Partition, snapshots};
 use crate::format::DecodeError;
 use crate::format::dedup::{DedupEntry, OperationEntry};
 use crate::format::entry::{
-    BlockPosition, Entries, Entry, HEAD_BYTES, LOST_BYTES, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
+    Entries, Entry, HEAD_BYTES, LOST_BYTES, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
 };
 use crate::format::page::{Key, TARGET_BYTES};
 use crate::format::ready::ReadyEntry;
@@ -61,11 +60,11 @@ impl Index {
                 break;
             }
             let before = sink.bytes.len();
-            let Item::Object(object) = item else {
-                sink.item(key, item);
-                continue;
+            let fits = match item {
+                Item::Partition(partition, owner) => sink.partition(partition, owner),
+                Item::Object(object) => sink.object(key, object, before + BIG_BYTES),
             };
-            if !sink.object(key, object, before + BIG_BYTES) {
+            if !fits {
                 if from == key {
                     return None;
                 }
@@ -88,7 +87,7 @@ impl Index {
         self.partitions.range(first..).flat_map(move |(&partition, owner)| {
             let resumed = partition == first && object.is_some();
             let begin = object.filter(|_| resumed).unwrap_or(ObjectId(0));
-            let itself = (!resumed).then_some((Key::At(partition, None), Item::Partition(owner)));
+            let itself = (!resumed).then_some((Key::At(partition, None), Item::Partition(partition, owner)));
             let objects = owner.objects.range(begin..);
             itself
                 .into_iter()
@@ -100,18 +99,19 @@ impl Index {
 /// What a key stands for.
 #[derive(Clone, Copy)]
 enum Item<'a> {
-    Partition(&'a Partition),
+    Partition(PartitionId, &'a Partition),
     Object(&'a Object),
 }
 
 impl Sink {
-    fn item(&mut self, key: Key, item: Item<'_>) {
-        let (Key::At(partition, None), Item::Partition(owner)) = (key, item) else { return };
+    /// Appends a partition's values, which always fit.
+    fn partition(&mut self, partition: PartitionId, owner: &Partition) -> bool {
         // A partition whose values are lost has no entry: loading its objects creates it again.
         if owner.known {
             let (birth, quota_bytes, key_epoch) = (owner.birth, owner.quota_bytes, owner.key_epoch);
             PartitionEntry { partition, birth, quota_bytes, key_epoch }.put(&mut self.bytes);
         }
+        true
     }
 
     /// Returns whether the whole object fit. Encoding stops once the sink has more than about `most` bytes.
@@ -134,18 +134,18 @@ impl Sink {
             partition,
             object: id,
             birth: object.birth,
-            set: attributes.set.0,
-            joining: attributes.joining.0,
+            set: attributes.set,
+            joining: attributes.joining,
             created_ms: attributes.created_ms,
             modified_ms: attributes.modified_ms,
             reserve_bytes: attributes.reserve_bytes(),
             cluster: attributes.cluster(),
             unit_bytes: attributes.unit_bytes,
             object_version: attributes.object_version,
-            g: attributes.g.0,
-            column: attributes.column.0,
+            g: attributes.g,
+            column: attributes.column,
             known: object.known,
-            lost: object.lost.map(log_place),
+            lost: object.lost,
             map: attributes.map(),
             opaque: attributes.opaque(),
         };
@@ -173,9 +173,7 @@ impl Sink {
     pub(super) fn slot(&mut self, unit: u64, slot: &Slot) {
         match slot.as_plain() {
             Some((extent, version, columns)) if !extent.is_hole() => {
-                let (columns, from, to) = (columns.0, extent.from, extent.to);
-                let place = BlockPosition { segment: extent.segment, block: extent.block };
-                let plain = PlainUnit { unit, version, columns, from, to, place };
+                let plain = PlainUnit { unit, version, columns, extent };
                 self.run = Some(plain.put(&mut self.bytes, self.run));
             }
             _ => {
@@ -258,9 +256,8 @@ impl Loaded {
                         .append_sorted(units.iter().map(|unit| plain_slot(&unit)))
                         .map_err(|_| ORDER)?;
                     for unit in units.iter() {
-                        let bytes = u64::from(unit.to - unit.from);
-                        object.bytes += bytes;
-                        self.charge(unit.place.segment, bytes);
+                        object.bytes += unit.extent.bytes();
+                        self.charge(unit.extent.segment, unit.extent.bytes());
                     }
                 }
                 Entry::Unit(body) => {
@@ -276,7 +273,7 @@ impl Loaded {
                         self.foldable.push((owner.0, owner.1, number));
                     }
                     if let Some(pending) = &unit.pending {
-                        note_pending(&mut object.pending, (pending.version, number), true);
+                        note_pending(&mut object.pending, pending.version, number);
                     }
                     let slot = Slot::from(Box::new(unit));
                     object.units.append_sorted(std::iter::once((number, slot))).map_err(|_| ORDER)?;
@@ -391,11 +388,9 @@ fn take_dedup(object: &mut Object, entry: DedupEntry) {
 
 fn object(entry: &ObjectEntry<'_>) -> Object {
     let attributes = PackedAttributes::from(entry);
-    Object { attributes, known: entry.known, lost: entry.lost.map(place), ..Object::unknown(entry.birth) }
+    Object { attributes, known: entry.known, lost: entry.lost, ..Object::unknown(entry.birth) }
 }
 
 fn plain_slot(unit: &PlainUnit) -> (u64, Slot) {
-    let extent =
-        Extent { from: unit.from, to: unit.to, segment: unit.place.segment, block: unit.place.block };
-    (unit.unit, Slot::plain(extent, unit.version, ColumnMask(unit.columns)).unwrap_or_default())
+    (unit.unit, Slot::plain(unit.extent, unit.version, unit.columns).unwrap_or_default())
 }

@@ -1,8 +1,7 @@
 //! The live payload bytes of each segment, to which units refer. A segment without any is *idle*.
 
+use crate::format::extent::Extent;
 use std::collections::{BTreeMap, BTreeSet};
-
-use super::extent::Extent;
 
 /// One segment.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use braid_layout::PartitionId;
 
 use super::Index;
-use super::unit::LogPosition;
 use crate::format::LOG_BLOCK_U64;
 use crate::format::entry::LostRange;
+use crate::format::extent::LogPosition;
 use crate::format::page::Key;
 
 /// Keys whose state is unknown: records or a checkpoint page about them are damaged. A lookup in the range

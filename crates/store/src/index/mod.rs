@@ -36,6 +36,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
 
 use crate::format::checkpoint::{Appended, ReplayPoint};
+use crate::format::extent::LogPosition;
 use crate::mutation::WriteKind;
 use attributes::PackedAttributes;
 use bounds::Bounds;
@@ -47,7 +48,6 @@ use paged::PagedMap;
 use runs::Runs;
 use slot::Slot;
 use snapshots::Snapshots;
-use unit::LogPosition;
 
 /// The store's state in memory.
 #[derive(Debug, Default)]
@@ -188,7 +188,7 @@ pub struct Chain {
 }
 
 /// One version of a unit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChainEntry {
     /// Identifies the version.
     pub version: Version,

@@ -6,8 +6,9 @@
 
 use braid_layout::Version;
 
-use super::extent::{Extent, Few, lay_over, overlay};
-use super::unit::{Content, LogPosition, Unit, own_extent};
+use super::extent::{Few, lay_over, overlay};
+use super::unit::{Content, Unit, own_extent};
+use crate::format::extent::Extent;
 use crate::format::record::Record;
 use crate::mutation::WriteKind;
 
@@ -22,8 +23,17 @@ pub(crate) struct Owed {
     pub(crate) operation: u64,
     /// The bytes of its own write.
     pub(crate) own: Extent,
-    /// Whether it was owed when the store was opened, and so may have been acknowledged (PROTOCOL R4).
-    pub(crate) doubt: bool,
+    /// Whether it may have been acknowledged without this store's knowledge.
+    pub(crate) doubt: Doubt,
+}
+
+/// Whether a parity column's acknowledgement of an owed version may have been lost (PROTOCOL R4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// No: the store has been open since it was written.
+    None,
+    /// It was owed when the store was opened.
+    Reopened,
 }
 
 /// One owed version, and what it changes.
@@ -39,13 +49,13 @@ pub(crate) struct OwedStep {
 
 impl Unit {
     /// Applies a unit write from the log. A pending tip is settled by it (C1).
-    pub(crate) fn owe(&mut self, record: &Record, place: LogPosition, unit_bytes: u32, doubt: bool) {
+    pub(crate) fn owe(&mut self, record: &Record, unit_bytes: u32, doubt: Doubt) {
         self.settle(unit_bytes);
         if record.previous != self.tip_version() && self.lost.is_none() {
-            self.lost = Some(place);
+            self.lost = Some(record.position());
         }
         let (version, client, operation) = (record.version, record.client, record.operation);
-        self.owed.push(Owed { version, client, operation, own: own_extent(record, place), doubt });
+        self.owed.push(Owed { version, client, operation, own: own_extent(record), doubt });
     }
 
     /// Settles the owed versions up to this one: every parity column has them.
@@ -82,6 +92,6 @@ impl Unit {
 
     /// Whether an owed version is in doubt because the store was reopened.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.owed.iter().any(|owed| owed.doubt)
+        self.owed.iter().any(|owed| owed.doubt == Doubt::Reopened)
     }
 }

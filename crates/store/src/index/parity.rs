@@ -11,15 +11,16 @@ use std::ops::Range;
 
 use braid_layout::{Column, Version};
 
-use super::extent::{Extent, clip, overlay};
+use super::extent::{clip, overlay};
 use super::query::Found;
-use super::unit::{Content, LogPosition, Pending, Unit, own_extent};
+use super::unit::{Content, Pending, Unit, own_extent};
+use crate::format::extent::Extent;
 use crate::format::record::Record;
 use crate::mutation::WriteKind;
 
-/// A delta that is not folded in yet.
+/// A delta on its chain, not folded in yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Delta {
+pub(crate) struct ChainDelta {
     /// The data column.
     pub(crate) column: Column,
     /// The index of its version in a cover.
@@ -96,7 +97,7 @@ impl Unit {
         self.settled.as_ref().map_or(Version::ZERO, |content| at(&content.cover, data))
     }
 
-    fn chain(&self, data: u8) -> impl DoubleEndedIterator<Item = &Delta> {
+    fn chain(&self, data: u8) -> impl DoubleEndedIterator<Item = &ChainDelta> {
         self.deltas.iter().filter(move |delta| delta.data == data)
     }
 
@@ -122,25 +123,25 @@ impl Unit {
     }
 
     /// Applies a delta from the log.
-    pub(crate) fn count(&mut self, record: &Record, place: LogPosition, unit_bytes: u32) {
+    pub(crate) fn count(&mut self, record: &Record, unit_bytes: u32) {
         let data = record.data;
         if self.pending.as_ref().is_some_and(|p| p.touches(data) && p.version == record.previous) {
             self.settle(unit_bytes);
         }
         if self.link(data, record.previous, record.version) != Link::Next && self.lost.is_none() {
-            self.lost = Some(place);
+            self.lost = Some(record.position());
         }
-        self.deltas.push(Delta {
+        self.deltas.push(ChainDelta {
             column: record.column,
             data,
             from: record.previous,
             to: record.version,
             client: record.client,
             operation: record.operation,
-            own: own_extent(record, place),
+            own: own_extent(record),
             settled: false,
         });
-        self.settle_deltas(data, record.settled);
+        self.settle_deltas(data, record.settled_below);
     }
 
     /// Marks a data unit's deltas up to this version as settled.
@@ -172,7 +173,7 @@ impl Unit {
 
     /// For each delta, whether `pending` does not count it in.
     fn above(&self, pending: &Pending) -> Vec<bool> {
-        let above = |(i, delta): (usize, &Delta)| {
+        let above = |(i, delta): (usize, &ChainDelta)| {
             let cover = at(&pending.cover, delta.data);
             let first = self.deltas.iter().position(|d| d.data == delta.data && d.from == cover);
             !pending.touches(delta.data) && first.is_some_and(|first| i >= first)
@@ -182,8 +183,8 @@ impl Unit {
 
     /// Removes a lost column's versions above `version` and returns them. Does nothing if `version` is not on
     /// the chain.
-    pub(crate) fn cut_off(&mut self, column: Column, version: Version) -> Vec<Delta> {
-        let leads = |delta: &Delta| delta.column == column && delta.from == version;
+    pub(crate) fn cut_off(&mut self, column: Column, version: Version) -> Vec<ChainDelta> {
+        let leads = |delta: &ChainDelta| delta.column == column && delta.from == version;
         let Some(first) = self.deltas.iter().position(leads) else { return Vec::new() };
         let tail = self.deltas.split_off(first);
         let (gone, stay): (Vec<_>, Vec<_>) = tail.into_iter().partition(|delta| delta.column == column);
@@ -236,7 +237,8 @@ impl Unit {
 
     fn pending_cut(&self, pending: &Pending, cut: Cut<'_>, range: &Range<u32>) -> Option<Found> {
         let above = self.above(pending);
-        let is_above = |delta: &Delta| self.deltas.iter().zip(&above).any(|(d, above)| *above && d == delta);
+        let is_above =
+            |delta: &ChainDelta| self.deltas.iter().zip(&above).any(|(d, above)| *above && d == delta);
         let (cover, counted) = self.counted(cut, &|data| at(&pending.cover, data), &is_above)?;
         let mut found = self.pending_found(pending, range);
         found.version = found.version.max(cover.iter().copied().max().unwrap_or_default());
@@ -251,7 +253,7 @@ impl Unit {
         &self,
         cut: Cut<'_>,
         start: &dyn Fn(u8) -> Version,
-        on: &dyn Fn(&Delta) -> bool,
+        on: &dyn Fn(&ChainDelta) -> bool,
     ) -> Option<(Vec<Version>, Vec<Extent>)> {
         let covers = [
             self.settled.as_ref().map_or(0, |base| base.cover.len()),
@@ -304,11 +306,11 @@ impl Unit {
     }
 
     /// Applies a folded base from the log.
-    pub(crate) fn folded(&mut self, record: &Record, place: LogPosition) {
+    pub(crate) fn folded(&mut self, record: &Record) {
         if self.settled_version() != record.previous && self.lost.is_none() {
-            self.lost = Some(place);
+            self.lost = Some(record.position());
         }
-        let extents = overlay(self.settled_extents(), own_extent(record, place)).into();
+        let extents = overlay(self.settled_extents(), own_extent(record)).into();
         let cover = record.cover.clone().into_boxed_slice();
         self.keep_above(&cover);
         let (version, columns) = (record.version, record.columns);
@@ -324,9 +326,9 @@ impl Unit {
     }
 
     /// The deltas that a new base's cover does not count in.
-    pub(crate) fn kept_above(&self, cover: &[Version]) -> Vec<Delta> {
+    pub(crate) fn kept_above(&self, cover: &[Version]) -> Vec<ChainDelta> {
         let mut above = BTreeSet::new();
-        let stays = |delta: &&Delta| {
+        let stays = |delta: &&ChainDelta| {
             // A chain is in order: what comes before the delta that leads from the cover is counted in.
             if delta.from == at(cover, delta.data) {
                 above.insert(delta.data);

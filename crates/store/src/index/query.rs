@@ -7,7 +7,7 @@ use std::ops::Range;
 use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
 
 use super::check::damaged;
-use super::extent::{Extent, Few, clip, overlay};
+use super::extent::{Few, clip, overlay};
 use super::list::{Direction, Holes, Listed, Listing};
 use super::owed::OwedStep;
 use super::parity::Cut;
@@ -15,6 +15,7 @@ use super::slot::Slot;
 use super::unit::{Content, Pending, Unit};
 use super::{Chain, ChainEntry, ClientOperations, Index, Object, ObjectUsage, Partition, PartitionState};
 use crate::error::Error;
+use crate::format::extent::Extent;
 use crate::format::page::Key;
 use crate::mutation::WriteKind;
 
@@ -30,7 +31,7 @@ pub enum Want {
 }
 
 /// A version of a unit that a read asked for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) version: Version,
     pub(crate) pending: bool,
@@ -123,10 +124,10 @@ impl Object {
 
     pub(crate) fn usage(&self) -> ObjectUsage {
         let units = u64::try_from(self.units.len()).unwrap_or(u64::MAX);
-        let last = |holes: bool| {
+        let last = |holes| {
             self.units.iter().rev().find_map(|(number, slot)| Some((number, slot.unit().end(holes)?)))
         };
-        ObjectUsage { bytes: self.bytes, units, end: last(true), size: last(false) }
+        ObjectUsage { bytes: self.bytes, units, end: last(Holes::Listed), size: last(Holes::PassedOver) }
     }
 
     /// The units with a pending version, owed versions, or deltas not known to be settled, in order.
@@ -199,11 +200,12 @@ impl Unit {
     /// See [`Chain::end`].
     fn bytes_end(&self) -> u32 {
         let settled = self.settled_extents().iter().rfind(|extent| !extent.is_hole());
-        self.end(false).max(settled.map(|last| last.to)).unwrap_or(0)
+        self.end(Holes::PassedOver).max(settled.map(|last| last.to)).unwrap_or(0)
     }
 
     /// One past its last byte in the newest version, with or without counting `holes`. `None`: it has none.
-    fn end(&self, holes: bool) -> Option<u32> {
+    fn end(&self, holes: Holes) -> Option<u32> {
+        let holes = holes == Holes::Listed;
         let counts = |extent: &&Extent| holes || !extent.is_hole();
         let layers = self.settled.iter().flat_map(|base| &base.layers);
         let deltas = self.deltas.iter().map(|delta| &delta.own).chain(layers).filter(counts);
@@ -220,12 +222,12 @@ impl Content {
     pub(super) fn found(&self, range: &Range<u32>) -> Found {
         Found {
             version: self.version,
-            pending: false,
             kind: self.kind,
             columns: self.columns,
             cover: self.cover.to_vec(),
             extents: clip(&self.extents, range).into(),
             layers: clip(&self.layers, range).into(),
+            ..Found::default()
         }
     }
 }
@@ -246,19 +248,8 @@ impl Slot {
         {
             return Err(Error::Gone { asked, tip: version });
         }
-        let mut extents = Few::new();
-        if let Some(part) = extent.clip(range) {
-            extents.push(part);
-        }
-        Ok(Some(Found {
-            version,
-            pending: false,
-            kind: WriteKind::Data,
-            columns,
-            cover: Vec::new(),
-            extents,
-            layers: Few::new(),
-        }))
+        let extents = extent.clip(range).into_iter().collect();
+        Ok(Some(Found { version, columns, extents, ..Found::default() }))
     }
 }
 
@@ -305,11 +296,9 @@ impl Unit {
         Found {
             version: step.owed.version,
             pending: true,
-            kind: WriteKind::Data,
             columns: self.settled.as_ref().map_or(ColumnMask::EMPTY, |content| content.columns),
-            cover: Vec::new(),
             extents: clip(&overlay(&step.under, step.owed.own), range).into(),
-            layers: Few::new(),
+            ..Found::default()
         }
     }
 
@@ -341,26 +330,22 @@ fn chain(number: u64, unit: &Unit, unit_bytes: u32) -> Chain {
     let settled = unit.settled.iter().map(|content| ChainEntry {
         version: content.version,
         settled: true,
-        owed: false,
         kind: content.kind,
         columns: content.columns,
         cover: content.cover.to_vec(),
+        ..ChainEntry::default()
     });
     let pending = unit.pending.iter().map(|pending| ChainEntry {
         version: pending.version,
-        settled: false,
-        owed: false,
         kind: pending.kind,
         columns: pending.columns,
         cover: pending.cover.to_vec(),
+        ..ChainEntry::default()
     });
     let owed = unit.owed.iter().map(|owed| ChainEntry {
         version: owed.version,
-        settled: false,
         owed: true,
-        kind: WriteKind::Data,
-        columns: ColumnMask::EMPTY,
-        cover: Vec::new(),
+        ..ChainEntry::default()
     });
     let tips: BTreeMap<u8, (Column, Version)> =
         unit.deltas.iter().map(|delta| (delta.data, (delta.column, delta.to))).collect();

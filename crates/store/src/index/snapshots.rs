@@ -11,15 +11,16 @@ use std::ops::Range;
 
 use braid_layout::{ObjectId, PartitionId};
 
-use super::check::{Decision, append, damaged, object_record};
+use super::check::{Decision, damaged, object_record, to_append};
 use super::extent::moved;
 use super::paged::PagedMap;
 use super::parity::Cut;
 use super::query::Found;
-use super::unit::{Content, LogPosition, Unit};
+use super::unit::{Content, Unit};
 use super::{Extra, Object};
 use crate::error::Error;
 use crate::format::body;
+use crate::format::extent::{Extent, LogPosition};
 use crate::format::record::Kind;
 use crate::mutation::{Outcome, SNAPSHOTS_MAX, WriteKind};
 
@@ -38,16 +39,16 @@ pub(crate) struct Snapshots {
 
 /// A replaced content that snapshots still see.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct KeptContent {
     /// The content, or where damage was found that hit the unit before it was made whole again.
     pub(crate) content: Result<Content, LogPosition>,
-    /// It is seen by snapshots after this one, ...
+    /// The snapshots above this number see it,
     pub(crate) epoch: u32,
-    /// ... up to this one.
+    /// up to and including this one.
     pub(crate) until: u32,
 }
 
-impl Kept {
+impl KeptContent {
     fn is_seen_by(&self, snapshot: u32) -> bool {
         self.epoch < snapshot && snapshot <= self.until
     }
@@ -70,7 +71,7 @@ impl Unit {
     pub(crate) fn keep(&mut self, before: Before, newest: u32) {
         if let (Some(place), None) = (before.lost, self.lost) {
             // The earlier content is unknown, so no snapshot may show it.
-            self.kept = vec![Kept { content: Err(place), epoch: 0, until: newest }];
+            self.kept = vec![KeptContent { content: Err(place), epoch: 0, until: newest }];
             self.epoch = newest;
             return;
         }
@@ -84,7 +85,7 @@ impl Unit {
             return;
         }
         if self.epoch < newest {
-            self.kept.push(Kept { content: Ok(content), epoch: self.epoch, until: newest });
+            self.kept.push(KeptContent { content: Ok(content), epoch: self.epoch, until: newest });
         }
         self.epoch = newest;
     }
@@ -98,10 +99,10 @@ impl Unit {
     }
 
     /// The cleaner has moved the bytes at the `old` places to `new`: updates kept contents too.
-    pub(super) fn moved_kept(&mut self, old: &[super::extent::Extent], new: LogPosition) {
+    pub(super) fn moved_kept(&mut self, old: &[Extent], new: LogPosition) {
         for content in self.kept.iter_mut().filter_map(|kept| kept.content.as_mut().ok()) {
-            content.extents = moved(&content.extents, old, new.segment, new.block).into();
-            content.layers = moved(&content.layers, old, new.segment, new.block);
+            content.extents = moved(&content.extents, old, new).into();
+            content.layers = moved(&content.layers, old, new);
         }
     }
 
@@ -114,8 +115,8 @@ impl Unit {
         let kept = || self.kept.iter().find(|kept| kept.is_seen_by(snapshot));
         let content = match (settled, kept()) {
             (Some(settled), _) => settled,
-            (None, Some(Kept { content: Ok(content), .. })) => content,
-            (None, Some(Kept { content: Err(place), .. })) => return Err(damaged(*place)),
+            (None, Some(KeptContent { content: Ok(content), .. })) => content,
+            (None, Some(KeptContent { content: Err(place), .. })) => return Err(damaged(*place)),
             (None, None) => return Ok(None),
         };
         Ok(Some(content.found(range)))
@@ -162,7 +163,7 @@ impl Object {
     }
 }
 
-/// Updates the lists of units that snapshots must look at.
+/// Updates the lists of units that change when a snapshot is taken or dropped.
 pub(crate) fn note(extra: &mut Option<Box<Extra>>, number: u64, unit: &Unit) {
     let (kept, deltas) = (unit.epoch > 0 || !unit.kept.is_empty(), !unit.deltas.is_empty());
     if kept || deltas {
@@ -188,10 +189,7 @@ pub(super) fn take(
     if number <= highest {
         return Err(Error::SnapshotUsed { highest, asked: number });
     }
-    let pending =
-        have.pending.iter().flat_map(|pending| pending.iter()).map(|((_, _, _, unit), ())| unit).next();
-    let owed = have.extra.iter().flat_map(|extra| extra.unsettled.iter()).map(|(unit, ())| unit).next();
-    if let Some(unit) = pending.or(owed) {
+    if let Some(&unit) = have.unsettled().first() {
         return Err(Error::Unsettled { partition, object, unit });
     }
     if count >= SNAPSHOTS_MAX {
@@ -199,7 +197,7 @@ pub(super) fn take(
     }
     let mut record = object_record(Kind::Snapshot, partition, object, have);
     record.inline = body::snapshot_body(number);
-    append(record)
+    to_append(record)
 }
 
 /// Decides on dropping a snapshot.
@@ -213,7 +211,7 @@ pub(super) fn release(
     }
     let mut record = object_record(Kind::SnapshotDrop, partition, object, have);
     record.inline = body::snapshot_body(number);
-    append(record)
+    to_append(record)
 }
 
 #[cfg(test)]

@@ -7,11 +7,12 @@ use std::cmp::Ordering;
 use braid_layout::{ColumnMask, Version};
 use smallvec::SmallVec;
 
-use super::extent::{Extent, Few, lay_over, moved, overlay, union};
+use super::extent::{Few, lay_over, moved, overlay, union};
 use super::owed::Owed;
-use super::parity::Delta;
-use super::snapshots::Kept;
-use crate::format::record::{Kind, Record, flags};
+use super::parity::ChainDelta;
+use super::snapshots::KeptContent;
+use crate::format::extent::{Extent, LogPosition};
+use crate::format::record::{Record, flags};
 use crate::mutation::WriteKind;
 
 /// One version of a unit.
@@ -46,15 +47,6 @@ pub(crate) struct Pending {
     pub(crate) own: Extent,
 }
 
-/// Where a record begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LogPosition {
-    /// The segment.
-    pub(crate) segment: u32,
-    /// The log block.
-    pub(crate) block: u32,
-}
-
 /// A unit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Unit {
@@ -65,13 +57,13 @@ pub(crate) struct Unit {
     /// Data column: versions that some parity column may not have, oldest first. Empty while one is pending.
     pub(crate) owed: Vec<Owed>,
     /// Parity column: deltas that are not in the settled version, in order of arrival.
-    pub(crate) deltas: Vec<Delta>,
+    pub(crate) deltas: Vec<ChainDelta>,
     /// Where damage was found that hit this unit: it is lost until it is completely rewritten.
     pub(crate) lost: Option<LogPosition>,
     /// The newest live snapshot when the settled version became settled (`snapshots`).
     pub(crate) epoch: u32,
     /// Replaced settled versions that snapshots still see, oldest first.
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) kept: Vec<KeptContent>,
 }
 
 /// The places that a unit refers to; mostly few.
@@ -131,23 +123,22 @@ impl Unit {
 
     /// The cleaner has moved the bytes at the `old` places to the record at `new`.
     pub(crate) fn moved(&mut self, old: &[Extent], new: LogPosition) {
-        let LogPosition { segment, block } = new;
         if let Some(lost) = &mut self.lost
-            && (lost.segment, lost.block) < (segment, block)
+            && *lost < new
         {
             // A write from before the damage must not look newer than the damage.
             *lost = new;
         }
         if let Some(content) = &mut self.settled {
-            content.extents = moved(&content.extents, old, segment, block).into();
-            content.layers = moved(&content.layers, old, segment, block);
+            content.extents = moved(&content.extents, old, new).into();
+            content.layers = moved(&content.layers, old, new);
         }
         let pending = self.pending.iter_mut().map(|pending| &mut pending.own);
         let owed = self.owed.iter_mut().map(|owed| &mut owed.own);
         let deltas = self.deltas.iter_mut().map(|delta| &mut delta.own);
         for own in pending.chain(owed).chain(deltas) {
             // One record's bytes are moved as a whole, or not at all.
-            if let [now] = moved(&[*own], old, segment, block)[..] {
+            if let [now] = moved(&[*own], old, new)[..] {
                 *own = now;
             }
         }
@@ -217,9 +208,9 @@ impl Unit {
     /// Applies a write from the log. `previous` is the version below it when it was appended: the pending or
     /// an owed one (which it settled) or the settled one (a pending one was then taken back in between).
     /// Anything else means that a record is missing, and the unit is lost.
-    pub(crate) fn write(&mut self, record: &Record, place: LogPosition, unit_bytes: u32) {
-        if record.is(flags::SETTLED) {
-            return self.install(record, place, unit_bytes);
+    pub(crate) fn write(&mut self, record: &Record, unit_bytes: u32) {
+        if record.is(flags::INSTALLED) {
+            return self.install(record, unit_bytes);
         }
         if record.version <= self.tip_version() {
             return;
@@ -234,22 +225,22 @@ impl Unit {
             _ => self.settle(unit_bytes),
         }
         let Content { version, kind, columns, cover, .. } = content(record, Few::new());
-        let own = own_extent(record, place);
+        let own = own_extent(record);
         self.pending = Some(Box::new(Pending { version, kind, columns, cover, own }));
         if !known && self.lost.is_none() {
-            self.lost = Some(place);
+            self.lost = Some(record.position());
         }
     }
 
     /// Installs settled content below a newer pending write; a pending write of the same or an older version
     /// is removed. Bytes that the record does not have become a hole.
-    fn install(&mut self, record: &Record, place: LogPosition, unit_bytes: u32) {
+    fn install(&mut self, record: &Record, unit_bytes: u32) {
         let Content { version, kind, cover, .. } = content(record, Few::new());
         if self.installs(kind, version, &cover) == Ordering::Less {
             return;
         }
         let hole = Extent { from: 0, to: unit_bytes, segment: 0, block: 0 };
-        let installed = overlay(&[hole], own_extent(record, place));
+        let installed = overlay(&[hole], own_extent(record));
         // If something stayed above it that the damage may have hit, the unit stays lost.
         if !record.is(flags::BELOW) {
             self.lost = None;
@@ -265,27 +256,26 @@ impl Unit {
 
 /// Whether these bytes cover the whole unit and came after the damage.
 fn replaces(own: Extent, lost: LogPosition, unit_bytes: u32) -> bool {
-    own.from == 0 && own.to == unit_bytes && (own.segment, own.block) > (lost.segment, lost.block)
+    own.from == 0 && own.to == unit_bytes && own.position() > lost
 }
 
 fn content(record: &Record, extents: Few<Extent>) -> Content {
-    let kind = match record.kind {
-        Kind::ParityBase => WriteKind::ParityBase,
-        Kind::StripeParity => WriteKind::StripeParity,
-        _ => WriteKind::Data,
-    };
+    let (version, kind, columns) = (record.version, record.kind.write_kind(), record.columns);
     let cover = record.cover.clone().into_boxed_slice();
-    Content { version: record.version, kind, columns: record.columns, cover, extents, layers: Vec::new() }
+    Content { version, kind, columns, cover, extents, layers: Vec::new() }
 }
 
-pub(crate) fn own_extent(record: &Record, place: LogPosition) -> Extent {
-    let (segment, block) = if record.is(flags::HOLE) { (0, 0) } else { (place.segment, place.block) };
+/// The bytes that `record` brings, or its hole.
+pub(crate) fn own_extent(record: &Record) -> Extent {
+    let LogPosition { segment, block } =
+        if record.is(flags::HOLE) { LogPosition::default() } else { record.position() };
     Extent { from: record.from, to: record.to, segment, block }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::record::Kind;
 
     const UNIT_BYTES: u32 = 8192;
 
@@ -296,9 +286,10 @@ mod tests {
     /// A write of the whole unit, in this segment.
     fn write(unit: &mut Unit, n: u64, segment: u32, flags: u8) {
         let mut record = Record::new(Kind::Data);
+        (record.segment, record.block) = (segment, 1);
         (record.to, record.version, record.previous, record.flags) =
             (UNIT_BYTES, stamp(n), unit.tip_version(), flags);
-        unit.write(&record, LogPosition { segment, block: 1 }, UNIT_BYTES);
+        unit.write(&record, UNIT_BYTES);
     }
 
     fn damaged_in(segment: u32) -> Option<LogPosition> {
@@ -330,7 +321,7 @@ mod tests {
 
     #[test]
     fn what_is_installed_below_something_does_not_heal() {
-        for (flags, heals) in [(flags::SETTLED, true), (flags::SETTLED | flags::BELOW, false)] {
+        for (flags, heals) in [(flags::INSTALLED, true), (flags::INSTALLED | flags::BELOW, false)] {
             let mut unit = Unit { lost: damaged_in(2), ..Unit::default() };
             write(&mut unit, 1, 3, flags);
             assert_eq!(unit.lost.is_none(), heals);
@@ -348,7 +339,7 @@ mod tests {
             unit.pending.as_mut().expect("pending").kind = WriteKind::StripeParity;
             unit.lost = damaged_in(2);
             for n in 0..deltas {
-                unit.count(&delta(n), LogPosition { segment: 4, block: 1 }, UNIT_BYTES);
+                unit.count(&delta(n), UNIT_BYTES);
             }
             unit.settle(UNIT_BYTES);
             assert_eq!(unit.lost.is_none(), heals, "{deltas} deltas");
@@ -357,6 +348,7 @@ mod tests {
 
     fn delta(n: u64) -> Record {
         let mut record = Record::new(Kind::Delta);
+        (record.segment, record.block) = (4, 1);
         (record.to, record.previous, record.version) = (UNIT_BYTES, stamp(n), stamp(n + 1));
         record
     }
@@ -366,7 +358,7 @@ mod tests {
         use crate::index::query::Want;
         let range = 0..UNIT_BYTES;
         let mut unit = Unit::default();
-        write(&mut unit, 1, 2, flags::SETTLED);
+        write(&mut unit, 1, 2, flags::INSTALLED);
         unit.lost = damaged_in(2);
         write(&mut unit, 2, 3, 0);
         for want in [Want::Newest, Want::Exactly(stamp(2))] {

@@ -1,158 +1,123 @@
 //! Converts a unit to an entry of a checkpoint's page, and back.
 
-use braid_layout::{Column, ColumnMask, Version};
-
-use super::extent::Extent;
-use super::owed::Owed;
-use super::parity::Delta;
-use super::snapshots::Kept;
-use super::unit::{Content, LogPosition, Pending, Unit};
+use super::extent::Few;
+use super::owed::{Doubt, Owed};
+use super::parity::ChainDelta;
+use super::snapshots::KeptContent;
+use super::unit::{Content, Pending, Unit};
 use crate::format::DecodeError;
-use crate::format::entry::BlockPosition;
-use crate::format::unit::{ContentEntry, ExtentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
-use crate::mutation::WriteKind;
-
-pub(super) fn log_place(place: LogPosition) -> BlockPosition {
-    BlockPosition { segment: place.segment, block: place.block }
-}
-
-pub(super) fn place(place: BlockPosition) -> LogPosition {
-    LogPosition { segment: place.segment, block: place.block }
-}
+use crate::format::record::Kind;
+use crate::format::unit::{ContentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
 
 /// A unit's entry.
 pub(super) fn unit_entry(number: u64, unit: &Unit) -> UnitEntry {
     let settled = unit.settled.iter().flat_map(|content| whole_entries(Role::Settled, content));
     let kept = unit.kept.iter().flat_map(kept_entries);
     let pending = unit.pending.iter().map(|pending| ContentEntry {
-        step: Some(step_entry(unit.settled_version(), (0, 0), &pending.own)),
+        role: Role::Pending,
+        kind: pending.kind.into(),
+        version: pending.version,
+        columns: pending.columns,
+        step: Some(StepEntry { previous: unit.settled_version(), own: pending.own, ..StepEntry::default() }),
         cover: pending.cover.to_vec(),
-        ..content_entry(Role::Pending, kind_number(pending.kind), pending.version, pending.columns)
+        ..ContentEntry::default()
     });
     let mut previous = unit.settled_version();
     let owed = unit.owed.iter().map(|owed| {
-        let from = std::mem::replace(&mut previous, owed.version);
-        let step = Some(step_entry(from, (owed.client, owed.operation), &owed.own));
-        ContentEntry { step, ..content_entry(Role::Owed, DATA, owed.version, ColumnMask::EMPTY) }
+        let previous = std::mem::replace(&mut previous, owed.version);
+        let step = StepEntry { previous, client: owed.client, operation: owed.operation, own: owed.own };
+        let (role, kind, version) = (Role::Owed, Kind::Data, owed.version);
+        ContentEntry { role, kind, version, step: Some(step), ..ContentEntry::default() }
     });
     let deltas = unit.deltas.iter().map(|delta| ContentEntry {
-        column: delta.column.0,
+        role: Role::Delta,
+        kind: Kind::Delta,
+        version: delta.to,
+        column: delta.column,
         data: delta.data,
         settled: delta.settled,
-        step: Some(step_entry(delta.from, (delta.client, delta.operation), &delta.own)),
-        ..content_entry(Role::Delta, DELTA, delta.to, ColumnMask::EMPTY)
+        step: Some(StepEntry {
+            previous: delta.from,
+            client: delta.client,
+            operation: delta.operation,
+            own: delta.own,
+        }),
+        ..ContentEntry::default()
     });
     let contents = settled.chain(kept).chain(pending).chain(owed).chain(deltas).collect();
-    UnitEntry { unit: number, lost: unit.lost.map(log_place), epoch: unit.epoch, contents }
+    UnitEntry { unit: number, lost: unit.lost, epoch: unit.epoch, contents }
 }
 
 /// A version with all its extents, and its layers.
 fn whole_entries(role: Role, content: &Content) -> Vec<ContentEntry> {
     let whole = ContentEntry {
+        role,
+        kind: content.kind.into(),
+        version: content.version,
+        columns: content.columns,
         cover: content.cover.to_vec(),
-        extents: content.extents.iter().map(extent_entry).collect(),
-        ..content_entry(role, kind_number(content.kind), content.version, content.columns)
+        extents: content.extents.to_vec(),
+        ..ContentEntry::default()
     };
     let layers = content.layers.iter().map(|layer| ContentEntry {
-        extents: vec![extent_entry(layer)],
-        ..content_entry(Role::Layer, DELTA, Version::ZERO, ColumnMask::EMPTY)
+        role: Role::Layer,
+        kind: Kind::Delta,
+        extents: vec![*layer],
+        ..ContentEntry::default()
     });
     std::iter::once(whole).chain(layers).collect()
 }
 
-fn kept_entries(kept: &Kept) -> Vec<ContentEntry> {
+fn kept_entries(kept: &KeptContent) -> Vec<ContentEntry> {
     let mut entries = match &kept.content {
         Ok(content) => whole_entries(Role::Kept, content),
-        Err(_) => vec![content_entry(Role::Kept, DATA, Version::ZERO, ColumnMask::EMPTY)],
+        Err(_) => vec![ContentEntry { role: Role::Kept, kind: Kind::Data, ..ContentEntry::default() }],
     };
-    let lost = kept.content.as_ref().err().copied().map(log_place);
+    let lost = kept.content.as_ref().err().copied();
     entries[0].keeping = Some(KeepingEntry { epoch: kept.epoch, until: kept.until, lost });
     entries
 }
 
-/// A content entry with nothing but its role, kind, version and columns.
-fn content_entry(role: Role, kind: u8, version: Version, columns: ColumnMask) -> ContentEntry {
-    ContentEntry {
-        role,
-        kind,
-        version,
-        columns: columns.0,
-        column: 0,
-        data: 0,
-        settled: false,
-        step: None,
-        keeping: None,
-        cover: Vec::new(),
-        extents: Vec::new(),
-    }
-}
-
-fn step_entry(previous: Version, (client, operation): (u64, u64), own: &Extent) -> StepEntry {
-    StepEntry { previous, client, operation, own: extent_entry(own) }
-}
-
-fn extent_entry(extent: &Extent) -> ExtentEntry {
-    let place = BlockPosition { segment: extent.segment, block: extent.block };
-    ExtentEntry { from: extent.from, to: extent.to, record: (!extent.is_hole()).then_some(place) }
-}
-
-/// Numbers of record kinds.
-const DATA: u8 = 1;
-const DELTA: u8 = 4;
-
-fn kind_number(kind: WriteKind) -> u8 {
-    match kind {
-        WriteKind::Data => DATA,
-        WriteKind::ParityBase => 2,
-        WriteKind::StripeParity => 3,
-    }
-}
-
 /// The number and unit of an entry.
 pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
-    let mut unit = Unit { lost: entry.lost.map(place), epoch: entry.epoch, ..Unit::default() };
+    let mut unit = Unit { lost: entry.lost, epoch: entry.epoch, ..Unit::default() };
     for content in &entry.contents {
-        let kind = match content.kind {
-            DATA => WriteKind::Data,
-            2 => WriteKind::ParityBase,
-            _ => WriteKind::StripeParity,
-        };
-        let (version, columns) = (content.version, ColumnMask(content.columns));
+        let (version, kind, columns) = (content.version, content.kind.write_kind(), content.columns);
         let cover = content.cover.clone().into_boxed_slice();
         match (content.role, &content.step) {
             (Role::Settled, None) if unit.settled.is_none() => {
-                let extents = content.extents.iter().map(extent).collect();
+                let extents = Few::from_slice(&content.extents);
                 let layers = Vec::new();
                 unit.settled = Some(Content { version, kind, columns, cover, extents, layers });
             }
             (Role::Layer, None) if content.extents.len() == 1 => {
                 let last = unit.kept.last_mut().map(|kept| kept.content.as_mut().ok());
                 let base = last.unwrap_or(unit.settled.as_mut()).ok_or(MISPLACED)?;
-                base.layers.extend(content.extents.iter().map(extent));
+                base.layers.extend(&content.extents);
             }
             (Role::Kept, None) => {
                 let KeepingEntry { epoch, until, lost } = content.keeping.ok_or(MISPLACED)?;
-                let extents = content.extents.iter().map(extent).collect();
+                let extents = Few::from_slice(&content.extents);
                 let whole = Content { version, kind, columns, cover, extents, layers: Vec::new() };
-                let content = lost.map_or(Ok(whole), |lost| Err(place(lost)));
-                unit.kept.push(Kept { content, epoch, until });
+                let content = lost.map_or(Ok(whole), Err);
+                unit.kept.push(KeptContent { content, epoch, until });
             }
             (Role::Pending, Some(step)) if unit.pending.is_none() => {
-                let own = extent(&step.own);
+                let own = step.own;
                 unit.pending = Some(Box::new(Pending { version, kind, columns, cover, own }));
             }
             (Role::Owed, Some(step)) if unit.pending.is_none() => {
-                let (client, operation, own) = (step.client, step.operation, extent(&step.own));
-                unit.owed.push(Owed { version, client, operation, own, doubt: true });
+                let (client, operation, own) = (step.client, step.operation, step.own);
+                unit.owed.push(Owed { version, client, operation, own, doubt: Doubt::Reopened });
             }
-            (Role::Delta, Some(step)) => unit.deltas.push(Delta {
-                column: Column(content.column),
+            (Role::Delta, Some(step)) => unit.deltas.push(ChainDelta {
+                column: content.column,
                 data: content.data,
                 from: step.previous,
                 to: version,
                 client: step.client,
                 operation: step.operation,
-                own: extent(&step.own),
+                own: step.own,
                 settled: content.settled,
             }),
             _ => return Err(MISPLACED),
@@ -162,8 +127,3 @@ pub(super) fn unit(entry: &UnitEntry) -> Result<(u64, Unit), DecodeError> {
 }
 
 const MISPLACED: DecodeError = DecodeError::Malformed("a unit's versions do not go together");
-
-fn extent(entry: &ExtentEntry) -> Extent {
-    let BlockPosition { segment, block } = entry.record.unwrap_or(BlockPosition { segment: 0, block: 0 });
-    Extent { from: entry.from, to: entry.to, segment, block }
-}

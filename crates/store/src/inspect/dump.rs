@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::files::Files;
 use crate::format::body;
 use crate::format::dedup::DedupEntry;
-use crate::format::entry::{Entries, Entry};
+use crate::format::entry::{Entries, Entry, PlainUnit};
+use crate::format::extent::Extent;
 use crate::format::ready::ReadyEntry;
 use crate::format::record::{Kind, Record, flags};
 use crate::format::snapshots::SnapshotsEntry;
@@ -125,20 +126,20 @@ fn record_text(record: &Record) -> String {
     }
     if record.kind.writes() {
         text += &format!(
-            " object={} unit={} range={}..{} version={} previous={} settled={} columns={:x} g={}",
+            " object={} unit={} range={}..{} version={} previous={} settled-below={} columns={:x} g={}",
             record.object,
             record.unit,
             record.from,
             record.to,
             record.version,
             record.previous,
-            record.settled,
+            record.settled_below,
             record.columns.0,
             record.g
         );
         for (flag, name) in [
             (flags::HOLE, " hole"),
-            (flags::SETTLED, " installed"),
+            (flags::INSTALLED, " installed"),
             (flags::BELOW, " below"),
             (flags::OWED, " owed"),
             (flags::FOLDED, " folded"),
@@ -165,7 +166,7 @@ fn entry_text(entry: Result<Entry<'_>, crate::format::DecodeError>) -> (&'static
             let lost = if entry.lost.is_some() { " lost" } else { "" };
             let text = format!(
                 "partition={} object={} birth={} unit-bytes={} g={}{lost}",
-                entry.partition, entry.object, entry.birth, entry.unit_bytes, entry.g
+                entry.partition, entry.object, entry.birth, entry.unit_bytes, entry.g.0
             );
             ("object", text)
         }
@@ -173,8 +174,9 @@ fn entry_text(entry: Result<Entry<'_>, crate::format::DecodeError>) -> (&'static
             let units: Vec<String> = units
                 .iter()
                 .map(|unit| {
-                    let place = format!("{}:{}", unit.place.segment, unit.place.block);
-                    format!("{}={}@{place}[{}..{}]", unit.unit, unit.version, unit.from, unit.to)
+                    let PlainUnit { unit, version, extent, .. } = unit;
+                    let Extent { from, to, segment, block } = extent;
+                    format!("{unit}={version}@{segment}:{block}[{from}..{to}]")
                 })
                 .collect();
             ("plain units", units.join(" "))

@@ -2,7 +2,7 @@
 
 use super::Damage;
 use super::prefetch::Prefetch;
-use crate::checkpoint::load::{Checkpoint, Content, PageRange};
+use crate::checkpoint::load::{Checkpoint, PageContents, PageRange};
 use crate::checkpoint::{self, Kept};
 use crate::error::Error;
 use crate::files::Files;
@@ -58,7 +58,7 @@ impl Begin {
     /// the newest; what is on its lost pages is then marked as lost. Records that any checkpoint says were
     /// durable count as durable, whichever is chosen.
     fn choose(&mut self, files: &Files, usable: Vec<Checkpoint>, numbers: &[u32]) -> Result<(), Error> {
-        let mut chosen: Option<(usize, Content)> = None;
+        let mut chosen: Option<(usize, PageContents)> = None;
         for (i, found) in usable.iter().enumerate() {
             let totals = found.totals.map_or(0, |totals| totals.durable_to);
             self.durable_to = self.durable_to.max(totals).max(found.end.replay.sequence.saturating_sub(1));

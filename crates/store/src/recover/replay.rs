@@ -13,13 +13,13 @@ use crate::disk::{DiskFile, twice};
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::checkpoint::{ReplayPoint, SegmentRow};
+use crate::format::extent::LogPosition;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record};
 use crate::format::segment::{self, SegmentHeader};
 use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK_U64};
 use crate::index::Index;
-use crate::index::unit::LogPosition;
 use crate::recent::Recent;
 use crate::scan::{Found, Scanner, failed};
 
@@ -293,7 +293,7 @@ impl Replay<'_> {
     }
 
     fn record(&mut self, record: &Record, bytes: u64, whole: bool) {
-        let place = LogPosition { segment: record.segment, block: record.block };
+        let place = record.position();
         let offset = u64::from(record.block) * LOG_BLOCK_U64;
         if record.sequence < self.expected {
             // A refused commit and a later one have the same numbers. One of the two is skipped.

@@ -4,7 +4,7 @@ use crate::clean::reserve::Reserve;
 use crate::error::Error;
 use crate::format::LOG_BLOCK_U64;
 use crate::format::record::{Kind, Record, flags};
-use crate::index::growth::Change;
+use crate::index::growth::ReservedChange;
 use crate::threads::shared::Shared;
 
 /// Bytes of the smallest checkpoint.
@@ -64,19 +64,19 @@ impl Shared {
 
 impl SpaceBudget {
     /// Take what `record` needs. The reserve is for records that lead to freed space or keep order.
-    pub(crate) fn take(&mut self, record: &Record, change: Change) -> Result<(), Error> {
+    pub(crate) fn take(&mut self, record: &Record, change: ReservedChange) -> Result<(), Error> {
         let removes = self.reserve.free_for_removes(self.used);
         self.take_of(record, change, removes)
     }
 
     /// The same when nothing more can be freed. Removes are limited by the disk, not by the configured
     /// capacity, which a checkpoint or an opening with a lower capacity may have exceeded.
-    pub(crate) fn take_at_last(&mut self, record: &Record, change: Change) -> Result<(), Error> {
+    pub(crate) fn take_at_last(&mut self, record: &Record, change: ReservedChange) -> Result<(), Error> {
         let removes = self.of_disk.free_for_removes(self.used);
         self.take_of(record, change, removes)
     }
 
-    fn take_of(&mut self, record: &Record, change: Change, removes: u64) -> Result<(), Error> {
+    fn take_of(&mut self, record: &Record, change: ReservedChange, removes: u64) -> Result<(), Error> {
         let bytes = record.disk_bytes_max();
         let reserved = self.reserved.saturating_sub(change.less);
         let others = self.used.saturating_add(reserved);

@@ -1,17 +1,16 @@
 //! A checkpoint's bytes: exact, decoded to what was encoded, and with every error noticed.
 
-use braid_layout::{DriveId, ObjectId, PartitionId, Version};
+use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version};
 use braid_store::format::checkpoint::{Appended, CheckpointEnd, FIELDS, ReplayPoint, SegmentRow, Totals};
 use braid_store::format::dedup::{DedupEntry, OperationEntry};
-use braid_store::format::entry::{
-    BlockPosition, Entries, Entry, LostRange, ObjectEntry, PartitionEntry, PlainUnit,
-};
+use braid_store::format::entry::{Entries, Entry, LostRange, ObjectEntry, PartitionEntry, PlainUnit};
+use braid_store::format::extent::{Extent, LogPosition};
 use braid_store::format::page::{self, Key, PageHead};
 use braid_store::format::ready::ReadyEntry;
 use braid_store::format::record::Kind;
 use braid_store::format::snapshots::SnapshotsEntry;
 use braid_store::format::subject::Subject;
-use braid_store::format::unit::{ContentEntry, ExtentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
+use braid_store::format::unit::{ContentEntry, KeepingEntry, Role, StepEntry, UnitEntry};
 use proptest::prelude::*;
 
 use crate::common::*;
@@ -46,50 +45,55 @@ fn head_example() -> PageHead {
     }
 }
 
-fn place(block: u32) -> BlockPosition {
-    BlockPosition { segment: 3, block }
+fn place(block: u32) -> LogPosition {
+    LogPosition { segment: 3, block }
 }
 
 fn plain(unit: u64) -> PlainUnit {
-    let (from, to) = (4000, 8200);
-    PlainUnit { unit, version: version(3, 9), columns: 0x13, from, to, place: place(2) }
+    PlainUnit {
+        unit,
+        version: version(3, 9),
+        columns: ColumnMask(0x13),
+        extent: extent(4000, 8200, Some(place(2))),
+    }
+}
+
+fn extent(from: u32, to: u32, record: Option<LogPosition>) -> Extent {
+    let LogPosition { segment, block } = record.unwrap_or_default();
+    Extent { from, to, segment, block }
 }
 
 fn unit_example() -> UnitEntry {
-    let extent = |from, to, record| ExtentEntry { from, to, record };
     let settled = ContentEntry {
         role: Role::Settled,
-        kind: 2,
+        kind: Kind::ParityBase,
         version: version(3, 7),
-        columns: 0x13,
-        column: 0,
-        data: 0,
-        settled: false,
-        step: None,
-        keeping: None,
+        columns: ColumnMask(0x13),
         cover: vec![version(3, 7), Version::ZERO],
         extents: vec![extent(0, 4096, Some(place(2))), extent(4096, 65_536, None)],
+        ..ContentEntry::default()
     };
     let own = extent(100, 200, Some(place(12)));
     let pending = ContentEntry {
         role: Role::Pending,
-        kind: 3,
+        kind: Kind::StripeParity,
         version: version(3, 9),
-        columns: 0x13,
-        column: 0,
-        data: 0,
-        settled: false,
+        columns: ColumnMask(0x13),
         step: Some(StepEntry { previous: version(3, 7), client: 0, operation: 0, own }),
-        keeping: None,
         cover: vec![version(3, 9), Version::ZERO],
-        extents: Vec::new(),
+        ..ContentEntry::default()
     };
-    let layer =
-        ContentEntry { role: Role::Layer, kind: 4, extents: vec![own], cover: vec![], ..settled.clone() };
+    let layer = ContentEntry {
+        role: Role::Layer,
+        kind: Kind::Delta,
+        extents: vec![own],
+        cover: vec![],
+        ..settled.clone()
+    };
     let step = StepEntry { previous: Version::ZERO, client: 0xc11e, operation: 77, own };
     let delta = ContentEntry {
         role: Role::Delta,
-        column: 3,
+        column: Column(3),
         data: 1,
         settled: true,
         step: Some(step),
@@ -109,19 +113,13 @@ fn unit_example() -> UnitEntry {
 }
 
 fn owed_example() -> UnitEntry {
-    let own = ExtentEntry { from: 100, to: 200, record: None };
+    let own = extent(100, 200, None);
     let owed = ContentEntry {
         role: Role::Owed,
-        kind: 1,
+        kind: Kind::Data,
         version: version(3, 9),
-        columns: 0,
-        column: 0,
-        data: 0,
-        settled: false,
         step: Some(StepEntry { previous: Version::ZERO, client: 0xc11e, operation: 77, own }),
-        keeping: None,
-        cover: Vec::new(),
-        extents: Vec::new(),
+        ..ContentEntry::default()
     };
     UnitEntry { unit: 7, lost: None, epoch: 0, contents: vec![owed] }
 }
@@ -144,16 +142,16 @@ fn object_example() -> ObjectEntry<'static> {
         partition: PartitionId(7),
         object: ObjectId(9),
         birth: 12,
-        set: 0x1f,
-        joining: 0x10,
+        set: ColumnMask(0x1f),
+        joining: ColumnMask(0x10),
         created_ms: 1000,
         modified_ms: 2000,
         reserve_bytes: 1 << 20,
         cluster: 3,
         unit_bytes: UNIT,
         object_version: 1,
-        g: 5,
-        column: 2,
+        g: Generation(5),
+        column: Column(2),
         known: true,
         lost: Some(place(3)),
         map: b"map",
@@ -240,21 +238,21 @@ fn any_version() -> impl Strategy<Value = Version> {
     (any::<u32>(), any::<u64>()).prop_map(|(lease, n)| version(lease, n))
 }
 
-fn any_place() -> impl Strategy<Value = BlockPosition> {
-    (1..u32::MAX, 1..u32::MAX).prop_map(|(segment, block)| BlockPosition { segment, block })
+fn any_place() -> impl Strategy<Value = LogPosition> {
+    (1..u32::MAX, 1..u32::MAX).prop_map(|(segment, block)| LogPosition { segment, block })
 }
 
 /// Extents in order, from lengths and gaps.
-fn any_extents(count: usize) -> impl Strategy<Value = Vec<ExtentEntry>> {
+fn any_extents(count: usize) -> impl Strategy<Value = Vec<Extent>> {
     prop::collection::vec((0..9_u32, 1..9000_u32, prop::option::of(any_place())), 0..count).prop_map(
         |parts| {
             let mut at = 0;
-            let extent = |(gap, length, record)| {
+            let next = |(gap, length, record)| {
                 let from = at + gap;
                 at = from + length;
-                ExtentEntry { from, to: at, record }
+                extent(from, at, record)
             };
-            parts.into_iter().map(extent).collect()
+            parts.into_iter().map(next).collect()
         },
     )
 }
@@ -270,7 +268,7 @@ fn any_content() -> impl Strategy<Value = ContentEntry> {
                 previous,
                 client,
                 operation,
-                own: ExtentEntry { from, to: from + length, record },
+                own: extent(from, from + length, record),
             });
             let roles = if step.is_some() {
                 [Role::Pending, Role::Owed, Role::Delta]
@@ -281,12 +279,13 @@ fn any_content() -> impl Strategy<Value = ContentEntry> {
             let keeping = keeping.filter(|_| role == Role::Kept);
             let role = if role == Role::Kept && keeping.is_none() { Role::Settled } else { role };
             let keeping = keeping.map(|(epoch, until, lost)| KeepingEntry { epoch, until, lost });
-            let (column, data, settled) = (kind, 63 - kind, kind % 2 == 1);
+            let (column, data, settled) = (Column(kind), 63 - kind, kind % 2 == 1);
+            let kind = Kind::ALL[usize::from(kind) - 1].0;
             ContentEntry {
                 role,
                 kind,
                 version,
-                columns,
+                columns: ColumnMask(columns),
                 column,
                 data,
                 settled,

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use braid_store::format::record::{self, Kind};
 use braid_store::format::{
-    FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, page, ready, segment, snapshots,
-    superblock, unit,
+    FORMAT_VERSION, Field, LOG_BLOCK, body, checkpoint, dedup, entry, extent, page, ready, segment,
+    snapshots, subject, superblock, unit,
 };
 use braid_store::{
     BLOCK_BYTES, OPAQUE_BYTES_MAX, OPERATIONS_MAX, READY_RUNS_MAX, SNAPSHOTS_MAX, UNIT_ENTRY_BYTES_MAX,
@@ -50,6 +50,7 @@ fn tables() {
     check_fields(&document, "## Superblock", superblock::FIELDS, superblock::BYTES);
     check_fields(&document, "## Segment header", segment::FIELDS, segment::BYTES);
     check_fields(&document, "### Record header", record::FIELDS, record::FIXED_BYTES);
+    check_fields(&document, "A subject, 25 bytes:", subject::FIELDS, subject::BYTES);
     check_fields(&document, "### Attributes body", body::ATTRIBUTES_FIELDS, 48);
     check_fields(&document, "### Partition body", body::PARTITION_FIELDS, 16);
     check_fields(&document, "### Verdict body", body::VERDICT_FIELDS, 16);
@@ -71,7 +72,7 @@ fn tables() {
     check_fields(&document, "### Content", unit::CONTENT_FIELDS, unit::CONTENT_BYTES);
     check_fields(&document, "### Step", unit::STEP_FIELDS, unit::STEP_BYTES);
     check_fields(&document, "### Keeping", unit::KEEPING_FIELDS, unit::KEEPING_BYTES);
-    check_fields(&document, "### Extent", unit::EXTENT_FIELDS, unit::EXTENT_BYTES);
+    check_fields(&document, "### Extent", extent::EXTENT_FIELDS, extent::EXTENT_BYTES);
     check_fields(&document, "### Lost range", entry::LOST_FIELDS, entry::LOST_BYTES);
     let numbered = |heading| -> Vec<(String, String)> {
         table(&document, heading).into_iter().map(|row| (row[0].clone(), row[1].clone())).collect()
@@ -94,7 +95,7 @@ fn tables() {
     let flags: Vec<(String, String)> =
         table(&document, "### Flags").into_iter().map(|row| (row[0].clone(), row[1].clone())).collect();
     let named = [
-        (record::flags::SETTLED, "settled"),
+        (record::flags::INSTALLED, "installed"),
         (record::flags::HOLE, "hole"),
         (record::flags::OWED, "owed"),
         (record::flags::FOLDED, "folded"),

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use braid_layout::{ClusterId, Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version};
-use braid_store::format::body::MovedPiece;
+use braid_store::format::extent::Extent;
 use braid_store::format::record::{FIELDS, FIXED_BYTES, Kind, Record, flags};
 use braid_store::format::segment::SegmentHeader;
 use braid_store::format::subject::Subject;
@@ -43,7 +43,8 @@ pub(crate) fn record_example(kind: Kind) -> Record {
         Subject { kind: Some(Kind::Data), partition: PartitionId(7), object: ObjectId(8), unit: 6 };
     if kind.writes() {
         (record.unit, record.units, record.from, record.to) = (4, 1, 4000, 8200);
-        (record.version, record.previous, record.settled) = (version(3, 9), version(3, 7), version(3, 8));
+        (record.version, record.previous, record.settled_below) =
+            (version(3, 9), version(3, 7), version(3, 8));
         record.columns = ColumnMask(0x13);
         (record.client, record.operation) = (0xc11e, 77);
         let payload = pattern(1, 4200);
@@ -65,7 +66,7 @@ pub(crate) fn record_example(kind: Kind) -> Record {
             record.inline = body::verdict_body(&[verdict]);
         }
         Kind::SettledTo => {
-            (record.settled, record.version) = (version(3, 8), version(3, 9));
+            (record.settled_below, record.version) = (version(3, 8), version(3, 9));
             (record.unit, record.units, record.client, record.watermark) = (4, 1, 0xc11e, 70);
             let of = |kind, object| Subject { kind: Some(kind), object: ObjectId(object), ..record.prior };
             record.before = vec![of(Kind::ObjectCreate, 10), of(Kind::Verdict, 8)];
@@ -77,7 +78,7 @@ pub(crate) fn record_example(kind: Kind) -> Record {
             (record.unit, record.units, record.from, record.to) = (4, 1, 4000, 8200);
             record.crcs = block_crcs(4000, &pattern(1, 4200));
             record.payload_bytes = 4200;
-            let piece = |segment, block, from, to| MovedPiece { segment, block, from, to };
+            let piece = |segment, block, from, to| Extent { from, to, segment, block };
             record.inline = body::move_body(&[piece(1, 3, 4000, 5000), piece(2, 19, 5000, 8200)]);
         }
         Kind::Snapshot | Kind::SnapshotDrop => record.inline = body::snapshot_body(6),
@@ -103,7 +104,7 @@ fn folded_example() -> Record {
 
 fn hole_example() -> Record {
     let mut record = record_example(Kind::Data);
-    record.flags = flags::HOLE | flags::SETTLED;
+    record.flags = flags::HOLE | flags::INSTALLED;
     record.crcs.clear();
     record.payload_bytes = 0;
     record
@@ -217,7 +218,7 @@ fn flags_are_of_their_kinds_only() {
     let mut below = record_example(Kind::Data);
     below.flags = flags::BELOW;
     assert!(decode_record(&below.encode()).is_err(), "only what is installed is below something");
-    below.flags |= flags::SETTLED;
+    below.flags |= flags::INSTALLED;
     assert!(decode_record(&below.encode()).is_ok());
     let mut back = record_example(Kind::Delta);
     back.previous = back.version;

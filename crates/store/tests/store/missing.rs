@@ -160,7 +160,7 @@ fn written_meanwhile(dir: &Path) -> std::ops::RangeInclusive<u64> {
     let last = header.replay.sequence - 1;
     header.replay.sequence -= MEANWHILE;
     header.replay.block = u32::try_from(begin / 512).expect("small");
-    header.replay.prior = Subject::NONE;
+    header.replay.prior = Subject::default();
     bytes[..length].copy_from_slice(&header.encode());
     let end = bytes.len() - length;
     let trailer = CheckpointEnd::decode(&bytes[end..]).expect("a trailer");

@@ -4,11 +4,12 @@ use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, PartitionId,
 use bytes::Bytes;
 
 use crate::error::Error;
+use crate::format::extent::LogPosition;
 use crate::index::Index;
 use crate::index::check::{Decision, check};
 use crate::index::growth::Growth;
-use crate::index::unit::LogPosition;
-use crate::mutation::{Attributes, Body, Mutation, Standing, Write, WriteKind};
+use crate::mutation::{Attributes, Mutation, Standing, Write, WriteKind};
+use crate::payload::Body;
 use crate::step::{Delta, UnitWrite};
 
 const P: PartitionId = PartitionId(1);

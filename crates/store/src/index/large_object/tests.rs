@@ -26,7 +26,7 @@ impl Driver {
     fn new() -> Driver {
         let mut run = Driver { index: Index::default(), records: Vec::new(), random: 7 };
         run.create();
-        (0..UNITS).for_each(|unit| run.write(2 * unit, flags::SETTLED));
+        (0..UNITS).for_each(|unit| run.write(2 * unit, flags::INSTALLED));
         run
     }
 
@@ -56,11 +56,22 @@ impl Driver {
         let n = u64::try_from(self.records.len()).expect("few") + 1;
         let version = Version { g: Generation(1), lease: Lease(1), n };
         let previous = object(&self.index).unit(unit).tip_version();
-        let settled = if n % 3 == 0 { version } else { Version::ZERO };
+        let settled_below = if n % 3 == 0 { version } else { Version::ZERO };
         let columns = ColumnMask(1);
         let (birth, from, to) = (BIRTH, 0, 4096);
         let record = Record::new(Kind::Data);
-        self.take(Record { birth, unit, from, to, flags, version, previous, settled, columns, ..record });
+        self.take(Record {
+            birth,
+            unit,
+            from,
+            to,
+            flags,
+            version,
+            previous,
+            settled_below,
+            columns,
+            ..record
+        });
     }
 
     /// Makes a random change to `unit` or next to it, or to the object itself.
@@ -74,9 +85,9 @@ impl Driver {
                 body::put_attributes(&mut record, &attributes);
                 self.take(record);
             }
-            1 => self.write(unit | 1, flags::SETTLED),
+            1 => self.write(unit | 1, flags::INSTALLED),
             2 | 3 => self.write(unit, 0),
-            _ => self.write(unit, flags::SETTLED),
+            _ => self.write(unit, flags::INSTALLED),
         }
     }
 
@@ -169,7 +180,7 @@ fn writers_go_on_meanwhile() {
                 block: u32::try_from(sequence).expect("few"),
                 unit,
                 to: 4096,
-                flags: flags::SETTLED,
+                flags: flags::INSTALLED,
                 version,
                 ..Record::new(Kind::Data)
             };

@@ -9,17 +9,20 @@ use proptest::prelude::*;
 
 use crate::error::Error;
 use crate::format::body;
+use crate::format::extent::{EXTENT_BYTES, Extent, LogPosition};
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record, flags};
-use crate::format::unit::{CONTENT_BYTES, EXTENT_BYTES, STEP_BYTES};
+use crate::format::unit::{CONTENT_BYTES, STEP_BYTES};
 use crate::index::Index;
 use crate::index::check::{Decision, check, object_record};
-use crate::index::extent::{Extent, union};
+use crate::index::extent::union;
 use crate::index::growth::Growth;
 use crate::index::image::Loaded;
+use crate::index::owed::Doubt;
 use crate::index::unit::{Content, Unit};
 use crate::index::unit_image::unit_entry;
-use crate::mutation::{Attributes, Body, Mutation, Outcome, Standing, UnitVerdict, Write, WriteKind};
+use crate::mutation::{Attributes, Mutation, Outcome, Standing, UnitVerdict, Write, WriteKind};
+use crate::payload::Body;
 use crate::step::{Delta, UnitWrite};
 
 const P: PartitionId = PartitionId(1);
@@ -229,17 +232,13 @@ impl Driver {
             Step::Snapshot => self.snapshot(),
             Step::Drop { which } => {
                 let Some(&number) = self.taken.keys().nth(which) else { return };
-                assert!(self.ask(&Mutation::SnapshotDrop {
-                    partition: P,
-                    object: O,
-                    g: Generation(1),
-                    number
-                }));
+                let g = Generation(1);
+                assert!(self.ask(&Mutation::SnapshotDrop { partition: P, object: O, g, number }));
                 self.taken.remove(&number);
             }
             Step::Move { unit, from, count } => self.relocate(unit, from, count),
             Step::Lose { unit } => {
-                let place = crate::index::unit::LogPosition { segment: 1, block: 1 };
+                let place = LogPosition { segment: 1, block: 1 };
                 self.index.mark_lost(P, O, Some(unit), place);
                 self.taken.values_mut().for_each(|seen| seen[at(u32::try_from(unit).expect("small"))] = None);
             }
@@ -360,7 +359,7 @@ impl Driver {
         let cells = self.read(&pieces, &[]);
         let mut record = self.record(Kind::Move, unit);
         (record.from, record.to) = (first.from, last.to);
-        record.inline = body::move_body(&pieces.iter().map(|&piece| piece.into()).collect::<Vec<_>>());
+        record.inline = body::move_body(&pieces);
         self.append(record, cells);
     }
 
@@ -375,7 +374,7 @@ impl Driver {
         let (old, new) = (self.index.find_object(P, O).expect("old"), index.find_object(P, O).expect("new"));
         for unit in 0..UNITS {
             let mut unit_old = old.unit(unit).into_owned();
-            unit_old.owed.iter_mut().for_each(|owed| owed.doubt = true);
+            unit_old.owed.iter_mut().for_each(|owed| owed.doubt = Doubt::Reopened);
             assert_eq!(unit_old, new.unit(unit).into_owned());
         }
         assert_eq!(old.snapshots().map(|s| s.highest), new.snapshots().map(|s| s.highest));

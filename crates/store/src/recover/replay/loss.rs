@@ -9,10 +9,10 @@ use super::Replay;
 use crate::checkpoint::load::PageRange;
 use crate::format::LOG_BLOCK_U64;
 use crate::format::entry::LostRange;
+use crate::format::extent::LogPosition;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record};
 use crate::format::subject::Subject;
-use crate::index::unit::LogPosition;
 
 impl Replay<'_> {
     /// Forgets what was lost of a removed partition and its objects, except what is on pages made since the

@@ -8,8 +8,9 @@ use super::*;
 use crate::crc::block_crcs;
 use crate::disk::memory::Memory;
 use crate::index::query::Want;
-use crate::mutation::{Attributes, Body, Mutation, Outcome, Standing, Write, WriteKind};
+use crate::mutation::{Attributes, Mutation, Outcome, Standing, Write, WriteKind};
 use crate::options::Options;
+use crate::payload::Body;
 use crate::store::{Identity, Store};
 
 const P: PartitionId = PartitionId(7);
