@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use braid_layout::Generation;
 use braid_store::{Body, Mutation, Outcome, Rejected, Reply};
@@ -330,7 +331,8 @@ impl Requests {
     ) -> PendingReply {
         let (done, pending) = oneshot::channel();
         let reply = Box::new(move |result| drop(done.send(finish(result))));
-        if let Err(Rejected { mutation, reply }) = self.core.store.try_submit(mutation, reply, &still) {
+        let queued = self.core.store.submit_within(mutation, reply, Some(Duration::ZERO), &still);
+        if let Err(Rejected { mutation, reply }) = queued {
             // The store's queue is full: wait in a thread, and take no more requests from this peer
             // meanwhile.
             return self.queue_in_thread(mutation, still, reply, pending).await;
@@ -356,7 +358,7 @@ impl Requests {
         reply: Reply,
         pending: oneshot::Receiver<Answer>,
     ) -> PendingReply {
-        let (store, wait) = (self.core.store.clone(), self.core.settings.store_wait);
+        let (store, wait) = (self.core.store.clone(), Some(self.core.settings.store_wait));
         let queue = move || store.submit_within(mutation, reply, wait, &still).is_ok();
         match tokio::task::spawn_blocking(queue).await {
             Ok(false) => PendingReply::Late("a place in the store's queue: does its disk hang?"),

@@ -82,48 +82,30 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queue a request; blocks while the queue is full. A closed queue answers it.
-    pub(crate) fn push(&self, request: Request) {
-        let bytes = request.0.payload_bytes();
-        let mut state = self.lock();
-        while !state.closed && !state.fits(bytes) {
-            state.blocked += 1;
-            state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.blocked -= 1;
-        }
-        self.put(state, request, bytes, &|| true);
-    }
-
-    /// As [`Queue::push`], but hands the request back if the queue stays full for `wait`.
+    /// Queue a request. Waits while the queue is full, at most for `wait` if there is a bound, and then hands
+    /// the request back. A closed queue answers it.
     #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
-    pub(crate) fn push_within(
+    pub(crate) fn push(
         &self,
         request: Request,
-        wait: Duration,
+        wait: Option<Duration>,
         still: &dyn Fn() -> bool,
     ) -> Result<(), Rejected> {
-        let (bytes, until) = (request.0.payload_bytes(), Instant::now() + wait);
+        let (bytes, until) = (request.0.payload_bytes(), wait.map(|wait| Instant::now() + wait));
         let mut state = self.lock();
         while !state.closed && !state.fits(bytes) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return Err(Rejected { mutation: request.0, reply: request.1 });
             }
             state.blocked += 1;
-            state = self.drained.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = match left {
+                None => self.drained.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => {
+                    self.drained.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
             state.blocked -= 1;
-        }
-        self.put(state, request, bytes, still);
-        Ok(())
-    }
-
-    /// Queue a request, or hand it back if the queue is full.
-    #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
-    pub(crate) fn try_push(&self, request: Request, still: &dyn Fn() -> bool) -> Result<(), Rejected> {
-        let bytes = request.0.payload_bytes();
-        let state = self.lock();
-        if !state.closed && !state.fits(bytes) {
-            return Err(Rejected { mutation: request.0, reply: request.1 });
         }
         self.put(state, request, bytes, still);
         Ok(())
@@ -274,7 +256,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     fn put(queue: &Queue) {
-        queue.push((Mutation::Flush, Box::new(|_| {})));
+        assert!(queue.push((Mutation::Flush, Box::new(|_| {})), None, &|| true).is_ok());
     }
 
     fn take(queue: &Queue) -> (bool, usize) {
@@ -321,10 +303,11 @@ mod tests {
         let queue = Queue::default();
         (0..QUEUE_LEN_MAX).for_each(|_| put(&queue));
         let request = || -> Request { (Mutation::Flush, Box::new(|_| {})) };
-        let brief = Duration::from_millis(50);
-        assert!(queue.push_within(request(), brief, &|| true).is_err());
+        for wait in [Duration::ZERO, Duration::from_millis(50)] {
+            assert!(queue.push(request(), Some(wait), &|| true).is_err());
+        }
         assert_eq!(take(&queue), (true, 100));
-        assert!(queue.push_within(request(), brief, &|| true).is_ok(), "there is room");
+        assert!(queue.push(request(), Some(Duration::ZERO), &|| true).is_ok(), "there is room");
         assert_eq!(queue.len(), QUEUE_LEN_MAX - 99);
     }
 }

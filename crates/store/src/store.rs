@@ -229,42 +229,24 @@ impl Store {
     /// `reply` must be quick and must not wait for the store. After [`Store::close`] the answer is
     /// [`Error::Closed`].
     pub fn submit(&self, mutation: Mutation, reply: Reply) {
-        match mutation.validate() {
-            Ok(()) => self.handle.shared.queue.push((mutation, reply)),
-            Err(error) => reply(Err(error)),
-        }
+        let queued = self.submit_within(mutation, reply, None, &|| true);
+        debug_assert!(queued.is_ok(), "it waits as long as it takes");
     }
 
     /// Like [`Store::submit`], but hands both back if the queue stays full for `wait`, as when the disk
-    /// hangs. When the mutation gets its place in the order, `still` is asked whether it may be carried out
-    /// at all. If not, the answer is [`Error::Withdrawn`]. It must be quick.
+    /// hangs. Zero never blocks, for async callers; `None` waits as long as it takes. When the mutation gets
+    /// its place in the order, `still` is asked whether it may be carried out at all. If not, the answer is
+    /// [`Error::Withdrawn`]. It must be quick.
     #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
     pub fn submit_within(
         &self,
         mutation: Mutation,
         reply: Reply,
-        wait: Duration,
+        wait: Option<Duration>,
         still: &dyn Fn() -> bool,
     ) -> Result<(), Rejected> {
         match mutation.validate() {
-            Ok(()) => self.handle.shared.queue.push_within((mutation, reply), wait, still),
-            Err(error) => {
-                reply(Err(error));
-                Ok(())
-            }
-        }
-    }
-
-    /// Like [`Store::submit_within`], but hands both back instead of blocking: for async callers.
-    #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
-    pub fn try_submit(
-        &self,
-        mutation: Mutation,
-        reply: Reply,
-        still: &dyn Fn() -> bool,
-    ) -> Result<(), Rejected> {
-        match mutation.validate() {
-            Ok(()) => self.handle.shared.queue.try_push((mutation, reply), still),
+            Ok(()) => self.handle.shared.queue.push((mutation, reply), wait, still),
             Err(error) => {
                 reply(Err(error));
                 Ok(())
