@@ -236,8 +236,8 @@ mod tests {
         assert!(stat.live > 1 << 29, "{} live bytes", stat.live);
         let written = ObjectId(2 * 7_368_787 % 3000);
         let view = store.read(PARTITION, written, 0, 0..4096, Want::Newest).expect("view");
-        let mut bytes = Vec::new();
-        view.read_into(&mut bytes).expect("read");
-        assert_eq!(bytes, vec![7; 4096]);
+        let mut bytes = [0; 4096];
+        view.read_exact_into(&mut bytes).expect("read");
+        assert_eq!(bytes, [7; 4096]);
     }
 }

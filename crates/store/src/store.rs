@@ -17,7 +17,6 @@ use crate::commit_delay::CommitDelay;
 use crate::disk::{Directory, Disk, private};
 use crate::error::Error;
 use crate::files::{self, Files};
-use crate::format::checkpoint::Appended;
 use crate::format::superblock::Superblock;
 use crate::header_cache::HeaderCache;
 use crate::index::locked::{Locked, Reading};
@@ -74,14 +73,6 @@ pub struct Stat {
     /// Bytes that writes may take before anything must be cleaned. It excludes the reserve, and what objects
     /// have reserved.
     pub free: u64,
-}
-
-impl Stat {
-    /// Bytes written in all per byte of records that are not the cleaner's, over the store's life. `None`:
-    /// there is no such record.
-    pub fn write_amplification(&self) -> Option<f64> {
-        Appended { written: self.written, moved: self.moved }.amplification()
-    }
 }
 
 /// An open store. Clones share it; it is closed by [`Store::close`] or when the last clone is dropped.
@@ -179,11 +170,6 @@ impl Store {
         let threads = vec![committing?, checkpointer, cleaner?];
         let handle = Handle { identity, shared, threads: Mutex::new(threads) };
         Ok((Store { handle: Arc::new(handle) }, recovery))
-    }
-
-    /// The store's identity.
-    pub fn identity(&self) -> Identity {
-        self.handle.identity
     }
 
     /// The store's figures.

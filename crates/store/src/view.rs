@@ -83,18 +83,7 @@ impl View {
         self.extents.iter().map(stored).sum()
     }
 
-    /// Append the stored extents' bytes to `to` (holes are left out). On an error `to` is unchanged.
-    pub fn read_into(&self, to: &mut Vec<u8>) -> Result<(), Error> {
-        let begin = to.len();
-        to.resize(begin + usize::try_from(self.stored_bytes()).expect("at most a unit"), 0);
-        let read = self.read_exact_into(&mut to[begin..]);
-        if read.is_err() {
-            to.truncate(begin);
-        }
-        read
-    }
-
-    /// Fill `to` with the stored extents' bytes. It must be exactly [`View::stored_bytes`] long:
+    /// Fill `to` with the stored extents' bytes, without the holes. It must be exactly [`View::stored_bytes`] long:
     /// [`Error::Malformed`] otherwise.
     pub fn read_exact_into(&self, to: &mut [u8]) -> Result<(), Error> {
         if u32::try_from(to.len()) != Ok(self.stored_bytes()) {

@@ -43,8 +43,7 @@ fn readers_see_whole_versions_that_never_go_back() {
                         let last = &mut newest[usize::try_from(unit).expect("small")];
                         assert!(n >= *last, "version {n} after {last}");
                         *last = n;
-                        let mut bytes = Vec::new();
-                        view.read_into(&mut bytes).expect("read");
+                        let bytes = read_stored(&view).expect("read");
                         assert!(n == 0 || bytes == pattern(n, 20_000), "version {n} is whole");
                     }
                 }
