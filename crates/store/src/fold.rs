@@ -19,7 +19,7 @@ use crate::index::growth::Change;
 use crate::index::unit::{LogPosition, Unit};
 use crate::log::Entry;
 use crate::stored_extent::{self, Stored, Whose, stored};
-use crate::threads::committer::Committer;
+use crate::threads::committer::{Committer, Heat};
 
 /// How many units with settled deltas may wait before all are folded: folding at once would rewrite the base
 /// for every delta.
@@ -49,9 +49,8 @@ impl Committer {
                 Err(error) => self.on_unreadable(job.key, &error),
             }
         }
-        if !entries.is_empty() && self.append(&mut entries).is_ok() {
-            self.publish(&entries);
-        }
+        // If it fails, the deltas stand, and are folded later.
+        let _ = self.commit_entries(Heat::Hot, &mut entries);
     }
 
     /// Marks a damaged unit lost (PROTOCOL R9). After another error it is tried again once the unit changes.

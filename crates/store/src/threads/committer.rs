@@ -214,10 +214,8 @@ impl Committer {
         {
             return;
         }
-        let mut mark = vec![(Record::new(Kind::Mark), bytes::Bytes::new())];
-        if self.append(&mut mark).is_ok() {
-            self.publish(&mark);
-        }
+        // Without it the next opening takes longer to be sure, and that is all.
+        let _ = self.commit_entries(Heat::Hot, &mut [(Record::new(Kind::Mark), bytes::Bytes::new())]);
     }
 
     /// One commit with the first of `waiting`, as many as can go together. False: there is no space for the
@@ -226,13 +224,10 @@ impl Committer {
         let mut gathered = self.gather(waiting, no_space);
         let fits = !gathered.stalled;
         let began = Instant::now();
-        if !gathered.entries.is_empty()
-            && let Err(error) = self.append(&mut gathered.entries)
-        {
+        if let Err(error) = self.commit_entries(Heat::Hot, &mut gathered.entries) {
             self.refuse(gathered, error);
             return fits;
         }
-        self.publish(&gathered.entries);
         self.delay = CommitDelay::default();
         if !gathered.entries.is_empty() {
             let bytes = gathered.entries.iter().map(|(record, _)| record.disk_bytes()).sum();
@@ -275,15 +270,8 @@ impl Committer {
             moves.into_iter().filter_map(|moved| moved.into_entry(&index)).collect();
         drop(index);
         let bytes = entries.iter().map(|(record, _)| record.disk_bytes()).sum();
-        let done = if entries.is_empty() { Ok(()) } else { self.append_of(Heat::Cold, &mut entries) };
-        if done.is_ok() {
-            self.publish(&entries);
-        }
-        let _ = reply.send(match done {
-            Ok(()) => Ok(bytes),
-            Err(AppendError::NoSpace) => Err(self.space_budget().full()),
-            Err(AppendError::Failed(error)) => Err(error),
-        });
+        let done = self.commit_entries(Heat::Cold, &mut entries);
+        let _ = reply.send(done.map(|()| bytes).map_err(|error| self.told(error)));
     }
 
     /// Gather a commit of what waits.
@@ -302,12 +290,12 @@ impl Committer {
     fn refuse(&mut self, gathered: Gathered, error: AppendError) {
         let alone = gathered.entries.len() == 1;
         for (entry, reply) in gathered.entries.into_iter().zip(gathered.replies) {
+            let outcome = outcome(&entry.0);
             let again = match &error {
-                AppendError::NoSpace if alone => Err(self.space_budget().full()),
-                AppendError::NoSpace => self.commit_one(entry),
-                AppendError::Failed(error) => Err(error.clone()),
+                AppendError::NoSpace if !alone => self.commit_entries(Heat::Hot, &mut [entry]),
+                error => Err(error.clone()),
             };
-            reply(again);
+            reply(again.map(|()| outcome).map_err(|error| self.told(error)));
         }
         for reply in gathered.barriers {
             reply(match &error {
@@ -317,44 +305,49 @@ impl Committer {
         }
     }
 
-    fn commit_one(&mut self, entry: Entry) -> Result<Outcome, Error> {
-        let outcome = outcome(&entry.0);
-        let mut entries = vec![entry];
-        match self.append(&mut entries) {
-            Ok(()) => {
-                self.publish(&entries);
-                Ok(outcome)
+    /// What a request is told that was not appended.
+    fn told(&self, error: AppendError) -> Error {
+        match error {
+            AppendError::NoSpace => self.space_budget().full(),
+            AppendError::Failed(error) => error,
+        }
+    }
+
+    /// Append `entries` as one commit, and show them to readers once they are durable.
+    pub(crate) fn commit_entries(&mut self, heat: Heat, entries: &mut [Entry]) -> Result<(), AppendError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        self.append(heat, entries)?;
+        let mut index = self.shared.index.write();
+        for (record, _) in entries {
+            index.apply(record);
+            index.appended.count(record.kind, record.disk_bytes());
+        }
+        index.segments.set_bytes(self.log.number, self.log.end);
+        index.head = self.log.head();
+        Ok(())
+    }
+
+    /// Append `entries`, in a new segment if the current one is full, or long enough already and of the other
+    /// heat. If there is no space, once more without the recycled segments: not every limit on space can be
+    /// asked for, as there may be a quota, or another user.
+    fn append(&mut self, heat: Heat, entries: &mut [Entry]) -> Result<(), AppendError> {
+        let mut may_retry = true;
+        loop {
+            let is_begun = self.log.end >= self.log.segment_bytes / SHARED_PART;
+            let wants_segment = self.log.wants_segment() || (is_begun && self.heat != heat);
+            let rolled = if wants_segment { self.roll() } else { Ok(()) };
+            let done = rolled.and_then(|()| {
+                self.heat = heat;
+                self.log.append(entries)
+            });
+            let is_full = matches!(done, Err(AppendError::NoSpace));
+            if !(is_full && std::mem::take(&mut may_retry) && self.shared.files.recycled().bytes() > 0) {
+                return done;
             }
-            Err(AppendError::NoSpace) => Err(self.space_budget().full()),
-            Err(AppendError::Failed(error)) => Err(error),
+            self.shared.files.give_up_all();
         }
-    }
-
-    /// Append `entries` as one commit, in a new segment if the current one is full.
-    pub(crate) fn append(&mut self, entries: &mut [Entry]) -> Result<(), AppendError> {
-        self.append_of(Heat::Hot, entries)
-    }
-
-    /// The same for bytes of either kind.
-    fn append_of(&mut self, heat: Heat, entries: &mut [Entry]) -> Result<(), AppendError> {
-        match self.append_once(heat, entries) {
-            // Not every limit on space can be asked for: there may be a quota, or another user.
-            Err(AppendError::NoSpace) if self.shared.files.recycled().bytes() > 0 => {
-                self.shared.files.give_up_all();
-                self.append_once(heat, entries)
-            }
-            done => done,
-        }
-    }
-
-    /// Both kinds share a segment only as long as it is short.
-    fn append_once(&mut self, heat: Heat, entries: &mut [Entry]) -> Result<(), AppendError> {
-        let begun = self.log.end >= self.log.segment_bytes / SHARED_PART;
-        if self.log.wants_segment() || (begun && self.heat != heat) {
-            self.roll()?;
-        }
-        self.heat = heat;
-        self.log.append(entries)
     }
 
     /// Begin a new segment.
@@ -365,20 +358,6 @@ impl Committer {
         self.log.segment_bytes = sealed_at(self.shared.segment_bytes, index.segments.all.len());
         index.head = self.log.head();
         Ok(())
-    }
-
-    /// Show readers what is durable now.
-    pub(crate) fn publish(&self, entries: &[Entry]) {
-        if entries.is_empty() {
-            return;
-        }
-        let mut index = self.shared.index.write();
-        for (record, _) in entries {
-            index.apply(record);
-            index.appended.count(record.kind, record.disk_bytes());
-        }
-        index.segments.set_bytes(self.log.number, self.log.end);
-        index.head = self.log.head();
     }
 
     pub(crate) fn space_budget(&self) -> SpaceBudget {
