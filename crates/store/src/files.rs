@@ -6,17 +6,18 @@ use std::io;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
 
 use crate::cached_ref::CachedRef;
-use crate::disk::{Disk, DiskFile, Space, read_full, twice, write_full};
+use crate::disk::{Disk, DiskFile, Space, read_full, tolerate, twice, write_full};
 use crate::error::Error;
 use crate::format::record::PAGE_BYTES;
 use crate::format::segment;
 use crate::format::superblock::{self, Superblock};
 use crate::format::{DIRS, LOG_DIR as LOG};
+use crate::mutex::Mutex;
 use crate::recycled::{RecycledSegment, RecycledSegments};
 
 /// The most segments kept open for reading. Views keep theirs open in addition.
@@ -90,22 +91,14 @@ pub(crate) fn format(disk: &dyn Disk, superblock: &Superblock) -> Result<(), Err
         }
     }
     for dir in DIRS {
-        match disk.make_dir(dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(Error::io("make the store's directories", error));
-            }
-            _ => {}
-        }
+        tolerate(io::ErrorKind::AlreadyExists, disk.make_dir(dir))
+            .map_err(doing("make the store's directories"))?;
     }
     // This must be durable before the superblock says that there is a store.
     disk.sync_dir("").map_err(doing("sync the store's directory"))?;
     let temporary = "superblock.new";
-    match disk.remove(temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(Error::io("remove what an interrupted format left", error));
-        }
-        _ => {}
-    }
+    tolerate(io::ErrorKind::NotFound, disk.remove(temporary))
+        .map_err(doing("remove what an interrupted format left"))?;
     let file = disk.create(temporary).map_err(doing("make the superblock"))?;
     write_full(&*file, &[&superblock.encode()], 0).map_err(doing("write the superblock"))?;
     file.sync_all().map_err(doing("sync the superblock"))?;
@@ -144,7 +137,7 @@ impl Files {
         if let Some(open) = self.look(number) {
             return Ok(open.to_arc());
         }
-        let mut users = self.lock_users();
+        let mut users = self.users.lock();
         let known = users.get(&number).and_then(|known| known.open.upgrade());
         if let Some(open) = known {
             self.slot(number).store(Some(Arc::clone(&open)));
@@ -157,11 +150,7 @@ impl Files {
 
     /// A segment's file, if it is open anywhere.
     pub(crate) fn open_now(&self, number: u32) -> Option<Arc<Open>> {
-        self.lock_users().get(&number).and_then(|known| known.open.upgrade())
-    }
-
-    fn lock_users(&self) -> MutexGuard<'_, BTreeMap<u32, Known>> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+        self.users.lock().get(&number).and_then(|known| known.open.upgrade())
     }
 
     /// A segment's file, if its slot holds it.
@@ -203,7 +192,7 @@ impl Files {
         if let Some(spare) = self.spares.take() {
             match self.reuse(&spare, number, &header(spare.bytes)) {
                 Ok(()) => {
-                    return Ok((self.keep(&mut self.lock_users(), number, spare.file), spare.bytes));
+                    return Ok((self.keep(&mut self.users.lock(), number, spare.file), spare.bytes));
                 }
                 Err(error) => {
                     tracing::warn!(%error, segment = number, "a freed segment's file could not be used again");
@@ -213,7 +202,7 @@ impl Files {
             }
         }
         match self.create(number, &header(0), sync) {
-            Ok(file) => Ok((self.keep(&mut self.lock_users(), number, file), 0)),
+            Ok(file) => Ok((self.keep(&mut self.users.lock(), number, file), 0)),
             Err(error) => {
                 self.remove_file(&segment_name(number));
                 Err(error)
@@ -248,12 +237,9 @@ impl Files {
     /// Remove a segment, durably. It is no error if it is missing. Views that hold it can still read it.
     pub(crate) fn remove(&self, number: u32, sync: bool) -> Result<(), Error> {
         let failed = |error| Error::io("remove a segment", error);
-        let mut users = self.lock_users();
+        let mut users = self.users.lock();
         self.let_go(&mut users, number);
-        match self.disk.remove(&segment_name(number)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
+        tolerate(io::ErrorKind::NotFound, self.disk.remove(&segment_name(number))).map_err(failed)?;
         drop(users);
         if sync { self.disk.sync_dir(LOG).map_err(failed) } else { Ok(()) }
     }
@@ -285,7 +271,7 @@ impl Files {
         if number < self.own_from.load(Ordering::Relaxed) {
             return None;
         }
-        let mut all = self.lock_users();
+        let mut all = self.users.lock();
         let users = self.let_go(&mut all, number);
         let is_ours = |users| Arc::try_unwrap(users).is_ok_and(|users: Users| !users.lent.into_inner());
         if !users.is_none_or(is_ours) {
@@ -321,13 +307,7 @@ impl Files {
 
     /// Make all file names durable.
     pub(crate) fn sync_names(&self) -> io::Result<()> {
-        for dir in DIRS {
-            match self.disk.sync_dir(dir) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
+        DIRS.iter().try_for_each(|dir| tolerate(io::ErrorKind::NotFound, self.disk.sync_dir(dir)))
     }
 
     /// The disk that the files are on.

@@ -36,6 +36,7 @@ mod lengths;
 mod log;
 mod log_rest;
 mod mutation;
+mod mutex;
 mod options;
 mod present;
 mod queue;

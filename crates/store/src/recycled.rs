@@ -10,9 +10,10 @@
 //! the network may use these pages long after the call.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::disk::DiskFile;
+use crate::mutex::Mutex;
 
 /// The most recycled segments.
 const SPARES_MAX: usize = 16;
@@ -34,14 +35,10 @@ pub(crate) struct RecycledSegment {
 pub(crate) struct RecycledSegments(Mutex<VecDeque<RecycledSegment>>);
 
 impl RecycledSegments {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<RecycledSegment>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether one more of `bytes` may be kept, in addition to `coming` bytes that are about to be added, if
     /// writes may take `free`.
     pub(crate) fn wants(&self, bytes: u64, coming: u64, free: u64) -> bool {
-        let spares = self.lock();
+        let spares = self.0.lock();
         let others = total(&spares).saturating_add(coming);
         let is_one = others == 0 && bytes <= free / ONE_PART;
         is_one || (spares.len() < SPARES_MAX && others.saturating_add(bytes) <= free / SPARE_PART)
@@ -49,28 +46,28 @@ impl RecycledSegments {
 
     /// Bytes of all of them.
     pub(crate) fn bytes(&self) -> u64 {
-        total(&self.lock())
+        total(&self.0.lock())
     }
 
     /// Add one whose name is durable.
     pub(crate) fn put(&self, spare: RecycledSegment) {
-        self.lock().push_back(spare);
+        self.0.lock().push_back(spare);
     }
 
     /// Take the oldest.
     pub(crate) fn take(&self) -> Option<RecycledSegment> {
-        self.lock().pop_front()
+        self.0.lock().pop_front()
     }
 
     /// Take the newest if there are more than `count`.
     pub(crate) fn beyond(&self, count: usize) -> Option<RecycledSegment> {
-        let mut spares = self.lock();
+        let mut spares = self.0.lock();
         if spares.len() > count { spares.pop_back() } else { None }
     }
 
     /// Take the newest if they exceed their share of `free`, the bytes that writes may take.
     pub(crate) fn surplus(&self, free: u64) -> Option<RecycledSegment> {
-        let mut spares = self.lock();
+        let mut spares = self.0.lock();
         let part = if spares.len() == 1 { ONE_PART } else { SPARE_PART };
         if total(&spares) <= free / part { None } else { spares.pop_back() }
     }

@@ -4,12 +4,14 @@
 
 use std::io;
 
-use crate::disk::DiskFile;
 use crate::disk::salvage_read::{hits, salvage_read};
+use crate::disk::{DiskFile, twice};
 use crate::error::Error;
 use crate::format::record::{
     F_BLOCK, F_SALT, F_SEGMENT, FIXED_BYTES, HEADER_BYTES_MAX, MAGIC, PAGE_BYTES, Record, decode_record,
 };
+use crate::format::segment::{self, SegmentHeader};
+use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, FieldReader, LOG_BLOCK, LOG_BLOCK_U64};
 
 /// Bytes read for one header. Nearly all headers are shorter.
@@ -213,6 +215,28 @@ impl<'a> Scanner<'a> {
 pub(crate) fn failed(number: u32, error: &io::Error) -> Error {
     let named = io::Error::new(error.kind(), format!("segment {number}: {error}"));
     Error::io("read the log", named)
+}
+
+/// The header of segment `number`, if it can be read and is that segment's.
+pub(crate) fn read_segment_header(
+    file: &dyn DiskFile,
+    superblock: &Superblock,
+    number: u32,
+) -> Result<Result<SegmentHeader, DecodeError>, Error> {
+    twice(file, || {
+        let mut bytes = [0; segment::BYTES];
+        let got = salvage_read(file, &mut bytes, 0).map_err(|error| failed(number, &error))?;
+        let header = got.all().and_then(|got| SegmentHeader::decode(&bytes[..got]));
+        Ok(header.and_then(|header| {
+            if header.drive != superblock.drive || header.salt != superblock.salt {
+                return Err(DecodeError::Malformed("the header is of another store's segment"));
+            }
+            if header.number != number {
+                return Err(DecodeError::Malformed("the header is of another segment"));
+            }
+            Ok(header)
+        }))
+    })
 }
 
 /// Whether these bytes may begin a record that belongs at `offset` of this store's segment. Nothing is

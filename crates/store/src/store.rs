@@ -3,9 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use crate::index::lost::LostKeys;
 use crate::index::{Chain, ClientOperations, ObjectUsage, PartitionState};
 use crate::lengths::segment_bytes;
 use crate::mutation::{Attributes, Mutation, Outcome};
+use crate::mutex::Mutex;
 use crate::options::Options;
 use crate::queue::{Queue, Rejected, Reply};
 use crate::recover::{Recovered, Recovery, recover};
@@ -403,7 +404,7 @@ impl Store {
 impl Handle {
     fn close(&self) -> Result<(), Error> {
         self.shared.queue.close();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             // A reply may drop the last clone in the committer itself, which then ends without being joined.
             if thread.thread().id() == std::thread::current().id() {

@@ -5,8 +5,8 @@
 //! lost.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Kept, file_name};
 use crate::disk::salvage_read::{hits, salvage_read};
@@ -19,6 +19,7 @@ use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64};
 use crate::index::Index;
 use crate::index::image::Loaded;
+use crate::mutex::Mutex;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 1 << 20;
@@ -183,27 +184,19 @@ fn read_end(
 ) -> std::io::Result<Result<CheckpointEnd, DecodeError>> {
     let at = if header { 0 } else { length.saturating_sub(LOG_BLOCK_U64) };
     let mut block = [0; BYTES];
-    let got = salvage_read(file, &mut block, at)?;
-    if !got.unreadable.is_empty() {
-        return Ok(Err(DecodeError::Unreadable));
-    }
-    let block = match Block::decode(&block[..got.bytes]) {
-        Ok(block) => block,
+    let block = salvage_read(file, &mut block, at)?.all().and_then(|got| Block::decode(&block[..got]));
+    let block = match block {
+        Ok(block) if block.is_header() == header => block,
+        Ok(_) => return Ok(Err(DecodeError::Malformed("the other end's block"))),
         Err(error) => return Ok(Err(error)),
     };
-    if block.is_header() != header {
-        return Ok(Err(DecodeError::Malformed("the other end's block")));
-    }
     let table_bytes = u64::try_from(block.table_bytes()).expect("bounded");
     let Some(at) = (if header { Some(LOG_BLOCK_U64) } else { at.checked_sub(table_bytes) }) else {
         return Ok(Err(DecodeError::Malformed("a table longer than the file")));
     };
     let mut table = vec![0; block.table_bytes()];
-    let got = salvage_read(file, &mut table, at)?;
-    if !got.unreadable.is_empty() {
-        return Ok(Err(DecodeError::Unreadable));
-    }
-    Ok(block.with_table(&table[..got.bytes]))
+    let got = salvage_read(file, &mut table, at)?.all();
+    Ok(got.and_then(|got| block.with_table(&table[..got])))
 }
 
 /// The bytes of some pages as they were read.
@@ -225,7 +218,7 @@ struct Decoded {
 
 /// Decodes batches until there are no more. Returns their buffers for reuse.
 fn decode_all(batches: &Mutex<Receiver<Batch>>, spent: &SyncSender<Vec<u8>>) -> Vec<(u64, Decoded)> {
-    let next = || batches.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
+    let next = || batches.lock().recv().ok();
     let decode = |batch: Batch| {
         let mut decoded = Decoded::default();
         for (from, to, offset, entries) in batch.pages {

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{DIR, Kept, file_name, new_name};
-use crate::disk::write_full;
+use crate::disk::{tolerate, write_full};
 use crate::files::Files;
 use crate::format::checkpoint::{CheckpointEnd, ROWS_MAX, SegmentRow, Totals};
 use crate::format::page::{FIXED_BYTES, Key, PAGE_BYTES_MAX, PageHead};
@@ -31,10 +31,7 @@ pub(crate) fn write(
         _ => {}
     }
     let temporary = new_name(number);
-    match disk.remove(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    tolerate(io::ErrorKind::NotFound, disk.remove(&temporary))?;
     let written = write_new(files, index, superblock, number, sync).and_then(|kept| {
         disk.rename(&temporary, &file_name(number))?;
         if sync {

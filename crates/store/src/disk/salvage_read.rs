@@ -7,6 +7,7 @@
 use std::io;
 
 use super::{DiskFile, read_full};
+use crate::format::DecodeError;
 
 /// The least that a system reads: next to a bad sector, no byte of the same page can be read.
 const PAGE_BYTES: usize = 4096;
@@ -23,6 +24,13 @@ pub(crate) struct SalvageRead {
     pub(crate) bytes: usize,
     /// The offsets of the pages that could not be read. They are zeros in the buffer.
     pub(crate) unreadable: Vec<u64>,
+}
+
+impl SalvageRead {
+    /// The number of bytes, if all of them could be read.
+    pub(crate) fn all(self) -> Result<usize, DecodeError> {
+        if self.unreadable.is_empty() { Ok(self.bytes) } else { Err(DecodeError::Unreadable) }
+    }
 }
 
 /// Whether one of the unreadable pages overlaps the `bytes` from `offset` on.

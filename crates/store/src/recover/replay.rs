@@ -8,20 +8,19 @@ use super::begin::Begin;
 use super::tail::{Ends, Tail, newer_record, newer_segment};
 use super::{Damage, Recovery, length};
 use crate::checkpoint::load::PageRange;
-use crate::disk::salvage_read::salvage_read;
-use crate::disk::{DiskFile, twice};
+use crate::disk::DiskFile;
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::checkpoint::{ReplayPoint, SegmentRow};
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record};
-use crate::format::segment::{self, SegmentHeader};
+use crate::format::segment::SegmentHeader;
 use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK_U64};
 use crate::index::Index;
 use crate::index::unit::LogPosition;
 use crate::recent::Recent;
-use crate::scan::{Found, Scanner, failed};
+use crate::scan::{Found, Scanner, read_segment_header};
 
 /// The most places of damage that are listed in [`Recovery::damaged`].
 const DAMAGED_MAX: usize = 1000;
@@ -109,22 +108,7 @@ impl Replay<'_> {
     }
 
     fn header(&self, file: &dyn DiskFile, number: u32) -> Result<Result<SegmentHeader, DecodeError>, Error> {
-        twice(file, || {
-            let mut bytes = [0; segment::BYTES];
-            let got = salvage_read(file, &mut bytes, 0).map_err(|error| failed(number, &error))?;
-            if !got.unreadable.is_empty() {
-                return Ok(Err(DecodeError::Unreadable));
-            }
-            Ok(SegmentHeader::decode(&bytes[..got.bytes]).and_then(|header| {
-                if header.number != number
-                    || header.salt != self.superblock.salt
-                    || header.drive != self.superblock.drive
-                {
-                    return Err(DecodeError::Malformed("the header is of another segment"));
-                }
-                Ok(header)
-            }))
-        })
+        read_segment_header(file, &self.superblock, number)
     }
 
     /// Adds the segments before the tail, as the checkpoint's table describes them. A segment that the table

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
+use super::OnEnd;
 use super::idle::{self, Rest};
 use crate::clean::gather::{MoveRun, Owner, in_order, referring, runs, scan};
 use crate::clean::move_batch::{Move, MoveBatch};
@@ -66,17 +67,6 @@ struct Victims {
     gain: u64,
 }
 
-/// Tells the committer, and whoever asks for a round, that nobody will help any more, however the cleaner
-/// ends.
-struct Ending(Arc<Shared>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.queue.end_help();
-        self.0.cleaning.close();
-    }
-}
-
 impl Cleaner {
     pub(crate) fn new(shared: Arc<Shared>) -> Cleaner {
         let burst = move_batch_bytes(shared.segment_bytes);
@@ -86,7 +76,12 @@ impl Cleaner {
 
     /// Clean until the store is closed.
     pub(crate) fn run(mut self) {
-        let _ending = Ending(Arc::clone(&self.shared));
+        let shared = Arc::clone(&self.shared);
+        // The committer, and whoever asked for a round, must not wait for a cleaner that is gone.
+        let _ending = OnEnd(|| {
+            shared.queue.end_help();
+            shared.cleaning.close();
+        });
         while let Some(turn) = self.shared.cleaning.wait() {
             if turn == CleanTrigger::Idle {
                 self.rest();

@@ -21,6 +21,7 @@ use crate::lengths::sealed_at;
 use crate::log::{AppendError, Entry, Log};
 use crate::mutation::Outcome;
 use crate::queue::{CleanRound, Help, Reply, Request};
+use crate::threads::OnEnd;
 use crate::threads::shared::Shared;
 use crate::threads::space_budget::SpaceBudget;
 
@@ -129,22 +130,16 @@ impl Gathering {
     }
 }
 
-/// Closes the queue when the committer's thread ends, also by a panic: no caller waits for an answer that
-/// cannot come.
-struct Ending(Arc<Shared>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.queue.abandon();
-        self.0.checkpointer.close();
-        self.0.cleaning.close();
-    }
-}
-
 impl Committer {
     /// Serve until the queue is closed and empty, then mark the log as cleanly closed.
     pub(crate) fn run(mut self) {
-        let ending = Ending(Arc::clone(&self.shared));
+        let shared = Arc::clone(&self.shared);
+        // No caller must wait for an answer that cannot come, also after a panic.
+        let _ending = OnEnd(|| {
+            shared.queue.abandon();
+            shared.checkpointer.close();
+            shared.cleaning.close();
+        });
         let mut waiting: VecDeque<Request> = VecDeque::new();
         let bytes = COMMIT_BYTES_MAX.min(self.log.segment_bytes);
         while self.shared.queue.take(&mut waiting, COMMIT_LEN_MAX, bytes, self.delay) {
@@ -158,7 +153,6 @@ impl Committer {
         self.mark_closed();
         self.last_checkpoint();
         self.shared.files.give_up_all();
-        drop(ending);
     }
 
     /// Commit the requests that wait. One for which there is no space waits until the cleaner has freed some;
