@@ -1,16 +1,13 @@
 //! The store's files on its disk: `superblock`, `log/00000001.seg` and so on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard, Weak};
 
-use arc_swap::ArcSwapOption;
-
-use crate::cached_ref::CachedRef;
 use crate::disk::{Disk, DiskFile, Space, read_full, tolerate, twice, write_full};
 use crate::error::Error;
 use crate::format::record::PAGE_BYTES;
@@ -31,11 +28,10 @@ pub(crate) const SUPERBLOCK: &str = "superblock";
 #[derive(Debug)]
 pub(crate) struct Files {
     disk: Arc<dyn Disk>,
-    /// A segment's number determines its slot, so that threads that read different segments do not contend.
-    open: Vec<ArcSwapOption<Open>>,
-    /// The users of every segment opened since the store was. Segments are renamed under this lock, and none
-    /// is opened meanwhile.
-    users: Mutex<BTreeMap<u32, Known>>,
+    segments: RwLock<Segments>,
+    /// Held while a segment is opened, renamed or removed: none is opened meanwhile, and those who read open
+    /// ones do not wait.
+    renames: Mutex<()>,
     spares: RecycledSegments,
     /// Segments from this number on were made since the store was opened.
     own_from: AtomicU32,
@@ -47,6 +43,14 @@ pub(crate) struct Open {
     pub(crate) number: u32,
     file: Arc<dyn DiskFile>,
     users: Arc<Users>,
+}
+
+/// The segments that were opened since the store was.
+#[derive(Debug, Default)]
+struct Segments {
+    known: BTreeMap<u32, Known>,
+    /// Those kept open though nobody may have them, the oldest first.
+    kept: VecDeque<Arc<Open>>,
 }
 
 /// A segment that has been opened.
@@ -110,12 +114,11 @@ impl Files {
     /// Opens the files and reads the superblock.
     pub(crate) fn open(disk: Arc<dyn Disk>) -> Result<(Files, Superblock), Error> {
         let superblock = read_superblock(&*disk)?;
-        let open = (0..OPEN_MAX).map(|_| ArcSwapOption::empty()).collect();
         Ok((
             Files {
                 disk,
-                open,
-                users: Mutex::default(),
+                segments: RwLock::default(),
+                renames: Mutex::default(),
                 spares: RecycledSegments::default(),
                 own_from: AtomicU32::new(u32::MAX),
             },
@@ -134,50 +137,47 @@ impl Files {
 
     /// A segment's file, opened if needed.
     pub(crate) fn get(&self, number: u32) -> Result<Arc<Open>, Error> {
-        if let Some(open) = self.look(number) {
-            return Ok(open.to_arc());
+        if let Some(open) = self.open_now(number) {
+            return Ok(open);
         }
-        let mut users = self.users.lock();
-        let known = users.get(&number).and_then(|known| known.open.upgrade());
-        if let Some(open) = known {
-            self.slot(number).store(Some(Arc::clone(&open)));
+        let _renames = self.renames.lock();
+        if let Some(open) = self.open_now(number) {
             return Ok(open);
         }
         let file =
             self.disk.open(&segment_name(number)).map_err(|error| Error::io("open a segment", error))?;
-        Ok(self.keep(&mut users, number, file))
+        Ok(self.keep(number, file))
     }
 
     /// A segment's file, if it is open anywhere.
     pub(crate) fn open_now(&self, number: u32) -> Option<Arc<Open>> {
-        self.users.lock().get(&number).and_then(|known| known.open.upgrade())
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.known.get(&number)?.open.upgrade()
     }
 
-    /// A segment's file, if its slot holds it.
-    pub(crate) fn look(&self, number: u32) -> Option<CachedRef<Open>> {
-        CachedRef::of(self.slot(number), |open| open.number == number)
+    fn segments(&self) -> RwLockWriteGuard<'_, Segments> {
+        self.segments.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Put an open segment into its slot, in place of what was there.
-    fn keep(&self, users: &mut BTreeMap<u32, Known>, number: u32, file: Arc<dyn DiskFile>) -> Arc<Open> {
-        let known = users.entry(number).or_insert_with(|| Known { users: Arc::default(), open: Weak::new() });
+    /// Keep a segment open, in place of the one that was kept longest if there are many.
+    fn keep(&self, number: u32, file: Arc<dyn DiskFile>) -> Arc<Open> {
+        let mut segments = self.segments();
+        let known = || Known { users: Arc::default(), open: Weak::new() };
+        let known = segments.known.entry(number).or_insert_with(known);
         let open = Arc::new(Open { number, file, users: Arc::clone(&known.users) });
         known.open = Arc::downgrade(&open);
-        self.slot(number).store(Some(Arc::clone(&open)));
+        segments.kept.push_back(Arc::clone(&open));
+        if segments.kept.len() > OPEN_MAX {
+            segments.kept.pop_front();
+        }
         open
     }
 
     /// Forget a segment, and return its users.
-    fn let_go(&self, users: &mut BTreeMap<u32, Known>, number: u32) -> Option<Arc<Users>> {
-        if let Some(open) = self.look(number) {
-            // Another segment that took the slot meanwhile stays.
-            self.slot(number).compare_and_swap(&open.to_arc(), None);
-        }
-        users.remove(&number).map(|known| known.users)
-    }
-
-    fn slot(&self, number: u32) -> &ArcSwapOption<Open> {
-        &self.open[usize::try_from(number).expect("32 bits") % OPEN_MAX]
+    fn let_go(&self, number: u32) -> Option<Arc<Users>> {
+        let mut segments = self.segments();
+        segments.kept.retain(|open| open.number != number);
+        segments.known.remove(&number).map(|known| known.users)
     }
 
     /// Begin a segment in a recycled file, or else in a new one. Its first block is `header`, given how many
@@ -192,7 +192,7 @@ impl Files {
         if let Some(spare) = self.spares.take() {
             match self.reuse(&spare, number, &header(spare.bytes)) {
                 Ok(()) => {
-                    return Ok((self.keep(&mut self.users.lock(), number, spare.file), spare.bytes));
+                    return Ok((self.keep(number, spare.file), spare.bytes));
                 }
                 Err(error) => {
                     tracing::warn!(%error, segment = number, "a freed segment's file could not be used again");
@@ -202,7 +202,7 @@ impl Files {
             }
         }
         match self.create(number, &header(0), sync) {
-            Ok(file) => Ok((self.keep(&mut self.users.lock(), number, file), 0)),
+            Ok(file) => Ok((self.keep(number, file), 0)),
             Err(error) => {
                 self.remove_file(&segment_name(number));
                 Err(error)
@@ -237,10 +237,10 @@ impl Files {
     /// Remove a segment, durably. It is no error if it is missing. Views that hold it can still read it.
     pub(crate) fn remove(&self, number: u32, sync: bool) -> Result<(), Error> {
         let failed = |error| Error::io("remove a segment", error);
-        let mut users = self.users.lock();
-        self.let_go(&mut users, number);
+        let renames = self.renames.lock();
+        self.let_go(number);
         tolerate(io::ErrorKind::NotFound, self.disk.remove(&segment_name(number))).map_err(failed)?;
-        drop(users);
+        drop(renames);
         if sync { self.disk.sync_dir(LOG).map_err(failed) } else { Ok(()) }
     }
 
@@ -271,8 +271,8 @@ impl Files {
         if number < self.own_from.load(Ordering::Relaxed) {
             return None;
         }
-        let mut all = self.users.lock();
-        let users = self.let_go(&mut all, number);
+        let _renames = self.renames.lock();
+        let users = self.let_go(number);
         let is_ours = |users| Arc::try_unwrap(users).is_ok_and(|users: Users| !users.lent.into_inner());
         if !users.is_none_or(is_ours) {
             return None;
@@ -360,19 +360,18 @@ mod tests {
     use crate::disk::memory::Memory;
 
     #[test]
-    fn a_segment_has_one_open_file_though_another_took_its_slot() {
+    fn a_segment_has_one_open_file_though_others_took_its_place() {
         let disk = Memory::new(1);
         let superblock = Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 };
         format(&disk, &superblock).expect("format");
         let (files, _) = Files::open(Arc::new(disk)).expect("open");
         let begin = |number| files.begin(number, |_| [0; segment::BYTES], false).expect("a segment").0;
         let held = begin(1);
-        let other = begin(1 + u32::try_from(OPEN_MAX).expect("small"));
-        assert!(files.look(1).is_none(), "its slot was taken");
+        let most = u32::try_from(OPEN_MAX).expect("small");
+        (2..most + 3).for_each(|number| drop(begin(number)));
         assert!(Arc::ptr_eq(&files.get(1).expect("open"), &held));
-        drop((held, other));
-        let all =
-            (1..=2 * u32::try_from(OPEN_MAX).expect("small")).filter_map(|number| files.open_now(number));
-        assert_eq!(all.count(), 1, "what nobody holds is closed");
+        drop(held);
+        let open: Vec<u32> = (1..most + 3).filter(|&number| files.open_now(number).is_some()).collect();
+        assert!(open.iter().copied().eq(3..most + 3), "what nobody holds is closed: {open:?}");
     }
 }

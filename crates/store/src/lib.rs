@@ -19,7 +19,6 @@
 //! committer) writes; any number of threads read.
 
 pub mod bench;
-mod cached_ref;
 mod checkpoint;
 pub mod clean;
 mod commit_delay;

@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use braid_layout::{ObjectId, PartitionId};
-use bytes::Bytes;
 
 use crate::crc::{BLOCK_BYTES, blocks, crc32c};
 use crate::disk::{DiskFile, read_full};
@@ -207,22 +206,6 @@ impl Part {
         bytes.drain(..at(range.start));
         Ok(bytes)
     }
-}
-
-/// The bytes of `range`, which lies in one stored block. The whole block is verified against `crc`.
-pub(crate) fn read_in_block(
-    file: &Open,
-    header: &Header,
-    crc: u32,
-    range: &Range<u32>,
-) -> Result<Bytes, Error> {
-    let stored = header.stored_block(range.start);
-    let index = |at: u32| usize::try_from(at - stored.start).expect("at most a block");
-    let mut bytes = [0; BLOCK_BYTES as usize];
-    let bytes = &mut bytes[..index(stored.end)];
-    read_stored(file, bytes, header.offset_of(stored.start))?;
-    header.verify(stored.start, bytes, crc)?;
-    Ok(Bytes::copy_from_slice(&bytes[index(range.start)..index(range.end)]))
 }
 
 /// `range` cut into holes and runs of stored bytes.
