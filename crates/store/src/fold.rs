@@ -20,6 +20,7 @@ use crate::index::unit::{LogPosition, Unit};
 use crate::log::Entry;
 use crate::stored_extent::{self, Stored, Whose, stored};
 use crate::threads::committer::{Committer, Heat};
+use crate::threads::space_budget::NoSpace;
 
 /// How many units with settled deltas may wait before all are folded: folding at once would rewrite the base
 /// for every delta.
@@ -95,7 +96,8 @@ impl Committer {
             index.foldable.retain(|key| !idle.contains(key));
         }
         let mut budget = if jobs.is_empty() { return jobs } else { self.space_budget() };
-        jobs.into_iter().filter(|job| budget.take(&job.record, Change::default()).is_ok()).collect()
+        let mut fits = |job: &Job| budget.take(&job.record, Change::default(), NoSpace::Wait).is_ok();
+        jobs.into_iter().filter(|job| fits(job)).collect()
     }
 
     fn job(&self, index: &Index, key: (PartitionId, ObjectId, u64)) -> Option<Job> {

@@ -17,6 +17,8 @@ pub(crate) const KEPT: usize = 2;
 const TAIL_BYTES: u64 = 64 << 20;
 /// ... and than so many times the last checkpoint.
 const TAIL_CHECKPOINTS: u64 = 2;
+/// Segments without a live byte wait for a checkpoint until they have this many times its bytes.
+const FREED_CHECKPOINTS: u64 = 4;
 
 /// Asks for checkpoints, and tells of them.
 #[derive(Debug, Default)]
@@ -124,6 +126,11 @@ impl Checkpointer {
     pub(crate) fn floor(&self) -> u32 {
         let state = self.state.lock();
         if state.kept.len() < KEPT { 0 } else { state.kept[0].replay.segment }
+    }
+
+    /// Whether freeing `bytes` of segments is worth a checkpoint.
+    pub(crate) fn is_worth(&self, bytes: u64) -> bool {
+        bytes >= self.newest().map_or(0, |kept| kept.bytes).saturating_mul(FREED_CHECKPOINTS)
     }
 
     /// How long a tail may become before a checkpoint is due.

@@ -18,7 +18,7 @@ use super::idle::{self, Rest};
 use crate::clean::gather::{MoveRun, Owner, in_order, referring, runs, scan};
 use crate::clean::move_batch::{Move, MoveBatch};
 use crate::clean::trigger::{CleanTrigger, Effort};
-use crate::clean::victim::{Candidate, Policy, choose};
+use crate::clean::victim::{Candidate, choose};
 use crate::error::Error;
 use crate::format::LOG_BLOCK_U64;
 use crate::index::extent::{Extent, Few};
@@ -35,8 +35,6 @@ const VICTIMS_MAX: usize = 16;
 /// The most segments whose headers a paced round reads: one that looks worth it by its payload may hold many
 /// small records, and be full of headers.
 const LOOKS_MAX: usize = 4;
-/// Emptied segments wait for a checkpoint until they have this many times its bytes.
-const CHECKPOINTS: u64 = 4;
 
 /// About the bytes of a burst where segments have `segment_bytes`.
 pub(crate) fn move_batch_bytes(segment_bytes: u64) -> u64 {
@@ -193,7 +191,7 @@ impl Cleaner {
             let candidate = Candidate { number, bytes: segment.bytes, live, age };
             (usable && is_wanted(&candidate, effort)).then_some(candidate)
         });
-        choose(candidates, Policy::CostBenefit)
+        choose(candidates)
     }
 
     /// Whose bytes are in `victim`, and what it costs to move them; `None` if it is not worth it, or damaged.
@@ -340,11 +338,8 @@ impl Cleaner {
 
     /// Ask for the checkpoint that lets emptied segments go, if they are worth it.
     fn free(&self) {
-        let index = self.shared.index.read();
-        let bytes: u64 = index.segments.idle_bytes();
-        drop(index);
-        let checkpoint = self.shared.checkpointer.newest().map_or(0, |kept| kept.bytes);
-        if bytes > self.burst.max(checkpoint.saturating_mul(CHECKPOINTS)) {
+        let bytes = self.shared.index.read().segments.idle_bytes();
+        if bytes > self.burst && self.shared.checkpointer.is_worth(bytes) {
             self.shared.checkpointer.request();
         }
     }

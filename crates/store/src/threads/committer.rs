@@ -23,7 +23,7 @@ use crate::mutation::Outcome;
 use crate::queue::{CleanRound, Help, Reply, Request};
 use crate::threads::OnEnd;
 use crate::threads::shared::Shared;
-use crate::threads::space_budget::SpaceBudget;
+use crate::threads::space_budget::{NoSpace, SpaceBudget};
 
 /// A commit takes no further request once it has this many payload bytes.
 const COMMIT_BYTES_MAX: u64 = 32 << 20;
@@ -42,15 +42,6 @@ pub(crate) enum Heat {
     Hot,
     /// Moved by the cleaner.
     Cold,
-}
-
-/// What becomes of a mutation for which there is no space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NoSpace {
-    /// It waits until space was gained.
-    Wait,
-    /// It is refused.
-    Refuse,
 }
 
 /// The committer's own state.
@@ -105,11 +96,7 @@ impl Gathering {
             let Some((mutation, reply)) = waiting.pop_front() else { break };
             match check(index, &mut self.growth, &mutation) {
                 Ok(Decision::Append(record, payload)) => {
-                    let taken = match self.no_space {
-                        NoSpace::Wait => self.budget.take(&record, self.growth.change),
-                        NoSpace::Refuse => self.budget.take_at_last(&record, self.growth.change),
-                    };
-                    match taken {
+                    match self.budget.take(&record, self.growth.change, self.no_space) {
                         Ok(()) => {
                             self.gathered.entries.push((*record, payload));
                             self.gathered.replies.push(reply);

@@ -13,8 +13,6 @@ use crate::threads::shared::Shared;
 /// Files set aside that stay. A segment is at most a 64th of the capacity, so that is what they take at most
 /// twice.
 const SPARES_KEPT: usize = 2;
-/// Segments without a live byte wait for a checkpoint until they have this many times its bytes.
-const CHECKPOINTS: u64 = 4;
 /// Bytes moved in a second.
 const MOVED_BYTES_PER_SECOND: u64 = 32 << 20;
 
@@ -42,8 +40,7 @@ impl Rest {
             let index = shared.index.read();
             (index.segments.idle_bytes(), index.head.sequence)
         };
-        let checkpoint = shared.checkpointer.newest().map_or(0, |kept| kept.bytes);
-        if bytes == 0 || bytes < checkpoint.saturating_mul(CHECKPOINTS) || !self.is_new((bytes, head)) {
+        if bytes == 0 || !shared.checkpointer.is_worth(bytes) || !self.is_new((bytes, head)) {
             return false;
         }
         if let Err(error) = shared.checkpointer.make() {

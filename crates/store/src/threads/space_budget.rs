@@ -12,6 +12,15 @@ const CHECKPOINT_BYTES_MIN: u64 = 4096;
 /// About what a record adds to the next one.
 const ENTRY_BYTES: u64 = 256;
 
+/// What becomes of a mutation for which there is no space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoSpace {
+    /// It waits until some was freed.
+    Wait,
+    /// It is refused, as nothing more can be freed.
+    Refuse,
+}
+
 /// Bytes a commit may still take.
 pub(crate) struct SpaceBudget {
     pub(crate) used: u64,
@@ -63,20 +72,14 @@ impl Shared {
 }
 
 impl SpaceBudget {
-    /// Take what `record` needs. The reserve is for records that lead to freed space or keep order.
-    pub(crate) fn take(&mut self, record: &Record, change: Change) -> Result<(), Error> {
-        let removes = self.reserve.free_for_removes(self.used);
-        self.take_of(record, change, removes)
-    }
-
-    /// The same when nothing more can be freed. Removes are limited by the disk, not by the configured
-    /// capacity, which a checkpoint or an opening with a lower capacity may have exceeded.
-    pub(crate) fn take_at_last(&mut self, record: &Record, change: Change) -> Result<(), Error> {
-        let removes = self.of_disk.free_for_removes(self.used);
-        self.take_of(record, change, removes)
-    }
-
-    fn take_of(&mut self, record: &Record, change: Change, removes: u64) -> Result<(), Error> {
+    /// Take what `record` needs. The reserve is for records that lead to freed space or keep order. When
+    /// nothing more can be freed, they are limited by the disk, not by the configured capacity, which a
+    /// checkpoint or an opening with a lower capacity may have exceeded.
+    pub(crate) fn take(&mut self, record: &Record, change: Change, no_space: NoSpace) -> Result<(), Error> {
+        let removes = match no_space {
+            NoSpace::Wait => self.reserve.free_for_removes(self.used),
+            NoSpace::Refuse => self.of_disk.free_for_removes(self.used),
+        };
         let bytes = record.disk_bytes_max();
         let reserved = self.reserved.saturating_sub(change.less);
         let others = self.used.saturating_add(reserved);
