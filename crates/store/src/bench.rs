@@ -76,7 +76,7 @@ pub fn generate(
     let kept = kept.map_err(|error| Error::io("write a checkpoint", error))?;
     let tail_bytes =
         tail_bytes.unwrap_or_else(|| Checkpointer::new(vec![kept], Vec::new()).tail_bytes_max(None));
-    let mut index = index.into_inner();
+    let mut index = std::mem::take(&mut *index.write());
     if earlier_bytes > 0 {
         (0..=tail_bytes / SEGMENT_BYTES).try_for_each(|number| set_aside(&files, number, earlier_bytes))?;
     }
