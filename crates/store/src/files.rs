@@ -32,7 +32,7 @@ pub(crate) struct Files {
     /// Held while a segment is opened, renamed or removed: none is opened meanwhile, and those who read open
     /// ones do not wait.
     renames: Mutex<()>,
-    spares: RecycledSegments,
+    recycled: RecycledSegments,
     /// Segments from this number on were made since the store was opened.
     own_from: AtomicU32,
 }
@@ -119,7 +119,7 @@ impl Files {
                 disk,
                 segments: RwLock::default(),
                 renames: Mutex::default(),
-                spares: RecycledSegments::default(),
+                recycled: RecycledSegments::default(),
                 own_from: AtomicU32::new(u32::MAX),
             },
             superblock,
@@ -189,14 +189,14 @@ impl Files {
         header: impl Fn(u64) -> [u8; segment::BYTES],
         sync: bool,
     ) -> io::Result<(Arc<Open>, u64)> {
-        if let Some(spare) = self.spares.take() {
-            match self.reuse(&spare, number, &header(spare.bytes)) {
+        if let Some(segment) = self.recycled.take() {
+            match self.reuse(&segment, number, &header(segment.bytes)) {
                 Ok(()) => {
-                    return Ok((self.keep(number, spare.file), spare.bytes));
+                    return Ok((self.keep(number, segment.file), segment.bytes));
                 }
                 Err(error) => {
                     tracing::warn!(%error, segment = number, "a freed segment's file could not be used again");
-                    self.remove_file(&spare.name);
+                    self.remove_file(&segment.name);
                     self.remove_file(&segment_name(number));
                 }
             }
@@ -220,12 +220,12 @@ impl Files {
         Ok(file)
     }
 
-    fn reuse(&self, spare: &RecycledSegment, number: u32, header: &[u8]) -> io::Result<()> {
+    fn reuse(&self, segment: &RecycledSegment, number: u32, header: &[u8]) -> io::Result<()> {
         // A whole page, so that the kernel need not read it first.
         let page = &[0; PAGE_BYTES][header.len()..];
-        write_full(&*spare.file, &[header, page], 0)?;
-        spare.file.sync_data()?;
-        self.disk.rename(&spare.name, &segment_name(number))?;
+        write_full(&*segment.file, &[header, page], 0)?;
+        segment.file.sync_data()?;
+        self.disk.rename(&segment.name, &segment_name(number))?;
         self.disk.sync_dir(LOG)
     }
 
@@ -256,7 +256,7 @@ impl Files {
 
     /// The recycled segments.
     pub(crate) fn recycled(&self) -> &RecycledSegments {
-        &self.spares
+        &self.recycled
     }
 
     /// This process makes the segments from `number` on. Of older ones it is unknown whether they were sent
@@ -285,19 +285,19 @@ impl Files {
     }
 
     /// Delete a recycled segment's file.
-    pub(crate) fn give_up(&self, spare: &RecycledSegment) {
-        self.remove_file(&spare.name);
+    pub(crate) fn give_up(&self, segment: &RecycledSegment) {
+        self.remove_file(&segment.name);
     }
 
     /// Delete all recycled segments.
     pub(crate) fn give_up_all(&self) {
-        while let Some(spare) = self.spares.take() {
-            self.give_up(&spare);
+        while let Some(segment) = self.recycled.take() {
+            self.give_up(&segment);
         }
     }
 
     /// Delete the recycled segments of a process that was killed.
-    pub(crate) fn remove_spares(&self) -> Result<(), Error> {
+    pub(crate) fn remove_recycled(&self) -> Result<(), Error> {
         let names = self.disk.list(LOG).map_err(|error| Error::io("list the log", error))?;
         for name in names.iter().filter(|name| name.ends_with(SPARE)) {
             self.remove_file(&format!("{LOG}/{name}"));

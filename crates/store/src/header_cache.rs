@@ -21,7 +21,7 @@ const CRCS_MAX: usize = 512;
 
 /// What a read needs of a record's header, except the checksums.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct CachedHeader {
     /// The record's segment.
     pub(crate) segment: u32,
     /// The record's block in the segment.
@@ -32,7 +32,7 @@ pub(crate) struct Header {
     pub(crate) payload: Range<u32>,
 }
 
-impl Header {
+impl CachedHeader {
     /// Where the unit's byte `at` lies in the file.
     pub(crate) fn offset_of(&self, at: u32) -> u64 {
         self.payload_offset + u64::from(at - self.payload.start)
@@ -75,7 +75,7 @@ impl Header {
 pub(crate) struct HeaderCache(Vec<Mutex<Vec<Option<Cached>>>>);
 
 /// A header, and the checksums of all its blocks.
-type Cached = (Header, Box<[u32]>);
+type Cached = (CachedHeader, Box<[u32]>);
 
 impl Default for HeaderCache {
     fn default() -> Self {
@@ -86,7 +86,7 @@ impl Default for HeaderCache {
 impl HeaderCache {
     /// The header of the record that `extent` lies in, and the checksums of the stored blocks that hold the
     /// unit's `range`, a part of the extent. `None` if they are not cached.
-    pub(crate) fn find(&self, extent: &Extent, range: &Range<u32>) -> Option<(Header, Few<u32>)> {
+    pub(crate) fn find(&self, extent: &Extent, range: &Range<u32>) -> Option<(CachedHeader, Few<u32>)> {
         let (shard, slot) = slot(extent.segment, extent.block);
         let shard = self.0[shard].lock();
         let (header, crcs) = shard[slot].as_ref()?;
@@ -97,7 +97,7 @@ impl HeaderCache {
     }
 
     /// Keep a verified header with all of its checksums.
-    pub(crate) fn keep(&self, header: &Header, crcs: &[u32]) {
+    pub(crate) fn keep(&self, header: &CachedHeader, crcs: &[u32]) {
         // Damage may leave a record with fewer checksums than blocks.
         if crcs.len() <= CRCS_MAX && crcs.len() == header.crcs_of(&header.payload).len() {
             let (shard, slot) = slot(header.segment, header.block);
@@ -121,8 +121,8 @@ mod tests {
 
     const RANGE: Range<u32> = 100..200;
 
-    fn header(segment: u32, block: u32) -> Header {
-        Header { segment, block, payload_offset: 5000, payload: RANGE }
+    fn header(segment: u32, block: u32) -> CachedHeader {
+        CachedHeader { segment, block, payload_offset: 5000, payload: RANGE }
     }
 
     fn extent(segment: u32, block: u32) -> Extent {
@@ -153,7 +153,7 @@ mod tests {
         let crcs: Vec<u32> = (1..=u32::try_from(CRCS_MAX).expect("small")).collect();
         // Blocks 500 to 1011 of a unit.
         let payload = 500 * BLOCK_BYTES + 9..1012 * BLOCK_BYTES - 9;
-        let long = Header { payload: payload.clone(), ..header(1, 1) };
+        let long = CachedHeader { payload: payload.clone(), ..header(1, 1) };
         let extent = Extent { from: payload.start, to: payload.end, ..extent(1, 1) };
         headers.keep(&long, &crcs);
         for (from, to) in [(0, 512), (0, 1), (11, 12), (12, 13), (511, 512), (5, 400)] {
@@ -173,7 +173,7 @@ mod tests {
         for (blocks, is_kept) in [(CRCS_MAX, true), (CRCS_MAX + 1, false)] {
             let headers = HeaderCache::default();
             let payload = 0..u32::try_from(blocks).expect("small") * BLOCK_BYTES;
-            headers.keep(&Header { payload: payload.clone(), ..header(1, 1) }, &vec![7; blocks]);
+            headers.keep(&CachedHeader { payload: payload.clone(), ..header(1, 1) }, &vec![7; blocks]);
             let extent = Extent { from: 0, to: payload.end, ..extent(1, 1) };
             assert_eq!(headers.find(&extent, &RANGE).is_some(), is_kept, "{blocks}");
         }
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn blocks_are_those_that_are_stored() {
-        let header = Header { payload: 1000..9000, ..header(1, 1) };
+        let header = CachedHeader { payload: 1000..9000, ..header(1, 1) };
         for (at, block) in [(1000, 1000..4096), (4096, 4096..8192), (8191, 4096..8192), (8999, 8192..9000)] {
             assert_eq!(header.stored_block(at), block);
         }

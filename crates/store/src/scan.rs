@@ -29,7 +29,7 @@ const ALONG_BYTES: u64 = 16 << 20;
 
 /// What is at a position in a segment.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum Scanned {
     /// A record with a valid header.
     Record {
         /// The record.
@@ -50,12 +50,12 @@ pub(crate) enum Found {
     },
 }
 
-impl Found {
+impl Scanned {
     /// The record, if it is one.
     pub(crate) fn record(&self) -> Option<&Record> {
         match self {
-            Found::Record { record, .. } => Some(record),
-            Found::Bad { .. } => None,
+            Scanned::Record { record, .. } => Some(record),
+            Scanned::Bad { .. } => None,
         }
     }
 }
@@ -87,7 +87,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// What comes next; `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Found>, Error> {
+    pub(crate) fn next(&mut self) -> Result<Option<Scanned>, Error> {
         if self.offset >= self.length {
             return Ok(None);
         }
@@ -110,7 +110,7 @@ impl<'a> Scanner<'a> {
                 let payload_end = end - bytes + header_length(&record) + u64::from(record.payload_bytes);
                 let whole = payload_end <= self.length;
                 self.offset = end.min(self.length.max(from + LOG_BLOCK_U64));
-                Ok(Some(Found::Record { record: Box::new(record), bytes, whole }))
+                Ok(Some(Scanned::Record { record: Box::new(record), bytes, whole }))
             }
             Err(why) => {
                 // A header from before the file was reused may claim to extend over pages that do not matter.
@@ -119,7 +119,7 @@ impl<'a> Scanner<'a> {
                 let needed = if begins { self.needed } else { LOG_BLOCK_U64 };
                 let why = if hits(&self.unreadable, from, needed) { DecodeError::Unreadable } else { why };
                 self.offset = self.search(from + LOG_BLOCK_U64)?;
-                Ok(Some(Found::Bad { from, to: self.offset, why }))
+                Ok(Some(Scanned::Bad { from, to: self.offset, why }))
             }
         }
     }
@@ -179,14 +179,14 @@ impl<'a> Scanner<'a> {
 
     /// Read to `to`. Unreadable pages are noted and read as zeros.
     fn read(&mut self, to: &mut [u8], offset: u64) -> Result<usize, Error> {
-        let around = salvage_read(self.file, to, offset).map_err(|error| failed(self.number, &error))?;
-        for page in around.unreadable {
+        let got = salvage_read(self.file, to, offset).map_err(|error| failed(self.number, &error))?;
+        for page in got.unreadable {
             // A page may be read more than once.
             if !self.unreadable.contains(&page) {
                 self.unreadable.push(page);
             }
         }
-        Ok(around.bytes)
+        Ok(got.bytes)
     }
 
     /// The next position from `offset` on with a whole header; else the file's end. A recycled file may be
@@ -313,10 +313,10 @@ mod tests {
             let mut scanner = Scanner::new(&*file, self.length(), SEGMENT, SALT);
             std::iter::from_fn(|| scanner.next().expect("readable"))
                 .map(|found| match found {
-                    Found::Record { record, .. } => {
+                    Scanned::Record { record, .. } => {
                         Ok((u64::from(record.block) * LOG_BLOCK_U64, record.sequence))
                     }
-                    Found::Bad { from, to, why } => Err((from, to, why)),
+                    Scanned::Bad { from, to, why } => Err((from, to, why)),
                 })
                 .collect()
         }

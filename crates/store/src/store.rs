@@ -155,8 +155,8 @@ impl Store {
             segment_bytes,
             sync: options.sync,
         });
-        let keeping = Arc::clone(&shared);
-        let checkpointer = spawn("store-checkpoint", move || checkpointer::run(&keeping))?;
+        let checkpointing = Arc::clone(&shared);
+        let checkpointer = spawn("store-checkpoint", move || checkpointer::run(&checkpointing))?;
         let cleaner = Cleaner::new(Arc::clone(&shared));
         let cleaner = spawn("store-clean", move || cleaner.run());
         let committer =

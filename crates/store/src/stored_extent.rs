@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::files::{Files, Open};
 use crate::format::record::{HEADER_BYTES_MAX, PAGE_BYTES, Record, decode_record};
 use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64, padded};
-use crate::header_cache::{Header, HeaderCache};
+use crate::header_cache::{CachedHeader, HeaderCache};
 use crate::index::extent::{Extent, Few};
 
 /// Bytes of a header's first read: enough for the checksums of 3 MiB.
@@ -48,7 +48,7 @@ pub(crate) struct Stored {
 pub(crate) struct Part {
     from: u32,
     to: u32,
-    header: Header,
+    header: CachedHeader,
     /// Of the stored blocks that contain the part.
     crcs: Few<u32>,
     file: Arc<Open>,
@@ -143,7 +143,7 @@ impl Part {
             read.drain(..near.start);
             read
         });
-        let header = Header {
+        let header = CachedHeader {
             segment,
             block,
             payload_offset: offset + u64::try_from(begin).expect("bounded"),

@@ -7,7 +7,7 @@ use crate::format::segment::SegmentHeader;
 use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK_U64};
 use crate::recover::tail::{Payload, verify};
-use crate::scan::{Found, Scanner, header_length, read_segment_header};
+use crate::scan::{Scanned, Scanner, header_length, read_segment_header};
 
 /// A piece of a segment.
 pub(crate) enum Item<'a> {
@@ -46,11 +46,11 @@ pub(crate) fn walk(
     let mut scanner = Scanner::new(&*file, end, number, superblock.salt);
     while let Some(found) = scanner.next()? {
         match found {
-            Found::Bad { from, to, .. } if is_last && to == length && length <= earlier => {
+            Scanned::Bad { from, to, .. } if is_last && to == length && length <= earlier => {
                 act(Item::Behind(from, to));
             }
-            Found::Bad { from, to, why } => act(Item::Bad(from, to, why)),
-            Found::Record { record, whole, .. } => {
+            Scanned::Bad { from, to, why } => act(Item::Bad(from, to, why)),
+            Scanned::Record { record, whole, .. } => {
                 let offset = u64::from(record.block) * LOG_BLOCK_U64;
                 let wrong = if !whole {
                     Some("its payload is cut short")

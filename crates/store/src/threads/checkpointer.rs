@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::checkpoint::write::write;
-use crate::checkpoint::{DIR, Kept, file_name};
+use crate::checkpoint::{DIR, KeptCheckpoint, file_name};
 use crate::disk::tolerate;
 use crate::error::Error;
 use crate::mutex::{Condvar, Mutex};
@@ -35,7 +35,7 @@ struct State {
     done: u64,
     closed: bool,
     /// Those that are there, oldest first.
-    kept: Vec<Kept>,
+    kept: Vec<KeptCheckpoint>,
     /// Files to be taken away when a new one is there: damaged, or left over.
     doubtful: Vec<u32>,
     next_number: u32,
@@ -47,7 +47,7 @@ struct State {
 
 impl Checkpointer {
     /// With what opening found: checkpoints that are whole, oldest first, and others.
-    pub(crate) fn new(kept: Vec<Kept>, doubtful: Vec<u32>) -> Checkpointer {
+    pub(crate) fn new(kept: Vec<KeptCheckpoint>, doubtful: Vec<u32>) -> Checkpointer {
         let numbers = kept.iter().map(|kept| kept.number).chain(doubtful.iter().copied());
         let next_number = numbers.max().unwrap_or(0).saturating_add(1);
         let state = State { kept, doubtful, next_number, ..State::default() };
@@ -85,7 +85,7 @@ impl Checkpointer {
     }
 
     /// Ask for a checkpoint of everything up to now and wait for it.
-    pub(crate) fn make(&self) -> Result<Kept, Error> {
+    pub(crate) fn make(&self) -> Result<KeptCheckpoint, Error> {
         let mut state = self.state.lock();
         state.asked = state.begun + 1;
         let mine = state.asked;
@@ -108,12 +108,12 @@ impl Checkpointer {
     }
 
     /// The newest.
-    pub(crate) fn newest(&self) -> Option<Kept> {
+    pub(crate) fn newest(&self) -> Option<KeptCheckpoint> {
         self.state.lock().kept.last().copied()
     }
 
     /// All that are kept, oldest first.
-    pub(crate) fn all(&self) -> Vec<Kept> {
+    pub(crate) fn all(&self) -> Vec<KeptCheckpoint> {
         self.state.lock().kept.clone()
     }
 

@@ -1,7 +1,7 @@
 //! The cleaner's thread.
 //!
-//! A round empties victims: their live bytes are read, verified and handed to the committer burst by burst,
-//! until about a burst was moved; then what is empty is freed. Nothing is freed that a reader, a checkpoint
+//! A round empties victims: their live bytes are read, verified and handed to the committer batch by batch,
+//! until about a batch was moved; then what is empty is freed. Nothing is freed that a reader, a checkpoint
 //! or a replay could still ask for, so a crash at any step leaves either the old places or the new ones, and
 //! both say the same.
 //!
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use super::OnEnd;
-use super::idle::{self, Rest};
+use super::idle::{self, GivingBack};
 use crate::clean::gather::{MoveRun, Owner, in_order, referring, runs, scan};
 use crate::clean::move_batch::{Move, MoveBatch};
 use crate::clean::trigger::{CleanTrigger, Effort};
@@ -27,8 +27,8 @@ use crate::queue::CleanRound;
 use crate::stored_extent::{self, Stored, stored};
 use crate::threads::shared::Shared;
 
-/// The most bytes of a burst: what a foreground commit may have to wait for.
-const BURST_BYTES_MAX: u64 = 8 << 20;
+/// The most bytes of a batch of moves: what a foreground commit may have to wait for.
+const MOVE_BATCH_BYTES_MAX: u64 = 8 << 20;
 
 /// The most segments that are emptied together.
 const VICTIMS_MAX: usize = 16;
@@ -36,21 +36,21 @@ const VICTIMS_MAX: usize = 16;
 /// small records, and be full of headers.
 const LOOKS_MAX: usize = 4;
 
-/// About the bytes of a burst where segments have `segment_bytes`.
+/// About the bytes of a batch of moves where segments have `segment_bytes`.
 pub(crate) fn move_batch_bytes(segment_bytes: u64) -> u64 {
-    (segment_bytes / 4).min(BURST_BYTES_MAX)
+    (segment_bytes / 4).min(MOVE_BATCH_BYTES_MAX)
 }
 
 /// The cleaner's own.
 pub(crate) struct Cleaner {
     shared: Arc<Shared>,
-    burst: u64,
+    batch_bytes: u64,
     /// What moving a segment would have cost, and its live payload then: payload tells neither headers nor
     /// padding.
     costs: BTreeMap<u32, (u64, u64)>,
     /// Segments that could not be read: not tried again while the store is open.
     aside: BTreeSet<u32>,
-    rest: Rest,
+    rest: GivingBack,
 }
 
 /// Segments to be emptied together, so that what belongs together comes together.
@@ -67,9 +67,9 @@ struct Victims {
 
 impl Cleaner {
     pub(crate) fn new(shared: Arc<Shared>) -> Cleaner {
-        let burst = move_batch_bytes(shared.segment_bytes);
-        let rest = Rest::default();
-        Cleaner { shared, burst, costs: BTreeMap::new(), aside: BTreeSet::new(), rest }
+        let batch_bytes = move_batch_bytes(shared.segment_bytes);
+        let rest = GivingBack::default();
+        Cleaner { shared, batch_bytes, costs: BTreeMap::new(), aside: BTreeSet::new(), rest }
     }
 
     /// Clean until the store is closed.
@@ -80,13 +80,13 @@ impl Cleaner {
             shared.queue.end_help();
             shared.cleaning.close();
         });
-        while let Some(turn) = self.shared.cleaning.wait() {
-            if turn == CleanTrigger::Idle {
+        while let Some(trigger) = self.shared.cleaning.wait() {
+            if trigger == CleanTrigger::Idle {
                 self.rest();
                 continue;
             }
-            let given = self.round(turn.effort());
-            match turn {
+            let given = self.round(trigger.effort());
+            match trigger {
                 // Whoever waits frees what is empty, by a checkpoint.
                 CleanTrigger::Stalled => {
                     self.shared.cleaning.end_stall();
@@ -120,8 +120,8 @@ impl Cleaner {
         let mut passed = BTreeSet::new();
         let (mut moved, mut given, mut looks) = (0, 0, if urgent { usize::MAX } else { LOOKS_MAX });
         // A write that waits is helped with more than it needs: it is not the last one.
-        let goal = if urgent { self.burst / 2 } else { 0 };
-        while moved < self.burst || given < goal {
+        let goal = if urgent { self.batch_bytes / 2 } else { 0 };
+        while moved < self.batch_bytes || given < goal {
             let victims = self.victims(&mut passed, effort, &mut looks);
             if victims.numbers.is_empty() {
                 break;
@@ -143,11 +143,11 @@ impl Cleaner {
         given
     }
 
-    /// The best segments that were not `passed` over in this round and are worth it: about a burst.
+    /// The best segments that were not `passed` over in this round and are worth it: about a batch.
     fn victims(&mut self, passed: &mut BTreeSet<u32>, effort: Effort, looks: &mut usize) -> Victims {
         let mut victims = Victims::default();
         let budget = self.shared.space_budget();
-        while victims.cost < self.burst && victims.numbers.len() < VICTIMS_MAX {
+        while victims.cost < self.batch_bytes && victims.numbers.len() < VICTIMS_MAX {
             if *looks == 0 || self.shared.cleaning.is_wanted_elsewhere(effort) {
                 break;
             }
@@ -224,7 +224,7 @@ impl Cleaner {
         self.carry(runs, effort)
     }
 
-    /// Move the runs, burst by burst. One that cannot be read stays where it is. An error: a burst could not
+    /// Move the runs, batch by batch. One that cannot be read stays where it is. An error: a batch of moves could not
     /// be written.
     fn carry(&mut self, runs: Vec<MoveRun>, effort: Effort) -> Result<u64, Error> {
         let mut moved = 0;
@@ -234,7 +234,7 @@ impl Cleaner {
             let Some(read) = self.read(&run) else { continue };
             bytes += run.disk_bytes();
             moves.push(read);
-            if bytes >= self.burst {
+            if bytes >= self.batch_bytes {
                 moved += self.commit(std::mem::take(&mut moves), effort)?;
                 bytes = 0;
             }
@@ -311,8 +311,8 @@ impl Cleaner {
     fn lose_range(&self, segment: u32, range: &Range<u64>) {
         let mut index = self.shared.index.write();
         let hit: Vec<(Owner, LogPosition)> = referring(&index, segment, range);
-        for (owner, place) in &hit {
-            index.mark_lost(owner.partition, owner.object, Some(owner.unit), *place);
+        for (owner, position) in &hit {
+            index.mark_lost(owner.partition, owner.object, Some(owner.unit), *position);
         }
         index.segments.entry(segment).damaged = true;
         drop(index);
@@ -339,7 +339,7 @@ impl Cleaner {
     /// Ask for the checkpoint that lets emptied segments go, if they are worth it.
     fn free(&self) {
         let bytes = self.shared.index.read().segments.idle_bytes();
-        if bytes > self.burst && self.shared.checkpointer.is_worth(bytes) {
+        if bytes > self.batch_bytes && self.shared.checkpointer.is_worth(bytes) {
             self.shared.checkpointer.request();
         }
     }

@@ -158,13 +158,13 @@ impl Committer {
     fn gain(&mut self) -> bool {
         // Without checkpoints: one that is written meanwhile would hide what was freed.
         let before = self.log_bytes();
-        self.make_space();
+        self.free_space();
         // A round that the cleaner had begun may have used more space than the first round frees.
         for _ in 0..HELPS_MAX {
-            if self.log_bytes() < before || !self.make_room() {
+            if self.log_bytes() < before || !self.call_cleaner() {
                 break;
             }
-            self.make_space();
+            self.free_space();
         }
         self.log_bytes() < before
     }
@@ -225,15 +225,15 @@ impl Committer {
             reply(Ok(Outcome::Applied));
         }
         if !gathered.entries.is_empty() {
-            while let Some(spare) = self.shared.files.recycled().surplus(gathered.free) {
-                self.shared.files.give_up(&spare);
+            while let Some(segment) = self.shared.files.recycled().surplus(gathered.free) {
+                self.shared.files.give_up(&segment);
             }
         }
         fits
     }
 
     /// Let the cleaner work alone until it has emptied a segment; false if it found none to empty.
-    fn make_room(&mut self) -> bool {
+    fn call_cleaner(&mut self) -> bool {
         self.shared.cleaning.stall();
         loop {
             match self.shared.queue.wait_for_help() {

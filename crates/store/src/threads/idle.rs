@@ -1,7 +1,7 @@
 //! What a store gives back while it is at rest.
 //!
 //! Space is needed back before it is scarce: others may use the file system, and whoever removes files wants
-//! to see it. So a store at rest keeps few spare files, has checkpoints made that let segments without a live
+//! to see it. So a store at rest keeps few recycled segments, has checkpoints made that let segments without a live
 //! byte go, and then empties those that are mostly dead, at a pace that a client which comes back hardly
 //! feels.
 
@@ -12,7 +12,7 @@ use crate::threads::shared::Shared;
 
 /// Files set aside that stay. A segment is at most a 64th of the capacity, so that is what they take at most
 /// twice.
-const SPARES_KEPT: usize = 2;
+const RECYCLED_KEPT: usize = 2;
 /// Bytes moved in a second.
 const MOVED_BYTES_PER_SECOND: u64 = 32 << 20;
 
@@ -23,18 +23,18 @@ pub(crate) fn time_for(bytes: u64) -> Duration {
 
 /// What was tried.
 #[derive(Debug, Default)]
-pub(crate) struct Rest {
+pub(crate) struct GivingBack {
     /// What there was to free when checkpoints were made for it, and how many were since.
     freeing: (u64, u64),
     made: usize,
 }
 
-impl Rest {
-    /// Give back spare files and free segments, as far as that moves nothing. Whether there was something to
+impl GivingBack {
+    /// Give back recycled segments and free segments, as far as that moves nothing. Whether there was something to
     /// do.
     pub(crate) fn give_back(&mut self, shared: &Shared) -> bool {
-        while let Some(spare) = shared.files.recycled().beyond(SPARES_KEPT) {
-            shared.files.give_up(&spare);
+        while let Some(segment) = shared.files.recycled().beyond(RECYCLED_KEPT) {
+            shared.files.give_up(&segment);
         }
         let (bytes, head) = {
             let index = shared.index.read();
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn checkpoints_that_free_nothing_are_not_made_for_ever() {
-        let mut rest = Rest::default();
-        let tries = |rest: &mut Rest, state| (0..10).filter(|_| rest.is_new(state)).count();
+        let mut rest = GivingBack::default();
+        let tries = |rest: &mut GivingBack, state| (0..10).filter(|_| rest.is_new(state)).count();
         assert_eq!(tries(&mut rest, (100, 1)), KEPT);
         assert_eq!(tries(&mut rest, (100, 1)), 0);
         assert_eq!(tries(&mut rest, (100, 2)), KEPT, "something was written");

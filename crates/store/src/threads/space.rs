@@ -23,7 +23,7 @@ impl Committer {
 
     /// Space is short: free the older checkpoint and every segment without a live byte, after a new
     /// checkpoint if necessary. The next request needs that space, so the committer waits for it.
-    pub(crate) fn make_space(&mut self) {
+    pub(crate) fn free_space(&mut self) {
         let active_is_idle = || {
             let index = self.shared.index.read();
             index.segments.is_idle(self.log.number)

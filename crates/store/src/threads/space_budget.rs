@@ -43,11 +43,11 @@ impl Shared {
         drop(index);
         let used = log.saturating_add(self.checkpointer.bytes());
         // Recycled files count as free: they are used for new segments, or removed if space is short.
-        let spare = self.files.recycled().bytes();
+        let recycled = self.files.recycled().bytes();
         let disk = self
             .files
             .space()
-            .map_or(u64::MAX, |space| used.saturating_add(space.free).saturating_add(spare));
+            .map_or(u64::MAX, |space| used.saturating_add(space.free).saturating_add(recycled));
         let capacity = self.capacity.unwrap_or(u64::MAX).min(disk);
         // The last commit of a segment may be as long as the segment's target, and that of a long unit
         // longer.
