@@ -106,8 +106,8 @@ impl HeaderCache {
     }
 }
 
-/// The shard and the slot in it. Records of one size have evenly spaced positions: the upper bits of a product
-/// spread them.
+/// The shard and the slot in it. Records of one size have evenly spaced positions: the upper bits of a
+/// product spread them.
 fn slot(segment: u32, block: u32) -> (usize, usize) {
     let position = u64::from(segment) << 32 | u64::from(block);
     let spread = position.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;

@@ -1,5 +1,5 @@
-//! A mutex, and a condition variable for it, that know no poison: after a panic in one thread the others still
-//! have to answer who waits for them, and to end.
+//! A mutex, and a condition variable for it, that know no poison: after a panic in one thread the others
+//! still have to answer who waits for them, and to end.
 
 use std::sync::{self, MutexGuard, PoisonError};
 use std::time::Duration;

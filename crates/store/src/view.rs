@@ -73,8 +73,8 @@ impl View {
         self.extents.iter().map(stored).sum()
     }
 
-    /// Fill `to` with the stored extents' bytes, without the holes. It must be exactly [`View::stored_bytes`] long:
-    /// [`Error::Malformed`] otherwise.
+    /// Fill `to` with the stored extents' bytes, without the holes. It must be exactly [`View::stored_bytes`]
+    /// long: [`Error::Malformed`] otherwise.
     pub fn read_exact_into(&self, to: &mut [u8]) -> Result<(), Error> {
         if u32::try_from(to.len()) != Ok(self.stored_bytes()) {
             return Err(Error::Malformed("the buffer is not as long as the view's stored bytes"));

@@ -25,7 +25,8 @@ use crate::mutex::Mutex;
 const READ_BYTES: usize = 1 << 20;
 /// The most batches that wait for a decoder.
 const WAITING_MAX: usize = 4;
-/// About the memory of a page in the index; less than GNU's allocator takes from the system in one piece.
+/// About the memory that a page takes in the index. It is less than GNU's allocator takes from the system in
+/// one piece.
 const HEAP_BYTES: usize = 120 << 10;
 /// The most decoder threads.
 const DECODERS_MAX: usize = 4;

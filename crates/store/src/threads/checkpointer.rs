@@ -1,4 +1,4 @@
-//! The thread that writes checkpoints, and what is known of those that are there.
+//! The thread that writes checkpoints, and the list of those on the disk.
 
 use std::io;
 use std::sync::Arc;
@@ -13,14 +13,15 @@ use crate::threads::{OnEnd, reclaim};
 
 /// How many checkpoints are kept.
 pub(crate) const KEPT: usize = 2;
-/// A checkpoint is made when the log's tail is longer than this, or a sixteenth of a small capacity, ...
+/// A checkpoint is made when the log's tail is longer than this (or than a sixteenth of the capacity, if that
+/// is less), ...
 const TAIL_BYTES: u64 = 64 << 20;
-/// ... and than so many times the last checkpoint.
+/// ... and longer than this many times the last checkpoint.
 const TAIL_CHECKPOINTS: u64 = 2;
 /// Segments without a live byte wait for a checkpoint until they have this many times its bytes.
 const FREED_CHECKPOINTS: u64 = 4;
 
-/// Asks for checkpoints, and tells of them.
+/// Requests for checkpoints, and the list of those on the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpointer {
     state: Mutex<State>,
@@ -29,24 +30,24 @@ pub(crate) struct Checkpointer {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many were asked for, and how many of these were begun and are over.
+    /// The number of the last request, of the last one that was begun, and of the last one that is over.
     asked: u64,
     begun: u64,
     done: u64,
     closed: bool,
-    /// Those that are there, oldest first.
+    /// The usable ones, oldest first.
     kept: Vec<KeptCheckpoint>,
-    /// Files to be taken away when a new one is there: damaged, or left over.
+    /// Files to remove once there is a new checkpoint: damaged ones, and those that could not be removed.
     doubtful: Vec<u32>,
     next_number: u32,
-    /// How the last one failed.
+    /// Why the last one failed.
     error: Option<Error>,
-    /// How long the tail was when one was last asked for because of it.
+    /// The tail's length when it last led to a request.
     tail: u64,
 }
 
 impl Checkpointer {
-    /// With what opening found: checkpoints that are whole, oldest first, and others.
+    /// With what opening found: the usable checkpoints, oldest first, and the others.
     pub(crate) fn new(kept: Vec<KeptCheckpoint>, doubtful: Vec<u32>) -> Checkpointer {
         let numbers = kept.iter().map(|kept| kept.number).chain(doubtful.iter().copied());
         let next_number = numbers.max().unwrap_or(0).saturating_add(1);
@@ -54,7 +55,7 @@ impl Checkpointer {
         Checkpointer { state: Mutex::new(state), changed: Condvar::default() }
     }
 
-    /// Ask for a checkpoint. One that was asked for and not begun is the same.
+    /// Request a checkpoint. A request that was not begun yet serves this one too.
     pub(crate) fn request(&self) {
         let mut state = self.state.lock();
         state.asked = state.begun + 1;
@@ -62,8 +63,8 @@ impl Checkpointer {
         self.changed.notify_all();
     }
 
-    /// The log's tail has this many bytes: ask for a checkpoint if that is too much and none is under way.
-    /// After one that failed the tail grows by as much again first.
+    /// The log's tail has `tail` bytes. If that is too much, request a checkpoint, unless one is under way.
+    /// If the last one failed, the next is requested only when the tail has grown by as much again.
     pub(crate) fn on_tail(&self, tail: u64, capacity: Option<u64>) {
         let most = self.tail_bytes_max(capacity);
         let mut state = self.state.lock();
@@ -76,7 +77,7 @@ impl Checkpointer {
         }
     }
 
-    /// A number that no file has had, not even one that was never finished.
+    /// A number that no checkpoint had yet, not even an unfinished one.
     fn number(&self) -> u32 {
         let mut state = self.state.lock();
         let number = state.next_number;
@@ -84,7 +85,7 @@ impl Checkpointer {
         number
     }
 
-    /// Ask for a checkpoint of everything up to now and wait for it.
+    /// Request a checkpoint of everything up to now, and wait for it.
     pub(crate) fn make(&self) -> Result<KeptCheckpoint, Error> {
         let mut state = self.state.lock();
         state.asked = state.begun + 1;
@@ -101,28 +102,29 @@ impl Checkpointer {
         }
     }
 
-    /// Make no more.
+    /// Write no more checkpoints.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// The newest.
+    /// The newest usable checkpoint.
     pub(crate) fn newest(&self) -> Option<KeptCheckpoint> {
         self.state.lock().kept.last().copied()
     }
 
-    /// All that are kept, oldest first.
+    /// All usable checkpoints, oldest first.
     pub(crate) fn all(&self) -> Vec<KeptCheckpoint> {
         self.state.lock().kept.clone()
     }
 
-    /// Bytes of their files.
+    /// Bytes of the usable checkpoints' files.
     pub(crate) fn bytes(&self) -> u64 {
         self.state.lock().kept.iter().map(|kept| kept.bytes).sum()
     }
 
-    /// The first segment that replay may need: of the oldest that is kept, and all while only one is.
+    /// The first segment that a replay may need: the one where that of the oldest checkpoint begins. While
+    /// there is no second checkpoint, all segments are needed.
     pub(crate) fn floor(&self) -> u32 {
         let state = self.state.lock();
         if state.kept.len() < KEPT { 0 } else { state.kept[0].replay.segment }
@@ -133,20 +135,22 @@ impl Checkpointer {
         bytes >= self.newest().map_or(0, |kept| kept.bytes).saturating_mul(FREED_CHECKPOINTS)
     }
 
-    /// How long a tail may become before a checkpoint is due.
+    /// The tail's length at which a checkpoint is due.
     pub(crate) fn tail_bytes_max(&self, capacity: Option<u64>) -> u64 {
         let share = capacity.map_or(u64::MAX, |capacity| capacity / 16);
         let last = self.newest().map_or(0, |kept| kept.bytes);
         TAIL_BYTES.min(share).max(last.saturating_mul(TAIL_CHECKPOINTS))
     }
 
-    /// Space is short: the newest checkpoint has to do. Returns the first segment that replay needs.
+    /// Space is short: remove all checkpoints but the newest. Returns the first segment that its replay
+    /// needs.
     pub(crate) fn forget_older(&self, shared: &Shared) -> u32 {
         let mut state = self.state.lock();
         let Some(newest) = state.kept.pop() else { return 0 };
         let older = std::mem::replace(&mut state.kept, vec![newest]);
         let numbers: Vec<u32> = older.iter().map(|kept| kept.number).collect();
-        // With the lock: no segment goes before a checkpoint that needs it is gone.
+        // The lock is held meanwhile: a segment may be freed only after the checkpoints that need it are
+        // gone.
         match remove(shared, &numbers) {
             Ok(()) => newest.replay.segment,
             Err(error) => {
@@ -186,13 +190,13 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     drop(state);
 }
 
-/// Write one, and take away what is no longer kept.
+/// Write one checkpoint, and remove those that are no longer needed.
 fn one(shared: &Shared) -> Result<(), Error> {
     let checkpointer = &shared.checkpointer;
     let once = || {
         let number = checkpointer.number();
         write(&shared.files, &shared.index, &shared.superblock, number, shared.sync).inspect_err(|_| {
-            // It may have its name already.
+            // It failed, but may have got its final name already.
             if remove(shared, &[number]).is_err() {
                 checkpointer.state.lock().doubtful.push(number);
             }

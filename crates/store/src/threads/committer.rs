@@ -1,8 +1,8 @@
-//! The committer: the one thread that writes.
+//! The committer: the one thread that writes to the log.
 //!
-//! It takes what is queued, decides on each mutation in order, appends the records of those that pass as one
-//! commit, syncs once, takes the records into the index and answers. Between commits it frees segments
-//! ([`crate::threads::reclaim`]) and asks for checkpoints.
+//! It takes what is queued and decides on each mutation in order. It appends the records of those that pass
+//! as one commit, syncs once, applies the records to the index, and answers. Between commits it frees
+//! segments ([`crate::threads::reclaim`]) and requests checkpoints.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use crate::threads::space_budget::{NoSpace, SpaceBudget};
 /// A commit takes no further request once it has this many payload bytes.
 const COMMIT_BYTES_MAX: u64 = 32 << 20;
 
-/// The most times in a row that the cleaner is called for help with one request.
+/// The most times that the cleaner is called for one request.
 const HELPS_MAX: u32 = 16;
 
-/// Moved bytes and others share a segment up to this part of it: that many tiny ones would not be worth their
-/// files.
+/// Moved bytes and others share a segment as long as it has less than this part of its full length: otherwise
+/// there would be many tiny segments.
 const SHARED_PART: u64 = 4;
 
-/// Bytes that live long are kept apart from those that soon die: see [`crate::clean`].
+/// Bytes that live long are kept apart from those that soon die, so that segments die as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Heat {
     /// Just written.
@@ -48,9 +48,9 @@ pub(crate) enum Heat {
 pub(crate) struct Committer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) log: Log,
-    /// What the segment being written holds.
+    /// The heat of the segment being written.
     pub(crate) heat: Heat,
-    /// Of the next commit.
+    /// How long the next commit waits for more requests.
     pub(crate) delay: CommitDelay,
 }
 
@@ -60,23 +60,23 @@ struct Gathered {
     entries: Vec<Entry>,
     replies: Vec<Reply>,
     barriers: Vec<Reply>,
-    /// The next mutation did not fit, and was left where it was.
+    /// There is no space for the next mutation, which still waits.
     stalled: bool,
-    /// What writes may still take with it.
+    /// Bytes that writes may still take after it.
     free: u64,
 }
 
 /// A commit being gathered.
 struct Gathering {
     gathered: Gathered,
-    /// What the next mutation's decision could depend on, and what it may take.
+    /// What the mutations so far changed: the decision on the next one may not depend on it.
     touched: Touched,
     growth: Growth,
     budget: SpaceBudget,
     no_space: NoSpace,
     /// Payload bytes of the mutations looked at.
     bytes: u64,
-    /// To those that need no record.
+    /// Answers that need no record.
     answers: Vec<(Reply, Result<Outcome, Error>)>,
 }
 
@@ -86,7 +86,7 @@ impl Gathering {
         Gathering { gathered, touched, growth, budget, no_space, bytes: 0, answers: Vec::new() }
     }
 
-    /// Decide on the first of `waiting`, as many as can go together with what there is already.
+    /// Take requests from `waiting` and decide on them, up to the first that cannot be in the same commit.
     fn admit(&mut self, index: &Index, waiting: &mut VecDeque<Request>, most: u64) {
         while let Some((mutation, _)) = waiting.front() {
             if self.gathered.stalled || self.bytes >= most || !self.touched.admit(mutation) {
@@ -142,8 +142,8 @@ impl Committer {
         self.shared.files.give_up_all();
     }
 
-    /// Commit the requests that wait. One for which there is no space waits until the cleaner has freed some;
-    /// it is refused if nothing can be freed.
+    /// Commit the requests that wait. If there is no space for one, the cleaner frees some; if it cannot, the
+    /// request is refused.
     fn serve(&mut self, waiting: &mut VecDeque<Request>) {
         while !self.commit_some(waiting, NoSpace::Wait) {
             if !self.gain() {
@@ -156,10 +156,10 @@ impl Committer {
 
     /// Free space; false if nothing can be freed.
     fn gain(&mut self) -> bool {
-        // Without checkpoints: one that is written meanwhile would hide what was freed.
+        // Checkpoints are not counted: one that is written meanwhile would hide what was freed.
         let before = self.log_bytes();
         self.free_space();
-        // A round that the cleaner had begun may have used more space than the first round frees.
+        // One round may not be enough: an earlier one, still under way, may take more than this one frees.
         for _ in 0..HELPS_MAX {
             if self.log_bytes() < before || !self.call_cleaner() {
                 break;
@@ -185,8 +185,8 @@ impl Committer {
         }
     }
 
-    /// Append a mark that all before it is durable. The next opening then knows that damage in the tail is
-    /// not a torn write.
+    /// Append a mark that everything before it is durable. The next opening then knows that damage in the
+    /// tail is not a torn write.
     fn mark_closed(&mut self) {
         if self.log.file.is_none()
             || self.shared.is_held()
@@ -199,8 +199,8 @@ impl Committer {
         let _ = self.commit_entries(Heat::Hot, &mut [(Record::new(Kind::Mark), bytes::Bytes::new())]);
     }
 
-    /// One commit with the first of `waiting`, as many as can go together. False: there is no space for the
-    /// next one, which waits.
+    /// Make one commit of the first of `waiting`, as many as can be together. False: there is no space for
+    /// the next one, which still waits.
     fn commit_some(&mut self, waiting: &mut VecDeque<Request>, no_space: NoSpace) -> bool {
         let mut gathered = self.gather(waiting, no_space);
         let fits = !gathered.stalled;
@@ -232,7 +232,7 @@ impl Committer {
         fits
     }
 
-    /// Let the cleaner work alone until it has emptied a segment; false if it found none to empty.
+    /// Have the cleaner do a round, and serve only it meanwhile. False if it found no segment to empty.
     fn call_cleaner(&mut self) -> bool {
         self.shared.cleaning.stall();
         loop {
@@ -243,7 +243,7 @@ impl Committer {
         }
     }
 
-    /// Commit what the cleaner has read, in a segment of its own.
+    /// Commit what the cleaner has read, apart from what was just written.
     fn commit_moves(&mut self, batch: MoveBatch) {
         let MoveBatch { moves, reply } = batch;
         let index = self.shared.index.read();
@@ -259,15 +259,15 @@ impl Committer {
     fn gather(&self, waiting: &mut VecDeque<Request>, no_space: NoSpace) -> Gathered {
         let mut gathering = Gathering::new(self.space_budget(), no_space);
         gathering.admit(&self.shared.index.read(), waiting, COMMIT_BYTES_MAX.min(self.log.segment_bytes));
-        // What an answer tells is durable already, or nothing: it need not wait for this commit.
+        // These answers do not depend on this commit: what they tell is durable already, or they are errors.
         for (reply, answer) in gathering.answers {
             reply(answer);
         }
         Gathered { free: gathering.budget.free(), ..gathering.gathered }
     }
 
-    /// The commit did not fit or failed. What fits by itself is let through: a remove among writes on a full
-    /// disk.
+    /// The commit failed. If it was for lack of space, each request is tried alone, so that a remove among
+    /// writes gets through on a full disk.
     fn refuse(&mut self, gathered: Gathered, error: AppendError) {
         let alone = gathered.entries.len() == 1;
         for (entry, reply) in gathered.entries.into_iter().zip(gathered.replies) {

@@ -9,7 +9,7 @@ use crate::threads::shared::Shared;
 
 /// Bytes of the smallest checkpoint.
 const CHECKPOINT_BYTES_MIN: u64 = 4096;
-/// About what a record adds to the next one.
+/// About how many bytes a record adds to the next checkpoint.
 const ENTRY_BYTES: u64 = 256;
 
 /// What becomes of a mutation for which there is no space.
@@ -27,10 +27,10 @@ pub(crate) struct SpaceBudget {
     /// Bytes that objects have reserved and do not hold yet.
     reserved: u64,
     capacity: u64,
-    /// Of the next one.
+    /// About the bytes of the next checkpoint.
     checkpoint: u64,
     reserve: Reserve,
-    /// As if no capacity was set.
+    /// The reserve if only the disk limited the store.
     of_disk: Reserve,
 }
 
