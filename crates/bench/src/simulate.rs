@@ -4,7 +4,6 @@
 //! overwritten at random. A segment is as long as its contents: cleaned blocks get segments of their own,
 //! which may be short.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use braid_store::clean::pace::Pacer;
@@ -16,7 +15,8 @@ use braid_store::clean::victim::{Candidate, choose};
 pub(crate) enum Policy {
     /// As the store does it.
     CostBenefit,
-    /// The segment with the least live bytes, for comparison.
+    /// The segment with the least live bytes, for the test that compares both.
+    #[cfg(test)]
     Greedy,
 }
 
@@ -215,10 +215,11 @@ impl CountedLog {
         });
         match self.policy {
             Policy::CostBenefit => choose(candidates),
+            #[cfg(test)]
             // Among equals the lowest number, so that the choice does not depend on the order.
-            Policy::Greedy => candidates
-                .filter(Candidate::is_worth_it)
-                .max_by_key(|it| (((it.bytes - it.live) << 16) / it.bytes.max(1), Reverse(it.number))),
+            Policy::Greedy => candidates.filter(Candidate::is_worth_it).max_by_key(|it| {
+                (((it.bytes - it.live) << 16) / it.bytes.max(1), std::cmp::Reverse(it.number))
+            }),
         }
     }
 
