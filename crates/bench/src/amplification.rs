@@ -4,10 +4,9 @@
 //! cleaning reaches a steady state; then bytes are counted. Nothing is timed, so nothing is synced. Beside it
 //! stands what the cleaner's decisions give in a simulation of a log of the same shape.
 
-use crate::simulate::{Setup, simulate};
+use crate::simulate::{Policy, Setup, simulate};
 use braid_store::Options;
 use braid_store::clean::reserve::Reserve;
-use braid_store::clean::victim::Policy;
 
 use crate::error::Error;
 use crate::load_threads::Random;

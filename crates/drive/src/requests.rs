@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use braid_layout::Generation;
 use braid_store::{Body, Mutation, Outcome, Rejected, Reply};
@@ -376,7 +377,8 @@ impl Requests {
     ) {
         ticket.waits();
         let reply: Reply = Box::new(move |result| ticket.answer(finish(result)));
-        if let Err(Rejected { mutation, reply }) = self.core.store.try_submit(mutation, reply, &still) {
+        let queued = self.core.store.submit_within(mutation, reply, Some(Duration::ZERO), &still);
+        if let Err(Rejected { mutation, reply }) = queued {
             // The store's queue is full: wait in a thread, and take no more requests from this peer
             // meanwhile.
             self.queue_in_thread(mutation, still, reply).await;
@@ -385,7 +387,7 @@ impl Requests {
 
     async fn queue_in_thread(&self, mutation: Mutation, still: Still, reply: Reply) {
         // Longer than the answerer waits, which ends the connection: nobody is told that it was refused.
-        let (store, wait) = (self.core.store.clone(), 2 * self.core.settings.store_wait);
+        let (store, wait) = (self.core.store.clone(), Some(2 * self.core.settings.store_wait));
         let queue = move || drop(store.submit_within(mutation, reply, wait, &still));
         let _ = tokio::task::spawn_blocking(queue).await;
     }

@@ -76,7 +76,7 @@ pub fn generate(
     let kept = kept.map_err(|error| Error::io("write a checkpoint", error))?;
     let tail_bytes =
         tail_bytes.unwrap_or_else(|| Checkpointer::new(vec![kept], Vec::new()).tail_bytes_max(None));
-    let mut index = index.into_inner();
+    let mut index = std::mem::take(&mut *index.write());
     if earlier_bytes > 0 {
         (0..=tail_bytes / SEGMENT_BYTES).try_for_each(|number| set_aside(&files, number, earlier_bytes))?;
     }
@@ -236,8 +236,8 @@ mod tests {
         assert!(stat.live > 1 << 29, "{} live bytes", stat.live);
         let written = ObjectId(2 * 7_368_787 % 3000);
         let view = store.read(PARTITION, written, 0, 0..4096, Want::Newest).expect("view");
-        let mut bytes = Vec::new();
-        view.read_into(&mut bytes).expect("read");
-        assert_eq!(bytes, vec![7; 4096]);
+        let mut bytes = [0; 4096];
+        view.read_exact_into(&mut bytes).expect("read");
+        assert_eq!(bytes, [7; 4096]);
     }
 }

@@ -1,22 +1,20 @@
 //! The store's files on its disk: `superblock`, `log/00000001.seg` and so on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard, Weak};
 
-use arc_swap::ArcSwapOption;
-
-use crate::cached_ref::CachedRef;
-use crate::disk::{Disk, DiskFile, Space, read_full, twice, write_full};
+use crate::disk::{Disk, DiskFile, Space, read_full, tolerate, twice, write_full};
 use crate::error::Error;
 use crate::format::record::PAGE_BYTES;
 use crate::format::segment;
 use crate::format::superblock::{self, Superblock};
 use crate::format::{DIRS, LOG_DIR as LOG};
+use crate::mutex::Mutex;
 use crate::recycled::{RecycledSegment, RecycledSegments};
 
 /// The most segments kept open for reading. Views keep theirs open in addition.
@@ -30,12 +28,11 @@ pub(crate) const SUPERBLOCK: &str = "superblock";
 #[derive(Debug)]
 pub(crate) struct Files {
     disk: Arc<dyn Disk>,
-    /// A segment's number determines its slot, so that threads that read different segments do not contend.
-    open: Vec<ArcSwapOption<Open>>,
-    /// The users of every segment opened since the store was. Segments are renamed under this lock, and none
-    /// is opened meanwhile.
-    users: Mutex<BTreeMap<u32, Known>>,
-    spares: RecycledSegments,
+    segments: RwLock<Segments>,
+    /// Held while a segment is opened, renamed or removed: none is opened meanwhile, and those who read open
+    /// ones do not wait.
+    renames: Mutex<()>,
+    recycled: RecycledSegments,
     /// Segments from this number on were made since the store was opened.
     own_from: AtomicU32,
 }
@@ -46,6 +43,14 @@ pub(crate) struct Open {
     pub(crate) number: u32,
     file: Arc<dyn DiskFile>,
     users: Arc<Users>,
+}
+
+/// The segments that were opened since the store was.
+#[derive(Debug, Default)]
+struct Segments {
+    known: BTreeMap<u32, Known>,
+    /// Those kept open though nobody may have them, the oldest first.
+    kept: VecDeque<Arc<Open>>,
 }
 
 /// A segment that has been opened.
@@ -90,22 +95,14 @@ pub(crate) fn format(disk: &dyn Disk, superblock: &Superblock) -> Result<(), Err
         }
     }
     for dir in DIRS {
-        match disk.make_dir(dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(Error::io("make the store's directories", error));
-            }
-            _ => {}
-        }
+        tolerate(io::ErrorKind::AlreadyExists, disk.make_dir(dir))
+            .map_err(doing("make the store's directories"))?;
     }
     // This must be durable before the superblock says that there is a store.
     disk.sync_dir("").map_err(doing("sync the store's directory"))?;
     let temporary = "superblock.new";
-    match disk.remove(temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(Error::io("remove what an interrupted format left", error));
-        }
-        _ => {}
-    }
+    tolerate(io::ErrorKind::NotFound, disk.remove(temporary))
+        .map_err(doing("remove what an interrupted format left"))?;
     let file = disk.create(temporary).map_err(doing("make the superblock"))?;
     write_full(&*file, &[&superblock.encode()], 0).map_err(doing("write the superblock"))?;
     file.sync_all().map_err(doing("sync the superblock"))?;
@@ -117,13 +114,12 @@ impl Files {
     /// Opens the files and reads the superblock.
     pub(crate) fn open(disk: Arc<dyn Disk>) -> Result<(Files, Superblock), Error> {
         let superblock = read_superblock(&*disk)?;
-        let open = (0..OPEN_MAX).map(|_| ArcSwapOption::empty()).collect();
         Ok((
             Files {
                 disk,
-                open,
-                users: Mutex::default(),
-                spares: RecycledSegments::default(),
+                segments: RwLock::default(),
+                renames: Mutex::default(),
+                recycled: RecycledSegments::default(),
                 own_from: AtomicU32::new(u32::MAX),
             },
             superblock,
@@ -141,54 +137,47 @@ impl Files {
 
     /// A segment's file, opened if needed.
     pub(crate) fn get(&self, number: u32) -> Result<Arc<Open>, Error> {
-        if let Some(open) = self.look(number) {
-            return Ok(open.to_arc());
+        if let Some(open) = self.open_now(number) {
+            return Ok(open);
         }
-        let mut users = self.lock_users();
-        let known = users.get(&number).and_then(|known| known.open.upgrade());
-        if let Some(open) = known {
-            self.slot(number).store(Some(Arc::clone(&open)));
+        let _renames = self.renames.lock();
+        if let Some(open) = self.open_now(number) {
             return Ok(open);
         }
         let file =
             self.disk.open(&segment_name(number)).map_err(|error| Error::io("open a segment", error))?;
-        Ok(self.keep(&mut users, number, file))
+        Ok(self.keep(number, file))
     }
 
     /// A segment's file, if it is open anywhere.
     pub(crate) fn open_now(&self, number: u32) -> Option<Arc<Open>> {
-        self.lock_users().get(&number).and_then(|known| known.open.upgrade())
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.known.get(&number)?.open.upgrade()
     }
 
-    fn lock_users(&self) -> MutexGuard<'_, BTreeMap<u32, Known>> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    fn segments(&self) -> RwLockWriteGuard<'_, Segments> {
+        self.segments.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A segment's file, if its slot holds it.
-    pub(crate) fn look(&self, number: u32) -> Option<CachedRef<Open>> {
-        CachedRef::of(self.slot(number), |open| open.number == number)
-    }
-
-    /// Put an open segment into its slot, in place of what was there.
-    fn keep(&self, users: &mut BTreeMap<u32, Known>, number: u32, file: Arc<dyn DiskFile>) -> Arc<Open> {
-        let known = users.entry(number).or_insert_with(|| Known { users: Arc::default(), open: Weak::new() });
+    /// Keep a segment open, in place of the one that was kept longest if there are many.
+    fn keep(&self, number: u32, file: Arc<dyn DiskFile>) -> Arc<Open> {
+        let mut segments = self.segments();
+        let known = || Known { users: Arc::default(), open: Weak::new() };
+        let known = segments.known.entry(number).or_insert_with(known);
         let open = Arc::new(Open { number, file, users: Arc::clone(&known.users) });
         known.open = Arc::downgrade(&open);
-        self.slot(number).store(Some(Arc::clone(&open)));
+        segments.kept.push_back(Arc::clone(&open));
+        if segments.kept.len() > OPEN_MAX {
+            segments.kept.pop_front();
+        }
         open
     }
 
     /// Forget a segment, and return its users.
-    fn let_go(&self, users: &mut BTreeMap<u32, Known>, number: u32) -> Option<Arc<Users>> {
-        if let Some(open) = self.look(number) {
-            // Another segment that took the slot meanwhile stays.
-            self.slot(number).compare_and_swap(&open.to_arc(), None);
-        }
-        users.remove(&number).map(|known| known.users)
-    }
-
-    fn slot(&self, number: u32) -> &ArcSwapOption<Open> {
-        &self.open[usize::try_from(number).expect("32 bits") % OPEN_MAX]
+    fn let_go(&self, number: u32) -> Option<Arc<Users>> {
+        let mut segments = self.segments();
+        segments.kept.retain(|open| open.number != number);
+        segments.known.remove(&number).map(|known| known.users)
     }
 
     /// Begin a segment in a recycled file, or else in a new one. Its first block is `header`, given how many
@@ -200,20 +189,20 @@ impl Files {
         header: impl Fn(u64) -> [u8; segment::BYTES],
         sync: bool,
     ) -> io::Result<(Arc<Open>, u64)> {
-        if let Some(spare) = self.spares.take() {
-            match self.reuse(&spare, number, &header(spare.bytes)) {
+        if let Some(segment) = self.recycled.take() {
+            match self.reuse(&segment, number, &header(segment.bytes)) {
                 Ok(()) => {
-                    return Ok((self.keep(&mut self.lock_users(), number, spare.file), spare.bytes));
+                    return Ok((self.keep(number, segment.file), segment.bytes));
                 }
                 Err(error) => {
                     tracing::warn!(%error, segment = number, "a freed segment's file could not be used again");
-                    self.remove_file(&spare.name);
+                    self.remove_file(&segment.name);
                     self.remove_file(&segment_name(number));
                 }
             }
         }
         match self.create(number, &header(0), sync) {
-            Ok(file) => Ok((self.keep(&mut self.lock_users(), number, file), 0)),
+            Ok(file) => Ok((self.keep(number, file), 0)),
             Err(error) => {
                 self.remove_file(&segment_name(number));
                 Err(error)
@@ -231,12 +220,12 @@ impl Files {
         Ok(file)
     }
 
-    fn reuse(&self, spare: &RecycledSegment, number: u32, header: &[u8]) -> io::Result<()> {
+    fn reuse(&self, segment: &RecycledSegment, number: u32, header: &[u8]) -> io::Result<()> {
         // A whole page, so that the kernel need not read it first.
         let page = &[0; PAGE_BYTES][header.len()..];
-        write_full(&*spare.file, &[header, page], 0)?;
-        spare.file.sync_data()?;
-        self.disk.rename(&spare.name, &segment_name(number))?;
+        write_full(&*segment.file, &[header, page], 0)?;
+        segment.file.sync_data()?;
+        self.disk.rename(&segment.name, &segment_name(number))?;
         self.disk.sync_dir(LOG)
     }
 
@@ -248,13 +237,10 @@ impl Files {
     /// Remove a segment, durably. It is no error if it is missing. Views that hold it can still read it.
     pub(crate) fn remove(&self, number: u32, sync: bool) -> Result<(), Error> {
         let failed = |error| Error::io("remove a segment", error);
-        let mut users = self.lock_users();
-        self.let_go(&mut users, number);
-        match self.disk.remove(&segment_name(number)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
-        drop(users);
+        let renames = self.renames.lock();
+        self.let_go(number);
+        tolerate(io::ErrorKind::NotFound, self.disk.remove(&segment_name(number))).map_err(failed)?;
+        drop(renames);
         if sync { self.disk.sync_dir(LOG).map_err(failed) } else { Ok(()) }
     }
 
@@ -270,7 +256,7 @@ impl Files {
 
     /// The recycled segments.
     pub(crate) fn recycled(&self) -> &RecycledSegments {
-        &self.spares
+        &self.recycled
     }
 
     /// This process makes the segments from `number` on. Of older ones it is unknown whether they were sent
@@ -285,8 +271,8 @@ impl Files {
         if number < self.own_from.load(Ordering::Relaxed) {
             return None;
         }
-        let mut all = self.lock_users();
-        let users = self.let_go(&mut all, number);
+        let _renames = self.renames.lock();
+        let users = self.let_go(number);
         let is_ours = |users| Arc::try_unwrap(users).is_ok_and(|users: Users| !users.lent.into_inner());
         if !users.is_none_or(is_ours) {
             return None;
@@ -299,19 +285,19 @@ impl Files {
     }
 
     /// Delete a recycled segment's file.
-    pub(crate) fn give_up(&self, spare: &RecycledSegment) {
-        self.remove_file(&spare.name);
+    pub(crate) fn give_up(&self, segment: &RecycledSegment) {
+        self.remove_file(&segment.name);
     }
 
     /// Delete all recycled segments.
     pub(crate) fn give_up_all(&self) {
-        while let Some(spare) = self.spares.take() {
-            self.give_up(&spare);
+        while let Some(segment) = self.recycled.take() {
+            self.give_up(&segment);
         }
     }
 
     /// Delete the recycled segments of a process that was killed.
-    pub(crate) fn remove_spares(&self) -> Result<(), Error> {
+    pub(crate) fn remove_recycled(&self) -> Result<(), Error> {
         let names = self.disk.list(LOG).map_err(|error| Error::io("list the log", error))?;
         for name in names.iter().filter(|name| name.ends_with(SPARE)) {
             self.remove_file(&format!("{LOG}/{name}"));
@@ -321,13 +307,7 @@ impl Files {
 
     /// Make all file names durable.
     pub(crate) fn sync_names(&self) -> io::Result<()> {
-        for dir in DIRS {
-            match self.disk.sync_dir(dir) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
+        DIRS.iter().try_for_each(|dir| tolerate(io::ErrorKind::NotFound, self.disk.sync_dir(dir)))
     }
 
     /// The disk that the files are on.
@@ -380,19 +360,18 @@ mod tests {
     use crate::disk::memory::Memory;
 
     #[test]
-    fn a_segment_has_one_open_file_though_another_took_its_slot() {
+    fn a_segment_has_one_open_file_though_others_took_its_place() {
         let disk = Memory::new(1);
         let superblock = Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 };
         format(&disk, &superblock).expect("format");
         let (files, _) = Files::open(Arc::new(disk)).expect("open");
         let begin = |number| files.begin(number, |_| [0; segment::BYTES], false).expect("a segment").0;
         let held = begin(1);
-        let other = begin(1 + u32::try_from(OPEN_MAX).expect("small"));
-        assert!(files.look(1).is_none(), "its slot was taken");
+        let most = u32::try_from(OPEN_MAX).expect("small");
+        (2..most + 3).for_each(|number| drop(begin(number)));
         assert!(Arc::ptr_eq(&files.get(1).expect("open"), &held));
-        drop((held, other));
-        let all =
-            (1..=2 * u32::try_from(OPEN_MAX).expect("small")).filter_map(|number| files.open_now(number));
-        assert_eq!(all.count(), 1, "what nobody holds is closed");
+        drop(held);
+        let open: Vec<u32> = (1..most + 3).filter(|&number| files.open_now(number).is_some()).collect();
+        assert!(open.iter().copied().eq(3..most + 3), "what nobody holds is closed: {open:?}");
     }
 }

@@ -20,7 +20,8 @@ use crate::index::growth::ReservedChange;
 use crate::index::unit::Unit;
 use crate::log::Entry;
 use crate::stored_extent::{self, Stored, Whose, stored};
-use crate::threads::committer::Committer;
+use crate::threads::committer::{Committer, Heat};
+use crate::threads::space_budget::NoSpace;
 
 /// How many units with settled deltas may wait before all are folded: folding at once would rewrite the base
 /// for every delta.
@@ -50,9 +51,8 @@ impl Committer {
                 Err(error) => self.on_unreadable(job.key, &error),
             }
         }
-        if !entries.is_empty() && self.append(&mut entries).is_ok() {
-            self.publish(&entries);
-        }
+        // If it fails, the deltas stand, and are folded later.
+        let _ = self.commit_entries(Heat::Hot, &mut entries);
     }
 
     /// Marks a damaged unit lost (PROTOCOL R9). After another error it is tried again once the unit changes.
@@ -97,7 +97,11 @@ impl Committer {
             index.foldable.retain(|key| !idle.contains(key));
         }
         let mut budget = if jobs.is_empty() { return jobs } else { self.space_budget() };
-        jobs.into_iter().filter(|job| budget.take(&job.record, ReservedChange::default()).is_ok()).collect()
+        let mut fits = |job: &Job| {
+            let change = ReservedChange::default();
+            budget.take(&job.record, change, NoSpace::Wait).is_ok()
+        };
+        jobs.into_iter().filter(|job| fits(job)).collect()
     }
 
     fn job(&self, index: &Index, key: (PartitionId, ObjectId, u64)) -> Option<Job> {

@@ -6,24 +6,23 @@
 //! look for damage bypass the cache.
 
 use std::ops::Range;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::crc::{BLOCK_BYTES, crc32c};
 use crate::error::Error;
 use crate::format::extent::Extent;
 use crate::index::extent::Few;
+use crate::mutex::Mutex;
 
 /// The number of headers kept.
-const PLACES: usize = 4096;
-/// Memory is allocated in chunks of this many slots, when the first slot of a chunk is used.
-const CHUNK_LEN: usize = 64;
+const SLOTS: usize = 4096;
+/// The number of locks.
+const SHARDS: usize = 64;
 /// Longer lists of checksums (units above 2 MiB) are not kept, which bounds the cache to 9 MiB.
 const CRCS_MAX: usize = 512;
 
 /// What a read needs of a record's header, except the checksums.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct CachedHeader {
     /// The record's segment.
     pub(crate) segment: u32,
     /// The record's block in the segment.
@@ -34,7 +33,7 @@ pub(crate) struct Header {
     pub(crate) payload: Range<u32>,
 }
 
-impl Header {
+impl CachedHeader {
     /// Where the unit's byte `at` lies in the file.
     pub(crate) fn offset_of(&self, at: u32) -> u64 {
         self.payload_offset + u64::from(at - self.payload.start)
@@ -72,133 +71,59 @@ impl Header {
 }
 
 /// The cached headers. A record's position determines its slot, and a newer header replaces the older one.
-///
-/// Readers write nothing, as all cores would contend for the line, and never wait: a slot that is being
-/// written counts as empty. After a wait for the disk the processor's caches are cold. So a checksum's
-/// address does not depend on the slot's contents: both are fetched from memory at once.
+/// The slots are in shards, so that readers on different cores seldom wait for each other.
 #[derive(Debug)]
-pub(crate) struct HeaderCache {
-    chunks: Vec<OnceLock<Box<[Slot]>>>,
-}
+pub(crate) struct HeaderCache(Vec<Mutex<Vec<Option<Cached>>>>);
 
-#[derive(Debug)]
-#[repr(align(64))]
-struct Slot {
-    /// Incremented when a write to the slot begins and when it ends.
-    writes: AtomicU32,
-    segment: AtomicU32,
-    block: AtomicU32,
-    payload_offset: AtomicU64,
-    from: AtomicU32,
-    to: AtomicU32,
-    /// Indexed by the block's number in the unit, modulo the length.
-    crcs: [AtomicU32; CRCS_MAX],
-}
+/// A header, and the checksums of all its blocks.
+type Cached = (CachedHeader, Box<[u32]>);
 
 impl Default for HeaderCache {
     fn default() -> Self {
-        HeaderCache { chunks: (0..PLACES / CHUNK_LEN).map(|_| OnceLock::new()).collect() }
+        HeaderCache((0..SHARDS).map(|_| Mutex::new(vec![None; SLOTS / SHARDS])).collect())
     }
 }
 
 impl HeaderCache {
     /// The header of the record that `extent` lies in, and the checksums of the stored blocks that hold the
     /// unit's `range`, a part of the extent. `None` if they are not cached.
-    pub(crate) fn find(&self, extent: &Extent, range: &Range<u32>) -> Option<(Header, Few<u32>)> {
-        let (chunk, index) = place(extent.segment, extent.block);
-        self.chunks[chunk].get()?[index].find(extent, range)
-    }
-
-    /// Keep a verified header with all of its checksums.
-    pub(crate) fn keep(&self, header: &Header, crcs: &[u32]) {
-        if crcs.len() <= CRCS_MAX {
-            let (chunk, index) = place(header.segment, header.block);
-            let chunk = self.chunks[chunk].get_or_init(|| (0..CHUNK_LEN).map(|_| Slot::empty()).collect());
-            chunk[index].keep(header, crcs);
-        }
-    }
-}
-
-/// Records of one size have evenly spaced positions: the upper bits of a product spread them.
-fn place(segment: u32, block: u32) -> (usize, usize) {
-    let place = u64::from(segment) << 32 | u64::from(block);
-    let spread = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let place = usize::try_from(spread).expect("32 bits") % PLACES;
-    (place / CHUNK_LEN, place % CHUNK_LEN)
-}
-
-impl Slot {
-    fn empty() -> Slot {
-        let zero = || AtomicU32::new(0);
-        Slot {
-            writes: zero(),
-            segment: zero(),
-            block: zero(),
-            payload_offset: AtomicU64::new(0),
-            from: zero(),
-            to: zero(),
-            crcs: [const { AtomicU32::new(0) }; CRCS_MAX],
-        }
-    }
-
-    /// A consistent snapshot: `None` if the slot was written meanwhile.
-    fn find(&self, extent: &Extent, range: &Range<u32>) -> Option<(Header, Few<u32>)> {
-        let writes = self.writes.load(Ordering::Acquire);
-        let get = |field: &AtomicU32| field.load(Ordering::Relaxed);
-        let header = Header {
-            segment: get(&self.segment),
-            block: get(&self.block),
-            payload_offset: self.payload_offset.load(Ordering::Relaxed),
-            payload: get(&self.from)..get(&self.to),
-        };
+    pub(crate) fn find(&self, extent: &Extent, range: &Range<u32>) -> Option<(CachedHeader, Few<u32>)> {
+        let (shard, slot) = slot(extent.segment, extent.block);
+        let shard = self.0[shard].lock();
+        let (header, crcs) = shard[slot].as_ref()?;
         let is_it = (header.segment, header.block) == (extent.segment, extent.block)
             && header.payload.start <= extent.from
             && extent.to <= header.payload.end;
-        if !is_it || !writes.is_multiple_of(2) {
-            return None;
-        }
-        let crcs = self.crcs_of(range).map(get).collect();
-        fence(Ordering::Acquire);
-        (get(&self.writes) == writes).then_some((header, crcs))
+        is_it.then(|| (header.clone(), Few::from_slice(&crcs[header.crcs_of(range)])))
     }
 
-    /// Gives up if another thread is writing the slot: its header is as good.
-    fn keep(&self, header: &Header, crcs: &[u32]) {
-        let writes = self.writes.load(Ordering::Relaxed);
-        let begun = writes.wrapping_add(1);
-        let (ours, none) = (Ordering::Acquire, Ordering::Relaxed);
-        if !writes.is_multiple_of(2) || self.writes.compare_exchange(writes, begun, ours, none).is_err() {
-            return;
+    /// Keep a verified header with all of its checksums.
+    pub(crate) fn keep(&self, header: &CachedHeader, crcs: &[u32]) {
+        // Damage may leave a record with fewer checksums than blocks.
+        if crcs.len() <= CRCS_MAX && crcs.len() == header.crcs_of(&header.payload).len() {
+            let (shard, slot) = slot(header.segment, header.block);
+            self.0[shard].lock()[slot] = Some((header.clone(), crcs.into()));
         }
-        fence(Ordering::Release);
-        let set = |field: &AtomicU32, value| field.store(value, Ordering::Relaxed);
-        set(&self.segment, header.segment);
-        set(&self.block, header.block);
-        self.payload_offset.store(header.payload_offset, Ordering::Relaxed);
-        set(&self.from, header.payload.start);
-        set(&self.to, header.payload.end);
-        self.crcs_of(&header.payload).zip(crcs).for_each(|(field, &crc)| set(field, crc));
-        self.writes.store(begun.wrapping_add(1), Ordering::Release);
     }
+}
 
-    /// The slots of the checksums of the blocks that hold the unit's `range`.
-    fn crcs_of(&self, range: &Range<u32>) -> impl Iterator<Item = &AtomicU32> {
-        let blocks = range.start / BLOCK_BYTES..(range.end - 1) / BLOCK_BYTES + 1;
-        blocks.map(|block| &self.crcs[usize::try_from(block).expect("at most 16385") % CRCS_MAX])
-    }
+/// The shard and the slot in it. Records of one size have evenly spaced positions: the upper bits of a
+/// product spread them.
+fn slot(segment: u32, block: u32) -> (usize, usize) {
+    let position = u64::from(segment) << 32 | u64::from(block);
+    let spread = position.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let slot = usize::try_from(spread).expect("32 bits") % SLOTS;
+    (slot % SHARDS, slot / SHARDS)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-    use std::time::{Duration, Instant};
-
     use super::*;
 
     const RANGE: Range<u32> = 100..200;
 
-    fn header(segment: u32, block: u32) -> Header {
-        Header { segment, block, payload_offset: 5000, payload: RANGE }
+    fn header(segment: u32, block: u32) -> CachedHeader {
+        CachedHeader { segment, block, payload_offset: 5000, payload: RANGE }
     }
 
     fn extent(segment: u32, block: u32) -> Extent {
@@ -213,8 +138,8 @@ mod tests {
         }
         let find = |block| headers.find(&extent(3, block), &RANGE);
         let found: Vec<u32> = (0..10_000).filter(|&block| find(block).is_some()).collect();
-        assert!(found.len() <= PLACES, "{}", found.len());
-        assert!(found.len() > PLACES / 2, "the places are not spread: {}", found.len());
+        assert!(found.len() <= SLOTS, "{}", found.len());
+        assert!(found.len() > SLOTS / 2, "the places are not spread: {}", found.len());
         assert_eq!(find(9999), Some((header(3, 9999), Few::from_slice(&[10_006]))), "the newest stays");
         assert!(headers.find(&extent(4, 9999), &RANGE).is_none());
         for (from, to) in [(99, 200), (100, 201)] {
@@ -229,7 +154,7 @@ mod tests {
         let crcs: Vec<u32> = (1..=u32::try_from(CRCS_MAX).expect("small")).collect();
         // Blocks 500 to 1011 of a unit.
         let payload = 500 * BLOCK_BYTES + 9..1012 * BLOCK_BYTES - 9;
-        let long = Header { payload: payload.clone(), ..header(1, 1) };
+        let long = CachedHeader { payload: payload.clone(), ..header(1, 1) };
         let extent = Extent { from: payload.start, to: payload.end, ..extent(1, 1) };
         headers.keep(&long, &crcs);
         for (from, to) in [(0, 512), (0, 1), (11, 12), (12, 13), (511, 512), (5, 400)] {
@@ -249,57 +174,15 @@ mod tests {
         for (blocks, is_kept) in [(CRCS_MAX, true), (CRCS_MAX + 1, false)] {
             let headers = HeaderCache::default();
             let payload = 0..u32::try_from(blocks).expect("small") * BLOCK_BYTES;
-            headers.keep(&Header { payload: payload.clone(), ..header(1, 1) }, &vec![7; blocks]);
+            headers.keep(&CachedHeader { payload: payload.clone(), ..header(1, 1) }, &vec![7; blocks]);
             let extent = Extent { from: 0, to: payload.end, ..extent(1, 1) };
             assert_eq!(headers.find(&extent, &RANGE).is_some(), is_kept, "{blocks}");
         }
     }
 
-    /// Every value identifies its writer, so that a mix of two writes is detected.
-    #[test]
-    fn what_is_found_was_written_as_one() {
-        let headers = HeaderCache::default();
-        // As many checksums as fit, so that a read takes long.
-        let (payload, blocks) = (0..512 * BLOCK_BYTES, CRCS_MAX);
-        let one = |n: u32| Header { payload_offset: n.into(), payload: payload.clone(), ..header(n, 0) };
-        // Numbers that share a slot.
-        let same: Vec<u32> = (1..200_000).filter(|&n| place(n, 0) == place(1, 0)).take(4).collect();
-        let stop = AtomicBool::new(false);
-        let found: Vec<u32> = std::thread::scope(|scope| {
-            for &n in &same {
-                let (headers, one, stop) = (&headers, &one, &stop);
-                scope.spawn(move || {
-                    while !stop.load(Ordering::Relaxed) {
-                        let crcs = vec![n; blocks];
-                        for _ in 0..8 {
-                            headers.keep(&one(n), &crcs);
-                        }
-                        // Otherwise a machine might never give a reader enough time.
-                        std::thread::sleep(Duration::from_micros(50));
-                    }
-                });
-            }
-            let end = Instant::now() + Duration::from_secs(60);
-            let (mut found, mut torn) = (vec![0; same.len()], None);
-            while torn.is_none() && found.iter().any(|&times| times < 200) && Instant::now() < end {
-                for (times, &n) in found.iter_mut().zip(&same) {
-                    let extent = Extent { from: 0, to: payload.end, segment: n, block: 0 };
-                    match headers.find(&extent, &payload) {
-                        Some(it) if it == (one(n), Few::from_elem(n, blocks)) => *times += 1,
-                        other => torn = torn.or(other),
-                    }
-                }
-            }
-            stop.store(true, Ordering::Relaxed);
-            assert_eq!(torn, None);
-            found
-        });
-        assert!(same.len() == 4 && found.iter().all(|&times| times >= 200), "{same:?} {found:?}");
-    }
-
     #[test]
     fn blocks_are_those_that_are_stored() {
-        let header = Header { payload: 1000..9000, ..header(1, 1) };
+        let header = CachedHeader { payload: 1000..9000, ..header(1, 1) };
         for (at, block) in [(1000, 1000..4096), (4096, 4096..8192), (8191, 4096..8192), (8999, 8192..9000)] {
             assert_eq!(header.stored_block(at), block);
         }

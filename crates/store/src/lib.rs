@@ -18,8 +18,8 @@
 //! The format is documented in `docs/format-store.md`; `format` is its code. One thread per store (the
 //! committer) writes; any number of threads read.
 
+#[cfg(any(test, feature = "bench"))]
 pub mod bench;
-mod cached_ref;
 mod checkpoint;
 pub mod clean;
 mod commit_delay;
@@ -36,6 +36,7 @@ mod lengths;
 mod log;
 mod log_rest;
 mod mutation;
+mod mutex;
 mod options;
 mod payload;
 mod present;

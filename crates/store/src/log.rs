@@ -67,7 +67,7 @@ const HEADERS_KEPT_BYTES_MAX: usize = 1 << 20;
 const FAILED_SEGMENTS_MAX: u32 = 3;
 
 /// Why a commit is not in the log.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum AppendError {
     /// No space. Nothing was appended, and later commits can succeed.
     NoSpace,

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use crate::checkpoint::{Kept, file_name};
+use crate::checkpoint::{KeptCheckpoint, file_name};
 use crate::error::Error;
 use crate::files::{SUPERBLOCK, segment_name};
 use crate::format::superblock;
@@ -90,7 +90,7 @@ impl Store {
         }
     }
 
-    fn checkpoints(&self) -> Vec<Kept> {
+    fn checkpoints(&self) -> Vec<KeptCheckpoint> {
         self.shared().checkpointer.all()
     }
 }

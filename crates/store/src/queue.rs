@@ -1,13 +1,14 @@
 //! The bounded queue between submitters and the committer.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use crate::clean::move_batch::MoveBatch;
 use crate::commit_delay::CommitDelay;
 use crate::error::Error;
 use crate::mutation::{Mutation, Outcome};
+use crate::mutex::{Condvar, Mutex};
 
 /// The most mutations in the queue.
 pub const QUEUE_LEN_MAX: usize = 4096;
@@ -75,55 +76,31 @@ pub(crate) enum CleanRound {
 impl Queue {
     /// How many requests wait.
     pub(crate) fn len(&self) -> usize {
-        self.lock().waiting.len()
+        self.state.lock().waiting.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Queue a request; blocks while the queue is full. A closed queue answers it.
-    pub(crate) fn push(&self, request: Request) {
-        let bytes = request.0.payload_bytes();
-        let mut state = self.lock();
-        while !state.closed && !state.fits(bytes) {
-            state.blocked += 1;
-            state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.blocked -= 1;
-        }
-        self.put(state, request, bytes, &|| true);
-    }
-
-    /// As [`Queue::push`], but hands the request back if the queue stays full for `wait`.
+    /// Queue a request. Waits while the queue is full, at most for `wait` if there is a bound, and then hands
+    /// the request back. A closed queue answers it.
     #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
-    pub(crate) fn push_within(
+    pub(crate) fn push(
         &self,
         request: Request,
-        wait: Duration,
+        wait: Option<Duration>,
         still: &dyn Fn() -> bool,
     ) -> Result<(), Rejected> {
-        let (bytes, until) = (request.0.payload_bytes(), Instant::now() + wait);
-        let mut state = self.lock();
+        let (bytes, until) = (request.0.payload_bytes(), wait.map(|wait| Instant::now() + wait));
+        let mut state = self.state.lock();
         while !state.closed && !state.fits(bytes) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return Err(Rejected { mutation: request.0, reply: request.1 });
             }
             state.blocked += 1;
-            state = self.drained.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = match left {
+                None => self.drained.wait(state),
+                Some(left) => self.drained.wait_for(state, left).0,
+            };
             state.blocked -= 1;
-        }
-        self.put(state, request, bytes, still);
-        Ok(())
-    }
-
-    /// Queue a request, or hand it back if the queue is full.
-    #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
-    pub(crate) fn try_push(&self, request: Request, still: &dyn Fn() -> bool) -> Result<(), Rejected> {
-        let bytes = request.0.payload_bytes();
-        let state = self.lock();
-        if !state.closed && !state.fits(bytes) {
-            return Err(Rejected { mutation: request.0, reply: request.1 });
         }
         self.put(state, request, bytes, still);
         Ok(())
@@ -142,7 +119,7 @@ impl Queue {
         let wake = state.sleeps_until.take_if(|count| waiting >= *count).is_some();
         drop(state);
         if wake {
-            self.filled.notify_one();
+            self.filled.notify_all();
         }
     }
 
@@ -156,11 +133,11 @@ impl Queue {
         bytes: u64,
         delay: CommitDelay,
     ) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if to.is_empty() {
             while state.waiting.is_empty() && !state.is_pressing() {
                 state.sleeps_until = Some(1);
-                state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.filled.wait(state);
             }
             let (enough, until) = (delay.requests.min(count), Instant::now() + delay.time);
             while state.waiting.len() < enough && state.bytes < bytes && !state.is_pressing() {
@@ -169,7 +146,7 @@ impl Queue {
                     break;
                 }
                 state.sleeps_until = Some(enough);
-                state = self.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                state = self.filled.wait_for(state, left).0;
             }
         }
         state.sleeps_until = None;
@@ -192,34 +169,34 @@ impl Queue {
 
     /// Hand a batch of moves to the committer. If the committer is gone, the batch is never answered.
     pub(crate) fn push_move_batch(&self, batch: MoveBatch) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !state.abandoned {
             state.batch = Some(batch);
         }
         drop(state);
-        self.filled.notify_one();
+        self.filled.notify_all();
     }
 
     /// The batch of moves that waits, if any.
     pub(crate) fn take_move_batch(&self) -> Option<MoveBatch> {
-        self.lock().batch.take()
+        self.state.lock().batch.take()
     }
 
     /// Tell the committer, which waits for space, that the cleaner is done.
     pub(crate) fn end_stall(&self, round: CleanRound) {
-        self.lock().helped = Some(round);
-        self.filled.notify_one();
+        self.state.lock().helped = Some(round);
+        self.filled.notify_all();
     }
 
     /// The cleaner has ended and helps no more.
     pub(crate) fn end_help(&self) {
-        self.lock().no_help = true;
-        self.filled.notify_one();
+        self.state.lock().no_help = true;
+        self.filled.notify_all();
     }
 
     /// Wait for the cleaner's help, which must have been called for.
     pub(crate) fn wait_for_help(&self) -> Help {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(batch) = state.batch.take() {
                 return Help::MoveBatch(batch);
@@ -230,13 +207,13 @@ impl Queue {
             if state.no_help {
                 return Help::Over(CleanRound::Nothing);
             }
-            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.filled.wait(state);
         }
     }
 
     /// Refuse further requests. Those that wait are still served.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.filled.notify_all();
         self.drained.notify_all();
     }
@@ -244,7 +221,7 @@ impl Queue {
     /// Close the queue and answer what waits, as the committer is gone.
     pub(crate) fn abandon(&self) {
         self.close();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.abandoned = true;
         state.batch = None;
         let waiting = std::mem::take(&mut state.waiting);
@@ -274,7 +251,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     fn put(queue: &Queue) {
-        queue.push((Mutation::Flush, Box::new(|_| {})));
+        assert!(queue.push((Mutation::Flush, Box::new(|_| {})), None, &|| true).is_ok());
     }
 
     fn take(queue: &Queue) -> (bool, usize) {
@@ -290,7 +267,7 @@ mod tests {
     fn while_asleep(queue: &Queue, requests: usize, act: impl FnOnce()) -> (bool, usize) {
         std::thread::scope(|scope| {
             let taking = scope.spawn(|| take_after(queue, CommitDelay { requests, time: LONG }));
-            while queue.lock().sleeps_until != Some(requests.min(100)) {
+            while queue.state.lock().sleeps_until != Some(requests.min(100)) {
                 std::thread::yield_now();
             }
             act();
@@ -321,10 +298,11 @@ mod tests {
         let queue = Queue::default();
         (0..QUEUE_LEN_MAX).for_each(|_| put(&queue));
         let request = || -> Request { (Mutation::Flush, Box::new(|_| {})) };
-        let brief = Duration::from_millis(50);
-        assert!(queue.push_within(request(), brief, &|| true).is_err());
+        for wait in [Duration::ZERO, Duration::from_millis(50)] {
+            assert!(queue.push(request(), Some(wait), &|| true).is_err());
+        }
         assert_eq!(take(&queue), (true, 100));
-        assert!(queue.push_within(request(), brief, &|| true).is_ok(), "there is room");
+        assert!(queue.push(request(), Some(Duration::ZERO), &|| true).is_ok(), "there is room");
         assert_eq!(queue.len(), QUEUE_LEN_MAX - 99);
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use braid_layout::{ColumnMask, ObjectId, PartitionId, Version};
 use bytes::Bytes;
 
-use crate::crc::{block_crcs, crc32c};
+use crate::crc::block_crcs;
 use crate::error::Error;
 use crate::index::Object;
 use crate::index::extent::{Few, clip};
@@ -129,26 +129,6 @@ impl Store {
         if let Some(found) = find(owner, owner.units.get(number).unwrap_or(&Slot::EMPTY))? {
             (view.version, view.pending, view.kind) = (found.version, found.pending, found.kind);
             (view.columns, view.cover) = (found.columns, found.cover);
-            if let ([extent], []) = (&found.extents[..], &found.layers[..])
-                && (extent.from, extent.to) == (range.start, range.end)
-                && let Some(file) = self.files().look(extent.segment)
-                && let Some((header, blocks)) = self.headers().find(extent, range)
-            {
-                let all = ViewExtent::Stored { from: range.start, to: range.end };
-                if header.stored_blocks(range) == *range {
-                    view.extents.push(all);
-                    view.held = Held::Record { file, offset: header.offset_of(range.start), blocks };
-                    return Ok(view);
-                }
-                if let [crc] = blocks[..] {
-                    drop(index);
-                    view.extents.push(all);
-                    let bytes = stored_extent::read_in_block(&file, &header, crc, range)?;
-                    let blocks = Few::from_elem(crc32c(&bytes), 1);
-                    view.held = Held::Memory { bytes, blocks };
-                    return Ok(view);
-                }
-            }
             (parts, layers) = (stored(self.files(), &found.extents)?, stored(self.files(), &found.layers)?);
         }
         // The parts hold their files from here on, so the segments may be freed meanwhile.

@@ -8,11 +8,11 @@ use crate::format::{LOG_BLOCK, checkpoint::ReplayPoint, padded_u64};
 /// The subject of the newest record, and those of the records before it whose headers reach into the page
 /// where its header begins.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Recent(Vec<Header>);
+pub(crate) struct Recent(Vec<HeaderEnd>);
 
 /// Where a record's header ends.
 #[derive(Debug, Clone, Copy)]
-struct Header {
+struct HeaderEnd {
     subject: Subject,
     segment: u32,
     last_page: usize,
@@ -22,7 +22,7 @@ impl Recent {
     /// The state before the first record after `point`.
     pub(crate) fn at(point: &ReplayPoint) -> Recent {
         let last_page = (count(point.block) * LOG_BLOCK).saturating_sub(1) / PAGE_BYTES;
-        let header = Header { subject: point.prior, segment: point.segment, last_page };
+        let header = HeaderEnd { subject: point.prior, segment: point.segment, last_page };
         Recent(point.prior.kind.map(|_| header).into_iter().collect())
     }
 
@@ -32,9 +32,9 @@ impl Recent {
         let header = bytes - padded_u64(u64::from(record.payload_bytes));
         let last_page = (begin + usize::try_from(header).expect("bounded") - 1) / PAGE_BYTES;
         let goes_along =
-            |header: &Header| header.segment == record.segment && header.last_page >= begin / PAGE_BYTES;
+            |header: &HeaderEnd| header.segment == record.segment && header.last_page >= begin / PAGE_BYTES;
         self.0.retain(goes_along);
-        self.0.push(Header { subject: record.subject(), segment: record.segment, last_page });
+        self.0.push(HeaderEnd { subject: record.subject(), segment: record.segment, last_page });
         debug_assert!(self.0.len() <= TOGETHER_MAX, "a page has no more blocks");
     }
 

@@ -10,14 +10,15 @@
 //! the network may use these pages long after the call.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::disk::DiskFile;
+use crate::mutex::Mutex;
 
 /// The most recycled segments.
-const SPARES_MAX: usize = 16;
+const SEGMENTS_MAX: usize = 16;
 /// Their total is at most this part of the bytes that writes may take, ...
-const SPARE_PART: u64 = 16;
+const PART: u64 = 16;
 /// ... but a single one may have this part.
 const ONE_PART: u64 = 4;
 
@@ -34,50 +35,46 @@ pub(crate) struct RecycledSegment {
 pub(crate) struct RecycledSegments(Mutex<VecDeque<RecycledSegment>>);
 
 impl RecycledSegments {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<RecycledSegment>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether one more of `bytes` may be kept, in addition to `coming` bytes that are about to be added, if
     /// writes may take `free`.
     pub(crate) fn wants(&self, bytes: u64, coming: u64, free: u64) -> bool {
-        let spares = self.lock();
-        let others = total(&spares).saturating_add(coming);
+        let segments = self.0.lock();
+        let others = total(&segments).saturating_add(coming);
         let is_one = others == 0 && bytes <= free / ONE_PART;
-        is_one || (spares.len() < SPARES_MAX && others.saturating_add(bytes) <= free / SPARE_PART)
+        is_one || (segments.len() < SEGMENTS_MAX && others.saturating_add(bytes) <= free / PART)
     }
 
     /// Bytes of all of them.
     pub(crate) fn bytes(&self) -> u64 {
-        total(&self.lock())
+        total(&self.0.lock())
     }
 
     /// Add one whose name is durable.
-    pub(crate) fn put(&self, spare: RecycledSegment) {
-        self.lock().push_back(spare);
+    pub(crate) fn put(&self, segment: RecycledSegment) {
+        self.0.lock().push_back(segment);
     }
 
     /// Take the oldest.
     pub(crate) fn take(&self) -> Option<RecycledSegment> {
-        self.lock().pop_front()
+        self.0.lock().pop_front()
     }
 
     /// Take the newest if there are more than `count`.
     pub(crate) fn beyond(&self, count: usize) -> Option<RecycledSegment> {
-        let mut spares = self.lock();
-        if spares.len() > count { spares.pop_back() } else { None }
+        let mut segments = self.0.lock();
+        if segments.len() > count { segments.pop_back() } else { None }
     }
 
     /// Take the newest if they exceed their share of `free`, the bytes that writes may take.
     pub(crate) fn surplus(&self, free: u64) -> Option<RecycledSegment> {
-        let mut spares = self.lock();
-        let part = if spares.len() == 1 { ONE_PART } else { SPARE_PART };
-        if total(&spares) <= free / part { None } else { spares.pop_back() }
+        let mut segments = self.0.lock();
+        let part = if segments.len() == 1 { ONE_PART } else { PART };
+        if total(&segments) <= free / part { None } else { segments.pop_back() }
     }
 }
 
-fn total(spares: &VecDeque<RecycledSegment>) -> u64 {
-    spares.iter().map(|spare| spare.bytes).sum()
+fn total(segments: &VecDeque<RecycledSegment>) -> u64 {
+    segments.iter().map(|segment| segment.bytes).sum()
 }
 
 #[cfg(test)]
@@ -86,7 +83,7 @@ mod tests {
     use crate::disk::Disk;
     use crate::disk::memory::Memory;
 
-    fn spare(bytes: u64) -> RecycledSegment {
+    fn segment(bytes: u64) -> RecycledSegment {
         let name = bytes.to_string();
         let file = Memory::new(1).create(&name).expect("made");
         RecycledSegment { name, file, bytes }
@@ -94,23 +91,31 @@ mod tests {
 
     #[test]
     fn there_are_few_and_they_are_a_small_part_of_what_is_free() {
-        let spares = RecycledSegments::default();
-        assert!(spares.wants(100, 0, 400) && !spares.wants(100, 0, 399), "one");
-        assert!(spares.wants(100, 100, 3200) && !spares.wants(100, 100, 3199), "others are coming");
-        spares.put(spare(100));
-        spares.put(spare(200));
-        assert!(spares.wants(300, 0, 9600) && !spares.wants(300, 0, 9599));
-        assert_eq!(spares.bytes(), 300);
-        assert!(spares.surplus(4800).is_none(), "as many as there may be");
-        assert_eq!(spares.surplus(4799).map(|spare| spare.bytes), Some(200), "the last is the first to go");
-        assert!(spares.surplus(400).is_none());
-        assert_eq!(spares.surplus(399).map(|spare| spare.bytes), Some(100), "not even one");
-        spares.put(spare(100));
-        spares.put(spare(50));
-        assert_eq!(spares.take().map(|spare| spare.bytes), Some(100), "the first is the first to be used");
-        assert_eq!(spares.take().map(|spare| spare.bytes), Some(50));
-        assert!(spares.take().is_none() && spares.surplus(0).is_none());
-        (0..SPARES_MAX).for_each(|_| spares.put(spare(1)));
-        assert!(!spares.wants(1, 0, u64::MAX));
+        let segments = RecycledSegments::default();
+        assert!(segments.wants(100, 0, 400) && !segments.wants(100, 0, 399), "one");
+        assert!(segments.wants(100, 100, 3200) && !segments.wants(100, 100, 3199), "others are coming");
+        segments.put(segment(100));
+        segments.put(segment(200));
+        assert!(segments.wants(300, 0, 9600) && !segments.wants(300, 0, 9599));
+        assert_eq!(segments.bytes(), 300);
+        assert!(segments.surplus(4800).is_none(), "as many as there may be");
+        assert_eq!(
+            segments.surplus(4799).map(|segment| segment.bytes),
+            Some(200),
+            "the last is the first to go"
+        );
+        assert!(segments.surplus(400).is_none());
+        assert_eq!(segments.surplus(399).map(|segment| segment.bytes), Some(100), "not even one");
+        segments.put(segment(100));
+        segments.put(segment(50));
+        assert_eq!(
+            segments.take().map(|segment| segment.bytes),
+            Some(100),
+            "the first is the first to be used"
+        );
+        assert_eq!(segments.take().map(|segment| segment.bytes), Some(50));
+        assert!(segments.take().is_none() && segments.surplus(0).is_none());
+        (0..SEGMENTS_MAX).for_each(|_| segments.put(segment(1)));
+        assert!(!segments.wants(1, 0, u64::MAX));
     }
 }

@@ -4,13 +4,15 @@
 
 use std::io;
 
-use crate::disk::DiskFile;
 use crate::disk::salvage_read::{hits, salvage_read};
+use crate::disk::{DiskFile, twice};
 use crate::error::Error;
 use crate::format::field::get;
 use crate::format::record::{
     F_BLOCK, F_SALT, F_SEGMENT, FIXED_BYTES, HEADER_BYTES_MAX, MAGIC, PAGE_BYTES, Record, decode_record,
 };
+use crate::format::segment::{self, SegmentHeader};
+use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64};
 
 /// Bytes read for one header. Nearly all headers are shorter.
@@ -28,7 +30,7 @@ const ALONG_BYTES: u64 = 16 << 20;
 
 /// What is at a position in a segment.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum Scanned {
     /// A record with a valid header.
     Record {
         /// The record.
@@ -49,12 +51,12 @@ pub(crate) enum Found {
     },
 }
 
-impl Found {
+impl Scanned {
     /// The record, if it is one.
     pub(crate) fn record(&self) -> Option<&Record> {
         match self {
-            Found::Record { record, .. } => Some(record),
-            Found::Bad { .. } => None,
+            Scanned::Record { record, .. } => Some(record),
+            Scanned::Bad { .. } => None,
         }
     }
 }
@@ -86,7 +88,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// What comes next; `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Found>, Error> {
+    pub(crate) fn next(&mut self) -> Result<Option<Scanned>, Error> {
         if self.offset >= self.length {
             return Ok(None);
         }
@@ -109,7 +111,7 @@ impl<'a> Scanner<'a> {
                 let payload_end = end - bytes + header_length(&record) + u64::from(record.payload_bytes);
                 let whole = payload_end <= self.length;
                 self.offset = end.min(self.length.max(from + LOG_BLOCK_U64));
-                Ok(Some(Found::Record { record: Box::new(record), bytes, whole }))
+                Ok(Some(Scanned::Record { record: Box::new(record), bytes, whole }))
             }
             Err(why) => {
                 // A header from before the file was reused may claim to extend over pages that do not matter.
@@ -118,7 +120,7 @@ impl<'a> Scanner<'a> {
                 let needed = if begins { self.needed } else { LOG_BLOCK_U64 };
                 let why = if hits(&self.unreadable, from, needed) { DecodeError::Unreadable } else { why };
                 self.offset = self.search(from + LOG_BLOCK_U64)?;
-                Ok(Some(Found::Bad { from, to: self.offset, why }))
+                Ok(Some(Scanned::Bad { from, to: self.offset, why }))
             }
         }
     }
@@ -178,14 +180,14 @@ impl<'a> Scanner<'a> {
 
     /// Read to `to`. Unreadable pages are noted and read as zeros.
     fn read(&mut self, to: &mut [u8], offset: u64) -> Result<usize, Error> {
-        let around = salvage_read(self.file, to, offset).map_err(|error| failed(self.number, &error))?;
-        for page in around.unreadable {
+        let got = salvage_read(self.file, to, offset).map_err(|error| failed(self.number, &error))?;
+        for page in got.unreadable {
             // A page may be read more than once.
             if !self.unreadable.contains(&page) {
                 self.unreadable.push(page);
             }
         }
-        Ok(around.bytes)
+        Ok(got.bytes)
     }
 
     /// The next position from `offset` on with a whole header; else the file's end. A recycled file may be
@@ -214,6 +216,28 @@ impl<'a> Scanner<'a> {
 pub(crate) fn failed(number: u32, error: &io::Error) -> Error {
     let named = io::Error::new(error.kind(), format!("segment {number}: {error}"));
     Error::io("read the log", named)
+}
+
+/// The header of segment `number`, if it can be read and is that segment's.
+pub(crate) fn read_segment_header(
+    file: &dyn DiskFile,
+    superblock: &Superblock,
+    number: u32,
+) -> Result<Result<SegmentHeader, DecodeError>, Error> {
+    twice(file, || {
+        let mut bytes = [0; segment::BYTES];
+        let got = salvage_read(file, &mut bytes, 0).map_err(|error| failed(number, &error))?;
+        let header = got.all().and_then(|got| SegmentHeader::decode(&bytes[..got]));
+        Ok(header.and_then(|header| {
+            if header.drive != superblock.drive || header.salt != superblock.salt {
+                return Err(DecodeError::Malformed("the header is of another store's segment"));
+            }
+            if header.number != number {
+                return Err(DecodeError::Malformed("the header is of another segment"));
+            }
+            Ok(header)
+        }))
+    })
 }
 
 /// Whether these bytes may begin a record that belongs at `offset` of this store's segment. Nothing is
@@ -291,10 +315,10 @@ mod tests {
             let mut scanner = Scanner::new(&*file, self.length(), SEGMENT, SALT);
             std::iter::from_fn(|| scanner.next().expect("readable"))
                 .map(|found| match found {
-                    Found::Record { record, .. } => {
+                    Scanned::Record { record, .. } => {
                         Ok((u64::from(record.block) * LOG_BLOCK_U64, record.sequence))
                     }
-                    Found::Bad { from, to, why } => Err((from, to, why)),
+                    Scanned::Bad { from, to, why } => Err((from, to, why)),
                 })
                 .collect()
         }

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ use crate::commit_delay::CommitDelay;
 use crate::disk::{Directory, Disk, private};
 use crate::error::Error;
 use crate::files::{self, Files};
-use crate::format::checkpoint::Appended;
 use crate::format::superblock::Superblock;
 use crate::header_cache::HeaderCache;
 use crate::index::locked::{Locked, Reading};
@@ -25,6 +24,7 @@ use crate::index::lost::LostKeys;
 use crate::index::{Chain, ClientOperations, ObjectUsage, PartitionState};
 use crate::lengths::segment_bytes;
 use crate::mutation::{Attributes, Mutation, Outcome};
+use crate::mutex::Mutex;
 use crate::options::Options;
 use crate::queue::{Queue, Rejected, Reply};
 use crate::recover::{Recovered, Recovery, recover};
@@ -74,14 +74,6 @@ pub struct Stat {
     /// Bytes that writes may take before anything must be cleaned. It excludes the reserve, and what objects
     /// have reserved.
     pub free: u64,
-}
-
-impl Stat {
-    /// Bytes written in all per byte of records that are not the cleaner's, over the store's life. `None`:
-    /// there is no such record.
-    pub fn write_amplification(&self) -> Option<f64> {
-        Appended { written: self.written, moved: self.moved }.amplification()
-    }
 }
 
 /// An open store. Clones share it; it is closed by [`Store::close`] or when the last clone is dropped.
@@ -163,8 +155,8 @@ impl Store {
             segment_bytes,
             sync: options.sync,
         });
-        let keeping = Arc::clone(&shared);
-        let checkpointer = spawn("store-checkpoint", move || checkpointer::run(&keeping))?;
+        let checkpointing = Arc::clone(&shared);
+        let checkpointer = spawn("store-checkpoint", move || checkpointer::run(&checkpointing))?;
         let cleaner = Cleaner::new(Arc::clone(&shared));
         let cleaner = spawn("store-clean", move || cleaner.run());
         let committer =
@@ -179,11 +171,6 @@ impl Store {
         let threads = vec![committing?, checkpointer, cleaner?];
         let handle = Handle { identity, shared, threads: Mutex::new(threads) };
         Ok((Store { handle: Arc::new(handle) }, recovery))
-    }
-
-    /// The store's identity.
-    pub fn identity(&self) -> Identity {
-        self.handle.identity
     }
 
     /// The store's figures.
@@ -229,42 +216,24 @@ impl Store {
     /// `reply` must be quick and must not wait for the store. After [`Store::close`] the answer is
     /// [`Error::Closed`].
     pub fn submit(&self, mutation: Mutation, reply: Reply) {
-        match mutation.validate() {
-            Ok(()) => self.handle.shared.queue.push((mutation, reply)),
-            Err(error) => reply(Err(error)),
-        }
+        let queued = self.submit_within(mutation, reply, None, &|| true);
+        debug_assert!(queued.is_ok(), "it waits as long as it takes");
     }
 
     /// Like [`Store::submit`], but hands both back if the queue stays full for `wait`, as when the disk
-    /// hangs. When the mutation gets its place in the order, `still` is asked whether it may be carried out
-    /// at all. If not, the answer is [`Error::Withdrawn`]. It must be quick.
+    /// hangs. Zero never blocks, for async callers; `None` waits as long as it takes. When the mutation gets
+    /// its place in the order, `still` is asked whether it may be carried out at all. If not, the answer is
+    /// [`Error::Withdrawn`]. It must be quick.
     #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
     pub fn submit_within(
         &self,
         mutation: Mutation,
         reply: Reply,
-        wait: Duration,
+        wait: Option<Duration>,
         still: &dyn Fn() -> bool,
     ) -> Result<(), Rejected> {
         match mutation.validate() {
-            Ok(()) => self.handle.shared.queue.push_within((mutation, reply), wait, still),
-            Err(error) => {
-                reply(Err(error));
-                Ok(())
-            }
-        }
-    }
-
-    /// Like [`Store::submit_within`], but hands both back instead of blocking: for async callers.
-    #[expect(clippy::result_large_err, reason = "the request goes back as it came, without an allocation")]
-    pub fn try_submit(
-        &self,
-        mutation: Mutation,
-        reply: Reply,
-        still: &dyn Fn() -> bool,
-    ) -> Result<(), Rejected> {
-        match mutation.validate() {
-            Ok(()) => self.handle.shared.queue.try_push((mutation, reply), still),
+            Ok(()) => self.handle.shared.queue.push((mutation, reply), wait, still),
             Err(error) => {
                 reply(Err(error));
                 Ok(())
@@ -435,7 +404,7 @@ impl Store {
 impl Handle {
     fn close(&self) -> Result<(), Error> {
         self.shared.queue.close();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             // A reply may drop the last clone in the committer itself, which then ends without being joined.
             if thread.thread().id() == std::thread::current().id() {

@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use braid_layout::{ObjectId, PartitionId};
-use bytes::Bytes;
 
 use crate::crc::{BLOCK_BYTES, blocks, crc32c};
 use crate::disk::{DiskFile, read_full};
@@ -15,7 +14,7 @@ use crate::files::{Files, Open};
 use crate::format::extent::Extent;
 use crate::format::record::{HEADER_BYTES_MAX, PAGE_BYTES, Record, decode_record};
 use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64, padded};
-use crate::header_cache::{Header, HeaderCache};
+use crate::header_cache::{CachedHeader, HeaderCache};
 use crate::index::extent::Few;
 
 /// Bytes of a header's first read: enough for the checksums of 3 MiB.
@@ -50,7 +49,7 @@ pub(crate) struct Stored {
 pub(crate) struct Part {
     from: u32,
     to: u32,
-    header: Header,
+    header: CachedHeader,
     /// Of the stored blocks that contain the part.
     crcs: Few<u32>,
     file: Arc<Open>,
@@ -145,7 +144,7 @@ impl Part {
             read.drain(..near.start);
             read
         });
-        let header = Header {
+        let header = CachedHeader {
             segment,
             block,
             payload_offset: offset + u64::try_from(begin).expect("bounded"),
@@ -208,22 +207,6 @@ impl Part {
         bytes.drain(..at(range.start));
         Ok(bytes)
     }
-}
-
-/// The bytes of `range`, which lies in one stored block. The whole block is verified against `crc`.
-pub(crate) fn read_in_block(
-    file: &Open,
-    header: &Header,
-    crc: u32,
-    range: &Range<u32>,
-) -> Result<Bytes, Error> {
-    let stored = header.stored_block(range.start);
-    let index = |at: u32| usize::try_from(at - stored.start).expect("at most a block");
-    let mut bytes = [0; BLOCK_BYTES as usize];
-    let bytes = &mut bytes[..index(stored.end)];
-    read_stored(file, bytes, header.offset_of(stored.start))?;
-    header.verify(stored.start, bytes, crc)?;
-    Ok(Bytes::copy_from_slice(&bytes[index(range.start)..index(range.end)]))
 }
 
 /// `range` cut into holes and runs of stored bytes.

@@ -10,10 +10,8 @@ use std::ops::Range;
 use braid_layout::{ColumnMask, Generation, Version};
 use bytes::Bytes;
 
-use crate::cached_ref::CachedRef;
 use crate::crc::{blocks, crc32c};
 use crate::error::Error;
-use crate::files::Open;
 use crate::index::extent::Few;
 use crate::mutation::WriteKind;
 use crate::stored_extent::{Piece, ViewExtent, read_stored};
@@ -44,14 +42,6 @@ pub struct View {
 /// Where a view has its stored bytes and their checksums.
 #[derive(Debug, Clone)]
 pub(crate) enum Held {
-    /// One extent in one record, each block as it was stored. Most reads find this, and need nothing else.
-    Record {
-        /// The segment's file.
-        file: CachedRef<Open>,
-        /// Where the bytes begin in it.
-        offset: u64,
-        blocks: Few<u32>,
-    },
     /// In files.
     Files { pieces: Few<Piece>, blocks: Few<u32> },
     /// Bytes in memory already, or that no file has as they are: parity with deltas.
@@ -70,7 +60,7 @@ impl View {
     /// verified.
     pub fn blocks(&self) -> &[u32] {
         match &self.held {
-            Held::Record { blocks, .. } | Held::Files { blocks, .. } | Held::Memory { blocks, .. } => blocks,
+            Held::Files { blocks, .. } | Held::Memory { blocks, .. } => blocks,
         }
     }
 
@@ -83,25 +73,13 @@ impl View {
         self.extents.iter().map(stored).sum()
     }
 
-    /// Append the stored extents' bytes to `to` (holes are left out). On an error `to` is unchanged.
-    pub fn read_into(&self, to: &mut Vec<u8>) -> Result<(), Error> {
-        let begin = to.len();
-        to.resize(begin + usize::try_from(self.stored_bytes()).expect("at most a unit"), 0);
-        let read = self.read_exact_into(&mut to[begin..]);
-        if read.is_err() {
-            to.truncate(begin);
-        }
-        read
-    }
-
-    /// Fill `to` with the stored extents' bytes. It must be exactly [`View::stored_bytes`] long:
-    /// [`Error::Malformed`] otherwise.
+    /// Fill `to` with the stored extents' bytes, without the holes. It must be exactly [`View::stored_bytes`]
+    /// long: [`Error::Malformed`] otherwise.
     pub fn read_exact_into(&self, to: &mut [u8]) -> Result<(), Error> {
         if u32::try_from(to.len()) != Ok(self.stored_bytes()) {
             return Err(Error::Malformed("the buffer is not as long as the view's stored bytes"));
         }
         match &self.held {
-            Held::Record { file, offset, .. } => read_stored(file, to, *offset),
             Held::Files { pieces, .. } => {
                 let mut rest = to;
                 for piece in pieces {
@@ -137,12 +115,10 @@ impl View {
     /// Whether all stored bytes are in the page cache now, so that sending them does not wait for the disk.
     /// False if the kernel does not tell, or if the view itself holds the bytes.
     pub fn is_resident(&self) -> bool {
-        let resident = |file: &Open, offset, length: u32| file.is_cached(offset..offset + u64::from(length));
+        let resident =
+            |piece: &Piece| piece.file.is_cached(piece.offset..piece.offset + u64::from(piece.length));
         match &self.held {
-            Held::Record { file, offset, .. } => resident(file, *offset, self.stored_bytes()),
-            Held::Files { pieces, .. } => {
-                pieces.iter().all(|piece| resident(&piece.file, piece.offset, piece.length))
-            }
+            Held::Files { pieces, .. } => pieces.iter().all(resident),
             Held::Memory { .. } => false,
         }
     }
@@ -151,9 +127,6 @@ impl View {
     /// for their checksums, and parity with deltas, which is computed at lookup.
     pub fn pieces(&self) -> Vec<Piece> {
         match &self.held {
-            Held::Record { file, offset, .. } => {
-                vec![Piece { file: file.to_arc(), offset: *offset, length: self.stored_bytes() }]
-            }
             Held::Files { pieces, .. } => pieces.to_vec(),
             Held::Memory { .. } => Vec::new(),
         }

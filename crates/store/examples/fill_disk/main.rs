@@ -20,6 +20,7 @@ use braid_layout::{
     ClusterId, Column, ColumnMask, DriveId, Generation, Lease, ObjectId, PartitionId, Version,
 };
 use braid_store::disk::Directory;
+use braid_store::format::checkpoint::Appended;
 use braid_store::{
     Attributes, Body, Error, Identity, Mutation, Options, Standing, Store, Want, Write, WriteKind, block_crcs,
 };
@@ -240,7 +241,7 @@ fn report(store: &Store, what: &str, began: Instant) -> Outcome<()> {
         stat.capacity >> 20,
         stat.live >> 20,
         stat.segments,
-        stat.write_amplification().unwrap_or(1.0),
+        Appended { written: stat.written, moved: stat.moved }.amplification().unwrap_or(1.0),
         began.elapsed().as_secs_f64(),
     );
     Ok(())
@@ -359,8 +360,8 @@ impl Worker {
     fn check(&self, store: &Store) -> Outcome<()> {
         for (&(object, unit), seeds) in &self.parts {
             let view = store.read(PARTITION, ObjectId(object), unit, 0..UNIT, Want::Newest)?;
-            let mut bytes = Vec::new();
-            view.read_into(&mut bytes)?;
+            let mut bytes = vec![0; usize::try_from(view.stored_bytes())?];
+            view.read_exact_into(&mut bytes)?;
             let expected: Vec<u8> = seeds.iter().flat_map(|&seed| pattern(self.thread, seed)).collect();
             if bytes != expected {
                 return Err(

@@ -5,10 +5,10 @@
 //! lost.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Kept, file_name};
+use super::{KeptCheckpoint, file_name};
 use crate::disk::salvage_read::{hits, salvage_read};
 use crate::disk::{Disk, DiskFile, WHOLE, twice};
 use crate::error::Error;
@@ -19,13 +19,15 @@ use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK, LOG_BLOCK_U64};
 use crate::index::Index;
 use crate::index::image::Loaded;
+use crate::mutex::Mutex;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 1 << 20;
 /// The most batches that wait for a decoder.
 const WAITING_MAX: usize = 4;
-/// About the memory of a page in the index; less than GNU's allocator takes from the system in one piece.
-const ROOM_BYTES: usize = 120 << 10;
+/// About the memory that a page takes in the index. It is less than GNU's allocator takes from the system in
+/// one piece.
+const HEAP_BYTES: usize = 120 << 10;
 /// The most decoder threads.
 const DECODERS_MAX: usize = 4;
 
@@ -111,8 +113,8 @@ impl Checkpoint {
     }
 
     /// What the checkpointer needs to know.
-    pub(crate) fn kept(&self) -> Kept {
-        Kept { number: self.end.number, bytes: self.bytes, replay: self.end.replay }
+    pub(crate) fn kept(&self) -> KeptCheckpoint {
+        KeptCheckpoint { number: self.end.number, bytes: self.bytes, replay: self.end.replay }
     }
 
     /// Loads all pages.
@@ -183,27 +185,19 @@ fn read_end(
 ) -> std::io::Result<Result<CheckpointEnd, DecodeError>> {
     let at = if header { 0 } else { length.saturating_sub(LOG_BLOCK_U64) };
     let mut block = [0; BYTES];
-    let got = salvage_read(file, &mut block, at)?;
-    if !got.unreadable.is_empty() {
-        return Ok(Err(DecodeError::Unreadable));
-    }
-    let block = match Block::decode(&block[..got.bytes]) {
-        Ok(block) => block,
+    let block = salvage_read(file, &mut block, at)?.all().and_then(|got| Block::decode(&block[..got]));
+    let block = match block {
+        Ok(block) if block.is_header() == header => block,
+        Ok(_) => return Ok(Err(DecodeError::Malformed("the other end's block"))),
         Err(error) => return Ok(Err(error)),
     };
-    if block.is_header() != header {
-        return Ok(Err(DecodeError::Malformed("the other end's block")));
-    }
     let table_bytes = u64::try_from(block.table_bytes()).expect("bounded");
     let Some(at) = (if header { Some(LOG_BLOCK_U64) } else { at.checked_sub(table_bytes) }) else {
         return Ok(Err(DecodeError::Malformed("a table longer than the file")));
     };
     let mut table = vec![0; block.table_bytes()];
-    let got = salvage_read(file, &mut table, at)?;
-    if !got.unreadable.is_empty() {
-        return Ok(Err(DecodeError::Unreadable));
-    }
-    Ok(block.with_table(&table[..got.bytes]))
+    let got = salvage_read(file, &mut table, at)?.all();
+    Ok(got.and_then(|got| block.with_table(&table[..got])))
 }
 
 /// The bytes of some pages as they were read.
@@ -225,11 +219,11 @@ struct Decoded {
 
 /// Decodes batches until there are no more. Returns their buffers for reuse.
 fn decode_all(batches: &Mutex<Receiver<Batch>>, spent: &SyncSender<Vec<u8>>) -> Vec<(u64, Decoded)> {
-    let next = || batches.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
+    let next = || batches.lock().recv().ok();
     let decode = |batch: Batch| {
         let mut decoded = Decoded::default();
         for (from, to, offset, entries) in batch.pages {
-            make_room();
+            grow_heap();
             if let Err(why) = decoded.loaded.page(from, to, &batch.bytes[entries]) {
                 decoded.bad.push((from, to, offset, why.to_string()));
             }
@@ -244,8 +238,8 @@ fn decode_all(batches: &Mutex<Receiver<Batch>>, spent: &SyncSender<Vec<u8>>) -> 
 /// Called before many small allocations. In all threads but the first, GNU's allocator extends the heap by
 /// one page at a time, and the page faults of all threads wait for each of these system calls: a seventh of
 /// the whole time of opening. One large allocation, freed at once, leaves its memory in the heap.
-fn make_room() {
-    drop(std::hint::black_box(Vec::<u8>::with_capacity(ROOM_BYTES)));
+fn grow_heap() {
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(HEAP_BYTES)));
 }
 
 /// What was found at an offset among the pages.
@@ -287,10 +281,10 @@ impl<'a> Walker<'a> {
         while self.at < self.checkpoint.pages.end {
             let left = usize::try_from(self.checkpoint.pages.end - self.at).unwrap_or(usize::MAX);
             bytes.resize(need.min(left), 0);
-            let around = salvage_read(&*self.checkpoint.file, &mut bytes, self.at)
+            let got = salvage_read(&*self.checkpoint.file, &mut bytes, self.at)
                 .map_err(|error| Error::io("read a checkpoint", error))?;
             // If the file has shrunk, the rest is zeros, which are not a page.
-            bytes[around.bytes..].fill(0);
+            bytes[got.bytes..].fill(0);
             let mut pages = Vec::new();
             let (mut done, mut more) = (0, None);
             while done < bytes.len() {
@@ -312,7 +306,7 @@ impl<'a> Walker<'a> {
                         break;
                     }
                     Err(why) => {
-                        let is_unreadable = hits(&around.unreadable, offset, LOG_BLOCK_U64);
+                        let is_unreadable = hits(&got.unreadable, offset, LOG_BLOCK_U64);
                         let why = if is_unreadable { DecodeError::Unreadable } else { why };
                         if !self.searching {
                             pages.push(Page::Bad(offset, format!("no page: {why}")));
@@ -352,7 +346,7 @@ impl<'a> Walker<'a> {
 }
 
 /// The parts read so far of an object that has several pages.
-struct Parts {
+struct PartialObject {
     head: PageHead,
     offset: u64,
     entries: Vec<u8>,
@@ -366,7 +360,7 @@ struct Reader<'a> {
     wrong: Vec<(u64, String)>,
     /// The first key that no page has covered yet.
     expected: Key,
-    parts: Option<Parts>,
+    parts: Option<PartialObject>,
     batches: u64,
 }
 
@@ -399,7 +393,7 @@ impl<'a> Reader<'a> {
                     }
                     Page::Good(head, offset, entries) => {
                         let whole = self.part(&head, offset, &bytes[entries]);
-                        if let Some(Parts { head, offset, entries }) = whole {
+                        if let Some(PartialObject { head, offset, entries }) = whole {
                             let all = 0..entries.len();
                             self.send(decoders, entries, vec![(head.from, head.to, offset, all)]);
                         }
@@ -445,14 +439,14 @@ impl<'a> Reader<'a> {
     }
 
     /// Adds one part. Returns the whole object with the last part.
-    fn part(&mut self, head: &PageHead, offset: u64, entries: &[u8]) -> Option<Parts> {
+    fn part(&mut self, head: &PageHead, offset: u64, entries: &[u8]) -> Option<PartialObject> {
         if head.part == 0 {
             if self.begins(head, offset) {
-                self.parts = Some(Parts { head: *head, offset, entries: entries.to_vec() });
+                self.parts = Some(PartialObject { head: *head, offset, entries: entries.to_vec() });
             }
             return None;
         }
-        let follows = |parts: &Parts| {
+        let follows = |parts: &PartialObject| {
             (parts.head.part + 1, parts.head.from, parts.head.as_of) == (head.part, head.from, head.as_of)
         };
         let Some(mut parts) = self.parts.take_if(|parts| follows(parts)) else {
@@ -474,7 +468,7 @@ impl<'a> Reader<'a> {
 
     /// Marks an object whose parts are incomplete as lost.
     fn end_parts(&mut self) {
-        if let Some(Parts { head, offset, .. }) = self.parts.take() {
+        if let Some(PartialObject { head, offset, .. }) = self.parts.take() {
             self.lose(head.from, head.to, offset, "a later part of the object is missing");
         }
     }

@@ -20,7 +20,7 @@ use crate::format::checkpoint::ReplayPoint;
 
 /// A usable checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct KeptCheckpoint {
     pub(crate) number: u32,
     /// Length of its file.
     pub(crate) bytes: u64,

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use super::{DIR, Kept, file_name, new_name};
-use crate::disk::write_full;
+use super::{DIR, KeptCheckpoint, file_name, new_name};
+use crate::disk::{tolerate, write_full};
 use crate::files::Files;
 use crate::format::checkpoint::{CheckpointEnd, ROWS_MAX, SegmentRow, Totals};
 use crate::format::page::{FIXED_BYTES, Key, PAGE_BYTES_MAX, PageHead};
@@ -22,7 +22,7 @@ pub(crate) fn write(
     superblock: &Superblock,
     number: u32,
     sync: bool,
-) -> io::Result<Kept> {
+) -> io::Result<KeptCheckpoint> {
     let disk = files.disk();
     // Formatting the store made the directory. It is made again here in case the owner has deleted it.
     match disk.make_dir(DIR) {
@@ -31,10 +31,7 @@ pub(crate) fn write(
         _ => {}
     }
     let temporary = new_name(number);
-    match disk.remove(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    tolerate(io::ErrorKind::NotFound, disk.remove(&temporary))?;
     let written = write_new(files, index, superblock, number, sync).and_then(|kept| {
         disk.rename(&temporary, &file_name(number))?;
         if sync {
@@ -54,7 +51,7 @@ fn write_new(
     superblock: &Superblock,
     number: u32,
     sync: bool,
-) -> io::Result<Kept> {
+) -> io::Result<KeptCheckpoint> {
     let file = files.disk().create(&new_name(number))?;
     let mut end = begin(index, superblock, number);
     if end.segments.len() > ROWS_MAX {
@@ -101,7 +98,7 @@ fn write_new(
     if sync {
         file.sync_all()?;
     }
-    Ok(Kept { number, bytes: at, replay: end.replay })
+    Ok(KeptCheckpoint { number, bytes: at, replay: end.replay })
 }
 
 /// The header's contents: everything that replay needs to know of the log as it is now.

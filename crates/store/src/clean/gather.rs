@@ -20,7 +20,7 @@ use crate::index::Index;
 use crate::index::extent::union;
 use crate::index::locked::Locked;
 use crate::index::unit::Unit;
-use crate::scan::{Found, Scanner};
+use crate::scan::{Scanned, Scanner};
 
 /// Live neighbours from other segments are moved along up to this part of the run's other bytes: they cost
 /// space now, and free it only when their own segments are cleaned.
@@ -61,7 +61,7 @@ pub(crate) fn scan(files: &Files, segment: &Candidate, salt: u64) -> Result<Cont
     let mut contents = Contents::default();
     while let Some(found) = scanner.next()? {
         match found {
-            Found::Record { record, whole, .. } => {
+            Scanned::Record { record, whole, .. } => {
                 if record.kind.has_range() && !record.is(flags::HOLE) {
                     contents.owners.insert(owner(&record));
                 }
@@ -70,7 +70,7 @@ pub(crate) fn scan(files: &Files, segment: &Candidate, salt: u64) -> Result<Cont
                     contents.bad.push(from..from + record.disk_bytes());
                 }
             }
-            Found::Bad { from, to, .. } => contents.bad.push(from..to),
+            Scanned::Bad { from, to, .. } => contents.bad.push(from..to),
         }
     }
     Ok(contents)

@@ -12,7 +12,7 @@
 /// The part of the capacity that is ample free space.
 const AMPLE_PART: u64 = 8;
 /// The most credit, in batches of moves, so that a long pause saves up no flood of moves.
-const CREDIT_BURSTS_MAX: u64 = 2;
+const CREDIT_BATCHES_MAX: u64 = 2;
 
 /// The cleaner's credit.
 #[derive(Debug, Clone)]
@@ -21,17 +21,17 @@ pub struct Pacer {
     ample: u64,
     /// Bytes that emptying a victim may take before it is freed.
     victim: u64,
-    burst: u64,
+    batch: u64,
     /// Negative: a debt.
     credit: i64,
 }
 
 impl Pacer {
-    /// A pacer without credit, for victims of at most `victim` bytes and batches of about `burst` bytes.
+    /// A pacer without credit, for victims of at most `victim` bytes and batches of about `batch` bytes.
     /// `share_percent`: moved bytes per 100 foreground bytes when space begins to be scarce.
-    pub fn new(share_percent: u32, capacity: u64, victim: u64, burst: u64) -> Pacer {
+    pub fn new(share_percent: u32, capacity: u64, victim: u64, batch: u64) -> Pacer {
         let ample = (capacity / AMPLE_PART).max(1);
-        Pacer { share_percent: u64::from(share_percent), ample, victim, burst: burst.max(1), credit: 0 }
+        Pacer { share_percent: u64::from(share_percent), ample, victim, batch: batch.max(1), credit: 0 }
     }
 
     /// The foreground wrote `bytes`, and `free` bytes beyond the reserve are left.
@@ -42,14 +42,14 @@ impl Pacer {
         }
         let earned = u128::from(bytes) * u128::from(self.share_percent) * u128::from(self.ample)
             / (100 * u128::from(free.saturating_sub(self.victim).max(1)));
-        let most = signed(self.burst.saturating_mul(CREDIT_BURSTS_MAX));
+        let most = signed(self.batch.saturating_mul(CREDIT_BATCHES_MAX));
         let earned = i64::try_from(earned).unwrap_or(i64::MAX);
         self.credit = self.credit.saturating_add(earned).min(most);
     }
 
     /// Whether a batch of moves may be made now.
     pub fn may_move(&self) -> bool {
-        self.credit >= signed(self.burst)
+        self.credit >= signed(self.batch)
     }
 
     /// Nothing is worth a move: drop the credit, so that the search is not repeated at once.
@@ -100,8 +100,8 @@ mod tests {
         pacer.on_moved(1);
         assert!(!pacer.may_move());
         pacer.on_foreground(u64::MAX, 0);
-        pacer.on_moved(CREDIT_BURSTS_MAX * 100);
-        assert!(!pacer.may_move(), "no more than two bursts are saved up");
+        pacer.on_moved(CREDIT_BATCHES_MAX * 100);
+        assert!(!pacer.may_move(), "no more than two batches are saved up");
         pacer.on_foreground(400, 500);
         pacer.on_foreground(1, 1000);
         assert!(!pacer.may_move(), "with ample space nothing is moved");

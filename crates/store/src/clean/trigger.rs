@@ -5,10 +5,10 @@
 //! freed. The cleaner waits here for a trigger.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::pace::Pacer;
+use crate::mutex::{Condvar, Mutex};
 
 /// A store is idle while its foreground writes less than this between two checks. Cleaning does not disturb
 /// so few writes, and a file that is touched periodically should not prevent it.
@@ -74,16 +74,12 @@ impl CleanTrigger {
 impl Cleaning {
     pub(crate) fn new(pacer: Pacer, rest: Option<Duration>) -> Cleaning {
         let state = State { pacer, stalled: false, asked: 0, done: 0, closing: false, written: 0 };
-        Cleaning { state: Mutex::new(state), rest, called: Condvar::new(), freed: AtomicU64::new(0) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Cleaning { state: Mutex::new(state), rest, called: Condvar::default(), freed: AtomicU64::new(0) }
     }
 
     /// The foreground wrote `bytes`; writes may take `free` more.
     pub(crate) fn on_written(&self, bytes: u64, free: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.written = state.written.saturating_add(bytes);
         state.pacer.on_foreground(bytes, free);
         if state.pacer.may_move() {
@@ -93,7 +89,7 @@ impl Cleaning {
 
     /// The cleaner wrote `bytes`. Only paced moves cost credit, and not while a write waits for them.
     pub(crate) fn on_moved(&self, bytes: u64, effort: Effort) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if effort == Effort::Paced && !state.stalled {
             state.pacer.on_moved(bytes);
         }
@@ -106,24 +102,24 @@ impl Cleaning {
 
     /// A write waits for space.
     pub(crate) fn stall(&self) {
-        self.lock().stalled = true;
+        self.state.lock().stalled = true;
         self.called.notify_all();
     }
 
     /// The write that waited is about to be answered.
     pub(crate) fn end_stall(&self) {
-        self.lock().stalled = false;
+        self.state.lock().stalled = false;
     }
 
     /// The committer has ended.
     pub(crate) fn close(&self) {
-        self.lock().closing = true;
+        self.state.lock().closing = true;
         self.called.notify_all();
     }
 
     /// Wait for a trigger. `None`: the store is closed.
     pub(crate) fn wait(&self) -> Option<CleanTrigger> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.closing {
                 return None;
@@ -138,12 +134,12 @@ impl Cleaning {
                 return Some(CleanTrigger::Paced);
             }
             let Some(rest) = self.rest else {
-                state = self.called.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.called.wait(state);
                 continue;
             };
-            let waited = self.called.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner);
-            state = waited.0;
-            if waited.1.timed_out() && std::mem::take(&mut state.written) < REST_BYTES_MAX {
+            let timed_out;
+            (state, timed_out) = self.called.wait_for(state, rest);
+            if timed_out && std::mem::take(&mut state.written) < REST_BYTES_MAX {
                 return Some(CleanTrigger::Idle);
             }
         }
@@ -151,37 +147,40 @@ impl Cleaning {
 
     /// Leave the disk alone for `time`, unless a thread waits for the cleaner.
     pub(crate) fn pause(&self, time: Duration) {
-        let is_free = |state: &mut State| !state.closing && !state.stalled && state.done >= state.asked;
-        let _rested = self.called.wait_timeout_while(self.lock(), time, is_free);
+        let until = Instant::now() + time;
+        let mut state = self.state.lock();
+        while !state.closing && !state.stalled && state.done >= state.asked && Instant::now() < until {
+            state = self.called.wait_for(state, until.saturating_duration_since(Instant::now())).0;
+        }
     }
 
     /// Whether the round should stop: the store is closing, or only another round is waited for.
     pub(crate) fn is_wanted_elsewhere(&self, effort: Effort) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.closing || (effort != Effort::Urgent && (state.stalled || state.done < state.asked))
     }
 
     /// The requested round is complete.
     pub(crate) fn answer(&self, asked: u64) {
-        self.lock().done = asked;
+        self.state.lock().done = asked;
         self.called.notify_all();
     }
 
     /// Request a round and wait until it is complete; false: the store is closed.
     pub(crate) fn run_round(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.asked += 1;
         let mine = state.asked;
         self.called.notify_all();
         while state.done < mine && !state.closing {
-            state = self.called.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.called.wait(state);
         }
         state.done >= mine
     }
 
     /// There is nothing to gain until the foreground has written some more.
     pub(crate) fn rest(&self) {
-        self.lock().pacer.rest();
+        self.state.lock().pacer.rest();
     }
 
     /// Segments freed since the store was opened.
@@ -205,7 +204,7 @@ mod tests {
             }
             cleaning.on_moved(150, effort);
             cleaning.end_stall();
-            cleaning.lock().pacer.may_move()
+            cleaning.state.lock().pacer.may_move()
         };
         assert!(!left(Effort::Paced, false));
         assert!(left(Effort::Urgent, false) && left(Effort::Paced, true), "somebody waits");
@@ -219,7 +218,7 @@ mod tests {
         cleaning.on_written(REST_BYTES_MAX - 1, u64::MAX);
         assert_eq!(cleaning.wait(), Some(CleanTrigger::Idle));
         cleaning.on_written(REST_BYTES_MAX, u64::MAX);
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         assert_eq!(cleaning.wait(), Some(CleanTrigger::Idle), "after a second look");
         assert!(began.elapsed() >= Duration::from_millis(40));
         cleaning.stall();

@@ -6,16 +6,6 @@
 //! `(1 - u) * age / (1 + u)`. So cold segments are cleaned at a higher `u` than hot ones, in which more bytes
 //! die if left alone.
 
-/// How victims are chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Policy {
-    /// The greatest `(1 - u) * age / (1 + u)`.
-    #[default]
-    CostBenefit,
-    /// The least `u`, for comparison.
-    Greedy,
-}
-
 /// A sealed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
@@ -38,24 +28,19 @@ impl Candidate {
         self.bytes.saturating_sub(self.live) > self.bytes / GAIN_PART
     }
 
-    /// The candidate with the highest score is cleaned first. A fraction with 16 binary places.
-    fn score(&self, policy: Policy) -> u128 {
+    /// `(1 - u) * age / (1 + u)`, a fraction with 16 binary places.
+    fn score(&self) -> u128 {
         // Below 2^64 * 2^41 (a segment is below 2 TiB) * 2^16: no overflow.
         let gain = u128::from(self.bytes.saturating_sub(self.live)) << 16;
-        match policy {
-            Policy::CostBenefit => {
-                gain * u128::from(self.age.max(1)) / u128::from(self.bytes.saturating_add(self.live).max(1))
-            }
-            Policy::Greedy => gain / u128::from(self.bytes.max(1)),
-        }
+        gain * u128::from(self.age.max(1)) / u128::from(self.bytes.saturating_add(self.live).max(1))
     }
 }
 
 /// The best of `candidates` that is worth it.
-pub fn choose(candidates: impl IntoIterator<Item = Candidate>, policy: Policy) -> Option<Candidate> {
+pub fn choose(candidates: impl IntoIterator<Item = Candidate>) -> Option<Candidate> {
     candidates.into_iter().filter(Candidate::is_worth_it).max_by_key(|candidate| {
         // Among equals the lowest number, so that the choice does not depend on the order.
-        (candidate.score(policy), std::cmp::Reverse(candidate.number))
+        (candidate.score(), std::cmp::Reverse(candidate.number))
     })
 }
 
@@ -63,32 +48,30 @@ pub fn choose(candidates: impl IntoIterator<Item = Candidate>, policy: Policy) -
 mod tests {
     use super::*;
 
-    fn check(candidates: &[(u64, u64)], cost_benefit: Option<u32>, greedy: Option<u32>) {
-        let candidates = || {
-            (1..).zip(candidates).map(|(number, &(live, age))| Candidate { number, bytes: 100, live, age })
-        };
-        let chosen = |policy| choose(candidates(), policy).map(|candidate| candidate.number);
-        assert_eq!((chosen(Policy::CostBenefit), chosen(Policy::Greedy)), (cost_benefit, greedy));
+    fn check(candidates: &[(u64, u64)], expected: Option<u32>) {
+        let candidates =
+            (1..).zip(candidates).map(|(number, &(live, age))| Candidate { number, bytes: 100, live, age });
+        assert_eq!(choose(candidates).map(|candidate| candidate.number), expected);
     }
 
     #[test]
     fn chooses() {
-        check(&[], None, None);
-        check(&[(100, 1000), (97, 1000)], None, None);
-        check(&[(60, 10), (50, 10)], Some(2), Some(2));
+        check(&[], None);
+        check(&[(100, 1000), (97, 1000)], None);
+        check(&[(60, 10), (50, 10)], Some(2));
         // Cold and fuller before hot and emptier: 0.25 * 100 / 1.75 > 0.85 * 10 / 1.15.
-        check(&[(75, 100), (15, 10)], Some(1), Some(2));
+        check(&[(75, 100), (15, 10)], Some(1));
         // Empty ones first, whatever their age, unless a very cold one is nearly as good.
-        check(&[(75, 3), (0, 1)], Some(2), Some(2));
+        check(&[(75, 3), (0, 1)], Some(2));
         // A difference of one part in 2^16 still counts. Equals go by number.
-        check(&[(96, 1), (96, 2), (96, 2)], Some(2), Some(1));
+        check(&[(96, 1), (96, 2), (96, 2)], Some(2));
     }
 
     #[test]
     fn the_largest_numbers_do_not_overflow() {
         let old = Candidate { number: 1, bytes: 1 << 41, live: 0, age: u64::MAX };
-        assert_eq!(choose([old], Policy::CostBenefit), Some(old));
+        assert_eq!(choose([old]), Some(old));
         let odd = Candidate { number: 1, bytes: 0, live: 7, age: 0 };
-        assert_eq!(choose([odd], Policy::CostBenefit), None);
+        assert_eq!(choose([odd]), None);
     }
 }

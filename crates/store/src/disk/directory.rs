@@ -14,20 +14,30 @@ use super::{Disk, DiskFile, FileIdentity, Named, Space};
 use crate::error::Error;
 use crate::format::DIRS;
 
+/// What may be done with a directory's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Everything.
+    Write,
+    /// Reading. What opening a store tidies up succeeds without effect: removing, cutting off, syncing names.
+    /// Everything else is refused.
+    Look,
+}
+
 /// A directory, locked by this process. It is unlocked explicitly: a child process that is just being started
 /// may hold a copy of the directory's file, and with it the lock, for a moment longer.
 #[derive(Debug)]
 pub struct Directory {
     dir: PathBuf,
     lock: File,
-    writable: bool,
+    access: Access,
 }
 
 impl Directory {
     /// Locks `dir` for this process alone: [`Error::InUse`] if another has it open. Its files are accessed
     /// through the page cache. Nothing in it is changed: it may turn out to be no store.
     pub fn lock(dir: &Path) -> Result<Directory, Error> {
-        Directory::take(dir, FlockOperation::NonBlockingLockExclusive, true)
+        Directory::take(dir, FlockOperation::NonBlockingLockExclusive, Access::Write)
     }
 
     /// Remove other users' access. Only for a directory that is known to be a store.
@@ -38,10 +48,10 @@ impl Directory {
     /// Opens `dir` for inspection: nothing can be changed through it, and no process changes it meanwhile.
     /// [`Error::InUse`] if a process has it open for writing.
     pub fn read_only(dir: &Path) -> Result<Directory, Error> {
-        Directory::take(dir, FlockOperation::NonBlockingLockShared, false)
+        Directory::take(dir, FlockOperation::NonBlockingLockShared, Access::Look)
     }
 
-    fn take(dir: &Path, operation: FlockOperation, writable: bool) -> Result<Directory, Error> {
+    fn take(dir: &Path, operation: FlockOperation, access: Access) -> Result<Directory, Error> {
         let lock = File::open(dir).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::NotAStore(dir.to_owned()),
             _ => Error::io("open the store's directory", error),
@@ -53,19 +63,19 @@ impl Directory {
                 Error::io("lock the store's directory", error.into())
             }
         })?;
-        Ok(Directory { dir: dir.to_owned(), lock, writable })
+        Ok(Directory { dir: dir.to_owned(), lock, access })
     }
 
     fn path(&self, name: &str) -> PathBuf {
         if name.is_empty() { self.dir.clone() } else { self.dir.join(name) }
     }
 
-    fn changes(&self) -> io::Result<()> {
-        if self.writable { Ok(()) } else { Err(io::ErrorKind::ReadOnlyFilesystem.into()) }
+    fn refuse_look(&self) -> io::Result<()> {
+        if self.access == Access::Write { Ok(()) } else { Err(io::ErrorKind::ReadOnlyFilesystem.into()) }
     }
 
     fn file(&self, name: &str, options: &mut OpenOptions) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(SystemFile(options.open(self.path(name))?)))
+        Ok(Arc::new(SystemFile { file: options.open(self.path(name))?, access: self.access }))
     }
 }
 
@@ -77,22 +87,21 @@ impl Drop for Directory {
 
 impl Disk for Directory {
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        self.file(name, OpenOptions::new().read(true).write(self.writable))
+        self.file(name, OpenOptions::new().read(true).write(self.access == Access::Write))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        self.changes()?;
+        self.refuse_look()?;
         self.file(name, OpenOptions::new().read(true).write(true).create_new(true).mode(private::FILE_MODE))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.changes()?;
+        self.refuse_look()?;
         fs::rename(self.path(from), self.path(to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.changes()?;
-        fs::remove_file(self.path(name))
+        if self.access == Access::Look { Ok(()) } else { fs::remove_file(self.path(name)) }
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
@@ -101,12 +110,11 @@ impl Disk for Directory {
     }
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
-        self.changes()?;
-        File::open(self.path(dir))?.sync_all()
+        if self.access == Access::Look { Ok(()) } else { File::open(self.path(dir))?.sync_all() }
     }
 
     fn make_dir(&self, dir: &str) -> io::Result<()> {
-        self.changes()?;
+        self.refuse_look()?;
         private::make_dir(&self.path(dir))
     }
 
@@ -149,7 +157,12 @@ mod tests {
         let mut bytes = [0; 4];
         assert_eq!(file.read_at(&mut bytes, 0).expect("read"), 3);
         assert!(file.write_at(&[IoSlice::new(b"x")], 0).is_err(), "it is only looked at");
-        assert!(looks[0].remove("a").is_err() && looks[0].create("b").is_err());
+        assert!(looks[0].create("b").is_err() && looks[0].rename("a", "b").is_err());
+        assert!(looks[0].make_dir("b").is_err());
+        file.set_length(1).expect("without effect");
+        looks[0].remove("a").expect("without effect");
+        looks[0].sync_dir("").expect("without effect");
+        assert_eq!((file.length().expect("a length"), looks[0].named("a").expect("there").bytes), (3, 3));
         assert!(matches!(Directory::lock(&dir.path().join("no")), Err(Error::NotAStore(_))));
     }
 

@@ -158,6 +158,11 @@ pub(crate) fn write_and_start(
     write_full(file, &part, offset)
 }
 
+/// `done`, but an error of this kind is none: the file to remove is gone, the directory to make exists.
+pub(crate) fn tolerate(kind: io::ErrorKind, done: io::Result<()>) -> io::Result<()> {
+    done.or_else(|error| if error.kind() == kind { Ok(()) } else { Err(error) })
+}
+
 /// All bytes of a file.
 pub(crate) const WHOLE: Range<u64> = 0..u64::MAX;
 

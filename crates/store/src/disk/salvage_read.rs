@@ -7,6 +7,7 @@
 use std::io;
 
 use super::{DiskFile, read_full};
+use crate::format::DecodeError;
 
 /// The least that a system reads: next to a bad sector, no byte of the same page can be read.
 const PAGE_BYTES: usize = 4096;
@@ -25,6 +26,13 @@ pub(crate) struct SalvageRead {
     pub(crate) unreadable: Vec<u64>,
 }
 
+impl SalvageRead {
+    /// The number of bytes, if all of them could be read.
+    pub(crate) fn all(self) -> Result<usize, DecodeError> {
+        if self.unreadable.is_empty() { Ok(self.bytes) } else { Err(DecodeError::Unreadable) }
+    }
+}
+
 /// Whether one of the unreadable pages overlaps the `bytes` from `offset` on.
 pub(crate) fn hits(unreadable: &[u64], offset: u64, bytes: u64) -> bool {
     unreadable.iter().any(|page| *page < offset.saturating_add(bytes) && offset < page + PAGE_BYTES as u64)
@@ -38,31 +46,31 @@ pub(crate) fn salvage_read(file: &dyn DiskFile, to: &mut [u8], offset: u64) -> i
         Err(_) => {}
     }
     let length = file.length()?;
-    let mut around = SalvageRead::default();
-    while around.bytes < to.len() {
-        let at = offset + u64::try_from(around.bytes).expect("a length");
+    let mut got = SalvageRead::default();
+    while got.bytes < to.len() {
+        let at = offset + u64::try_from(got.bytes).expect("a length");
         let within = usize::try_from(at % PAGE_BYTES as u64).expect("small");
         let left = usize::try_from(length.saturating_sub(at)).unwrap_or(usize::MAX);
-        let count = (PAGE_BYTES - within).min(to.len() - around.bytes).min(left);
-        let part = &mut to[around.bytes..around.bytes + count];
+        let count = (PAGE_BYTES - within).min(to.len() - got.bytes).min(left);
+        let part = &mut to[got.bytes..got.bytes + count];
         match read_full(file, part, at) {
             Ok(0) => break,
-            Ok(bytes) => around.bytes += bytes,
+            Ok(bytes) => got.bytes += bytes,
             Err(error) if is_unreadable(&error) => {
-                around.unreadable.push(at - at % PAGE_BYTES as u64);
-                if around.unreadable.len() > UNREADABLE_MAX {
+                got.unreadable.push(at - at % PAGE_BYTES as u64);
+                if got.unreadable.len() > UNREADABLE_MAX {
                     return Err(io::Error::new(
                         error.kind(),
                         format!("{error}, from byte {at} on and elsewhere"),
                     ));
                 }
                 part.fill(0);
-                around.bytes += count;
+                got.bytes += count;
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(around)
+    Ok(got)
 }
 
 fn is_unreadable(error: &io::Error) -> bool {
@@ -85,8 +93,8 @@ mod tests {
         disk.spoil("f", 39 * 4096..40 * 4096);
         let mut to = vec![9; 3 * PAGE_BYTES];
         assert!(read_full(&*file, &mut to, 4096 + 10).is_err());
-        let around = salvage_read(&*file, &mut to, 4096 + 10).expect("the rest");
-        assert_eq!(around, SalvageRead { bytes: to.len(), unreadable: vec![2 * 4096] });
+        let got = salvage_read(&*file, &mut to, 4096 + 10).expect("the rest");
+        assert_eq!(got, SalvageRead { bytes: to.len(), unreadable: vec![2 * 4096] });
         let mut expected = bytes[4096 + 10..][..to.len()].to_vec();
         expected[4086..4086 + PAGE_BYTES].fill(0);
         assert!(to == expected);

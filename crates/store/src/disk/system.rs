@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::{Advice, fadvise};
 use rustix::io::{pread, pwritev};
 
+use super::directory::Access;
 use super::residency::are_resident;
 use super::{DiskFile, FileIdentity};
 
@@ -20,36 +21,39 @@ const NOT_OFFERED: [i32; 4] = [libc::ENOSYS, libc::EPERM, libc::EINVAL, libc::ES
 
 /// An open file.
 #[derive(Debug)]
-pub(crate) struct SystemFile(pub(crate) File);
+pub(crate) struct SystemFile {
+    pub(crate) file: File,
+    pub(crate) access: Access,
+}
 
 impl DiskFile for SystemFile {
     fn read_at(&self, to: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(pread(&self.0, to, offset)?)
+        Ok(pread(&self.file, to, offset)?)
     }
 
     fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
-        Ok(pwritev(&self.0, buffers, offset)?)
+        Ok(pwritev(&self.file, buffers, offset)?)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        self.0.sync_all()
+        self.file.sync_all()
     }
 
     fn length(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn identity(&self) -> io::Result<FileIdentity> {
-        let found = self.0.metadata()?;
+        let found = self.file.metadata()?;
         Ok(FileIdentity { device: found.dev(), inode: found.ino() })
     }
 
     fn set_length(&self, length: u64) -> io::Result<()> {
-        self.0.set_len(length)
+        if self.access == Access::Look { Ok(()) } else { self.file.set_len(length) }
     }
 
     fn drop_cache(&self, range: Range<u64>) {
@@ -57,12 +61,12 @@ impl DiskFile for SystemFile {
         let from = range.start / PAGE_BYTES * PAGE_BYTES;
         let to = range.end.checked_next_multiple_of(PAGE_BYTES).filter(|&to| i64::try_from(to).is_ok());
         let length = to.and_then(|to| NonZeroU64::new(to.saturating_sub(from)));
-        let _ = fadvise(&self.0, from, length, Advice::DontNeed);
+        let _ = fadvise(&self.file, from, length, Advice::DontNeed);
     }
 
     fn is_cached(&self, range: Range<u64>) -> bool {
         let length = range.end.saturating_sub(range.start);
-        are_resident(&self.0, range.start, length) == Some(true)
+        are_resident(&self.file, range.start, length) == Some(true)
     }
 
     fn start_writing(&self, range: Range<u64>) -> io::Result<()> {
@@ -74,8 +78,9 @@ impl DiskFile for SystemFile {
         }
         #[expect(unsafe_code, reason = "no library wraps this system call")]
         // SAFETY: the file is open, and the arguments refer to no memory.
-        let result =
-            unsafe { libc::sync_file_range(self.0.as_raw_fd(), from, length, libc::SYNC_FILE_RANGE_WRITE) };
+        let result = unsafe {
+            libc::sync_file_range(self.file.as_raw_fd(), from, length, libc::SYNC_FILE_RANGE_WRITE)
+        };
         match io::Error::last_os_error() {
             _ if result == 0 => Ok(()),
             // Not supported on this system or for this file: the sync does all the work.
@@ -85,6 +90,6 @@ impl DiskFile for SystemFile {
     }
 
     fn as_file(&self) -> Option<&File> {
-        Some(&self.0)
+        Some(&self.file)
     }
 }

@@ -29,8 +29,4 @@ impl Locked {
     pub(crate) fn write(&self) -> ShardedLockWriteGuard<'_, Index> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
-
-    pub(crate) fn into_inner(self) -> Index {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
 }

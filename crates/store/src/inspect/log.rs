@@ -1,15 +1,13 @@
 //! Reading one segment from end to end, trusting nothing in it.
 
 use crate::disk::Disk;
-use crate::disk::salvage_read::salvage_read;
 use crate::error::Error;
 use crate::format::record::Record;
-use crate::format::segment::{self, SegmentHeader};
+use crate::format::segment::SegmentHeader;
 use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK_U64};
 use crate::recover::tail::{Payload, verify};
-use crate::scan;
-use crate::scan::{Found, Scanner, header_length};
+use crate::scan::{Scanned, Scanner, header_length, read_segment_header};
 
 /// A piece of a segment.
 pub(crate) enum Item<'a> {
@@ -40,18 +38,7 @@ pub(crate) fn walk(
     let failed = |error| Error::io("read a segment", error);
     let file = disk.open(&name(number)).map_err(failed)?;
     let length = file.length().map_err(failed)?;
-    let mut bytes = [0; segment::BYTES];
-    let got = salvage_read(&*file, &mut bytes, 0).map_err(|error| scan::failed(number, &error))?;
-    let readable = if got.unreadable.is_empty() { Ok(()) } else { Err(DecodeError::Unreadable) };
-    let header = readable.and_then(|()| SegmentHeader::decode(&bytes[..got.bytes])).and_then(|header| {
-        if header.drive != superblock.drive || header.salt != superblock.salt {
-            return Err(DecodeError::Malformed("the header is of another store's segment"));
-        }
-        if header.number != number {
-            return Err(DecodeError::Malformed("the header is of another segment"));
-        }
-        Ok(header)
-    });
+    let header = read_segment_header(&*file, superblock, number)?;
     act(Item::Header(&header));
     let earlier = header.map_or(0, |header| header.earlier_bytes);
     let next = next_header(disk, superblock, number);
@@ -59,11 +46,11 @@ pub(crate) fn walk(
     let mut scanner = Scanner::new(&*file, end, number, superblock.salt);
     while let Some(found) = scanner.next()? {
         match found {
-            Found::Bad { from, to, .. } if is_last && to == length && length <= earlier => {
+            Scanned::Bad { from, to, .. } if is_last && to == length && length <= earlier => {
                 act(Item::Behind(from, to));
             }
-            Found::Bad { from, to, why } => act(Item::Bad(from, to, why)),
-            Found::Record { record, whole, .. } => {
+            Scanned::Bad { from, to, why } => act(Item::Bad(from, to, why)),
+            Scanned::Record { record, whole, .. } => {
                 let offset = u64::from(record.block) * LOG_BLOCK_U64;
                 let wrong = if !whole {
                     Some("its payload is cut short")
@@ -90,10 +77,7 @@ pub(crate) fn walk(
 /// damaged.
 fn next_header(disk: &dyn Disk, superblock: &Superblock, number: u32) -> Option<SegmentHeader> {
     let next = number.checked_add(1)?;
-    let mut bytes = [0; segment::BYTES];
-    let got = salvage_read(&*disk.open(&name(next)).ok()?, &mut bytes, 0).ok()?;
-    let header = SegmentHeader::decode(&bytes[..got.bytes]).ok()?;
-    (header.salt == superblock.salt && header.number == next).then_some(header)
+    read_segment_header(&*disk.open(&name(next)).ok()?, superblock, next).ok()?.ok()
 }
 
 /// Where a record's payload begins.

@@ -4,7 +4,6 @@
 
 mod check;
 mod dump;
-mod frozen;
 mod log;
 mod stat;
 
@@ -20,7 +19,6 @@ use crate::error::Error;
 use crate::files::Files;
 use crate::format::superblock::Superblock;
 use crate::recover::{Recovered, recover};
-use frozen::Frozen;
 
 /// The store in `dir`: the directory itself, or `store/` in it, as in a drive's directory.
 fn store_dir(dir: &Path) -> PathBuf {
@@ -29,8 +27,8 @@ fn store_dir(dir: &Path) -> PathBuf {
 }
 
 /// The files of the store in `dir`, for reading.
-fn disk(dir: &Path) -> Result<Arc<Frozen>, Error> {
-    Ok(Arc::new(Frozen(Directory::read_only(&store_dir(dir))?)))
+fn disk(dir: &Path) -> Result<Arc<Directory>, Error> {
+    Ok(Arc::new(Directory::read_only(&store_dir(dir))?))
 }
 
 /// The result that opening would have.

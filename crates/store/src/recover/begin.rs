@@ -3,7 +3,7 @@
 use super::Damage;
 use super::prefetch::Prefetch;
 use crate::checkpoint::load::{Checkpoint, PageContents, PageRange};
-use crate::checkpoint::{self, Kept};
+use crate::checkpoint::{self, KeptCheckpoint};
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::checkpoint::{ReplayPoint, SegmentRow};
@@ -22,7 +22,7 @@ pub(crate) struct Begin {
     /// The segments that existed when the checkpoint was begun.
     pub(crate) segments: Vec<SegmentRow>,
     /// The usable checkpoints, oldest first. The last one was loaded.
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) kept: Vec<KeptCheckpoint>,
     /// Checkpoints that are damaged, or newer than the one that was loaded.
     pub(crate) doubtful: Vec<u32>,
     pub(crate) damaged: Vec<Damage>,
@@ -65,9 +65,9 @@ impl Begin {
             if i > 0 && !is_whole(&found.end.replay, numbers) {
                 continue;
             }
-            let ahead = numbers.last().and_then(|&last| Prefetch::begin(files, last, &found.end.replay));
+            let prefetch = numbers.last().and_then(|&last| Prefetch::begin(files, last, &found.end.replay));
             let content = found.load()?;
-            drop(ahead);
+            drop(prefetch);
             let wrong = content.wrong.iter();
             self.damaged.extend(wrong.map(|(offset, what)| damage(found.end.number, *offset, what)));
             let as_of = content.ranges.iter().filter_map(|range| range.as_of);

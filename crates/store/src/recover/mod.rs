@@ -14,7 +14,7 @@ pub(crate) mod tail;
 
 use std::time::{Duration, Instant};
 
-use crate::checkpoint::Kept;
+use crate::checkpoint::KeptCheckpoint;
 use crate::disk::{DiskFile, WHOLE};
 use crate::error::Error;
 use crate::files::Files;
@@ -63,7 +63,7 @@ pub(crate) struct Recovered {
     pub(crate) log: Log,
     pub(crate) recovery: Recovery,
     /// The usable checkpoints, oldest first.
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) kept: Vec<KeptCheckpoint>,
     /// Other checkpoints, to be removed once there is a new one.
     pub(crate) doubtful: Vec<u32>,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Recovered {
 /// Recovers the state from `files`.
 pub(crate) fn recover(files: &Files, superblock: Superblock, sync: bool) -> Result<Recovered, Error> {
     let began = Instant::now();
-    files.remove_spares()?;
+    files.remove_recycled()?;
     let mut numbers = files.list()?;
     files.begin_own(numbers.last().map_or(1, |last| last.saturating_add(1)));
     if let Some(&last) = numbers.last() {

@@ -33,7 +33,7 @@ impl Prefetch {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let read = move || read(&*file, from, &stopped);
-        let thread = Builder::new().name("store-ahead".to_owned()).spawn(read).ok()?;
+        let thread = Builder::new().name("store-prefetch".to_owned()).spawn(read).ok()?;
         Some(Prefetch { stop, thread: Some(thread) })
     }
 }
@@ -113,8 +113,8 @@ mod tests {
             }
             let block = u32::try_from(from / LOG_BLOCK_U64).expect("small");
             let point = ReplayPoint { segment: 1, block, ..ReplayPoint::default() };
-            let mut ahead = Prefetch::begin(&files, 1, &point).expect("a thread");
-            ahead.thread.take().expect("it runs").join().expect("it ends");
+            let mut prefetch = Prefetch::begin(&files, 1, &point).expect("a thread");
+            prefetch.thread.take().expect("it runs").join().expect("it ends");
             assert_eq!([read(before), read(end)], expected.map(Some), "used before: {is_used}");
         }
     }

@@ -8,20 +8,19 @@ use super::begin::Begin;
 use super::tail::{Ends, Tail, newer_record, newer_segment};
 use super::{Damage, Recovery, length};
 use crate::checkpoint::load::PageRange;
-use crate::disk::salvage_read::salvage_read;
-use crate::disk::{DiskFile, twice};
+use crate::disk::DiskFile;
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::checkpoint::{ReplayPoint, SegmentRow};
 use crate::format::extent::LogPosition;
 use crate::format::page::Key;
 use crate::format::record::{Kind, Record};
-use crate::format::segment::{self, SegmentHeader};
+use crate::format::segment::SegmentHeader;
 use crate::format::superblock::Superblock;
 use crate::format::{DecodeError, LOG_BLOCK_U64};
 use crate::index::Index;
 use crate::recent::Recent;
-use crate::scan::{Found, Scanner, failed};
+use crate::scan::{Scanned, Scanner, read_segment_header};
 
 /// The most places of damage that are listed in [`Recovery::damaged`].
 const DAMAGED_MAX: usize = 1000;
@@ -32,7 +31,7 @@ const BATCH_LEN: usize = 128;
 const BATCHES_MAX: usize = 8;
 
 /// Records, and bytes that are no record, in order.
-type Batch = Vec<Found>;
+type Batch = Vec<Scanned>;
 
 pub(crate) struct Replay<'a> {
     files: &'a Files,
@@ -97,9 +96,9 @@ impl Replay<'_> {
             let mut scanner = Scanner::new(&**file, length, number, self.superblock.salt);
             while let Some(found) = scanner.next()? {
                 match found {
-                    Found::Record { .. } => return Ok(false),
-                    Found::Bad { why: DecodeError::Version(_), .. } => return Err(newer_record(number)),
-                    Found::Bad { .. } => {}
+                    Scanned::Record { .. } => return Ok(false),
+                    Scanned::Bad { why: DecodeError::Version(_), .. } => return Err(newer_record(number)),
+                    Scanned::Bad { .. } => {}
                 }
             }
         }
@@ -109,22 +108,7 @@ impl Replay<'_> {
     }
 
     fn header(&self, file: &dyn DiskFile, number: u32) -> Result<Result<SegmentHeader, DecodeError>, Error> {
-        twice(file, || {
-            let mut bytes = [0; segment::BYTES];
-            let got = salvage_read(file, &mut bytes, 0).map_err(|error| failed(number, &error))?;
-            if !got.unreadable.is_empty() {
-                return Ok(Err(DecodeError::Unreadable));
-            }
-            Ok(SegmentHeader::decode(&bytes[..got.bytes]).and_then(|header| {
-                if header.number != number
-                    || header.salt != self.superblock.salt
-                    || header.drive != self.superblock.drive
-                {
-                    return Err(DecodeError::Malformed("the header is of another segment"));
-                }
-                Ok(header)
-            }))
-        })
+        read_segment_header(file, &self.superblock, number)
     }
 
     /// Adds the segments before the tail, as the checkpoint's table describes them. A segment that the table
@@ -150,9 +134,9 @@ impl Replay<'_> {
         self.gap_of(LogPosition { segment: number, block: 0 }, SEGMENT_RECORDS_MAX);
     }
 
-    /// Notes that up to `records` records may be missing at `place`.
-    fn gap_of(&mut self, place: LogPosition, records: u64) {
-        self.gap.get_or_insert((place, self.expected.max(self.first))).1 += records;
+    /// Notes that up to `records` records may be missing at `position`.
+    fn gap_of(&mut self, position: LogPosition, records: u64) {
+        self.gap.get_or_insert((position, self.expected.max(self.first))).1 += records;
     }
 
     /// Begins the next segment of the tail. If segments before it are missing, their records are lost.
@@ -270,7 +254,7 @@ impl Replay<'_> {
         taken: &SyncSender<Batch>,
     ) -> Result<(), Error> {
         for batch in batches {
-            let records = batch.iter().filter_map(Found::record);
+            let records = batch.iter().filter_map(Scanned::record);
             self.index.warm(records.map(|record| (record.partition, record.object)));
             batch.iter().try_for_each(|found| self.take(number, found))?;
             // If the channel is full or closed, the batch is freed here.
@@ -279,11 +263,11 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn take(&mut self, number: u32, found: &Found) -> Result<(), Error> {
+    fn take(&mut self, number: u32, found: &Scanned) -> Result<(), Error> {
         match *found {
-            Found::Record { ref record, bytes, whole } => self.record(record, bytes, whole),
-            Found::Bad { why: DecodeError::Version(_), .. } => return Err(newer_record(number)),
-            Found::Bad { from, to, why } => {
+            Scanned::Record { ref record, bytes, whole } => self.record(record, bytes, whole),
+            Scanned::Bad { why: DecodeError::Version(_), .. } => return Err(newer_record(number)),
+            Scanned::Bad { from, to, why } => {
                 self.damage(number, from, format!("{} bytes without a record: {why}", to - from));
                 let block = u32::try_from(from / LOG_BLOCK_U64).unwrap_or(u32::MAX);
                 self.gap_of(LogPosition { segment: number, block }, (to - from).div_ceil(LOG_BLOCK_U64));
@@ -293,18 +277,18 @@ impl Replay<'_> {
     }
 
     fn record(&mut self, record: &Record, bytes: u64, whole: bool) {
-        let place = record.position();
+        let position = record.position();
         let offset = u64::from(record.block) * LOG_BLOCK_U64;
         if record.sequence < self.expected {
             // A refused commit and a later one have the same numbers. One of the two is skipped.
             self.damage(record.segment, offset, format!("record {} comes again", record.sequence));
-            self.lose_one(record.kind, &record.subject(), record.sequence, place);
+            self.lose_one(record.kind, &record.subject(), record.sequence, position);
             return;
         }
         let missing = record.sequence - self.expected;
         let gap = self.gap.take();
         if missing > 0 {
-            self.lose(record, missing, gap.map_or(place, |(begin, _)| begin));
+            self.lose(record, missing, gap.map_or(position, |(begin, _)| begin));
             self.recent.clear();
         }
         if self.takes(record) {
@@ -320,13 +304,13 @@ impl Replay<'_> {
                 format!("the payload of record {} is cut short", record.sequence),
             );
             if self.as_of(record.subject().key()).is_none_or(|as_of| as_of < record.sequence) {
-                self.index.mark_lost(record.partition, record.object, Some(record.unit), place);
+                self.index.mark_lost(record.partition, record.object, Some(record.unit), position);
             }
         }
         self.expected = record.sequence.saturating_add(1);
         if !whole {
             // The file was longer and may have held more records.
-            self.gap_of(place, SEGMENT_RECORDS_MAX);
+            self.gap_of(position, SEGMENT_RECORDS_MAX);
         }
         self.recent.push(record, bytes);
         // Records that a page counts in are included: the checkpoint's totals end where replay begins.
@@ -375,11 +359,11 @@ impl Replay<'_> {
         let ends_early = first <= last;
         if ends_early {
             let segment = self.previous.unwrap_or(self.from.segment);
-            let place = gap.map_or(LogPosition { segment, block: 0 }, |(begin, _)| begin);
-            self.lose_all(place, last);
+            let position = gap.map_or(LogPosition { segment, block: 0 }, |(begin, _)| begin);
+            self.lose_all(position, last);
             if first <= durable {
                 let what = format!("the log ends before records {first} to {durable}, which were durable");
-                self.damage(place.segment, u64::from(place.block) * LOG_BLOCK_U64, what);
+                self.damage(position.segment, u64::from(position.block) * LOG_BLOCK_U64, what);
             }
             // Their numbers are not reused: pages may count them in, and what cannot be read now may become
             // readable later.
@@ -423,7 +407,7 @@ fn read_ahead(
 ) -> Result<(), Error> {
     let mut batch = Batch::with_capacity(BATCH_LEN);
     while let Some(mut found) = scanner.next()? {
-        if let Found::Record { record, .. } = &mut found {
+        if let Scanned::Record { record, .. } = &mut found {
             // Replay does not need the payload's checksums.
             record.crcs = Vec::new();
         }

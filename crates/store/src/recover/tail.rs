@@ -6,7 +6,7 @@ use crate::disk::{DiskFile, twice};
 use crate::error::Error;
 use crate::format::record::{Kind, Record, flags};
 use crate::format::{DecodeError, LOG_BLOCK_U64};
-use crate::scan::{Found, Scanner, failed, header_length};
+use crate::scan::{Scanned, Scanner, failed, header_length};
 
 /// The last segment, from where its records are not yet known.
 pub(crate) struct Tail<'a> {
@@ -64,7 +64,7 @@ impl Tail<'_> {
             let Some(found) = scanner.next()? else { break };
             let durable = expected <= synced;
             match found {
-                Found::Record { record, whole, .. } => {
+                Scanned::Record { record, whole, .. } => {
                     // A commit is either durable as a whole or not known to be durable at all.
                     let left: u32 = if expected <= synced.saturating_add(1) { 0 } else { commit_left };
                     let begins = record.commit_first == record.sequence;
@@ -82,8 +82,8 @@ impl Tail<'_> {
                     }
                     (commit_left, expected) = (record.commit_left, record.sequence.saturating_add(1));
                 }
-                Found::Bad { .. } if durable => {}
-                Found::Bad { why, .. } => {
+                Scanned::Bad { .. } if durable => {}
+                Scanned::Bad { why, .. } => {
                     end = offset;
                     unreadable = (why == DecodeError::Unreadable).then_some(offset);
                     break;
@@ -108,11 +108,11 @@ impl Tail<'_> {
         let mut scanner = self.scan(self.length);
         while let Some(found) = scanner.next()? {
             match found {
-                Found::Record { record, .. } => {
+                Scanned::Record { record, .. } => {
                     (synced, end) = (synced.max(record.synced_to), scanner.offset)
                 }
-                Found::Bad { why: DecodeError::Version(_), .. } => return Err(newer_record(self.number)),
-                Found::Bad { from, why, .. } => {
+                Scanned::Bad { why: DecodeError::Version(_), .. } => return Err(newer_record(self.number)),
+                Scanned::Bad { from, why, .. } => {
                     unreadable = (from == end && why == DecodeError::Unreadable).then_some(from);
                 }
             }
@@ -149,15 +149,14 @@ pub(crate) fn verify(file: &dyn DiskFile, record: &Record) -> Result<Payload, Er
     let offset = u64::from(record.block) * LOG_BLOCK_U64 + header_length(record);
     let verified = twice(file, || {
         let mut payload = vec![0; usize::try_from(record.payload_bytes).expect("at least 32 bits")];
-        let around =
-            salvage_read(file, &mut payload, offset).map_err(|error| failed(record.segment, &error))?;
-        let whole = around.bytes == payload.len();
+        let got = salvage_read(file, &mut payload, offset).map_err(|error| failed(record.segment, &error))?;
+        let whole = got.bytes == payload.len();
         if whole && verify_blocks(record.from, &payload, &record.crcs).is_ok() {
             return Ok(Ok(Payload::Good));
         }
         // Until a move is known to be durable, the moved bytes are also at their old place.
-        let may_stay = whole && !around.unreadable.is_empty() && record.kind != Kind::Move;
-        let stays = may_stay && rest_is_right(record, &payload, offset, &around.unreadable);
+        let may_stay = whole && !got.unreadable.is_empty() && record.kind != Kind::Move;
+        let stays = may_stay && rest_is_right(record, &payload, offset, &got.unreadable);
         Ok(Err(if stays { Payload::Unreadable } else { Payload::Wrong }))
     })?;
     Ok(verified.unwrap_or_else(|wrong| wrong))

@@ -1,21 +1,27 @@
-//! The thread that writes checkpoints, and what is known of those that are there.
+//! The thread that writes checkpoints, and the list of those on the disk.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::sync::Arc;
 
 use crate::checkpoint::write::write;
-use crate::checkpoint::{DIR, Kept, file_name};
+use crate::checkpoint::{DIR, KeptCheckpoint, file_name};
+use crate::disk::tolerate;
 use crate::error::Error;
-use crate::threads::reclaim;
+use crate::mutex::{Condvar, Mutex};
 use crate::threads::shared::Shared;
+use crate::threads::{OnEnd, reclaim};
 
 /// How many checkpoints are kept.
 pub(crate) const KEPT: usize = 2;
-/// A checkpoint is made when the log's tail is longer than this, or a sixteenth of a small capacity, ...
+/// A checkpoint is made when the log's tail is longer than this (or than a sixteenth of the capacity, if that
+/// is less), ...
 const TAIL_BYTES: u64 = 64 << 20;
-/// ... and than so many times the last checkpoint.
+/// ... and longer than this many times the last checkpoint.
 const TAIL_CHECKPOINTS: u64 = 2;
+/// Segments without a live byte wait for a checkpoint until they have this many times its bytes.
+const FREED_CHECKPOINTS: u64 = 4;
 
-/// Asks for checkpoints, and tells of them.
+/// Requests for checkpoints, and the list of those on the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpointer {
     state: Mutex<State>,
@@ -24,48 +30,44 @@ pub(crate) struct Checkpointer {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many were asked for, and how many of these were begun and are over.
+    /// The number of the last request, of the last one that was begun, and of the last one that is over.
     asked: u64,
     begun: u64,
     done: u64,
     closed: bool,
-    /// Those that are there, oldest first.
-    kept: Vec<Kept>,
-    /// Files to be taken away when a new one is there: damaged, or left over.
+    /// The usable ones, oldest first.
+    kept: Vec<KeptCheckpoint>,
+    /// Files to remove once there is a new checkpoint: damaged ones, and those that could not be removed.
     doubtful: Vec<u32>,
     next_number: u32,
-    /// How the last one failed.
+    /// Why the last one failed.
     error: Option<Error>,
-    /// How long the tail was when one was last asked for because of it.
+    /// The tail's length when it last led to a request.
     tail: u64,
 }
 
 impl Checkpointer {
-    /// With what opening found: checkpoints that are whole, oldest first, and others.
-    pub(crate) fn new(kept: Vec<Kept>, doubtful: Vec<u32>) -> Checkpointer {
+    /// With what opening found: the usable checkpoints, oldest first, and the others.
+    pub(crate) fn new(kept: Vec<KeptCheckpoint>, doubtful: Vec<u32>) -> Checkpointer {
         let numbers = kept.iter().map(|kept| kept.number).chain(doubtful.iter().copied());
         let next_number = numbers.max().unwrap_or(0).saturating_add(1);
         let state = State { kept, doubtful, next_number, ..State::default() };
-        Checkpointer { state: Mutex::new(state), changed: Condvar::new() }
+        Checkpointer { state: Mutex::new(state), changed: Condvar::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ask for a checkpoint. One that was asked for and not begun is the same.
+    /// Request a checkpoint. A request that was not begun yet serves this one too.
     pub(crate) fn request(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.asked = state.begun + 1;
         drop(state);
         self.changed.notify_all();
     }
 
-    /// The log's tail has this many bytes: ask for a checkpoint if that is too much and none is under way.
-    /// After one that failed the tail grows by as much again first.
+    /// The log's tail has `tail` bytes. If that is too much, request a checkpoint, unless one is under way.
+    /// If the last one failed, the next is requested only when the tail has grown by as much again.
     pub(crate) fn on_tail(&self, tail: u64, capacity: Option<u64>) {
         let most = self.tail_bytes_max(capacity);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let bound = if state.error.is_some() { state.tail.saturating_add(most) } else { most };
         if tail > bound && state.asked == state.done {
             state.asked = state.begun + 1;
@@ -75,22 +77,22 @@ impl Checkpointer {
         }
     }
 
-    /// A number that no file has had, not even one that was never finished.
+    /// A number that no checkpoint had yet, not even an unfinished one.
     fn number(&self) -> u32 {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let number = state.next_number;
         state.next_number = number.saturating_add(1);
         number
     }
 
-    /// Ask for a checkpoint of everything up to now and wait for it.
-    pub(crate) fn make(&self) -> Result<Kept, Error> {
-        let mut state = self.lock();
+    /// Request a checkpoint of everything up to now, and wait for it.
+    pub(crate) fn make(&self) -> Result<KeptCheckpoint, Error> {
+        let mut state = self.state.lock();
         state.asked = state.begun + 1;
         let mine = state.asked;
         self.changed.notify_all();
         while state.done < mine && !state.closed {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state);
         }
         match (&state.error, state.kept.last()) {
             _ if state.done < mine => Err(Error::Closed),
@@ -100,47 +102,55 @@ impl Checkpointer {
         }
     }
 
-    /// Make no more.
+    /// Write no more checkpoints.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// The newest.
-    pub(crate) fn newest(&self) -> Option<Kept> {
-        self.lock().kept.last().copied()
+    /// The newest usable checkpoint.
+    pub(crate) fn newest(&self) -> Option<KeptCheckpoint> {
+        self.state.lock().kept.last().copied()
     }
 
-    /// All that are kept, oldest first.
-    pub(crate) fn all(&self) -> Vec<Kept> {
-        self.lock().kept.clone()
+    /// All usable checkpoints, oldest first.
+    pub(crate) fn all(&self) -> Vec<KeptCheckpoint> {
+        self.state.lock().kept.clone()
     }
 
-    /// Bytes of their files.
+    /// Bytes of the usable checkpoints' files.
     pub(crate) fn bytes(&self) -> u64 {
-        self.lock().kept.iter().map(|kept| kept.bytes).sum()
+        self.state.lock().kept.iter().map(|kept| kept.bytes).sum()
     }
 
-    /// The first segment that replay may need: of the oldest that is kept, and all while only one is.
+    /// The first segment that a replay may need: the one where that of the oldest checkpoint begins. While
+    /// there is no second checkpoint, all segments are needed.
     pub(crate) fn floor(&self) -> u32 {
-        let state = self.lock();
+        let state = self.state.lock();
         if state.kept.len() < KEPT { 0 } else { state.kept[0].replay.segment }
     }
 
-    /// How long a tail may become before a checkpoint is due.
+    /// Whether freeing `bytes` of segments is worth a checkpoint.
+    pub(crate) fn is_worth(&self, bytes: u64) -> bool {
+        bytes >= self.newest().map_or(0, |kept| kept.bytes).saturating_mul(FREED_CHECKPOINTS)
+    }
+
+    /// The tail's length at which a checkpoint is due.
     pub(crate) fn tail_bytes_max(&self, capacity: Option<u64>) -> u64 {
         let share = capacity.map_or(u64::MAX, |capacity| capacity / 16);
         let last = self.newest().map_or(0, |kept| kept.bytes);
         TAIL_BYTES.min(share).max(last.saturating_mul(TAIL_CHECKPOINTS))
     }
 
-    /// Space is short: the newest checkpoint has to do. Returns the first segment that replay needs.
+    /// Space is short: remove all checkpoints but the newest. Returns the first segment that its replay
+    /// needs.
     pub(crate) fn forget_older(&self, shared: &Shared) -> u32 {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(newest) = state.kept.pop() else { return 0 };
         let older = std::mem::replace(&mut state.kept, vec![newest]);
         let numbers: Vec<u32> = older.iter().map(|kept| kept.number).collect();
-        // With the lock: no segment goes before a checkpoint that needs it is gone.
+        // The lock is held meanwhile: a segment may be freed only after the checkpoints that need it are
+        // gone.
         match remove(shared, &numbers) {
             Ok(()) => newest.replay.segment,
             Err(error) => {
@@ -152,24 +162,15 @@ impl Checkpointer {
     }
 }
 
-/// Closes the checkpointer when its thread ends, however it ends: nobody waits for a checkpoint that cannot
-/// come.
-struct Ending<'a>(&'a Checkpointer);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
 /// Write checkpoints as they are asked for, until the checkpointer is closed.
 pub(crate) fn run(shared: &Arc<Shared>) {
     let checkpointer = &shared.checkpointer;
-    let _ending = Ending(checkpointer);
-    let mut state = checkpointer.lock();
+    // Nobody waits for a checkpoint that cannot come.
+    let _ending = OnEnd(|| checkpointer.close());
+    let mut state = checkpointer.state.lock();
     loop {
         while state.begun >= state.asked && !state.closed {
-            state = checkpointer.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = checkpointer.changed.wait(state);
         }
         if state.begun >= state.asked || state.closed {
             break;
@@ -178,7 +179,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         drop(state);
         let made = one(shared);
         reclaim::free_segments(shared, checkpointer.floor());
-        state = checkpointer.lock();
+        state = checkpointer.state.lock();
         state.error = made.err();
         if let Some(error) = &state.error {
             tracing::error!(%error, "a checkpoint could not be written; the log's tail grows until one is");
@@ -189,15 +190,15 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     drop(state);
 }
 
-/// Write one, and take away what is no longer kept.
+/// Write one checkpoint, and remove those that are no longer needed.
 fn one(shared: &Shared) -> Result<(), Error> {
     let checkpointer = &shared.checkpointer;
     let once = || {
         let number = checkpointer.number();
         write(&shared.files, &shared.index, &shared.superblock, number, shared.sync).inspect_err(|_| {
-            // It may have its name already.
+            // It failed, but may have got its final name already.
             if remove(shared, &[number]).is_err() {
-                checkpointer.lock().doubtful.push(number);
+                checkpointer.state.lock().doubtful.push(number);
             }
         })
     };
@@ -206,13 +207,13 @@ fn one(shared: &Shared) -> Result<(), Error> {
             return Err(error);
         }
         shared.files.give_up_all();
-        if checkpointer.lock().kept.len() == KEPT {
+        if checkpointer.state.lock().kept.len() == KEPT {
             checkpointer.forget_older(shared);
         }
         once()
     });
     let kept = kept.map_err(|error| Error::io("write a checkpoint", error))?;
-    let mut state = checkpointer.lock();
+    let mut state = checkpointer.state.lock();
     state.kept.push(kept);
     let surplus = state.kept.len().saturating_sub(KEPT);
     let mut gone: Vec<u32> = state.kept.drain(..surplus).map(|kept| kept.number).collect();
@@ -220,7 +221,7 @@ fn one(shared: &Shared) -> Result<(), Error> {
     drop(state);
     if let Err(error) = remove(shared, &gone) {
         tracing::warn!(%error, "an older checkpoint could not be removed");
-        checkpointer.lock().doubtful.extend(gone);
+        checkpointer.state.lock().doubtful.extend(gone);
     }
     Ok(())
 }
@@ -228,12 +229,8 @@ fn one(shared: &Shared) -> Result<(), Error> {
 fn remove(shared: &Shared, numbers: &[u32]) -> Result<(), Error> {
     let disk = shared.files.disk();
     for &number in numbers {
-        match disk.remove(&file_name(number)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io("remove a checkpoint", error));
-            }
-            _ => {}
-        }
+        tolerate(io::ErrorKind::NotFound, disk.remove(&file_name(number)))
+            .map_err(|error| Error::io("remove a checkpoint", error))?;
     }
     if shared.sync && !numbers.is_empty() {
         disk.sync_dir(DIR).map_err(|error| Error::io("sync the checkpoints' directory", error))?;
@@ -249,19 +246,19 @@ mod tests {
     fn a_long_tail_asks_once_and_after_a_failure_not_at_once_again() {
         let checkpointer = Checkpointer::default();
         let asked = |tail| {
-            let before = checkpointer.lock().asked;
+            let before = checkpointer.state.lock().asked;
             checkpointer.on_tail(tail, None);
-            checkpointer.lock().asked > before
+            checkpointer.state.lock().asked > before
         };
         assert!(!asked(TAIL_BYTES));
         assert!(asked(TAIL_BYTES + 1));
         assert!(!asked(TAIL_BYTES + 2), "it is asked for");
-        checkpointer.lock().begun = 1;
+        checkpointer.state.lock().begun = 1;
         assert!(!asked(TAIL_BYTES + 3), "it is being written");
-        (checkpointer.lock().done, checkpointer.lock().error) = (1, Some(Error::Failed));
+        (checkpointer.state.lock().done, checkpointer.state.lock().error) = (1, Some(Error::Failed));
         assert!(!asked(2 * TAIL_BYTES), "it failed just now");
         assert!(asked(2 * TAIL_BYTES + 2));
-        let mut state = checkpointer.lock();
+        let mut state = checkpointer.state.lock();
         (state.begun, state.done, state.error) = (2, 2, None);
         drop(state);
         assert!(!asked(10) && asked(TAIL_BYTES + 1), "the next did not");

@@ -1,23 +1,24 @@
 //! The cleaner's thread.
 //!
-//! A round empties victims: their live bytes are read, verified and handed to the committer burst by burst,
-//! until about a burst was moved; then what is empty is freed. Nothing is freed that a reader, a checkpoint
-//! or a replay could still ask for, so a crash at any step leaves either the old places or the new ones, and
-//! both say the same.
+//! A round empties some segments, the victims. Their live bytes are read, verified and handed to the
+//! committer in batches of moves, until about one batch was moved. Then empty segments are freed, except
+//! those that a reader, a checkpoint or a replay may still need. So after a crash at any step the bytes are
+//! at their old place, at the new one, or at both.
 //!
-//! Damage is never moved: the segment stays as it is, for good, and the units that it hit are lost (PROTOCOL
-//! R9).
+//! Damage is never moved. A segment in which it is found is kept for good, and the units that it hit are lost
+//! (PROTOCOL R9).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-use super::idle::{self, Rest};
+use super::OnEnd;
+use super::idle::{self, GivingBack};
 use crate::clean::gather::{MoveRun, Owner, in_order, referring, runs, scan};
 use crate::clean::move_batch::{Move, MoveBatch};
 use crate::clean::trigger::{CleanTrigger, Effort};
-use crate::clean::victim::{Candidate, Policy, choose};
+use crate::clean::victim::{Candidate, choose};
 use crate::error::Error;
 use crate::format::LOG_BLOCK_U64;
 use crate::format::extent::{Extent, LogPosition};
@@ -26,75 +27,67 @@ use crate::queue::CleanRound;
 use crate::stored_extent::{self, Stored, stored};
 use crate::threads::shared::Shared;
 
-/// The most bytes of a burst: what a foreground commit may have to wait for.
-const BURST_BYTES_MAX: u64 = 8 << 20;
+/// The most bytes of a batch of moves. A foreground commit may have to wait for one.
+const MOVE_BATCH_BYTES_MAX: u64 = 8 << 20;
 
 /// The most segments that are emptied together.
 const VICTIMS_MAX: usize = 16;
-/// The most segments whose headers a paced round reads: one that looks worth it by its payload may hold many
-/// small records, and be full of headers.
+/// The most segments whose headers a paced round reads. Reading them may be in vain: a segment that looks
+/// mostly dead by its payload may be full of the headers of small records.
 const LOOKS_MAX: usize = 4;
-/// Emptied segments wait for a checkpoint until they have this many times its bytes.
-const CHECKPOINTS: u64 = 4;
 
-/// About the bytes of a burst where segments have `segment_bytes`.
+/// About how many bytes a batch of moves has where segments have `segment_bytes`.
 pub(crate) fn move_batch_bytes(segment_bytes: u64) -> u64 {
-    (segment_bytes / 4).min(BURST_BYTES_MAX)
+    (segment_bytes / 4).min(MOVE_BATCH_BYTES_MAX)
 }
 
-/// The cleaner's own.
+/// The cleaner's own state.
 pub(crate) struct Cleaner {
     shared: Arc<Shared>,
-    burst: u64,
-    /// What moving a segment would have cost, and its live payload then: payload tells neither headers nor
-    /// padding.
+    batch_bytes: u64,
+    /// For segments whose headers were read: the bytes that moving their live records would have written, and
+    /// their live payload at that time. The payload alone leaves out headers and padding.
     costs: BTreeMap<u32, (u64, u64)>,
-    /// Segments that could not be read: not tried again while the store is open.
+    /// Segments that could not be read. They are not tried again while the store is open.
     aside: BTreeSet<u32>,
-    rest: Rest,
+    rest: GivingBack,
 }
 
-/// Segments to be emptied together, so that what belongs together comes together.
+/// Segments to be emptied together, so that the bytes of one object end up together.
 #[derive(Debug, Default)]
 struct Victims {
     numbers: BTreeSet<u32>,
-    /// Whose bytes they hold.
+    /// The units of which they hold bytes.
     owners: BTreeSet<Owner>,
-    /// Bytes of the records that they are moved to.
+    /// Bytes that moving their live records writes.
     cost: u64,
-    /// What that gives back.
+    /// Bytes that are freed by it, after what it writes.
     gain: u64,
-}
-
-/// Tells the committer, and whoever asks for a round, that nobody will help any more, however the cleaner
-/// ends.
-struct Ending(Arc<Shared>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.queue.end_help();
-        self.0.cleaning.close();
-    }
 }
 
 impl Cleaner {
     pub(crate) fn new(shared: Arc<Shared>) -> Cleaner {
-        let burst = move_batch_bytes(shared.segment_bytes);
-        let rest = Rest::default();
-        Cleaner { shared, burst, costs: BTreeMap::new(), aside: BTreeSet::new(), rest }
+        let batch_bytes = move_batch_bytes(shared.segment_bytes);
+        let rest = GivingBack::default();
+        Cleaner { shared, batch_bytes, costs: BTreeMap::new(), aside: BTreeSet::new(), rest }
     }
 
     /// Clean until the store is closed.
     pub(crate) fn run(mut self) {
-        let _ending = Ending(Arc::clone(&self.shared));
-        while let Some(turn) = self.shared.cleaning.wait() {
-            if turn == CleanTrigger::Idle {
+        let shared = Arc::clone(&self.shared);
+        // The committer, and whoever asked for a round, must not wait for a cleaner that is gone.
+        let _ending = OnEnd(|| {
+            shared.queue.end_help();
+            shared.cleaning.close();
+        });
+        while let Some(trigger) = self.shared.cleaning.wait() {
+            if trigger == CleanTrigger::Idle {
                 self.rest();
                 continue;
             }
-            let given = self.round(turn.effort());
-            match turn {
-                // Whoever waits frees what is empty, by a checkpoint.
+            let given = self.round(trigger.effort());
+            match trigger {
+                // The committer waits, and frees the empty segments itself.
                 CleanTrigger::Stalled => {
                     self.shared.cleaning.end_stall();
                     self.shared.queue.end_stall(if given > 0 {
@@ -110,7 +103,7 @@ impl Cleaner {
         }
     }
 
-    /// The store is at rest: give back what it can do without, a little at a time.
+    /// The store is idle: free what it does not need, a little at a time.
     fn rest(&mut self) {
         let shared = Arc::clone(&self.shared);
         if shared.is_held() {
@@ -121,14 +114,14 @@ impl Cleaner {
         }
     }
 
-    /// Empty some victims; the bytes that this gives back once they are freed.
+    /// Empty some victims. Returns the bytes that this gives back once they are freed.
     fn round(&mut self, effort: Effort) -> u64 {
         let urgent = effort == Effort::Urgent;
         let mut passed = BTreeSet::new();
         let (mut moved, mut given, mut looks) = (0, 0, if urgent { usize::MAX } else { LOOKS_MAX });
-        // A write that waits is helped with more than it needs: it is not the last one.
-        let goal = if urgent { self.burst / 2 } else { 0 };
-        while moved < self.burst || given < goal {
+        // More is freed than a waiting write needs, as others will follow.
+        let goal = if urgent { self.batch_bytes / 2 } else { 0 };
+        while moved < self.batch_bytes || given < goal {
             let victims = self.victims(&mut passed, effort, &mut looks);
             if victims.numbers.is_empty() {
                 break;
@@ -136,7 +129,7 @@ impl Cleaner {
             match self.empty(&victims, effort) {
                 Ok(bytes) => moved += bytes,
                 Err(error) => {
-                    // Their moves could not be written, which is no fault of theirs: another round tries
+                    // The moves could not be written. The segments are not to blame: a later round tries
                     // again.
                     tracing::warn!(%error, segments = ?victims.numbers, "segments are not cleaned now");
                     return given;
@@ -150,11 +143,12 @@ impl Cleaner {
         given
     }
 
-    /// The best segments that were not `passed` over in this round and are worth it: about a burst.
+    /// The best segments that are worth it, for about one batch. Adds those looked at to `passed`, and does
+    /// not look at any of them again in this round.
     fn victims(&mut self, passed: &mut BTreeSet<u32>, effort: Effort, looks: &mut usize) -> Victims {
         let mut victims = Victims::default();
         let budget = self.shared.space_budget();
-        while victims.cost < self.burst && victims.numbers.len() < VICTIMS_MAX {
+        while victims.cost < self.batch_bytes && victims.numbers.len() < VICTIMS_MAX {
             if *looks == 0 || self.shared.cleaning.is_wanted_elsewhere(effort) {
                 break;
             }
@@ -178,7 +172,7 @@ impl Cleaner {
         victims
     }
 
-    /// The best segment that was not `passed` over in this round.
+    /// The best segment that is not in `passed`.
     fn victim(&mut self, passed: &BTreeSet<u32>, effort: Effort) -> Option<Candidate> {
         let index = self.shared.index.read();
         let segments = &index.segments.all;
@@ -190,7 +184,7 @@ impl Cleaner {
                 && !segment.damaged
                 && !self.aside.contains(&number)
                 && !passed.contains(&number);
-            // What has died since it was looked at would not be moved any more.
+            // What has died since its headers were read need not be moved any more.
             let live = self.costs.get(&number).map_or(segment.payload, |&(cost, payload)| {
                 cost.saturating_sub(payload.saturating_sub(segment.payload))
             });
@@ -198,10 +192,11 @@ impl Cleaner {
             let candidate = Candidate { number, bytes: segment.bytes, live, age };
             (usable && is_wanted(&candidate, effort)).then_some(candidate)
         });
-        choose(candidates, Policy::CostBenefit)
+        choose(candidates)
     }
 
-    /// Whose bytes are in `victim`, and what it costs to move them; `None` if it is not worth it, or damaged.
+    /// Read the headers of `victim`: of which units it holds bytes, and what moving them costs. `None` if it
+    /// is not worth it, or damaged.
     fn look(&mut self, victim: &Candidate, effort: Effort) -> Result<Option<(BTreeSet<Owner>, u64)>, Error> {
         let payload = {
             let index = self.shared.index.read();
@@ -221,8 +216,9 @@ impl Cleaner {
         Ok(is_wanted(&Candidate { live: cost, ..*victim }, effort).then_some((contents.owners, cost)))
     }
 
-    /// Move all that is live in `victims`, in the order of clusters, objects and units; the bytes that took.
-    /// Unless it is urgent, small neighbours come along, which takes more space for now.
+    /// Move all that is live in `victims`, in the order of clusters, objects and units. Returns the bytes
+    /// written. Unless it is urgent, small neighbours in other segments are moved along, which takes more
+    /// space for now.
     fn empty(&mut self, victims: &Victims, effort: Effort) -> Result<u64, Error> {
         let along =
             effort != Effort::Urgent && self.shared.space_budget().fits_moves(victims.cost.saturating_mul(2));
@@ -231,8 +227,8 @@ impl Cleaner {
         self.carry(runs, effort)
     }
 
-    /// Move the runs, burst by burst. One that cannot be read stays where it is. An error: a burst could not
-    /// be written.
+    /// Move the runs, batch by batch. Returns the bytes written. A run that cannot be read stays where it is;
+    /// a batch that cannot be written is an error.
     fn carry(&mut self, runs: Vec<MoveRun>, effort: Effort) -> Result<u64, Error> {
         let mut moved = 0;
         let mut moves = Vec::new();
@@ -241,7 +237,7 @@ impl Cleaner {
             let Some(read) = self.read(&run) else { continue };
             bytes += run.disk_bytes();
             moves.push(read);
-            if bytes >= self.burst {
+            if bytes >= self.batch_bytes {
                 moved += self.commit(std::mem::take(&mut moves), effort)?;
                 bytes = 0;
             }
@@ -252,7 +248,7 @@ impl Cleaner {
         Ok(moved)
     }
 
-    /// Read and verify a run; `None` if it is not there any more, or cannot be read.
+    /// Read and verify a run. `None` if it is not live any more, or cannot be read.
     fn read(&mut self, run: &MoveRun) -> Option<Move> {
         let salt = self.shared.superblock.salt;
         let first = self.stored(run)?;
@@ -261,7 +257,7 @@ impl Cleaner {
             if !matches!(read, Err(Error::Damaged { .. })) {
                 return read;
             }
-            // The page cache may be what is wrong: the medium says what is true.
+            // Perhaps only the page cache is wrong: read again from the medium.
             stored_extent::drop_records(&stored);
             Move::read(run, stored, salt)
         });
@@ -280,9 +276,9 @@ impl Cleaner {
         }
     }
 
-    /// The run's pieces with their files; `None`: it has been overwritten or removed meanwhile.
+    /// The run's pieces with their files. `None`: it was overwritten or removed meanwhile.
     fn stored(&self, run: &MoveRun) -> Option<Result<Few<Stored>, Error>> {
-        // Under the index's lock no segment goes that something refers to.
+        // While the index is locked, no segment that it refers to is freed.
         let index = self.shared.index.read();
         run.is_there(&index).then(|| {
             let there = |piece: &&Extent| index.segments.all.contains_key(&piece.segment);
@@ -293,7 +289,7 @@ impl Cleaner {
         })
     }
 
-    /// The piece of `run` that lies at this place is damaged: the unit is lost, unless it has no use for the
+    /// The piece of `run` at this position is damaged: mark the unit as lost, unless it does not need the
     /// piece any more.
     fn lose(&self, run: &MoveRun, segment: u64, offset: u64) {
         let here = |piece: &&Extent| {
@@ -314,12 +310,13 @@ impl Cleaner {
         index.segments.entry(hit.segment).damaged = true;
     }
 
-    /// No whole records stand in `range` of `segment`: units that refer to it are lost, the segment stays.
+    /// A range of `segment` holds no whole record: mark the units that refer to it as lost. The segment
+    /// stays.
     fn lose_range(&self, segment: u32, range: &Range<u64>) {
         let mut index = self.shared.index.write();
         let hit: Vec<(Owner, LogPosition)> = referring(&index, segment, range);
-        for (owner, place) in &hit {
-            index.mark_lost(owner.partition, owner.object, Some(owner.unit), *place);
+        for (owner, position) in &hit {
+            index.mark_lost(owner.partition, owner.object, Some(owner.unit), *position);
         }
         index.segments.entry(segment).damaged = true;
         drop(index);
@@ -331,7 +328,7 @@ impl Cleaner {
         );
     }
 
-    /// Hand moves to the committer; the bytes of their records.
+    /// Hand moves to the committer. Returns the bytes of their records.
     fn commit(&self, moves: Vec<Move>, effort: Effort) -> Result<u64, Error> {
         let (reply, answer) = sync_channel(1);
         self.shared.queue.push_move_batch(MoveBatch { moves, reply });
@@ -343,20 +340,17 @@ impl Cleaner {
         Ok(bytes)
     }
 
-    /// Ask for the checkpoint that lets emptied segments go, if they are worth it.
+    /// Request the checkpoint after which empty segments can be freed, if they are worth one.
     fn free(&self) {
-        let index = self.shared.index.read();
-        let bytes: u64 = index.segments.idle_bytes();
-        drop(index);
-        let checkpoint = self.shared.checkpointer.newest().map_or(0, |kept| kept.bytes);
-        if bytes > self.burst.max(checkpoint.saturating_mul(CHECKPOINTS)) {
+        let bytes = self.shared.index.read().segments.idle_bytes();
+        if bytes > self.batch_bytes && self.shared.checkpointer.is_worth(bytes) {
             self.shared.checkpointer.request();
         }
     }
 }
 
-/// Whether a segment is worth cleaning: at rest only where at least half of it is dead, so that no byte that
-/// lives on is moved for less than another that is given back.
+/// Whether a segment is worth cleaning. In an idle store at least half of it must be dead, so that not more
+/// is moved than is given back.
 fn is_wanted(candidate: &Candidate, effort: Effort) -> bool {
     let mostly_dead = candidate.live <= candidate.bytes / 2;
     candidate.is_worth_it() && (effort != Effort::Idle || mostly_dead)

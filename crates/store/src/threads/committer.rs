@@ -1,8 +1,8 @@
-//! The committer: the one thread that writes.
+//! The committer: the one thread that writes to the log.
 //!
-//! It takes what is queued, decides on each mutation in order, appends the records of those that pass as one
-//! commit, syncs once, takes the records into the index and answers. Between commits it frees segments
-//! ([`crate::threads::reclaim`]) and asks for checkpoints.
+//! It takes what is queued and decides on each mutation in order. It appends the records of those that pass
+//! as one commit, syncs once, applies the records to the index, and answers. Between commits it frees
+//! segments ([`crate::threads::reclaim`]) and requests checkpoints.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,20 +21,21 @@ use crate::lengths::sealed_at;
 use crate::log::{AppendError, Entry, Log};
 use crate::mutation::Outcome;
 use crate::queue::{CleanRound, Help, Reply, Request};
+use crate::threads::OnEnd;
 use crate::threads::shared::Shared;
-use crate::threads::space_budget::SpaceBudget;
+use crate::threads::space_budget::{NoSpace, SpaceBudget};
 
 /// A commit takes no further request once it has this many payload bytes.
 const COMMIT_BYTES_MAX: u64 = 32 << 20;
 
-/// The most times in a row that the cleaner is called for help with one request.
+/// The most times that the cleaner is called for one request.
 const HELPS_MAX: u32 = 16;
 
-/// Moved bytes and others share a segment up to this part of it: that many tiny ones would not be worth their
-/// files.
+/// Moved bytes and others share a segment as long as it has less than this part of its full length: otherwise
+/// there would be many tiny segments.
 const SHARED_PART: u64 = 4;
 
-/// Bytes that live long are kept apart from those that soon die: see [`crate::clean`].
+/// Bytes that live long are kept apart from those that soon die, so that segments die as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Heat {
     /// Just written.
@@ -43,22 +44,13 @@ pub(crate) enum Heat {
     Cold,
 }
 
-/// What becomes of a mutation for which there is no space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NoSpace {
-    /// It waits until space was gained.
-    Wait,
-    /// It is refused.
-    Refuse,
-}
-
 /// The committer's own state.
 pub(crate) struct Committer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) log: Log,
-    /// What the segment being written holds.
+    /// The heat of the segment being written.
     pub(crate) heat: Heat,
-    /// Of the next commit.
+    /// How long the next commit waits for more requests.
     pub(crate) delay: CommitDelay,
 }
 
@@ -68,23 +60,23 @@ struct Gathered {
     entries: Vec<Entry>,
     replies: Vec<Reply>,
     barriers: Vec<Reply>,
-    /// The next mutation did not fit, and was left where it was.
+    /// There is no space for the next mutation, which still waits.
     stalled: bool,
-    /// What writes may still take with it.
+    /// Bytes that writes may still take after it.
     free: u64,
 }
 
 /// A commit being gathered.
 struct Gathering {
     gathered: Gathered,
-    /// What the next mutation's decision could depend on, and what it may take.
+    /// What the mutations so far changed: the decision on the next one may not depend on it.
     touched: Touched,
     growth: Growth,
     budget: SpaceBudget,
     no_space: NoSpace,
     /// Payload bytes of the mutations looked at.
     bytes: u64,
-    /// To those that need no record.
+    /// Answers that need no record.
     answers: Vec<(Reply, Result<Outcome, Error>)>,
 }
 
@@ -94,7 +86,7 @@ impl Gathering {
         Gathering { gathered, touched, growth, budget, no_space, bytes: 0, answers: Vec::new() }
     }
 
-    /// Decide on the first of `waiting`, as many as can go together with what there is already.
+    /// Take requests from `waiting` and decide on them, up to the first that cannot be in the same commit.
     fn admit(&mut self, index: &Index, waiting: &mut VecDeque<Request>, most: u64) {
         while let Some((mutation, _)) = waiting.front() {
             if self.gathered.stalled || self.bytes >= most || !self.touched.admit(mutation) {
@@ -104,11 +96,7 @@ impl Gathering {
             let Some((mutation, reply)) = waiting.pop_front() else { break };
             match check(index, &mut self.growth, &mutation) {
                 Ok(Decision::Append(record, payload)) => {
-                    let taken = match self.no_space {
-                        NoSpace::Wait => self.budget.take(&record, self.growth.change),
-                        NoSpace::Refuse => self.budget.take_at_last(&record, self.growth.change),
-                    };
-                    match taken {
+                    match self.budget.take(&record, self.growth.change, self.no_space) {
                         Ok(()) => {
                             self.gathered.entries.push((*record, payload));
                             self.gathered.replies.push(reply);
@@ -129,22 +117,16 @@ impl Gathering {
     }
 }
 
-/// Closes the queue when the committer's thread ends, also by a panic: no caller waits for an answer that
-/// cannot come.
-struct Ending(Arc<Shared>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.queue.abandon();
-        self.0.checkpointer.close();
-        self.0.cleaning.close();
-    }
-}
-
 impl Committer {
     /// Serve until the queue is closed and empty, then mark the log as cleanly closed.
     pub(crate) fn run(mut self) {
-        let ending = Ending(Arc::clone(&self.shared));
+        let shared = Arc::clone(&self.shared);
+        // No caller must wait for an answer that cannot come, also after a panic.
+        let _ending = OnEnd(|| {
+            shared.queue.abandon();
+            shared.checkpointer.close();
+            shared.cleaning.close();
+        });
         let mut waiting: VecDeque<Request> = VecDeque::new();
         let bytes = COMMIT_BYTES_MAX.min(self.log.segment_bytes);
         while self.shared.queue.take(&mut waiting, COMMIT_LEN_MAX, bytes, self.delay) {
@@ -158,11 +140,10 @@ impl Committer {
         self.mark_closed();
         self.last_checkpoint();
         self.shared.files.give_up_all();
-        drop(ending);
     }
 
-    /// Commit the requests that wait. One for which there is no space waits until the cleaner has freed some;
-    /// it is refused if nothing can be freed.
+    /// Commit the requests that wait. If there is no space for one, the cleaner frees some; if it cannot, the
+    /// request is refused.
     fn serve(&mut self, waiting: &mut VecDeque<Request>) {
         while !self.commit_some(waiting, NoSpace::Wait) {
             if !self.gain() {
@@ -175,15 +156,15 @@ impl Committer {
 
     /// Free space; false if nothing can be freed.
     fn gain(&mut self) -> bool {
-        // Without checkpoints: one that is written meanwhile would hide what was freed.
+        // Checkpoints are not counted: one that is written meanwhile would hide what was freed.
         let before = self.log_bytes();
-        self.make_space();
-        // A round that the cleaner had begun may have used more space than the first round frees.
+        self.free_space();
+        // One round may not be enough: an earlier one, still under way, may take more than this one frees.
         for _ in 0..HELPS_MAX {
-            if self.log_bytes() < before || !self.make_room() {
+            if self.log_bytes() < before || !self.call_cleaner() {
                 break;
             }
-            self.make_space();
+            self.free_space();
         }
         self.log_bytes() < before
     }
@@ -204,8 +185,8 @@ impl Committer {
         }
     }
 
-    /// Append a mark that all before it is durable. The next opening then knows that damage in the tail is
-    /// not a torn write.
+    /// Append a mark that everything before it is durable. The next opening then knows that damage in the
+    /// tail is not a torn write.
     fn mark_closed(&mut self) {
         if self.log.file.is_none()
             || self.shared.is_held()
@@ -214,25 +195,20 @@ impl Committer {
         {
             return;
         }
-        let mut mark = vec![(Record::new(Kind::Mark), bytes::Bytes::new())];
-        if self.append(&mut mark).is_ok() {
-            self.publish(&mark);
-        }
+        // Without it the next opening takes longer to be sure, and that is all.
+        let _ = self.commit_entries(Heat::Hot, &mut [(Record::new(Kind::Mark), bytes::Bytes::new())]);
     }
 
-    /// One commit with the first of `waiting`, as many as can go together. False: there is no space for the
-    /// next one, which waits.
+    /// Make one commit of the first of `waiting`, as many as can be together. False: there is no space for
+    /// the next one, which still waits.
     fn commit_some(&mut self, waiting: &mut VecDeque<Request>, no_space: NoSpace) -> bool {
         let mut gathered = self.gather(waiting, no_space);
         let fits = !gathered.stalled;
         let began = Instant::now();
-        if !gathered.entries.is_empty()
-            && let Err(error) = self.append(&mut gathered.entries)
-        {
+        if let Err(error) = self.commit_entries(Heat::Hot, &mut gathered.entries) {
             self.refuse(gathered, error);
             return fits;
         }
-        self.publish(&gathered.entries);
         self.delay = CommitDelay::default();
         if !gathered.entries.is_empty() {
             let bytes = gathered.entries.iter().map(|(record, _)| record.disk_bytes()).sum();
@@ -249,15 +225,15 @@ impl Committer {
             reply(Ok(Outcome::Applied));
         }
         if !gathered.entries.is_empty() {
-            while let Some(spare) = self.shared.files.recycled().surplus(gathered.free) {
-                self.shared.files.give_up(&spare);
+            while let Some(segment) = self.shared.files.recycled().surplus(gathered.free) {
+                self.shared.files.give_up(&segment);
             }
         }
         fits
     }
 
-    /// Let the cleaner work alone until it has emptied a segment; false if it found none to empty.
-    fn make_room(&mut self) -> bool {
+    /// Have the cleaner do a round, and serve only it meanwhile. False if it found no segment to empty.
+    fn call_cleaner(&mut self) -> bool {
         self.shared.cleaning.stall();
         loop {
             match self.shared.queue.wait_for_help() {
@@ -267,7 +243,7 @@ impl Committer {
         }
     }
 
-    /// Commit what the cleaner has read, in a segment of its own.
+    /// Commit what the cleaner has read, apart from what was just written.
     fn commit_moves(&mut self, batch: MoveBatch) {
         let MoveBatch { moves, reply } = batch;
         let index = self.shared.index.read();
@@ -275,39 +251,32 @@ impl Committer {
             moves.into_iter().filter_map(|moved| moved.into_entry(&index)).collect();
         drop(index);
         let bytes = entries.iter().map(|(record, _)| record.disk_bytes()).sum();
-        let done = if entries.is_empty() { Ok(()) } else { self.append_of(Heat::Cold, &mut entries) };
-        if done.is_ok() {
-            self.publish(&entries);
-        }
-        let _ = reply.send(match done {
-            Ok(()) => Ok(bytes),
-            Err(AppendError::NoSpace) => Err(self.space_budget().full()),
-            Err(AppendError::Failed(error)) => Err(error),
-        });
+        let done = self.commit_entries(Heat::Cold, &mut entries);
+        let _ = reply.send(done.map(|()| bytes).map_err(|error| self.told(error)));
     }
 
     /// Gather a commit of what waits.
     fn gather(&self, waiting: &mut VecDeque<Request>, no_space: NoSpace) -> Gathered {
         let mut gathering = Gathering::new(self.space_budget(), no_space);
         gathering.admit(&self.shared.index.read(), waiting, COMMIT_BYTES_MAX.min(self.log.segment_bytes));
-        // What an answer tells is durable already, or nothing: it need not wait for this commit.
+        // These answers do not depend on this commit: what they tell is durable already, or they are errors.
         for (reply, answer) in gathering.answers {
             reply(answer);
         }
         Gathered { free: gathering.budget.free(), ..gathering.gathered }
     }
 
-    /// The commit did not fit or failed. What fits by itself is let through: a remove among writes on a full
-    /// disk.
+    /// The commit failed. If it was for lack of space, each request is tried alone, so that a remove among
+    /// writes gets through on a full disk.
     fn refuse(&mut self, gathered: Gathered, error: AppendError) {
         let alone = gathered.entries.len() == 1;
         for (entry, reply) in gathered.entries.into_iter().zip(gathered.replies) {
+            let outcome = outcome(&entry.0);
             let again = match &error {
-                AppendError::NoSpace if alone => Err(self.space_budget().full()),
-                AppendError::NoSpace => self.commit_one(entry),
-                AppendError::Failed(error) => Err(error.clone()),
+                AppendError::NoSpace if !alone => self.commit_entries(Heat::Hot, &mut [entry]),
+                error => Err(error.clone()),
             };
-            reply(again);
+            reply(again.map(|()| outcome).map_err(|error| self.told(error)));
         }
         for reply in gathered.barriers {
             reply(match &error {
@@ -317,44 +286,49 @@ impl Committer {
         }
     }
 
-    fn commit_one(&mut self, entry: Entry) -> Result<Outcome, Error> {
-        let outcome = outcome(&entry.0);
-        let mut entries = vec![entry];
-        match self.append(&mut entries) {
-            Ok(()) => {
-                self.publish(&entries);
-                Ok(outcome)
+    /// What a request is told that was not appended.
+    fn told(&self, error: AppendError) -> Error {
+        match error {
+            AppendError::NoSpace => self.space_budget().full(),
+            AppendError::Failed(error) => error,
+        }
+    }
+
+    /// Append `entries` as one commit, and show them to readers once they are durable.
+    pub(crate) fn commit_entries(&mut self, heat: Heat, entries: &mut [Entry]) -> Result<(), AppendError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        self.append(heat, entries)?;
+        let mut index = self.shared.index.write();
+        for (record, _) in entries {
+            index.apply(record);
+            index.appended.count(record.kind, record.disk_bytes());
+        }
+        index.segments.set_bytes(self.log.number, self.log.end);
+        index.head = self.log.head();
+        Ok(())
+    }
+
+    /// Append `entries`, in a new segment if the current one is full, or long enough already and of the other
+    /// heat. If there is no space, once more without the recycled segments: not every limit on space can be
+    /// asked for, as there may be a quota, or another user.
+    fn append(&mut self, heat: Heat, entries: &mut [Entry]) -> Result<(), AppendError> {
+        let mut may_retry = true;
+        loop {
+            let is_begun = self.log.end >= self.log.segment_bytes / SHARED_PART;
+            let wants_segment = self.log.wants_segment() || (is_begun && self.heat != heat);
+            let rolled = if wants_segment { self.roll() } else { Ok(()) };
+            let done = rolled.and_then(|()| {
+                self.heat = heat;
+                self.log.append(entries)
+            });
+            let is_full = matches!(done, Err(AppendError::NoSpace));
+            if !(is_full && std::mem::take(&mut may_retry) && self.shared.files.recycled().bytes() > 0) {
+                return done;
             }
-            Err(AppendError::NoSpace) => Err(self.space_budget().full()),
-            Err(AppendError::Failed(error)) => Err(error),
+            self.shared.files.give_up_all();
         }
-    }
-
-    /// Append `entries` as one commit, in a new segment if the current one is full.
-    pub(crate) fn append(&mut self, entries: &mut [Entry]) -> Result<(), AppendError> {
-        self.append_of(Heat::Hot, entries)
-    }
-
-    /// The same for bytes of either kind.
-    fn append_of(&mut self, heat: Heat, entries: &mut [Entry]) -> Result<(), AppendError> {
-        match self.append_once(heat, entries) {
-            // Not every limit on space can be asked for: there may be a quota, or another user.
-            Err(AppendError::NoSpace) if self.shared.files.recycled().bytes() > 0 => {
-                self.shared.files.give_up_all();
-                self.append_once(heat, entries)
-            }
-            done => done,
-        }
-    }
-
-    /// Both kinds share a segment only as long as it is short.
-    fn append_once(&mut self, heat: Heat, entries: &mut [Entry]) -> Result<(), AppendError> {
-        let begun = self.log.end >= self.log.segment_bytes / SHARED_PART;
-        if self.log.wants_segment() || (begun && self.heat != heat) {
-            self.roll()?;
-        }
-        self.heat = heat;
-        self.log.append(entries)
     }
 
     /// Begin a new segment.
@@ -365,20 +339,6 @@ impl Committer {
         self.log.segment_bytes = sealed_at(self.shared.segment_bytes, index.segments.all.len());
         index.head = self.log.head();
         Ok(())
-    }
-
-    /// Show readers what is durable now.
-    pub(crate) fn publish(&self, entries: &[Entry]) {
-        if entries.is_empty() {
-            return;
-        }
-        let mut index = self.shared.index.write();
-        for (record, _) in entries {
-            index.apply(record);
-            index.appended.count(record.kind, record.disk_bytes());
-        }
-        index.segments.set_bytes(self.log.number, self.log.end);
-        index.head = self.log.head();
     }
 
     pub(crate) fn space_budget(&self) -> SpaceBudget {

@@ -1,49 +1,45 @@
-//! What a store gives back while it is at rest.
+//! What an idle store gives back to the file system.
 //!
-//! Space is needed back before it is scarce: others may use the file system, and whoever removes files wants
-//! to see it. So a store at rest keeps few spare files, has checkpoints made that let segments without a live
-//! byte go, and then empties those that are mostly dead, at a pace that a client which comes back hardly
-//! feels.
+//! It does so before space is scarce, because others may use the file system, and whoever removes files wants
+//! to see space come back. First it deletes most recycled segments. Then checkpoints are written, so that
+//! segments without a live byte can be freed. Then segments that are mostly dead are emptied, so slowly that
+//! a returning client hardly notices.
 
 use std::time::Duration;
 
 use crate::threads::checkpointer::KEPT;
 use crate::threads::shared::Shared;
 
-/// Files set aside that stay. A segment is at most a 64th of the capacity, so that is what they take at most
-/// twice.
-const SPARES_KEPT: usize = 2;
-/// Segments without a live byte wait for a checkpoint until they have this many times its bytes.
-const CHECKPOINTS: u64 = 4;
-/// Bytes moved in a second.
+/// Recycled segments that stay. A segment is at most a 64th of the capacity, so these are at most a 32nd.
+const RECYCLED_KEPT: usize = 2;
+/// The most bytes moved per second.
 const MOVED_BYTES_PER_SECOND: u64 = 32 << 20;
 
-/// How long to rest after `bytes` were moved.
+/// How long to pause after `bytes` were moved.
 pub(crate) fn time_for(bytes: u64) -> Duration {
     Duration::from_millis(bytes.saturating_mul(1000) / MOVED_BYTES_PER_SECOND)
 }
 
-/// What was tried.
+/// The state that the last checkpoints could not free anything of.
 #[derive(Debug, Default)]
-pub(crate) struct Rest {
-    /// What there was to free when checkpoints were made for it, and how many were since.
+pub(crate) struct GivingBack {
+    /// The bytes to free and the last record when the last checkpoint was made, and how many were made in
+    /// that state.
     freeing: (u64, u64),
     made: usize,
 }
 
-impl Rest {
-    /// Give back spare files and free segments, as far as that moves nothing. Whether there was something to
-    /// do.
+impl GivingBack {
+    /// Free what can be freed without moving anything. Returns whether there was something.
     pub(crate) fn give_back(&mut self, shared: &Shared) -> bool {
-        while let Some(spare) = shared.files.recycled().beyond(SPARES_KEPT) {
-            shared.files.give_up(&spare);
+        while let Some(segment) = shared.files.recycled().beyond(RECYCLED_KEPT) {
+            shared.files.give_up(&segment);
         }
         let (bytes, head) = {
             let index = shared.index.read();
             (index.segments.idle_bytes(), index.head.sequence)
         };
-        let checkpoint = shared.checkpointer.newest().map_or(0, |kept| kept.bytes);
-        if bytes == 0 || bytes < checkpoint.saturating_mul(CHECKPOINTS) || !self.is_new((bytes, head)) {
+        if bytes == 0 || !shared.checkpointer.is_worth(bytes) || !self.is_new((bytes, head)) {
             return false;
         }
         if let Err(error) = shared.checkpointer.make() {
@@ -52,8 +48,8 @@ impl Rest {
         true
     }
 
-    /// Whether so many checkpoints as are kept were not yet made for the same state. After these nothing more
-    /// is gained.
+    /// Whether another checkpoint may free something. After [`KEPT`] of them in the same state no older
+    /// checkpoint needs a segment any more, and one more gains nothing.
     fn is_new(&mut self, state: (u64, u64)) -> bool {
         self.made = if self.freeing == state { self.made + 1 } else { 1 };
         self.freeing = state;
@@ -67,8 +63,8 @@ mod tests {
 
     #[test]
     fn checkpoints_that_free_nothing_are_not_made_for_ever() {
-        let mut rest = Rest::default();
-        let tries = |rest: &mut Rest, state| (0..10).filter(|_| rest.is_new(state)).count();
+        let mut rest = GivingBack::default();
+        let tries = |rest: &mut GivingBack, state| (0..10).filter(|_| rest.is_new(state)).count();
         assert_eq!(tries(&mut rest, (100, 1)), KEPT);
         assert_eq!(tries(&mut rest, (100, 1)), 0);
         assert_eq!(tries(&mut rest, (100, 2)), KEPT, "something was written");

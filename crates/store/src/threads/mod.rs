@@ -11,3 +11,12 @@ pub(crate) mod reclaim;
 pub(crate) mod shared;
 mod space;
 pub(crate) mod space_budget;
+
+/// Does something when it is dropped, so that it is done however a thread ends.
+struct OnEnd<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}

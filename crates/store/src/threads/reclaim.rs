@@ -14,13 +14,13 @@ pub(crate) fn free_segments(shared: &Shared, floor: u32) {
         // Readers look up the file under the index's lock: after this, none finds it any more.
         let removed = shared.index.write().segments.remove(number);
         let Some(bytes) = removed else { continue };
-        let coming = aside.iter().map(|spare| spare.bytes).sum();
+        let coming = aside.iter().map(|segment| segment.bytes).sum();
         // A short file is not worth recycling.
         if bytes >= shared.segment_bytes / 2
             && shared.files.recycled().wants(bytes, coming, free)
-            && let Some(spare) = shared.files.set_aside(number)
+            && let Some(segment) = shared.files.set_aside(number)
         {
-            aside.push(spare);
+            aside.push(segment);
             shared.cleaning.on_freed();
             continue;
         }
@@ -38,11 +38,11 @@ pub(crate) fn free_segments(shared: &Shared, floor: u32) {
     }
     // They may be written to again only once their old names are durably gone.
     let synced = shared.files.sync_log();
-    for spare in aside {
+    for segment in aside {
         if synced {
-            shared.files.recycled().put(spare);
+            shared.files.recycled().put(segment);
         } else {
-            shared.files.give_up(&spare);
+            shared.files.give_up(&segment);
         }
     }
 }

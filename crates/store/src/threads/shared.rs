@@ -1,5 +1,4 @@
-//! What the store's threads share: the committer, the checkpointer of checkpoints, the cleaner, and who
-//! reads.
+//! What the store's three threads and its readers share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +10,7 @@ use crate::index::locked::Locked;
 use crate::queue::Queue;
 use crate::threads::checkpointer::Checkpointer;
 
-/// What they share.
+/// Everything of an open store but the log, which is the committer's alone.
 pub(crate) struct Shared {
     pub(crate) files: Files,
     pub(crate) index: Locked,
@@ -19,14 +18,14 @@ pub(crate) struct Shared {
     pub(crate) headers: HeaderCache,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) cleaning: Cleaning,
-    /// As in `Options`.
+    /// Whether nothing of the store's own may be written yet: see [`crate::Options::held`].
     pub(crate) held: AtomicBool,
     pub(crate) superblock: Superblock,
-    /// As in `Options`.
+    /// See [`crate::Options::capacity`].
     pub(crate) capacity: Option<u64>,
     /// The bytes after which a segment is sealed.
     pub(crate) segment_bytes: u64,
-    /// As in `Options`.
+    /// See [`crate::Options::sync`].
     pub(crate) sync: bool,
 }
 

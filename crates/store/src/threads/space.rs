@@ -8,7 +8,7 @@ use crate::threads::reclaim::free_segments;
 const EARLY_SEAL_BYTES: u64 = 1 << 20;
 
 impl Committer {
-    /// Free what the checkpoints no longer need, and ask for the next one when the tail is long.
+    /// Free the segments that no checkpoint needs, and request the next checkpoint if the tail is long.
     pub(crate) fn reclaim(&self) {
         let checkpointer = &self.shared.checkpointer;
         free_segments(&self.shared, checkpointer.floor());
@@ -21,9 +21,10 @@ impl Committer {
         }
     }
 
-    /// Space is short: free the older checkpoint and every segment without a live byte, after a new
-    /// checkpoint if necessary. The next request needs that space, so the committer waits for it.
-    pub(crate) fn make_space(&mut self) {
+    /// Space is short: free the recycled segments, the older checkpoint and all segments without a live byte.
+    /// If these are needed by the newest checkpoint, write another first. The committer waits for it, as the
+    /// next request needs the space.
+    pub(crate) fn free_space(&mut self) {
         let active_is_idle = || {
             let index = self.shared.index.read();
             index.segments.is_idle(self.log.number)

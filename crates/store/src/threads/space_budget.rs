@@ -9,8 +9,17 @@ use crate::threads::shared::Shared;
 
 /// Bytes of the smallest checkpoint.
 const CHECKPOINT_BYTES_MIN: u64 = 4096;
-/// About what a record adds to the next one.
+/// About how many bytes a record adds to the next checkpoint.
 const ENTRY_BYTES: u64 = 256;
+
+/// What becomes of a mutation for which there is no space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoSpace {
+    /// It waits until some was freed.
+    Wait,
+    /// It is refused, as nothing more can be freed.
+    Refuse,
+}
 
 /// Bytes a commit may still take.
 pub(crate) struct SpaceBudget {
@@ -18,10 +27,10 @@ pub(crate) struct SpaceBudget {
     /// Bytes that objects have reserved and do not hold yet.
     reserved: u64,
     capacity: u64,
-    /// Of the next one.
+    /// About the bytes of the next checkpoint.
     checkpoint: u64,
     reserve: Reserve,
-    /// As if no capacity was set.
+    /// The reserve if only the disk limited the store.
     of_disk: Reserve,
 }
 
@@ -34,11 +43,11 @@ impl Shared {
         drop(index);
         let used = log.saturating_add(self.checkpointer.bytes());
         // Recycled files count as free: they are used for new segments, or removed if space is short.
-        let spare = self.files.recycled().bytes();
+        let recycled = self.files.recycled().bytes();
         let disk = self
             .files
             .space()
-            .map_or(u64::MAX, |space| used.saturating_add(space.free).saturating_add(spare));
+            .map_or(u64::MAX, |space| used.saturating_add(space.free).saturating_add(recycled));
         let capacity = self.capacity.unwrap_or(u64::MAX).min(disk);
         // The last commit of a segment may be as long as the segment's target, and that of a long unit
         // longer.
@@ -63,20 +72,19 @@ impl Shared {
 }
 
 impl SpaceBudget {
-    /// Take what `record` needs. The reserve is for records that lead to freed space or keep order.
-    pub(crate) fn take(&mut self, record: &Record, change: ReservedChange) -> Result<(), Error> {
-        let removes = self.reserve.free_for_removes(self.used);
-        self.take_of(record, change, removes)
-    }
-
-    /// The same when nothing more can be freed. Removes are limited by the disk, not by the configured
-    /// capacity, which a checkpoint or an opening with a lower capacity may have exceeded.
-    pub(crate) fn take_at_last(&mut self, record: &Record, change: ReservedChange) -> Result<(), Error> {
-        let removes = self.of_disk.free_for_removes(self.used);
-        self.take_of(record, change, removes)
-    }
-
-    fn take_of(&mut self, record: &Record, change: ReservedChange, removes: u64) -> Result<(), Error> {
+    /// Take what `record` needs. The reserve is for records that lead to freed space or keep order. When
+    /// nothing more can be freed, they are limited by the disk, not by the configured capacity, which a
+    /// checkpoint or an opening with a lower capacity may have exceeded.
+    pub(crate) fn take(
+        &mut self,
+        record: &Record,
+        change: ReservedChange,
+        no_space: NoSpace,
+    ) -> Result<(), Error> {
+        let removes = match no_space {
+            NoSpace::Wait => self.reserve.free_for_removes(self.used),
+            NoSpace::Refuse => self.of_disk.free_for_removes(self.used),
+        };
         let bytes = record.disk_bytes_max();
         let reserved = self.reserved.saturating_sub(change.less);
         let others = self.used.saturating_add(reserved);

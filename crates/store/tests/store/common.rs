@@ -127,10 +127,16 @@ pub(crate) fn content(
     bytes_of(&store.read(P, ObjectId(object), unit, from..to, want)?, to - from)
 }
 
+/// The stored bytes of a view, without its holes and unverified.
+pub(crate) fn read_stored(view: &View) -> Result<Vec<u8>, Error> {
+    let mut stored = vec![0; usize::try_from(view.stored_bytes()).expect("memory")];
+    view.read_exact_into(&mut stored)?;
+    Ok(stored)
+}
+
 /// The bytes of a view of `length` bytes, verified in the same way.
 pub(crate) fn bytes_of(view: &View, length: u32) -> Result<Vec<u8>, Error> {
-    let mut stored = Vec::new();
-    view.read_into(&mut stored)?;
+    let stored = read_stored(view)?;
     let mut out = Vec::new();
     let (mut rest, mut blocks) = (&stored[..], view.blocks());
     for extent in view.extents() {

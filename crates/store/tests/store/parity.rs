@@ -338,8 +338,7 @@ impl Run {
             for (version, _) in &chain.versions[first - 1..] {
                 let tip = std::mem::replace(&mut tips[i], *version);
                 let view = self.store.read_cover(P, O, 0, 100..9000, &tips).expect("a cut");
-                let mut bytes = Vec::new();
-                view.read_into(&mut bytes).expect("its bytes");
+                let bytes = read_stored(&view).expect("its bytes");
                 if view.stored_bytes() == 8900 {
                     assert_eq!(view.blocks(), block_crcs(100, &bytes));
                     assert!(bytes == self.xor(&tips)[100..9000], "{tips:?}");

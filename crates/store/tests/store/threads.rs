@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use braid_layout::ObjectId;
 use braid_store::*;
@@ -42,8 +43,7 @@ fn readers_see_whole_versions_that_never_go_back() {
                         let last = &mut newest[usize::try_from(unit).expect("small")];
                         assert!(n >= *last, "version {n} after {last}");
                         *last = n;
-                        let mut bytes = Vec::new();
-                        view.read_into(&mut bytes).expect("read");
+                        let bytes = read_stored(&view).expect("read");
                         assert!(n == 0 || bytes == pattern(n, 20_000), "version {n} is whole");
                     }
                 }
@@ -65,7 +65,7 @@ fn answers_come_in_order_and_a_full_queue_hands_back() {
         let reply: Reply = Box::new(move |answer| sender.send((n, answer)).expect("the test waits"));
         let mut request = (Mutation::Write(write(1, n, 0, 64, version(1, n))), reply);
         // Handed back unchanged while the queue is full; the blocking call then waits for space.
-        if let Err(back) = store.try_submit(request.0, request.1, &|| true) {
+        if let Err(back) = store.submit_within(request.0, request.1, Some(Duration::ZERO), &|| true) {
             rejected += 1;
             request = (back.mutation, back.reply);
             store.submit(request.0, request.1);

@@ -31,60 +31,60 @@ impl Replay<'_> {
     }
 
     /// Handles the loss of `missing` records before `next`.
-    pub(super) fn lose(&mut self, next: &Record, missing: u64, place: LogPosition) {
+    pub(super) fn lose(&mut self, next: &Record, missing: u64, position: LogPosition) {
         // If a number did not follow the one before, no subjects are named.
         let named = std::iter::once(&next.prior).chain(&next.before);
         let named = named.map_while(|subject| subject.kind.map(|kind| (kind, subject)));
         let mut left = missing;
         for ((kind, subject), sequence) in named.zip((next.sequence - missing..next.sequence).rev()) {
-            self.lose_one(kind, subject, sequence, place);
+            self.lose_one(kind, subject, sequence, position);
             left -= 1;
         }
         if left > 0 {
-            self.lose_all(place, next.sequence - 1 - (missing - left));
-            let offset = u64::from(place.block) * LOG_BLOCK_U64;
+            self.lose_all(position, next.sequence - 1 - (missing - left));
+            let offset = u64::from(position.block) * LOG_BLOCK_U64;
             let what = format!("{left} more records are lost before it: any object may be hit");
-            self.damage(place.segment, offset, what);
+            self.damage(position.segment, offset, what);
         }
     }
 
     /// Handles the loss of the record with this number, which was about `subject`.
-    pub(super) fn lose_one(&mut self, kind: Kind, subject: &Subject, sequence: u64, place: LogPosition) {
+    pub(super) fn lose_one(&mut self, kind: Kind, subject: &Subject, sequence: u64, position: LogPosition) {
         let &Subject { partition, object, unit, .. } = subject;
         let counted = self.as_of(subject.key()).is_some_and(|as_of| as_of >= sequence);
         let hit = match kind {
             _ if counted => "nothing, the checkpoint counts it in".to_owned(),
             kind if kind.has_range() => {
-                self.index.mark_lost(partition, object, Some(unit), place);
+                self.index.mark_lost(partition, object, Some(unit), position);
                 format!("unit {unit} of object {object} in partition {partition}")
             }
             Kind::SettledTo | Kind::Mark | Kind::Ready => "nothing that matters".to_owned(),
             Kind::PartitionCreate | Kind::PartitionSet | Kind::PartitionRemove => {
                 let key = Key::At(partition, None);
-                self.lose_range(key, key.next(), place);
+                self.lose_range(key, key.next(), position);
                 format!("the values of partition {partition}")
             }
             _ => {
-                self.index.mark_lost(partition, object, None, place);
+                self.index.mark_lost(partition, object, None, position);
                 format!("object {object} in partition {partition}")
             }
         };
-        let offset = u64::from(place.block) * LOG_BLOCK_U64;
-        self.damage(place.segment, offset, format!("record {sequence} is lost: {hit}"));
+        let offset = u64::from(position.block) * LOG_BLOCK_U64;
+        self.damage(position.segment, offset, format!("record {sequence} is lost: {hit}"));
     }
 
     /// Damage of unknown extent: anything may have been hit whose page does not count in record `last`.
-    pub(super) fn lose_all(&mut self, place: LogPosition, last: u64) {
+    pub(super) fn lose_all(&mut self, position: LogPosition, last: u64) {
         let everything = [PageRange { from: Key::FIRST, to: Key::End, as_of: None }];
         let ranges = if self.ranges.is_empty() { everything.to_vec() } else { self.ranges.clone() };
         for range in ranges.iter().filter(|range| range.as_of.is_none_or(|as_of| as_of < last)) {
-            self.lose_range(range.from, range.to, place);
+            self.lose_range(range.from, range.to, position);
         }
     }
 
-    fn lose_range(&mut self, from: Key, to: Key, place: LogPosition) {
-        let offset = u64::from(place.block) * LOG_BLOCK_U64;
-        self.index.lost.add(LostRange { from, to, checkpoint: 0, segment: place.segment, offset });
-        self.index.mark_range_lost(from, to, place);
+    fn lose_range(&mut self, from: Key, to: Key, position: LogPosition) {
+        let offset = u64::from(position.block) * LOG_BLOCK_U64;
+        self.index.lost.add(LostRange { from, to, checkpoint: 0, segment: position.segment, offset });
+        self.index.mark_range_lost(from, to, position);
     }
 }

@@ -3,6 +3,8 @@
 use braid_layout::{ObjectId, PartitionId};
 use braid_store::*;
 
+use crate::common::read_stored;
+
 /// The units that are observed.
 const UNITS: u64 = 64;
 
@@ -50,8 +52,7 @@ fn observe_object(
     for number in snapshots {
         for unit in store.units(partition, object, 0, 1000)? {
             let view = store.read_snapshot(partition, object, unit, 0..attributes.unit_bytes, number)?;
-            let mut bytes = Vec::new();
-            view.read_into(&mut bytes)?;
+            let bytes = read_stored(&view)?;
             let (version, extents, crc) = (view.version, view.extents(), crc32c(&bytes));
             lines.push(format!(
                 "object {object}: snapshot {number} unit {unit} {version} {extents:?} {crc:x}"
@@ -80,8 +81,7 @@ fn observe_object(
         store.verify_unit(partition, object, unit)?;
         for want in wants {
             let view = store.read(partition, object, unit, 0..attributes.unit_bytes, want)?;
-            let mut bytes = Vec::new();
-            view.read_into(&mut bytes)?;
+            let bytes = read_stored(&view)?;
             let (extents, cover, crc) = (view.extents(), &view.cover, crc32c(&bytes));
             lines.push(format!("object {object}: unit {unit} {want:?} {extents:?} {cover:?} {crc:x}"));
         }
