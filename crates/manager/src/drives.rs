@@ -55,15 +55,15 @@ pub struct Drive {
     pub live_bytes: u64,
     /// Bytes that writes may take, as last reported; 0 once a client has found it full.
     pub free_bytes: u64,
-    /// Of these, bytes of files that it keeps for new segments.
+    /// The part of `free_bytes` that is files kept for new segments.
     pub spare_bytes: u64,
     /// Its scrub, as last reported.
     pub scrub: ScrubState,
-    /// How it sent what was read, for people.
+    /// How it sent the bytes of reads, for people.
     pub io: String,
     heard_ms: Option<u64>,
     granted_ms: Option<u64>,
-    /// Its process has said that it serves no more, and no other was heard since.
+    /// Its process has sent its closing heartbeat, and no other process was heard since.
     closed: bool,
     /// Processes heard as this drive within a lease, and when each was last heard. Two while a killed one's
     /// heartbeat is still in flight.
@@ -330,13 +330,14 @@ impl DriveTable {
         }
     }
 
-    /// How often the drive was held or marked untold so far: for [`DriveTable::readmit`].
+    /// How often columns of the drive may have gone out so far: it counts holds and marks of untold.
+    /// [`DriveTable::readmit`] needs it.
     pub fn outs(&self, drive: DriveId) -> u64 {
         self.drives.get(&drive).map_or(0, |known| known.outs)
     }
 
-    /// The drive was told of all its columns that are out; `outs` is from before they were looked up. If it
-    /// was held since, nothing changes: more may have gone out.
+    /// The drive was told of all its columns that are out. `outs` is the count from before they were looked
+    /// up: if it has risen since, more may have gone out, and nothing changes here.
     pub fn readmit(&mut self, drive: DriveId, outs: u64) {
         if let Some(known) =
             self.drives.get_mut(&drive).filter(|known| known.outs == outs && known.holds == 0)

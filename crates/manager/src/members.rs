@@ -28,7 +28,7 @@ pub const DRIVES_MAX: usize = 1000;
 
 /// Longest address that a drive may report, in bytes: a name of 253, a colon and a port.
 pub const ADDRESS_BYTES_MAX: usize = 259;
-/// Longest line on how a drive sent what was read, in bytes.
+/// Longest line on how a drive sent the bytes of reads, in bytes.
 pub const IO_BYTES_MAX: usize = 1024;
 
 /// Refuses what a drive reports of itself if it is too long: it is stored, and shown in every status.

@@ -327,7 +327,8 @@ async fn finish(
 ) -> Result<Option<InodeRecord>, Refusal> {
     core.write(move |core, tx| {
         let Some(mut inode) = inodes::find(tx, file)? else { return Ok(None) };
-        // If `g` rose meanwhile (a drive that is behind was put out), the file must be fenced again.
+        // If `g` rose meanwhile (the columns of a drive that is behind went out), the file must be fenced
+        // again.
         inode.unfenced = inode.g != g;
         if ended {
             (inode.held, inode.client) = (false, 0);

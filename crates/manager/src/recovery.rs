@@ -1,13 +1,13 @@
 //! Which pending stripe writes stay and which go (PROTOCOL section 6, step 4). Pure.
 //!
 //! A stamp goes **forward if every ready column of its columns has it** (its version or a later one), else
-//! **back**. Columns that are joining or out do not vote. Nor does a column whose unit is damaged: it is lost
-//! there, not old (R9). A stamp needs at least one vote to go forward.
+//! **back**. Columns that are joining or out do not vote. Nor does a column whose unit is damaged: it has
+//! lost the unit and is not merely out of date (R9). A stamp needs at least one vote to go forward.
 //!
 //! What a joining column has pending goes back there, whatever the others say (section 7: it drops what is
-//! unsettled on it). It may be of a write that was undone while the column was away. That others have a later
-//! version does not prove it settled, as later writes were made without this column. The column is brought up
-//! to date before it is ready, so nothing is lost.
+//! unsettled on it). It may belong to a write that was undone while the column was away. A later version on
+//! other columns does not prove that it is settled, as later writes were made without this column. The column
+//! is brought up to date before it is ready, so nothing is lost.
 
 use std::collections::BTreeMap;
 

@@ -118,7 +118,7 @@ async fn answer(
             Ok(JoinDriveReply { name: members::join(core, peer.drive, master, join).await? }.into())
         }
         (Standing::Drive, R::Heartbeat(beat)) => Ok(members::heartbeat(core, peer.drive, beat).await?.into()),
-        // Any state answers what an operator asks to see how things stand.
+        // A state that does not lead answers these too, so that an operator can see what is wrong.
         (Standing::Client, R::Status(_)) => Ok(status::status(core).await?.into()),
         (Standing::Client, R::Backup(_)) => Ok(backup::make(core).await?.into()),
         (Standing::Client, request) if request.is_operation() => {

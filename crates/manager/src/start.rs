@@ -77,9 +77,9 @@ pub struct Config {
 pub struct Ready {
     /// Where it listens.
     pub address: String,
-    /// What clients prove.
+    /// The token with which clients prove that they may connect.
     pub client_token: Token,
-    /// What drives prove to join.
+    /// The token with which drives prove that they may join.
     pub join_token: Token,
     /// The cluster.
     pub cluster: ClusterId,
