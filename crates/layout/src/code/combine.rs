@@ -1,4 +1,5 @@
-//! Sums of products over slices of different lengths: bytes missing from a slice count as zeros.
+//! Sums of products over slices of different lengths. Bytes that are missing at the end of a slice count as
+//! zeros.
 
 use super::kernel::{Kernel, Start};
 use super::matrix::Coefficients;
