@@ -114,8 +114,9 @@ impl DriveTable {
         margin_ms(self.lease_ms)
     }
 
-    /// Adds a drive, joined or on record. `untold`: it was not told of all its columns that are out.
-    pub fn insert(&mut self, record: DriveRecord, untold: bool) {
+    /// Adds a drive, joined or on record, that was told of all its columns that are out; else
+    /// [`DriveTable::set_untold`] follows.
+    pub fn insert(&mut self, record: DriveRecord) {
         let drive = Drive {
             record,
             pid: 0,
@@ -131,7 +132,7 @@ impl DriveTable {
             processes: Vec::new(),
             stopped: false,
             holds: 0,
-            untold,
+            untold: false,
             returning: None,
             outs: 0,
             starts: 0,
@@ -322,12 +323,19 @@ impl DriveTable {
         true
     }
 
-    /// Ends a hold. `went_out`: columns of the drive went out under it.
-    pub fn release(&mut self, drive: DriveId, went_out: bool) {
+    /// Ends a hold under which no column of the drive went out.
+    pub fn release(&mut self, drive: DriveId) {
         if let Some(known) = self.drives.get_mut(&drive) {
-            known.untold |= went_out;
             known.holds = known.holds.saturating_sub(1);
         }
+    }
+
+    /// Ends a hold under which columns of the drive went out: it must be told of them.
+    pub fn release_out(&mut self, drive: DriveId) {
+        if let Some(known) = self.drives.get_mut(&drive) {
+            known.untold = true;
+        }
+        self.release(drive);
     }
 
     /// How often columns of the drive may have gone out so far: it counts holds and marks of untold.

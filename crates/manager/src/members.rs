@@ -66,7 +66,7 @@ pub async fn join(
     tracing::info!(%name, drive = %record.drive, address = %record.address, "a drive joined");
     let mut table = core.drives();
     renamed.into_iter().for_each(|record| table.set_record(record));
-    table.insert(record, false);
+    table.insert(record);
     Ok(name)
 }
 
