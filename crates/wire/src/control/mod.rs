@@ -20,6 +20,7 @@
 mod drive;
 mod file;
 mod names;
+mod shape;
 
 use braid_layout::{ClusterId, DriveId};
 
@@ -30,13 +31,14 @@ pub use drive::{
 };
 pub use file::{
     Access, BeginRebuild, ColumnRow, Commit, CreateUnnamed, Cut, EndRebuild, Grant, Open, Opened, Refresh,
-    Release, Renew, ReportLost, SegmentRow, ShapeSpec, StatRow,
+    Release, Renew, ReportLost, SegmentRow, StatRow,
 };
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
     PATH_BYTES_MAX, ReadDirectory, Rename, Unlink, VolumeCreate, VolumeList, VolumeListReply, VolumeRemove,
     VolumeRow,
 };
+pub use shape::ShapeSpec;
 
 use crate::refusal::Refusal;
 use crate::token::Standing;

@@ -2,7 +2,7 @@
 
 use braid_layout::{FileId, VolumeId, version::Lease};
 
-use super::file::ShapeSpec;
+use super::shape::ShapeSpec;
 
 /// Longest name in a directory, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
