@@ -18,7 +18,7 @@ use crate::exit::{Doing, Exit, Failure};
 use crate::interrupt::Interrupts;
 use crate::rate;
 use crate::report::{Report, table};
-use crate::temporary_dir::TemporaryDir;
+use crate::temporary_dir::{OnDrop, TemporaryDir};
 use crate::{size, time};
 
 /// Runs `braid bench store`.
@@ -31,7 +31,7 @@ pub(crate) async fn store(asked: BenchStore, report: Report) -> Result<(), Failu
     let needed = braid_bench::store::needed_bytes(asked.quick);
     let places = parents
         .iter()
-        .map(|parent| TemporaryDir::make(parent, "bench", needed, false))
+        .map(|parent| TemporaryDir::make(parent, "bench", needed, OnDrop::Remove))
         .collect::<Result<Vec<TemporaryDir>, Failure>>()?;
     let directories = places.iter().map(|place| place.path().to_owned()).collect();
     let settings = Settings { directories, quick: asked.quick, only: asked.only.clone() };
