@@ -22,7 +22,8 @@ quick: setup format lint
 setup:
 	@command -v cc >/dev/null || { apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev; }
 
-# The binary without debug sections; these are beside it, in braid.debug, where debuggers and backtraces find them.
+# The binary without debug sections; these are beside it, in braid.debug, where debuggers and backtraces find
+# them.
 build: setup
 	$(CARGO) build --release --locked -p braid-cli
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
@@ -61,14 +62,15 @@ setup-full: setup
 	@{ command -v mkfs.ext4 && command -v mkfs.xfs; } >/dev/null || \
 	{ apt-get update && apt-get install -y --no-install-recommends e2fsprogs xfsprogs; }
 
-## By hand, as root: a store on small ext4 and xfs file systems: filled until it refuses, emptied, filled again, and then without
-## space because somebody else took it.
+## By hand, as root: a store on small ext4 and xfs file systems. It is filled until it refuses, emptied,
+## filled again, and then left without space that another process took.
 store-full: setup-full
 	$(CARGO) build --release --locked -p braid-store --example fill_disk
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \
 	tests/store-full.sh "$$target_dir/release/examples/fill_disk"
 
-## By hand: what the index takes: a million objects with ten million extents, opened and served below 1 GiB. Takes 15 GB of disk for a while.
+## By hand: the index's memory. A million objects with ten million extents are opened and served below 1 GiB.
+## Takes 15 GB of disk for a while.
 index-memory: setup
 	$(CARGO) build --release --locked -p braid-store --example index_memory
 	target_dir=$$($(CARGO) metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); \

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Rounds of copy-and-compare in which one process, chosen at random, is killed with SIGKILL at a random moment: the manager, a
-# drive, or the copy itself. It is started again while the copy goes on, its stale columns are rebuilt, and what was
-# acknowledged is compared: a copy that exited 0 must be there whole; one that did not must have left the old file or the
-# new one, whole. At the end everything is compared and every unit checked against its parity.
+# Rounds of copy-and-compare in which one process, chosen at random, is killed with SIGKILL at a random
+# moment: the manager, a drive, or the copy itself. It is started again while the copy goes on, its stale
+# columns are rebuilt, and what was acknowledged is compared: a copy that exited 0 must be there whole; one
+# that did not must have left the old file or the new one, whole. At the end everything is compared and every
+# unit checked against its parity.
 #
 # usage: tests/kill-loop.sh [ROUNDS [SEED]]      exit 0 only if nothing acknowledged was lost
 #   BRAID          the binary [target/release/braid]
@@ -90,7 +91,8 @@ for ((round = 1; round <= rounds; round++)); do
       lost "$name is neither what it was nor what it was to be: $now (killed: $victim)"
   fi
   held[$name]=$now
-  # What the drive missed while it was away is brought up to date, so that the next death finds full redundancy.
+  # What the drive missed while it was away is brought up to date, so that the next death finds full
+  # redundancy.
   case $victim in
     drive-*) timeout 180 "$braid" rebuild "$victim" >"$work/rebuild.out" 2>&1 || lost "rebuild of $victim: $(cat "$work/rebuild.out")" ;;
   esac

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# What reads cost that leave by sendfile, and by copies: two clusters on this machine, of six drives each, which are told one
-# of the two; a file is read from them in turn, and the drives' processor time and the whole read's time are taken. Prints, for
-# each unit, the middle of the rounds' ratios (sendfile's over a copy's): below 1, sendfile takes less.
-# On one machine the time of the whole read is not what other machines would see; the drives' processor time is about that.
+# What reads cost when drives send them by sendfile, and by copies. Two clusters of six drives each run on
+# this machine, each told one of the two ways. A file is read from them in turn, and the drives' processor
+# time and the time of the whole read are taken. For each unit it prints the median of the rounds' ratios
+# (sendfile over copy): below 1, sendfile takes less. The time of the whole read is not what other machines
+# would see; the drives' processor time is about that.
 #
 # usage: tests/send-ways.sh [ROUNDS [BRAID_BINARY]]
 #   SEND_WAYS_DIR   where to work; needs 5 GB [/dev/shm]
@@ -42,7 +43,8 @@ drives_ticks() {
   done
   echo "$ticks"
 }
-# Reads the file WAY UNIT some times, as one of few ticks says little; prints the drives' ticks and the milliseconds.
+# Reads the file WAY UNIT several times, because a few ticks say little. Prints the drives' ticks and the
+# milliseconds.
 sample() {
   local ticks from
   ticks=$(drives_ticks "$1")

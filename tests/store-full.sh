@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# A store on an ext4 and an xfs of 350 MiB each, filled by several threads until it refuses, overwritten while 95 % full, emptied,
-# filled again. Then somebody else takes what is free just before the store writes, makes a segment, writes a checkpoint or syncs,
-# so that the file system says ENOSPC, which must have been met. Every acknowledged byte is compared, and the space must come back
-# (root; e2fsprogs, xfsprogs, loop devices).
+# A store on an ext4 and an xfs file system of 350 MiB each. Several threads fill it until it refuses; it is
+# overwritten while 95 % full, emptied and filled again. Then another process takes the free space just before
+# the store writes, makes a segment, writes a checkpoint or syncs, so that the file system returns ENOSPC,
+# which must have happened. Every acknowledged byte is compared, and the space must come back (root;
+# e2fsprogs, xfsprogs, loop devices).
 #
 # usage: tests/store-full.sh [FILL_DISK_BINARY]      exit 0 only if all of it held on both
 set -euo pipefail

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Moves the debug sections of BINARY into BINARY.debug beside it. The binary names that file, so debuggers and its own
-# backtraces find it; without it the program runs the same. Harmless to repeat: a binary without debug sections is left.
+# Moves the debug sections of BINARY into BINARY.debug beside it. The binary names that file, so debuggers and
+# its own backtraces find it; without it the program runs the same. Harmless to repeat: a binary without debug
+# sections is left.
 #
 #   tools/split-debug.sh BINARY
 set -eu

@@ -11,9 +11,9 @@ use braid_store::clean::reserve::Reserve;
 use crate::error::Error;
 use crate::load_threads::Random;
 use crate::machine::MeasuredDir;
-use crate::measure::{Limit, Pairs};
+use crate::measure::{Effort, Limit, Pairs};
+use crate::rates::{STREAM_DEPTH, payloads};
 use crate::report::{Amplification, Load};
-use crate::store::{STREAM_DEPTH, payloads};
 use crate::subject::{At, Subject};
 
 /// Live percentages of the space that writes may use.
@@ -75,13 +75,13 @@ impl Scale {
 pub(crate) fn measure(
     pairs: &mut Pairs<'_>,
     place: &MeasuredDir,
-    quick: bool,
+    effort: Effort,
 ) -> Result<Vec<Amplification>, Error> {
     if !pairs.wants("write amplification") {
         pairs.done += STEPS;
         return Ok(Vec::new());
     }
-    let scale = if quick {
+    let scale = if effort == Effort::Quick {
         Scale { capacity: 8 << 20, unit_bytes: 4096, rounds: 1 }
     } else {
         Scale { capacity: 128 << 20, unit_bytes: 16 << 10, rounds: 4 }
@@ -179,9 +179,9 @@ mod tests {
         let stop = AtomicBool::new(false);
         let last = RefCell::new(String::new());
         let watch = Watch { stop: &stop, tell: &|progress| *last.borrow_mut() = progress.name };
-        let mut pairs = Pairs { watch: &watch, only: None, rounds: 1, warm: false, done: 0, total: STEPS };
+        let mut pairs = Pairs { watch: &watch, only: None, rounds: 1, warm_ups: 0, done: 0, total: STEPS };
         let places = MeasuredDir::all(&[dir.path().to_owned()]).expect("there");
-        let points = measure(&mut pairs, &places[0], true);
+        let points = measure(&mut pairs, &places[0], Effort::Quick);
         let points = points.unwrap_or_else(|error| panic!("{}: {error}", last.borrow()));
         assert_eq!((points.len(), pairs.done), (12, STEPS));
         assert!(

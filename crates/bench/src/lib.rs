@@ -20,6 +20,7 @@ mod measure;
 mod memory;
 mod open;
 pub mod plot;
+mod rates;
 mod raw;
 mod report;
 mod sending;
@@ -32,5 +33,5 @@ mod svg;
 
 pub use error::Error;
 pub use machine::{Machine, MeasuredDir};
-pub use measure::{Progress, Watch};
+pub use measure::{Effort, Progress, Watch};
 pub use report::{Amplification, Cache, Experiment, Load, Report, Row, Side, Spread, Timing};

@@ -138,22 +138,32 @@ pub(crate) struct Question {
     pub(crate) memory_bytes: u64,
 }
 
+/// How much work an experiment does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// Enough for figures that mean something.
+    Full,
+    /// Only enough to show that it runs.
+    Quick,
+}
+
 /// Takes pairs of samples and counts the samples.
 pub(crate) struct Pairs<'a> {
     pub(crate) watch: &'a Watch<'a>,
     /// Measure only rows whose title contains this.
     pub(crate) only: Option<&'a str>,
-    /// Pairs that count; if `warm`, one more is taken first and discarded.
+    /// Pairs that count.
     pub(crate) rounds: u32,
-    pub(crate) warm: bool,
+    /// Pairs that are taken first and discarded.
+    pub(crate) warm_ups: u32,
     pub(crate) done: u64,
     pub(crate) total: u64,
 }
 
 impl Pairs<'_> {
     /// Samples that one row takes.
-    pub(crate) fn samples(rounds: u32, warm: bool) -> u64 {
-        2 * (u64::from(rounds) + u64::from(warm))
+    pub(crate) fn samples(rounds: u32, warm_ups: u32) -> u64 {
+        2 * (u64::from(rounds) + u64::from(warm_ups))
     }
 
     /// Whether a row with this title is measured.
@@ -166,7 +176,7 @@ impl Pairs<'_> {
         let is_wanted =
             self.wants(&title(question.name, question.request_bytes, question.depth, question.cache));
         if !is_wanted {
-            self.done += Pairs::samples(self.rounds * question.times, self.warm);
+            self.done += Pairs::samples(self.rounds * question.times, self.warm_ups);
         }
         !is_wanted
     }
@@ -194,7 +204,7 @@ impl Pairs<'_> {
             target: question.target,
         };
         let (title, memory) = (format!("{place}: {}", row.title()), question.memory_bytes);
-        for round in 0..u64::from(self.rounds * question.times) + u64::from(self.warm) {
+        for round in 0..u64::from(self.rounds * question.times) + u64::from(self.warm_ups) {
             // The order alternates: the second one finds the disk as the first left it.
             let (our, their) = if round % 2 == 0 {
                 let our = self.sample(&title, memory, || braid(round))?;
@@ -203,7 +213,7 @@ impl Pairs<'_> {
                 let their = self.sample(&title, memory, || raw(round))?;
                 (self.sample(&title, memory, || braid(round))?, their)
             };
-            if round > 0 || !self.warm {
+            if round >= u64::from(self.warm_ups) {
                 ours.push(our.side());
                 theirs.push(their.side());
             }
@@ -277,7 +287,7 @@ mod tests {
     fn pairs_alternate_and_the_warm_one_does_not_count() {
         let stop = AtomicBool::new(false);
         let watch = Watch { stop: &stop, tell: &|_| {} };
-        let mut pairs = Pairs { watch: &watch, only: None, rounds: 3, warm: true, done: 0, total: 8 };
+        let mut pairs = Pairs { watch: &watch, only: None, rounds: 3, warm_ups: 1, done: 0, total: 8 };
         let order = RefCell::new(String::new());
         let braid = |round| {
             order.borrow_mut().push('b');
@@ -289,7 +299,7 @@ mod tests {
         };
         let row = pairs.row("ext4", question(), braid, raw).expect("measured");
         assert_eq!(*order.borrow(), "brrbbrrb");
-        assert_eq!((pairs.done, Pairs::samples(3, true)), (8, 8));
+        assert_eq!((pairs.done, Pairs::samples(3, 1)), (8, 8));
         assert_eq!((row.ratio.samples, row.ratio.min, row.ratio.max), (3, 0.5, 0.5));
         assert_eq!(row.is_met(), Some(true));
         assert_eq!(row.title(), "write 4 KiB, depth 1");
@@ -300,7 +310,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         let watch = Watch { stop: &stop, tell: &|_| {} };
         let mut pairs =
-            Pairs { watch: &watch, only: Some("4 KiB"), rounds: 3, warm: true, done: 0, total: 0 };
+            Pairs { watch: &watch, only: Some("4 KiB"), rounds: 3, warm_ups: 1, done: 0, total: 0 };
         assert!(!pairs.leaves_out(&question()) && pairs.wants("write 4 KiB, depth 8") && pairs.done == 0);
         pairs.only = Some("read");
         assert!(pairs.leaves_out(&Question { times: 4, ..question() }) && !pairs.wants("write 4 KiB"));
@@ -311,7 +321,7 @@ mod tests {
     fn a_stop_is_heard_before_a_sample_and_within_one() {
         let stop = AtomicBool::new(true);
         let watch = Watch { stop: &stop, tell: &|_| {} };
-        let mut pairs = Pairs { watch: &watch, only: None, rounds: 3, warm: false, done: 0, total: 6 };
+        let mut pairs = Pairs { watch: &watch, only: None, rounds: 3, warm_ups: 0, done: 0, total: 6 };
         let never = |_| -> Result<Sample, Error> { panic!("taken") };
         assert!(matches!(pairs.row("ext4", question(), never, never), Err(Error::Stopped)));
         let limit = Limit::operations(9);

@@ -15,7 +15,7 @@ use braid_store::{Identity, Options, Store, bench};
 
 use crate::error::{Doing, Error};
 use crate::machine::MeasuredDir;
-use crate::measure::{Meter, Pairs};
+use crate::measure::{Effort, Meter, Pairs};
 use crate::raw::settle;
 use crate::report::Timing;
 use crate::stats;
@@ -40,12 +40,16 @@ struct Scale {
 }
 
 /// The times for one place.
-pub(crate) fn measure(pairs: &mut Pairs<'_>, place: &MeasuredDir, quick: bool) -> Result<Vec<Timing>, Error> {
+pub(crate) fn measure(
+    pairs: &mut Pairs<'_>,
+    place: &MeasuredDir,
+    effort: Effort,
+) -> Result<Vec<Timing>, Error> {
     if !pairs.wants(NAME) {
         pairs.done += STEPS;
         return Ok(Vec::new());
     }
-    let scale = if quick {
+    let scale = if effort == Effort::Quick {
         Scale {
             objects: 1000,
             log_bytes: 1 << 30,

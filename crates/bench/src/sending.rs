@@ -12,8 +12,8 @@ use std::time::Duration;
 use crate::error::{Doing, Error};
 use crate::load_threads::{Random, Work};
 use crate::measure::{Limit, Question, Sample, thread_cpu};
+use crate::rates::{Bench, STREAM_DEPTH, payloads};
 use crate::report::{Cache, Experiment};
-use crate::store::{Bench, STREAM_DEPTH, payloads};
 use crate::subject::{Object, Subject};
 
 const UNIT: u32 = 1 << 20;

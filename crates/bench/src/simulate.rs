@@ -114,14 +114,32 @@ impl Random {
     }
 }
 
+/// What a segment holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Temperature {
+    /// New blocks.
+    #[default]
+    Hot,
+    /// Blocks that were moved by cleaning.
+    Cold,
+}
+
+/// A round of cleaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// Paced by the credit of the foreground.
+    Paced,
+    /// A write waits for it: it costs no credit.
+    Urgent,
+}
+
 #[derive(Debug, Default)]
 struct Segment {
     /// All blocks put into it, dead or not; `None`: a record without payload.
     blocks: Vec<Option<u64>>,
     live: u64,
     begun: u64,
-    /// Whether it holds cleaned blocks.
-    cold: bool,
+    temperature: Temperature,
 }
 
 /// The log: the place of each live block, and each segment's contents.
@@ -166,30 +184,30 @@ impl CountedLog {
     /// Overwrite a block; returns whether there was space.
     fn write(&mut self, block: u64) -> bool {
         while self.reserve.free_for_writes(self.used) == 0 {
-            if !self.clean(true) {
+            if !self.clean(Round::Urgent) {
                 return false;
             }
         }
-        self.append(Some(block), false);
+        self.append(Some(block), Temperature::Hot);
         self.figures.written += 1;
         self.pacer.on_foreground(1, self.reserve.free_for_writes(self.used));
         while self.pacer.may_move() {
-            if !self.clean(false) {
+            if !self.clean(Round::Paced) {
                 self.pacer.rest();
             }
         }
         true
     }
 
-    fn append(&mut self, block: Option<u64>, cold: bool) {
+    fn append(&mut self, block: Option<u64>, temperature: Temperature) {
         let head = &self.segments[&self.head];
         let full = head.blocks.len() >= usize::try_from(self.segment_blocks).expect("small");
-        if full || (head.cold != cold && !head.blocks.is_empty()) {
-            self.seal(cold);
+        if full || (head.temperature != temperature && !head.blocks.is_empty()) {
+            self.seal(temperature);
         }
         assert!(self.used < self.capacity, "the disk is full");
         let head = self.segments.get_mut(&self.head).expect("the head");
-        head.cold = cold;
+        head.temperature = temperature;
         head.blocks.push(block);
         (self.now, self.used) = (self.now + 1, self.used + 1);
         if let Some(block) = block {
@@ -200,9 +218,9 @@ impl CountedLog {
         }
     }
 
-    fn seal(&mut self, cold: bool) {
+    fn seal(&mut self, temperature: Temperature) {
         self.head += 1;
-        self.segments.insert(self.head, Segment { begun: self.now, cold, ..Segment::default() });
+        self.segments.insert(self.head, Segment { begun: self.now, temperature, ..Segment::default() });
     }
 
     fn victim(&self) -> Option<Candidate> {
@@ -223,9 +241,8 @@ impl CountedLog {
         }
     }
 
-    /// One round: move about one batch, make a checkpoint, free. Returns whether anything was freed. `urgent`
-    /// rounds cost no credit.
-    fn clean(&mut self, urgent: bool) -> bool {
+    /// One round: move about one batch, make a checkpoint, free. Returns whether anything was freed.
+    fn clean(&mut self, round: Round) -> bool {
         let mut victims = Vec::new();
         let (mut moved, mut given) = (0, 0);
         while moved < self.segment_blocks / BURSTS {
@@ -238,7 +255,7 @@ impl CountedLog {
             let segment = self.segments.get_mut(&victim.number).expect("it was chosen");
             for block in std::mem::take(&mut segment.blocks).into_iter().flatten() {
                 if self.places.get(&block) == Some(&victim.number) {
-                    self.append(Some(block), true);
+                    self.append(Some(block), Temperature::Cold);
                     moved += 1;
                 }
             }
@@ -251,8 +268,8 @@ impl CountedLog {
             let bytes = u64::try_from(head.blocks.len()).expect("a count");
             let head = Candidate { number: self.head, bytes, live: head.live, age: 0 };
             return head.is_worth_it() && {
-                self.seal(false);
-                self.clean(urgent)
+                self.seal(Temperature::Hot);
+                self.clean(round)
             };
         }
         assert!(self.used + self.checkpoint <= self.capacity, "no room for the checkpoint");
@@ -261,7 +278,7 @@ impl CountedLog {
             assert_eq!(gone.live, 0);
         }
         self.used -= given;
-        if !urgent {
+        if round == Round::Paced {
             self.pacer.on_moved(moved);
         }
         self.figures.moved += moved;
@@ -309,11 +326,11 @@ mod tests {
         /// Remove a block, which takes a record; returns whether there was space.
         fn remove(&mut self, block: u64) -> bool {
             while self.reserve.free_for_removes(self.used) == 0 {
-                if !self.clean(true) {
+                if !self.clean(Round::Urgent) {
                     return false;
                 }
             }
-            self.append(None, false);
+            self.append(None, Temperature::Hot);
             self.release(block);
             true
         }
@@ -377,7 +394,7 @@ mod tests {
             for block in model {
                 prop_assert!(log.remove(block), "a remove is stuck");
             }
-            while log.clean(true) {}
+            while log.clean(Round::Urgent) {}
             prop_assert_eq!(log.used, log.checkpoint, "all comes back");
         }
     }

@@ -3,9 +3,9 @@
 use crate::error::Error;
 use crate::load_threads::{Random, Work};
 use crate::measure::Question;
+use crate::rates::{Bench, ReadSet, payloads};
 use crate::raw::{self, Scratch, Target};
 use crate::report::Experiment;
-use crate::store::{Bench, ReadSet, payloads};
 use crate::subject::{At, Subject};
 
 /// Sizes of the requests, in bytes.

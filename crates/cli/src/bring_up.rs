@@ -57,7 +57,10 @@ pub(crate) async fn bring_up(
     }
     let manager = match Server::find(&dir, MANAGER)? {
         Some(server) => server,
-        None => start_manager(&dir, before.as_ref(), servers.is_empty(), mode).await?,
+        None => {
+            let port = if servers.is_empty() { ManagerPort::MayMove } else { ManagerPort::Fixed };
+            start_manager(&dir, before.as_ref(), port, mode).await?
+        }
     };
     let token_path = dir.manager().join("client.token");
     let token = std::fs::read_to_string(&token_path).doing(|| format!("read {}", token_path.display()))?;
@@ -93,17 +96,25 @@ pub(crate) fn drive_names(before: Option<&ClusterFile>, drives: Option<u16>) -> 
     names
 }
 
-/// Starts the manager at its previous address. If another program has its port, any port will do, but only
-/// while no drive runs that would look for it there.
+/// Whether a manager may get another port than before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ManagerPort {
+    /// Drives run that look for the manager at its port.
+    Fixed,
+    /// No drive runs.
+    MayMove,
+}
+
+/// Starts the manager at its previous address, or at any port if another program has its own and it may move.
 async fn start_manager(
     dir: &ClusterDir,
     before: Option<&ClusterFile>,
-    may_move: bool,
+    port: ManagerPort,
     mode: Mode,
 ) -> Result<Server, Failure> {
     let listen = before.map_or(ANY_PORT, |cluster| cluster.manager.as_str());
     match Server::start_manager(dir, listen, mode).await {
-        Err(failure) if failure.exit == Exit::PortInUse && may_move => {
+        Err(failure) if failure.exit == Exit::PortInUse && port == ManagerPort::MayMove => {
             Server::start_manager(dir, ANY_PORT, mode).await
         }
         other => other,

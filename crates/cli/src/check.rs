@@ -11,8 +11,8 @@ use crate::args;
 use crate::connect;
 use crate::exit::{Doing, Exit, Failure};
 use crate::names::{NameFacts, remote, show_remote};
-use crate::namespace;
-use crate::rate::Progress;
+use crate::namespace::{self, Recursion};
+use crate::rate::{Bar, Progress};
 use crate::report::{Report, complain, count};
 
 /// The result for one file; a line of `--json`.
@@ -54,10 +54,11 @@ struct Unchecked {
 pub(crate) async fn run(check: args::Check, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let names = check.names.iter().map(|name| remote(name)).collect::<Result<Vec<Name>, _>>()?;
     let client = connect::cluster(cluster).await?;
-    let progress = Progress::begin(None, !report.json);
+    let progress = Progress::begin(None, Bar::beside(report));
     let (mut files, mut wrong, mut incomplete) = (0_u64, 0_u64, 0_u64);
+    let recursion = if check.all { Recursion::Yes } else { Recursion::No };
     for name in names {
-        for file in files_of(&client, name, check.all).await? {
+        for file in files_of(&client, name, recursion).await? {
             files += 1;
             let found = match check_one(&client, &file, &progress).await {
                 Ok(found) => found,
@@ -116,13 +117,13 @@ fn cut_short(wrong: u64, files: u64) -> Failure {
     }
 }
 
-/// The file itself or, with `all`, every file below a directory.
-async fn files_of(client: &Client, name: Name, all: bool) -> Result<Vec<Name>, Failure> {
+/// The file itself or, with recursion, every file below a directory.
+async fn files_of(client: &Client, name: Name, recursion: Recursion) -> Result<Vec<Name>, Failure> {
     let row = client.stat(&name).await?;
     if row.kind == EntryKind::File {
         return Ok(vec![name]);
     }
-    if !all {
+    if recursion == Recursion::No {
         return Err(Failure::new(
             Exit::Conflict,
             format!("check {}", show_remote(&name)),

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use braid_client::{Client, Config};
+use braid_wire::control::StatusReply;
 use braid_wire::token::{BadToken, Token};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -12,6 +13,9 @@ use tokio::time::timeout;
 use crate::cluster_dir::{ClusterDir, ClusterFile};
 use crate::exit::{Exit, Failure};
 use crate::waiting::{self, telling};
+
+/// How long the manager may take to answer a status request.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a manager may take to accept the first connection. A command fails fast if no manager runs when
 /// it starts; once under way it waits for the manager with the client's own, longer patience.
@@ -61,4 +65,17 @@ fn remedy(dir: &ClusterDir) -> String {
     }
     let place = dir.root().display();
     format!("see that `braid manager serve` runs on its host, and that {place} has its address")
+}
+
+/// The status, or an error if the manager does not answer soon: a status request should not wait for long.
+pub(crate) async fn status_soon(client: &Client) -> Result<StatusReply, Failure> {
+    match timeout(PATIENCE, client.status()).await {
+        Ok(status) => Ok(status?),
+        Err(_) => {
+            let what = format!("ask the manager at {}", client.config().manager);
+            let why =
+                format!("no answer in {} s; it is there, and hangs or is very busy", PATIENCE.as_secs());
+            Err(Failure::new(Exit::NoCluster, what, why))
+        }
+    }
 }

@@ -11,11 +11,11 @@ use std::path::Path;
 use braid_client::Client;
 use serde::Serialize;
 
-use crate::connect;
+use crate::connect::{self, status_soon};
 use crate::exit::Failure;
 use crate::report::{Report, table};
 use crate::size;
-use crate::status::{DriveFacts, drive_facts, soon};
+use crate::status::{DriveFacts, drive_facts};
 
 #[derive(Debug, Serialize)]
 struct Space {
@@ -61,7 +61,7 @@ struct VolumeSpace {
 /// Runs the command.
 pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
-    let status = soon(&client).await?;
+    let status = status_soon(&client).await?;
     let drives: Vec<DriveSpace> = drive_facts(&status.drives).into_iter().map(DriveSpace::new).collect();
     let groups = by_file_system(&drives);
     let shared = groups.iter().filter(|group| group.drives.len() > 1).map(Group::names).collect();

@@ -5,8 +5,12 @@ use braid_wire::control::{DriveRow, DriveState};
 use serde::Serialize;
 
 use crate::report::count;
-use crate::scrub::REMEDY_FILES;
 use crate::shell::quoted;
+
+/// What to do about a store's files that are missing or altered. Their data stays readable until the drive
+/// restarts, so by then nothing may depend on it.
+pub(crate) const REMEDY_FILES: &str = "files of a running drive were deleted, replaced or cut short: replace it by an empty drive \
+     (braid drive replace OLD NEW, braid rebuild NEW) before it is started again";
 
 /// One thing that is at risk, in `--json`.
 #[derive(Debug, PartialEq, Eq, Serialize)]

@@ -34,7 +34,7 @@ pub(crate) async fn run(ls: args::Ls, cluster: Option<&Path>, report: Report) ->
         return volumes(&client, &ls, report).await;
     }
     let names = if names.is_empty() { roots(&client).await? } else { names };
-    let headed = ls.recursive || names.len() > 1;
+    let headings = if ls.recursive || names.len() > 1 { Headings::Shown } else { Headings::Hidden };
     for name in names {
         let Some(row) = namespace::stat_if_there(&client, &name).await? else {
             return Err(Failure::new(
@@ -53,7 +53,7 @@ pub(crate) async fn run(ls: args::Ls, cluster: Option<&Path>, report: Report) ->
             };
             print(&entry, &name, &show_name(name.path()), &ls, report)?;
         } else {
-            tree(&client, name, &ls, headed, report).await?;
+            tree(&client, name, &ls, headings, report).await?;
         }
     }
     Ok(())
@@ -80,17 +80,24 @@ async fn roots(client: &Client) -> Result<Vec<Name>, Failure> {
     volumes.iter().map(|row| Name::root(&row.name).doing(|| format!("list volume {}", row.name))).collect()
 }
 
-/// Lists a directory and, with -R, those below it, each after a heading.
+/// Whether the name of each directory stands above its entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Headings {
+    Shown,
+    Hidden,
+}
+
+/// Lists a directory and, with -R, those below it.
 async fn tree(
     client: &Client,
     root: Name,
     ls: &args::Ls,
-    headed: bool,
+    headings: Headings,
     report: Report,
 ) -> Result<(), Failure> {
     let mut stack = vec![root];
     while let Some(name) = stack.pop() {
-        if headed {
+        if headings == Headings::Shown {
             report.say(format!("{}:", show_remote(&name)))?;
         }
         let mut below = Vec::new();

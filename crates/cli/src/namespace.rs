@@ -11,7 +11,7 @@ use crate::args;
 use crate::connect;
 use crate::exit::{Doing, Exit, Failure};
 use crate::names::{Location, NameFacts, Text, remote, show_remote};
-use crate::rate::Progress;
+use crate::rate::{Bar, Progress};
 use crate::report::Report;
 
 /// What a name stands for; `None` if nothing is there.
@@ -89,7 +89,8 @@ pub(crate) async fn mv(mv: args::Mv, cluster: Option<&Path>, report: Report) -> 
     let at_target = stat_if_there(&client, &to).await?;
     let into = at_target.as_ref().is_some_and(|row| row.kind == EntryKind::Directory);
     if directory && !into {
-        return Err(no_directory(show_remote(&to), at_target.is_some()));
+        let error = if at_target.is_some() { not_a_directory } else { no_directory };
+        return Err(error(show_remote(&to)));
     }
     let to = match from.file_name() {
         Some(name) if into => to.join(name).doing(|| format!("move {}", show_remote(&from)))?,
@@ -101,20 +102,29 @@ pub(crate) async fn mv(mv: args::Mv, cluster: Option<&Path>, report: Report) -> 
     if report.json { report.facts(&facts, |_| String::new()) } else { Ok(()) }
 }
 
-/// The error for a target written with a trailing slash that is not a directory: it is missing or a file.
-pub(crate) fn no_directory(what: String, there: bool) -> Failure {
-    if there {
-        Failure::new(Exit::Conflict, what, "it is not a directory")
-    } else {
-        Failure::new(Exit::NotFound, what, "no such directory").remedy("make it with mkdir")
-    }
+/// The error for a target that must be a directory and is a file.
+pub(crate) fn not_a_directory(what: String) -> Failure {
+    Failure::new(Exit::Conflict, what, "it is not a directory")
+}
+
+/// The error for a target that must be a directory and does not exist.
+pub(crate) fn no_directory(what: String) -> Failure {
+    Failure::new(Exit::NotFound, what, "no such directory").remedy("make it with mkdir")
+}
+
+/// Whether a command on a directory also takes what is below it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recursion {
+    No,
+    Yes,
 }
 
 /// Runs `braid rm`.
 pub(crate) async fn rm(rm: args::Rm, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let names = rm.names.iter().map(|name| remote(name)).collect::<Result<Vec<Name>, _>>()?;
     let client = connect::cluster(cluster).await?;
-    let progress = Progress::begin(None, rm.recursive).count_files(None);
+    let bar = if rm.recursive { Bar::Shown } else { Bar::Hidden };
+    let progress = Progress::begin(None, bar).count_files(None);
     for name in &names {
         let mut removed = Removed { name: NameFacts::new(name), files: 0, directories: 0, bytes: 0 };
         match stat_if_there(&client, name).await? {
@@ -196,12 +206,12 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_not_called_something_else() {
-        let missing = no_directory("x/".into(), false);
+        let missing = no_directory("x/".into());
         assert_eq!(
             (missing.exit, missing.to_string().as_str()),
             (Exit::NotFound, "x/: no such directory; make it with mkdir")
         );
-        let other = no_directory("x/".into(), true);
+        let other = not_a_directory("x/".into());
         assert_eq!((other.exit, other.to_string().as_str()), (Exit::Conflict, "x/: it is not a directory"));
     }
 }

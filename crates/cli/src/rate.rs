@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::report::count;
+use crate::report::{Report, count};
 use crate::size;
 
 /// Bytes moved and the time they took.
@@ -58,6 +58,21 @@ pub(crate) struct Progress {
     files: Option<Files>,
 }
 
+/// Whether a progress bar is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bar {
+    /// On a terminal.
+    Shown,
+    Hidden,
+}
+
+impl Bar {
+    /// For a command that shows a bar beside text, and none beside JSON.
+    pub(crate) fn beside(report: Report) -> Bar {
+        if report.json { Bar::Hidden } else { Bar::Shown }
+    }
+}
+
 /// Files done.
 struct Files {
     done: AtomicU64,
@@ -77,9 +92,9 @@ impl Files {
 }
 
 impl Progress {
-    /// Begins a count up to `bytes`, if known. Shows a bar if `shown` and standard error is a terminal.
-    pub(crate) fn begin(bytes: Option<u64>, shown: bool) -> Progress {
-        let bar = if shown && stderr().is_terminal() {
+    /// Begins a count up to `bytes`, if known.
+    pub(crate) fn begin(bytes: Option<u64>, bar: Bar) -> Progress {
+        let bar = if bar == Bar::Shown && stderr().is_terminal() {
             let bar = ProgressBar::with_draw_target(bytes, ProgressDrawTarget::stderr_with_hz(5));
             let template = match bytes {
                 Some(_) => {
@@ -160,15 +175,15 @@ mod tests {
     #[test]
     fn files_and_bytes_are_counted() {
         let prefix = |progress: &Progress| progress.bar.prefix();
-        let progress = Progress::begin(Some(10), false).count_files(Some(3));
+        let progress = Progress::begin(Some(10), Bar::Hidden).count_files(Some(3));
         assert_eq!(prefix(&progress), "0 of 3 files  ");
         progress.file_done();
         progress.add(4);
         assert_eq!((prefix(&progress).as_str(), progress.bar.position()), ("1 of 3 files  ", 4));
-        let unknown = Progress::begin(None, false).count_files(None);
+        let unknown = Progress::begin(None, Bar::Hidden).count_files(None);
         unknown.file_done();
         assert_eq!(prefix(&unknown), "1 file  ");
-        let one = Progress::begin(Some(10), false).count_files(Some(1));
+        let one = Progress::begin(Some(10), Bar::Hidden).count_files(Some(1));
         one.file_done();
         assert_eq!(prefix(&one), "");
     }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::args;
 use crate::connect;
 use crate::exit::{Exit, Failure};
-use crate::rate::{Progress, Rate};
+use crate::rate::{Bar, Progress, Rate};
 use crate::report::{Report, count};
 use crate::size;
 use crate::waiting::telling;
@@ -100,7 +100,7 @@ pub(crate) async fn rebuild(
     if let Some(row) = &known {
         must_serve(row).await?;
     }
-    let progress = Progress::begin(None, !report.json);
+    let progress = Progress::begin(None, Bar::beside(report));
     progress.name(format!("rebuild {}", rebuild.drive));
     let done = match client.rebuild(&rebuild.drive, |at| progress.reached(at.bytes)).await {
         // The name is known, so the drive, or the one that replaced it, is away.

@@ -12,12 +12,12 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use crate::args;
-use crate::connect;
+use crate::connect::{self, status_soon};
 use crate::exit::{Exit, Failure};
-use crate::rate::{self, Progress};
+use crate::health::REMEDY_FILES;
+use crate::rate::{self, Bar, Progress};
 use crate::report::{Report, complain, count, table};
 use crate::size;
-use crate::status::soon;
 use crate::time;
 
 /// Between two polls of a scrub's state.
@@ -144,13 +144,9 @@ pub(crate) async fn run(scrub: args::Scrub, cluster: Option<&Path>, report: Repo
 
 const REMEDY: &str = "`braid check --all braid://VOLUME` names the files; braid drive replace and braid rebuild make its columns anew on another drive";
 
-/// The data in such files stays readable until the drive restarts. So by then nothing may depend on it.
-pub(crate) const REMEDY_FILES: &str = "files of a running drive were deleted, replaced or cut short: give its place to an empty drive \
-     (braid drive replace OLD NEW, braid rebuild NEW) before it is started again";
-
 /// Drives that were not replaced.
 async fn all_drives(client: &Client) -> Result<Vec<String>, Failure> {
-    let drives = soon(client).await?.drives.into_iter();
+    let drives = status_soon(client).await?.drives.into_iter();
     Ok(drives.filter(|row| row.state != DriveState::Replaced).map(|row| row.name).collect())
 }
 
@@ -178,7 +174,7 @@ async fn wait(
     report: Report,
 ) -> Result<Vec<ScrubDriveReply>, Failure> {
     let total = begun.iter().map(|reply| reply.scrub.state.of_bytes).sum();
-    let progress = Progress::begin(Some(total), !report.json);
+    let progress = Progress::begin(Some(total), Bar::beside(report));
     let (mut before, mut done) = (0, Vec::new());
     for reply in begun {
         progress.name(&reply.name);

@@ -1,23 +1,17 @@
 //! `braid status` and `braid drive ls`: what the manager knows about the cluster.
 
 use std::path::Path;
-use std::time::Duration;
 
-use braid_client::Client;
-use braid_wire::control::{DriveRow, StatusReply};
+use braid_wire::control::DriveRow;
 use serde::Serialize;
-use tokio::time::timeout;
 
-use crate::connect;
+use crate::connect::{self, status_soon};
 use crate::exit::{Exit, Failure};
 use crate::health::{self, Risk};
 use crate::report::{Report, count, table};
 use crate::scrub::{StateFacts, state_facts};
 use crate::size;
 use crate::stat::show_state;
-
-/// How long the manager may take to answer a status request.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize)]
 struct Facts {
@@ -77,7 +71,7 @@ pub(crate) struct DriveFacts {
 /// Runs `braid status`.
 pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
-    let status = soon(&client).await?;
+    let status = status_soon(&client).await?;
     let manager = ManagerFacts {
         address: client.config().manager.clone(),
         directory: status.directory.clone(),
@@ -119,23 +113,10 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
     }
 }
 
-/// The status, or an error if the manager does not answer soon: a status request should not wait for long.
-pub(crate) async fn soon(client: &Client) -> Result<StatusReply, Failure> {
-    match timeout(PATIENCE, client.status()).await {
-        Ok(status) => Ok(status?),
-        Err(_) => {
-            let what = format!("ask the manager at {}", client.config().manager);
-            let why =
-                format!("no answer in {} s; it is there, and hangs or is very busy", PATIENCE.as_secs());
-            Err(Failure::new(Exit::NoCluster, what, why))
-        }
-    }
-}
-
 /// Runs `braid drive ls`.
 pub(crate) async fn drives(cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
-    let drives = drive_facts(&soon(&client).await?.drives);
+    let drives = drive_facts(&status_soon(&client).await?.drives);
     report.facts(&drives, |drives| drive_table(drives))
 }
 

@@ -12,29 +12,41 @@ use crate::size;
 const REMOVE_TRIES: u32 = 40;
 const REMOVE_PAUSE: Duration = Duration::from_millis(50);
 
-/// A directory that is removed on drop.
+/// What becomes of a directory on drop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnDrop {
+    Remove,
+    Keep,
+}
+
+/// A directory that is removed on drop, unless it is to be kept.
 #[derive(Debug)]
 pub(crate) struct TemporaryDir {
     path: PathBuf,
-    keep: bool,
+    on_drop: OnDrop,
 }
 
 impl TemporaryDir {
     /// A new directory, named after `whom`, below `parent`, which must have `bytes` free.
-    pub(crate) fn make(parent: &Path, whom: &str, bytes: u64, keep: bool) -> Result<TemporaryDir, Failure> {
+    pub(crate) fn make(
+        parent: &Path,
+        whom: &str,
+        bytes: u64,
+        on_drop: OnDrop,
+    ) -> Result<TemporaryDir, Failure> {
         let what = || format!("make a directory in {}", parent.display());
         let room = rustix::fs::statvfs(parent).map_err(std::io::Error::from).doing(what)?;
         let free = room.f_bavail.saturating_mul(room.f_frsize);
         if free < bytes {
             let why =
                 format!("it has {} free and the {whom} needs about {}", size::show(free), size::show(bytes));
-            return Err(Failure::new(Exit::NoSpace, what(), why).remedy("give another place with --dir"));
+            return Err(Failure::new(Exit::NoSpace, what(), why).remedy("give another directory with --dir"));
         }
         let number =
             getrandom::u64().map_err(|error| std::io::Error::other(error.to_string())).doing(what)?;
         let path = std::path::absolute(parent).doing(what)?.join(format!("braid-{whom}-{number:016x}"));
         DirBuilder::new().mode(0o700).create(&path).doing(what)?;
-        Ok(TemporaryDir { path, keep })
+        Ok(TemporaryDir { path, on_drop })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -45,7 +57,7 @@ impl TemporaryDir {
 impl Drop for TemporaryDir {
     fn drop(&mut self) {
         for _ in 0..REMOVE_TRIES {
-            if self.keep || fs::remove_dir_all(&self.path).is_ok() || !self.path.exists() {
+            if self.on_drop == OnDrop::Keep || fs::remove_dir_all(&self.path).is_ok() || !self.path.exists() {
                 return;
             }
             std::thread::sleep(REMOVE_PAUSE);
@@ -60,10 +72,10 @@ mod tests {
     #[test]
     fn it_goes_with_what_is_in_it() {
         let parent = tempfile::tempdir().expect("a temporary directory");
-        let place = TemporaryDir::make(parent.path(), "demo", 1, false).expect("made");
-        fs::write(place.path().join("file"), "x").expect("written");
-        let path = place.path().to_owned();
-        drop(place);
+        let dir = TemporaryDir::make(parent.path(), "demo", 1, OnDrop::Remove).expect("made");
+        fs::write(dir.path().join("file"), "x").expect("written");
+        let path = dir.path().to_owned();
+        drop(dir);
         assert!(!path.exists());
     }
 
@@ -71,7 +83,7 @@ mod tests {
     fn too_little_room_is_said_first() {
         let parent = tempfile::tempdir().expect("a temporary directory");
         assert_eq!(
-            TemporaryDir::make(parent.path(), "demo", u64::MAX, false).expect_err("no room").exit,
+            TemporaryDir::make(parent.path(), "demo", u64::MAX, OnDrop::Remove).expect_err("no room").exit,
             Exit::NoSpace
         );
     }

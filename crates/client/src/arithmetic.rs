@@ -1,4 +1,4 @@
-//! The client's own steps of a plan set: parity, reconstruction and comparison, in place on slices of the
+//! The client's own steps of a plan set: parity, reconstruction and comparison, in range on slices of the
 //! memory.
 
 use braid_layout::code::Code;
@@ -46,14 +46,14 @@ pub(crate) fn run(
         Step::Encode { data, parity } => {
             let have: Vec<(Role, Operand)> = (0..).map(Role::Data).zip(data.iter().copied()).collect();
             let lost: Vec<(Role, MemoryRange)> =
-                parity.iter().map(|&(index, place)| (Role::Parity(index), place)).collect();
+                parity.iter().map(|&(index, range)| (Role::Parity(index), range)).collect();
             reconstruct(&code, &have, &lost, memory)?;
         }
         Step::Reconstruct { have, lost } => reconstruct(&code, have, lost, memory)?,
         Step::Delta { data, old, new, parity } => {
-            for &(index, place) in parity {
+            for &(index, range) in parity {
                 let (_, inputs) = operands([old, new]);
-                let split = memory.split(&inputs, &[place])?;
+                let split = memory.split(&inputs, &[range])?;
                 for output in split.outputs {
                     // Addition is xor: it removes the old bytes and adds the new ones. Zeros change nothing.
                     split.inputs.iter().for_each(|input| code.add(*data, input, index, output));
@@ -82,7 +82,7 @@ fn reconstruct(
     memory: &mut Memory<'_>,
 ) -> Result<(), StepError> {
     let (zeros, inputs) = operands(have.iter().map(|(_, operand)| operand));
-    let outputs: Vec<MemoryRange> = lost.iter().map(|&(_, place)| place).collect();
+    let outputs: Vec<MemoryRange> = lost.iter().map(|&(_, range)| range).collect();
     let split = memory.split(&inputs, &outputs)?;
     let mut bytes = split.inputs.into_iter();
     let units: Vec<(Role, &[u8])> = have
@@ -96,15 +96,15 @@ fn reconstruct(
 
 /// Which operands are zeros, and where the others lie.
 fn operands<'a>(operands: impl IntoIterator<Item = &'a Operand>) -> (Vec<bool>, Vec<MemoryRange>) {
-    let (mut zeros, mut places) = (Vec::new(), Vec::new());
+    let (mut zeros, mut ranges) = (Vec::new(), Vec::new());
     for operand in operands {
         match *operand {
-            Operand::MemoryRange(place) => places.push(place),
+            Operand::MemoryRange(range) => ranges.push(range),
             Operand::Zeros => {}
         }
         zeros.push(matches!(operand, Operand::Zeros));
     }
-    (zeros, places)
+    (zeros, ranges)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub(crate) struct Memory<'a> {
 
 /// A range that lies outside the memory or overlaps another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the plan's place {0:?} overlaps another or lies outside the memory")]
+#[error("the plan's memory range {0:?} overlaps another or lies outside the memory")]
 pub(crate) struct BadRange(pub(crate) MemoryRange);
 
 /// Slices of the memory, in the order of the request.
@@ -56,15 +56,15 @@ impl<'a> Memory<'a> {
     }
 
     /// The bytes of a range.
-    pub(crate) fn at(&self, place: MemoryRange) -> Result<&[u8], BadRange> {
-        let (memory, from, to) = range(place)?;
+    pub(crate) fn at(&self, range: MemoryRange) -> Result<&[u8], BadRange> {
+        let (memory, from, to) = bounds(range)?;
         let whole = match (memory, &self.user) {
             (0, User::Into(bytes)) => Some(&**bytes),
             (0, User::From(bytes)) => Some(*bytes),
             (0, User::Nothing) => None,
             (piece, _) => self.scratch.get(piece - 1).map(Vec::as_slice),
         };
-        whole.and_then(|bytes| bytes.get(from..to)).ok_or(BadRange(place))
+        whole.and_then(|bytes| bytes.get(from..to)).ok_or(BadRange(range))
     }
 
     /// Slices to read and slices to write, at the same time. An output must not overlap any other range; two
@@ -74,11 +74,11 @@ impl<'a> Memory<'a> {
         inputs: &[MemoryRange],
         outputs: &[MemoryRange],
     ) -> Result<Split<'_>, BadRange> {
-        let place_of = |wish: &Wish| if wish.output { outputs[wish.index] } else { inputs[wish.index] };
+        let range_of = |wish: &Wish| if wish.output { outputs[wish.index] } else { inputs[wish.index] };
         let mut wishes = Vec::with_capacity(inputs.len() + outputs.len());
-        for (places, output) in [(inputs, false), (outputs, true)] {
-            for (index, &place) in places.iter().enumerate() {
-                let (memory, from, to) = range(place)?;
+        for (ranges, output) in [(inputs, false), (outputs, true)] {
+            for (index, &range) in ranges.iter().enumerate() {
+                let (memory, from, to) = bounds(range)?;
                 wishes.push(Wish { memory, from, to, index, output });
             }
         }
@@ -96,17 +96,17 @@ impl<'a> Memory<'a> {
                         let bytes: &[u8] = bytes;
                         for wish in group {
                             let slice = bytes.get(wish.from..wish.to).filter(|_| !wish.output);
-                            found_in[wish.index] = Some(slice.ok_or(BadRange(place_of(wish)))?);
+                            found_in[wish.index] = Some(slice.ok_or(BadRange(range_of(wish)))?);
                         }
                         continue;
                     }
-                    _ => return Err(BadRange(place_of(&group[0]))),
+                    _ => return Err(BadRange(range_of(&group[0]))),
                 }
             } else {
                 let piece = pieces.find(|(index, _)| index + 1 == memory);
-                piece.map(|(_, bytes)| bytes.as_mut_slice()).ok_or(BadRange(place_of(&group[0])))?
+                piece.map(|(_, bytes)| bytes.as_mut_slice()).ok_or(BadRange(range_of(&group[0])))?
             };
-            carve(whole, group, &mut found_in, &mut found_out).map_err(|wish| BadRange(place_of(&wish)))?;
+            carve(whole, group, &mut found_in, &mut found_out).map_err(|wish| BadRange(range_of(&wish)))?;
         }
         Ok(Split {
             inputs: found_in.into_iter().map(Option::unwrap_or_default).collect(),
@@ -155,12 +155,12 @@ fn carve<'s>(
     Ok(())
 }
 
-fn range(place: MemoryRange) -> Result<(usize, usize, usize), BadRange> {
-    let (memory, from, len) = match place {
-        MemoryRange::User { offset, len } => (0, usize::try_from(offset).map_err(|_| BadRange(place))?, len),
+fn bounds(range: MemoryRange) -> Result<(usize, usize, usize), BadRange> {
+    let (memory, from, len) = match range {
+        MemoryRange::User { offset, len } => (0, usize::try_from(offset).map_err(|_| BadRange(range))?, len),
         MemoryRange::Scratch { piece, offset, len } => (wide(piece) + 1, wide(offset), len),
     };
-    let to = from.checked_add(wide(len)).ok_or(BadRange(place))?;
+    let to = from.checked_add(wide(len)).ok_or(BadRange(range))?;
     Ok((memory, from, to))
 }
 
@@ -223,30 +223,30 @@ mod tests {
             cuts in proptest::collection::vec((0u32..40, 0usize..3, any::<bool>(), any::<u32>()), 1..40),
         ) {
             let mut ends = [0u32; 3];
-            let mut places = Vec::new();
+            let mut ranges = Vec::new();
             for &(len, memory, used, order) in &cuts {
                 let from = ends[memory];
                 ends[memory] += len;
-                let place = match memory {
+                let range = match memory {
                     0 => user(u64::from(from), len),
                     piece => scratch(u32::try_from(piece).expect("small") - 1, from, len),
                 };
                 if used && len > 0 {
-                    places.push((order, place));
+                    ranges.push((order, range));
                 }
             }
-            places.sort_by_key(|(order, _)| *order);
-            let places: Vec<MemoryRange> = places.into_iter().map(|(_, place)| place).collect();
+            ranges.sort_by_key(|(order, _)| *order);
+            let ranges: Vec<MemoryRange> = ranges.into_iter().map(|(_, range)| range).collect();
             let pool = Scratch::default();
             let mut buffer = vec![0; wide(ends[0])];
             let mut memory = Memory::new(User::Into(&mut buffer), &ends[1..], &pool);
-            let split = memory.split(&[], &places).expect("disjoint");
+            let split = memory.split(&[], &ranges).expect("disjoint");
             for (index, slice) in split.outputs.into_iter().enumerate() {
                 slice.fill(u8::try_from(index).expect("few") + 1);
             }
-            for (index, &place) in places.iter().enumerate() {
-                let expected = vec![u8::try_from(index).expect("few") + 1; wide(place.len())];
-                prop_assert_eq!(memory.at(place).expect("it is there"), expected.as_slice());
+            for (index, &range) in ranges.iter().enumerate() {
+                let expected = vec![u8::try_from(index).expect("few") + 1; wide(range.len())];
+                prop_assert_eq!(memory.at(range).expect("it is there"), expected.as_slice());
             }
         }
     }

@@ -120,7 +120,7 @@ impl Client {
         let end = file.size();
         let sink = Mutex::new(Sink { report: Report::default(), away: BTreeMap::new(), progress });
         let view = handle.view();
-        for (segment, place) in view.layout.segments().iter().enumerate() {
+        for (segment, layout) in view.layout.segments().iter().enumerate() {
             let columns = &view.segments[segment];
             for (column, row) in (0..).map(Column).zip(&columns.columns) {
                 let why = if !columns.set.contains(column) {
@@ -133,10 +133,10 @@ impl Client {
                 let unchecked = Unchecked { segment, column, drive: row.name.clone(), why: why.to_owned() };
                 sink.lock().expect("no holder panics").report.unchecked.push(unchecked);
             }
-            if place.start >= end {
+            if layout.start >= end {
                 continue;
             }
-            let last = place.stripe_at(end.min(place.end) - 1).0;
+            let last = layout.stripe_at(end.min(layout.end) - 1).0;
             let mut held = handle.held(segment, Listing::Written, 0..last + 1);
             loop {
                 let runs = held.next().await?;
@@ -183,8 +183,8 @@ async fn check_stripes<F: FnMut(&Report) + Send>(
             todo.push((part, learnt));
             continue;
         };
-        let mut run = Executor::new(handle, &view, set, User::Nothing)?;
-        let failed = match run.read().await {
+        let mut executor = Executor::new(handle, &view, set, User::Nothing)?;
+        let failed = match executor.read().await {
             Err(crate::Error::Torn { stripe, .. }) if part.end - part.start == 1 => {
                 let fault = Fault::VersionsDiffer;
                 sink.lock().expect("no holder panics").find(Finding { segment, stripe, unit: None, fault });
@@ -199,15 +199,15 @@ async fn check_stripes<F: FnMut(&Report) + Send>(
         };
         let without: BTreeSet<Stripe> = failed.iter().map(|one| one.stripe).collect();
         let unequal: BTreeMap<Stripe, u32> =
-            run.compute(&without)?.into_iter().rev().map(|one| (one.stripe, one.at)).collect();
+            executor.compute(&without)?.into_iter().rev().map(|one| (one.stripe, one.at)).collect();
         let remedy = {
             let mut sink = sink.lock().expect("no holder panics");
-            sink.count(&run, &without);
-            sink.note(&run, segment, &failed, &learnt, &mut todo)
+            sink.count(&executor, &without);
+            sink.note(&executor, segment, &failed, &learnt, &mut todo)
         };
         for (stripe, at) in unequal {
             let unit = culprit(handle, segment, stripe, &learnt).await?;
-            let unit = unit.map(|column| wrong_unit(&run, segment, stripe, column));
+            let unit = unit.map(|column| wrong_unit(&executor, segment, stripe, column));
             let finding = Finding { segment, stripe: stripe.0, unit, fault: Fault::Unequal { at } };
             sink.lock().expect("no holder panics").find(finding);
         }
@@ -230,10 +230,10 @@ async fn culprit(handle: &Handle, segment: usize, stripe: Stripe, learnt: &Learn
         if set.arithmetic.is_empty() {
             continue;
         }
-        let mut run = Executor::new(handle, &view, set, User::Nothing)?;
-        match run.read().await {
+        let mut executor = Executor::new(handle, &view, set, User::Nothing)?;
+        match executor.read().await {
             Ok(failed) if failed.is_empty() => {
-                if run.compute(&BTreeSet::new())?.is_empty() {
+                if executor.compute(&BTreeSet::new())?.is_empty() {
                     found.push(column);
                 }
             }
@@ -248,9 +248,9 @@ async fn culprit(handle: &Handle, segment: usize, stripe: Stripe, learnt: &Learn
     })
 }
 
-fn wrong_unit(run: &Executor<'_>, segment: usize, stripe: Stripe, column: Column) -> WrongUnit {
-    let role = run.view.layout.segments()[segment].role(stripe, column);
-    let drive = run.view.segments[segment].columns[column.index()].name.clone();
+fn wrong_unit(executor: &Executor<'_>, segment: usize, stripe: Stripe, column: Column) -> WrongUnit {
+    let role = executor.view.layout.segments()[segment].role(stripe, column);
+    let drive = executor.view.segments[segment].columns[column.index()].name.clone();
     WrongUnit { column, drive, role }
 }
 
@@ -264,10 +264,11 @@ impl<F: FnMut(&Report)> Sink<F> {
     }
 
     /// Counts the stripes whose reads all succeeded.
-    fn count(&mut self, run: &Executor<'_>, without: &BTreeSet<Stripe>) {
-        let notes = run.set.stripes.iter().filter(|note| !without.contains(&note.stripe));
+    fn count(&mut self, executor: &Executor<'_>, without: &BTreeSet<Stripe>) {
+        let notes = executor.set.stripes.iter().filter(|note| !without.contains(&note.stripe));
         self.report.stripes += u64::try_from(notes.count()).unwrap_or(u64::MAX);
-        for (_, instruction) in run.set.instructions().filter(|(_, i)| !without.contains(&i.op.stripe())) {
+        for (_, instruction) in executor.set.instructions().filter(|(_, i)| !without.contains(&i.op.stripe()))
+        {
             let range = instruction.op.range();
             self.report.units += 1;
             self.report.bytes += u64::from(range.end - range.start);
@@ -279,7 +280,7 @@ impl<F: FnMut(&Report)> Sink<F> {
     /// stripes concerned are checked again without these columns.
     fn note(
         &mut self,
-        run: &Executor<'_>,
+        executor: &Executor<'_>,
         segment: usize,
         failed: &[Failed],
         learnt: &Learnt,
@@ -298,7 +299,7 @@ impl<F: FnMut(&Report)> Sink<F> {
                 continue;
             }
             if let Some(fault) = fault(&one.failure) {
-                let unit = Some(wrong_unit(run, segment, one.stripe, one.column));
+                let unit = Some(wrong_unit(executor, segment, one.stripe, one.column));
                 self.find(Finding { segment, stripe: one.stripe.0, unit, fault });
             } else {
                 self.away.entry((segment, one.column)).or_insert_with(|| one.failure.to_string());

@@ -82,7 +82,7 @@ impl Client {
         self.shared.sets.acquire().await.expect("it is never closed")
     }
 
-    pub(crate) fn window(&self) -> InFlightLimit {
+    pub(crate) fn in_flight_limit(&self) -> InFlightLimit {
         let config = &self.shared.config;
         InFlightLimit { flights: config.flights_per_drive, bytes: config.flight_bytes }
     }

@@ -55,7 +55,10 @@ struct Bounds {
 /// Why a request failed.
 enum Failure {
     Refused(Refusal),
-    Transport(TransportError),
+    /// The request was not sent.
+    NotSent(TransportError),
+    /// The request may have reached the manager.
+    NoAnswer(TransportError),
 }
 
 impl Control {
@@ -161,14 +164,11 @@ impl Control {
         let mut sent = false;
         loop {
             let head = self.head(operation.as_ref());
-            let tried = self.once(lane, &head, request, &mut sent);
+            let tried = self.once(lane, &head, request);
             let tried = match bounds.one {
                 Some(one) => match timeout(one, tried).await {
                     Ok(tried) => tried,
-                    Err(_) => {
-                        sent = true;
-                        Err(self.too_late())
-                    }
+                    Err(_) => Err(self.too_late()),
                 },
                 None => tried.await,
             };
@@ -176,6 +176,7 @@ impl Control {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
+            sent |= matches!(failure, Failure::NoAnswer(_));
             let transient = match &failure {
                 // The operation's time was wrong: this machine slept, or the manager's time jumped. It was
                 // not carried out.
@@ -187,7 +188,7 @@ impl Control {
                     matches!(refusal.reason, Reason::NotLeading | Reason::Closing)
                         || bounds.insists && refusal.reason == Reason::Busy
                 }
-                Failure::Transport(error) => is_transient(error),
+                Failure::NotSent(error) | Failure::NoAnswer(error) => is_transient(error),
             };
             if transient && tries.again().await {
                 tracing::debug!(subject, "the manager's answer failed, trying again");
@@ -195,7 +196,9 @@ impl Control {
             }
             return Err(match failure {
                 Failure::Refused(refusal) => Error::Refused { subject: subject.to_owned(), refusal },
-                Failure::Transport(source) => Error::Manager { address: self.config.manager.clone(), source },
+                Failure::NotSent(source) | Failure::NoAnswer(source) => {
+                    Error::Manager { address: self.config.manager.clone(), source }
+                }
             });
         }
     }
@@ -214,13 +217,12 @@ impl Control {
         }
     }
 
-    /// One try. Sets `sent` if the request may have reached the manager without an answer.
+    /// One try.
     async fn once(
         &self,
         lane: &Lane,
         head: &RequestHead,
         request: &ControlRequest,
-        sent: &mut bool,
     ) -> std::result::Result<ControlReply, Failure> {
         let _permit = lane.permits.acquire().await.expect("the semaphore is never closed");
         let idle = lane.idle.lock().expect("no holder panics").pop();
@@ -229,7 +231,7 @@ impl Control {
             None => match self.connect().await {
                 Ok(session) => session,
                 Err(TransportError::Refusal(refusal)) => return Err(Failure::Refused(refusal)),
-                Err(error) => return Err(Failure::Transport(error)),
+                Err(error) => return Err(Failure::NotSent(error)),
             },
         };
         match session.call_as(head, request).await {
@@ -242,10 +244,9 @@ impl Control {
                 Ok(reply)
             }
             Err(error) => {
-                *sent = true;
                 // The idle sessions are as old as this one: if the manager restarted, they are all dead.
                 lane.idle.lock().expect("no holder panics").clear();
-                Err(Failure::Transport(error))
+                Err(Failure::NoAnswer(error))
             }
         }
     }
@@ -264,7 +265,7 @@ impl Control {
 
     fn too_late(&self) -> Failure {
         let address = self.config.manager.clone();
-        Failure::Transport(TransportError::Timeout { what: "to renew a lease", address })
+        Failure::NoAnswer(TransportError::Timeout { what: "to renew a lease", address })
     }
 }
 

@@ -201,7 +201,7 @@ impl<'a> Executor<'a> {
                     failed.push(label.failed);
                 }
                 (Ok(DriveReply::Done(_)), None) => {
-                    self.handle.set_created(self.set.segment, label.failed.column, true);
+                    self.handle.set_created(self.set.segment, label.failed.column);
                 }
                 (Ok(other), _) => {
                     let why = format!("it answered a write with {}", other.name());
@@ -210,7 +210,7 @@ impl<'a> Executor<'a> {
                 }
                 (Err(failure), _) => {
                     if failure.is(Reason::NoObject) {
-                        self.handle.set_created(self.set.segment, label.failed.column, false);
+                        self.handle.set_absent(self.set.segment, label.failed.column);
                     }
                     label.failed.failure = failure;
                     failed.push(label.failed);
@@ -279,8 +279,8 @@ impl<'a> Executor<'a> {
         let install = matches!(self.set.request, Request::Rebuild { .. }) && self.stands_in.is_none();
         let payload = match bytes {
             Source::Hole => &[][..],
-            Source::MemoryRange(place) => {
-                self.memory.at(*place).map_err(|error| self.handle.plan_error(&error))?
+            Source::MemoryRange(range) => {
+                self.memory.at(*range).map_err(|error| self.handle.plan_error(&error))?
             }
         };
         // A rebuild reads holes as zeros and cannot tell them apart: a unit of zeros is installed as a hole.
@@ -345,8 +345,8 @@ impl<'a> Executor<'a> {
             let request = Read { at, unit: stripe.0, from, to, want, exactly, snapshot: 0 };
             requests.push((plan.column, instruction.id, stripe, into, request));
         }
-        let places: Vec<MemoryRange> = requests.iter().map(|(.., into, _)| *into).collect();
-        let split = self.memory.split(&[], &places).map_err(|error| self.handle.plan_error(&error))?;
+        let ranges: Vec<MemoryRange> = requests.iter().map(|(.., into, _)| *into).collect();
+        let split = self.memory.split(&[], &ranges).map_err(|error| self.handle.plan_error(&error))?;
         let asked = requests
             .into_iter()
             .zip(split.outputs)
@@ -409,18 +409,18 @@ async fn ask_drives(
         entry.0.push(Label { id, failed });
         entry.1.push(item);
     }
-    let exchanges = columns.into_iter().map(|(column, (labels, items))| async move {
-        let place = &view.segments[segment].columns[column.index()];
-        let outcomes = match &place.grant {
+    let answers = columns.into_iter().map(|(column, (labels, items))| async move {
+        let target = &view.segments[segment].columns[column.index()];
+        let outcomes = match &target.grant {
             Some(grant) => {
-                let (drives, window) = (&handle.client.shared.drives, handle.client.window());
-                request_all(drives, place.drive, &place.address, grant, window, items).await
+                let (drives, limit) = (&handle.client.shared.drives, handle.client.in_flight_limit());
+                request_all(drives, target.drive, &target.address, grant, limit, items).await
             }
             None => vec![Err(Failure::Lost("the column is out of the file's set".to_owned())); labels.len()],
         };
         labels.into_iter().zip(outcomes).collect::<Vec<_>>()
     });
-    concurrent::all(exchanges).await.into_iter().flatten().collect()
+    concurrent::all(answers).await.into_iter().flatten().collect()
 }
 
 /// Sends one request to each of these columns of a segment, all at once.

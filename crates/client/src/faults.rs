@@ -23,20 +23,31 @@ pub(crate) enum Remedy {
     NotStored,
 }
 
-/// What to do about a failure; `write` if it is a write's.
-pub(crate) fn remedy(failure: &Failure, write: bool) -> Remedy {
+/// What to do about a read's failure.
+pub(crate) fn read_remedy(failure: &Failure) -> Remedy {
+    common_remedy(failure).unwrap_or(Remedy::Without)
+}
+
+/// What to do about a write's failure.
+pub(crate) fn write_remedy(failure: &Failure) -> Remedy {
+    common_remedy(failure).unwrap_or_else(|reason| match reason {
+        Reason::NoObject => Remedy::Again,
+        _ => Remedy::NotStored,
+    })
+}
+
+/// The remedy that is the same for reads and writes; otherwise the reason of the refusal.
+fn common_remedy(failure: &Failure) -> Result<Remedy, Reason> {
     let refusal = match failure {
-        Failure::Idle => return Remedy::Again,
-        Failure::Lost(_) | Failure::Corrupt(_) | Failure::Behind { .. } => return Remedy::Without,
+        Failure::Idle => return Ok(Remedy::Again),
+        Failure::Lost(_) | Failure::Corrupt(_) | Failure::Behind { .. } => return Ok(Remedy::Without),
         Failure::Refused { refusal, .. } => refusal,
     };
     match refusal.reason {
-        Reason::StaleGeneration | Reason::Expired | Reason::StaleKey | Reason::Scope => Remedy::Refresh,
-        Reason::NotServing | Reason::Busy | Reason::Closing | Reason::NoPartition => Remedy::Wait,
-        Reason::PayloadChecksum | Reason::Replayed | Reason::Gone => Remedy::Again,
-        Reason::NoObject if write => Remedy::Again,
-        _ if write => Remedy::NotStored,
-        _ => Remedy::Without,
+        Reason::StaleGeneration | Reason::Expired | Reason::StaleKey | Reason::Scope => Ok(Remedy::Refresh),
+        Reason::NotServing | Reason::Busy | Reason::Closing | Reason::NoPartition => Ok(Remedy::Wait),
+        Reason::PayloadChecksum | Reason::Replayed | Reason::Gone => Ok(Remedy::Again),
+        other => Err(other),
     }
 }
 
@@ -55,7 +66,7 @@ const UNMENDED_MAX: u32 = 4;
 impl Learnt {
     /// Records a failed read. Returns what to do before the next try.
     pub(crate) fn note(&mut self, failed: &Failed) -> Remedy {
-        let remedy = remedy(&failed.failure, false);
+        let remedy = read_remedy(&failed.failure);
         let passes = match remedy {
             Remedy::Again | Remedy::Refresh => {
                 let times = self.unmended.entry(failed.column).or_default();
@@ -130,7 +141,7 @@ mod tests {
             (refused(Reason::Full), Remedy::Without, Remedy::NotStored),
             (refused(Reason::NoObject), Remedy::Without, Remedy::Again),
         ] {
-            assert_eq!((remedy(&failure, false), remedy(&failure, true)), (read, write), "{failure:?}");
+            assert_eq!((read_remedy(&failure), write_remedy(&failure)), (read, write), "{failure:?}");
         }
     }
 

@@ -27,7 +27,7 @@ use crate::concurrent;
 use crate::error::{Error, Result};
 use crate::extents;
 use crate::handle::Handle;
-use crate::lease::{self, LeaseRenewer};
+use crate::lease::{self, Ending, LeaseRenewer};
 use crate::name::Name;
 use crate::retire::{self, Occasion};
 use crate::write::WriteSide;
@@ -298,7 +298,8 @@ impl File {
         };
         let lost = writer.side.lost.get().is_some();
         writer.keeper.end();
-        let released = if lost { Ok(()) } else { lease::release(&self.handle, within && settled, end).await };
+        let ending = if within && settled { Ending::Clean } else { Ending::Unclean };
+        let released = if lost { Ok(()) } else { lease::release(&self.handle, ending, end).await };
         flushed.and(released)
     }
 
@@ -311,11 +312,11 @@ impl File {
         let writer = self.writing()?;
         let mark = writer.side.stamps.mark();
         let view = self.handle.view();
-        for (segment, place) in view.layout.segments().iter().enumerate() {
-            if place.end <= size {
+        for (segment, layout) in view.layout.segments().iter().enumerate() {
+            if layout.end <= size {
                 continue;
             }
-            let first = place.stripe_at(size.max(place.start)).0;
+            let first = layout.stripe_at(size.max(layout.start)).0;
             let mut held = self.handle.held(segment, Listing::Bytes, first..u64::MAX);
             loop {
                 let runs = held.next().await?;
@@ -323,8 +324,8 @@ impl File {
                     break;
                 }
                 let punches = runs.into_iter().map(|run| {
-                    let end = place.stripe_range(Stripe(run.end - 1)).end;
-                    let range = place.stripe_range(Stripe(run.start)).start.max(size)..end;
+                    let end = layout.stripe_range(Stripe(run.end - 1)).end;
+                    let range = layout.stripe_range(Stripe(run.start)).start.max(size)..end;
                     self.handle.punch_range(&writer.side, range)
                 });
                 concurrent::windowed(self.handle.client.config().sets_per_request, punches).await?;

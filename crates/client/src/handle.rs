@@ -111,14 +111,14 @@ impl Handle {
         self.created.lock().expect("no holder panics").contains(&(segment, column))
     }
 
-    /// Records whether the column's object exists.
-    pub(crate) fn set_created(&self, segment: usize, column: Column, there: bool) {
-        let mut created = self.created.lock().expect("no holder panics");
-        if there {
-            created.insert((segment, column));
-        } else {
-            created.remove(&(segment, column));
-        }
+    /// Records that the column's object exists.
+    pub(crate) fn set_created(&self, segment: usize, column: Column) {
+        self.created.lock().expect("no holder panics").insert((segment, column));
+    }
+
+    /// Records that the column's object does not exist.
+    pub(crate) fn set_absent(&self, segment: usize, column: Column) {
+        self.created.lock().expect("no holder panics").remove(&(segment, column));
     }
 
     /// Columns whose objects this handle has created or written.

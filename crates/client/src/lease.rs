@@ -135,21 +135,31 @@ async fn retire_idle(handle: &Handle, settled: Option<Version>) {
 
 /// The file was dropped without being closed.
 async fn give_up(handle: &Handle, side: &WriteSide) {
-    let clean = match side.stamps.all_settled() {
+    let retired = match side.stamps.all_settled() {
         Some(none) if !side.stamps.is_used() => {
             retire::retire(handle, none, retire::Occasion::LeaseEnd).await
         }
         _ => false,
     };
-    if let Err(error) = release(handle, clean, side.stamps.written_end()).await {
+    let ending = if retired { Ending::Clean } else { Ending::Unclean };
+    if let Err(error) = release(handle, ending, side.stamps.written_end()).await {
         tracing::info!(file = %handle.subject, %error, "the lease could not be given up; it ends by itself");
     }
 }
 
+/// How a lease is given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Everything written is settled and retired.
+    Clean,
+    /// Something may be unsettled.
+    Unclean,
+}
+
 /// Ends the lease. `end`: see [`Stamps::written_end`](crate::stamps::Stamps::written_end).
-pub(crate) async fn release(handle: &Handle, clean: bool, end: u64) -> Result<(), Error> {
+pub(crate) async fn release(handle: &Handle, ending: Ending, end: u64) -> Result<(), Error> {
     let view = handle.view();
-    let request = Release { file: view.file, lease: view.lease, clean, end };
+    let request = Release { file: view.file, lease: view.lease, clean: ending == Ending::Clean, end };
     let answer = handle.client.ask_done(&handle.subject, request).await;
     answer.map_err(|error| handle.lease_error(error))
 }

@@ -27,7 +27,7 @@ impl Handle {
     /// the write. If the data to reconstruct a unit is missing, the refusal becomes the error.
     pub(crate) async fn mend_units(
         &self,
-        run: &Executor<'_>,
+        executor: &Executor<'_>,
         failed: &[Failed],
         writer: Writer,
     ) -> Result<()> {
@@ -37,9 +37,9 @@ impl Handle {
             *columns = columns.with(one.column);
         }
         for (stripe, columns) in stripes {
-            if !self.mend_stripe(run, stripe, columns, writer).await? {
+            if !self.mend_stripe(executor, stripe, columns, writer).await? {
                 let one = failed.iter().find(|one| one.stripe == stripe).expect("it is one of theirs");
-                return Err(self.cannot_be_mended(run, one));
+                return Err(self.cannot_be_mended(executor, one));
             }
         }
         Ok(())
@@ -48,12 +48,12 @@ impl Handle {
     /// Returns false if too little of the stripe is available.
     async fn mend_stripe(
         &self,
-        run: &Executor<'_>,
+        executor: &Executor<'_>,
         stripe: Stripe,
         columns: ColumnMask,
         writer: Writer,
     ) -> Result<bool> {
-        let (view, segment) = (&run.view, run.set.segment);
+        let (view, segment) = (&executor.view, executor.set.segment);
         let mut learnt = Learnt::default();
         for _ in 0..TRIES_MAX {
             // Treated as joining: written whole, and not read.
@@ -68,7 +68,7 @@ impl Handle {
             let failed = whole.read().await?;
             if failed.is_empty() {
                 whole.compute(&BTreeSet::new())?;
-                whole.stand_in_for(run);
+                whole.stand_in_for(executor);
                 let failed = whole.write(writer).await?;
                 // Other failures show when the original write is sent again.
                 return Ok(!failed.iter().any(|one| one.failure.is(Reason::Damaged)));
@@ -80,8 +80,8 @@ impl Handle {
         Ok(false)
     }
 
-    fn cannot_be_mended(&self, run: &Executor<'_>, one: &Failed) -> Error {
-        let drive = run.view.segments[run.set.segment].columns[one.column.index()].name.clone();
+    fn cannot_be_mended(&self, executor: &Executor<'_>, one: &Failed) -> Error {
+        let drive = executor.view.segments[executor.set.segment].columns[one.column.index()].name.clone();
         let refusal = match &one.failure {
             Failure::Refused { refusal, .. } => {
                 let detail = format!(

@@ -13,7 +13,7 @@ use crate::handle::Handle;
 use crate::lease::LeaseRenewer;
 use crate::name::{Name, check_volume};
 use crate::names::spec;
-use crate::stamps::Stamps;
+use crate::stamps::{EarlierWrites, Stamps};
 use crate::write::WriteSide;
 
 /// How a file is opened, as with `std::fs::OpenOptions`. Writing takes an exclusive lease on the whole file.
@@ -158,7 +158,8 @@ impl Client {
         let (size, cut) = (opened.stat.size, opened.cut);
         // The file's first lease: nobody has written to it yet. (The request does not tell: the answer may be
         // to a repeat, after another client has opened the file.)
-        let fresh = opened.lease.0 == 1 && size == 0 && !cut;
+        let is_first = opened.lease.0 == 1 && size == 0 && !cut;
+        let earlier = if is_first { EarlierWrites::None } else { EarlierWrites::Unknown };
         let handle = Arc::new(Handle::new(self.clone(), subject, access, opened)?);
         if access == Access::Read {
             return Ok(File::reader(handle, size));
@@ -166,7 +167,7 @@ impl Client {
         let view = handle.view();
         // After an unfinished truncation the bytes past the size are not zeros until they have been punched.
         let written_end = if cut { u64::MAX } else { size };
-        let side = Arc::new(WriteSide::new(Stamps::new(view.lease, view.g, written_end, fresh)));
+        let side = Arc::new(WriteSide::new(Stamps::new(view.lease, view.g, written_end, earlier)));
         let keeper = LeaseRenewer::start(Arc::clone(&handle), Arc::clone(&side));
         let file = File::writer(handle, side, keeper, size, options.clone().into());
         if cut {

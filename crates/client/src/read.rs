@@ -76,11 +76,11 @@ impl Handle {
             if at >= range.end {
                 return None;
             }
-            let (segment, place) = view.layout.segment_at(at);
+            let (segment, layout) = view.layout.segment_at(at);
             let stripes = self.stripes_per_set(&view, segment);
-            let first = place.stripe_at(at).0;
+            let first = layout.stripe_at(at).0;
             let last = (first / stripes * stripes).saturating_add(stripes - 1);
-            let end = place.stripe_range(Stripe(last)).end.min(range.end);
+            let end = layout.stripe_range(Stripe(last)).end.min(range.end);
             let chunk = Chunk { segment, range: at..end };
             at = end;
             Some(chunk)
@@ -126,13 +126,13 @@ impl Handle {
             };
             let skip = length_of(&(chunk.range.start..part.range.start));
             let own = &mut buffer[skip..skip + length_of(&part.range)];
-            let mut run = Executor::new(self, &view, set, User::Into(own))?;
-            let failed = run.read().await?;
-            run.compute(&failed.iter().map(|one| one.stripe).collect())?;
-            absent |= run.saw_absent;
+            let mut executor = Executor::new(self, &view, set, User::Into(own))?;
+            let failed = executor.read().await?;
+            executor.compute(&failed.iter().map(|one| one.stripe).collect())?;
+            absent |= executor.saw_absent;
             if !failed.is_empty() {
-                let (missing, refresh) = missing(&run, &part, &failed);
-                drop(run);
+                let (missing, refresh) = missing(&executor, &part, &failed);
+                drop(executor);
                 self.mend(&view, refresh, &mut patience).await?;
                 todo.extend(missing);
             }
@@ -209,17 +209,17 @@ impl Handle {
     ) -> Error {
         let columns = &view.segments[segment];
         let why = |column: Column| {
-            let place = &columns.columns[column.index()];
+            let target = &columns.columns[column.index()];
             if !columns.set.contains(column) {
                 Some("it was away during writes and is stale until it is rebuilt".to_owned())
             } else if columns.joining.contains(column) {
                 Some("it is being rebuilt".to_owned())
             } else if let Some(why) = learnt.why(column) {
                 Some(why.to_owned())
-            } else if place.grant.is_none() {
+            } else if target.grant.is_none() {
                 Some("the manager gave no capability for it".to_owned())
             } else {
-                self.client.shared.drives.noted(place.drive)
+                self.client.shared.drives.noted(target.drive)
             }
         };
         let shape = view.layout.segments()[segment].shape;
@@ -268,7 +268,7 @@ impl Handle {
 }
 
 /// What must be read again, and what to do first.
-fn missing(run: &Executor<'_>, part: &Todo, failed: &[Failed]) -> (Vec<Todo>, Remedy) {
+fn missing(executor: &Executor<'_>, part: &Todo, failed: &[Failed]) -> (Vec<Todo>, Remedy) {
     let mut stripes: BTreeMap<Stripe, (Learnt, Vec<Range<u64>>)> = BTreeMap::new();
     let mut remedy = Remedy::Without;
     for one in failed {
@@ -284,8 +284,8 @@ fn missing(run: &Executor<'_>, part: &Todo, failed: &[Failed]) -> (Vec<Todo>, Re
         }
     }
     let mut todo: Vec<Todo> = Vec::new();
-    let segment = &run.view.layout.segments()[run.set.segment];
-    for note in &run.set.stripes {
+    let segment = &executor.view.layout.segments()[executor.set.segment];
+    for note in &executor.set.stripes {
         let Some((learnt, pieces)) = stripes.remove(&note.stripe) else { continue };
         let ranges = if note.strategy == Strategy::Direct {
             pieces
@@ -301,8 +301,8 @@ fn missing(run: &Executor<'_>, part: &Todo, failed: &[Failed]) -> (Vec<Todo>, Re
 }
 
 pub(crate) fn stripes_of(view: &FileView, segment: usize, range: &Range<u64>) -> Range<u64> {
-    let place = &view.layout.segments()[segment];
-    place.stripe_at(range.start).0..place.stripe_at(range.end - 1).0 + 1
+    let layout = &view.layout.segments()[segment];
+    layout.stripe_at(range.start).0..layout.stripe_at(range.end - 1).0 + 1
 }
 
 fn length_of(range: &Range<u64>) -> usize {

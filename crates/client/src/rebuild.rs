@@ -24,12 +24,12 @@ use crate::concurrent;
 use crate::drive_requests::Failure;
 use crate::error::{Error, Result};
 use crate::executor::{Executor, Writer};
-use crate::faults::{Learnt, Remedy, remedy};
+use crate::faults::{Learnt, Remedy, write_remedy};
 use crate::handle::Handle;
 use crate::lease::{self, LeaseRenewer};
 use crate::read::Patience;
 use crate::retry::Tries;
-use crate::stamps::Stamps;
+use crate::stamps::{EarlierWrites, Stamps};
 use crate::write::WriteSide;
 
 /// Files requested at a time.
@@ -153,7 +153,7 @@ impl Client {
         let size = opened.stat.size;
         let handle = Arc::new(Handle::new(self.clone(), subject.clone(), Access::Write, opened)?);
         let view = handle.view();
-        let side = Arc::new(WriteSide::new(Stamps::new(view.lease, view.g, size, false)));
+        let side = Arc::new(WriteSide::new(Stamps::new(view.lease, view.g, size, EarlierWrites::Unknown)));
         let keeper = LeaseRenewer::start(Arc::clone(&handle), Arc::clone(&side));
         let rebuilt = rebuild_segments(&handle, &side, tally).await;
         keeper.end();
@@ -163,7 +163,7 @@ impl Client {
                 ended.map_err(|error| handle.lease_error(error))
             }
             Err(error) => {
-                if let Err(release) = lease::release(&handle, false, size).await {
+                if let Err(release) = lease::release(&handle, lease::Ending::Unclean, size).await {
                     tracing::info!(%file, error = %release, "the rebuild's lease could not be given up; it ends by itself");
                 }
                 Err(error)
@@ -248,20 +248,20 @@ async fn rebuild_set(
                 .await?;
             continue;
         };
-        let mut run = Executor::new(handle, &view, set, User::Nothing)?;
-        let mut failed = run.read().await?;
+        let mut executor = Executor::new(handle, &view, set, User::Nothing)?;
+        let mut failed = executor.read().await?;
         if failed.is_empty() {
-            run.compute(&BTreeSet::new())?;
-            failed = run
+            executor.compute(&BTreeSet::new())?;
+            failed = executor
                 .write(Writer { client: handle.client.shared.number, settled_below: Version::ZERO })
                 .await?;
             if failed.is_empty() {
                 let written =
-                    run.set.instructions().filter(|(_, i)| i.op.is_write()).map(|(_, i)| i.op.range());
+                    executor.set.instructions().filter(|(_, i)| i.op.is_write()).map(|(_, i)| i.op.range());
                 return Ok(written.map(|range| u64::from(range.end - range.start)).sum());
             }
             if let Some((one, refusal)) = failed.iter().find_map(|one| match &one.failure {
-                Failure::Refused { refusal, .. } if remedy(&one.failure, true) == Remedy::NotStored => {
+                Failure::Refused { refusal, .. } if write_remedy(&one.failure) == Remedy::NotStored => {
                     Some((one, refusal))
                 }
                 _ => None,

@@ -30,7 +30,7 @@ pub(crate) async fn retire(handle: &Handle, settled_to: Version, occasion: Occas
     let written: BTreeSet<(usize, Column)> = handle.created().into_iter().collect();
     let set =
         (0..).zip(&view.segments).flat_map(|(index, segment)| segment.set.iter().map(move |c| (index, c)));
-    let columns = set.filter(|place| occasion == Occasion::LeaseEnd || written.contains(place));
+    let columns = set.filter(|column| occasion == Occasion::LeaseEnd || written.contains(column));
     let request = |segment, column| {
         let at = view.address(segment, column);
         // No operation up to the settled one is ever repeated.

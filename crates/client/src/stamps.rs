@@ -35,6 +35,21 @@ struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark(u64);
 
+/// What is known of writes to the file before this lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EarlierWrites {
+    /// There were none.
+    None,
+    Unknown,
+}
+
+/// What a write stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    Bytes,
+    Hole,
+}
+
 /// What a write needs to be planned.
 #[derive(Debug)]
 pub(crate) struct Begun<'a> {
@@ -59,24 +74,29 @@ pub(crate) struct Cutting<'a> {
 }
 
 impl Stamps {
-    /// For a lease just granted on a file of this size. `fresh`: nobody has written the file before.
-    pub(crate) fn new(lease: Lease, g: Generation, size: u64, fresh: bool) -> Stamps {
+    /// For a lease just granted on a file of this size.
+    pub(crate) fn new(lease: Lease, g: Generation, size: u64, earlier: EarlierWrites) -> Stamps {
         let state = State {
             g,
             next: 1,
             unsettled: BTreeSet::new(),
             written_end: size,
-            reach: fresh.then_some(0),
+            reach: (earlier == EarlierWrites::None).then_some(0),
             writes: 0,
             broken: None,
         };
         Stamps { lease, state: Mutex::new(state) }
     }
 
-    /// Issues stamps for `count` stripes under generation `g`, for a write of bytes or of a `hole` that ends
-    /// at byte `end` of the file. The caller holds the stripes. An error says why the handle may write no
-    /// more.
-    pub(crate) fn begin(&self, g: Generation, count: u64, end: u64, hole: bool) -> Result<Begun<'_>, String> {
+    /// Issues stamps for `count` stripes under generation `g`, for a write that ends at byte `end` of the
+    /// file. The caller holds the stripes. An error says why the handle may write no more.
+    pub(crate) fn begin(
+        &self,
+        g: Generation,
+        count: u64,
+        end: u64,
+        content: Content,
+    ) -> Result<Begun<'_>, String> {
         let mut state = self.lock();
         if let Some(why) = &state.broken {
             return Err(why.clone());
@@ -94,7 +114,7 @@ impl Stamps {
             reach: state.reach.unwrap_or(u64::MAX),
             sent: false,
         };
-        if !hole {
+        if content == Content::Bytes {
             state.written_end = state.written_end.max(end);
             state.writes += 1;
         }
@@ -219,8 +239,8 @@ impl Drop for Cutting<'_> {
 mod tests {
     use super::*;
 
-    fn stamps(fresh: bool) -> Stamps {
-        Stamps::new(Lease(7), Generation(2), 100, fresh)
+    fn stamps(earlier: EarlierWrites) -> Stamps {
+        Stamps::new(Lease(7), Generation(2), 100, earlier)
     }
 
     fn n(version: Version) -> u64 {
@@ -229,9 +249,9 @@ mod tests {
 
     #[test]
     fn stamps_rise_and_settle_from_below() {
-        let stamps = stamps(false);
-        let first = stamps.begin(Generation(2), 3, 300, false).expect("sound");
-        let second = stamps.begin(Generation(3), 1, 50, false).expect("sound");
+        let stamps = stamps(EarlierWrites::Unknown);
+        let first = stamps.begin(Generation(2), 3, 300, Content::Bytes).expect("sound");
+        let second = stamps.begin(Generation(3), 1, 50, Content::Bytes).expect("sound");
         assert_eq!((n(first.first), n(second.first)), (1, 4));
         assert!(first.first < second.first);
         assert_eq!((first.size, second.size), (100, 300));
@@ -243,26 +263,26 @@ mod tests {
         assert_eq!(n(stamps.settled_below()), 5);
         assert_eq!(stamps.all_settled().map(n), Some(4));
         // The generation of an older view is not used again.
-        assert_eq!(stamps.begin(Generation(2), 1, 0, false).expect("sound").first.g, Generation(3));
+        assert_eq!(stamps.begin(Generation(2), 1, 0, Content::Bytes).expect("sound").first.g, Generation(3));
     }
 
     #[test]
     fn a_write_that_was_not_sent_leaves_no_trace_and_one_that_was_breaks_the_handle() {
-        let stamps = stamps(false);
-        drop(stamps.begin(Generation(2), 1, 0, false).expect("sound"));
+        let stamps = stamps(EarlierWrites::Unknown);
+        drop(stamps.begin(Generation(2), 1, 0, Content::Bytes).expect("sound"));
         assert!(stamps.all_settled().is_some());
-        let mut begun = stamps.begin(Generation(2), 1, 0, false).expect("sound");
+        let mut begun = stamps.begin(Generation(2), 1, 0, Content::Bytes).expect("sound");
         begun.sending();
         drop(begun);
         assert!(stamps.broken().is_some() && stamps.all_settled().is_none());
         assert_eq!(n(stamps.settled_below()), 2);
-        assert!(stamps.begin(Generation(2), 1, 0, false).is_err());
+        assert!(stamps.begin(Generation(2), 1, 0, Content::Bytes).is_err());
     }
 
     #[test]
     fn a_write_that_comes_after_one_that_failed_is_told_why_that_failed() {
-        let stamps = stamps(false);
-        let begin = || stamps.begin(Generation(2), 1, 0, false);
+        let stamps = stamps(EarlierWrites::Unknown);
+        let begin = || stamps.begin(Generation(2), 1, 0, Content::Bytes);
         let (mut begun, mut other) = (begin().expect("sound"), begin().expect("sound"));
         begun.sending();
         other.sending();
@@ -273,38 +293,41 @@ mod tests {
 
     #[test]
     fn reach_is_known_for_a_fresh_file_only() {
-        assert_eq!(stamps(false).begin(Generation(2), 1, 10, false).expect("sound").reach, u64::MAX);
-        let stamps = stamps(true);
-        stamps.begin(Generation(2), 1, 500, false).expect("sound").settle();
+        assert_eq!(
+            stamps(EarlierWrites::Unknown).begin(Generation(2), 1, 10, Content::Bytes).expect("sound").reach,
+            u64::MAX
+        );
+        let stamps = stamps(EarlierWrites::None);
+        stamps.begin(Generation(2), 1, 500, Content::Bytes).expect("sound").settle();
         stamps.truncated(0, stamps.mark());
-        let begun = stamps.begin(Generation(2), 1, 10, false).expect("sound");
+        let begun = stamps.begin(Generation(2), 1, 10, Content::Bytes).expect("sound");
         assert_eq!((begun.size, begun.reach), (0, 500));
     }
 
     #[test]
     fn a_hole_reaches_as_far_as_bytes_do() {
-        let stamps = stamps(true);
-        stamps.begin(Generation(2), 1, 10, false).expect("sound").settle();
+        let stamps = stamps(EarlierWrites::None);
+        stamps.begin(Generation(2), 1, 10, Content::Bytes).expect("sound").settle();
         let mark = stamps.mark();
         // The rest of the stripe, as a truncation writes it.
-        stamps.begin(Generation(2), 1, 400, true).expect("sound").settle();
+        stamps.begin(Generation(2), 1, 400, Content::Hole).expect("sound").settle();
         stamps.truncated(0, mark);
-        let begun = stamps.begin(Generation(2), 1, 10, false).expect("sound");
+        let begun = stamps.begin(Generation(2), 1, 10, Content::Bytes).expect("sound");
         assert_eq!((begun.size, begun.reach), (0, 400));
     }
 
     #[test]
     fn bytes_written_during_a_truncation_are_not_taken_for_zeros() {
-        let stamps = stamps(false);
+        let stamps = stamps(EarlierWrites::Unknown);
         let mark = stamps.mark();
-        stamps.begin(Generation(2), 1, 700, false).expect("sound").settle();
-        stamps.begin(Generation(2), 1, 200, true).expect("sound").settle();
+        stamps.begin(Generation(2), 1, 700, Content::Bytes).expect("sound").settle();
+        stamps.begin(Generation(2), 1, 200, Content::Hole).expect("sound").settle();
         stamps.truncated(0, mark);
-        let begun = stamps.begin(Generation(2), 1, 10, false).expect("sound");
+        let begun = stamps.begin(Generation(2), 1, 10, Content::Bytes).expect("sound");
         assert_eq!(begun.size, 700);
         assert_eq!(stamps.mark(), None, "one is under way");
         begun.settle();
         stamps.truncated(5, stamps.mark());
-        assert_eq!(stamps.begin(Generation(2), 1, 10, false).expect("sound").size, 5);
+        assert_eq!(stamps.begin(Generation(2), 1, 10, Content::Bytes).expect("sound").size, 5);
     }
 }

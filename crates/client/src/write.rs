@@ -20,10 +20,10 @@ use crate::concurrent;
 use crate::drive_requests::Failure;
 use crate::error::{Error, Result};
 use crate::executor::{Executor, Failed, Writer};
-use crate::faults::{Learnt, Remedy, remedy};
+use crate::faults::{Learnt, Remedy, write_remedy};
 use crate::handle::Handle;
 use crate::read::{Chunk, Patience, stripes_of};
-use crate::stamps::{Begun, Stamps};
+use crate::stamps::{Begun, Content, Stamps};
 use crate::stripes::Stripes;
 use crate::view::FileView;
 
@@ -103,13 +103,14 @@ impl Handle {
         let stripes = stripes_of(&view, chunk.segment, &chunk.range);
         let _held = side.stripes.hold(chunk.segment, stripes.clone()).await;
         let _permit = self.client.set_permit().await;
-        let (count, hole) = (stripes.end - stripes.start, body == Body::Zeros);
-        let begun = side.stamps.begin(view.g, count, chunk.range.end, hole);
+        let count = stripes.end - stripes.start;
+        let content = if body == Body::Zeros { Content::Hole } else { Content::Bytes };
+        let begun = side.stamps.begin(view.g, count, chunk.range.end, content);
         let mut begun = begun.map_err(|why| Error::Unfinished { file: self.subject.clone(), why })?;
         let mut patience = Patience::new(self);
-        let run = self.prepare(&chunk, body, data, &begun, &mut patience).await?;
+        let executor = self.prepare(&chunk, body, data, &begun, &mut patience).await?;
         begun.sending();
-        let sent = self.send(side, run, &mut patience).await;
+        let sent = self.send(side, executor, &mut patience).await;
         match &sent {
             Ok(()) => begun.settle(),
             Err(error) => begun.fail(&error.to_string()),
@@ -145,11 +146,11 @@ impl Handle {
                 continue;
             };
             let user = if data.is_empty() { User::Nothing } else { User::From(data) };
-            let mut run = Executor::new(self, &view, set, user)?;
-            let failed = run.read().await?;
+            let mut executor = Executor::new(self, &view, set, user)?;
+            let failed = executor.read().await?;
             if failed.is_empty() {
-                run.compute(&BTreeSet::new())?;
-                return Ok(run);
+                executor.compute(&BTreeSet::new())?;
+                return Ok(executor);
             }
             if let Some(one) = failed.iter().find(|one| matches!(one.failure, Failure::Behind { .. })) {
                 // Writing part of such a unit would make all of it look current.
@@ -168,19 +169,24 @@ impl Handle {
     }
 
     /// Sends until every column of the set has answered in one generation.
-    async fn send(&self, side: &WriteSide, mut run: Executor<'_>, patience: &mut Patience) -> Result<()> {
+    async fn send(
+        &self,
+        side: &WriteSide,
+        mut executor: Executor<'_>,
+        patience: &mut Patience,
+    ) -> Result<()> {
         let mut unmended: BTreeMap<Column, u32> = BTreeMap::new();
         let mut mended = 0;
         loop {
-            run.retarget(&self.view());
+            executor.retarget(&self.view());
             let writer =
                 Writer { client: self.client.shared.number, settled_below: side.stamps.settled_below() };
-            let mut failed = run.write(writer).await?;
+            let mut failed = executor.write(writer).await?;
             if failed.is_empty() {
                 return Ok(());
             }
             if failed.iter().all(|one| one.failure.is(Reason::Damaged)) && mended < MENDED_MAX {
-                self.mend_units(&run, &failed, writer).await?;
+                self.mend_units(&executor, &failed, writer).await?;
                 mended += 1;
                 continue;
             }
@@ -188,19 +194,20 @@ impl Handle {
                 // Damaged units are rewritten once the others have answered.
                 failed.retain(|one| !one.failure.is(Reason::Damaged));
             }
-            let view = Arc::clone(&run.view);
-            let mut verdict = self.judge(side, &view, run.set.segment, &failed, &mut unmended)?;
+            let view = Arc::clone(&executor.view);
+            let mut verdict = self.judge(side, &view, executor.set.segment, &failed, &mut unmended)?;
             if !verdict.wait.is_empty() && !patience.again_for_a_while().await {
                 verdict.lost = verdict.lost.or(verdict.wait);
             }
             if !verdict.lost.is_empty() {
-                self.give_up_columns(&view, run.set.segment, verdict.lost, &failed).await?;
+                self.give_up_columns(&view, executor.set.segment, verdict.lost, &failed).await?;
             } else if verdict.refresh {
                 self.refresh(&view).await?;
             }
             if !patience.again().await {
-                let why =
-                    failed.first().map_or_else(String::new, |one| self.describe(&view, run.set.segment, one));
+                let why = failed
+                    .first()
+                    .map_or_else(String::new, |one| self.describe(&view, executor.set.segment, one));
                 return Err(self.timed_out(patience, &why));
             }
         }
@@ -222,7 +229,7 @@ impl Handle {
         }
         for one in failed {
             let times = unmended.get(&one.column).copied().unwrap_or_default();
-            match remedy(&one.failure, true) {
+            match write_remedy(&one.failure) {
                 Remedy::Again | Remedy::Refresh if times > UNMENDED_MAX => {
                     verdict.lost = verdict.lost.with(one.column);
                 }

@@ -16,7 +16,7 @@ use crate::config::Settings;
 use crate::lease::Lease;
 use crate::readmission::ReadmissionFence;
 use crate::revoked::Revoked;
-use crate::room::Room;
+use crate::room::PeerSlots;
 use crate::scrub::{Progress, Scrub};
 
 /// One drive while it runs.
@@ -30,7 +30,7 @@ pub(crate) struct Core {
     pub(crate) reads: Arc<Semaphore>,
     pub(crate) figures: Figures,
     pub(crate) readmission: ReadmissionFence,
-    pub(crate) room: Room,
+    pub(crate) room: PeerSlots,
     /// Notified when a scrub is requested.
     pub(crate) scrub_wake: Notify,
     keys: Keys,
@@ -61,7 +61,7 @@ impl Core {
         (cluster, drive): (ClusterId, DriveId),
         master: &Key,
         store: Store,
-        (lease, readmission, scrub, room): (Lease, ReadmissionFence, Progress, Room),
+        (lease, readmission, scrub, room): (Lease, ReadmissionFence, Progress, PeerSlots),
         settings: Settings,
     ) -> Core {
         Core {

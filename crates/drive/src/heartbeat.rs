@@ -75,6 +75,13 @@ pub(crate) async fn run(
     }
 }
 
+/// Whether the drive held a lease before the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WasServing {
+    Yes,
+    No,
+}
+
 /// Whether it is the process's last heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
@@ -153,7 +160,7 @@ impl Pulse {
         if !core.lease().is_over(session.head()) {
             self.remember(core, &reply, stat.objects, last).await.map_err(Stop::Fatal)?;
         }
-        let was_serving = core.holds().is_ok();
+        let was_serving = if core.holds().is_ok() { WasServing::Yes } else { WasServing::No };
         let beat = core.lease().handle_heartbeat(sent, session.head(), &reply);
         if beat == Beat::Renewed {
             core.revoked().handle_time(session.head().now_ms);
@@ -263,7 +270,7 @@ impl Pulse {
         }
     }
 
-    fn tell(&mut self, beat: Beat, was_serving: bool, reply: &HeartbeatReply, last: Last) {
+    fn tell(&mut self, beat: Beat, was_serving: WasServing, reply: &HeartbeatReply, last: Last) {
         let (name, manager) = (&self.identity.name, &self.manager);
         match beat {
             Beat::Renewed => {
@@ -277,7 +284,7 @@ impl Pulse {
                 }
                 let lease = Duration::from_millis(u64::from(reply.lease_ms));
                 self.interval = (lease / 4).max(INTERVAL_MIN);
-                if !was_serving {
+                if was_serving == WasServing::No {
                     info!(drive = %name, %manager, lease_ms = reply.lease_ms, "serving");
                 }
             }

@@ -35,6 +35,7 @@ mod requests;
 mod revoked;
 mod room;
 mod scrub;
+mod scrubber;
 mod sending;
 mod serve;
 mod startup_identity;

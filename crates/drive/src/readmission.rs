@@ -30,9 +30,14 @@ struct State {
 }
 
 impl ReadmissionFence {
-    /// For a drive that last heard `epoch` (0: none yet); `was_out`: it was out with objects on it.
-    pub(crate) fn new(epoch: u64, was_out: bool) -> ReadmissionFence {
-        ReadmissionFence { state: Mutex::new(State { epoch, was_out, fenced: BTreeSet::new() }) }
+    /// For a drive that last heard `epoch` (0: none yet), and that was not out with objects on it.
+    pub(crate) fn open(epoch: u64) -> ReadmissionFence {
+        ReadmissionFence { state: Mutex::new(State { epoch, was_out: false, fenced: BTreeSet::new() }) }
+    }
+
+    /// For a drive that last heard `epoch`, and that was out with objects on it.
+    pub(crate) fn closed(epoch: u64) -> ReadmissionFence {
+        ReadmissionFence { state: Mutex::new(State { epoch, was_out: true, fenced: BTreeSet::new() }) }
     }
 
     /// The epoch last stored.
@@ -78,7 +83,7 @@ mod tests {
     #[test]
     fn after_an_epoch_only_what_was_fenced_since_is_served() {
         let (partition, a, b) = (PartitionId(1), ObjectId(1), ObjectId(2));
-        let readmission = ReadmissionFence::new(0, false);
+        let readmission = ReadmissionFence::open(0);
         assert!(readmission.admit(partition, a).is_ok());
         readmission.handle_epoch(1, 0);
         assert!(readmission.admit(partition, a).is_ok());
@@ -91,6 +96,6 @@ mod tests {
         assert!(readmission.admit(partition, a).is_ok());
         readmission.handle_epoch(4, 0);
         assert!(readmission.admit(partition, a).is_err());
-        assert!(ReadmissionFence::new(4, true).admit(partition, a).is_err());
+        assert!(ReadmissionFence::closed(4).admit(partition, a).is_err());
     }
 }

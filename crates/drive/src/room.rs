@@ -19,7 +19,7 @@ const DESCRIPTORS_BESIDES: usize = 1024;
 const PEERS_MIN: usize = 16;
 
 /// The slots of peers that have shown a capability.
-pub(crate) struct Room {
+pub(crate) struct PeerSlots {
     peers: ConnectionSlots,
     managers: ConnectionSlots,
 }
@@ -31,17 +31,17 @@ pub(crate) struct Visitor {
     origin: Origin,
 }
 
-impl Room {
+impl PeerSlots {
     /// Slots for `connections_max` peers besides the manager; fewer in proportion if the process may have
     /// fewer descriptors than that needs.
-    pub(crate) fn new(connections_max: usize, descriptors: u64) -> Room {
-        let wanted = Room::descriptors(connections_max);
+    pub(crate) fn new(connections_max: usize, descriptors: u64) -> PeerSlots {
+        let wanted = PeerSlots::descriptors(connections_max);
         let asked = u64::try_from(connections_max).unwrap_or(u64::MAX);
         let share = asked.saturating_mul(descriptors.min(wanted)) / wanted;
         let all =
             usize::try_from(share).unwrap_or(connections_max).max(connections_max.min(PEERS_MIN)).max(1);
         let each = all - all / 4;
-        Room {
+        PeerSlots {
             peers: ConnectionSlots::new(Bounds::new(all, each), GivesWay::Idle),
             managers: ConnectionSlots::new(Bounds::new(MANAGERS_MAX, MANAGERS_MAX), GivesWay::Idle),
         }

@@ -21,9 +21,9 @@ use crate::identity::{Directory, Identity};
 use crate::join;
 use crate::lease::Lease;
 use crate::readmission::ReadmissionFence;
-use crate::room::Room;
-use crate::scrub;
+use crate::room::PeerSlots;
 use crate::startup_identity;
+use crate::{scrub, scrubber};
 
 /// A pause after the system refuses to accept: it has run out of a resource.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -87,7 +87,7 @@ pub async fn run(
     // If nobody waits for it, the drive serves all the same.
     let _ = ready.send(Ready { drive: identity.drive, name: identity.name.clone(), address });
     info!(drive = %identity.name, id = %identity.drive, %address, "listening");
-    let scrubbing = tokio::spawn(scrub::run(Arc::clone(&core), Arc::clone(&directory), closing.clone()));
+    let scrubbing = tokio::spawn(scrubber::run(Arc::clone(&core), Arc::clone(&directory), closing.clone()));
     let beating = heartbeat::run(Arc::clone(&core), directory, identity, manager, about, closing.clone());
     let mut heartbeats = tokio::spawn(beating);
     let mut connections = JoinSet::new();
@@ -214,7 +214,7 @@ struct Prepared {
     /// The manager's address.
     manager: String,
     listener: Listener,
-    room: Room,
+    room: PeerSlots,
     store: Store,
     about: About,
 }
@@ -229,8 +229,8 @@ async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
     })
     .await?;
     let settings = &config.settings;
-    let descriptors = raise_descriptors(Room::descriptors(settings.connections_max));
-    let room = Room::new(settings.connections_max, descriptors);
+    let descriptors = raise_descriptors(PeerSlots::descriptors(settings.connections_max));
+    let room = PeerSlots::new(settings.connections_max, descriptors);
     let listener = Listener::bind_with(&config.listen, settings.limits, room.capacity()).await?;
     let (directory, opening) = (Arc::new(directory), identity.clone());
     let store = {
@@ -251,12 +251,13 @@ async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
 fn core(
     identity: &Identity,
     store: Store,
-    room: Room,
+    room: PeerSlots,
     config: &Config,
     directory: &Directory,
 ) -> Result<Core, DriveError> {
     let Some(master) = &identity.master else { return Err(DriveError::NoToken(directory.path().to_owned())) };
-    let readmission = ReadmissionFence::new(identity.epoch, identity.was_out);
+    let fence = if identity.was_out { ReadmissionFence::closed } else { ReadmissionFence::open };
+    let readmission = fence(identity.epoch);
     let lease = Lease::new(identity.seen.term);
     let identity = (identity.cluster, identity.drive);
     let parts = (lease, readmission, scrub::load(directory), room);

@@ -208,11 +208,11 @@ impl Code {
         let inverted = self.solve(&rows, &missing);
 
         // The share of a parity row (by its index in `rows`), or of available data, in a missing data unit.
-        let from_row = |place: usize, row: usize| inverted[place][row];
-        let from_data = |place: usize, data: u8| {
+        let from_row = |index: usize, row: usize| inverted[index][row];
+        let from_data = |index: usize, data: u8| {
             rows.iter()
                 .enumerate()
-                .fold(0, |sum, (row, (i, _))| sum ^ mul(from_row(place, row), self.coefficient(*i, data)))
+                .fold(0, |sum, (row, (i, _))| sum ^ mul(from_row(index, row), self.coefficient(*i, data)))
         };
         // The same for a lost unit of either kind. `own` is the direct share in a lost parity unit.
         let to_lost = |role: Role, own: &dyn Fn(u8) -> u8, to_missing: &dyn Fn(usize) -> u8| match role {
@@ -222,7 +222,7 @@ impl Code {
             Role::Parity(lost) => missing
                 .iter()
                 .enumerate()
-                .fold(own(lost), |sum, (place, j)| sum ^ mul(self.coefficient(lost, *j), to_missing(place))),
+                .fold(own(lost), |sum, (index, j)| sum ^ mul(self.coefficient(lost, *j), to_missing(index))),
         };
 
         let mut inputs = Vec::with_capacity(units.data.len());
@@ -231,14 +231,14 @@ impl Code {
             let mut coefficients = Coefficients::default();
             for (coefficient, (role, _)) in coefficients.iter_mut().zip(lost) {
                 *coefficient =
-                    to_lost(*role, &|i| self.coefficient(i, data), &|place| from_data(place, data));
+                    to_lost(*role, &|i| self.coefficient(i, data), &|index| from_data(index, data));
             }
             inputs.push(Input { bytes, coefficients });
         }
         for (row, (_, bytes)) in rows.iter().enumerate() {
             let mut coefficients = Coefficients::default();
             for (coefficient, (role, _)) in coefficients.iter_mut().zip(lost) {
-                *coefficient = to_lost(*role, &|_| 0, &|place| from_row(place, row));
+                *coefficient = to_lost(*role, &|_| 0, &|index| from_row(index, row));
             }
             inputs.push(Input { bytes, coefficients });
         }

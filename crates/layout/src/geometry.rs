@@ -279,14 +279,14 @@ impl Shape {
     /// The column that has `role` in `stripe`; the table is at the top of this module.
     pub fn column(&self, stripe: Stripe, role: Role) -> Column {
         let n = u64::from(self.width());
-        let place = match role {
+        let position = match role {
             Role::Data(index) => u64::from(index),
             Role::Parity(index) => u64::from(self.k()) + u64::from(index),
         };
-        assert!(place < n, "{role:?} is not a role of {self}");
+        assert!(position < n, "{role:?} is not a role of {self}");
         match self.scheme().rotation() {
-            Rotation::Fixed => Column(narrow(place)),
-            Rotation::LeftSymmetric => Column(narrow((place + n - stripe.0 % n) % n)),
+            Rotation::Fixed => Column(narrow(position)),
+            Rotation::LeftSymmetric => Column(narrow((position + n - stripe.0 % n) % n)),
         }
     }
 
@@ -294,11 +294,11 @@ impl Shape {
     pub fn role(&self, stripe: Stripe, column: Column) -> Role {
         let n = u64::from(self.width());
         assert!(u64::from(column.0) < n, "column {column} is not a column of {self}");
-        let place = match self.scheme().rotation() {
+        let position = match self.scheme().rotation() {
             Rotation::Fixed => column.0,
             Rotation::LeftSymmetric => narrow((u64::from(column.0) + stripe.0 % n) % n),
         };
-        if place < self.k() { Role::Data(place) } else { Role::Parity(place - self.k()) }
+        if position < self.k() { Role::Data(position) } else { Role::Parity(position - self.k()) }
     }
 }
 

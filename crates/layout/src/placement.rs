@@ -132,8 +132,8 @@ fn take(kept: &[Candidate], usable: &[&Candidate], count: u8) -> Vec<DriveId> {
     for _ in 0..count {
         // On a tie `min_by` gives the first: the best draw.
         let least = left.iter().enumerate().min_by(|(_, a), (_, b)| columns.compare(**a, **b));
-        let (place, &candidate) = least.expect("there are enough drives");
-        left.remove(place);
+        let (position, &candidate) = least.expect("there are enough drives");
+        left.remove(position);
         columns.count(candidate);
         chosen.push(usable[candidate].drive);
     }
@@ -151,31 +151,31 @@ impl Columns {
     fn new(kept: &[Candidate], usable: &[&Candidate]) -> Columns {
         let levels =
             usable.iter().copied().chain(kept).map(|candidate| candidate.domain.len()).max().unwrap_or(0);
-        let mut places = BTreeMap::new();
+        let mut indices = BTreeMap::new();
         let mut domains_of = |candidate| -> Vec<usize> {
             (0..levels)
                 .map(|level| {
-                    let next = places.len();
-                    *places.entry((level, domain(candidate, level))).or_insert(next)
+                    let next = indices.len();
+                    *indices.entry((level, domain(candidate, level))).or_insert(next)
                 })
                 .collect()
         };
         let domains = usable.iter().map(|candidate| domains_of(candidate)).collect();
         let of_kept: Vec<usize> = kept.iter().flat_map(&mut domains_of).collect();
-        let mut counts = vec![0; places.len()];
-        of_kept.iter().for_each(|place| counts[*place] += 1);
+        let mut counts = vec![0; indices.len()];
+        of_kept.iter().for_each(|index| counts[*index] += 1);
         Columns { domains, counts }
     }
 
     fn count(&mut self, candidate: usize) {
-        for place in &self.domains[candidate] {
-            self.counts[*place] += 1;
+        for index in &self.domains[candidate] {
+            self.counts[*index] += 1;
         }
     }
 
     /// Compares the columns on their hosts, then in their racks, and so on.
     fn compare(&self, a: usize, b: usize) -> Ordering {
-        let around = |candidate: usize| self.domains[candidate].iter().map(|place| self.counts[*place]);
+        let around = |candidate: usize| self.domains[candidate].iter().map(|index| self.counts[*index]);
         around(a).cmp(around(b))
     }
 }

@@ -57,15 +57,15 @@ struct Row {
     rotation: Rotation,
     redundancy: Redundancy,
     notation: Notation,
-    /// How many data columns there may be, as far as this scheme's rule goes.
+    /// How many data columns the scheme allows.
     data: RangeInclusive<u8>,
-    /// How many parity columns, likewise.
+    /// How many parity columns the scheme allows.
     parity: RangeInclusive<u8>,
-    /// The two ranges in words, for one who asked for others.
+    /// The two ranges in words, for an error message.
     rule: &'static str,
-    /// The ways to write it, for one who wrote it otherwise.
+    /// The ways to write it, for an error message.
     form: &'static str,
-    /// The width where nothing is said of it; `None`: as the number of drives decides.
+    /// The default width; `None`: it depends on the number of drives.
     width_default: Option<u8>,
 }
 
@@ -228,7 +228,7 @@ impl Scheme {
         self.redundancy() == Redundancy::Copies
     }
 
-    /// The width where neither its writing nor the number of drives says one; `None`: the drives decide.
+    /// The width of a scheme that is written without numbers; `None`: it depends on the number of drives.
     pub fn width_default(self) -> Option<u8> {
         self.row().width_default
     }
@@ -294,7 +294,7 @@ impl Shape {
                 }
             }
             None => {
-                // Where a width would not do either, the width is not what is missing.
+                // If no width would make the shape valid, the missing width is not the error to report.
                 scheme.split(0).ok_or_else(|| scheme.form_error(&text))?;
                 let split = scheme.split(width.ok_or(SchemeError::NoWidth(scheme))?);
                 split.expect("it was possible for another width")
@@ -324,9 +324,9 @@ impl Shape {
         Ok(Shape { scheme, k, m, unit_bytes })
     }
 
-    /// The shape where none is asked for: raid5 4+1 in units of [`UNIT_BYTES_DEFAULT`], or with fewer than
-    /// five drives the widest that fits: raid5 3+1 on four, raid5 2+1 on three, raid1 on two, raid0 on one.
-    /// `None`: there is no drive.
+    /// The default shape. It is raid5 4+1 in units of [`UNIT_BYTES_DEFAULT`]. With fewer than five drives it
+    /// is the widest that fits: raid5 3+1 on four, raid5 2+1 on three, raid1 on two, raid0 on one. `None`:
+    /// there is no drive.
     pub fn default_on(drives: usize) -> Option<Shape> {
         let (scheme, k, m) = match drives {
             0 => return None,

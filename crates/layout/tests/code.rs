@@ -75,18 +75,18 @@ fn check_loss(code: Code, data: &[Vec<u8>], parity: &[Vec<u8>], lost: &[usize]) 
     let have: Vec<(Role, &[u8])> = all
         .iter()
         .enumerate()
-        .filter(|(place, _)| !lost.contains(place))
+        .filter(|(index, _)| !lost.contains(index))
         .map(|(_, (role, unit))| (*role, unit.as_slice()))
         .rev()
         .collect();
     let mut found = vec![vec![0x5a; length]; lost.len()];
     let mut targets: Vec<(Role, &mut [u8])> =
-        lost.iter().zip(&mut found).map(|(place, unit)| (all[*place].0, unit.as_mut_slice())).collect();
+        lost.iter().zip(&mut found).map(|(index, unit)| (all[*index].0, unit.as_mut_slice())).collect();
     code.reconstruct(&have, &mut targets).expect("at most m are lost");
-    for (place, found) in lost.iter().zip(&found) {
-        let mut expected = all[*place].1.clone();
+    for (index, found) in lost.iter().zip(&found) {
+        let mut expected = all[*index].1.clone();
         expected.resize(length, 0);
-        assert!(*found == expected, "{} lost {lost:?}: {:?} came back wrong", code.shape(), all[*place].0);
+        assert!(*found == expected, "{} lost {lost:?}: {:?} came back wrong", code.shape(), all[*index].0);
     }
 }
 

@@ -45,9 +45,9 @@ fn walk(shape: Shape, stripes: u64) -> Vec<Placed> {
     let mut placed = Vec::new();
     for stripe in 0..stripes {
         let mut column = first;
-        for place in 0..n {
-            let role = if place < k { Role::Data(place) } else { Role::Parity(place - k) };
-            let data = place < k;
+        for position in 0..n {
+            let role = if position < k { Role::Data(position) } else { Role::Parity(position - k) };
+            let data = position < k;
             placed.push(Placed { stripe, role, column, file_offset: data.then_some(file_offset) });
             file_offset += if data { UNIT } else { 0 };
             column = if column + 1 == n { 0 } else { column + 1 };

@@ -131,7 +131,9 @@ proptest! {
 
     #[test]
     fn kept_columns_and_new_ones_make_the_whole((candidates, seed, width) in any_request(), new in any::<prop::sample::Index>()) {
-        // The best `kept` drives are the choice of that width: a wider file has the drives of a narrower one.
+        // `choose` is nested: the drives that it gives for a narrow file are among those for a wider one. So
+        // columns kept from a narrower choice and new ones beside them must give the choice of the full
+        // width.
         let new = u8::try_from(new.index(usize::from(width) + 1)).expect("below the width");
         let kept = chosen(seed, width - new, &candidates);
         let more = choose_beside(V1, seed, &pick(&candidates, &kept), new, &candidates).expect("enough");

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
     use crate::kv::Db;
     use crate::memory::MemoryKv;
-    use crate::room::Room;
+    use crate::session_slots::SessionSlots;
     use crate::start::{Config, start};
 
     fn state(path: &Path) -> Db {
@@ -300,7 +300,7 @@ mod tests {
     async fn a_backup_that_nobody_waits_for_any_more_still_keeps_others_from_its_file() {
         let dir = tempfile::tempdir().unwrap();
         let config = Config::new(dir.path(), "");
-        let core = start(Arc::new(MemoryKv::new()), &config, Room::of(4, 4)).await.unwrap();
+        let core = start(Arc::new(MemoryKv::new()), &config, SessionSlots::of(4, 4)).await.unwrap();
         make(&core).await.unwrap();
         let good = fs::read(dir.path().join(FILE)).unwrap();
         // Its disk hangs: opening a pipe for writing blocks until somebody reads it.

@@ -367,16 +367,16 @@ mod tests {
     use super::*;
     use crate::drives::tests::{beat, record};
     use crate::memory::MemoryKv;
-    use crate::room::Room;
+    use crate::session_slots::SessionSlots;
     use crate::start::{Config, start};
 
     #[tokio::test]
     async fn a_drive_that_was_away_during_the_comparison_is_told_what_went_out_before_it_gets_a_lease() {
         let dir = tempfile::tempdir().unwrap();
         let config = Config::new(dir.path(), "");
-        let core = start(Arc::new(MemoryKv::new()), &config, Room::of(4, 4)).await.unwrap();
+        let core = start(Arc::new(MemoryKv::new()), &config, SessionSlots::of(4, 4)).await.unwrap();
         for drive in [1, 2] {
-            core.drives().insert(record(drive, "d"), false);
+            core.drives().insert(record(drive, "d"));
         }
         core.write(|_, tx| {
             let place = ComponentPlace { drive: DriveId(1), file: FileId(5), segment: 0, column: Column(0) };

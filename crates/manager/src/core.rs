@@ -25,8 +25,8 @@ use crate::kv::{Db, Tx};
 use crate::leadership::Leadership;
 use crate::leases::Leases;
 use crate::operations::{Once, Operation, Operations, Outcome, once};
-use crate::room::Room;
 use crate::schema::{ClusterRecord, key};
+use crate::session_slots::SessionSlots;
 use crate::shapes::drives_for;
 use crate::space::{candidate, has_room};
 use crate::time::{ManagerClock, boot_ms};
@@ -60,7 +60,7 @@ pub struct Core {
     /// Sessions with drives.
     pub drive_calls: DriveCalls,
     /// Limits on the number of sessions.
-    pub room: Room,
+    pub session_slots: SessionSlots,
     /// Wakes the background task.
     pub wake: Notify,
     /// Wrong token proofs since the start.

@@ -98,8 +98,18 @@ pub fn list(
     Ok((rows.into_iter().map(entry).collect::<Result<_, _>>()?, more))
 }
 
-/// Makes a directory. With `parents` it also makes those above it, and the directory may exist.
-pub fn make(tx: &mut Tx, volume: &str, path: &[u8], parents: bool, now_ms: u64) -> Result<(), Refusal> {
+/// How a directory is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parents {
+    /// Those above it must exist, and it must not.
+    Required,
+    /// Those above it are made too, and it may exist.
+    Made,
+}
+
+/// Makes a directory.
+pub fn make(tx: &mut Tx, volume: &str, path: &[u8], parents: Parents, now_ms: u64) -> Result<(), Refusal> {
+    let parents = parents == Parents::Made;
     let names = split(path)?;
     if names.is_empty() {
         volumes::find(tx, volume)?;

@@ -55,15 +55,15 @@ pub struct Drive {
     pub live_bytes: u64,
     /// Bytes that writes may take, as last reported; 0 once a client has found it full.
     pub free_bytes: u64,
-    /// Of these, bytes of files that it keeps for new segments.
+    /// The part of `free_bytes` that is files kept for new segments.
     pub spare_bytes: u64,
     /// Its scrub, as last reported.
     pub scrub: ScrubState,
-    /// How it sent what was read, for people.
+    /// How it sent the bytes of reads, for people.
     pub io: String,
     heard_ms: Option<u64>,
     granted_ms: Option<u64>,
-    /// Its process has said that it serves no more, and no other was heard since.
+    /// Its process has sent its closing heartbeat, and no other process was heard since.
     closed: bool,
     /// Processes heard as this drive within a lease, and when each was last heard. Two while a killed one's
     /// heartbeat is still in flight.
@@ -114,8 +114,9 @@ impl DriveTable {
         margin_ms(self.lease_ms)
     }
 
-    /// Adds a drive, joined or on record. `untold`: it was not told of all its columns that are out.
-    pub fn insert(&mut self, record: DriveRecord, untold: bool) {
+    /// Adds a drive, joined or on record, that was told of all its columns that are out; else
+    /// [`DriveTable::set_untold`] follows.
+    pub fn insert(&mut self, record: DriveRecord) {
         let drive = Drive {
             record,
             pid: 0,
@@ -131,7 +132,7 @@ impl DriveTable {
             processes: Vec::new(),
             stopped: false,
             holds: 0,
-            untold,
+            untold: false,
             returning: None,
             outs: 0,
             starts: 0,
@@ -322,21 +323,29 @@ impl DriveTable {
         true
     }
 
-    /// Ends a hold. `went_out`: columns of the drive went out under it.
-    pub fn release(&mut self, drive: DriveId, went_out: bool) {
+    /// Ends a hold under which no column of the drive went out.
+    pub fn release(&mut self, drive: DriveId) {
         if let Some(known) = self.drives.get_mut(&drive) {
-            known.untold |= went_out;
             known.holds = known.holds.saturating_sub(1);
         }
     }
 
-    /// How often the drive was held or marked untold so far: for [`DriveTable::readmit`].
+    /// Ends a hold under which columns of the drive went out: it must be told of them.
+    pub fn release_out(&mut self, drive: DriveId) {
+        if let Some(known) = self.drives.get_mut(&drive) {
+            known.untold = true;
+        }
+        self.release(drive);
+    }
+
+    /// How often columns of the drive may have gone out so far: it counts holds and marks of untold.
+    /// [`DriveTable::readmit`] needs it.
     pub fn outs(&self, drive: DriveId) -> u64 {
         self.drives.get(&drive).map_or(0, |known| known.outs)
     }
 
-    /// The drive was told of all its columns that are out; `outs` is from before they were looked up. If it
-    /// was held since, nothing changes: more may have gone out.
+    /// The drive was told of all its columns that are out. `outs` is the count from before they were looked
+    /// up: if it has risen since, more may have gone out, and nothing changes here.
     pub fn readmit(&mut self, drive: DriveId, outs: u64) {
         if let Some(known) =
             self.drives.get_mut(&drive).filter(|known| known.outs == outs && known.holds == 0)

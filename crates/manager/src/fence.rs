@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::core::Core;
 use crate::drive_calls::CallError;
 use crate::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST, OBJECT_VERSION};
-use crate::recovery::{Survey, judge, part_for};
+use crate::recovery::{ColumnState, Survey, judge, part_for};
 use crate::schema::{InodeRecord, PartitionRecord, key, table};
 
 /// Most unsettled units taken from one column at a time; the rest follows after the verdict on these.
@@ -209,11 +209,9 @@ async fn judge_some(
     for (&unit, survey) in &surveys {
         let Some(verdict) = judge(unit, segment.set, segment.joining, survey) else { continue };
         for (&column, state) in survey {
-            parts.entry(column).or_default().extend(part_for(
-                &verdict,
-                state,
-                segment.joining.contains(column),
-            ));
+            let joins = segment.joining.contains(column);
+            let column_state = if joins { ColumnState::Joining } else { ColumnState::Ready };
+            parts.entry(column).or_default().extend(part_for(&verdict, state, column_state));
         }
     }
     let mut calls = JoinSet::new();

@@ -30,7 +30,7 @@ pub fn save(tx: &mut Tx, file: FileId, inode: &InodeRecord) {
     if inode.needs_attention() { tx.mark(key::attention(file)) } else { tx.delete(key::attention(file)) }
 }
 
-/// Stores a new file's record, its places, and which columns are out from the start.
+/// Stores a new file's record, where its components are placed, and which columns are out from the start.
 pub fn create(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
     for place in inode.places(file).collect::<Vec<_>>() {
         occupy(tx, place)?;

@@ -78,17 +78,24 @@ impl Leases {
         }
     }
 
-    /// Begins to end the file's lease if it has lapsed (or `given_up`): from now on it cannot be renewed.
-    /// False if it is live. [`Leases::end`] completes it.
-    pub fn begin_end(&mut self, file: FileId, now_ms: u64, given_up: bool) -> bool {
+    /// Begins to end the file's lease if it has lapsed: from now on it cannot be renewed. False if it is
+    /// live. [`Leases::end`] completes it.
+    pub fn begin_end(&mut self, file: FileId, now_ms: u64) -> bool {
         let resumed_ms = self.resumed_ms();
         match self.held.get_mut(&file) {
-            Some(held) if !held.ending && !given_up && now_ms < held.until_ms.max(resumed_ms) => false,
+            Some(held) if !held.ending && now_ms < held.until_ms.max(resumed_ms) => false,
             Some(held) => {
                 held.ending = true;
                 true
             }
             None => true,
+        }
+    }
+
+    /// The lease's holder has given it up: begins to end it, even if it has not lapsed.
+    pub fn give_up(&mut self, file: FileId) {
+        if let Some(held) = self.held.get_mut(&file) {
+            held.ending = true;
         }
     }
 
@@ -149,7 +156,7 @@ mod tests {
         leases.leave(FILE, Lease(1));
         pauses.look(9000);
         assert_eq!(leases.state(FILE, 9000), LeaseState::Over);
-        assert!(!leases.renew(FILE, Lease(1), 9000) && leases.begin_end(FILE, 9000, false));
+        assert!(!leases.renew(FILE, Lease(1), 9000) && leases.begin_end(FILE, 9000));
         assert_eq!(lapsed(&leases, 0), [FILE]);
     }
 
@@ -159,12 +166,12 @@ mod tests {
         let mut leases = Leases::new(10, Arc::clone(&pauses));
         leases.grant(FILE, Lease(1), 100);
         leases.grant(FileId(8), Lease(1), 100);
-        assert!(leases.begin_end(FileId(8), 101, true), "given up before");
+        leases.give_up(FileId(8));
         pauses.listen(105);
         // The process is stopped; then the loop that ends leases runs before the session with the renewal.
         pauses.look(9000);
         assert_eq!(lapsed(&leases, 9000), [FileId(8)]);
-        assert!(!leases.begin_end(FILE, 9000, false));
+        assert!(!leases.begin_end(FILE, 9000));
         assert_eq!(leases.state(FILE, 9001), LeaseState::Live(9));
         assert!(leases.renew(FILE, Lease(1), 9005));
         assert_eq!(leases.state(FILE, 9014), LeaseState::Live(1));
@@ -197,8 +204,8 @@ mod tests {
         let mut leases = leases();
         leases.grant(FILE, Lease(1), 0);
         assert!(leases.renew(FILE, Lease(1), 50));
-        assert!(!leases.begin_end(FILE, 55, false), "it is live again");
-        assert!(leases.begin_end(FILE, 60, false));
+        assert!(!leases.begin_end(FILE, 55), "it is live again");
+        assert!(leases.begin_end(FILE, 60));
         assert!(!leases.renew(FILE, Lease(1), 60));
         assert_eq!(lapsed(&leases, 60), [FILE], "until the end is over it is to be ended");
         leases.end(FILE);
@@ -209,7 +216,7 @@ mod tests {
     fn a_lease_given_up_ends_while_it_is_live() {
         let mut leases = leases();
         leases.grant(FILE, Lease(1), 0);
-        assert!(leases.begin_end(FILE, 1, true));
+        leases.give_up(FILE);
         assert_eq!(leases.state(FILE, 1), LeaseState::Over);
     }
 }

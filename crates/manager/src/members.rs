@@ -28,7 +28,7 @@ pub const DRIVES_MAX: usize = 1000;
 
 /// Longest address that a drive may report, in bytes: a name of 253, a colon and a port.
 pub const ADDRESS_BYTES_MAX: usize = 259;
-/// Longest line on how a drive sent what was read, in bytes.
+/// Longest line on how a drive sent the bytes of reads, in bytes.
 pub const IO_BYTES_MAX: usize = 1024;
 
 /// Refuses what a drive reports of itself if it is too long: it is stored, and shown in every status.
@@ -66,7 +66,7 @@ pub async fn join(
     tracing::info!(%name, drive = %record.drive, address = %record.address, "a drive joined");
     let mut table = core.drives();
     renamed.into_iter().for_each(|record| table.set_record(record));
-    table.insert(record, false);
+    table.insert(record);
     Ok(name)
 }
 

@@ -18,7 +18,7 @@ use crate::inodes;
 use crate::leases::LeaseState;
 use crate::names::show;
 use crate::operations::{Once, Operation, Outcome, recall, remember};
-use crate::procedure::{self, Cause, Life, Lost, Probe, drive_of, hold_lapsed};
+use crate::procedure::{self, Cause, Life, Lost, Probe, RecordedLease, drive_of, hold_lapsed};
 use crate::schema::InodeRecord;
 use crate::view;
 
@@ -146,7 +146,7 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
     let _turn = core.lock_file(file).await?;
     let mut inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
     if inode.unfenced {
-        let cause = Cause { live: true, ..Cause::nothing() };
+        let cause = Cause { lease: RecordedLease::Live, ..Cause::nothing() };
         inode = procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
     }
     renew_lease(core, file, lease)?;
@@ -198,7 +198,7 @@ pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -
     if clean {
         core.leases().end(file);
     } else {
-        core.leases().begin_end(file, core.now_ms(), true);
+        core.leases().give_up(file);
     }
     core.wake.notify_waiters();
     Ok(())
@@ -222,7 +222,7 @@ pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened
     refuse_if_up(core, &inode, &columns).await?;
     refuse_if_too_many(core, &inode, &columns)?;
     let lost = wait_until_dead(core, &inode, &columns).await?;
-    let cause = Cause { live: true, lost, ..Cause::nothing() };
+    let cause = Cause { lease: RecordedLease::Live, lost, ..Cause::nothing() };
     let inode = procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
     renew_lease(core, file, lease)?;
     opened(core, file, inode, Access::Write).await
@@ -244,14 +244,15 @@ pub async fn make_free(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Re
             );
             return Err(Refusal::new(Reason::Leased, detail));
         }
-        leases.begin_end(file, now_ms, true);
+        leases.give_up(file);
     }
     let lost = hold_lapsed(core, &inode);
     if !inode.held && !inode.unfenced && lost.is_empty() {
         procedure::refuse_too_many(core, &inode)?;
         return Ok(inode);
     }
-    let cause = Cause { ended: inode.held, lost, ..Cause::nothing() };
+    let lease = if inode.held { RecordedLease::Ended } else { RecordedLease::None };
+    let cause = Cause { lease, lost, ..Cause::nothing() };
     let after = procedure::run(core, file, cause).await?;
     core.leases().end(file);
     after.filter(InodeRecord::is_named).ok_or_else(gone)
@@ -311,10 +312,15 @@ async fn settled(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Refusal>
     if is_settled(&inode) {
         return Ok(inode);
     }
-    let live = inode.held && !core.leases().begin_end(file, core.now_ms(), false);
-    let ended = inode.held && !live;
-    let after = procedure::run(core, file, Cause { live, ended, ..Cause::nothing() }).await?;
-    if ended {
+    let lease = if !inode.held {
+        RecordedLease::None
+    } else if core.leases().begin_end(file, core.now_ms()) {
+        RecordedLease::Ended
+    } else {
+        RecordedLease::Live
+    };
+    let after = procedure::run(core, file, Cause { lease, ..Cause::nothing() }).await?;
+    if lease == RecordedLease::Ended {
         core.leases().end(file);
     }
     after.ok_or_else(|| Refusal::new(Reason::NotFound, format!("file {file} was removed")))

@@ -41,13 +41,22 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// What else changes with the generation.
 pub type Change = Arc<dyn Fn(&Core, &mut Tx, FileId, &mut InodeRecord) -> Result<(), Refusal> + Send + Sync>;
 
+/// The file's lease on record when a procedure begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordedLease {
+    /// There is none.
+    None,
+    /// It is live: its pending stamps are not judged.
+    Live,
+    /// It has ended without a clean release.
+    Ended,
+}
+
 /// What a procedure is for.
 #[derive(Clone)]
 pub struct Cause {
-    /// The lease on record has ended without a clean release.
-    pub ended: bool,
-    /// A lease is live: its pending stamps are not judged.
-    pub live: bool,
+    /// The file's lease on record.
+    pub lease: RecordedLease,
     /// Columns that go out.
     pub lost: Vec<Lost>,
     /// Any other change.
@@ -80,7 +89,7 @@ pub enum Life {
 impl Cause {
     /// Finishes what was left undone, and nothing else.
     pub fn nothing() -> Cause {
-        Cause { ended: false, live: false, lost: Vec::new(), change: None }
+        Cause { lease: RecordedLease::None, lost: Vec::new(), change: None }
     }
 }
 
@@ -92,7 +101,7 @@ pub fn deadline(core: &Core) -> Instant {
 
 /// Runs the procedure. Gives the file's record after it, or `None` if the file is gone.
 pub async fn run(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<InodeRecord>, Refusal> {
-    let leased = cause.live || cause.ended;
+    let leased = cause.lease != RecordedLease::None;
     let done = attempt(core, file, cause).await;
     match &done {
         // With a lease, its holder or its end runs the procedure again. Otherwise the background does.
@@ -104,7 +113,7 @@ pub async fn run(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<
 
 async fn attempt(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<InodeRecord>, Refusal> {
     let deadline = deadline(core);
-    let (ended, live) = (cause.ended, cause.live);
+    let lease = cause.lease;
     let (mut lost, mut change) = (cause.lost, cause.change);
     loop {
         if let Err(refusal) = enough_answer(core, file, &lost).await {
@@ -114,10 +123,10 @@ async fn attempt(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<
         let Some(inode) = raise(core, file, std::mem::take(&mut lost), change.take()).await? else {
             return Ok(None);
         };
-        tracing::debug!(%file, g = %inode.g, ended, "fencing");
-        match fence_and_judge(core, file, &inode, (ended, live), deadline).await? {
+        tracing::debug!(%file, g = %inode.g, ?lease, "fencing");
+        match fence_and_judge(core, file, &inode, lease, deadline).await? {
             Judged::Dead(dead) => lost = dead,
-            Judged::Done { end } => return finish(core, file, inode.g, ended, end).await,
+            Judged::Done { end } => return finish(core, file, inode.g, lease, end).await,
         }
     }
 }
@@ -203,7 +212,7 @@ fn hold_gone(core: &Core, drive: DriveId) -> bool {
 /// Ends holds under which nothing went out.
 pub fn release_holds(core: &Core, drives: impl IntoIterator<Item = DriveId>) {
     let mut table = core.drives();
-    drives.into_iter().for_each(|drive| table.release(drive, false));
+    drives.into_iter().for_each(|drive| table.release(drive));
 }
 
 /// The result of contacting a drive at its address.
@@ -256,7 +265,13 @@ async fn raise(
         Err(refusal) => refusal.reason == Reason::Medium,
     };
     let mut table = core.drives();
-    held.into_iter().for_each(|drive| table.release(drive, may_be_out));
+    for drive in held {
+        if may_be_out {
+            table.release_out(drive);
+        } else {
+            table.release(drive);
+        }
+    }
     raised
 }
 
@@ -276,7 +291,7 @@ async fn fence_and_judge(
     core: &Arc<Core>,
     file: FileId,
     inode: &InodeRecord,
-    (ended, live): (bool, bool),
+    lease: RecordedLease,
     deadline: Instant,
 ) -> Result<Judged, Refusal> {
     let mut failures: BTreeMap<(u32, Column), String>;
@@ -284,14 +299,14 @@ async fn fence_and_judge(
         let mut end = 0;
         let fenced = fence_all(core, file, inode).await;
         failures = fenced.failures;
-        if failures.is_empty() && !live {
+        if failures.is_empty() && lease != RecordedLease::Live {
             failures = judge_all(core, file, inode, &fenced.unsettled).await;
             if failures.is_empty() && fenced.more {
                 continue;
             }
         }
         // A file without a name is removed, and one whose cut was begun keeps its size: no end is needed.
-        if failures.is_empty() && ended && inode.is_named() && !inode.cut {
+        if failures.is_empty() && lease == RecordedLease::Ended && inode.is_named() && !inode.cut {
             match data_end(core, file, inode).await {
                 Ok(reached) => end = reached,
                 Err(columns) => failures = columns,
@@ -322,14 +337,15 @@ async fn finish(
     core: &Arc<Core>,
     file: FileId,
     g: braid_layout::Generation,
-    ended: bool,
+    lease: RecordedLease,
     end: u64,
 ) -> Result<Option<InodeRecord>, Refusal> {
     core.write(move |core, tx| {
         let Some(mut inode) = inodes::find(tx, file)? else { return Ok(None) };
-        // If `g` rose meanwhile (a drive that is behind was put out), the file must be fenced again.
+        // If `g` rose meanwhile (the columns of a drive that is behind went out), the file must be fenced
+        // again.
         inode.unfenced = inode.g != g;
-        if ended {
+        if lease == RecordedLease::Ended {
             (inode.held, inode.client) = (false, 0);
             if !inode.is_named() {
                 inodes::bury(tx, file, &inode)?;

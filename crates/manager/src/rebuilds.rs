@@ -22,7 +22,7 @@ use crate::kv::Tx;
 use crate::members::no_drive;
 use crate::opens::{grant, make_free, still_open};
 use crate::operations::{Operation, Outcome, recall};
-use crate::procedure::{self, Cause};
+use crate::procedure::{self, Cause, RecordedLease};
 
 use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
 use crate::space::candidate;
@@ -90,7 +90,7 @@ pub async fn end(core: &Arc<Core>, operation: Operation, request: EndRebuild) ->
     let _turn = core.lock_file(file).await?;
     core.read(move |_, tx| leased(tx, file, lease)).await?;
     let change: procedure::Change = Arc::new(move |_, tx, file, inode| ready(tx, file, inode, lease));
-    let cause = Cause { live: true, change: Some(change), ..Cause::nothing() };
+    let cause = Cause { lease: RecordedLease::Live, change: Some(change), ..Cause::nothing() };
     procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
     core.once(operation, move |_, tx| {
         crate::files::release(tx, file, lease)?;

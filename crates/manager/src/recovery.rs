@@ -1,13 +1,13 @@
 //! Which pending stripe writes stay and which go (PROTOCOL section 6, step 4). Pure.
 //!
 //! A stamp goes **forward if every ready column of its columns has it** (its version or a later one), else
-//! **back**. Columns that are joining or out do not vote. Nor does a column whose unit is damaged: it is lost
-//! there, not old (R9). A stamp needs at least one vote to go forward.
+//! **back**. Columns that are joining or out do not vote. Nor does a column whose unit is damaged: it has
+//! lost the unit and is not merely out of date (R9). A stamp needs at least one vote to go forward.
 //!
 //! What a joining column has pending goes back there, whatever the others say (section 7: it drops what is
-//! unsettled on it). It may be of a write that was undone while the column was away. That others have a later
-//! version does not prove it settled, as later writes were made without this column. The column is brought up
-//! to date before it is ready, so nothing is lost.
+//! unsettled on it). It may belong to a write that was undone while the column was away. A later version on
+//! other columns does not prove that it is settled, as later writes were made without this column. The column
+//! is brought up to date before it is ready, so nothing is lost.
 
 use std::collections::BTreeMap;
 
@@ -42,15 +42,24 @@ pub fn judge(unit: u64, set: ColumnMask, joining: ColumnMask, survey: &Survey) -
     (!empty).then_some(verdict)
 }
 
+/// How a column of the set takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnState {
+    /// It votes.
+    Ready,
+    /// It has no vote, and what it has pending goes back.
+    Joining,
+}
+
 /// The part of a verdict that concerns a column: stamps that it has pending, and cut-offs of chains that it
 /// has.
-pub fn part_for(verdict: &UnitVerdict, state: &UnitState, joining: bool) -> Option<UnitVerdict> {
+pub fn part_for(verdict: &UnitVerdict, state: &UnitState, column: ColumnState) -> Option<UnitVerdict> {
     let pending = state.pending.as_ref().map(|pending| pending.stamp);
     let own = |stamps: &[Version]| -> Vec<Version> {
         stamps.iter().copied().filter(|&stamp| Some(stamp) == pending).collect()
     };
     let (mut forward, mut back) = (own(&verdict.forward), own(&verdict.back));
-    if joining {
+    if column == ColumnState::Joining {
         back.append(&mut forward);
     }
     let chain =
@@ -202,8 +211,8 @@ mod tests {
         let all: &[u8] = &[0, 1];
         let states = survey([(0, unit(OLD, Some((s, all)))), (1, unit(OLD, None))]);
         let verdict = judge(3, mask(all), ColumnMask::EMPTY, &states).unwrap();
-        assert_eq!(part_for(&verdict, &states[&Column(0)], false).unwrap().back, [s]);
-        assert_eq!(part_for(&verdict, &states[&Column(1)], false), None);
+        assert_eq!(part_for(&verdict, &states[&Column(0)], ColumnState::Ready).unwrap().back, [s]);
+        assert_eq!(part_for(&verdict, &states[&Column(1)], ColumnState::Ready), None);
     }
 
     /// Column 0 stored a write that nobody else did, and was away when that was undone and when parity took a
@@ -214,7 +223,7 @@ mod tests {
         let states =
             survey([(0, unit(OLD, Some((undone, &[0, 2])))), (1, unit(later, None)), (2, unit(later, None))]);
         let verdict = judge(3, mask(&[0, 1, 2]), mask(&[0]), &states).unwrap();
-        let part = part_for(&verdict, &states[&Column(0)], true).unwrap();
+        let part = part_for(&verdict, &states[&Column(0)], ColumnState::Joining).unwrap();
         assert_eq!((part.forward, part.back), (vec![], vec![undone]));
     }
 
@@ -225,8 +234,12 @@ mod tests {
         let states = survey([(2, parity(7)), (3, parity(5)), (4, parity(3))]);
         let verdict = judge(3, mask(&[1, 2, 3, 4]), mask(&[4]), &states).unwrap();
         assert_eq!(verdict.cutoff, tip(5));
-        assert_eq!(part_for(&verdict, &states[&Column(2)], false).unwrap().cutoff, tip(5));
-        assert_eq!(part_for(&verdict, &states[&Column(3)], false), None, "nothing above it there");
+        assert_eq!(part_for(&verdict, &states[&Column(2)], ColumnState::Ready).unwrap().cutoff, tip(5));
+        assert_eq!(
+            part_for(&verdict, &states[&Column(3)], ColumnState::Ready),
+            None,
+            "nothing above it there"
+        );
         assert!(
             judge(3, mask(&[0, 1, 2, 3]), ColumnMask::EMPTY, &states).is_none(),
             "a ready column is not cut"

@@ -254,7 +254,7 @@ record! {
     }
 }
 
-/// A place of a component: drive, file, segment, column.
+/// Where a component is placed: drive, file, segment, column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ComponentPlace {
     /// The drive.
@@ -370,7 +370,7 @@ pub mod key {
     pub fn drive_of(key: &[u8]) -> DriveId {
         DriveId(u128::from(number(key, 1)) << 64 | u128::from(number(key, 9)))
     }
-    /// The place that a key of `c` or `s` names.
+    /// The drive, file, segment and column that a key of `c` or `s` names.
     pub fn place_of(key: &[u8]) -> ComponentPlace {
         let segment = key.get(25..29).and_then(|bytes| bytes.first_chunk()).copied();
         ComponentPlace {
@@ -450,7 +450,7 @@ impl InodeRecord {
         self.held && self.client == 0
     }
 
-    /// Its places, drive by drive.
+    /// Where its components are placed, drive by drive.
     pub fn places(&self, file: FileId) -> impl Iterator<Item = ComponentPlace> + '_ {
         self.segments.iter().zip(0u32..).flat_map(move |(segment, index)| {
             segment.drives.iter().zip(0u8..).map(move |(&drive, column)| ComponentPlace {

@@ -11,7 +11,7 @@ use crate::fence::drive_call;
 use crate::members::no_drive;
 
 /// Asks a drive to scrub, or for the state of its scrub.
-pub async fn ask(core: &Core, asked: ScrubDrive) -> Result<ScrubDriveReply, Refusal> {
+pub async fn scrub_drive(core: &Core, asked: ScrubDrive) -> Result<ScrubDriveReply, Refusal> {
     let (drive, name, state) = {
         let (now_ms, table) = (core.now_ms(), core.drives());
         let known = table.find(&asked.drive).ok_or_else(|| no_drive(&asked.drive))?;

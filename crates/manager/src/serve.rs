@@ -21,9 +21,10 @@ use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 
 use crate::core::Core;
+use crate::directories::Parents;
 use crate::kv::Tx;
 use crate::operations::{self, Once, Operation, Outcome};
-use crate::room::Visitor;
+use crate::session_slots::Visitor;
 use crate::{backup, compare, directories, members, opens, rebuilds, scrub, shapes, status, volumes};
 
 /// Serves until the task is dropped; the sessions end with it.
@@ -76,7 +77,7 @@ async fn conversation(core: &Arc<Core>, stream: Stream) -> Result<(), TransportE
         challenge: challenge(),
     };
     let visitor = Visitor::of(&stream)?;
-    let place_for = |asker: &Authenticate| core.room.place(visitor, asker);
+    let place_for = |asker: &Authenticate| core.session_slots.place(visitor, asker);
     let secret_of = |asker: &Authenticate| secret_of(core, asker);
     let mut peer = ControlPeer::accept(stream, &hello, || core.head(), secret_of, place_for).await?;
     while let Some(Asked { number, head, request }) = peer.next(|| core.head()).await? {
@@ -118,7 +119,7 @@ async fn answer(
             Ok(JoinDriveReply { name: members::join(core, peer.drive, master, join).await? }.into())
         }
         (Standing::Drive, R::Heartbeat(beat)) => Ok(members::heartbeat(core, peer.drive, beat).await?.into()),
-        // Any state answers what an operator asks to see how things stand.
+        // A state that does not lead answers these too, so that an operator can see what is wrong.
         (Standing::Client, R::Status(_)) => Ok(status::status(core).await?.into()),
         (Standing::Client, R::Backup(_)) => Ok(backup::make(core).await?.into()),
         (Standing::Client, request) if request.is_operation() => {
@@ -157,7 +158,7 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         R::Renew(renew) => done(opens::renew(core, renew).await),
         R::Commit(commit) => done(opens::commit(core, commit).await),
         R::FreeUnnamed(_) => done(compare::free_unnamed(core).await),
-        R::ScrubDrive(asked) => Ok(scrub::ask(core, asked).await?.into()),
+        R::ScrubDrive(asked) => Ok(scrub::scrub_drive(core, asked).await?.into()),
         R::StaleFiles(stale) => Ok(rebuilds::stale_files(core, stale).await?.into()),
         R::Authenticate(_) => Err(Refusal::new(Reason::Malformed, "the session is authenticated already")),
         R::JoinDrive(_) | R::Heartbeat(_) => {
@@ -180,8 +181,9 @@ async fn answer_operation(
             in_one(core, operation, move |_, tx| volumes::remove(tx, &remove.name)).await
         }
         R::MakeDirectory(make) => {
+            let parents = if make.parents { Parents::Made } else { Parents::Required };
             in_one(core, operation, move |core, tx| {
-                directories::make(tx, &make.volume, &make.path, make.parents, core.now_ms())
+                directories::make(tx, &make.volume, &make.path, parents, core.now_ms())
             })
             .await
         }

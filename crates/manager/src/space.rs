@@ -38,7 +38,7 @@ mod tests {
     fn table() -> DriveTable {
         let mut table = DriveTable::new(1000, 0, Arc::new(Pauses::new(1300, 0)));
         let record = tests::record(1, "one");
-        table.insert(record, false);
+        table.insert(record);
         table
     }
 

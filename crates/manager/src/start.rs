@@ -31,9 +31,9 @@ use crate::kv::{Db, Kv, KvError, Tx};
 use crate::leadership::Leadership;
 use crate::leases::Leases;
 use crate::members::has_untold;
-use crate::room::Room;
 use crate::schema::{ClusterRecord, DriveRecord, InodeRecord, key, table};
 use crate::serve::serve;
+use crate::session_slots::SessionSlots;
 use crate::sweep::{extend_time, sweep};
 use crate::time::{AHEAD_MS, ManagerClock, boot_ms};
 use crate::{backup, private};
@@ -77,9 +77,9 @@ pub struct Config {
 pub struct Ready {
     /// Where it listens.
     pub address: String,
-    /// What clients prove.
+    /// The token with which clients prove that they may connect.
     pub client_token: Token,
-    /// What drives prove to join.
+    /// The token with which drives prove that they may join.
     pub join_token: Token,
     /// The cluster.
     pub cluster: ClusterId,
@@ -162,14 +162,14 @@ pub async fn run(
     refuse_without_state(dir)?;
     let _lock = lock(dir)?;
     // Listen before the state is touched, so that a port in use changes nothing.
-    let room = Room::new(raise_descriptors(Room::descriptors()));
-    let listener = Listener::bind_with(&config.listen, Limits::default(), room.capacity()).await?;
+    let session_slots = SessionSlots::new(raise_descriptors(SessionSlots::descriptors()));
+    let listener = Listener::bind_with(&config.listen, Limits::default(), session_slots.capacity()).await?;
     let path = dir.join(STATE_FILE);
     let kv = tokio::task::spawn_blocking(move || EmbeddedKv::open(&path));
     let mut kv = kv.await.map_err(|error| ManagerError::Start(failed(&error)))??;
     private::tighten(dir);
     let closed = kv.closed();
-    let core = start(Arc::new(kv), &config, room).await.map_err(ManagerError::Start)?;
+    let core = start(Arc::new(kv), &config, session_slots).await.map_err(ManagerError::Start)?;
     let told = self::ready(&core, &listener);
     write_token(dir, CLIENT_TOKEN, &told.client_token)?;
     write_token(dir, JOIN_TOKEN, &told.join_token)?;
@@ -190,7 +190,11 @@ pub async fn run(
 }
 
 /// Begins a new term in the state, and loads the tables from it.
-pub async fn start(kv: Arc<dyn Kv>, config: &Config, room: Room) -> Result<Arc<Core>, Refusal> {
+pub async fn start(
+    kv: Arc<dyn Kv>,
+    config: &Config,
+    session_slots: SessionSlots,
+) -> Result<Arc<Core>, Refusal> {
     let db = Db::new(kv);
     let first = db.clone();
     let speak_ms = u64::from(config.lease_ms) + margin_ms(u64::from(config.lease_ms));
@@ -206,7 +210,7 @@ pub async fn start(kv: Arc<dyn Kv>, config: &Config, room: Room) -> Result<Arc<C
     };
     let core = Arc::new(Core {
         drive_calls: DriveCalls::new(cluster.cluster),
-        room,
+        session_slots,
         db,
         cluster,
         term: Mutex::new((term, mark)),
@@ -231,7 +235,11 @@ pub async fn start(kv: Arc<dyn Kv>, config: &Config, room: Room) -> Result<Arc<C
         for (_, record) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
             // A restored state does not know what drives were told: that is set once it was compared.
             let untold = !restored && has_untold(tx, record.drive)?;
-            core.drives().insert(record, untold);
+            let (drive, mut table) = (record.drive, core.drives());
+            table.insert(record);
+            if untold {
+                table.set_untold(drive);
+            }
         }
         if restored {
             return Ok(()); // its leases are over: the comparison says what is left to do

@@ -26,7 +26,7 @@ use crate::inodes;
 use crate::operations;
 use crate::orphans;
 use crate::pauses::LISTEN_MS;
-use crate::procedure::{self, Cause, hold_lapsed};
+use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
 use crate::returns::readmit_drives;
 use crate::schema::{DriveRecord, RemoveRecord, key, table};
 use crate::volumes;
@@ -186,7 +186,7 @@ async fn end_lease(core: &Arc<Core>, file: FileId) -> bool {
 }
 
 async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
-    if !core.leases().begin_end(file, core.now_ms(), false) {
+    if !core.leases().begin_end(file, core.now_ms()) {
         // Somebody holds a lease again: its end does what was left undone. If the file stayed listed, it
         // would be due again at once.
         core.unfinished().remove(&file);
@@ -195,8 +195,9 @@ async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> 
     let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
     if let Some(inode) = found.filter(|inode| inode.held || inode.unfenced) {
         if inode.is_named() {
-            let (ended, lost) = (inode.held, hold_lapsed(core, &inode));
-            procedure::run(core, file, Cause { ended, lost, ..Cause::nothing() }).await?;
+            let lease = if inode.held { RecordedLease::Ended } else { RecordedLease::None };
+            let lost = hold_lapsed(core, &inode);
+            procedure::run(core, file, Cause { lease, lost, ..Cause::nothing() }).await?;
         } else {
             core.write(move |_, tx| {
                 // It may have got its name since.
@@ -469,13 +470,13 @@ mod tests {
 
     use super::*;
     use crate::memory::MemoryKv;
-    use crate::room::Room;
+    use crate::session_slots::SessionSlots;
     use crate::start::{Config, start};
 
     #[tokio::test]
     async fn files_that_cannot_be_done_keep_no_others_from_their_turn() {
         let config = Config::new("memory", "");
-        let core = start(Arc::new(MemoryKv::new()), &config, Room::of(4, 4)).await.unwrap();
+        let core = start(Arc::new(MemoryKv::new()), &config, SessionSlots::of(4, 4)).await.unwrap();
         (1..=3000).step_by(2).for_each(|file| core.leases().leave(FileId(file), Lease(1)));
         core.unfinished().extend((2..=3000).step_by(2).map(FileId));
         let numbers = |last, wanted: fn(&FileId) -> bool| -> Vec<u64> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use braid_layout::version::Lease;
 use braid_layout::{ColumnMask, DriveId, FileId};
 use braid_manager::check::check;
+use braid_manager::directories::Parents;
 use braid_manager::kv::Db;
 use braid_manager::memory::MemoryKv;
 use braid_manager::schema::{DriveRecord, key};
@@ -243,7 +244,10 @@ impl Real {
         let place = |_: u64, _: &_| Ok(((1..=3).map(DriveId).collect(), ColumnMask::EMPTY));
         let bytes = |path: &String| path.clone().into_bytes();
         self.db.write(|tx| match op {
-            Op::Make { path, parents } => directories::make(tx, "v", path.as_bytes(), *parents, 2),
+            Op::Make { path, parents } => {
+                let parents = if *parents { Parents::Made } else { Parents::Required };
+                directories::make(tx, "v", path.as_bytes(), parents, 2)
+            }
             Op::Create { path, exclusive } => {
                 let open = Open {
                     volume: "v".into(),

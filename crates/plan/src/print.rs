@@ -132,16 +132,16 @@ impl fmt::Display for Arithmetic {
             Step::Encode { data, parity } => {
                 print_list(f, data.iter().map(|operand| operand.to_string()))?;
                 f.write_str(" -> ")?;
-                print_list(f, parity.iter().map(|(index, place)| format!("parity {index} {place}")))?;
+                print_list(f, parity.iter().map(|(index, location)| format!("parity {index} {location}")))?;
             }
             Step::Reconstruct { have, lost } => {
                 print_list(f, have.iter().map(|(role, operand)| format!("{} {operand}", Named(*role))))?;
                 f.write_str(" -> ")?;
-                print_list(f, lost.iter().map(|(role, place)| format!("{} {place}", Named(*role))))?;
+                print_list(f, lost.iter().map(|(role, location)| format!("{} {location}", Named(*role))))?;
             }
             Step::Delta { data, old, new, parity } => {
                 write!(f, "data {data}: {old} to {new} -> ")?;
-                print_list(f, parity.iter().map(|(index, place)| format!("parity {index} {place}")))?;
+                print_list(f, parity.iter().map(|(index, location)| format!("parity {index} {location}")))?;
             }
             Step::Compare { parity, stored, computed } => {
                 write!(f, "parity {parity}: {stored} with {computed}")?;
@@ -216,7 +216,7 @@ impl fmt::Display for MemoryRange {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::MemoryRange(place) => write!(f, "from {place}"),
+            Source::MemoryRange(location) => write!(f, "from {location}"),
             Source::Hole => f.write_str("as a hole"),
         }
     }
@@ -225,7 +225,7 @@ impl fmt::Display for Source {
 impl fmt::Display for Operand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Operand::MemoryRange(place) => write!(f, "{place}"),
+            Operand::MemoryRange(location) => write!(f, "{location}"),
             Operand::Zeros => f.write_str("zeros"),
         }
     }

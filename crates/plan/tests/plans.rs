@@ -49,8 +49,8 @@ fn plans_print_as_expected() {
         } else {
             let line = text.lines().zip(now.lines()).take_while(|(a, b)| a == b).count();
             let (was, is) = (text.lines().nth(line), now.lines().nth(line));
-            let place = format!("{}:{}", path.display(), line + 1);
-            writeln!(wrong, "{place}: expected {was:?}, got {is:?}").unwrap();
+            let location = format!("{}:{}", path.display(), line + 1);
+            writeln!(wrong, "{location}: expected {was:?}, got {is:?}").unwrap();
         }
     }
     assert!(wrong.is_empty(), "{wrong}");

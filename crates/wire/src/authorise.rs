@@ -1,10 +1,11 @@
-//! What a drive checks before it does anything: one pure function, [`authorise`], and what only the store can
-//! tell, [`Verified::permit`].
+//! What a drive checks before it carries out a request. [`authorise`] is pure and needs no store;
+//! [`Verified::permit`] checks what depends on the stored object.
 //!
-//! Order. First the MAC, under keys that the drive derives for *any* partition and epoch: somebody without a
-//! capability learns nothing, not even which partitions there are. Then, and proven to the asker: replay,
-//! scope, keys, expiry, form, rights. Last, by [`Verified::permit`], what needs the object: logical version,
-//! generation, byte range. A request whose MAC is right has used its sequence number, whatever follows.
+//! The order matters. The MAC comes first. The drive derives its key for *any* partition and epoch, so
+//! somebody without a capability learns nothing, not even which partitions exist. Replay, scope, keys,
+//! expiry, form and rights follow; from here on a refusal carries a MAC of its own. [`Verified::permit`]
+//! comes last and checks what needs the object: logical version, generation, byte range. A request whose MAC
+//! is right uses up its sequence number, even if a later check refuses it.
 
 use std::ops::Range;
 
@@ -23,39 +24,39 @@ use crate::seal::{ReplySeal, expected_mac, split};
 pub struct Scene<'a> {
     /// The drive.
     pub drive: DriveId,
-    /// Of the hello that the drive sent on this connection.
+    /// The binding of the hello that the drive sent on this connection.
     pub binding: Binding,
-    /// Manager time now, in milliseconds; `None` while the drive holds no heartbeat lease: it serves nothing
-    /// then but what precedes a lease, see [`LeaseRule`].
+    /// Manager time now, in milliseconds. `None` while the drive holds no heartbeat lease: then it serves
+    /// only requests that need none, see [`LeaseRule`].
     pub now_ms: Option<u64>,
     /// Derives the working key of any partition and epoch, whether or not they exist or are in force.
     pub working_key: &'a dyn Fn(PartitionId, u32) -> Key,
-    /// The epoch of a partition's newer working key; `None`: no such partition. Partition 0 is the drive:
-    /// epoch 1.
+    /// The epoch of a partition's newer working key; `None`: no such partition. Partition 0 stands for the
+    /// drive and is at epoch 1.
     pub key_epoch: &'a dyn Fn(PartitionId) -> Option<u32>,
 }
 
-/// A request that may be carried out, as far as can be told without its object.
+/// A request that has passed every check that does not need its object.
 #[derive(Debug)]
 pub struct Verified {
-    /// What it was asked under.
+    /// The capability that came with it.
     pub capability: Capability,
     /// The request itself.
     pub request: DriveRequest,
-    /// For the reply.
+    /// Seals the reply.
     pub seal: ReplySeal,
 }
 
-/// A request that may not.
+/// A request that is refused.
 #[derive(Debug)]
 pub struct Denied {
     /// Why.
     pub refusal: Refusal,
-    /// For the refusal's reply.
+    /// Seals the refusal.
     pub seal: ReplySeal,
 }
 
-/// What a request needs its capability to be for.
+/// What a request's capability must cover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Needs {
     /// All of these.
@@ -77,8 +78,8 @@ pub struct ObjectFacts<'a> {
     pub map: &'a ColumnMap,
 }
 
-/// Checks a request. `last_sequence` is the connection's, 0 at first; it rises with every request whose MAC
-/// is right.
+/// Checks a request. `last_sequence` belongs to the connection: it is 0 at first, and rises with every
+/// request whose MAC is right.
 pub fn authorise(
     scene: &Scene<'_>,
     last_sequence: &mut u64,
@@ -90,7 +91,7 @@ pub fn authorise(
         let detail = "the request's MAC is wrong: forged, damaged, or sealed for another drive or connection";
         unproven(Refusal::new(Reason::Forged, detail))
     };
-    // A public part that is long enough and still none was never made by a manager.
+    // A public part that is long enough but cannot be decoded was not made by a manager.
     let (authority, arguments) = split(body).map_err(|error| match error {
         DecodeError::Truncated { .. } => unproven(Refusal::malformed(error.to_string())),
         _ => forged(),
@@ -114,7 +115,7 @@ pub fn authorise(
     }
 }
 
-/// Everything after MAC and replay.
+/// The checks after those of MAC and replay.
 fn examine(
     scene: &Scene<'_>,
     header: &FrameHeader,
@@ -153,7 +154,7 @@ fn examine(
     Ok(request)
 }
 
-/// What a request needs its capability to be for, by its row.
+/// What a request's capability must cover, by the request's row.
 pub fn needs(request: &DriveRequest) -> Needs {
     let (rules, at) = (request.rules(), request.target().at);
     let (rights, at) = match (rules.subject, rules.well_known) {
@@ -164,8 +165,8 @@ pub fn needs(request: &DriveRequest) -> Needs {
     Needs { rights, partition: at.partition, object: at.object }
 }
 
-/// The bytes of the object that a request is about, with units of `unit_bytes`; `None`: no bytes, or all of
-/// them by right. A range past 2^64 is [`Reason::Range`].
+/// The bytes of the object that a request is about, with units of `unit_bytes`. `None`: no bytes, or all of
+/// them by right. A range past 2^64 is refused with [`Reason::Range`].
 pub fn byte_range(request: &DriveRequest, unit_bytes: u32) -> Result<Option<Range<u64>>, Refusal> {
     match request.target().bytes {
         Bytes::Any => Ok(None),
@@ -182,21 +183,21 @@ pub fn byte_range(request: &DriveRequest, unit_bytes: u32) -> Result<Option<Rang
     }
 }
 
-/// Whether a drive does this without a heartbeat lease; see [`LeaseRule`].
+/// Whether a drive carries this out without a heartbeat lease; see [`LeaseRule`].
 fn precedes_lease(kind: u16, capability: &Capability) -> bool {
     DriveRequest::rules_of(kind).is_some_and(|rules| rules.lease == LeaseRule::NotForManager)
         && capability.rights.include(Rights::MANAGE)
 }
 
 impl Verified {
-    /// Whether the drive does it without a heartbeat lease; see [`LeaseRule`].
+    /// Whether the drive carries it out without a heartbeat lease; see [`LeaseRule`].
     pub fn precedes_lease(&self) -> bool {
         precedes_lease(self.request.kind(), &self.capability)
     }
 
-    /// What needs the object: its logical version, its generation, the byte range. Not for a creation of an
-    /// object that is not there, nor for requests about no object. The store checks the generation again, in
-    /// the commit.
+    /// Checks what depends on the object: its logical version, its generation, the byte range. It is not for
+    /// the creation of an object that does not exist, nor for requests about no object. The store checks the
+    /// generation again when it commits.
     pub fn permit(&self, object: &ObjectFacts<'_>) -> Result<(), Refusal> {
         let capability = &self.capability;
         if let DriveRequest::Delta(delta) = &self.request {
@@ -268,9 +269,9 @@ fn check_scope(request: &DriveRequest, capability: &Capability) -> Result<(), Re
     }
 }
 
-/// A stamp must be of the capability's lease and no later generation, or a writer could take names that are
-/// others' to give. A rebuild installs versions as they are elsewhere: older leases' too, and only while
-/// columns join.
+/// A stamp must have the capability's lease and no later generation: otherwise a writer could use stamps that
+/// belong to another writer. A rebuild copies versions from other columns. So it may install stamps of older
+/// leases too, but only while a column joins.
 fn check_stamp(request: &DriveRequest, capability: &Capability) -> Result<(), Refusal> {
     let (stamp, lease_fits) = match request.target().stamp {
         Stamp::None => return Ok(()),
@@ -287,7 +288,7 @@ fn check_stamp(request: &DriveRequest, capability: &Capability) -> Result<(), Re
     Ok(())
 }
 
-/// Fields that contradict each other or the payload.
+/// Refuses fields that contradict each other or the payload.
 fn check_form(request: &DriveRequest, payload_bytes: u32) -> Result<(), Refusal> {
     let target = request.target();
     let is_possible = match request.rules().well_known {

@@ -2,17 +2,17 @@
 //!
 //! Keys form four levels per drive: master, drive, partition, working. Each lower key is the HMAC-SHA256 of a
 //! label and its scope under the one above, so manager and drive derive the same keys from the master and
-//! nothing else is sent. A partition has two working keys in force, of epoch `e` and `e - 1`, so that one is
-//! rotated while the other serves.
+//! nothing else is sent. A partition has two working keys in force, of epochs `e` and `e - 1`, so that
+//! capabilities made with the old key still work while it is rotated.
 //!
 //! A capability's *public part* ([`Capability`]) says what its holder may do. Its *private part* is the HMAC
 //! of the public part under the working key: only the manager and the drive can make it. A request carries
 //! the public part and a MAC under the private part, see [`seal`](crate::seal). The drive recomputes all of
 //! it and keeps no state per capability, see [`authorise`](crate::authorise).
 //!
-//! Every HMAC's input begins with a label that ends in NUL and is used for nothing else; what follows has
-//! fixed lengths, but for the last part. So no two different inputs are the same bytes, and a MAC of one kind
-//! is never good as one of another.
+//! Every kind of HMAC has a label of its own, which ends in NUL and begins its input. The parts that follow
+//! have fixed lengths, except the last. So two different inputs are never the same bytes, and a MAC of one
+//! kind is never valid as one of another.
 
 use std::fmt;
 use std::hint::black_box;
@@ -40,8 +40,9 @@ pub type Challenge = [u8; 16];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Binding(pub [u8; 16]);
 
-/// How long a capability is good, in milliseconds: none is signed for longer. Long against the manager's
-/// restart, short against people: a revoked client that no fence reaches is out after this.
+/// The longest time for which a capability is valid, in milliseconds. It is long compared with a restart of
+/// the manager, so that clients can go on meanwhile. It is short enough for people: a revoked client that no
+/// fence reaches is shut out after this time.
 pub const CAPABILITY_MS: u64 = 120_000;
 
 /// What a capability's holder may do; a set of bits.
@@ -73,11 +74,11 @@ record! {
         object_version: u32,
         /// What may be done.
         rights: Rights,
-        /// First byte of the object it is good for.
+        /// First byte of the object that it covers.
         from: u64,
         /// One past the last byte.
         to: u64,
-        /// Good before this manager time, in milliseconds.
+        /// Valid before this manager time, in milliseconds.
         expires_ms: u64,
         /// The reservation whose rate it carries; 0 is none.
         reservation: u64,
@@ -91,20 +92,20 @@ record! {
         joining: ColumnMask,
         /// The lease it was given under; stamps must carry it. 0: reads only.
         lease: Lease,
-        /// The reservation's rate for this drive, in bytes a second; 0: best effort. So the drive needs
-        /// nobody to enforce it.
+        /// The reservation's rate for this drive, in bytes a second; 0: best effort. It is here so that the
+        /// drive can enforce it by itself.
         rate: u64,
         /// The least protection that a request under it must have.
         protection: Protection,
-        /// The drive it was given to, for deltas; 0: a client or the manager. It is good for deltas only if
-        /// it is not 0.
+        /// The drive that it was given to, which may send deltas under it and nothing else; 0: it was given
+        /// to a client or the manager, and allows no deltas.
         holder: DriveId,
         /// The digest of the column map that a creation must bring,
-        /// [`ColumnMap::digest`](crate::data::ColumnMap::digest); zeros: any. With it a client cannot name
-        /// drives or objects that the manager did not.
+        /// [`ColumnMap::digest`](crate::data::ColumnMap::digest); zeros: any. So a client cannot put drives
+        /// or objects of its own choice into a column map.
         map: [u8; 16],
-        /// The file that the object's column map must name; 0: any. An object of the same number that is
-        /// another file's is refused.
+        /// The file that the object's column map must name; 0: any. A request to an object of the same number
+        /// that belongs to another file is refused.
         file: FileId,
     }
 }
@@ -116,10 +117,10 @@ record! {
         capability: Capability,
         /// Rises by at least one with every request of a connection, from 1.
         sequence: u64,
-        /// The asker's: random, the same for all requests of a connection. With it an asker knows that
-        /// replies are to its own requests and not recorded ones.
+        /// Chosen at random by the asker, the same for all requests of a connection. With it an asker can
+        /// tell replies to its own requests from recorded ones.
         nonce: [u8; 16],
-        /// Over the request; see [`seal`](crate::seal).
+        /// The MAC of the request; see [`seal`](crate::seal).
         mac: [u8; 16],
     }
 }

@@ -10,23 +10,23 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     u32::try_from(crc).expect("a CRC32C has 32 bits")
 }
 
-/// The CRC32C of bytes that come piece by piece.
+/// The CRC32C of bytes that come in pieces.
 #[derive(Debug)]
 pub struct RunningCrc(crc_fast::Digest);
 
 impl RunningCrc {
-    /// Of no bytes yet.
+    /// The checksum of no bytes.
     #[expect(clippy::new_without_default, reason = "there is nothing default about it")]
     pub fn new() -> RunningCrc {
         RunningCrc(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
     }
 
-    /// More of them.
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// That of all so far.
+    /// The checksum of all bytes so far.
     pub fn value(&self) -> u32 {
         u32::try_from(self.0.clone().finalize()).expect("a CRC32C has 32 bits")
     }

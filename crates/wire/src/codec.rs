@@ -46,7 +46,7 @@ pub enum DecodeError {
     /// Text that is not UTF-8.
     #[error("text is not UTF-8")]
     Text,
-    /// A layout that does not hold together.
+    /// A layout whose parts contradict each other.
     #[error("layout: {0}")]
     Layout(String),
 }
@@ -59,8 +59,8 @@ pub trait Wire: Sized {
     /// The fewest bytes an encoding can have; bounds what a list's count may claim.
     const BYTES_MIN: usize;
 
-    /// The most entries a list of these may have. Only values that take far more memory than bytes need a
-    /// bound of their own; for the others the body's size is bound enough.
+    /// The most entries a list of these may have. Values that take far more memory than encoded bytes need a
+    /// bound of their own. For the others the bound of the body is enough.
     const LIST_MAX: usize = usize::MAX;
 
     /// Appends the encoding.

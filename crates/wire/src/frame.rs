@@ -44,7 +44,8 @@ pub struct FrameHeader {
     pub body_crc: u32,
 }
 
-/// Why bytes are not a frame of ours. After any of these the stream has lost its place and must be closed.
+/// Why bytes are not a frame of ours. After any of these it is not known where the next frame begins, so the
+/// connection must be closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The first four bytes are not ours: not a Braid peer.
@@ -100,8 +101,9 @@ impl FrameHeader {
         out
     }
 
-    /// Checks magic, checksum, version and bounds, in this order: what a version says is believed only of a
-    /// header that came whole. A header whose magic alone was damaged shows that by its checksum.
+    /// Checks magic, checksum, version and bounds, in this order: the version counts only in a header that is
+    /// not damaged. If the magic is wrong but the rest fits the checksum, the header is one of ours that was
+    /// damaged.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<FrameHeader, FrameError> {
         let mut whole = *bytes;
         whole[..4].copy_from_slice(&MAGIC);

@@ -1,10 +1,11 @@
-//! What peers say to each other: framing ([`frame`]), the field codec ([`codec`]), messages with drives
+//! The messages between peers: framing ([`frame`]), the field codec ([`codec`]), messages with drives
 //! ([`data`]) and with the manager ([`control`]), refusals ([`refusal`]), capabilities and keys
-//! ([`capability`]), what makes requests and replies unforgeable ([`seal`]) and what a drive checks
-//! ([`authorise`]), tokens ([`token`]).
+//! ([`capability`]), the MACs of requests and replies ([`seal`]), what a drive checks ([`authorise`]), tokens
+//! ([`token`]).
 //!
-//! Pure: bytes in, values out, and back. It owns no socket, no clock and no randomness; nonces and challenges
-//! are handed in. `docs/format-wire.md` is the format's document; golden bytes in `tests/golden` pin it.
+//! The crate is pure: it turns bytes into values and values into bytes. It owns no socket, no clock and no
+//! source of randomness; callers pass nonces and challenges in. `docs/format-wire.md` documents the format,
+//! and golden bytes in `tests/golden` pin it.
 
 #[macro_use]
 pub mod codec;

@@ -38,7 +38,7 @@ choice! {
         PartitionNotEmpty = 15,
         /// The drive has no space left.
         Full = 16,
-        /// The partition's or volume's quota is reached, or what one unit may hold.
+        /// The quota of the partition or volume is reached, or the limit of what one unit may hold.
         Quota = 17,
         /// The medium failed.
         Medium = 18,
@@ -54,8 +54,7 @@ choice! {
         Closing = 23,
         /// The drive's file system is read-only.
         ReadOnly = 24,
-        /// Something in the object is not settled, so that no snapshot can be taken: settle it, then try
-        /// again.
+        /// Something in the object is not settled, so no snapshot can be taken: settle it, then try again.
         Unsettled = 25,
         /// The object has no such snapshot: it was dropped, or never taken.
         NoSnapshot = 26,
@@ -100,8 +99,8 @@ choice! {
         DriveInUse = 56,
         /// The manager's state is older than what drives have seen of it: it was put back from a copy.
         StateOlder = 57,
-        /// The operation is too old to tell whether it was carried out: look, then ask again under a new
-        /// number.
+        /// The operation is so old that it is not known whether it was carried out: look, then ask again
+        /// under a new number.
         Outdated = 58,
     }
 }
@@ -118,7 +117,8 @@ record! {
 
 impl Reason {
     /// Whether a drive may give this reason without proof, before it has found the capability good. An asker
-    /// must take no other reason without proof: "no such object", say, reads as zeros.
+    /// must accept no other reason without proof: a forged "no such object", for example, would make it read
+    /// zeros.
     pub fn needs_no_proof(self) -> bool {
         matches!(self, Reason::Malformed | Reason::Forged | Reason::Busy | Reason::Closing)
     }

@@ -1,14 +1,14 @@
-//! What makes requests and replies unforgeable: their MACs, and the bodies that carry them.
+//! The MACs that make requests and replies unforgeable, and the bodies that carry them.
 //!
 //! | MAC | under | over, after its label |
 //! |---|---|---|
 //! | request | the capability's private part | binding 16, nonce 16, kind 2, request 8, payload_bytes 4, sequence 8, arguments |
 //! | reply | the same | the request's MAC 16, kind 2, request 8, payload_bytes 4, g 4, arguments |
 //!
-//! What follows: a request is good on one connection (the binding has the drive's challenge and all of its
-//! hello), once (the sequence number must rise there), and as itself only. A reply is good for one request
-//! only: it covers the request's MAC, and that the asker's nonce, so that neither a recorded reply nor one to
-//! another request passes. Neither can be taken for the other (labels).
+//! So a request is valid on one connection only: the binding covers the drive's challenge and all of its
+//! hello. It is valid once: the sequence number must rise on that connection. A reply is valid for one
+//! request only: its MAC covers the request's MAC, which covers the asker's nonce. So recorded replies and
+//! replies to other requests are refused. The labels keep requests and replies apart.
 
 use braid_layout::Generation;
 
@@ -38,14 +38,14 @@ pub struct Asked {
 #[derive(Debug, Clone)]
 pub struct ReplySeal {
     request: u64,
-    /// `None`: the request was not found good, and the reply goes without proof.
+    /// `None`: the request could not be verified, and the reply goes without proof.
     proof: Option<(Key, Mac)>,
 }
 
 /// Why a frame is not the reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
-    /// Its request number is another's.
+    /// It has the number of another request.
     #[error("reply to request {found}; expected {expected}")]
     Request {
         /// In the frame.
@@ -53,7 +53,7 @@ pub enum ReplyError {
         /// Of the request.
         expected: u64,
     },
-    /// Its MAC is not the drive's, or it has none and is not a refusal that may go without.
+    /// Its MAC is not the drive's. Or it has none, and is not a refusal that needs none.
     #[error("the reply's MAC is not the drive's: forged, or damaged on its way")]
     Forged,
     /// It cannot be decoded.
@@ -70,13 +70,13 @@ struct Facts {
 }
 
 impl Asker {
-    /// On the connection that began with `hello`; `nonce` is random and never used again.
+    /// For the connection that began with `hello`; `nonce` is random and never used again.
     pub fn new(hello: &Hello, nonce: Challenge) -> Asker {
         Asker { binding: hello.binding(), nonce, sequence: 0 }
     }
 
-    /// The body of a request, appended to `body`, and what to keep for its reply. Requests must be sent in
-    /// the order in which they were sealed. `request` is the frame's request number.
+    /// Appends the body of a request to `body`, and returns what is needed to check its reply. Requests must
+    /// be sent in the order in which they were sealed. `request` is the frame's request number.
     pub fn seal(
         &mut self,
         grant: &Grant,
@@ -128,7 +128,7 @@ impl Asked {
 }
 
 impl ReplySeal {
-    /// For a request that was not found good.
+    /// For a request that could not be verified.
     pub fn without_proof(request: u64) -> ReplySeal {
         ReplySeal { request, proof: None }
     }

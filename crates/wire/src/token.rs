@@ -31,7 +31,7 @@ pub struct Token {
     pub standing: Standing,
     /// The cluster that gave it.
     pub cluster: ClusterId,
-    /// What its holder knows.
+    /// The secret that its holder knows.
     pub secret: Key,
 }
 
@@ -41,7 +41,7 @@ pub struct Token {
 pub struct BadToken;
 
 impl Token {
-    /// The asker's proof: it knows the secret, here and now, and saw this hello.
+    /// The asker's proof that it knows the secret now: it covers this connection's hello and a new nonce.
     pub fn asker_proof(
         secret: &Key,
         binding: &Binding,
@@ -90,7 +90,7 @@ impl FromStr for Token {
             Some("join") => Standing::Join,
             _ => return Err(BadToken),
         };
-        // The standard parsers let a sign through: only digits here.
+        // The standard parsers also accept a sign; here only digits are allowed.
         let mut hex = |count| {
             parts
                 .next()

@@ -5,15 +5,15 @@ use crate::tree::Source;
 /// The widest line of prose, in characters.
 pub const WIDTH_MAX: usize = 110;
 
-/// Lines of prose that are too wide. Tables, code and addresses are exempt, since they cannot be wrapped; so
-/// is Rust code, which rustfmt wraps.
+/// Lines of prose that are too wide. Tables, code and addresses are exempt, since they cannot be wrapped. Of
+/// source files only the comments count: rustfmt wraps Rust code, and other code often cannot be wrapped.
 pub fn check(sources: &[Source]) -> Vec<String> {
     let mut broken = Vec::new();
     for source in sources {
-        let is_rust = source.path.ends_with(".rs");
+        let marker = marker(&source.path);
         let mut in_code = false;
         for (number, line) in source.text.lines().enumerate() {
-            let prose = if is_rust { comment(line) } else { Some(line) };
+            let prose = marker.map_or(Some(line), |marker| comment(line, marker));
             let Some(prose) = prose else {
                 in_code = false;
                 continue;
@@ -34,10 +34,19 @@ pub fn check(sources: &[Source]) -> Vec<String> {
     broken
 }
 
+/// What comments begin with in a source file; `None`: the file is a document.
+fn marker(path: &str) -> Option<&'static str> {
+    match path.rsplit(['/', '.']).next() {
+        Some("md") => None,
+        Some("rs") => Some("//"),
+        _ => Some("#"),
+    }
+}
+
 /// The text of a comment line.
-fn comment(line: &str) -> Option<&str> {
-    let text = line.trim_start().strip_prefix("//")?;
-    let text = text.strip_prefix(['/', '!']).unwrap_or(text);
+fn comment<'a>(line: &'a str, marker: &str) -> Option<&'a str> {
+    let text = line.trim_start().strip_prefix(marker)?;
+    let text = text.strip_prefix(['/', '!', '#']).unwrap_or(text);
     Some(text.strip_prefix(' ').unwrap_or(text))
 }
 
@@ -60,12 +69,18 @@ mod tests {
             assert_eq!(wide("a.rs", begin), 1, "{begin}");
         }
         assert_eq!(wide("a.md", ""), 1);
+        for (path, begin) in [("Makefile", "## "), ("b/a.toml", "# "), ("b/a.sh", "  # ")] {
+            assert_eq!(wide(path, begin), 1, "{path}");
+        }
     }
 
     #[test]
     fn what_cannot_be_wrapped_may_be_wide() {
         for begin in ["let text = ", "//! | ", "//!     cargo run ", "/// ```\n/// "] {
             assert_eq!(wide("a.rs", begin), 0, "{begin}");
+        }
+        for (path, begin) in [("Makefile", "\t"), ("a.toml", "key = "), ("a.sh", "echo ")] {
+            assert_eq!(wide(path, begin), 0, "{path}");
         }
         for begin in ["| ", "    braid ", "```\n"] {
             assert_eq!(wide("a.md", begin), 0, "{begin}");

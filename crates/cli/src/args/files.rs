@@ -6,23 +6,24 @@ use clap::{ArgAction, Args};
 
 #[derive(Debug, Args)]
 pub(crate) struct Cp {
-    /// Copy directories and what is in them; what is no file or directory is skipped, and told
+    /// Copy directories and their contents; anything that is neither file nor directory is skipped with a
+    /// message
     #[arg(short, long)]
     pub(crate) recursive: bool,
     /// Keep the time of the last change, to the millisecond, and the permission bits of files
     #[arg(short, long)]
     pub(crate) preserve: bool,
-    /// Leave a file whose copy is there with the same size and time of the last change; the copies made have
-    /// that time
+    /// Skip files whose copy has the same size and time of the last change; copies that are made get that
+    /// time
     #[arg(short, long)]
     pub(crate) update: bool,
-    /// No progress, no summary
+    /// Show no progress and no summary
     #[arg(short, long)]
     pub(crate) quiet: bool,
     /// What to copy: local paths, braid://VOLUME/PATH, or - for standard input
     #[arg(required = true, value_name = "SOURCE")]
     pub(crate) sources: Vec<OsString>,
-    /// Where to: a name, a directory, or - for standard output
+    /// Where to copy it: a name, a directory, or - for standard output
     #[arg(required = true, value_name = "TARGET")]
     pub(crate) target: OsString,
 }
@@ -36,29 +37,29 @@ pub(crate) struct Cat {
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Ls {
-    /// With size and time of the last change
+    /// Show size and time of the last change
     #[arg(short)]
     pub(crate) long: bool,
-    /// With -l: sizes for people, such as 1.50 MiB
+    /// With -l: show sizes with units, such as 1.50 MiB
     #[arg(short = 'h', long = "human-readable")]
     pub(crate) human: bool,
     /// Print help (-h means sizes, as with ls)
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
-    /// With all directories below
+    /// List all directories below too
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
-    /// Files and directories [default: the volumes themselves]
+    /// Files and directories to list [default: the volumes]
     #[arg(value_name = "braid://VOLUME/PATH")]
     pub(crate) names: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Rm {
-    /// Remove directories and what is in them
+    /// Remove directories and their contents
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// What is not there is no error
+    /// Ignore names that do not exist
     #[arg(short, long)]
     pub(crate) force: bool,
     #[arg(required = true, value_name = "braid://VOLUME/PATH")]
@@ -69,14 +70,14 @@ pub(crate) struct Rm {
 pub(crate) struct Mv {
     #[arg(value_name = "FROM")]
     pub(crate) from: OsString,
-    /// The new name; with a slash at its end, or an existing directory: into it
+    /// The new name; an existing directory, or a name that ends in a slash, is the directory to move it into
     #[arg(value_name = "TO")]
     pub(crate) to: OsString,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Mkdir {
-    /// Make the directories above it too; no error if it is there
+    /// Make the directories above it too; no error if it exists
     #[arg(short, long)]
     pub(crate) parents: bool,
     #[arg(required = true, value_name = "braid://VOLUME/PATH")]

@@ -1,4 +1,4 @@
-//! The command line: every flag defined once, with its help and its parser. What cannot be right is refused
+//! The command line: every flag is defined once, with its help and its parser. Invalid arguments are refused
 //! here, before anything is touched.
 
 mod bench;
@@ -45,15 +45,15 @@ impl Cli {
     }
 }
 
-/// A variable of the environment; one that is empty is as good as unset, as scripts leave them so. (The
-/// parser would refuse it.)
+/// A variable of the environment; an empty one counts as unset. Scripts leave variables empty, and the parser
+/// would refuse that.
 pub(crate) fn environment(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  braid demo                                   see all of it work, in a temporary place
+  braid demo                                   see everything work, in a temporary directory
   braid up --detach --dir /srv/braid           a lasting cluster: six drives, volume main
   export BRAID_CLUSTER=/srv/braid
   braid cp movie.mkv braid://main/movie.mkv
@@ -68,8 +68,8 @@ Examples:
 pub(crate) enum Command {
     /// Start a cluster on this machine: a manager and some drives, each a process of its own
     #[command(
-        after_help = "Without --detach it stays in the foreground, restarts what dies, and Ctrl-C stops all of it.\n\
-        Started again on the same directory, the cluster has its data, and what does not run is started.\n\nExamples:\n  \
+        after_help = "Without --detach it stays in the foreground, restarts processes that die, and stops all of them on Ctrl-C.\n\
+        Run again on the same directory, it keeps the cluster's data and starts the processes that are not running.\n\nExamples:\n  \
         braid up\n  braid up --detach --dir /srv/braid --drives 8"
     )]
     Up(Up),
@@ -81,7 +81,7 @@ pub(crate) enum Command {
     Df,
     /// Copy files to, from and between volumes; `-` is standard input or output
     #[command(
-        after_help = "A target appears whole or not at all: an error or Ctrl-C leaves nothing under its name and an existing target as it was. Only bytes are copied, and with -p permission bits and the time of the last change of files; never an owner. Holes of sparse files are kept. Names need not be UTF-8.\n\nMany files go at once. One that cannot be copied is told on standard error and stops no other; the exit code says so at the end. --update goes by size and time, as rsync does: it does not look at the bytes. What it copies has its source's time, as with -p; a copy made with neither has another time, and is made once more.\n\nWith -r a volume, or a directory written with /. at its end, is copied into a directory as what is in it; any other directory comes into it under its own name.\n\nSymbolic links to files are followed: the copy holds the bytes. Below -r, links to directories, links to nothing, named pipes, sockets and devices are skipped, each with a line on standard error, and the exit code is 1 once the rest is copied.\n\nWhile it is copied, a local file is .braid-PID-N.part beside its target; only kill -9 or a crash leaves it there, and it may be removed.\n\nExamples:\n  \
+        after_help = "A target appears complete or not at all: after an error or Ctrl-C there is nothing under its name, and an existing target is unchanged. Only bytes are copied; with -p also permission bits and the time of the last change of files; never an owner. Holes of sparse files are kept. Names need not be UTF-8.\n\nMany files are copied at once. If one cannot be copied, standard error says so and the others go on; the exit code is not 0 at the end. --update compares size and time, as rsync does, not the bytes. Its copies get the time of their source, as with -p. A copy made with neither -u nor -p has another time, so --update copies the file again.\n\nWith -r, a volume, or a directory written with /. at its end, has its contents copied into the target directory. Any other directory is copied into it under its own name.\n\nSymbolic links to files are followed: the copy holds the bytes. Below -r, links to directories, links to nothing, named pipes, sockets and devices are skipped, each with a line on standard error, and the exit code is 1 once the rest is copied.\n\nWhile a local file is written, it is .braid-PID-N.part beside its target. Only kill -9 or a crash leaves that file there, and it may be removed.\n\nExamples:\n  \
         braid cp a.bin braid://main/a.bin\n  braid cp -r src braid://main/backup/\n  braid cp -rpu src braid://main/backup/\n  braid cp -r braid://main/ copy/\n  braid cp braid://main/a.bin .\n  \
         braid cp braid://main/a.bin - | sha256sum\n  tar c src | braid cp - braid://main/src.tar"
     )]
@@ -107,7 +107,7 @@ pub(crate) enum Command {
     /// Make directories
     #[command(after_help = "Example:\n  braid mkdir -p braid://main/photos/2026")]
     Mkdir(Mkdir),
-    /// Show what a name stands for: size, layout, components
+    /// Show a file's or directory's size, layout and components
     #[command(after_help = "Example:\n  braid stat braid://main/a.bin")]
     Stat(Stat),
     /// Make, list and remove volumes
@@ -117,37 +117,38 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  braid plan read braid://main/a.bin 0..1M\n  \
         braid plan write braid://main/a.bin 4K+128K --down drive-2")]
     Plan(Plan),
-    /// Read every unit and its parity, and say what does not match
+    /// Read every unit and its parity, and report what does not match
     #[command(after_help = "Examples:\n  braid check braid://main/a.bin\n  braid check --all braid://main")]
     Check(Check),
-    /// Have drives verify the checksums of all they store
+    /// Have drives verify the checksums of everything they store
     #[command(
-        after_help = "Each drive reads what it stores in the background, below the work of clients, and lists what does not match its checksum; the position survives restarts. Drives also do so by themselves, slowly: `braid drive serve --scrub-rate`. A scrub reads one drive's bytes only; `braid check` also compares data with parity.\n\nExamples:\n  \
+        after_help = "Each drive reads what it stores in the background, with lower priority than clients, and lists what does not match its checksum; a restart does not lose the position. Drives also scrub by themselves, slowly: `braid drive serve --scrub-rate`. A scrub reads one drive's bytes only; `braid check` also compares data with parity.\n\nExamples:\n  \
         braid scrub --all --rate 100M --wait\n  braid scrub drive-3\n  braid scrub --status"
     )]
     Scrub(Scrub),
     /// Serve, add, list and replace drives
     #[command(subcommand)]
     Drive(Drive),
-    /// Look at the store of a drive that is stopped: check, dump, figures
+    /// Examine the store of a stopped drive: check, dump, statistics
     #[command(subcommand)]
     Store(Store),
-    /// Bring the columns on a drive up to date, after it was replaced or was away
+    /// Bring the columns on a drive up to date after it replaced another or was away
     #[command(after_help = "Example:\n  braid rebuild drive-7")]
     Rebuild(Rebuild),
     /// Serve a manager
     #[command(subcommand)]
     Manager(Manager),
-    /// Show all of it work: files in and out, a drive killed, degraded, rebuilt; every copy compared
+    /// Demonstrate everything: copy files in and out, kill a drive, work degraded, rebuild, and compare every
+    /// copy
     #[command(
-        after_help = "Six drives and a manager as processes, raid5 4+1 with a unit of 512K. Every step prints its rate and the ratio to the bound: what sockets and files alone do with as many bytes between as many processes, measured in the same run. \
+        after_help = "It starts six drives and a manager as processes, and uses raid5 4+1 with a unit of 512K. Every step prints its rate and the ratio to its bound: the rate at which the same number of processes move the same bytes through plain sockets and files, measured in the same run. \
         Exit 0 only if every comparison held.\n\nExamples:\n  braid demo\n  braid demo --dir /dev/shm movie.mkv\n  braid demo --json"
     )]
     Demo(Demo),
-    /// Measure Braid's parts against what this machine does without them
+    /// Measure Braid's parts against what this machine does without Braid
     #[command(subcommand)]
     Bench(Bench),
-    /// Print what completes commands and options in a shell
+    /// Print a shell's completion script
     #[command(
         after_help = "Examples:\n  braid completions bash > ~/.local/share/bash-completion/completions/braid\n  \
         braid completions zsh > ~/.zfunc/_braid       with fpath+=~/.zfunc before compinit in ~/.zshrc\n  \
@@ -160,11 +161,11 @@ pub(crate) enum Command {
     /// Write the man pages, one for each command, into a directory
     #[command(after_help = "Example:\n  braid man ~/.local/share/man/man1 && man braid-cp")]
     Man {
-        /// Made if it is not there; pages of the same names are replaced
+        /// The directory, which is made if it does not exist; pages of the same names are replaced
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
-    /// A file and a socket without a drive; `braid demo` measures its bound with these
+    /// Send a file over a socket, without a drive; `braid demo` measures its bound with it
     #[command(hide = true)]
     DemoPeer { file: PathBuf },
 }
@@ -174,10 +175,10 @@ pub(crate) struct Up {
     /// Where the cluster lives [default: --cluster, or ~/.local/share/braid]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// How many drives; more than there are adds some [default: 6 for a new cluster]
+    /// How many drives; if it is more than the cluster has, drives are added [default: 6 for a new cluster]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) drives: Option<u16>,
-    /// Leave it running and return once all of it serves
+    /// Leave the cluster running in the background, and return once all of it serves
     #[arg(long)]
     pub(crate) detach: bool,
     #[command(flatten)]
@@ -220,7 +221,7 @@ pub(crate) struct VolumeCreate {
     /// Bytes of a unit, a power of two from 4K to 64M
     #[arg(long, default_value = "512K", value_parser = size::parse, value_name = "SIZE")]
     pub(crate) unit: u64,
-    /// Most bytes the volume may hold; 0 for no limit
+    /// The most bytes that the volume may hold; 0 for no limit
     #[arg(long, default_value = "0", value_parser = size::parse, value_name = "SIZE")]
     pub(crate) quota: u64,
 }
@@ -247,7 +248,7 @@ pub(crate) struct Plan {
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Everything below the directories or volumes named
+    /// Check everything below the directories or volumes named
     #[arg(long)]
     pub(crate) all: bool,
     #[arg(required = true, value_name = "braid://VOLUME/PATH")]
@@ -256,19 +257,19 @@ pub(crate) struct Check {
 
 #[derive(Debug, Args)]
 pub(crate) struct Scrub {
-    /// Drives, by name or identity
+    /// The drives, by name or identity
     #[arg(value_name = "DRIVE", required_unless_present_any = ["all", "status"])]
     pub(crate) drives: Vec<String>,
     /// All drives
     #[arg(long, conflicts_with = "drives")]
     pub(crate) all: bool,
-    /// Bytes a second that each drive may read for it; a quarter of that while clients read or write
+    /// Bytes a second that each drive may read for the scrub; a quarter of that while clients read or write
     #[arg(long, default_value = "50M", value_parser = size::parse_rate, value_name = "SIZE")]
     pub(crate) rate: u64,
-    /// Wait for the end; the exit code is not 0 if something is damaged
+    /// Wait until the scrub has ended; the exit code is not 0 if something is damaged
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Start nothing, only show how the scrubs stand
+    /// Start nothing; only show the state of the scrubs
     #[arg(long, conflicts_with_all = ["rate", "wait"])]
     pub(crate) status: bool,
 }

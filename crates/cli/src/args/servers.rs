@@ -1,4 +1,4 @@
-//! Arguments of the servers, and of what manages drives.
+//! Arguments of the servers, and of the commands that manage drives.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub(crate) enum Drive {
     },
     /// List the drives
     Ls,
-    /// Give all columns of OLD to NEW; then `braid rebuild NEW`
+    /// Put drive NEW in the place of OLD in all layouts; then run `braid rebuild NEW`
     Replace {
         #[arg(value_name = "OLD")]
         old: String,
@@ -40,7 +40,7 @@ pub(crate) struct DriveServe {
     /// Where the drive keeps its objects
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// The manager's address; needed at the first start, and when it has moved
+    /// The manager's address; needed at the first start, and after the manager has moved
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) manager: Option<String>,
     /// The join token; needed at the first start only [env: BRAID_JOIN_TOKEN]
@@ -52,27 +52,29 @@ pub(crate) struct DriveServe {
     /// Where to listen; port 0 takes any free one
     #[arg(long, default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
     pub(crate) listen: String,
-    /// What clients connect to, if it is not what the drive listens on
+    /// The address that clients connect to, if it differs from --listen
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) advertise: Option<String>,
-    /// The drive's name [default: the directory's]
+    /// The drive's name [default: the name of its directory]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// The machine it is on; a file's columns go to different hosts where they can
+    /// The machine that the drive is on; a file's columns are placed on different hosts where possible
     /// [default: this host's name]
     #[arg(long)]
     pub(crate) host: Option<String>,
-    /// The rack it is in
+    /// The rack that the machine is in
     #[arg(long, default_value = "")]
     pub(crate) rack: String,
-    /// Most bytes it may hold [default: what the file system has]
+    /// The most bytes that the drive may hold [default: the size of the file system]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     pub(crate) capacity: Option<u64>,
-    /// Bytes a second that its own scrub reads, a quarter of that while clients read or write; 0 for none
+    /// Bytes a second that the drive's periodic scrub reads, a quarter of that while clients read or write; 0
+    /// for no scrub
     #[arg(long, default_value = "8M", value_parser = size::parse, value_name = "SIZE")]
     pub(crate) scrub_rate: u64,
-    /// Bytes that the cleaner moves for 100 of the clients' where space begins to be scarce, which is the
-    /// last eighth of it; more as it goes on falling; 0: only when a write would have to wait
+    /// Bytes that the cleaner moves for every 100 bytes that clients write, once less than an eighth of the
+    /// space is free; the less is free, the more it moves. With 0 it cleans only when a write would otherwise
+    /// wait
     #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(..=1000), value_name = "PERCENT")]
     pub(crate) clean_share: u32,
     #[command(flatten)]
@@ -81,11 +83,11 @@ pub(crate) struct DriveServe {
     pub(crate) supervised: Supervised,
 }
 
-/// How a drive answers reads. Not remembered: the next start is told anew.
+/// How a drive answers reads. It is not stored: every start gets it from the command line.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct DriveOptions {
-    /// How the bytes of reads leave that are in the page cache; what is not there is copied always. Sendfile
-    /// by name needs Linux 6.5
+    /// How to send the bytes of reads that are in the page cache; all other bytes are copied. `sendfile`
+    /// needs Linux 6.5
     #[arg(long, value_enum, default_value_t, value_name = "WAY")]
     pub(crate) send: Way,
 }
@@ -93,7 +95,7 @@ pub(crate) struct DriveOptions {
 /// A value of `--send`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Way {
-    /// What measured better: a copy; long reads by other machines by sendfile
+    /// The faster of the two: sendfile for long reads by other machines, else a copy
     #[default]
     Auto,
     /// A copy
@@ -103,7 +105,7 @@ pub(crate) enum Way {
 }
 
 impl DriveOptions {
-    /// The way of sending, as the drive names it.
+    /// The drive's name for it.
     pub(crate) fn sending(self) -> Sending {
         match self.send {
             Way::Auto => Sending::Auto,
@@ -112,7 +114,7 @@ impl DriveOptions {
         }
     }
 
-    /// The arguments that say so.
+    /// The arguments for it.
     pub(crate) fn typed(self) -> &'static [&'static str] {
         match self.send {
             Way::Auto => &[],
@@ -126,26 +128,26 @@ impl DriveOptions {
 pub(crate) enum Manager {
     /// Serve a manager in the foreground, until SIGTERM or Ctrl-C
     #[command(
-        after_help = "It writes its tokens and a cluster.toml for clients into its directory: give cluster.toml to those who read and write files, and join.token to machines that add drives.\n\nExample:\n  \
+        after_help = "The manager writes its tokens and a cluster.toml into its directory. Give cluster.toml to those who read and write files, and join.token to machines that add drives.\n\nExample:\n  \
         braid manager serve --dir /var/lib/braid --listen 0.0.0.0:7400 --advertise host-a:7400"
     )]
     Serve(ManagerServe),
-    /// Write a backup of a manager's state, while it runs; on its machine
+    /// Write a backup of a running manager's state, on its machine
     #[command(
         after_help = "The backup holds every name, layout and secret of the cluster, not the files' bytes. Make one after every change of \
-        drives or volumes, and as often as you can bear to lose names.\n\nExample:\n  braid manager backup /safe/braid-manager.backup"
+        drives or volumes, and as often as the names made since the last one matter.\n\nExample:\n  braid manager backup /safe/braid-manager.backup"
     )]
     Backup {
         /// Where to write it
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Put a backup into the directory of a manager that does not run
+    /// Restore a backup into the directory of a manager that is stopped
     #[command(
-        after_help = "The directory must hold no state: move manager.redb away first. Without BACKUP, the state that is there is taken as one that \
-        was put back by other means (a snapshot, a copied directory).\n\nThe manager that starts then compares its names with what the drives \
-        hold, before it answers anybody: files that are whole are kept, files that were removed or lost since are named in \
-        comparison.txt beside the state, and bytes that no name leads to are kept until `braid manager free-unnamed`.\n\nExample:\n  \
+        after_help = "The directory must hold no state: move manager.redb away first. Without BACKUP, the state that is there is treated as one that \
+        was restored by other means (a snapshot, a copied directory).\n\nThe manager that starts then compares its names with what the drives \
+        hold, before it answers anybody: complete files are kept, files that were removed or lost since are listed in \
+        comparison.txt beside the state, and stored objects that belong to no file are kept until `braid manager free-unnamed`.\n\nExample:\n  \
         braid manager restore /safe/braid-manager.backup --dir /var/lib/braid/manager"
     )]
     Restore {
@@ -156,7 +158,7 @@ pub(crate) enum Manager {
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
     },
-    /// After a restore: let go of the bytes that no name leads to
+    /// After a restore: free the stored objects that belong to no file
     FreeUnnamed,
 }
 
@@ -168,20 +170,20 @@ pub(crate) struct ManagerServe {
     /// Where to listen; port 0 takes any free one
     #[arg(long, default_value = "127.0.0.1:7400", value_name = "HOST:PORT")]
     pub(crate) listen: String,
-    /// What clients connect to, if it is not what the manager listens on
+    /// The address that clients connect to, if it differs from --listen
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) advertise: Option<String>,
     #[command(flatten)]
     pub(crate) supervised: Supervised,
 }
 
-/// How a parent watches over a server.
+/// How a parent process supervises a server.
 #[derive(Debug, Args)]
 pub(crate) struct Supervised {
-    /// Write process id and address here once it serves
+    /// Write the process id and the address to this file once it serves
     #[arg(long, value_name = "FILE")]
     pub(crate) pid_file: Option<PathBuf>,
-    /// Stop when standard input ends: a parent that dies, however it dies, takes the server along
+    /// Stop when standard input ends, so that the server stops when its parent dies, for whatever reason
     #[arg(long, hide = true)]
     pub(crate) lifeline: bool,
 }

@@ -1,4 +1,4 @@
-//! Commands that look at one drive's store on this machine.
+//! Commands that examine one drive's store on this machine.
 
 use std::path::PathBuf;
 
@@ -6,9 +6,9 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Store {
-    /// Read all of a store and say what is wrong, and where
+    /// Read all of a store and report what is damaged, and where
     #[command(
-        after_help = "Every header, payload, checkpoint page and reference is read and compared, as far as the log goes. Nothing is changed: what the next opening would cut off after a crash is named as harmless. A damaged unit is not lost to the file it is part of: with the drive served again, `braid check` names the file, and `braid drive replace` and `braid rebuild` make the unit anew from the others.\n\nExit 0: whole; 10: damaged.\n\nExamples:\n  \
+        after_help = "Every header, payload, checkpoint page and reference is read and compared, up to the end of the log. Nothing is changed. What the next opening would cut off after a crash is reported as harmless. A damaged unit need not be lost to its file: once the drive serves again, `braid check` names the file, and `braid drive replace` and `braid rebuild` reconstruct the unit from the others.\n\nExit 0: whole; 10: damaged.\n\nExamples:\n  \
         braid store check /srv/braid/drive-1\n  braid store check --json /disk1/braid/store"
     )]
     Check(StoreDir),
@@ -18,7 +18,7 @@ pub(crate) enum Store {
         braid store dump /srv/braid/drive-1 | less\n  braid store dump /srv/braid/drive-1 | grep ' verdict '"
     )]
     Dump(StoreDir),
-    /// Show a store's figures: live and dead bytes, segments, memory for its index
+    /// Show a store's statistics: live and dead bytes, segments, memory for its index
     #[command(after_help = "Example:\n  braid store stat /srv/braid/drive-1")]
     Stat(StoreDir),
 }

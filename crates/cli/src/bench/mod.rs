@@ -9,7 +9,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use braid_bench::store::Settings;
-use braid_bench::{Amplification, Error, Experiment, Report as Found, Row, Timing, Watch, markdown, plot};
+use braid_bench::{
+    Amplification, Effort, Error, Experiment, Report as Found, Row, Timing, Watch, markdown, plot,
+};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::sync::oneshot;
 
@@ -18,7 +20,7 @@ use crate::exit::{Doing, Exit, Failure};
 use crate::interrupt::Interrupts;
 use crate::rate;
 use crate::report::{Report, table};
-use crate::temporary_dir::TemporaryDir;
+use crate::temporary_dir::{OnDrop, TemporaryDir};
 use crate::{size, time};
 
 /// Runs `braid bench store`.
@@ -28,13 +30,14 @@ pub(crate) async fn store(asked: BenchStore, report: Report) -> Result<(), Failu
         fs::create_dir_all(out).doing(|| format!("make {}", out.display()))?;
     }
     let parents = if asked.dir.is_empty() { usual() } else { asked.dir.clone() };
-    let needed = braid_bench::store::needed_bytes(asked.quick);
+    let effort = if asked.quick { Effort::Quick } else { Effort::Full };
+    let needed = braid_bench::store::needed_bytes(effort);
     let places = parents
         .iter()
-        .map(|parent| TemporaryDir::make(parent, "bench", needed, false))
+        .map(|parent| TemporaryDir::make(parent, "bench", needed, OnDrop::Remove))
         .collect::<Result<Vec<TemporaryDir>, Failure>>()?;
     let directories = places.iter().map(|place| place.path().to_owned()).collect();
-    let settings = Settings { directories, quick: asked.quick, only: asked.only.clone() };
+    let settings = Settings { directories, effort, only: asked.only.clone() };
     let mut found = RunningExperiment::begin(settings, places)?.end().await?;
     if found.rows.is_empty() && found.times.is_empty() && found.amplification.is_empty() {
         let only = asked.only.unwrap_or_default();

@@ -17,7 +17,7 @@ use braid_wire::control::EntryKind;
 
 use crate::exit::{Doing, Exit, Failure};
 use crate::names::Location;
-use crate::namespace;
+use crate::namespace::{self, Recursion};
 use crate::report::complain;
 
 /// One file or directory to make.
@@ -54,7 +54,7 @@ pub(crate) async fn list(
     client: &Client,
     sources: Vec<Location>,
     target: Location,
-    recursive: bool,
+    recursion: Recursion,
 ) -> Result<Jobs, Failure> {
     let at_target = look(client, &target).await?;
     let slash = match &target {
@@ -63,8 +63,12 @@ pub(crate) async fn list(
         Location::Pipe => false,
     };
     let into = at_target == What::Directory;
-    if slash && !into && !(recursive && sources.len() == 1) {
-        return Err(namespace::no_directory(target.show(), at_target != What::Nothing));
+    if slash && !into && !(recursion == Recursion::Yes && sources.len() == 1) {
+        let error = match at_target {
+            What::Nothing => namespace::no_directory,
+            _ => namespace::not_a_directory,
+        };
+        return Err(error(target.show()));
     }
     if sources.len() > 1 && !into {
         let why = "several sources need a directory to go to";
@@ -76,7 +80,7 @@ pub(crate) async fn list(
     let mut jobs = Jobs::default();
     for source in sources {
         let target = if into { child(&target, &source)? } else { target.clone() };
-        add(client, source, target, recursive, &mut jobs).await?;
+        add(client, source, target, recursion, &mut jobs).await?;
     }
     check_targets_differ(&jobs.list)?;
     check_parents(client, &jobs.list).await?;
@@ -84,8 +88,8 @@ pub(crate) async fn list(
 }
 
 /// Makes a directory; it may exist already.
-pub(crate) async fn make_directory(client: &Client, place: &Location) -> Result<(), Failure> {
-    match place {
+pub(crate) async fn make_directory(client: &Client, location: &Location) -> Result<(), Failure> {
+    match location {
         Location::Remote { name, .. } if name.is_root() => Ok(()),
         Location::Remote { name, .. } => Ok(client.mkdir(name, Parents::Make).await?),
         Location::Local(path) => fs::create_dir_all(path).doing(|| format!("make {}", path.display())),
@@ -93,12 +97,12 @@ pub(crate) async fn make_directory(client: &Client, place: &Location) -> Result<
     }
 }
 
-/// Adds a source and, with `recursive`, everything below it.
+/// Adds a source and, with recursion, everything below it.
 async fn add(
     client: &Client,
     source: Location,
     target: Location,
-    recursive: bool,
+    recursion: Recursion,
     jobs: &mut Jobs,
 ) -> Result<(), Failure> {
     let mut waiting = vec![(source, target, None)];
@@ -117,7 +121,7 @@ async fn add(
             What::Nothing => return Err(nothing_there(&source)),
             What::Special(kind) => return Err(special(&source, kind)),
             What::File(size) => jobs.list.push(Job { source, target, size, directory: false }),
-            What::Directory if !recursive => {
+            What::Directory if recursion == Recursion::No => {
                 return Err(Failure::new(
                     Exit::Conflict,
                     format!("copy {}", source.show()),
@@ -148,12 +152,12 @@ async fn add(
 }
 
 /// The entries of a directory in order of names, each with its type where the listing gives it.
-async fn entries(client: &Client, place: &Location) -> Result<Vec<(Location, Option<What>)>, Failure> {
-    match place {
+async fn entries(client: &Client, location: &Location) -> Result<Vec<(Location, Option<What>)>, Failure> {
+    match location {
         Location::Remote { name, .. } => {
             let mut found = Vec::new();
             for entry in namespace::entries(client, name).await? {
-                let name = name.join(&entry.name).doing(|| format!("read {}", place.show()))?;
+                let name = name.join(&entry.name).doing(|| format!("read {}", location.show()))?;
                 let what = match entry.kind {
                     EntryKind::Directory => What::Directory,
                     EntryKind::File => What::File(Some(entry.size)),
@@ -168,7 +172,7 @@ async fn entries(client: &Client, place: &Location) -> Result<Vec<(Location, Opt
             for entry in fs::read_dir(path).doing(what)? {
                 found.push((Location::Local(entry.doing(what)?.path()), None));
             }
-            found.sort_by_key(|(place, _)| place.file_name());
+            found.sort_by_key(|(location, _)| location.file_name());
             Ok(found)
         }
         Location::Pipe => Ok(Vec::new()),
@@ -176,8 +180,8 @@ async fn entries(client: &Client, place: &Location) -> Result<Vec<(Location, Opt
 }
 
 /// Why something below a source is skipped; `None` if it is copied.
-fn not_copied(place: &Location) -> Option<String> {
-    let Location::Local(path) = place else { return None };
+fn not_copied(location: &Location) -> Option<String> {
+    let Location::Local(path) = location else { return None };
     let kind = match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() && path.is_symlink() => "directory",
         Ok(metadata) => special_kind(&metadata)?,
@@ -200,17 +204,17 @@ pub(crate) fn special_kind(metadata: &fs::Metadata) -> Option<&'static str> {
     }
 }
 
-fn nothing_there(place: &Location) -> Failure {
-    let why = match place {
+fn nothing_there(location: &Location) -> Failure {
+    let why = match location {
         Location::Local(path) if path.is_symlink() => "it is a symbolic link that leads to nothing",
         _ => "no such file or directory",
     };
-    Failure::new(Exit::NotFound, format!("copy {}", place.show()), why)
+    Failure::new(Exit::NotFound, format!("copy {}", location.show()), why)
 }
 
 /// The error for a special file as a source: opening it could block for ever.
-pub(crate) fn special(place: &Location, kind: &str) -> Failure {
-    let name = place.show();
+pub(crate) fn special(location: &Location, kind: &str) -> Failure {
+    let name = location.show();
     let failure =
         Failure::new(Exit::Conflict, format!("copy {name}"), format!("it is a {kind}, not a regular file"));
     match kind {
@@ -238,8 +242,8 @@ fn child(target: &Location, source: &Location) -> Result<Location, Failure> {
     }
 }
 
-async fn look(client: &Client, place: &Location) -> Result<What, Failure> {
-    match place {
+async fn look(client: &Client, location: &Location) -> Result<What, Failure> {
+    match location {
         Location::Pipe => Ok(What::File(None)),
         Location::Local(path) => look_local(path),
         Location::Remote { name, .. } => Ok(match namespace::stat_if_there(client, name).await? {

@@ -49,13 +49,13 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// The facts of a file; `None` if there is none, or it has no size.
-    pub(crate) async fn of(client: &Client, place: &Location) -> Result<Option<Facts>, Failure> {
-        match place {
+    pub(crate) async fn of(client: &Client, location: &Location) -> Result<Option<Facts>, Failure> {
+        match location {
             Location::Pipe => Ok(None),
             Location::Local(path) => {
                 let metadata = match fs::metadata(path) {
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-                    other => other.doing(|| format!("look at {}", place.show()))?,
+                    other => other.doing(|| format!("look at {}", location.show()))?,
                 };
                 let facts = || Facts { size: metadata.len(), modified_ms: modified_ms(&metadata) };
                 Ok(metadata.is_file().then(facts))

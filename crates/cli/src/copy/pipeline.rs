@@ -276,6 +276,7 @@ async fn first_cause(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rate::Bar;
 
     #[test]
     fn buffers_are_whole_stripes() {
@@ -301,7 +302,7 @@ mod tests {
             .enable_all()
             .build()
             .expect("a runtime");
-        let bytes = runtime.block_on(run(source, sink, 4096, &Progress::begin(None, false)))?;
+        let bytes = runtime.block_on(run(source, sink, 4096, &Progress::begin(None, Bar::Hidden)))?;
         let copied = std::fs::read(&to).expect("read");
         assert_eq!(bytes, copied.len() as u64);
         Ok(copied)

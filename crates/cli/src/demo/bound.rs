@@ -60,13 +60,13 @@ impl Bound {
     }
 }
 
-/// Measures all methods for `bytes` user bytes, striped over `k + m` peers. Their files are in `place`, a new
-/// directory that is removed at the end.
-pub(crate) fn measure(k: u64, m: u64, bytes: u64, place: &Path) -> Result<Bound, Failure> {
+/// Measures all methods for `bytes` user bytes, striped over `k + m` peers. Their files are in `directory`, a
+/// new directory that is removed at the end.
+pub(crate) fn measure(k: u64, m: u64, bytes: u64, directory: &Path) -> Result<Bound, Failure> {
     let what = || "measure the bound".to_owned();
     let bytes = bytes.clamp(BYTES_MIN, BYTES_MAX);
-    fs::create_dir(place).doing(what)?;
-    let start = |number| Peer::start(&place.join(format!("peer-{number}")));
+    fs::create_dir(directory).doing(what)?;
+    let start = |number| Peer::start(&directory.join(format!("peer-{number}")));
     let peers = (0..k + m).map(start).collect::<io::Result<Vec<Peer>>>().doing(what)?;
     // Not zeros: the system would map zeroed pages only on first use, within the timed part.
     let share = usize::try_from(bytes / (k + m)).unwrap_or(usize::MAX);
@@ -76,7 +76,7 @@ pub(crate) fn measure(k: u64, m: u64, bytes: u64, place: &Path) -> Result<Bound,
     let copied = rate(Order::GiveCopied, bytes / (k + m))?;
     let sendfile = rate(Order::GiveSendfile, bytes / (k + m))?;
     drop(peers);
-    fs::remove_dir_all(place).doing(what)?;
+    fs::remove_dir_all(directory).doing(what)?;
     Ok(Bound { write, copied, sendfile, bytes })
 }
 

@@ -26,11 +26,11 @@ use crate::rate::Rate;
 use crate::replace::{all_rebuilt, replace};
 use crate::report::{Report, count};
 use crate::size;
-use crate::temporary_dir::TemporaryDir;
+use crate::temporary_dir::{OnDrop, TemporaryDir};
 
 use bound::Bound;
 use files::Input;
-use steps::Steps;
+use steps::{Outcome, Steps};
 use transfer::{Hash, TransferBuffers};
 
 const DRIVES: u16 = 6;
@@ -46,17 +46,18 @@ pub(crate) async fn run(demo: args::Demo, report: Report) -> Result<(), Failure>
     let parent = demo.dir.clone().unwrap_or_else(std::env::temp_dir);
     // The files with parity, one of them twice, and a drive's share again for the rebuild. Before that the
     // bound needs space too.
-    let place = TemporaryDir::make(&parent, "demo", bytes * 3 + bound::BYTES_MIN * 2, demo.keep)?;
+    let on_drop = if demo.keep { OnDrop::Keep } else { OnDrop::Remove };
+    let dir = TemporaryDir::make(&parent, "demo", bytes * 3 + bound::BYTES_MIN * 2, on_drop)?;
     let mut steps = Steps::new(report);
     steps.say(format!(
         "{}, {}; {DRIVES} drives in {}; {SCHEME} 4+1, unit {}",
         count(inputs.len() as u64, "file"),
         size::show(bytes),
-        place.path().display(),
+        dir.path().display(),
         size::show(u64::from(UNIT_BYTES))
     ))?;
-    let ended = all_steps(&place, &inputs, &mut steps).await;
-    steps.finish(place.path().display().to_string(), inputs.len() as u64, bytes, ended.as_ref().err())?;
+    let ended = all_steps(&dir, &inputs, &mut steps).await;
+    steps.finish(dir.path().display().to_string(), inputs.len() as u64, bytes, ended.as_ref().err())?;
     ended?;
     match steps.ok() {
         true => steps.say("every comparison held"),
@@ -77,8 +78,8 @@ struct Demo<'a> {
     stored: Vec<(Name, Hash)>,
 }
 
-async fn all_steps(place: &TemporaryDir, inputs: &[Input], steps: &mut Steps) -> Result<(), Failure> {
-    let mut demo = Demo::start(place, inputs, steps).await?;
+async fn all_steps(dir: &TemporaryDir, inputs: &[Input], steps: &mut Steps) -> Result<(), Failure> {
+    let mut demo = Demo::start(dir, inputs, steps).await?;
     demo.write_all(inputs).await?;
     demo.read_all("read back and compared").await?;
 
@@ -87,7 +88,7 @@ async fn all_steps(place: &TemporaryDir, inputs: &[Input], steps: &mut Steps) ->
     demo.read_all(&format!("read without {victim} and compared")).await?;
     let first = inputs.first().map(|input| input.path.clone()).unwrap_or_default();
     let (rate, hash) = demo.window.write(&first, unnamed, &degraded).await?;
-    demo.steps.moved(format!("new file written without {victim}"), rate, demo.bound.write, true)?;
+    demo.steps.moved(format!("new file written without {victim}"), rate, demo.bound.write, Outcome::Good)?;
     demo.stored.push((degraded.clone(), hash));
     demo.read_one("new file read and compared", demo.stored.len() - 1).await?;
 
@@ -100,32 +101,32 @@ async fn all_steps(place: &TemporaryDir, inputs: &[Input], steps: &mut Steps) ->
     let began = Instant::now();
     let Demo { running, steps, .. } = demo;
     stop_all(running.servers).await?;
-    steps.did("all processes stopped", began.elapsed(), true)
+    steps.did("all processes stopped", began.elapsed(), Outcome::Good)
 }
 
 impl<'a> Demo<'a> {
     /// Brings the cluster up and measures the bound.
-    async fn start(
-        place: &TemporaryDir,
-        inputs: &[Input],
-        steps: &'a mut Steps,
-    ) -> Result<Demo<'a>, Failure> {
+    async fn start(dir: &TemporaryDir, inputs: &[Input], steps: &'a mut Steps) -> Result<Demo<'a>, Failure> {
         let bytes = inputs.iter().map(|input| input.size).sum();
         let began = Instant::now();
-        let peers = place.path().join("bound");
+        let peers = dir.path().join("bound");
         let measure = move || bound::measure(u64::from(WIDTH - 1), 1, bytes, &peers);
         let measured = tokio::task::spawn_blocking(measure).await;
         let bound = measured.map_err(std::io::Error::other).doing(|| "measure the bound".into())??;
-        steps.did(format!("bound measured: {WIDTH} processes with a file each"), began.elapsed(), true)?;
+        steps.did(
+            format!("bound measured: {WIDTH} processes with a file each"),
+            began.elapsed(),
+            Outcome::Good,
+        )?;
         steps.say(format!("      {}", bound.show()))?;
         let began = Instant::now();
-        let dir = ClusterDir::at(place.path().to_owned());
-        dir.prepare()?;
-        let running = bring_up(dir, Some(DRIVES), Mode::Attached, DriveOptions::default()).await?;
+        let cluster = ClusterDir::at(dir.path().to_owned());
+        cluster.prepare()?;
+        let running = bring_up(cluster, Some(DRIVES), Mode::Attached, DriveOptions::default()).await?;
         let client = connect(&running.dir, &running.cluster).await?;
         let shape = Shape::parse(SCHEME, Some(WIDTH), UNIT_BYTES).doing(|| "make the volume".into())?;
         client.volume_create(VOLUME, Some(shape), 0).await?;
-        steps.did(format!("manager and {DRIVES} drives started"), began.elapsed(), true)?;
+        steps.did(format!("manager and {DRIVES} drives started"), began.elapsed(), Outcome::Good)?;
         let largest = inputs.iter().map(|input| input.size).max().unwrap_or(0);
         Ok(Demo { client, running, bound, window: TransferBuffers::new(largest), steps, stored: Vec::new() })
     }
@@ -141,24 +142,27 @@ impl<'a> Demo<'a> {
             self.stored.push((name, hash));
         }
         let written = format!("{} written", count(inputs.len() as u64, "file"));
-        self.steps.moved(written, rate, self.bound.write, true)
+        self.steps.moved(written, rate, self.bound.write, Outcome::Good)
     }
 
     /// Reads every stored file and compares it.
     async fn read_all(&mut self, step: &str) -> Result<(), Failure> {
-        let (mut rate, mut ok) = (Rate::default(), true);
+        let (mut rate, mut outcome) = (Rate::default(), Outcome::Good);
         for (name, expected) in &self.stored {
             let (read, hash) = self.window.read(&self.client, name).await?;
             rate += read;
-            ok &= hash == *expected;
+            if hash != *expected {
+                outcome = Outcome::Bad;
+            }
         }
-        self.steps.moved(step, rate, self.bound.read(), ok)
+        self.steps.moved(step, rate, self.bound.read(), outcome)
     }
 
     async fn read_one(&mut self, step: &str, index: usize) -> Result<(), Failure> {
         let (name, expected) = &self.stored[index];
         let (rate, hash) = self.window.read(&self.client, name).await?;
-        self.steps.moved(step, rate, self.bound.read(), hash == *expected)
+        let outcome = if hash == *expected { Outcome::Good } else { Outcome::Bad };
+        self.steps.moved(step, rate, self.bound.read(), outcome)
     }
 
     /// Opens the file to be written degraded while all drives are still up. Returns the drive to kill, which
@@ -192,7 +196,7 @@ impl<'a> Demo<'a> {
             Failure::new(Exit::NotFound, format!("kill {drive}"), "it is not one of the demo's")
         })?;
         self.running.servers.remove(index).kill().await?;
-        self.steps.did(format!("{drive} killed (SIGKILL)"), began.elapsed(), true)
+        self.steps.did(format!("{drive} killed (SIGKILL)"), began.elapsed(), Outcome::Good)
     }
 
     /// Starts the drive again with an empty directory, and so with a new identity. Gives it the columns of
@@ -207,19 +211,19 @@ impl<'a> Demo<'a> {
         let server = Server::start_drive(dir, start, Mode::Attached).await?;
         self.running.servers.push(server);
         all_joined(&self.client, std::slice::from_ref(&new)).await?;
-        self.steps.did(format!("{old} started again empty, as {new}"), began.elapsed(), true)?;
+        self.steps.did(format!("{old} started again empty, as {new}"), began.elapsed(), Outcome::Good)?;
         let began = Instant::now();
         replace(&self.client, old, &new).await?;
         self.steps.did(
             format!("{new} takes the place of {old}, whose lease has lapsed"),
             began.elapsed(),
-            true,
+            Outcome::Good,
         )?;
         let began = Instant::now();
         let done = self.client.rebuild(&new, |_| {}).await?;
         let rate = Rate { bytes: done.bytes, time: began.elapsed() };
         all_rebuilt(done, &new)?;
-        self.steps.moved(format!("{new} rebuilt"), rate, self.rebuild_bound(), true)
+        self.steps.moved(format!("{new} rebuilt"), rate, self.rebuild_bound(), Outcome::Good)
     }
 
     /// The bound for a rebuild, in rebuilt bytes per second. For each unit that it rebuilds, a client reads
@@ -233,11 +237,13 @@ impl<'a> Demo<'a> {
     /// Compares every unit with its parity.
     async fn check(&mut self) -> Result<(), Failure> {
         let began = Instant::now();
-        let mut ok = true;
+        let mut outcome = Outcome::Good;
         for (name, _) in &self.stored {
-            ok &= self.client.check(name, |_| {}).await?.is_clean();
+            if !self.client.check(name, |_| {}).await?.is_clean() {
+                outcome = Outcome::Bad;
+            }
         }
-        self.steps.did("every unit checked against its parity", began.elapsed(), ok)
+        self.steps.did("every unit checked against its parity", began.elapsed(), outcome)
     }
 }
 

@@ -23,6 +23,13 @@ pub(crate) struct Step {
     pub(crate) ok: bool,
 }
 
+/// Whether every comparison of a step held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Good,
+    Bad,
+}
+
 /// The steps so far.
 #[derive(Debug)]
 pub(crate) struct Steps {
@@ -53,7 +60,12 @@ impl Steps {
     }
 
     /// A step that copied nothing.
-    pub(crate) fn did(&mut self, name: impl Into<String>, time: Duration, ok: bool) -> Result<(), Failure> {
+    pub(crate) fn did(
+        &mut self,
+        name: impl Into<String>,
+        time: Duration,
+        outcome: Outcome,
+    ) -> Result<(), Failure> {
         let seconds = time.as_secs_f64();
         let name = name.into();
         self.add(Step {
@@ -63,7 +75,7 @@ impl Steps {
             bytes_per_second: None,
             bound_bytes_per_second: None,
             ratio: None,
-            ok,
+            ok: outcome == Outcome::Good,
         })
     }
 
@@ -73,7 +85,7 @@ impl Steps {
         name: impl Into<String>,
         rate: Rate,
         bound: f64,
-        ok: bool,
+        outcome: Outcome,
     ) -> Result<(), Failure> {
         let per_second = rate.bytes_per_second();
         self.add(Step {
@@ -83,7 +95,7 @@ impl Steps {
             bytes_per_second: Some(per_second),
             bound_bytes_per_second: Some(bound),
             ratio: (bound > 0.0).then(|| per_second / bound),
-            ok,
+            ok: outcome == Outcome::Good,
         })
     }
 
@@ -132,11 +144,11 @@ mod tests {
     fn a_step_shows_its_rate_and_ratio() {
         let mut steps = Steps::new(Report { json: true });
         steps
-            .moved("copy", Rate { bytes: 2_000_000, time: Duration::from_secs(1) }, 4e6, true)
+            .moved("copy", Rate { bytes: 2_000_000, time: Duration::from_secs(1) }, 4e6, Outcome::Good)
             .expect("noted");
         assert_eq!(steps.done[0].ratio, Some(0.5));
         assert!(show(&steps.done[0]).ends_with("1.91 MiB/s  0.50 of the bound"), "{}", show(&steps.done[0]));
-        steps.did("compare", Duration::ZERO, false).expect("noted");
+        steps.did("compare", Duration::ZERO, Outcome::Bad).expect("noted");
         assert!(!steps.ok());
     }
 }

@@ -58,10 +58,10 @@ async fn client_of(
                     features: 0,
                     challenge: challenge(),
                 };
-                let places = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
+                let slots = ConnectionSlots::new(Bounds::new(1, 1), GivesWay::Idle);
                 let holder = stream.holder().unwrap();
-                let place = |_: &Authenticate| Ok(places.take(holder, Origin::Here).unwrap());
-                let accepted = ControlPeer::accept(stream, &hello, head, |_| Ok(token().secret), place).await;
+                let slot = |_: &Authenticate| Ok(slots.take(holder, Origin::Here).unwrap());
+                let accepted = ControlPeer::accept(stream, &hello, head, |_| Ok(token().secret), slot).await;
                 let mut peer = accepted.unwrap();
                 while let Ok(Some(Asked { number, head: of, request })) = peer.next(head).await {
                     let request = request.unwrap();

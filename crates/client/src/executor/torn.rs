@@ -25,12 +25,12 @@ impl Looks {
     /// The torn stripes that nobody writes and that do not change.
     pub(super) fn unchanged(
         &mut self,
-        run: &Executor<'_>,
+        executor: &Executor<'_>,
         torn: &BTreeMap<Stripe, Vec<Version>>,
     ) -> Vec<Stripe> {
         let mut unchanged = Vec::new();
         for &stripe in torn.keys() {
-            let Some(now) = run.settled_look(stripe) else { continue };
+            let Some(now) = executor.settled_look(stripe) else { continue };
             let (last, times) = self.0.entry(stripe).or_default();
             *times = if *last == now { *times + 1 } else { 1 };
             *last = now;

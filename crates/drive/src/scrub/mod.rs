@@ -18,11 +18,10 @@
 //!   again.
 //!
 //! [`Scrub`] decides what is next and is pure: moments and manager time are parameters. [`walk`] finds and
-//! verifies units; [`run`] connects the two.
+//! verifies units; [`scrubber`](crate::scrubber) connects the two.
 
 mod pace;
 mod record;
-mod run;
 mod walk;
 
 use std::collections::BTreeMap;
@@ -35,9 +34,9 @@ use braid_wire::data::{ScrubPhase, ScrubReply, ScrubState, WrongFile};
 use crate::clock::Moment;
 use pace::Pace;
 
-pub(crate) use record::load;
-pub(crate) use run::run;
-pub(crate) use walk::{Step, lost};
+pub(crate) use pace::Clients;
+pub(crate) use record::{load, save as save_progress};
+pub(crate) use walk::{Step, lost, step};
 
 /// From the end of a pass to the drive's own next one: a day.
 const REST_MS: u64 = 24 * 60 * 60 * 1000;
@@ -148,18 +147,18 @@ impl Scrub {
         }
     }
 
-    /// Units were verified; `busy` if clients read or wrote meanwhile. Returns whether the pass ended or
-    /// found damage: then the progress should be stored at once.
+    /// Units were verified. Returns whether the pass ended or found damage: then the progress should be
+    /// stored at once.
     pub(crate) fn handle_step(
         &mut self,
         turn: u64,
         step: Step,
-        busy: bool,
+        clients: Clients,
         now: Moment,
         manager_ms: u64,
     ) -> bool {
         let rate = self.rate();
-        self.pace.charge(now, rate, step.bytes, busy);
+        self.pace.charge(now, rate, step.bytes, clients);
         let number = self.progress.passes;
         let Some(pass) = self.progress.pass.as_mut().filter(|_| turn == self.turn) else { return false };
         pass.verified.bytes = pass.verified.bytes.saturating_add(step.bytes);

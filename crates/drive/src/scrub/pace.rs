@@ -8,12 +8,20 @@ use crate::clock::Moment;
 /// While clients read or write, each byte counts this many times.
 const COST_WHEN_BUSY: u64 = 4;
 
-/// What was read since some moment and not yet waited for.
+/// Whether clients read or write beside a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clients {
+    Idle,
+    Busy,
+}
+
+/// The bytes read since a moment whose time at the scrub's rate has not passed yet.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     from: Option<Moment>,
     bytes: u64,
-    /// The rate at which it was read: lowering the rate later does not lengthen the wait.
+    /// The rate at which they were read: if it is lowered later, the wait for these bytes does not get
+    /// longer.
     rate: u64,
 }
 
@@ -27,12 +35,16 @@ impl Pace {
         due_ms.saturating_sub(now.since(from))
     }
 
-    /// A step that ended now has read `bytes`; `busy`: beside clients' reads and writes.
-    pub(super) fn charge(&mut self, now: Moment, rate: u64, bytes: u64, busy: bool) {
+    /// A step that ended now has read `bytes`.
+    pub(super) fn charge(&mut self, now: Moment, rate: u64, bytes: u64, clients: Clients) {
         if self.wait_ms(now, rate) == 0 {
             *self = Pace { from: Some(now), bytes: 0, rate };
         }
         self.rate = rate;
-        self.bytes = self.bytes.saturating_add(bytes.saturating_mul(if busy { COST_WHEN_BUSY } else { 1 }));
+        let cost = match clients {
+            Clients::Idle => 1,
+            Clients::Busy => COST_WHEN_BUSY,
+        };
+        self.bytes = self.bytes.saturating_add(bytes.saturating_mul(cost));
     }
 }

@@ -71,7 +71,7 @@ pub(crate) fn load(directory: &Directory) -> Progress {
     }
 }
 
-pub(super) fn save(directory: &Directory, progress: &Progress) -> Result<(), DriveError> {
+pub(crate) fn save(directory: &Directory, progress: &Progress) -> Result<(), DriveError> {
     directory.write(FILE, &text(progress))
 }
 

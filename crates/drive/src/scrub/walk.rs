@@ -35,7 +35,7 @@ pub(crate) struct Step {
 
 /// Verifies units from `from` on until a step is full. The first and the last step of a pass also check all
 /// files in use. An error ends the scrub: the store no longer serves.
-pub(super) fn step(store: &Store, from: Position) -> Result<Step, Error> {
+pub(crate) fn step(store: &Store, from: Position) -> Result<Step, Error> {
     let mut step = units(store, from)?;
     if from == Position::default() || step.next.is_none() {
         let (files, count) = store.wrong_files(SCRUB_DAMAGED_MAX);

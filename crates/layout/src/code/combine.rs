@@ -1,4 +1,5 @@
-//! Sums of products over slices of different lengths: bytes missing from a slice count as zeros.
+//! Sums of products over slices of different lengths. Bytes that are missing at the end of a slice count as
+//! zeros.
 
 use super::kernel::{Kernel, Start};
 use super::matrix::Coefficients;
@@ -18,18 +19,18 @@ pub(super) fn combine(kernel: Kernel, inputs: &[Input<'_>], outputs: &mut [&mut 
     while let Some(to) = next_end(inputs, outputs, from) {
         let reach: Vec<&Input<'_>> = inputs.iter().filter(|input| input.bytes.len() >= to).collect();
         let sources: Vec<&[u8]> = reach.iter().map(|input| &input.bytes[from..to]).collect();
-        let (places, stretch): (Vec<usize>, Vec<&mut [u8]>) = outputs
+        let (indices, stretch): (Vec<usize>, Vec<&mut [u8]>) = outputs
             .iter_mut()
             .enumerate()
             .filter(|(_, output)| output.len() >= to)
-            .map(|(place, output)| (place, &mut output[from..to]))
+            .map(|(index, output)| (index, &mut output[from..to]))
             .unzip();
-        match places.len() {
+        match indices.len() {
             0 => return,
-            1 => sum::<1>(kernel, &reach, &sources, &places, stretch, start),
-            2 => sum::<2>(kernel, &reach, &sources, &places, stretch, start),
-            3 => sum::<3>(kernel, &reach, &sources, &places, stretch, start),
-            4 => sum::<4>(kernel, &reach, &sources, &places, stretch, start),
+            1 => sum::<1>(kernel, &reach, &sources, &indices, stretch, start),
+            2 => sum::<2>(kernel, &reach, &sources, &indices, stretch, start),
+            3 => sum::<3>(kernel, &reach, &sources, &indices, stretch, start),
+            4 => sum::<4>(kernel, &reach, &sources, &indices, stretch, start),
             more => unreachable!("{more} outputs, but a stripe has at most 4 parity units"),
         }
         from = to;
@@ -46,12 +47,12 @@ fn sum<const M: usize>(
     kernel: Kernel,
     reach: &[&Input<'_>],
     sources: &[&[u8]],
-    places: &[usize],
+    indices: &[usize],
     outputs: Vec<&mut [u8]>,
     start: Start,
 ) {
     let coefficients: Vec<[u8; M]> =
-        reach.iter().map(|input| std::array::from_fn(|i| input.coefficients[places[i]])).collect();
+        reach.iter().map(|input| std::array::from_fn(|i| input.coefficients[indices[i]])).collect();
     let mut outputs: [&mut [u8]; M] = outputs.try_into().expect("as many outputs as counted");
     kernel.sum(&coefficients, sources, &mut outputs, start);
 }

@@ -66,7 +66,7 @@ fn table() -> DriveTable {
 
 fn table_with(pauses: Arc<Pauses>) -> DriveTable {
     let mut table = DriveTable::new(1000, 0, pauses);
-    table.insert(record(1, "one"), false);
+    table.insert(record(1, "one"));
     table
 }
 
@@ -74,7 +74,7 @@ fn table_with(pauses: Arc<Pauses>) -> DriveTable {
 fn nobody_is_judged_by_a_silence_in_which_we_did_not_listen() {
     let pauses = Arc::new(Pauses::new(1300, 0));
     let mut table = table_with(Arc::clone(&pauses));
-    table.insert(record(2, "two"), false);
+    table.insert(record(2, "two"));
     for now in (0..5000).step_by(250) {
         pauses.listen(now);
     }
@@ -167,7 +167,7 @@ fn a_drive_held_or_untold_gets_no_lease() {
     assert!(table.hold_lapsed(D, 5000));
     let held = table.heartbeat(D, &beat("a:1"), 5001).unwrap();
     assert_eq!((held.lease_ms, held.readmit), (0, false), "somebody is about to take a column out");
-    table.release(D, true);
+    table.release_out(D);
     let untold = table.heartbeat(D, &beat("a:1"), 5002).unwrap();
     assert_eq!((untold.lease_ms, untold.readmit), (0, true));
     assert_eq!(table.to_readmit(5003), [D]);
@@ -176,7 +176,7 @@ fn a_drive_held_or_untold_gets_no_lease() {
     assert!(!table.hold_lapsed(D, 5004), "it is returning");
     let heard = table.processes(D);
     assert!(table.hold_gone(D, &heard));
-    table.release(D, true);
+    table.release_out(D);
     table.readmit(D, outs);
     assert_eq!(table.heartbeat(D, &beat("a:1"), 5005).unwrap().lease_ms, 0);
     let outs = table.outs(D);
@@ -188,7 +188,8 @@ fn a_drive_held_or_untold_gets_no_lease() {
 #[test]
 fn no_column_of_a_drive_goes_out_while_it_is_told_what_it_missed() {
     let mut table = table();
-    table.insert(record(1, "one"), true);
+    table.insert(record(1, "one"));
+    table.set_untold(D);
     assert!(!table.returning(D, 5000), "it is not there yet");
     table.heartbeat(D, &beat("a:1"), 5000);
     assert!(table.lapsed(D, 5000) && table.returning(D, 5000) && !table.hold_lapsed(D, 5000));
@@ -209,7 +210,7 @@ fn no_column_of_a_drive_goes_out_while_it_is_told_what_it_missed() {
     let end = stalled(&mut table, now);
     assert!(end >= now + RETURN_STALLED_MS && end < now + RETURN_STALLED_MS + 200, "{end}");
     assert!(table.hold_lapsed(D, end));
-    table.release(D, true);
+    table.release_out(D);
     // After silence for a lease it returns anew. However well the telling goes, it is bounded.
     now = end + 2000;
     assert!(!table.returning(D, now));
@@ -244,14 +245,14 @@ fn a_start_makes_the_partitions_due_until_they_were_made_since() {
 fn a_hold_that_came_to_nothing_costs_nothing() {
     let mut table = table();
     assert!(table.hold_lapsed(D, 5000));
-    table.release(D, false);
+    table.release(D);
     assert_eq!(table.heartbeat(D, &beat("a:1"), 5001).unwrap().lease_ms, 1000);
 }
 
 #[test]
 fn a_replaced_drive_serves_no_more() {
     let mut table = table();
-    table.insert(record(2, "two"), false);
+    table.insert(record(2, "two"));
     table.set_record(DriveRecord { replaced_by: DriveId(2), ..record(1, "one") });
     let answer = table.heartbeat(D, &beat("a:1"), 1).unwrap();
     assert_eq!((answer.lease_ms, answer.replaced), (0, true));
@@ -276,7 +277,7 @@ fn a_changed_record_is_stored_once() {
 #[test]
 fn a_drive_is_found_by_name_or_identity() {
     let mut table = table();
-    table.insert(DriveRecord { replaced_by: D, ..record(2, "one") }, false);
+    table.insert(DriveRecord { replaced_by: D, ..record(2, "one") });
     assert_eq!(table.find("one").unwrap().record.drive, D);
     assert_eq!(table.find(&DriveId(2).to_string()).unwrap().record.drive, DriveId(2));
     assert!(table.find("none").is_none());

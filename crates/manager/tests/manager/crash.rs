@@ -8,8 +8,8 @@ use braid_layout::Column;
 use braid_manager::check::check;
 use braid_manager::core::Core;
 use braid_manager::memory::MemoryKv;
-use braid_manager::room::Room;
 use braid_manager::serve::serve;
+use braid_manager::session_slots::SessionSlots;
 use braid_manager::start::{ready, start};
 use braid_manager::sweep::sweep;
 use braid_manager::{Config, Ready};
@@ -49,7 +49,7 @@ impl InMemory {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
-        let core = start(Arc::new(kv.clone()), &config, Room::of(64, 64)).await.unwrap();
+        let core = start(Arc::new(kv.clone()), &config, SessionSlots::of(64, 64)).await.unwrap();
         let ready = ready(&core, &listener);
         let mut tasks = JoinSet::new();
         tasks.spawn(serve(Arc::clone(&core), listener));

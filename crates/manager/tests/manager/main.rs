@@ -10,7 +10,7 @@ mod orphans;
 mod paused;
 mod races;
 mod restored;
-mod room;
+mod session_limits;
 mod sessions;
 mod sizes;
 mod space;

@@ -57,16 +57,16 @@ fn draft(target: &Target<'_>, stripe: Stripe) -> Result<Draft, PlanError> {
         made.extend(spare.iter().map(|&parity| (parity, draft.scratch(&whole))));
         let step = if have.iter().all(|role| matches!(role, Role::Data(_))) {
             Step::Encode {
-                data: operands.iter().map(|(_, (place, _))| Operand::MemoryRange(*place)).collect(),
+                data: operands.iter().map(|(_, (location, _))| Operand::MemoryRange(*location)).collect(),
                 parity: made.clone(),
             }
         } else {
             Step::Reconstruct {
                 have: operands
                     .iter()
-                    .map(|(role, (place, _))| (*role, Operand::MemoryRange(*place)))
+                    .map(|(role, (location, _))| (*role, Operand::MemoryRange(*location)))
                     .collect(),
-                lost: made.iter().map(|(parity, place)| (Role::Parity(*parity), *place)).collect(),
+                lost: made.iter().map(|(parity, location)| (Role::Parity(*parity), *location)).collect(),
             }
         };
         after = vec![draft.step(&whole, after, step)];

@@ -125,18 +125,18 @@ impl<'a> Assembly<'a> {
     pub(super) fn push(&mut self, draft: Draft) {
         let (ids, pieces) = (self.next, narrow(self.scratch.len()));
         let id = |id: InstructionId| InstructionId(id.0 + ids);
-        let place = |place: MemoryRange| match place {
+        let location = |location: MemoryRange| match location {
             MemoryRange::Scratch { piece, offset, len } => {
                 MemoryRange::Scratch { piece: piece + pieces, offset, len }
             }
             user @ MemoryRange::User { .. } => user,
         };
         for (column, mut instruction) in draft.instructions {
-            relabel(&mut instruction, &id, &place);
+            relabel(&mut instruction, &id, &location);
             self.columns[column.index()].push(instruction);
         }
         for mut step in draft.arithmetic {
-            relabel_step(&mut step, &id, &place);
+            relabel_step(&mut step, &id, &location);
             self.arithmetic.push(step);
         }
         self.next += draft.next;
@@ -154,9 +154,9 @@ impl<'a> Assembly<'a> {
         for (new, old) in ids.enumerate() {
             names[old.index()] = InstructionId(narrow(new));
         }
-        let (id, place) = (|id: InstructionId| names[id.index()], |place: MemoryRange| place);
-        self.columns.iter_mut().flatten().for_each(|instruction| relabel(instruction, &id, &place));
-        self.arithmetic.iter_mut().for_each(|step| relabel_step(step, &id, &place));
+        let (id, location) = (|id: InstructionId| names[id.index()], |location: MemoryRange| location);
+        self.columns.iter_mut().flatten().for_each(|instruction| relabel(instruction, &id, &location));
+        self.arithmetic.iter_mut().for_each(|step| relabel_step(step, &id, &location));
 
         let Target { segment, index, health } = *self.target;
         let plan = |(column, instructions): (usize, Vec<Instruction>)| Plan {
@@ -192,54 +192,54 @@ pub(super) fn mask(
 fn relabel(
     instruction: &mut Instruction,
     id: &impl Fn(InstructionId) -> InstructionId,
-    place: &impl Fn(MemoryRange) -> MemoryRange,
+    location: &impl Fn(MemoryRange) -> MemoryRange,
 ) {
     instruction.id = id(instruction.id);
     relabel_after(&mut instruction.after, id);
     match &mut instruction.op {
-        Op::Read { into, .. } => *into = place(*into),
+        Op::Read { into, .. } => *into = location(*into),
         Op::StripeWrite { bytes, stamp, cover, .. } => {
-            relabel_source(bytes, place);
+            relabel_source(bytes, location);
             relabel_version(stamp, id);
             cover.iter_mut().for_each(|version| relabel_version(version, id));
         }
-        Op::UnitWrite { bytes, .. } => relabel_source(bytes, place),
+        Op::UnitWrite { bytes, .. } => relabel_source(bytes, location),
     }
 }
 
 fn relabel_step(
     arithmetic: &mut Arithmetic,
     id: &impl Fn(InstructionId) -> InstructionId,
-    place: &impl Fn(MemoryRange) -> MemoryRange,
+    location: &impl Fn(MemoryRange) -> MemoryRange,
 ) {
     arithmetic.id = id(arithmetic.id);
     relabel_after(&mut arithmetic.after, id);
     let operand = |operand: &mut Operand| {
         if let Operand::MemoryRange(p) = operand {
-            *p = place(*p);
+            *p = location(*p);
         }
     };
     match &mut arithmetic.step {
         Step::Copy { from, into } => {
             operand(from);
-            *into = place(*into);
+            *into = location(*into);
         }
         Step::Encode { data, parity } => {
             data.iter_mut().for_each(operand);
-            parity.iter_mut().for_each(|(_, p)| *p = place(*p));
+            parity.iter_mut().for_each(|(_, p)| *p = location(*p));
         }
         Step::Reconstruct { have, lost } => {
             have.iter_mut().for_each(|(_, o)| operand(o));
-            lost.iter_mut().for_each(|(_, p)| *p = place(*p));
+            lost.iter_mut().for_each(|(_, p)| *p = location(*p));
         }
         Step::Delta { old, new, parity, .. } => {
             operand(old);
             operand(new);
-            parity.iter_mut().for_each(|(_, p)| *p = place(*p));
+            parity.iter_mut().for_each(|(_, p)| *p = location(*p));
         }
         Step::Compare { stored, computed, .. } => {
-            *stored = place(*stored);
-            *computed = place(*computed);
+            *stored = location(*stored);
+            *computed = location(*computed);
         }
     }
 }
@@ -249,9 +249,9 @@ fn relabel_after(after: &mut [InstructionId], id: &impl Fn(InstructionId) -> Ins
     after.sort_unstable();
 }
 
-fn relabel_source(source: &mut Source, place: &impl Fn(MemoryRange) -> MemoryRange) {
+fn relabel_source(source: &mut Source, location: &impl Fn(MemoryRange) -> MemoryRange) {
     if let Source::MemoryRange(p) = source {
-        *p = place(*p);
+        *p = location(*p);
     }
 }
 

@@ -9,12 +9,12 @@ use super::interval::{cut, holds, minus, total, union};
 use crate::ir::{InstructionId, MemoryRange, Operand, Step, Want};
 use crate::request::{PlanError, Target};
 
-/// Bytes `range` of the unit `role` are in `place` once `id` is done.
+/// Bytes `range` of the unit `role` are in `location` once `id` is done.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) role: Role,
     pub(super) range: Range<u32>,
-    pub(super) place: MemoryRange,
+    pub(super) location: MemoryRange,
     pub(super) id: InstructionId,
 }
 
@@ -38,7 +38,7 @@ impl Gather {
         want: Want,
     ) -> InstructionId {
         let id = draft.read(target.column(draft.stripe, role), range, into, want);
-        self.known.push(Known { role, range: range.clone(), place: into, id });
+        self.known.push(Known { role, range: range.clone(), location: into, id });
         self.reads.push((role, id));
         id
     }
@@ -69,7 +69,7 @@ impl Gather {
     /// Where `range` of `role` is, if it is in one memory range.
     pub(super) fn find(&self, role: Role, range: &Range<u32>) -> Option<(MemoryRange, InstructionId)> {
         self.known.iter().find(|known| known.role == role && holds(&known.range, range)).map(|known| {
-            (known.place.part(range.start - known.range.start, range.end - range.start), known.id)
+            (known.location.part(range.start - known.range.start, range.end - range.start), known.id)
         })
     }
 
@@ -147,20 +147,22 @@ impl Gather {
     ) {
         let (mut operands, mut after) = (Vec::new(), Vec::new());
         for &role in have {
-            let (place, id) = self.find(role, part).expect("every chosen unit's bytes were read above");
-            operands.push((role, Operand::MemoryRange(place)));
+            let (location, id) = self.find(role, part).expect("every chosen unit's bytes were read above");
+            operands.push((role, Operand::MemoryRange(location)));
             after.push(id);
         }
         let lost: Vec<(Role, MemoryRange)> = wanted
             .iter()
             .filter(|(_, range, _)| holds(range, part))
-            .map(|(role, range, place)| (*role, place.part(part.start - range.start, part.end - part.start)))
+            .map(|(role, range, location)| {
+                (*role, location.part(part.start - range.start, part.end - part.start))
+            })
             .collect();
         let id = draft.step(part, after, Step::Reconstruct { have: operands, lost: lost.clone() });
-        self.known.extend(lost.into_iter().map(|(role, place)| Known {
+        self.known.extend(lost.into_iter().map(|(role, location)| Known {
             role,
             range: part.clone(),
-            place,
+            location,
             id,
         }));
     }

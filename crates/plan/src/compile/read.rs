@@ -40,12 +40,12 @@ fn draft(
     let mut draft = Draft::new(stripe, Strategy::Direct);
     let mut gather = Gather::default();
     let mut lost = Vec::new();
-    for (piece, place) in pieces {
+    for (piece, location) in pieces {
         let (role, range) = (Role::Data(piece.data), piece.from..piece.to);
         if target.readable(stripe, role) {
-            gather.read(target, &mut draft, role, &range, *place, want);
+            gather.read(target, &mut draft, role, &range, *location, want);
         } else {
-            lost.push((role, range, *place));
+            lost.push((role, range, *location));
         }
     }
     if lost.is_empty() {
@@ -55,8 +55,8 @@ fn draft(
         draft.strategy = Strategy::Copy;
         let copy = target.parity().find(|&role| target.readable(stripe, role));
         let copy = copy.ok_or_else(|| target.too_few(stripe, target.health.readable()))?;
-        for (_, range, place) in &lost {
-            gather.read(target, &mut draft, copy, range, *place, want);
+        for (_, range, location) in &lost {
+            gather.read(target, &mut draft, copy, range, *location, want);
         }
         return Ok(draft);
     }

@@ -39,16 +39,16 @@ fn draft(target: &Target<'_>, stripe: Stripe, columns: ColumnMask) -> Result<Dra
     let made: Vec<(Role, MemoryRange, Vec<InstructionId>)> = if target.segment.shape.scheme().is_mirror() {
         let other = target.data().chain(target.parity()).find(|&role| target.readable(stripe, role));
         let other = other.ok_or_else(|| target.too_few(stripe, target.health.readable()))?;
-        let place = draft.scratch(&whole);
-        let id = gather.read(target, &mut draft, other, &whole, place, Want::Newest);
-        lost.iter().map(|&role| (role, place, vec![id])).collect()
+        let location = draft.scratch(&whole);
+        let id = gather.read(target, &mut draft, other, &whole, location, Want::Newest);
+        lost.iter().map(|&role| (role, location, vec![id])).collect()
     } else {
         let wanted: Vec<_> = lost.iter().map(|&role| (role, whole.clone(), draft.scratch(&whole))).collect();
         gather.reconstruct(target, &mut draft, &wanted, Want::Newest)?;
         let steps = |role| gather.known.iter().filter(move |known| known.role == role).map(|known| known.id);
-        wanted.into_iter().map(|(role, _, place)| (role, place, steps(role).collect())).collect()
+        wanted.into_iter().map(|(role, _, location)| (role, location, steps(role).collect())).collect()
     };
-    for (role, place, mut after) in made {
+    for (role, location, mut after) in made {
         after.extend(draft.reads());
         let (stamp, cover) = versions(target, &gather, role);
         let column = target.column(stripe, role);
@@ -56,7 +56,7 @@ fn draft(target: &Target<'_>, stripe: Stripe, columns: ColumnMask) -> Result<Dra
             stripe,
             from: whole.start,
             to: whole.end,
-            bytes: Source::MemoryRange(place),
+            bytes: Source::MemoryRange(location),
             stamp,
             columns: ColumnMask::EMPTY.with(column),
             cover,

@@ -13,8 +13,8 @@
 //! - *read-modify-write*: the old bytes of what is written, and the old parity over the hull, are read
 //!   (`parity_changed.rs`).
 //!
-//! Lost columns need no other way. A touched one is not sent to: its bytes live in the parity. An old byte
-//! that only it had is made from the others. A parity column that is out is not computed.
+//! Lost columns need no separate method. Nothing is sent to a touched one: its bytes live in the parity. An
+//! old byte that only it had is made from the others. A parity column that is out is not computed.
 //!
 //! The version of a unit that is not touched comes with the bytes read. If none of its bytes is needed, one
 //! byte is read for the version. A unit past the file's size that may have been written before a truncation

@@ -15,7 +15,7 @@ pub(super) fn check_made_twice(nodes: &[Node<'_>], found: &mut Vec<Violation>) {
     let mut made: Vec<(Spot, u64, InstructionId)> = nodes
         .iter()
         .flat_map(|node| {
-            node.makes().into_iter().map(|place| (spot(&place, 0), u64::from(place.len()), node.id))
+            node.makes().into_iter().map(|location| (spot(&location, 0), u64::from(location.len()), node.id))
         })
         .collect();
     made.sort_unstable();
@@ -40,24 +40,25 @@ pub(super) fn check(
     let mut makers: BTreeMap<Spot, (u32, InstructionId)> = BTreeMap::new();
     let mut changers: BTreeMap<Spot, Vec<InstructionId>> = BTreeMap::new();
     for node in nodes {
-        for (at, place) in spots(&cuts, node, node.makes()) {
-            makers.insert(place, (at, node.id));
+        for (at, location) in spots(&cuts, node, node.makes()) {
+            makers.insert(location, (at, node.id));
         }
-        for (_, place) in spots(&cuts, node, node.changes()) {
-            changers.entry(place).or_default().push(node.id);
+        for (_, location) in spots(&cuts, node, node.changes()) {
+            changers.entry(location).or_default().push(node.id);
         }
     }
-    let given =
-        |place: &MemoryRange| matches!((place, &set.request), (MemoryRange::User { .. }, Request::Write(_)));
+    let given = |location: &MemoryRange| {
+        matches!((location, &set.request), (MemoryRange::User { .. }, Request::Write(_)))
+    };
     for node in nodes {
-        let used: Vec<MemoryRange> = node.uses().into_iter().filter(|place| !given(place)).collect();
+        let used: Vec<MemoryRange> = node.uses().into_iter().filter(|location| !given(location)).collect();
         let mut waits = Vec::new();
-        for (at, place) in spots(&cuts, node, used.clone()) {
-            waits.extend(changers.get(&place).into_iter().flatten().copied());
-            waits.extend(made(&makers, at, place, node, found));
+        for (at, location) in spots(&cuts, node, used.clone()) {
+            waits.extend(changers.get(&location).into_iter().flatten().copied());
+            waits.extend(made(&makers, at, location, node, found));
         }
-        for (at, place) in spots(&cuts, node, node.changes()) {
-            waits.extend(made(&makers, at, place, node, found));
+        for (at, location) in spots(&cuts, node, node.changes()) {
+            waits.extend(made(&makers, at, location, node, found));
         }
         waits.extend(node.versions());
         waits.sort_unstable();
@@ -72,11 +73,11 @@ pub(super) fn check(
 fn made(
     makers: &BTreeMap<Spot, (u32, InstructionId)>,
     at: u32,
-    place: Spot,
+    location: Spot,
     node: &Node<'_>,
     found: &mut Vec<Violation>,
 ) -> Option<InstructionId> {
-    match makers.get(&place) {
+    match makers.get(&location) {
         Some((stands_for, maker)) if *stands_for == at => Some(*maker),
         _ => {
             let violation = Violation::Undefined { id: node.id };
@@ -108,10 +109,12 @@ fn check_early(nodes: &[&Node<'_>], found: &mut Vec<Violation>) {
 }
 
 /// The spots of these memory ranges, with the byte of the unit that each stands for.
-fn spots(cuts: &Cuts, node: &Node<'_>, places: Vec<MemoryRange>) -> Vec<(u32, Spot)> {
+fn spots(cuts: &Cuts, node: &Node<'_>, locations: Vec<MemoryRange>) -> Vec<(u32, Spot)> {
     let parts = cuts.parts(&node.range);
-    places
+    locations
         .iter()
-        .flat_map(|place| parts.iter().map(|part| (part.start, spot(place, part.start - node.range.start))))
+        .flat_map(|location| {
+            parts.iter().map(|part| (part.start, spot(location, part.start - node.range.start)))
+        })
         .collect()
 }

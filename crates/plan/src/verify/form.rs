@@ -77,7 +77,7 @@ fn reads_something(set: &PlanSet, node: &Node<'_>) -> bool {
     node.uses()
         .into_iter()
         .chain(node.changes())
-        .any(|place| matches!(place, MemoryRange::Scratch { .. }) || !written)
+        .any(|location| matches!(location, MemoryRange::Scratch { .. }) || !written)
 }
 
 fn check_plans(set: &PlanSet, segment: &Segment, found: &mut Vec<Violation>) {
@@ -124,8 +124,8 @@ fn check_node(
     let length = range.end - range.start;
     let inputs = node.uses();
     let outputs = node.makes().into_iter().chain(node.changes());
-    let in_place = inputs.iter().all(|place| place.len() == length && may_use(set, place))
-        && outputs.clone().all(|place| place.len() == length && may_make(set, &place));
+    let in_place = inputs.iter().all(|location| location.len() == length && may_use(set, location))
+        && outputs.clone().all(|location| location.len() == length && may_make(set, &location));
     if !in_place {
         found.push(Violation::MemoryRange { id });
     }
@@ -141,8 +141,8 @@ fn check_node(
 }
 
 /// Whether bytes may be taken from here.
-fn may_use(set: &PlanSet, place: &MemoryRange) -> bool {
-    match *place {
+fn may_use(set: &PlanSet, location: &MemoryRange) -> bool {
+    match *location {
         MemoryRange::Scratch { piece, offset, len } => in_scratch(set, piece, offset, len),
         MemoryRange::User { offset, len } => match &set.request {
             Request::Read { range, buffer } => in_buffer(*buffer, range, offset, len),
@@ -156,9 +156,9 @@ fn may_use(set: &PlanSet, place: &MemoryRange) -> bool {
 }
 
 /// Whether bytes may be put here.
-fn may_make(set: &PlanSet, place: &MemoryRange) -> bool {
-    may_use(set, place)
-        && (matches!(place, MemoryRange::Scratch { .. }) || matches!(set.request, Request::Read { .. }))
+fn may_make(set: &PlanSet, location: &MemoryRange) -> bool {
+    may_use(set, location)
+        && (matches!(location, MemoryRange::Scratch { .. }) || matches!(set.request, Request::Read { .. }))
 }
 
 fn in_scratch(set: &PlanSet, piece: u32, offset: u32, len: u32) -> bool {

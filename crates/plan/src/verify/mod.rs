@@ -96,7 +96,7 @@ pub enum Violation {
         id: InstructionId,
     },
     /// Rule 6.
-    #[error("{id}: a place has the wrong length or lies where it may not")]
+    #[error("{id}: a memory range has the wrong length or lies where it may not")]
     MemoryRange {
         /// The instruction or step.
         id: InstructionId,

@@ -98,13 +98,13 @@ impl<'a> Node<'a> {
     /// Places whose bytes it uses, and does not change.
     pub(super) fn uses(&self) -> Vec<MemoryRange> {
         let of = |operand: &Operand| match operand {
-            Operand::MemoryRange(place) => Some(*place),
+            Operand::MemoryRange(location) => Some(*location),
             Operand::Zeros => None,
         };
         match self.act {
             Act::Drive(_, Op::Read { .. }) => Vec::new(),
             Act::Drive(_, Op::StripeWrite { bytes, .. } | Op::UnitWrite { bytes, .. }) => match bytes {
-                Source::MemoryRange(place) => vec![*place],
+                Source::MemoryRange(location) => vec![*location],
                 Source::Hole => Vec::new(),
             },
             Act::Client(Step::Copy { from, .. }) => of(from).into_iter().collect(),
@@ -119,8 +119,12 @@ impl<'a> Node<'a> {
     pub(super) fn makes(&self) -> Vec<MemoryRange> {
         match self.act {
             Act::Drive(_, Op::Read { into, .. }) | Act::Client(Step::Copy { into, .. }) => vec![*into],
-            Act::Client(Step::Encode { parity, .. }) => parity.iter().map(|(_, place)| *place).collect(),
-            Act::Client(Step::Reconstruct { lost, .. }) => lost.iter().map(|(_, place)| *place).collect(),
+            Act::Client(Step::Encode { parity, .. }) => {
+                parity.iter().map(|(_, location)| *location).collect()
+            }
+            Act::Client(Step::Reconstruct { lost, .. }) => {
+                lost.iter().map(|(_, location)| *location).collect()
+            }
             Act::Drive(..) | Act::Client(Step::Delta { .. } | Step::Compare { .. }) => Vec::new(),
         }
     }
@@ -128,7 +132,7 @@ impl<'a> Node<'a> {
     /// The memory ranges that it changes.
     pub(super) fn changes(&self) -> Vec<MemoryRange> {
         match self.act {
-            Act::Client(Step::Delta { parity, .. }) => parity.iter().map(|(_, place)| *place).collect(),
+            Act::Client(Step::Delta { parity, .. }) => parity.iter().map(|(_, location)| *location).collect(),
             _ => Vec::new(),
         }
     }

@@ -27,8 +27,8 @@ pub(super) struct Spot {
 }
 
 /// The byte with this index in a memory range.
-pub(super) fn spot(place: &MemoryRange, index: u32) -> Spot {
-    match *place {
+pub(super) fn spot(location: &MemoryRange, index: u32) -> Spot {
+    match *location {
         MemoryRange::User { offset, .. } => Spot { area: None, offset: offset + u64::from(index) },
         MemoryRange::Scratch { piece, offset, .. } => {
             Spot { area: Some(piece), offset: u64::from(offset) + u64::from(index) }
@@ -206,9 +206,9 @@ pub(super) fn run(old: &Old<'_>, cuts: &Cuts, nodes: &[&Node<'_>]) -> Memory {
 }
 
 fn apply(old: &Old<'_>, node: &Node<'_>, at: u32, memory: &mut Memory) {
-    let here = |place: &MemoryRange| spot(place, at - node.range.start);
+    let here = |location: &MemoryRange| spot(location, at - node.range.start);
     let value = |operand: &Operand, memory: &Memory| match operand {
-        Operand::MemoryRange(place) => load(old, memory, here(place)),
+        Operand::MemoryRange(location) => load(old, memory, here(location)),
         Operand::Zeros => Bytes::default(),
     };
     match node.act {
@@ -223,8 +223,8 @@ fn apply(old: &Old<'_>, node: &Node<'_>, at: u32, memory: &mut Memory) {
         }
         Act::Client(Step::Encode { data, parity }) => {
             let data: Vec<Bytes> = data.iter().map(|operand| value(operand, memory)).collect();
-            for (index, place) in parity {
-                memory.cells.insert(here(place), old.parity(&data, *index));
+            for (index, location) in parity {
+                memory.cells.insert(here(location), old.parity(&data, *index));
             }
         }
         Act::Client(Step::Reconstruct { have, lost }) => {
@@ -235,17 +235,17 @@ fn apply(old: &Old<'_>, node: &Node<'_>, at: u32, memory: &mut Memory) {
             let mut out: Vec<(Role, &mut [u8])> =
                 lost.iter().zip(&mut made).map(|((role, _), bytes)| (*role, &mut bytes[..])).collect();
             old.code.reconstruct(&have, &mut out).expect("the operands were found good");
-            for ((_, place), bytes) in lost.iter().zip(made) {
-                memory.cells.insert(here(place), bytes);
+            for ((_, location), bytes) in lost.iter().zip(made) {
+                memory.cells.insert(here(location), bytes);
             }
         }
         Act::Client(Step::Delta { data, old: before, new, parity }) => {
             let (before, new) = (value(before, memory), value(new, memory));
             let change: Vec<u8> = before.iter().zip(&new).map(|(a, b)| a ^ b).collect();
-            for (index, place) in parity {
-                let mut bytes = load(old, memory, here(place));
+            for (index, location) in parity {
+                let mut bytes = load(old, memory, here(location));
                 old.code.add(*data, &change, *index, &mut bytes);
-                memory.cells.insert(here(place), bytes);
+                memory.cells.insert(here(location), bytes);
             }
         }
         Act::Client(Step::Compare { stored, computed, .. }) => {
@@ -258,7 +258,7 @@ fn apply(old: &Old<'_>, node: &Node<'_>, at: u32, memory: &mut Memory) {
 pub(super) fn sent(old: &Old<'_>, memory: &Memory, node: &Node<'_>, source: &Source, at: u32) -> Bytes {
     match source {
         Source::Hole => Bytes::default(),
-        Source::MemoryRange(place) => load(old, memory, spot(place, at - node.range.start)),
+        Source::MemoryRange(location) => load(old, memory, spot(location, at - node.range.start)),
     }
 }
 

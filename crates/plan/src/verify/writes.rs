@@ -10,6 +10,13 @@ use super::run::{Bytes, Cuts, Memory, Old, asked, buffer_spot, fresh, live, run,
 use crate::ir::{InstructionId, Op, PlanSet, Source, VersionOf};
 use crate::request::Write;
 
+/// How the bytes of a stripe are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WriteKind {
+    Stripe,
+    Unit,
+}
+
 /// One stripe of a write.
 struct Judge<'a> {
     set: &'a PlanSet,
@@ -51,7 +58,8 @@ pub(super) fn check_write(
         data.chain(parity.iter().map(|&parity| Role::Parity(parity)))
     };
     let columns: ColumnMask = roles().map(|role| segment.column(stripe, role)).collect();
-    let sent = judge.sent(columns, unit_writes, found);
+    let kind = if unit_writes { WriteKind::Unit } else { WriteKind::Stripe };
+    let sent = judge.sent(columns, kind, found);
     for (column, sent) in &sent {
         judge.check_names(*column, sent, stamp, columns, &touched, found);
     }
@@ -72,7 +80,7 @@ pub(super) fn check_rebuild(
     found: &mut Vec<Violation>,
 ) {
     let judge = Judge::new(set, segment, stripe, nodes);
-    for (column, sent) in judge.sent(columns, false, found) {
+    for (column, sent) in judge.sent(columns, WriteKind::Stripe, found) {
         judge.check_rebuilt(column, &sent, found);
     }
 }
@@ -109,7 +117,7 @@ impl<'a> Judge<'a> {
     fn sent(
         &self,
         columns: ColumnMask,
-        unit_writes: bool,
+        kind: WriteKind,
         found: &mut Vec<Violation>,
     ) -> Vec<(Column, Sent<'a>)> {
         let must = columns.and(self.set.set);
@@ -125,7 +133,10 @@ impl<'a> Judge<'a> {
             all.push((column, Sent { node, op }));
         }
         // The bytes of a unit write can go nowhere else: its column is missing even if it is out.
-        let missing = if unit_writes { columns.minus(reached) } else { must.minus(reached) };
+        let missing = match kind {
+            WriteKind::Unit => columns.minus(reached),
+            WriteKind::Stripe => must.minus(reached),
+        };
         found.extend(missing.iter().map(|column| Violation::Missing { stripe: self.stripe, column }));
         all
     }

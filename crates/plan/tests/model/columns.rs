@@ -300,16 +300,21 @@ impl<'a> Execution<'a> {
                 self.store(buffer, into, &bytes);
             }
             Step::Encode { data, parity } => {
-                for (index, place) in parity {
-                    let mut bytes = vec![0; length(place.len())];
+                for (index, location) in parity {
+                    let mut bytes = vec![0; length(location.len())];
                     for (unit, operand) in (0..).zip(data) {
-                        self.code.add(unit, &self.operand(buffer, operand, place.len()), *index, &mut bytes);
+                        self.code.add(
+                            unit,
+                            &self.operand(buffer, operand, location.len()),
+                            *index,
+                            &mut bytes,
+                        );
                     }
-                    self.store(buffer, place, &bytes);
+                    self.store(buffer, location, &bytes);
                 }
             }
             Step::Reconstruct { have, lost } => {
-                let size = lost.first().map_or(0, |(_, place)| place.len());
+                let size = lost.first().map_or(0, |(_, location)| location.len());
                 let have: Vec<(Role, Vec<u8>)> =
                     have.iter().map(|(role, operand)| (*role, self.operand(buffer, operand, size))).collect();
                 let have: Vec<(Role, &[u8])> = have.iter().map(|(role, bytes)| (*role, &bytes[..])).collect();
@@ -317,16 +322,16 @@ impl<'a> Execution<'a> {
                 let mut out: Vec<(Role, &mut [u8])> =
                     lost.iter().zip(&mut made).map(|((role, _), bytes)| (*role, &mut bytes[..])).collect();
                 self.code.reconstruct(&have, &mut out).expect("a verified step has k units");
-                for ((_, place), bytes) in lost.iter().zip(&made) {
-                    self.store(buffer, place, bytes);
+                for ((_, location), bytes) in lost.iter().zip(&made) {
+                    self.store(buffer, location, bytes);
                 }
             }
             Step::Delta { data, old, new, parity } => {
-                for (index, place) in parity {
-                    let mut bytes = self.load(buffer, place);
-                    self.code.add(*data, &self.operand(buffer, old, place.len()), *index, &mut bytes);
-                    self.code.add(*data, &self.operand(buffer, new, place.len()), *index, &mut bytes);
-                    self.store(buffer, place, &bytes);
+                for (index, location) in parity {
+                    let mut bytes = self.load(buffer, location);
+                    self.code.add(*data, &self.operand(buffer, old, location.len()), *index, &mut bytes);
+                    self.code.add(*data, &self.operand(buffer, new, location.len()), *index, &mut bytes);
+                    self.store(buffer, location, &bytes);
                 }
             }
             Step::Compare { parity, stored, computed } => {
@@ -350,20 +355,20 @@ impl<'a> Execution<'a> {
 
     fn source(&self, buffer: &[u8], source: &Source, len: u32) -> Vec<u8> {
         match source {
-            Source::MemoryRange(place) => self.load(buffer, place),
+            Source::MemoryRange(location) => self.load(buffer, location),
             Source::Hole => vec![0; length(len)],
         }
     }
 
     fn operand(&self, buffer: &[u8], operand: &Operand, len: u32) -> Vec<u8> {
         match operand {
-            Operand::MemoryRange(place) => self.load(buffer, place),
+            Operand::MemoryRange(location) => self.load(buffer, location),
             Operand::Zeros => vec![0; length(len)],
         }
     }
 
-    fn load(&self, buffer: &[u8], place: &MemoryRange) -> Vec<u8> {
-        match *place {
+    fn load(&self, buffer: &[u8], location: &MemoryRange) -> Vec<u8> {
+        match *location {
             MemoryRange::User { offset, len } => {
                 let from = usize::try_from(offset).expect("the buffer is in memory");
                 buffer[from..from + length(len)].to_vec()
@@ -374,8 +379,8 @@ impl<'a> Execution<'a> {
         }
     }
 
-    fn store(&mut self, buffer: &mut [u8], place: &MemoryRange, bytes: &[u8]) {
-        match *place {
+    fn store(&mut self, buffer: &mut [u8], location: &MemoryRange, bytes: &[u8]) {
+        match *location {
             MemoryRange::User { offset, .. } => {
                 let from = usize::try_from(offset).expect("the buffer is in memory");
                 buffer[from..from + bytes.len()].copy_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! Whatever is wrong with a set, the verifier answers.
+//! The verifier returns a result for any set, however broken.
 
 use braid_layout::{Column, ColumnMask};
 use braid_plan::{MemoryRange, Op, PlanSet, VersionOf, verify};
@@ -12,7 +12,7 @@ use crate::{
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Whatever is wrong with a set, the verifier answers: it neither panics nor hangs.
+    /// The verifier returns a result for any set, however broken: it neither panics nor hangs.
     #[test]
     fn any_set_gets_an_answer(which in 0..8_usize, at in any::<u32>(), field in 0..12_u8, value in any::<u32>(), small in 0..6_u32) {
         let makers = [

@@ -78,17 +78,17 @@ fn rule_5_ranges_are_in_their_unit() {
 
 #[test]
 fn rule_6_places_are_where_they_may_be() {
-    let place = |place: MemoryRange| {
+    let location = |location: MemoryRange| {
         move |set: &mut PlanSet| {
             let Op::Read { into, .. } = &mut instruction(set, 0).op else { panic!() };
-            *into = place;
+            *into = location;
         }
     };
     let wrong = [Violation::MemoryRange { id: id(0) }];
-    spoiled(healthy_read(), place(MemoryRange::User { offset: 0, len: 4095 }), &wrong);
-    spoiled(healthy_read(), place(MemoryRange::User { offset: 1809, len: 4096 }), &wrong);
-    spoiled(healthy_read(), place(MemoryRange::Scratch { piece: 0, offset: 0, len: 4096 }), &wrong);
-    spoiled(read_modify_write(), place(MemoryRange::User { offset: 0, len: 100 }), &wrong);
+    spoiled(healthy_read(), location(MemoryRange::User { offset: 0, len: 4095 }), &wrong);
+    spoiled(healthy_read(), location(MemoryRange::User { offset: 1809, len: 4096 }), &wrong);
+    spoiled(healthy_read(), location(MemoryRange::Scratch { piece: 0, offset: 0, len: 4096 }), &wrong);
+    spoiled(read_modify_write(), location(MemoryRange::User { offset: 0, len: 100 }), &wrong);
     let shorter = |set: &mut PlanSet| set.scratch[0] -= 1;
     let uses = [
         Violation::MemoryRange { id: id(2) },

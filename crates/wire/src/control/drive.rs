@@ -9,7 +9,7 @@ choice! {
     pub enum DriveState {
         /// Its heartbeat lease holds.
         Up = 1,
-        /// Its lease has lapsed or its process is gone; it may return as it was.
+        /// Its lease has lapsed or its process is gone; it may return with what it stores.
         Away = 2,
         /// It was replaced: its columns are elsewhere or being rebuilt.
         Replaced = 3,
@@ -41,7 +41,7 @@ record! {
         used_bytes: u64,
         /// Bytes of its log that a read could return.
         live_bytes: u64,
-        /// Bytes that writes may take before it cleans: without its reserve, with its spare files.
+        /// Bytes that writes may take before it must clean: its reserve does not count, its spare files do.
         free_bytes: u64,
         /// Bytes of files of freed segments that it keeps for new ones.
         spare_bytes: u64,
@@ -51,9 +51,9 @@ record! {
         components: u64,
         /// Components on it that are stale (out of their file's set) or joining.
         stale: u64,
-        /// How its scrub stood at its last heartbeat.
+        /// The state of its scrub at its last heartbeat.
         scrub: ScrubState,
-        /// How it sent what was read, for people.
+        /// How it sent the bytes of reads, for people.
         io: String,
     }
 }
@@ -93,7 +93,7 @@ record! {
 }
 
 record! {
-    /// The backup is there, whole and durable.
+    /// The backup is complete and durable.
     pub struct BackupReply {
         /// The file, on the manager's machine.
         path: String,
@@ -101,23 +101,22 @@ record! {
         bytes: u64,
         /// Keys in it.
         rows: u64,
-        /// CRC32C of all of it before its last 4 bytes, which hold the same: what tells it from any other
-        /// backup.
+        /// CRC32C of the backup without its last 4 bytes, which hold this checksum. It tells the backup from
+        /// any other.
         crc: u32,
     }
 }
 
 record! {
-    /// Objects that no name leads to, and that a comparison after a restore has kept, may be freed from now
-    /// on.
+    /// Allows the manager to free objects that no name leads to, which the comparison after a restore kept.
     pub struct FreeUnnamed {}
 }
 
 record! {
-    /// The drive of this session joins the cluster. The master key follows from the session's secrets. A
-    /// drive that the manager has had a heartbeat from is refused with
-    /// [`Reason::Exists`](crate::Reason::Exists): a join token takes no drive's identity over. One that it
-    /// has not (the answer was lost) gets the master key of this session.
+    /// Adds the drive of this session to the cluster. Both sides derive its master key from the session's
+    /// secrets. A join token must not take over the identity of another drive. So a drive that has sent a
+    /// heartbeat already is refused with [`Reason::Exists`](crate::Reason::Exists). A drive that has joined
+    /// but sent no heartbeat, as its answer was lost, gets the master key of this session.
     pub struct JoinDrive {
         /// The name it would like; empty: the manager chooses.
         name: String,
@@ -137,7 +136,7 @@ record! {
 }
 
 record! {
-    /// The drive is known now.
+    /// The drive has joined.
     pub struct JoinDriveReply {
         /// Its name.
         name: String,
@@ -145,18 +144,18 @@ record! {
 }
 
 record! {
-    /// Which process a drive is, for a manager on the same machine. All zeros: its system does not tell.
+    /// Identifies a drive's process, for a manager on the same machine. All zeros: its system does not tell.
     #[derive(Default)]
     pub struct ProcessMark {
         /// The machine's boot: its `boot_id`, in the order of its digits.
         boot: [u8; 16],
-        /// The namespace in which it has its number.
+        /// The namespace of its process id.
         pid_namespace: u64,
-        /// The namespace in which its start is counted; 0: the kernel has none.
+        /// The namespace of the clock by which its start is given; 0: the kernel has none.
         time_namespace: u64,
         /// Its number.
         pid: u32,
-        /// Its start, in the kernel's ticks since the boot.
+        /// When it started, in the kernel's ticks since the boot.
         started: u64,
     }
 }
@@ -180,7 +179,7 @@ record! {
         used_bytes: u64,
         /// Bytes of its log that a read could return.
         live_bytes: u64,
-        /// Bytes that writes may take before it cleans: without its reserve, with its spare files.
+        /// Bytes that writes may take before it must clean: its reserve does not count, its spare files do.
         free_bytes: u64,
         /// Bytes of files of freed segments that it keeps for new ones.
         spare_bytes: u64,
@@ -189,30 +188,31 @@ record! {
         /// The highest epoch the drive has been told and has stored; 0: none yet. See
         /// [`HeartbeatReply::epoch`].
         epoch: u64,
-        /// How its scrub stands.
+        /// The state of its scrub.
         scrub: ScrubState,
-        /// How it sent what was read, for people.
+        /// How it sent the bytes of reads, for people.
         io: String,
-        /// Random, drawn at the process's start: tells it from any other that calls itself this drive.
+        /// A random number, drawn when the process starts. It tells the process from any other that claims to
+        /// be this drive.
         start: u64,
-        /// The number that the manager gave to the drive's last process that it admitted, as this one's
-        /// directory has it; 0: none.
+        /// The instance number in the drive's directory, which the manager gave to the last process that it
+        /// admitted as this drive; 0: none.
         instance: u64,
-        /// The number of the last durable record of its log. It never falls, but with a log that has lost
-        /// what it acknowledged.
+        /// The number of the last durable record of its log. It falls only if the log has lost acknowledged
+        /// records.
         log: u64,
-        /// What the drive has last been told of the manager's state, and remembers; zeros: nothing yet.
+        /// The last mark of the manager's state that the drive was told and has stored; zeros: none yet.
         seen: StateMark,
-        /// The last heartbeat of this process: it has served its last request, and its lease is over.
+        /// Set in the last heartbeat of a process: it has served its last request and gives its lease up.
         closing: bool,
-        /// The manager's time as the drive has it, in milliseconds; 0: it was told none since it started.
+        /// Manager time as the drive knows it, in milliseconds; 0: it was not told since it started.
         manager_ms: u64,
     }
 }
 
 record! {
-    /// How far a manager's state has come. Every start of a manager draws a new mark, and every change
-    /// counts: so a state that was put back from an older copy is told from the one that it is a copy of.
+    /// How new a manager's state is. Every start of a manager draws a new random mark, and every change is
+    /// counted. So a state that was restored from an older copy can be told from the original.
     pub struct StateMark {
         /// The manager's term.
         term: u64,
@@ -231,18 +231,18 @@ impl Default for StateMark {
 }
 
 choice! {
-    /// What comes of a heartbeat.
+    /// The manager's decision on a heartbeat.
     pub enum Admission {
         /// The drive may serve for the lease.
         Serve = 1,
-        /// Not yet: something has to be put in order first. It goes on with heartbeats.
+        /// Not yet: the manager has something to recover first. The drive goes on sending heartbeats.
         Wait = 2,
-        /// It was replaced: it serves no more, for good.
+        /// It was replaced: it never serves again.
         Replaced = 3,
-        /// Another process is this drive: this one stops.
+        /// Another process is this drive now: this one must stop.
         Superseded = 4,
-        /// The manager's own state is older than what the drive has seen: it gives no lease, and the drive
-        /// remembers what it saw.
+        /// The manager's own state is older than what the drive has seen. The manager gives no lease, and the
+        /// drive keeps the mark that it has.
         ManagerOlder = 5,
     }
 }
@@ -255,21 +255,22 @@ record! {
         lease_ms: u32,
         /// Whether it may serve.
         admission: Admission,
-        /// Why not, for people; else empty.
+        /// If not, why, for people; else empty.
         detail: String,
-        /// The drive's instance from now on: it stores it before it serves.
+        /// The drive's instance number from now on. The drive stores it before it serves.
         instance: u64,
-        /// What to remember of the manager's state.
+        /// The mark of the manager's state, for the drive to store.
         state: StateMark,
-        /// Rises whenever the manager marks the drive out. Higher than what the drive sent: it was out since,
-        /// and serves no object before that object was fenced anew (PROTOCOL R8, section 7); it stores the
-        /// epoch before it serves.
+        /// Rises whenever the manager marks the drive out. If it is higher than the epoch that the drive
+        /// sent, the drive was marked out since. The drive then stores the new epoch before it serves, and
+        /// serves no object before that object was fenced again (PROTOCOL R8, section 7).
         epoch: u64,
     }
 }
 
 record! {
-    /// `new` takes the place of `old` in every layout; its columns join, empty, and must be rebuilt.
+    /// Puts `new` in the place of `old` in every layout. Its columns are empty at first: they join, and must
+    /// be rebuilt.
     pub struct ReplaceDrive {
         /// The drive that is gone: name or identity.
         old: String,
@@ -281,26 +282,26 @@ record! {
 record! {
     /// The replacement is durable.
     pub struct ReplaceDriveReply {
-        /// How many components are to rebuild.
+        /// How many components must be rebuilt.
         components: u64,
     }
 }
 
 record! {
-    /// Asks a drive for a scrub, or how it stands. A drive that does not answer is
-    /// [`NotServing`](crate::Reason::NotServing).
+    /// Asks a drive to start a scrub, or for the state of its scrub. If the drive does not answer, the
+    /// request is refused with [`NotServing`](crate::Reason::NotServing).
     pub struct ScrubDrive {
         /// The drive: name or identity.
         drive: String,
         /// What is asked for.
         act: ScrubAct,
-        /// Bytes a second that the pass may read, at least 1, to start one; else 0.
+        /// To start a pass: the bytes a second that it may read, at least 1; else 0.
         rate: u64,
     }
 }
 
 record! {
-    /// What the drive said.
+    /// The drive's answer.
     pub struct ScrubDriveReply {
         /// The drive's name.
         name: String,
@@ -310,11 +311,11 @@ record! {
 }
 
 record! {
-    /// Files with a column on this drive that is out or joining.
+    /// Lists the files with a column on this drive that is out or joining.
     pub struct StaleFiles {
         /// The drive: name or identity.
         drive: String,
-        /// Those above this number.
+        /// Only those above this number.
         after: FileId,
         /// At most this many; the manager may return fewer, and none only at the end.
         limit: u32,

@@ -1,11 +1,10 @@
 //! Open files: layouts, grants, leases, rebuild of one file.
 
-use braid_layout::{
-    ColumnMask, DriveId, FileId, Generation, ObjectId, Scheme, SchemeError, Shape, VolumeId, version::Lease,
-};
+use braid_layout::{ColumnMask, DriveId, FileId, Generation, ObjectId, VolumeId, version::Lease};
 
 use super::drive::DriveState;
 use super::names::EntryKind;
+use super::shape::ShapeSpec;
 use crate::capability::{Capability, Key};
 
 choice! {
@@ -15,37 +14,6 @@ choice! {
         Read = 1,
         /// An exclusive lease on the whole file, and capabilities to read and write.
         Write = 2,
-    }
-}
-
-record! {
-    /// A scheme by its numbers; zero `k` means the volume's default (or the manager's, for a volume).
-    pub struct ShapeSpec {
-        /// Scheme number (see `braid_layout::Scheme`).
-        scheme: u8,
-        /// Data units of a stripe.
-        k: u8,
-        /// Parity units of a stripe.
-        m: u8,
-        /// Bytes of a unit.
-        unit_bytes: u32,
-    }
-}
-
-impl ShapeSpec {
-    /// The volume's default, or the manager's.
-    pub const DEFAULT: ShapeSpec = ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 };
-
-    /// The shape, if the numbers are those of one.
-    pub fn shape(&self) -> Result<Shape, SchemeError> {
-        Shape::new(Scheme::from_number(self.scheme)?, self.k, self.m, self.unit_bytes)
-    }
-}
-
-impl From<Shape> for ShapeSpec {
-    fn from(shape: Shape) -> ShapeSpec {
-        let (scheme, unit_bytes) = (shape.scheme().number(), shape.unit_bytes());
-        ShapeSpec { scheme, k: shape.k(), m: shape.m(), unit_bytes }
     }
 }
 
@@ -98,7 +66,7 @@ record! {
         created_ms: u64,
         /// Time of the last change.
         modified_ms: u64,
-        /// Permission bits, if whoever made the file told them. Nothing here goes by them.
+        /// Permission bits, if the file's creator gave them. Braid stores them but does not enforce them.
         mode: Option<u32>,
         /// The file's generation; 0 for a directory.
         g: Generation,
@@ -130,24 +98,25 @@ record! {
         lease_ms: u32,
         /// Capabilities expire at this manager time.
         expires_ms: u64,
-        /// A cut of the file was begun and not ended: bytes past the size are left over and must be punched,
-        /// and the cut ended, before anything is written.
+        /// A cut of the file was begun and not ended. Bytes past the size may be left over: they must be
+        /// punched, and the cut ended, before anything is written.
         cut: bool,
     }
 }
 
 record! {
-    /// Makes a file without a name and opens it for writing. It is gone when its lease ends, unless it was
-    /// linked.
+    /// Makes a file without a name and opens it for writing. The file is removed when its lease ends, unless
+    /// it was linked before.
     pub struct CreateUnnamed {
         /// The volume's name.
         volume: String,
         /// The file's shape.
         shape: ShapeSpec,
-        /// The asker: a random number of its own, for its operations' numbers.
+        /// The asker: the random number that its operation numbers belong to.
         client: u64,
-        /// Drives that just refused these bytes as they are full, ascending: the file gets others as long as
-        /// there are enough, and until their next heartbeats so do all new files.
+        /// Drives that have just refused these bytes because they are full, ascending. The file gets other
+        /// drives, as long as there are enough. So do all new files, until the next heartbeats of these
+        /// drives.
         avoid: Vec<DriveId>,
     }
 }
@@ -167,14 +136,14 @@ record! {
         exclusive: bool,
         /// For a new file.
         shape: ShapeSpec,
-        /// The asker, for its operations' numbers.
+        /// The asker: the random number that its operation numbers belong to.
         client: u64,
     }
 }
 
 record! {
-    /// New capabilities for an open file, in its present generation: after "stale generation", "expired", or
-    /// to go on. Renews the lease.
+    /// Gets new capabilities for an open file, in its present generation: after a refusal ("stale
+    /// generation", "expired"), or before the old ones expire. Renews the lease.
     pub struct Refresh {
         /// The file.
         file: FileId,
@@ -198,14 +167,14 @@ record! {
 }
 
 choice! {
-    /// What a [`Commit`] says of bytes past its size.
+    /// What a [`Commit`] says about bytes past its size.
     pub enum Cut {
         /// Nothing.
         No = 0,
-        /// They are to go, and may still be there: until the cut is ended the size stands, whatever the
-        /// drives hold.
+        /// They are being removed, and drives may still hold some. Until the cut ends, the size is the one
+        /// given here, whatever the drives hold.
         Begins = 1,
-        /// They are gone.
+        /// They are removed.
         Ends = 2,
     }
 }
@@ -219,11 +188,11 @@ record! {
         lease: Lease,
         /// The new size.
         size: u64,
-        /// Higher than in any earlier `Link` or `Commit` under the lease, from 1; a repeated request has its
-        /// old one. One that comes when a later one, or itself, was carried out already is answered Done and
-        /// changes nothing.
+        /// Rises with every `Link` or `Commit` under the lease, from 1; a repeated request keeps its number.
+        /// If a request with this number or a higher one was carried out already, the answer is Done and
+        /// nothing changes.
         order: u64,
-        /// Whether bytes past the size are to go, or have gone.
+        /// What happens to bytes past the size.
         cut: Cut,
     }
 }
@@ -237,8 +206,8 @@ record! {
         lease: Lease,
         /// Everything written is settled and retired.
         clean: bool,
-        /// One past the last byte that any write under the lease, also one that failed or was given up, may
-        /// have left on a drive. The release is clean only if it is not past the size.
+        /// One past the last byte that writes under the lease may have left on a drive, including writes that
+        /// failed or were given up. The release counts as clean only if this is not past the size.
         end: u64,
     }
 }
@@ -263,7 +232,7 @@ record! {
 
 record! {
     /// Takes an exclusive lease on the file and lets its columns on this drive join: they become write
-    /// targets. Answers with capabilities to read the others and write these.
+    /// targets. The answer has capabilities to read the other columns and to write these.
     pub struct BeginRebuild {
         /// The file.
         file: FileId,

@@ -6,13 +6,13 @@
 //! `/` and NUL, not `.` or `..`, joined by `/`, relative to the volume's root; the root itself is the empty
 //! path. Names need not be UTF-8.
 //!
-//! A request that changes what its own repeat would find is an *operation*
-//! ([`ControlRequest::is_operation`]): it carries a number, and a repeat after a lost answer carries the same
-//! one. The manager remembers, in the transaction that makes the change, what it answered, so that an
-//! operation is carried out at most once and its repeat gets the first answer.
+//! A request that must not be carried out twice is an *operation* ([`ControlRequest::is_operation`]). It
+//! carries a number, and a repeat after a lost answer carries the same number. The manager stores its answer
+//! in the transaction that makes the change. So an operation is carried out at most once, and its repeat gets
+//! the first answer.
 //!
-//! After the proofs, control messages are neither secret nor authenticated one by one until the session runs
-//! inside TLS; `docs/format-wire.md` says what that means.
+//! After the proofs, single control messages are neither secret nor authenticated: TLS is to add both.
+//! `docs/format-wire.md` says what that means.
 //!
 //! Units, unless a field says otherwise: times are manager time in milliseconds, sizes and offsets are bytes
 //! of the file.
@@ -20,6 +20,7 @@
 mod drive;
 mod file;
 mod names;
+mod shape;
 
 use braid_layout::{ClusterId, DriveId};
 
@@ -30,13 +31,14 @@ pub use drive::{
 };
 pub use file::{
     Access, BeginRebuild, ColumnRow, Commit, CreateUnnamed, Cut, EndRebuild, Grant, Open, Opened, Refresh,
-    Release, Renew, ReportLost, SegmentRow, ShapeSpec, StatRow,
+    Release, Renew, ReportLost, SegmentRow, StatRow,
 };
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
     PATH_BYTES_MAX, ReadDirectory, Rename, Unlink, VolumeCreate, VolumeList, VolumeListReply, VolumeRemove,
     VolumeRow,
 };
+pub use shape::ShapeSpec;
 
 use crate::refusal::Refusal;
 use crate::token::Standing;
@@ -44,16 +46,16 @@ use crate::token::Standing;
 record! {
     /// What every request to the manager begins with.
     pub struct RequestHead {
-        /// The asker's random number, one for its whole life; 0 if it sends no operations.
+        /// The asker's random number, the same for its whole life; 0 if it sends no operations.
         client: u64,
         /// The operation's number: from 1, rising, the same in every repeat. 0 for a request that is no
         /// operation.
         operation: u64,
-        /// The asker has its answers to all its operations below this, or gave them up, and will repeat none
-        /// of them.
+        /// The asker will repeat none of its operations below this number: it has their answers, or gave them
+        /// up.
         settled_below: u64,
-        /// Manager time when the operation was begun, as the asker knew it: never later than it was. 0 for a
-        /// request that is no operation.
+        /// Manager time when the operation began, as the asker knew it; never later than the true time. 0 for
+        /// a request that is no operation.
         begun_ms: u64,
     }
 }
@@ -61,10 +63,10 @@ record! {
 record! {
     /// What every reply of the manager begins with.
     pub struct ControlHead {
-        /// The manager's term; rises with every start of a manager. A peer that has seen a higher one does
-        /// not believe the reply.
+        /// The manager's term; rises with every start of a manager. A peer that has seen a higher term
+        /// ignores the reply.
         term: u64,
-        /// Manager time, in milliseconds: never goes back, also over restarts.
+        /// Manager time, in milliseconds. It never goes back, not even over a restart.
         now_ms: u64,
     }
 }
@@ -94,7 +96,7 @@ record! {
 }
 
 record! {
-    /// Nothing but "done".
+    /// Says "done" and nothing else.
     pub struct Done {}
 }
 
@@ -126,35 +128,35 @@ message_set! {
         Link(Link) = 0x0221,
         /// Open a file: Opened.
         Open(Open) = 0x0222,
-        /// Capabilities anew: Opened.
+        /// New capabilities: Opened.
         Refresh(Refresh) = 0x0223,
-        /// Keep a lease: Done.
+        /// Renew a lease: Done.
         Renew(Renew) = 0x0224,
         /// Set the size: Done.
         Commit(Commit) = 0x0225,
         /// End a lease: Done.
         Release(Release) = 0x0226,
-        /// Columns are lost: Opened.
+        /// Report lost columns: Opened.
         ReportLost(ReportLost) = 0x0227,
         /// The cluster: Status.
         Status(Status) = 0x0230,
-        /// A copy of the manager's state: Backup.
+        /// Back up the manager's state: Backup.
         Backup(Backup) = 0x0231,
-        /// What a restore left without a name may go: Done.
+        /// Free what a restore left without a name: Done.
         FreeUnnamed(FreeUnnamed) = 0x0232,
-        /// A new drive: Joined.
+        /// Add a drive: Joined.
         JoinDrive(JoinDrive) = 0x0240,
-        /// A drive is alive: Heartbeat.
+        /// A drive's heartbeat: Heartbeat.
         Heartbeat(Heartbeat) = 0x0241,
-        /// One drive for another: Replaced.
+        /// Replace a drive by another: Replaced.
         ReplaceDrive(ReplaceDrive) = 0x0242,
-        /// A drive verifies what it stores: Scrub.
+        /// Scrub a drive, or ask how far it is: Scrub.
         ScrubDrive(ScrubDrive) = 0x0243,
         /// Files to rebuild: StaleFiles.
         StaleFiles(StaleFiles) = 0x0250,
         /// Rebuild a file: Opened.
         BeginRebuild(BeginRebuild) = 0x0251,
-        /// It is rebuilt: Done.
+        /// End the rebuild of a file: Done.
         EndRebuild(EndRebuild) = 0x0252,
     }
 }
@@ -165,8 +167,8 @@ impl RequestHead {
 }
 
 impl ControlRequest {
-    /// Whether the request changes what its own repeat would find, so that it needs a number. The others may
-    /// be repeated freely: they read, renew, or carry an order of their own ([`Commit::order`]).
+    /// Whether the request must not be carried out twice, and so needs a number. The others may be repeated
+    /// freely: they read, renew, or carry a number of their own ([`Commit::order`]).
     pub fn is_operation(&self) -> bool {
         match self {
             ControlRequest::Open(open) => open.access == Access::Write,
@@ -205,17 +207,17 @@ message_set! {
         Status(StatusReply) = 0x8230,
         /// The backup is there.
         Backup(BackupReply) = 0x8231,
-        /// The drive is known.
+        /// The drive has joined.
         Joined(JoinDriveReply) = 0x8240,
         /// The drive may serve.
         Heartbeat(HeartbeatReply) = 0x8241,
         /// Components to rebuild.
         Replaced(ReplaceDriveReply) = 0x8242,
-        /// How a drive's scrub stands.
+        /// The state of a drive's scrub.
         Scrub(ScrubDriveReply) = 0x8243,
         /// Files to rebuild.
         StaleFiles(StaleFilesReply) = 0x8250,
-        /// No.
+        /// A refusal.
         Refused(Refusal) = 0x82ff,
     }
 }

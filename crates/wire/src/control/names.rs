@@ -2,7 +2,7 @@
 
 use braid_layout::{FileId, VolumeId, version::Lease};
 
-use super::file::ShapeSpec;
+use super::shape::ShapeSpec;
 
 /// Longest name in a directory, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -112,7 +112,7 @@ record! {
         volume: String,
         /// The directory.
         path: Vec<u8>,
-        /// Those after this name; empty: from the first.
+        /// Only those after this name; empty: from the first.
         after: Vec<u8>,
         /// At most this many; the manager may return fewer.
         limit: u32,
@@ -124,7 +124,7 @@ record! {
     pub struct DirectoryReply {
         /// In byte order of their names.
         entries: Vec<Entry>,
-        /// There are others after the last.
+        /// There are more after the last.
         more: bool,
     }
 }
@@ -136,7 +136,7 @@ record! {
         volume: String,
         /// The directory.
         path: Vec<u8>,
-        /// Those above it too, and it may exist.
+        /// Make the directories above it too; it is no error if it exists.
         parents: bool,
     }
 }
@@ -176,15 +176,15 @@ record! {
         path: Vec<u8>,
         /// Its size.
         size: u64,
-        /// A file of that name is replaced; else that is [`Reason::Exists`](crate::Reason::Exists).
+        /// Replace a file of that name; else such a file is [`Reason::Exists`](crate::Reason::Exists).
         replace: bool,
-        /// Higher than in any earlier `Link` or `Commit` under the lease, from 1; a repeated request has its
-        /// old one. One that comes when a later one, or itself, was carried out already is answered Done and
-        /// changes nothing.
+        /// Rises with every `Link` or `Commit` under the lease, from 1; a repeated request keeps its number.
+        /// If a request with this number or a higher one was carried out already, the answer is Done and
+        /// nothing changes.
         order: u64,
-        /// The time of its last change, if it is to be another's than that of this request.
+        /// The time of its last change; absent: the time of this request.
         modified_ms: Option<u64>,
-        /// Its permission bits, at most [`MODE_MAX`]; none: not known.
+        /// Its permission bits, at most [`MODE_MAX`]; absent: not known.
         mode: Option<u32>,
     }
 }

@@ -24,7 +24,7 @@ record! {
         from: u32,
         /// One past the last byte.
         to: u32,
-        /// Reads as zeros; no payload bytes are sent for it.
+        /// It is a hole: it reads as zeros, and no payload bytes are sent for it.
         hole: bool,
     }
 }
@@ -45,8 +45,8 @@ record! {
         /// For [`Want::Exactly`]: the version of a data unit (one entry) or the cover of a parity unit (k
         /// entries); else empty.
         exactly: Vec<Version>,
-        /// Read what this snapshot sees, with [`Want::Newest`] only; 0: the newest state. One that is not
-        /// there (any more) is [`NoSnapshot`](crate::Reason::NoSnapshot).
+        /// The snapshot to read, with [`Want::Newest`] only; 0: the present state. One that does not exist,
+        /// or no longer, is [`NoSnapshot`](crate::Reason::NoSnapshot).
         snapshot: u32,
     }
 }
@@ -64,7 +64,7 @@ impl Read {
 }
 
 record! {
-    /// The bytes of a read are the frame's payload: the data extents' bytes, one after another.
+    /// The answer to a read. The frame's payload is the bytes of the data extents, one after another.
     pub struct ReadReply {
         /// Version of the bytes; zero: never written, all of it a hole.
         version: Version,
@@ -72,7 +72,7 @@ record! {
         pending: bool,
         /// Columns touched by the stripe write that made the version (empty for a unit write).
         columns: ColumnMask,
-        /// Parity units: the version of each data column counted in; empty for data units.
+        /// Of a parity unit: the version of each data column that it includes; of a data unit: empty.
         cover: Vec<Version>,
         /// Together they are the range asked for, in order, without gaps.
         extents: Vec<Extent>,
@@ -95,9 +95,9 @@ record! {
         to: u32,
         /// The range becomes a hole: there is no payload, and `crcs` is empty.
         hole: bool,
-        /// Rebuild and catch-up (PROTOCOL section 7), to a joining column only: the version is settled
-        /// elsewhere already; it becomes the unit's whole settled content, below a newer pending one (the
-        /// store's `Standing::Installed`).
+        /// For rebuild and catch-up (PROTOCOL section 7), to a joining column only. The version is settled on
+        /// the other columns already. It becomes the unit's whole settled content; a newer pending version
+        /// stays above it (the store's `Standing::Installed`).
         install: bool,
         /// The version of the whole stripe write. Its lease is the capability's, unless `install`: then it is
         /// the version that the other columns hold.
@@ -135,21 +135,22 @@ record! {
         client: u64,
         /// The writer's operation number: the same when the write is repeated (PROTOCOL C4).
         operation: u64,
-        /// Given by the client under an exclusive lease only; absent, the drive makes the version.
+        /// Given by the client under an exclusive lease only; if it is absent, the drive makes the version.
         stamp: Option<Version>,
         /// Everything of this lease below this stamp is settled.
         settled_below: Version,
         /// CRC32C of each block of the payload.
         crcs: Vec<u32>,
-        /// The writer repeats none of its operations below this number: their dedup entries may go.
+        /// The writer repeats none of its operations below this number, so the drive may drop their dedup
+        /// entries.
         watermark: u64,
     }
 }
 
 record! {
-    /// Old xor new of a unit write, from its data drive to a parity drive. The bytes are the payload. Its
-    /// capability names the sender (`holder`), is for the whole partition, and carries no `g`: the file's is
-    /// a field here.
+    /// The xor of the old and the new bytes of a unit write, from its data drive to a parity drive. The bytes
+    /// are the payload. The capability names the sender (`holder`) and is for the whole partition. It carries
+    /// no generation, so `g` is a field here.
     pub struct Delta {
         /// The parity object.
         at: Address,
@@ -169,11 +170,11 @@ record! {
         client: u64,
         /// The writer's operation number.
         operation: u64,
-        /// Everything of this column up to and with this version is settled: may be folded in.
+        /// Everything of this column up to and including this version is settled and may be folded in.
         settled_to: Version,
         /// CRC32C of each block of the payload.
         crcs: Vec<u32>,
-        /// The generation that the sender was last told; a drive with another refuses.
+        /// The generation that the sender was last told; a drive that was told another refuses.
         g: Generation,
         /// The writer repeats none of its operations below this number.
         watermark: u64,
@@ -183,7 +184,7 @@ record! {
 record! {
     /// A durable write's answer.
     pub struct Written {
-        /// The tip after it.
+        /// The unit's tip after the write.
         version: Version,
         /// The stamp was there already: nothing was written.
         already: bool,
@@ -191,33 +192,33 @@ record! {
 }
 
 record! {
-    /// Everything of the capability's lease up to and with this stamp is settled.
+    /// Tells the drive that everything of the capability's lease up to and including this stamp is settled.
     pub struct Retire {
         /// The object.
         at: Address,
         /// The highest settled stamp, inclusive.
         settled_to: Version,
-        /// Answer when durable; else at once.
+        /// Answer when this is durable; else at once.
         durable: bool,
         /// The writer whose watermark follows; 0: none.
         client: u64,
         /// That writer repeats none of its operations below this number.
         watermark: u64,
-        /// The lease is over: from now on no capability of it writes here. An object that is not there is as
-        /// good.
+        /// The lease is over: from now on the drive refuses writes under its capabilities. It is no error if
+        /// the object does not exist.
         ends_lease: bool,
     }
 }
 
 impl Retire {
-    /// The same said as the writes say it: everything of the lease below this stamp is settled.
+    /// The same in the form that writes use: everything of the lease below this stamp is settled.
     pub fn settled_below(&self) -> Version {
         Version { n: self.settled_to.n.saturating_add(1), ..self.settled_to }
     }
 }
 
 record! {
-    /// Everything acknowledged before is durable when this is answered.
+    /// Answered when everything acknowledged before is durable.
     pub struct Flush {
         /// The object.
         at: Address,

@@ -48,8 +48,8 @@ record! {
 }
 
 impl Hello {
-    /// What the MACs and proofs of this connection are bound to: all of the hello, so that nobody on the way
-    /// can alter the versions, features or role it offers (a downgrade) and stay unnoticed.
+    /// What the MACs and proofs of this connection are bound to. It covers the whole hello, so that nobody on
+    /// the way can alter the versions, features or role in it (a downgrade) without notice.
     pub fn binding(&self) -> Binding {
         let digest = Sha256::new().chain_update(b"braid hello\0").chain_update(self.to_bytes()).finalize();
         Binding(*digest.first_chunk().expect("SHA-256 has 32 bytes"))

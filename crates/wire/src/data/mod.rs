@@ -43,14 +43,13 @@ record! {
         /// The object's generation at the drive (zero where there is no object).
         g: Generation,
         /// Over `g` and the reply, under the private part of the request's capability, see
-        /// [`seal`](crate::seal); zeros where a refusal comes before the capability was found
-        /// good.
+        /// [`seal`](crate::seal); zeros in the refusal of a request that could not be verified.
         mac: [u8; 16],
     }
 }
 
 record! {
-    /// Nothing but "done".
+    /// Says "done" and nothing else.
     pub struct Done {}
 }
 
@@ -71,7 +70,7 @@ message_set! {
         Attributes(Attributes) = 0x810d,
         /// Objects.
         List(ListReply) = 0x810f,
-        /// How a scrub stands.
+        /// The state of a scrub.
         Scrub(ScrubReply) = 0x8112,
         /// The drive's attributes.
         DriveAttributes(DriveAttributes) = 0x8120,
@@ -79,7 +78,7 @@ message_set! {
         PartitionAttributes(PartitionAttributes) = 0x8121,
         /// Partitions.
         PartitionList(PartitionListReply) = 0x8122,
-        /// No.
+        /// A refusal.
         Refused(Refusal) = 0x81ff,
     }
 }

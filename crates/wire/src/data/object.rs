@@ -10,8 +10,8 @@ use crate::refusal::Refusal;
 pub const OPAQUE_BYTES_MAX: usize = 4096;
 
 record! {
-    /// An object's place: the partition and object are the capability's too; a drive refuses if they differ.
-    /// Object 0 is well known: it stands for the partition, and that of partition 0 for the drive.
+    /// An object's address. A drive refuses a request whose capability is for another. Object 0 is well
+    /// known: it stands for its partition, and in partition 0 for the drive.
     pub struct Address {
         /// Partition.
         partition: PartitionId,
@@ -38,8 +38,9 @@ impl Address {
 }
 
 record! {
-    /// The column map: what the manager says of the object's file, kept in the object's attributes. With it a
-    /// drive can find its sisters (deltas, later) and a survivor's disk can be read without the manager.
+    /// The column map: the layout of the object's segment of its file, kept in the object's attributes. With
+    /// it a drive finds the drives of the other columns, to which it is to send deltas. It also allows the
+    /// disks to be read without the manager.
     pub struct ColumnMap {
         /// The file.
         file: FileId,
@@ -94,13 +95,13 @@ record! {
         set: ColumnMask,
         /// Joining columns of that generation.
         joining: ColumnMask,
-        /// Where the object belongs.
+        /// The column map.
         map: ColumnMap,
-        /// One past the last byte that is no hole, in bytes of the object: a truncation is holes, and lowers
+        /// One past the object's last byte that is not in a hole. A truncation writes a hole, and so lowers
         /// it.
         size: u64,
-        /// One past the highest byte ever written, as bytes or as a hole: up to here units have versions.
-        /// Never lowered.
+        /// One past the highest byte ever written, as data or as a hole. Units up to here have versions. It
+        /// never falls.
         reach: u64,
         /// Log bytes held by the object.
         stored_bytes: u64,
@@ -108,12 +109,13 @@ record! {
         created_ms: u64,
         /// Manager time of the last change, in milliseconds.
         modified_ms: u64,
-        /// Preallocation: what the object holds less than these bytes of payload counts against the
-        /// partition's quota and the drive's room, so that nobody else can take them; at most 2^48.
+        /// Preallocated bytes of payload, at most 2^48. Those that the object does not hold yet count against
+        /// the partition's quota and the drive's space, so that nobody else can take them.
         reserve_bytes: u64,
-        /// Hint: objects of one partition and cluster come to lie near each other on the medium; 0: of none.
+        /// A hint: objects of the same partition and cluster are stored near each other on the medium; 0: no
+        /// cluster.
         cluster: u64,
-        /// The manager's, uninterpreted; at most [`OPAQUE_BYTES_MAX`].
+        /// The manager's own bytes, which drives do not interpret; at most [`OPAQUE_BYTES_MAX`].
         opaque: Vec<u8>,
         /// Snapshots that can be read, ascending; at most [`SNAPSHOTS_MAX`](super::SNAPSHOTS_MAX).
         snapshots: Vec<u32>,
@@ -121,9 +123,8 @@ record! {
 }
 
 record! {
-    /// Creates the component object. Carries what a fence carries (in the capability). Idempotent. The drive
-    /// takes object version, `g`, set and joining from the capability; of the attributes it keeps map,
-    /// opaque, times, reserve and cluster.
+    /// Creates the component object. Idempotent. The drive takes object version, `g`, set and joining from
+    /// the capability, as with a fence. Of the attributes it keeps map, opaque, times, reserve and cluster.
     pub struct Create {
         /// The object.
         at: Address,
@@ -147,8 +148,8 @@ fn check_opaque(bytes: &[u8]) -> Result<(), Refusal> {
 }
 
 record! {
-    /// Removes the object and frees its space; a partition's own object goes with the partition, if that is
-    /// empty. Removing what is not there succeeds.
+    /// Removes the object and frees its space. For a partition's own object it removes the partition, which
+    /// must be empty. Removing what does not exist succeeds.
     pub struct Remove {
         /// The object.
         at: Address,
@@ -172,9 +173,9 @@ record! {
         at: Address,
         /// The new logical version: not below the present one. A bump revokes every capability.
         object_version: u32,
-        /// The new reserve; absent: as it is.
+        /// The new reserve; absent: unchanged.
         reserve_bytes: Option<u64>,
-        /// The new cluster; absent: as it is.
+        /// The new cluster; absent: unchanged.
         cluster: Option<u64>,
         /// The new opaque bytes, at most [`OPAQUE_BYTES_MAX`].
         opaque: Vec<u8>,
@@ -195,7 +196,7 @@ record! {
     pub struct List {
         /// The partition; 0: the drive.
         partition: PartitionId,
-        /// Those above this number.
+        /// Only those above this number.
         after: u64,
         /// At most this many; the drive may return fewer, and none only at the end.
         limit: u32,
@@ -211,7 +212,7 @@ record! {
 }
 
 record! {
-    /// An object as its own record has it.
+    /// An object, by what its own record says.
     pub struct ListedObject {
         /// Its number.
         object: ObjectId,

@@ -8,10 +8,11 @@ use crate::refusal::Refusal;
 choice! {
     /// What [`PartitionSet`] expects to find.
     pub enum Expect {
-        /// None of that number: it is made. One with the same values is as good; one with others is
-        /// [`Exists`](crate::Reason::Exists).
+        /// No partition of that number: it is made. If there is one with the same values, nothing needs to be
+        /// done; one with other values is [`Exists`](crate::Reason::Exists).
         Absent = 0,
-        /// One of that number: it is changed. None is [`NoPartition`](crate::Reason::NoPartition).
+        /// A partition of that number: it is changed. If there is none, that is
+        /// [`NoPartition`](crate::Reason::NoPartition).
         Present = 1,
     }
 }

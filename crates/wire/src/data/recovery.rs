@@ -8,7 +8,8 @@ use crate::refusal::Refusal;
 /// Most units that one [`Versions`] may ask for.
 pub const VERSIONS_UNITS_MAX: usize = 4096;
 
-/// Most units that a drive looks at for one [`Versions`] that lists; the asker goes on from where it stopped.
+/// Most units that a drive looks at for one [`Versions`] that lists units. The asker goes on from where the
+/// drive stopped.
 pub const VERSIONS_LOOKED_AT_MAX: usize = 65_536;
 
 /// Most units that one [`FenceReply`] lists.
@@ -30,10 +31,11 @@ record! {
         owed: Vec<Version>,
         /// Per delta chain: its column and tip.
         tips: Vec<Tip>,
-        /// The unit's record is damaged: it is lost here, not old (PROTOCOL R9).
+        /// The unit's record is damaged: the drive has lost the unit, it is not merely out of date (PROTOCOL
+        /// R9).
         damaged: bool,
-        /// One past its last byte that is no hole, in the settled content or in what stands above it,
-        /// whichever is more; 0: it has only holes. Of a damaged unit it is not to be relied on.
+        /// One past its last byte that is not in a hole, in the settled content or in newer versions,
+        /// whichever is further; 0: it has only holes. It cannot be relied on if the unit is damaged.
         end: u32,
     }
 }
@@ -41,13 +43,13 @@ record! {
 choice! {
     /// Which units a [`Versions`] is about.
     pub enum Listing {
-        /// Those that it names.
+        /// The units that it names.
         Named = 0,
-        /// All that have a version, were they holes only, or are damaged: from `from` up.
+        /// Units that have a version, even if they are all hole, and damaged units: from `from` up.
         Written = 1,
-        /// Those that hold bytes or are damaged: from `from` up.
+        /// Units that hold bytes, and damaged units: from `from` up.
         Bytes = 2,
-        /// Those that hold bytes or are damaged: from `from` down.
+        /// Units that hold bytes, and damaged units: from `from` down.
         BytesDown = 3,
     }
 }
@@ -75,14 +77,14 @@ record! {
 }
 
 record! {
-    /// A stripe's stamps, by name, to roll forward and back. Stamps that the column does not have pending are
-    /// ignored, so that a repeated or late verdict touches nothing newer.
+    /// Names the stamps of a stripe that are to be rolled forward or back. Stamps that are not pending on the
+    /// column are ignored, so that a repeated or late verdict touches nothing newer.
     pub struct UnitVerdict {
         /// The unit's index.
         unit: u64,
-        /// Stamps that stay.
+        /// Stamps to roll forward.
         forward: Vec<Version>,
-        /// Stamps that go.
+        /// Stamps to roll back.
         back: Vec<Version>,
         /// Per lost data column: versions above this are cut off.
         cutoff: Vec<Tip>,
@@ -90,8 +92,7 @@ record! {
 }
 
 record! {
-    /// Asks what units hold: units that it names, or those that there are, which the drive lists from its
-    /// index.
+    /// Asks what units hold. The request names the units, or has the drive list those in its index.
     pub struct Versions {
         /// The object.
         at: Address,
@@ -101,8 +102,8 @@ record! {
         units: Vec<u64>,
         /// The first unit of a listing; else 0.
         from: u64,
-        /// At most this many are listed, from 1; else 0. The drive may list fewer, and none: `next` says
-        /// whether there are more.
+        /// Of a listing: at most this many units, at least 1; else 0. The drive may list fewer, even none:
+        /// `next` says whether there are more.
         limit: u32,
     }
 }
@@ -130,8 +131,8 @@ impl Versions {
 }
 
 record! {
-    /// Answer of [`Versions`]: the first so many of the units named, at least one if any was; or of those
-    /// that there are. The asker asks again for the rest.
+    /// The answer to [`Versions`]. It may have only the first of the units named (at least one, if any was)
+    /// or listed. The asker asks again for the rest.
     pub struct VersionsReply {
         /// One per unit, in the order asked.
         units: Vec<UnitState>,
@@ -155,11 +156,11 @@ record! {
 }
 
 record! {
-    /// Answer of [`Fence`].
+    /// The answer to [`Fence`].
     pub struct FenceReply {
         /// Units with unsettled versions, ascending, at most [`FENCE_UNITS_MAX`].
         unsettled: Vec<u64>,
-        /// There are others above the last.
+        /// There are more above the last.
         more: bool,
     }
 }

@@ -1,10 +1,11 @@
-//! Which refusals a request may get: those of all, and those of its row in [`requests`](super::requests).
-//! `docs/format-wire.md` has the same table; a drive asserts that it keeps to it.
+//! The refusals that a request may get: those that any request may get, and those of its row in
+//! [`requests`](super::requests). `docs/format-wire.md` has the same table. A drive asserts that it sends no
+//! others.
 
 use super::DriveRequest;
 use crate::refusal::Reason::{self, *};
 
-/// What any request may be refused with: its authority is not good, the drive does not serve, the medium or
+/// What any request may be refused with: its authority is not valid, the drive does not serve, the medium or
 /// the drive fails.
 pub const REFUSALS_OF_ALL: &[Reason] = &[
     Malformed,

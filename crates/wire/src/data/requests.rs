@@ -38,7 +38,7 @@ macro_rules! drive_requests {
                 match self { $(DriveRequest::$name($request) => $target),* }
             }
 
-            /// Whether its fields agree with each other. That of ranges and payloads is told by
+            /// Whether its fields agree with each other. Ranges and payloads are checked by its
             /// [`DriveRequest::target`].
             pub(crate) fn check_form(&self) -> Result<(), Refusal> {
                 match self { $(DriveRequest::$name($request) => { let _ = $request; $form })* }
@@ -120,7 +120,7 @@ drive_requests! {
         form: Ok(()),
     }
 
-    /// Drive to drive: Written, with the tip.
+    /// A change of parity, from drive to drive: Written, with the tip.
     0x0105 Delta(r) {
         rules: Rules {
             subject: Subject::Partition,
@@ -148,7 +148,7 @@ drive_requests! {
         form: r.check_form(),
     }
 
-    /// Stamps are settled: Done.
+    /// Report settled stamps: Done.
     0x0107 Retire(r) {
         rules: Rules {
             refusals: &[StaleGeneration, NoObject, Full, Damaged, ReadOnly],
@@ -158,7 +158,7 @@ drive_requests! {
         form: Ok(()),
     }
 
-    /// A higher generation: Fence.
+    /// Set a higher generation: Fence.
     0x0108 Fence(r) {
         rules: Rules {
             generation: GenerationRule::NotBelow,
@@ -171,7 +171,7 @@ drive_requests! {
         form: Ok(()),
     }
 
-    /// Forward and back: Done.
+    /// Roll stamps forward and back: Done.
     0x0109 Verdict(r) {
         rules: Rules {
             refusals: &[StaleGeneration, NoObject, Full, Damaged, ReadOnly, NotLeading],
@@ -202,7 +202,7 @@ drive_requests! {
         form: Ok(()),
     }
 
-    /// All before is durable: Done.
+    /// Make all that came before durable: Done.
     0x010c Flush(r) {
         rules: Rules {
             absent: Absent::Served,
@@ -276,7 +276,7 @@ drive_requests! {
         form: r.check_form(),
     }
 
-    /// Verify all that is stored, or tell how that stands: Scrub.
+    /// Start a scrub, or tell its state: Scrub.
     0x0112 Scrub(r) {
         rules: Rules {
             well_known: WellKnown::Served,

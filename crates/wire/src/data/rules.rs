@@ -44,7 +44,7 @@ pub enum Subject {
 pub enum WellKnown {
     /// No: they hold no bytes.
     Refused,
-    /// Of a partition's own, under MANAGE of the drive; not of the drive's.
+    /// Of a partition's own object, under MANAGE of the drive; not of the drive's own object.
     Managed,
     /// Yes.
     Served,
@@ -70,13 +70,13 @@ pub enum Absent {
     Served,
 }
 
-/// Whether a request is served of an object that was not fenced since the drive was marked out, and so may be
-/// older than what was acknowledged without the drive (PROTOCOL R8).
+/// Whether a request waits for a fence of its object, on a drive that was marked out. Until the fence, the
+/// object may lack what was acknowledged without this drive (PROTOCOL R8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FenceRule {
-    /// Once the object is fenced.
+    /// Served once the object is fenced.
     Needed,
-    /// At once.
+    /// Served at once.
     NotNeeded,
 }
 
@@ -85,8 +85,9 @@ pub enum FenceRule {
 pub enum LeaseRule {
     /// Never.
     Needed,
-    /// To the manager, under MANAGE: it fences a drive that returned, for what went out while it was away,
-    /// before it gives it a lease. Such a capability never leaves the manager, so its expiry guards nothing.
+    /// Only to the manager, under MANAGE. Before it gives a lease to a drive that returned, it fences the
+    /// objects whose columns went out meanwhile. Such a capability never leaves the manager, so nothing
+    /// depends on its expiry.
     NotForManager,
 }
 
@@ -122,7 +123,7 @@ pub struct Target<'a> {
 /// The bytes of an object that a request is about; `from` and `to` are bytes in the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bytes<'a> {
-    /// None, or all of them by right.
+    /// No bytes, or all of them by right.
     Any,
     /// Part of a unit, to be read.
     Read {
@@ -170,8 +171,8 @@ impl Bytes<'_> {
         }
     }
 
-    /// Refuses an empty range, and checksums that are not one for each block of the payload; gives the
-    /// payload's length.
+    /// Refuses an empty range, and a list of checksums that is not one for each block of the payload. Returns
+    /// the payload's length.
     pub(crate) fn check_payload(&self) -> Result<u32, Refusal> {
         if let Bytes::Read { from, to, .. } | Bytes::Written { from, to, .. } = *self
             && from >= to

@@ -10,9 +10,10 @@ pub const SCRUB_DAMAGED_MAX: usize = 256;
 choice! {
     /// What [`Scrub`] asks for.
     pub enum ScrubAct {
-        /// Only how it stands.
+        /// Only the state of the scrub.
         Look = 0,
-        /// A pass over everything, from the beginning. If one that was asked for runs, only its rate changes.
+        /// A pass over everything, from the beginning. If a requested pass runs already, only its rate
+        /// changes.
         Start = 1,
     }
 }
@@ -30,11 +31,11 @@ choice! {
 }
 
 record! {
-    /// Asks the drive's own object for a scrub, or how it stands.
+    /// Asks the drive's own object to start a scrub, or for the state of its scrub.
     pub struct Scrub {
         /// What is asked for.
         act: ScrubAct,
-        /// Bytes a second that the pass may read, at least 1, to start one; else 0.
+        /// To start a pass: the bytes a second that it may read, at least 1; else 0.
         rate: u64,
         /// The manager's term.
         term: u64,
@@ -53,13 +54,14 @@ impl Scrub {
 }
 
 record! {
-    /// How a drive's scrub stands.
+    /// The state of a drive's scrub.
     pub struct ScrubState {
         /// What it is doing.
         phase: ScrubPhase,
-        /// The pass was asked for; else it is the drive's own.
+        /// The pass was requested; else the drive began it by itself.
         asked: bool,
-        /// Bytes a second that the pass may read; of the drive's own: its setting, 0 if it makes none.
+        /// Bytes a second that the pass may read. For a pass that the drive begins by itself, this is its
+        /// setting; 0: it begins none.
         rate: u64,
         /// Bytes verified in this pass; while none runs, in the last one.
         bytes: u64,
@@ -67,12 +69,12 @@ record! {
         units: u64,
         /// About how many bytes the pass has to verify in all.
         of_bytes: u64,
-        /// Damaged units that are known of: found in this pass, or in the last and not verified again since.
+        /// Known damaged units: found in this pass, or in the last one and not verified again since.
         damaged: u64,
         /// Lost ranges of keys, and partitions whose values are lost, that the drive knows of now.
         lost: u64,
-        /// Files in use that are missing from the drive's directory, were replaced or cut short, when a pass
-        /// last looked.
+        /// Files in use that were missing from the drive's directory, replaced or cut short when a pass last
+        /// looked.
         wrong_files: u64,
         /// Manager time of the pass's beginning, in milliseconds; 0: there was none yet.
         began_ms: u64,
@@ -100,16 +102,16 @@ record! {
 }
 
 record! {
-    /// A range of keys of which the drive knows nothing any more, as what told of them is damaged. A
-    /// partition's values come before its objects.
+    /// A range of keys that the drive has lost, because the data that described them is damaged. In the order
+    /// of keys, a partition's values come before its objects.
     pub struct LostKeys {
         /// The first partition.
         partition: PartitionId,
-        /// Its first object that is lost; absent: its values are too.
+        /// Its first object that is lost; absent: its values are lost too.
         object: Option<ObjectId>,
         /// The partition in which the range ends; absent: it has no end.
         to_partition: Option<PartitionId>,
-        /// The first object there that is not lost; absent: not even its values are.
+        /// The first object there that is not lost; absent: its values are not lost either.
         to_object: Option<ObjectId>,
         /// What is damaged, for people.
         what: String,
@@ -117,7 +119,7 @@ record! {
 }
 
 record! {
-    /// A file in use of the drive's store that its next start would not find as it should be.
+    /// A file that the drive's store uses, but that its next start would find missing or altered.
     pub struct WrongFile {
         /// Its name in the store's directory.
         name: String,
@@ -127,21 +129,21 @@ record! {
 }
 
 record! {
-    /// How a drive's scrub stands, and what it found.
+    /// The state of a drive's scrub, and what it found.
     pub struct ScrubReply {
-        /// How it stands.
+        /// The state.
         state: ScrubState,
         /// The first damaged units, at most [`SCRUB_DAMAGED_MAX`], by partition, object and unit.
         damaged: Vec<DamagedUnit>,
-        /// The first that is lost as a whole, at most [`SCRUB_DAMAGED_MAX`]: partitions' values, then ranges.
+        /// The first keys that are lost, at most [`SCRUB_DAMAGED_MAX`]: partitions' values, then ranges.
         lost: Vec<LostKeys>,
-        /// The first files that are not as they should be, at most [`SCRUB_DAMAGED_MAX`].
+        /// The first files that are missing or altered, at most [`SCRUB_DAMAGED_MAX`].
         files: Vec<WrongFile>,
     }
 }
 
 impl Default for ScrubState {
-    /// Of a drive that was not heard of.
+    /// The state of a drive that has not reported yet.
     fn default() -> ScrubState {
         ScrubState {
             phase: ScrubPhase::Idle,

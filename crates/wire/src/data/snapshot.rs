@@ -9,10 +9,10 @@ pub const SNAPSHOTS_MAX: usize = 1024;
 choice! {
     /// What [`Snapshot`] does.
     pub enum SnapshotAct {
-        /// Keeps what is settled now (copy on write). All of the object must be settled. One that is there
-        /// stays as it is.
+        /// Keeps what is settled now (copy on write). All of the object must be settled. A snapshot of this
+        /// number that exists stays as it is.
         Take = 0,
-        /// Drops the snapshot, and all that only it sees. One that is not there is dropped already.
+        /// Drops the snapshot, and all that only it keeps. It is no error if there is none.
         Drop = 1,
     }
 }
@@ -23,7 +23,8 @@ record! {
     pub struct Snapshot {
         /// The object.
         at: Address,
-        /// The asker's, from 1; to take one, above every number used before on this object.
+        /// Its number, chosen by the asker, from 1. To take a snapshot it must be above every number used
+        /// before on this object.
         number: u32,
         /// What is done.
         act: SnapshotAct,

@@ -1,4 +1,4 @@
-//! Replayed, altered, swapped: noticed, all of it.
+//! Replayed, altered and swapped messages are all noticed.
 
 use braid_layout::{ClusterId, Generation};
 use braid_wire::authorise::{Scene, authorise};
@@ -28,7 +28,7 @@ fn a_request_is_good_once_and_in_order() {
     let other = Hello { challenge: [10; 16], ..hello() };
     let elsewhere = Scene { binding: other.binding(), ..scene() };
     assert_eq!(refused(authorise(&elsewhere, &mut 0, &first.0, &first.1)), Reason::Forged);
-    // What is refused for another reason has used its number too.
+    // A request that is refused for another reason has used up its number too.
     let silent = Scene { now_ms: None, ..scene() };
     let (third, mut last) = (seal(3), 0);
     assert_eq!(refused(authorise(&silent, &mut last, &third.0, &third.1)), Reason::NotServing);
@@ -123,8 +123,8 @@ fn any_flipped_bit_of_a_reply_is_noticed() {
     assert_eq!(asked.open(&other, &body), Err(ReplyError::Request { found: 2, expected: 1 }));
 }
 
-/// A recorded connection, played again to the same client with the same capability: other nonce, so nothing
-/// passes.
+/// A recorded connection is replayed to the same client with the same capability. The nonce is new, so every
+/// reply is refused.
 #[test]
 fn a_recorded_reply_is_no_reply_to_another_request() {
     let (header, body, _) = sealed(capability(), &read().into(), 0);
@@ -141,7 +141,7 @@ fn a_recorded_reply_is_no_reply_to_another_request() {
     assert_eq!(asked.open(&header, &recorded), Err(ReplyError::Forged));
 }
 
-/// "No such object" reads as zeros: it must be the drive's own word.
+/// "No such object" reads as zeros, so it must carry the drive's MAC.
 #[test]
 fn only_harmless_refusals_go_without_proof() {
     let (mut header, body, asked) = sealed(capability(), &read().into(), 0);

@@ -1,4 +1,4 @@
-//! A capability moves bytes only as what it is (invariant I3): each way to be wrong has its own refusal
+//! A capability moves only the bytes that it covers (invariant I3). Each kind of fault has its own refusal
 //! ([`rules`]), and no single bit of a request or a reply can change unnoticed ([`forgery`]).
 
 mod forgery;

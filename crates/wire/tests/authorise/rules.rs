@@ -1,4 +1,4 @@
-//! Each way to be wrong has its refusal.
+//! Each kind of fault has its own refusal.
 
 use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version, version::Lease};
 use braid_wire::Reason;
@@ -114,8 +114,9 @@ fn partition_set() -> PartitionSet {
     PartitionSet { partition: PartitionId(9), expect: Expect::Absent, quota_bytes: 0, key_epoch: 1, term: 6 }
 }
 
-/// Object 0 stands for its partition, that of partition 0 for the drive: they are looked at, listed, and a
-/// partition is removed by the manager's right over the drive; nothing else is done to them.
+/// Object 0 stands for its partition, and in partition 0 for the drive. Their attributes can be read and
+/// their content listed, and the manager's right over the drive removes a partition. All other requests to
+/// them are refused.
 #[test]
 fn well_known_objects_have_attributes_and_no_bytes() {
     let of = |partition, rights| {
@@ -143,8 +144,8 @@ fn well_known_objects_have_attributes_and_no_bytes() {
     check(all(), Fence { at, term: 6, units_from: 0 }, Some(Reason::Malformed));
 }
 
-/// A drive that returned is fenced before it gets a lease; nothing else, and nobody else, gets past the
-/// missing lease.
+/// The manager fences a drive that returned before it gives it a lease. Without a lease nothing else is
+/// served, and nobody else.
 #[test]
 fn only_the_manager_and_only_to_fence_is_served_without_a_lease() {
     let silent = Scene { now_ms: None, ..scene() };

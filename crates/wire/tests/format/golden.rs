@@ -1,7 +1,7 @@
 //! Golden bytes: one annotated dump per message kind in `tests/golden`, every field distinct and none zero,
 //! asserted exactly and decoded back. They pin wire version 1: if one of these tests fails, the format has
-//! changed, and every cluster in the world with it. `BRAID_GOLDEN=write` writes the files of messages that
-//! are new.
+//! changed, and existing clusters can no longer be read. `BRAID_GOLDEN=write` writes the files of messages
+//! that are new.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -128,7 +128,7 @@ fn heads() {
     check::<ControlHead>("head-ControlHead.txt");
 }
 
-/// No file in the folder that no test looks at.
+/// Every file in the folder belongs to a test.
 #[test]
 fn every_golden_file_is_checked() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");

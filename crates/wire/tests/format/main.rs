@@ -1,5 +1,5 @@
-//! The format, pinned: golden bytes, the document, and properties of every message, each made with a second
-//! reading of the field tables ([`schema`]).
+//! Pins the format: golden bytes, the document, and properties of every message. All are made with a second
+//! implementation of the field tables ([`schema`]).
 
 mod document;
 mod examples;

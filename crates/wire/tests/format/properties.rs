@@ -1,6 +1,6 @@
-//! Properties of every message: one encoding per value, both ways; no prefix and no extension of a message is
-//! one; whatever bytes come, decoding gives an error or a value that encodes to just these bytes, and never
-//! panics.
+//! Properties of every message. A value has one encoding, in both directions. No prefix and no extension of a
+//! message is a message. Any bytes decode to an error or to a value that encodes to the same bytes; decoding
+//! never panics.
 
 use braid_wire::control::{ControlReply, ControlRequest};
 use braid_wire::data::{DriveReply, DriveRequest, HELLO, Hello};

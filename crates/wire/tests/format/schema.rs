@@ -1,6 +1,6 @@
-//! A second reading of the format: encodes messages from the field tables ([`Record::FIELDS`]) alone, by the
-//! rules of `docs/format-wire.md`, without the crate's own codec. Golden bytes, the document and property
-//! tests are made with it.
+//! A second implementation of the format: it encodes messages from the field tables ([`Record::FIELDS`])
+//! alone, by the rules of `docs/format-wire.md`, without the crate's own codec. Golden bytes, the document
+//! and property tests are made with it.
 
 use braid_wire::capability::{Authority, Capability, Protection};
 use braid_wire::codec::Record;
@@ -38,7 +38,7 @@ macro_rules! names {
     ($($record:ty),* $(,)?) => { [$((<$record as Record>::NAME, <$record as Record>::FIELDS)),*] };
 }
 
-/// Records that are not the body of a message, or are so under another message's name.
+/// Records that are not the body of a message, or are the body of a message with another name.
 pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
     names![
         Capability,
@@ -237,7 +237,7 @@ impl Source for Distinct {
     }
 }
 
-/// Draws from a pool of random bytes, zeros when it is used up: what a property test shrinks is the pool.
+/// Draws from a pool of random bytes, and zeros when it is used up. A property test shrinks the pool.
 #[derive(Debug)]
 pub(crate) struct Pool<'a>(pub(crate) &'a [u8]);
 

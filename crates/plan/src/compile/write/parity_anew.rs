@@ -62,8 +62,8 @@ impl Anew<'_> {
                 if self.job.target.readable(self.job.stripe, role) {
                     self.gather.read_scratch(self.job.target, &mut self.draft, role, &range, Want::Newest);
                 } else {
-                    let place = self.draft.scratch(&range);
-                    lost.push((role, range, place));
+                    let location = self.draft.scratch(&range);
+                    lost.push((role, range, location));
                 }
             }
         }
@@ -132,14 +132,14 @@ impl Anew<'_> {
     /// The whole unit, old and new bytes, in scratch.
     fn put_together(&mut self, data: u8) -> Touched {
         let whole = 0..self.job.target.unit();
-        let place = self.draft.scratch(&whole);
+        let location = self.draft.scratch(&whole);
         let mut after = Vec::new();
         for part in self.cuts(&[data]) {
             let (from, waits) = self.operand(data, &part);
-            let into = place.part(part.start, part.end - part.start);
+            let into = location.part(part.start, part.end - part.start);
             after.push(self.draft.step(&part, waits, Step::Copy { from, into }));
         }
-        Touched { data, written: Written { range: whole, source: Source::MemoryRange(place) }, after }
+        Touched { data, written: Written { range: whole, source: Source::MemoryRange(location) }, after }
     }
 
     /// What is sent to the parity columns.
@@ -153,9 +153,10 @@ impl Anew<'_> {
         } else if let Some(copy) = self.mirrored() {
             (vec![copy; indices.len()], Vec::new())
         } else {
-            let places: Vec<MemoryRange> = indices.iter().map(|_| self.draft.scratch(&self.hull)).collect();
-            let after = self.encode(&all, &indices, &places);
-            (places.into_iter().map(Source::MemoryRange).collect(), after)
+            let locations: Vec<MemoryRange> =
+                indices.iter().map(|_| self.draft.scratch(&self.hull)).collect();
+            let after = self.encode(&all, &indices, &locations);
+            (locations.into_iter().map(Source::MemoryRange).collect(), after)
         };
         let part = |(index, source): (&u8, Source)| Parity {
             index: *index,
@@ -173,7 +174,7 @@ impl Anew<'_> {
         (mirror && written.range == self.hull).then_some(written.source)
     }
 
-    fn encode(&mut self, all: &[u8], indices: &[u8], places: &[MemoryRange]) -> Vec<InstructionId> {
+    fn encode(&mut self, all: &[u8], indices: &[u8], locations: &[MemoryRange]) -> Vec<InstructionId> {
         let mut steps = Vec::new();
         for part in self.cuts(all) {
             let (mut data, mut after) = (Vec::new(), Vec::new());
@@ -183,8 +184,8 @@ impl Anew<'_> {
                 after.extend(waits);
             }
             let within =
-                |place: &MemoryRange| place.part(part.start - self.hull.start, part.end - part.start);
-            let parity = indices.iter().copied().zip(places.iter().map(within)).collect();
+                |location: &MemoryRange| location.part(part.start - self.hull.start, part.end - part.start);
+            let parity = indices.iter().copied().zip(locations.iter().map(within)).collect();
             steps.push(self.draft.step(&part, after, Step::Encode { data, parity }));
         }
         steps
@@ -208,14 +209,14 @@ impl Anew<'_> {
         if let Some(written) = unit.written.as_ref().filter(|written| holds(&written.range, part)) {
             let operand = match written.source {
                 Source::Hole => Operand::Zeros,
-                Source::MemoryRange(place) => {
-                    Operand::MemoryRange(place.part(part.start - written.range.start, part.end - part.start))
-                }
+                Source::MemoryRange(location) => Operand::MemoryRange(
+                    location.part(part.start - written.range.start, part.end - part.start),
+                ),
             };
             return (operand, Vec::new());
         }
         match self.gather.find(Role::Data(data), part) {
-            Some((place, id)) => (Operand::MemoryRange(place), vec![id]),
+            Some((location, id)) => (Operand::MemoryRange(location), vec![id]),
             None => (Operand::Zeros, Vec::new()),
         }
     }

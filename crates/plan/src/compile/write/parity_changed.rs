@@ -26,11 +26,11 @@ pub(super) fn draft(job: &Job<'_>) -> Option<Draft> {
     }
     let mut draft = Draft::new(stripe, Strategy::ReadModifyWrite);
     let mut gather = Gather::default();
-    let places: Vec<MemoryRange> = indices.iter().map(|_| draft.scratch(&job.hull)).collect();
+    let locations: Vec<MemoryRange> = indices.iter().map(|_| draft.scratch(&job.hull)).collect();
     let mut reads = Vec::new();
-    for (&index, &place) in indices.iter().zip(&places) {
+    for (&index, &location) in indices.iter().zip(&locations) {
         let role = Role::Parity(index);
-        reads.push(gather.read(target, &mut draft, role, &job.hull, place, Want::Newest));
+        reads.push(gather.read(target, &mut draft, role, &job.hull, location, Want::Newest));
     }
     let mut steps = Vec::new();
     for (data, written) in job.written() {
@@ -38,18 +38,18 @@ pub(super) fn draft(job: &Job<'_>) -> Option<Draft> {
         if !old.is_empty() {
             gather.read_scratch(target, &mut draft, Role::Data(data), &old, Want::Newest);
         }
-        steps.extend(deltas(job, &mut draft, &gather, data, written, &indices, &places, &reads));
+        steps.extend(deltas(job, &mut draft, &gather, data, written, &indices, &locations, &reads));
     }
     let touched =
         job.written().map(|(data, written)| Touched { data, written: written.clone(), after: Vec::new() });
     let touched = touched.collect();
-    let part = |((&index, &place), &read): ((&u8, &MemoryRange), &InstructionId)| Parity {
+    let part = |((&index, &location), &read): ((&u8, &MemoryRange), &InstructionId)| Parity {
         index,
-        written: Written { range: job.hull.clone(), source: Source::MemoryRange(place) },
+        written: Written { range: job.hull.clone(), source: Source::MemoryRange(location) },
         after: steps.clone(),
         cover: cover(job, read),
     };
-    let parity = indices.iter().zip(&places).zip(&reads).map(part).collect();
+    let parity = indices.iter().zip(&locations).zip(&reads).map(part).collect();
     job.send(&mut draft, touched, parity);
     Some(draft)
 }
@@ -76,7 +76,7 @@ fn deltas(
     data: u8,
     written: &Written,
     indices: &[u8],
-    places: &[MemoryRange],
+    locations: &[MemoryRange],
     reads: &[InstructionId],
 ) -> Vec<InstructionId> {
     let mut steps = Vec::new();
@@ -85,23 +85,23 @@ fn deltas(
         let length = part.end - part.start;
         let new = match written.source {
             Source::Hole => Operand::Zeros,
-            Source::MemoryRange(place) => {
-                Operand::MemoryRange(place.part(part.start - written.range.start, length))
+            Source::MemoryRange(location) => {
+                Operand::MemoryRange(location.part(part.start - written.range.start, length))
             }
         };
         let mut after = reads.to_vec();
         let old = match gather.find(Role::Data(data), &part) {
             None => Operand::Zeros,
-            Some((place, read)) => {
+            Some((location, read)) => {
                 after.push(read);
-                Operand::MemoryRange(place)
+                Operand::MemoryRange(location)
             }
         };
         if old == Operand::Zeros && new == Operand::Zeros {
             continue;
         }
-        let within = |place: &MemoryRange| place.part(part.start - job.hull.start, length);
-        let parity = indices.iter().copied().zip(places.iter().map(within)).collect();
+        let within = |location: &MemoryRange| location.part(part.start - job.hull.start, length);
+        let parity = indices.iter().copied().zip(locations.iter().map(within)).collect();
         steps.push(draft.step(&part, after, Step::Delta { data, old, new, parity }));
     }
     steps

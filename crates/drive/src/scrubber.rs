@@ -1,4 +1,5 @@
-//! Runs the scrub: asks [`Scrub`](super::Scrub) what is next, verifies in a thread, stores the progress.
+//! Runs the scrub: asks [`Scrub`](crate::scrub::Scrub) what is next, verifies in a thread, stores the
+//! progress.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,9 +8,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::{Next, Step, record, walk};
 use crate::core::Core;
 use crate::identity::Directory;
+use crate::scrub::{Clients, Next, Step, save_progress, step};
 
 /// The longest sleep: the lease and the clock are checked at least this often.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
@@ -33,17 +34,17 @@ pub(crate) async fn run(core: Arc<Core>, directory: Arc<Directory>, mut closing:
         };
         let store = core.store.clone();
         // One thread: one unit at a time.
-        let step = match tokio::task::spawn_blocking(move || walk::step(&store, from)).await {
+        let step = match tokio::task::spawn_blocking(move || step(&store, from)).await {
             Ok(Ok(step)) => step,
             Ok(Err(error)) => return info!(%error, "the scrub ends with the store"),
             Err(error) => return warn!(%error, "the scrub ended in a panic"),
         };
         tell(&step);
         let (moved, now) = (traffic(&core), core.clock().now());
-        let busy = moved != seen;
+        let clients = if moved == seen { Clients::Idle } else { Clients::Busy };
         seen = moved;
         let manager_ms = core.lease().manager_ms(now).unwrap_or_default();
-        let worth_saving = core.scrub().handle_step(turn, step, busy, now, manager_ms);
+        let worth_saving = core.scrub().handle_step(turn, step, clients, now, manager_ms);
         if worth_saving || now.since(saved) >= SAVE_MS {
             saved = now;
             save(&core, &directory).await;
@@ -70,7 +71,7 @@ fn tell(step: &Step) {
 
 async fn save(core: &Core, directory: &Arc<Directory>) {
     let (progress, directory) = (core.scrub().progress().clone(), Arc::clone(directory));
-    let saved = tokio::task::spawn_blocking(move || record::save(&directory, &progress)).await;
+    let saved = tokio::task::spawn_blocking(move || save_progress(&directory, &progress)).await;
     if let Ok(Err(error)) = saved {
         warn!(%error, "where the scrub is cannot be stored: a restart begins it anew");
     }

@@ -29,32 +29,32 @@ const OTHERS_MAX: usize = 512;
 const DESCRIPTORS_BESIDES: usize = 64 + 4 * DRIVES_MAX;
 
 /// The slots of sessions that have proved what they are.
-pub struct Room {
+pub struct SessionSlots {
     clients: ConnectionSlots,
     joining: ConnectionSlots,
     drives: ConnectionSlots,
 }
 
-impl Room {
+impl SessionSlots {
     /// Slots for all, or their shares of the descriptors that the process may have.
-    pub fn new(descriptors: u64) -> Room {
-        let (wanted, may) = (Room::descriptors(), descriptors.min(Room::descriptors()));
+    pub fn new(descriptors: u64) -> SessionSlots {
+        let (wanted, may) = (SessionSlots::descriptors(), descriptors.min(SessionSlots::descriptors()));
         let share = |all: usize| {
             let share = u64::try_from(all).unwrap_or(u64::MAX).saturating_mul(may) / wanted;
             usize::try_from(share).unwrap_or(all).max(PLACES_MIN)
         };
-        Room::of(share(CLIENTS_MAX), share(DRIVES_MAX * DRIVES_EACH))
+        SessionSlots::of(share(CLIENTS_MAX), share(DRIVES_MAX * DRIVES_EACH))
     }
 
     /// Slots for this many clients and drives.
-    pub fn of(clients: usize, drives: usize) -> Room {
+    pub fn of(clients: usize, drives: usize) -> SessionSlots {
         let bounds = Bounds {
             all: clients,
             each: (clients / 4).max(1),
             each_here: (clients / 4 * 3).max(1),
             kept_here: clients / 16,
         };
-        Room {
+        SessionSlots {
             clients: ConnectionSlots::new(bounds, GivesWay::Idle),
             joining: ConnectionSlots::new(Bounds::new(JOINING_MAX, JOINING_MAX / 2), GivesWay::Idle),
             drives: ConnectionSlots::new(Bounds::new(drives, DRIVES_EACH), GivesWay::Idle),
@@ -113,13 +113,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_shrinks_with_the_descriptors_that_there_are() {
+    fn slots_shrink_with_the_descriptors_that_there_are() {
         let places = |descriptors| {
-            let room = Room::new(descriptors);
-            (room.clients.all(), room.drives.all())
+            let slots = SessionSlots::new(descriptors);
+            (slots.clients.all(), slots.drives.all())
         };
         assert_eq!(places(u64::MAX), (CLIENTS_MAX, DRIVES_MAX * DRIVES_EACH));
-        assert_eq!(places(Room::descriptors()), (CLIENTS_MAX, DRIVES_MAX * DRIVES_EACH));
+        assert_eq!(places(SessionSlots::descriptors()), (CLIENTS_MAX, DRIVES_MAX * DRIVES_EACH));
         let (clients, drives) = places(1024);
         assert!((100..200).contains(&clients) && (200..300).contains(&drives), "{clients} and {drives}");
         assert_eq!(places(0), (PLACES_MIN, PLACES_MIN));
