@@ -14,3 +14,4 @@ mod room;
 mod sessions;
 mod sizes;
 mod space;
+mod states;
