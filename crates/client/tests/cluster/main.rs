@@ -1,6 +1,7 @@
 //! The client against a real manager and real drives, in this process, on loopback.
 
 mod answers;
+mod between;
 mod common;
 mod faults;
 mod files;
