@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braid_layout::{Column, ColumnMask, Version};
+use braid_layout::{Column, ColumnMask, FileId, Lease, Version};
 use braid_transport::{ControlSession, DriveSession, Limits, TransportError};
 use braid_wire::checksum::block_crcs;
-use braid_wire::control::{Access, ControlReply, Open, Opened, Release, RequestHead, ShapeSpec};
+use braid_wire::control::{Access, ControlReply, Open, Opened, Refresh, Release, RequestHead, ShapeSpec};
 use braid_wire::data::{Address, DriveRequest, Retire, StripeWrite};
 
 use crate::common::Cluster;
@@ -67,8 +67,17 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
     manager.call_as(&head, &release).await.expect("released");
 }
 
+/// Capabilities for a file that is open for writing under this lease.
+pub(crate) async fn grants(cluster: &Cluster, file: FileId, lease: Lease) -> Opened {
+    let refresh = Refresh { file, access: Access::Write, lease, client: CLIENT };
+    match manager(cluster).await.call(&refresh.into()).await.expect("it is open") {
+        ControlReply::Opened(opened) => opened,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Writes one part under these capabilities, as the stamp's operation.
-async fn write_one(
+pub(crate) async fn write_one(
     cluster: &Cluster,
     opened: &Opened,
     stamp: Version,
