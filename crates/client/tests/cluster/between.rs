@@ -1,15 +1,16 @@
-//! A proxy between a client and the manager that loses or damages what passes.
+//! A proxy before the manager or a drive that loses, damages or stops what passes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use braid_client::Client;
+use braid_wire::FrameHeader;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{Cluster, wait_for};
 
-/// A proxy between a client and the manager.
+/// A proxy between a client and the manager, or before a drive.
 pub(crate) struct Between {
     pub(crate) address: String,
     pub(crate) way: Arc<Way>,
@@ -24,20 +25,23 @@ pub(crate) struct Way {
     pub(crate) flips: AtomicU64,
     pieces: AtomicU64,
     pub(crate) flipped: AtomicU64,
+    /// Requests of this kind do not pass: their connections end. 0: all pass.
+    pub(crate) stops: AtomicU16,
+    pub(crate) stopped: AtomicU64,
 }
 
 impl Between {
-    pub(crate) async fn start(manager: &str) -> Between {
+    pub(crate) async fn start(server: &str) -> Between {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("its address").to_string();
-        let (way, manager) = (Arc::new(Way::default()), manager.to_owned());
+        let (way, server) = (Arc::new(Way::default()), server.to_owned());
         let shared = Arc::clone(&way);
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 if shared.closed.load(Ordering::SeqCst) {
                     continue;
                 }
-                let Ok(far) = TcpStream::connect(&manager).await else { continue };
+                let Ok(far) = TcpStream::connect(&server).await else { continue };
                 tokio::spawn(pass(near, far, Arc::clone(&shared)));
             }
         });
@@ -76,6 +80,11 @@ async fn pass(mut near: TcpStream, mut far: TcpStream, way: Arc<Way>) {
         if bytes.is_empty() || way.closed.load(Ordering::SeqCst) {
             return;
         }
+        let stops = way.stops.load(Ordering::SeqCst);
+        if !answer && stops > 0 && kind(bytes) == Some(stops) {
+            way.stopped.fetch_add(1, Ordering::SeqCst);
+            return;
+        }
         if answer && way.loses.swap(false, Ordering::SeqCst) {
             way.closed.store(true, Ordering::SeqCst);
             return;
@@ -92,4 +101,9 @@ async fn pass(mut near: TcpStream, mut far: TcpStream, way: Arc<Way>) {
             return;
         }
     }
+}
+
+/// The kind of the request that a piece begins with. Short requests come one in a piece.
+fn kind(piece: &[u8]) -> Option<u16> {
+    FrameHeader::parse(piece.first_chunk()?).ok().map(|header| header.kind)
 }

@@ -7,6 +7,7 @@ mod faults;
 mod files;
 mod holes;
 mod raw;
+mod removed;
 mod settled;
 mod sparse;
 mod wrong;
