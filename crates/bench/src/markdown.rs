@@ -130,12 +130,36 @@ fn line(text: &mut String, row: &Row) {
     );
 }
 
-/// A rate in bytes per second, with three digits.
-pub(crate) fn rate(bytes_per_second: f64) -> String {
-    match bytes_per_second {
-        rate if rate >= 1e9 => format!("{:.2} GB/s", rate / 1e9),
-        rate if rate >= 1e8 => format!("{:.0} MB/s", rate / 1e6),
-        rate if rate >= 1e6 => format!("{:.1} MB/s", rate / 1e6),
-        rate => format!("{:.0} kB/s", rate / 1e3),
+/// A rate in bytes per second, with three digits and a binary unit, as the requests' sizes have.
+fn rate(bytes_per_second: f64) -> String {
+    const KIB: f64 = 1024.0;
+    let (unit, name) = match bytes_per_second {
+        rate if rate >= KIB * KIB * KIB => (KIB * KIB * KIB, "GiB/s"),
+        rate if rate >= KIB * KIB => (KIB * KIB, "MiB/s"),
+        _ => (KIB, "KiB/s"),
+    };
+    let value = bytes_per_second / unit;
+    let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.digits$} {name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_in_powers_of_1024() {
+        let shown = [0.0, 1000.0, 5.0e6, 104_857_600.0, 1.0e9, f64::from(1 << 30), 8.4e9, 2.0e12].map(rate);
+        let expected = [
+            "0.00 KiB/s",
+            "0.98 KiB/s",
+            "4.77 MiB/s",
+            "100 MiB/s",
+            "954 MiB/s",
+            "1.00 GiB/s",
+            "7.82 GiB/s",
+            "1863 GiB/s",
+        ];
+        assert_eq!(shown, expected);
     }
 }

@@ -98,8 +98,8 @@ pub(crate) async fn run(check: args::Check, cluster: Option<&Path>, report: Repo
 }
 
 /// The remedy for wrong units on a known drive. Nothing is advised that would write bytes that may be wrong.
-const REMEDY: &str = "where a drive is named, give its columns to another, which makes them anew from the others: braid drive add, \
-     braid drive replace DRIVE NEW, braid rebuild NEW; where none is, restore the file from its source";
+const REMEDY: &str = "where a drive is named, stop it and give its columns to another, which makes them anew from the others: braid \
+     drive add, braid drive replace DRIVE NEW, braid rebuild NEW; where none is, restore the file from its source";
 
 /// The error of a check whose output nobody reads any more.
 fn cut_short(wrong: u64, files: u64) -> Failure {

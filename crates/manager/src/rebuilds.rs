@@ -16,6 +16,7 @@ use braid_wire::control::{BeginRebuild, DriveState, EndRebuild, Opened, StaleFil
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
+use crate::drives::Drive;
 use crate::files::{lease_lost, leased, worn_out};
 use crate::inodes::{occupy, set_stale, vacate};
 use crate::kv::Tx;
@@ -25,7 +26,7 @@ use crate::operations::{Operation, Outcome, recall};
 use crate::procedure::{self, Cause, RecordedLease};
 
 use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
-use crate::space::candidate;
+use crate::space::{candidate, has_room};
 
 /// Most files in one reply.
 const FILES_PER_PAGE_MAX: usize = 4096;
@@ -187,7 +188,7 @@ fn join(
 }
 
 /// The new drive for a column of a replaced one: the replacement, unless the file has a column there already;
-/// then one that placement chooses among those that are up.
+/// then one that placement chooses among those that are up and have room. A full one would refuse the column.
 fn new_home(
     core: &Core,
     file: FileId,
@@ -199,15 +200,15 @@ fn new_home(
         return Ok(target);
     }
     let (now_ms, table) = (core.now_ms(), core.drives());
-    let known = |ids: &[DriveId]| -> Vec<Candidate> {
-        ids.iter().filter_map(|&drive| table.drive(drive)).map(candidate).collect()
+    let known = |ids: &[DriveId], which: fn(&Drive) -> bool| -> Vec<Candidate> {
+        let those = ids.iter().filter_map(|&drive| table.drive(drive));
+        those.filter(|drive| which(drive)).map(candidate).collect()
     };
-    let (kept, up) = (known(drives), known(&table.up(now_ms)));
-    let chosen = choose_beside(PlacementVersion::V1, file.0, &kept, 1, &up);
+    let (kept, roomy) = (known(drives, |_| true), known(&table.up(now_ms), has_room));
+    let chosen = choose_beside(PlacementVersion::V1, file.0, &kept, 1, &roomy);
     chosen.ok().and_then(|drives| drives.first().copied()).ok_or_else(|| {
         let detail = format!(
-            "{:?} (file {file}) has a column on {} already, and no other drive that is up is free of its columns: add \
-             a drive",
+            "{:?} (file {file}) has a column on {} already, and no drive without one is up and has room: add a drive",
             crate::names::show(name),
             table.name(target),
         );

@@ -110,7 +110,34 @@ fn full(what: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use braid_layout::DriveId;
+
     use super::*;
+
+    #[test]
+    fn who_gets_no_place_is_told_whom_to_ask() {
+        let slots = SessionSlots::of(1, 1);
+        let visitor = Visitor { holder: Holder::at([127, 0, 0, 1].into()), origin: Origin::Here };
+        for (standing, places, what) in [
+            (Standing::Client, 1, "sessions of clients"),
+            (Standing::Join, JOINING_MAX / 2, "drives that join"),
+            (Standing::Drive, 1, "sessions of drives"),
+        ] {
+            let asker = Authenticate { standing, drive: DriveId(1), nonce: [0; 16], proof: [0; 32] };
+            let place = || slots.place(visitor, &asker);
+            let taken: Vec<ConnectionSlot> = (0..places).map(|_| place().expect("one is free")).collect();
+            // None of them is idle, so none gives way.
+            let _busy: Vec<_> = taken.iter().map(ConnectionSlot::work).collect();
+            let refusal = place().expect_err("all are busy");
+            assert_eq!(refusal.reason, Reason::Busy, "{refusal}");
+            for words in [what, "ask the cluster's operator"] {
+                assert!(refusal.detail.contains(words), "{words:?} is not in: {refusal}");
+            }
+        }
+        // What the listener tells those that it has no place for.
+        let full = slots.capacity().full;
+        assert!(full.contains("connections") && full.contains("ask the cluster's operator"), "{full}");
+    }
 
     #[test]
     fn slots_shrink_with_the_descriptors_that_there_are() {

@@ -1,4 +1,4 @@
-//! Where new files may go: the drives' free space, as placement sees it.
+//! Where new files and moved columns may go: the drives' free space, as placement sees it.
 
 use braid_layout::placement::Candidate;
 
@@ -9,7 +9,8 @@ const ROOM_BYTES_MIN: u64 = 64 << 20;
 /// ... or with less than this fraction (1/64) of its capacity, if that is smaller.
 const ROOM_PART: u64 = 64;
 
-/// Whether new files may go to a drive: with too little space most of their writes would find it full.
+/// Whether new files may go to a drive, and columns of a replaced one: with too little space most of their
+/// writes would find it full.
 pub fn has_room(drive: &Drive) -> bool {
     drive.free_bytes > 0 && drive.free_bytes >= ROOM_BYTES_MIN.min(drive.record.capacity_bytes / ROOM_PART)
 }

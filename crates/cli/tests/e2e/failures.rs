@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Stdio};
 use std::thread;
@@ -255,6 +255,9 @@ fn a_full_drive_fails_the_write_and_keeps_the_old_file() {
     assert_eq!(cluster.line("ls braid://v").ok().text(), "f\n");
 }
 
+/// Files of a tree: too many for a pipe to hold a line of 100 bytes of each.
+const FILES: u64 = 1000;
+
 /// No lease could be renewed, so none is judged. A writer goes on with its lease, a copy of many files goes
 /// on with the next file, and no column goes out.
 #[test]
@@ -263,18 +266,24 @@ fn a_manager_that_is_stopped_for_a_while_ends_nobody_s_lease() {
     let whole = noise(24 << 20, 3);
     let files = cluster.file("files");
     fs::create_dir(&files).expect("made");
-    for n in 0..400_u64 {
+    for n in 0..FILES {
         fs::write(files.join(n.to_string()), noise(10_000, n)).expect("written");
     }
-    let (first, second) = whole.split_at(16 << 20);
-    let (child, mut stdin) = copy_from_pipe(&cluster, "braid://main/piped", first);
-    let mut command = cluster.command(["cp", "-r"]);
-    let tree = command.arg(&files).arg("braid://main/files").stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut tree = tree.spawn().expect("started");
-    until("some files are there", || cluster.line("ls braid://main/files").out.len() > 10);
     let manager = cluster.status()["manager"]["pid"].as_u64().expect("a number");
     let manager = u32::try_from(manager).expect("small");
+    let (first, second) = whole.split_at(16 << 20);
+    let (child, mut stdin) = copy_from_pipe(&cluster, "braid://main/piped", first);
+    let mut command = cluster.command(["cp", "-r", "--json"]);
+    let tree = command.arg(&files).arg("braid://main/files").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut tree = tree.spawn().expect("started");
+    // It tells of each file that is done, and waits if nobody reads: so it has begun, and cannot be done, as
+    // a pipe does not hold the lines of all.
+    let mut done = BufReader::new(tree.stdout.take().expect("piped"));
+    for _ in 0..10 {
+        assert!(done.read_line(&mut String::new()).expect("read") > 0, "it ended");
+    }
     signal(manager, "STOP");
+    let rest = thread::spawn(move || done.lines().count());
     thread::sleep(PAUSE);
     assert!(tree.try_wait().expect("asked").is_none(), "it has begun and is not done");
     signal(manager, "CONT");
@@ -283,9 +292,10 @@ fn a_manager_that_is_stopped_for_a_while_ends_nobody_s_lease() {
     drop(stdin);
     said(finish(child)).ok();
     said(finish(tree)).ok();
+    assert_eq!(u64::try_from(rest.join().expect("counted")).expect("small"), FILES - 10);
     assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
     assert!(cluster.cat("braid://main/piped") == whole);
-    for n in [0, 150, 399] {
+    for n in [0, 150, FILES - 1] {
         assert!(cluster.cat(&format!("braid://main/files/{n}")) == noise(10_000, n), "{n}");
     }
     let status = cluster.status();

@@ -144,6 +144,7 @@ fn a_changed_byte_is_found_named_and_harms_nobody() {
         let found = cluster.line("check --all braid://main");
         assert_eq!(found.code, 10, "{}", found.err);
         assert!(found.err.contains("1 of 2 files do not match"), "{}", found.err);
+        found.advises_another_drive();
         assert!(found.text().contains("braid://main/f: "), "{}", found.text());
         assert!(found.text().contains(&named), "{named:?} is not in {}", found.text());
         assert!(found.text().contains("braid://main/g: "), "{}", found.text());
@@ -157,7 +158,7 @@ fn a_changed_byte_is_found_named_and_harms_nobody() {
     cluster.start(&[]);
     judge(&cluster);
     // What the message advises.
-    cluster.line("cp braid://main/f braid://main/f").ok();
+    cluster.replace_drive(drive);
     cluster.line("check --all braid://main").ok();
     assert!(cluster.cat("braid://main/f") == content);
 }
@@ -192,10 +193,7 @@ fn a_drive_whose_log_is_gone_says_so_and_can_be_replaced() {
         cluster.put(&cluster.make("new", 3 << 20, 8), name);
         assert!(!cluster.columns(name).contains(victim), "{name} is on {victim}");
     }
-    cluster.kill_drive(victim);
-    cluster.line("drive add --name fresh").ok();
-    cluster.line(&format!("drive replace {victim} fresh")).ok();
-    cluster.line("rebuild fresh").ok();
+    cluster.replace_drive(victim);
     cluster.line("check --all braid://main").ok();
     whole();
 }

@@ -39,6 +39,19 @@ impl Said {
         assert_eq!(lines, 1, "not one line: {}", self.err);
     }
 
+    /// It advises to have another drive make the columns anew, and nothing that writes bytes which may be
+    /// wrong.
+    #[track_caller]
+    pub(crate) fn advises_another_drive(&self) {
+        for command in ["drive replace", "rebuild"] {
+            assert!(self.err.contains(&format!("braid {command} ")), "{command:?} is not in: {}", self.err);
+        }
+        for said in [self.err.as_str(), self.text()] {
+            let mut words = said.split(|character: char| !character.is_alphanumeric());
+            assert!(!words.any(|word| ["cp", "copy"].contains(&word)), "it advises to copy: {said}");
+        }
+    }
+
     /// It failed with this code, with any output.
     #[track_caller]
     pub(crate) fn failed_with_output(&self, code: i32) {
@@ -228,6 +241,14 @@ impl Cluster {
         let pid = self.drive_pid(name);
         signal(pid, "KILL");
         until("the drive is dead", || !runs(pid));
+    }
+
+    /// Does what is advised for a drive with damage: an empty drive `fresh` makes its columns anew.
+    pub(crate) fn replace_drive(&self, name: &str) {
+        self.kill_drive(name);
+        self.line("drive add --name fresh").ok();
+        self.line(&format!("drive replace {name} fresh")).ok();
+        self.line("rebuild fresh").ok();
     }
 
     /// The drives of a file's columns.

@@ -5,7 +5,7 @@ use std::fs::{self, File, FileTimes, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::support::{Cluster, Said, finish, noise, said, signal, until};
 
@@ -23,6 +23,61 @@ fn time(path: &Path) -> SystemTime {
 fn touch(path: &Path, time: SystemTime) {
     let file = File::options().append(true).open(path).expect("opened");
     file.set_times(FileTimes::new().set_modified(time)).expect("set");
+}
+
+/// How many of a directory's files a process has open.
+fn open_below(pid: u32, dir: &Path) -> usize {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok);
+    descriptors
+        .filter(|entry| fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(dir)))
+        .count()
+}
+
+/// The most files of `dir` that a copy has open at once while no drive answers it, out of at least 16 or as
+/// seen in 4 s: for longer the drives would lose their leases.
+fn open_at_once(cluster: &Cluster, from: &OsStr, to: &OsStr, dir: &Path) -> usize {
+    until("all drives are up", || cluster.line("drive ls").ok().text().matches(" up ").count() == 3);
+    let drives = ["drive-1", "drive-2", "drive-3"].map(|drive| cluster.drive_pid(drive));
+    drives.iter().for_each(|&drive| signal(drive, "STOP"));
+    let mut command = cluster.command([OsStr::new("cp"), OsStr::new("-r"), from, to]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let (mut most, end) = (0, Instant::now() + Duration::from_secs(4));
+    while most < 16 && Instant::now() < end {
+        most = most.max(open_below(child.id(), dir));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal(child.id(), "INT");
+    drives.iter().for_each(|&drive| signal(drive, "CONT"));
+    finish(child);
+    most
+}
+
+#[test]
+fn many_files_are_copied_at_once_both_ways() {
+    let cluster = Cluster::up(3);
+    cluster.line("volume create v --scheme raid5 --width 3 --unit 4K").ok();
+    let (tree, back) = (cluster.file("tree"), cluster.file("back"));
+    fs::create_dir_all(&tree).expect("made");
+    fs::create_dir_all(&back).expect("made");
+    for number in 0..40 {
+        // More pieces than a copy has buffers: a source that is not copied stays open.
+        let file = File::create(tree.join(format!("f{number}"))).expect("made");
+        for piece in 0..16 {
+            file.write_all_at(&noise(8192, number), piece << 17).expect("written");
+        }
+    }
+    let (volume, tree_os, back_os) = (OsStr::new("braid://v/"), tree.as_os_str(), back.as_os_str());
+    copy(&cluster, "-r", &tree, volume).ok();
+    for (from, to, dir) in [(tree_os, volume, &tree), (OsStr::new("braid://v/tree"), back_os, &back)] {
+        // On a machine that is busy with other things, one look may be too short.
+        let most = (0..5).map(|_| open_at_once(&cluster, from, to, dir)).find(|most| *most >= 16);
+        assert!(
+            most.is_some(),
+            "fewer than 16 files are open at once: {} to {}",
+            from.display(),
+            to.display()
+        );
+    }
 }
 
 #[test]

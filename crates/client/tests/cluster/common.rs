@@ -25,6 +25,8 @@ pub(crate) struct Drive {
     pub(crate) id: DriveId,
     pub(crate) name: String,
     pub(crate) address: String,
+    /// The address given to others, from the next start on; `None`: its own.
+    pub(crate) advertise: Option<String>,
     pub(crate) capacity_bytes: Option<u64>,
 }
 
@@ -114,9 +116,9 @@ impl Cluster {
         let dir = self.dir.path().join(format!("drive{index}"));
         let name = format!("d{index}");
         let (node, ready) =
-            drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, capacity_bytes).await;
-        let address = ready.address.to_string();
-        self.drives.push(Drive { node: Some(node), dir, id: ready.drive, name, address, capacity_bytes });
+            drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, capacity_bytes).await;
+        let (id, address) = (ready.drive, ready.address.to_string());
+        self.drives.push(Drive { node: Some(node), dir, id, name, address, advertise: None, capacity_bytes });
     }
 
     /// Short waits and small sets, so that a short test has many of each.
@@ -163,9 +165,10 @@ impl Cluster {
 
     /// Starts a stopped drive again, at its old address.
     pub(crate) async fn restart(&mut self, index: usize) {
-        let old = &self.drives[index];
+        let Drive { dir, name, address, advertise, capacity_bytes, .. } = &self.drives[index];
+        let (advertise, capacity_bytes) = (advertise.clone(), *capacity_bytes);
         let (node, _) =
-            drive(old.dir.clone(), old.address.clone(), &self.ready, &old.name, old.capacity_bytes).await;
+            drive(dir.clone(), address.clone(), &self.ready, name, advertise, capacity_bytes).await;
         self.drives[index].node = Some(node);
     }
 
@@ -173,10 +176,11 @@ impl Cluster {
     pub(crate) async fn restart_anew(&mut self, index: usize) {
         let name = format!("{}-new", self.drives[index].name);
         let dir = self.dir.path().join(&name);
-        let (node, ready) = drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None).await;
-        let address = ready.address.to_string();
+        let (node, ready) =
+            drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, None).await;
+        let (id, address) = (ready.drive, ready.address.to_string());
         self.drives[index] =
-            Drive { node: Some(node), dir, id: ready.drive, name, address, capacity_bytes: None };
+            Drive { node: Some(node), dir, id, name, address, advertise: None, capacity_bytes: None };
     }
 
     /// Flips one bit in the first whole block of `bytes` found in the drive's log. Returns how many blocks
@@ -232,9 +236,11 @@ async fn drive(
     listen: String,
     ready: &Ready,
     name: &str,
+    advertise: Option<String>,
     capacity_bytes: Option<u64>,
 ) -> (Node, braid_drive::Ready) {
     let mut config = braid_drive::Config::new(dir, listen);
+    config.advertise = advertise;
     config.manager = Some(ready.address.clone());
     config.token = Some(ready.join_token.clone());
     config.name = Some(name.to_owned());

@@ -1,11 +1,13 @@
 //! The client against a real manager and real drives, in this process, on loopback.
 
 mod answers;
+mod between;
 mod common;
 mod faults;
 mod files;
 mod holes;
 mod raw;
+mod removed;
 mod settled;
 mod sparse;
 mod wrong;

@@ -1,29 +1,33 @@
 //! A writer that sends exactly what a test says: stripe writes to single columns, as a correct client never
 //! would.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braid_layout::{Column, ColumnMask, Version};
-use braid_transport::{ControlSession, DriveSession, Limits};
+use braid_layout::{Column, ColumnMask, FileId, Lease, Version};
+use braid_transport::{ControlSession, DriveSession, Limits, TransportError};
 use braid_wire::checksum::block_crcs;
-use braid_wire::control::{Access, ControlReply, Open, Opened, Release, RequestHead, ShapeSpec};
-use braid_wire::data::{Address, Retire, StripeWrite};
+use braid_wire::control::{Access, ControlReply, Open, Opened, Refresh, Release, RequestHead, ShapeSpec};
+use braid_wire::data::{Address, DriveRequest, Retire, StripeWrite};
 
 use crate::common::Cluster;
 
-/// One column's part of a write of stripe 0.
+/// This writer's number.
+const CLIENT: u64 = 77;
+
+/// One column's part of a write of one stripe.
 pub(crate) struct Part<'a> {
+    pub(crate) stripe: u64,
     pub(crate) column: u8,
     pub(crate) bytes: &'a [u8],
     /// For parity: per data unit, whether it counts the unit at the write's stamp or at the version before.
     pub(crate) cover: &'a [bool],
 }
 
-/// Writes stripe 0 of a file of volume `main`: only these columns, each as a whole, all under one stamp, then
-/// marks it settled. `before` is the present version of stripe 0.
-pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts: &[Part<'_>]) -> Version {
-    let (token, limits) = (&cluster.ready.client_token, Limits::default());
-    let mut manager = ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect");
+/// Writes stripes of a file of volume `main`: only these parts, each as a whole, those of a stripe under one
+/// stamp, then marks all settled. `before` is the present version where a cover does not count the write.
+pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts: &[Part<'_>]) {
+    let mut manager = manager(cluster).await;
     let shape = ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 };
     let open = Open {
         volume: "main".to_owned(),
@@ -32,40 +36,57 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
         create: false,
         exclusive: false,
         shape,
-        client: 77,
+        client: CLIENT,
     };
     let head = operation(&manager);
     let ControlReply::Opened(opened) = manager.call_as(&head, &open.into()).await.expect("open") else {
         panic!("opened")
     };
-    let stamp = Version { g: opened.stat.g, lease: opened.lease, n: 1 };
+    let stamp = |number| Version { g: opened.stat.g, lease: opened.lease, n: number };
+    let mut last = 0;
     for part in parts {
-        write_one(cluster, &opened, stamp, before, part).await;
+        let number = part.stripe + 1;
+        write_one(cluster, &opened, stamp(number), before, part).await.expect("written");
+        last = last.max(number);
+    }
+    for column in parts.iter().map(|part| part.column).collect::<BTreeSet<u8>>() {
+        let (at, watermark) = (address(&opened, column), last + 1);
+        let retire = Retire {
+            at,
+            settled_to: stamp(last),
+            durable: true,
+            client: CLIENT,
+            watermark,
+            ends_lease: false,
+        };
+        send(cluster, &opened, column, &retire.into(), &[]).await.expect("settled");
     }
     let (file, lease, end) = (opened.stat.file, opened.lease, opened.stat.size);
     let release = Release { file, lease, clean: true, end }.into();
     let head = operation(&manager);
     manager.call_as(&head, &release).await.expect("released");
-    stamp
 }
 
-/// The head of this writer's next operation.
-fn operation(manager: &ControlSession) -> RequestHead {
-    static NUMBER: AtomicU64 = AtomicU64::new(1);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    RequestHead { client: 77, operation: number, settled_below: 1, begun_ms: manager.head().now_ms }
+/// Capabilities for a file that is open for writing under this lease.
+pub(crate) async fn grants(cluster: &Cluster, file: FileId, lease: Lease) -> Opened {
+    let refresh = Refresh { file, access: Access::Write, lease, client: CLIENT };
+    match manager(cluster).await.call(&refresh.into()).await.expect("it is open") {
+        ControlReply::Opened(opened) => opened,
+        other => panic!("{other:?}"),
+    }
 }
 
-async fn write_one(cluster: &Cluster, opened: &Opened, stamp: Version, before: Version, part: &Part<'_>) {
-    let row = &opened.stat.segments[0].columns[Column(part.column).index()];
-    let grant = opened.grants[0][Column(part.column).index()].as_ref().expect("a grant");
-    let limits = Limits::default();
-    let session = DriveSession::connect(&row.address, row.drive, cluster.ready.cluster, &limits).await;
-    let mut session = session.expect("connect");
-    let at = Address { partition: opened.stat.volume.into(), object: row.object };
+/// Writes one part under these capabilities, as the stamp's operation.
+pub(crate) async fn write_one(
+    cluster: &Cluster,
+    opened: &Opened,
+    stamp: Version,
+    before: Version,
+    part: &Part<'_>,
+) -> Result<(), TransportError> {
     let request = StripeWrite {
-        at,
-        unit: 0,
+        at: address(opened, part.column),
+        unit: part.stripe,
         from: 0,
         to: u32::try_from(part.bytes.len()).expect("a unit"),
         hole: false,
@@ -74,11 +95,41 @@ async fn write_one(cluster: &Cluster, opened: &Opened, stamp: Version, before: V
         columns: ColumnMask::all(u8::try_from(opened.grants[0].len()).expect("few")),
         cover: part.cover.iter().map(|&counted| if counted { stamp } else { before }).collect(),
         settled_below: Version::ZERO,
-        client: 77,
-        operation: 1,
+        client: CLIENT,
+        operation: stamp.n,
         crcs: block_crcs(0, part.bytes),
     };
-    session.call(grant, &request.into(), &[part.bytes]).await.expect("written");
-    let retire = Retire { at, settled_to: stamp, durable: true, client: 77, watermark: 2, ends_lease: false };
-    session.call(grant, &retire.into(), &[]).await.expect("settled");
+    send(cluster, opened, part.column, &request.into(), &[part.bytes]).await
+}
+
+async fn manager(cluster: &Cluster) -> ControlSession {
+    let (token, limits) = (&cluster.ready.client_token, Limits::default());
+    ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect")
+}
+
+/// The head of this writer's next operation.
+fn operation(manager: &ControlSession) -> RequestHead {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    RequestHead { client: CLIENT, operation: number, settled_below: 1, begun_ms: manager.head().now_ms }
+}
+
+fn address(opened: &Opened, column: u8) -> Address {
+    let object = opened.stat.segments[0].columns[Column(column).index()].object;
+    Address { partition: opened.stat.volume.into(), object }
+}
+
+/// Sends a request to a column's drive, in a session of its own.
+async fn send(
+    cluster: &Cluster,
+    opened: &Opened,
+    column: u8,
+    request: &DriveRequest,
+    payload: &[&[u8]],
+) -> Result<(), TransportError> {
+    let row = &opened.stat.segments[0].columns[Column(column).index()];
+    let grant = opened.grants[0][Column(column).index()].as_ref().expect("a grant");
+    let limits = Limits::default();
+    let session = DriveSession::connect(&row.address, row.drive, cluster.ready.cluster, &limits).await;
+    session.expect("connect").call(grant, request, payload).await.map(drop)
 }

@@ -27,39 +27,51 @@ async fn drive_of(client: &braid_client::Client, path: &str, column: usize) -> u
     row.segments[0].columns[column].drive_name[1..].parse().expect("d and a number")
 }
 
-/// Stripe 0 of rs 2+2 on columns 0 to 3, rewritten except on one column, which is then behind.
+/// The stripes of a test with many: each in a plan set of its own, with its roles on the same columns.
+const APART: usize = 8;
+const MANY: u64 = 24;
+
+/// Stripes of rs 2+2 on columns 0 to 3, rewritten except on one column, which is then behind. There are many
+/// of them: it must not take long to see that one of them will not change.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_column_that_is_behind_is_named_and_never_a_source() {
     let shape = shape(Scheme::Rs, 2, 2, 4096);
+    let stripes: Vec<u64> = (0..MANY).map(|index| index * u64::try_from(APART).expect("small")).collect();
     for left_out in [0u8, 2] {
         let (mut cluster, client) = cluster(5).await;
-        put(&client, &name("f"), shape, &pattern(1, 20 * UNIT)).await;
+        let stripe_bytes = u64::try_from(APART * 2 * UNIT).expect("small");
+        assert_eq!(cluster.config().set_bytes, stripe_bytes, "a plan set has so many stripes");
+        put(&client, &name("f"), shape, &pattern(1, stripes.len() * APART * 2 * UNIT)).await;
         let new = [pattern(5, UNIT), pattern(9, UNIT)];
         let mut parity = [vec![0; UNIT], vec![0; UNIT]];
         {
             let [p, q] = &mut parity;
             Code::new(shape).encode(&[&new[0], &new[1]], &mut [p, q]);
         }
-        let parts = [(0, &new[0]), (1, &new[1]), (2, &parity[0]), (3, &parity[1])];
-        let parts: Vec<Part<'_>> = parts
-            .iter()
-            .filter(|(column, _)| *column != left_out)
-            .map(|&(column, bytes)| Part {
-                column,
-                bytes,
-                cover: if column < 2 { &[] } else { &[true, true] },
-            })
+        let columns = [(0, &new[0]), (1, &new[1]), (2, &parity[0]), (3, &parity[1])];
+        let part = |stripe, column, bytes| Part {
+            stripe,
+            column,
+            bytes,
+            cover: if column < 2 { &[] } else { &[true, true] },
+        };
+        let written = columns.iter().filter(|(column, _)| *column != left_out);
+        let parts: Vec<Part<'_>> = written
+            .flat_map(|&(column, bytes)| stripes.iter().map(move |&stripe| part(stripe, column, bytes)))
             .collect();
         raw::write(&cluster, "f", FIRST, &parts).await;
 
         let began = Instant::now();
         let report = client.check(&name("f"), |_| {}).await.expect("check");
-        let [finding] = &report.findings[..] else { panic!("{report:?}") };
-        let unit = finding.unit.as_ref().expect("it is known which");
-        let expected = format!("d{}", drive_of(&client, "f", usize::from(left_out)).await);
-        assert_eq!((finding.stripe, &unit.drive), (0, &expected));
-        assert!(matches!(finding.fault, Fault::Behind(_)), "{finding:?}");
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        let found: Vec<u64> = report.findings.iter().map(|finding| finding.stripe).collect();
+        assert_eq!(found, stripes, "{report:?}");
+        let expected = format!("d{}", drive_of(&client, "f", usize::from(left_out)).await);
+        for finding in &report.findings {
+            let unit = finding.unit.as_ref().expect("it is known which");
+            assert_eq!(unit.drive, expected, "{finding:?}");
+            assert!(matches!(finding.fault, Fault::Behind(_)), "{finding:?}");
+        }
 
         // Without the other data column, which is then reconstructed from columns that are not behind.
         let other = drive_of(&client, "f", 1).await;
@@ -87,6 +99,7 @@ async fn a_column_that_is_wrong_is_named_where_the_others_can_tell() {
         // One of the copies differs, under the same stamp.
         let parts: Vec<Part<'_>> = (0..=m)
             .map(|column| Part {
+                stripe: 0,
                 column,
                 bytes: if column == 1 { &wrong } else { &right },
                 cover: if column == 0 { &[] } else { &[true] },

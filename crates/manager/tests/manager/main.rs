@@ -14,3 +14,4 @@ mod session_limits;
 mod sessions;
 mod sizes;
 mod space;
+mod states;

@@ -1,11 +1,12 @@
-//! New files go where there is space.
+//! New files, and columns of replaced drives, go where there is space.
 
 use std::collections::BTreeSet;
 
-use braid_layout::DriveId;
+use braid_layout::{Column, DriveId};
+use braid_wire::Reason;
 use braid_wire::control::*;
 
-use crate::fake::{Cluster, eventually, no_shape, raid5};
+use crate::fake::{Client, Cluster, FakeDrive, eventually, no_shape, opened, raid5, release};
 
 fn drives(opened: &Opened) -> BTreeSet<DriveId> {
     opened.stat.segments[0].columns.iter().map(|column| column.drive).collect()
@@ -57,4 +58,40 @@ async fn a_file_that_met_full_drives_is_made_anew_on_others() {
     // Too many to avoid: they are used again.
     let most: BTreeSet<DriveId> = cluster.drives[..5].iter().map(|drive| drive.id).collect();
     assert_eq!(drives(&client.opened(unnamed(&most)).await).len(), 4);
+}
+
+/// Makes a drive full or gives it space again, and waits until the manager knows.
+async fn fill(client: &mut Client, drive: &FakeDrive, full: bool) {
+    drive.state().full = full;
+    let known = |row: &DriveRow| row.drive == drive.id && (row.free_bytes == 0) == full;
+    client.until("the manager knows", |status| status.drives.iter().any(known)).await;
+}
+
+#[tokio::test]
+async fn a_replaced_drives_column_moves_to_no_full_drive() {
+    let cluster = Cluster::new(5, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    (0..3).for_each(|column| cluster.of(&file, column).put(&file, Column(column), &[]));
+    client.done(release(&file, true)).await;
+    let holders = drives(&file);
+    let others: Vec<&FakeDrive> =
+        cluster.drives.iter().filter(|drive| !holders.contains(&drive.id)).collect();
+    // The new drive has a column of the file already, so the old one's goes elsewhere.
+    let (old, new) = (cluster.of(&file, 0), cluster.of(&file, 1));
+    old.kill();
+    client.patient(ReplaceDrive { old: old.name.clone(), new: new.name.clone() }).await.unwrap();
+    for drive in &others {
+        fill(&mut client, drive, true).await;
+    }
+    let begin = BeginRebuild { file: file.stat.file, drive: new.name.clone(), client: 7 };
+    let refusal = client.patient(begin.clone()).await.unwrap_err();
+    assert_eq!(refusal.reason, Reason::TooFewDrives, "{refusal}");
+    assert!(refusal.detail.contains("has room: add a drive"), "{refusal}");
+    // The column is where it was, and moves once there is room.
+    fill(&mut client, others[1], false).await;
+    let rebuild = opened(client.patient(begin).await.unwrap());
+    let expected = holders.into_iter().filter(|drive| *drive != old.id).chain([others[1].id]).collect();
+    assert_eq!(drives(&rebuild), expected);
+    client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
 }

@@ -1,0 +1,109 @@
+//! A proxy before the manager or a drive that loses, damages or stops what passes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+
+use braid_client::Client;
+use braid_wire::FrameHeader;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::common::{Cluster, wait_for};
+
+/// A proxy between a client and the manager, or before a drive.
+pub(crate) struct Between {
+    pub(crate) address: String,
+    pub(crate) way: Arc<Way>,
+}
+
+#[derive(Default)]
+pub(crate) struct Way {
+    /// The next answer is lost. From then on no connection passes anything, until the way is opened again.
+    loses: AtomicBool,
+    closed: AtomicBool,
+    /// One in this many pieces has a bit flipped; 0: none.
+    pub(crate) flips: AtomicU64,
+    pieces: AtomicU64,
+    pub(crate) flipped: AtomicU64,
+    /// Requests of this kind do not pass: their connections end. 0: all pass.
+    pub(crate) stops: AtomicU16,
+    pub(crate) stopped: AtomicU64,
+}
+
+impl Between {
+    pub(crate) async fn start(server: &str) -> Between {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("its address").to_string();
+        let (way, server) = (Arc::new(Way::default()), server.to_owned());
+        let shared = Arc::clone(&way);
+        tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                if shared.closed.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let Ok(far) = TcpStream::connect(&server).await else { continue };
+                tokio::spawn(pass(near, far, Arc::clone(&shared)));
+            }
+        });
+        Between { address, way }
+    }
+
+    pub(crate) async fn client(&self, cluster: &Cluster) -> Client {
+        let mut config = cluster.config();
+        config.manager.clone_from(&self.address);
+        Client::connect(config).await.expect("a client")
+    }
+
+    pub(crate) fn lose_next_answer(&self) {
+        self.way.loses.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until the answer was lost.
+    pub(crate) async fn lost(&self) {
+        wait_for(|| async { self.way.closed.load(Ordering::SeqCst) }).await;
+    }
+
+    pub(crate) fn open(&self) {
+        self.way.closed.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Forwards bytes until either side ends or an answer is lost.
+async fn pass(mut near: TcpStream, mut far: TcpStream, way: Arc<Way>) {
+    let (mut from_near, mut from_far) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    loop {
+        let (bytes, to, answer) = tokio::select! {
+            read = near.read(&mut from_near) => (read.map(|read| &mut from_near[..read]), &mut far, false),
+            read = far.read(&mut from_far) => (read.map(|read| &mut from_far[..read]), &mut near, true),
+        };
+        let Ok(bytes) = bytes else { return };
+        if bytes.is_empty() || way.closed.load(Ordering::SeqCst) {
+            return;
+        }
+        let stops = way.stops.load(Ordering::SeqCst);
+        if !answer && stops > 0 && kind(bytes) == Some(stops) {
+            way.stopped.fetch_add(1, Ordering::SeqCst);
+            return;
+        }
+        if answer && way.loses.swap(false, Ordering::SeqCst) {
+            way.closed.store(true, Ordering::SeqCst);
+            return;
+        }
+        let flips = way.flips.load(Ordering::SeqCst);
+        let piece = way.pieces.fetch_add(1, Ordering::SeqCst);
+        if flips > 0 && piece % flips == flips - 1 {
+            // A different place each time: header, head or fields.
+            let bit = usize::try_from(piece * 37).expect("small") % (bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            way.flipped.fetch_add(1, Ordering::SeqCst);
+        }
+        if to.write_all(bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The kind of the request that a piece begins with. Short requests come one in a piece.
+fn kind(piece: &[u8]) -> Option<u16> {
+    FrameHeader::parse(piece.first_chunk()?).ok().map(|header| header.kind)
+}

@@ -1,0 +1,77 @@
+//! A manager whose state is damaged or gone: it does not start, says what to do, and changes nothing.
+
+use std::fs;
+use std::path::Path;
+
+use braid_manager::{Config, ManagerError, run};
+use tokio::sync::oneshot;
+
+use crate::fake::Manager;
+
+/// Where redb's header ends.
+const HEADER_BYTES: usize = 320;
+
+/// Starts it, which fails.
+async fn refused(dir: &Path) -> ManagerError {
+    let (tell, _ready) = oneshot::channel();
+    run(Config::new(dir, "127.0.0.1:0"), tell, async {}).await.expect_err("it does not start")
+}
+
+fn tokens(dir: &Path) -> [String; 2] {
+    ["client.token", "join.token"].map(|name| fs::read_to_string(dir.join(name)).unwrap())
+}
+
+#[tokio::test]
+async fn a_state_that_is_damaged_is_refused_and_the_way_to_restore_it_named() {
+    let dir = tempfile::tempdir().unwrap();
+    Manager::start(dir.path()).await.stop().await;
+    let (state, tokens_before) = (dir.path().join("manager.redb"), tokens(dir.path()));
+    let whole = fs::read(&state).unwrap();
+    let mut header = whole.clone();
+    header[..HEADER_BYTES].fill(0xa5);
+    for (what, damaged) in [
+        ("a header of noise", header),
+        ("cut within its header", whole[..100].to_vec()),
+        ("cut behind its header", whole[..4096].to_vec()),
+        ("another file", b"not a manager's state\n".repeat(1000)),
+    ] {
+        fs::write(&state, &damaged).unwrap();
+        let error = refused(dir.path()).await;
+        assert!(matches!(error, ManagerError::State(_)), "{what}: {error}");
+        assert!(error.to_string().contains("braid manager restore"), "{what}: {error}");
+        assert!(fs::read(&state).unwrap() == damaged, "{what}: the state was changed");
+        assert_eq!(tokens(dir.path()), tokens_before, "{what}");
+    }
+    fs::write(&state, whole).unwrap();
+    Manager::start(dir.path()).await.stop().await;
+    assert_eq!(tokens(dir.path()), tokens_before);
+}
+
+/// A manager that started afresh would know none of the cluster's files, and its drives would not know it.
+#[tokio::test]
+async fn a_state_that_is_missing_or_empty_beside_tokens_founds_no_new_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    Manager::start(dir.path()).await.stop().await;
+    let (state, tokens_before) = (dir.path().join("manager.redb"), tokens(dir.path()));
+    let whole = fs::read(&state).unwrap();
+    for empty in [false, true] {
+        if empty {
+            fs::write(&state, b"").unwrap();
+        } else {
+            fs::remove_file(&state).unwrap();
+        }
+        // Also where only one of the tokens is left.
+        for lost in [None, Some("client.token"), Some("join.token")] {
+            lost.iter().for_each(|name| fs::rename(dir.path().join(name), dir.path().join("lost")).unwrap());
+            let error = refused(dir.path()).await;
+            lost.iter().for_each(|name| fs::rename(dir.path().join("lost"), dir.path().join(name)).unwrap());
+            assert!(matches!(error, ManagerError::StateGone { .. }), "empty: {empty}, {lost:?}: {error}");
+            assert!(error.to_string().contains("braid manager restore"), "{error}");
+            assert_eq!(fs::metadata(&state).map(|found| found.len()).ok(), empty.then_some(0), "{lost:?}");
+        }
+        assert_eq!(tokens(dir.path()), tokens_before);
+    }
+    fs::write(&state, whole).unwrap();
+    Manager::start(dir.path()).await.stop().await;
+    assert_eq!(tokens(dir.path()), tokens_before);
+}
