@@ -47,6 +47,7 @@ pub mod scrub;
 pub mod serve;
 pub mod settle;
 pub mod shapes;
+pub mod sisters;
 pub mod space;
 pub mod start;
 pub mod status;

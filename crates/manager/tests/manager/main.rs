@@ -12,5 +12,6 @@ mod races;
 mod restored;
 mod room;
 mod sessions;
+mod sisters;
 mod sizes;
 mod space;
