@@ -169,18 +169,25 @@ impl<W> Debts<W> {
         steps.flat_map(|step| step.waiters.extract_if(.., |waiter| is_late(waiter))).collect()
     }
 
+    /// All who wait for versions of the unit.
+    pub(crate) fn take_waiters(&mut self, unit: UnitRef) -> Vec<W> {
+        let steps = self.units.get_mut(&unit).into_iter().flat_map(|debt| &mut debt.steps);
+        steps.flat_map(|step| std::mem::take(&mut step.waiters)).collect()
+    }
+
     /// Parity columns that wait for versions of the unit.
     pub(crate) fn creditors(&self, unit: UnitRef) -> ColumnMask {
         self.units.get(&unit).map_or(ColumnMask::EMPTY, |debt| debt.creditors.all)
     }
 
-    /// Whether the object owes nothing to a ready parity column (PROTOCOL R7).
+    /// Whether the object owes nothing to a ready parity column (PROTOCOL R7), and what all columns have is
+    /// settled in the store.
     pub(crate) fn is_drained(&self, (partition, object): (PartitionId, ObjectId)) -> bool {
         let all = (partition, object, 0)..=(partition, object, u64::MAX);
         self.units.range(all).all(|(_, debt)| {
             let newest = debt.steps.back().map_or(Version::ZERO, |step| step.version);
             let has = |column| debt.acknowledged.get(&column).is_some_and(|has| *has >= newest);
-            debt.creditors.ready.iter().all(has)
+            debt.creditors.ready.iter().all(has) && !debt.creditors.all.iter().all(has)
         })
     }
 }
@@ -225,9 +232,10 @@ mod tests {
         assert_eq!(debts.handle_settled(UNIT, v(2)), [(v(1), 1), (v(2), 2)]);
         assert!(!debts.is_drained(OBJECT));
         debts.handle_acknowledged(UNIT, P, v(3));
-        assert!(debts.is_drained(OBJECT));
+        assert!(!debts.is_drained(OBJECT), "the store was not told yet");
         assert_eq!(debts.take_settled(UNIT), Some(v(3)));
         assert_eq!(debts.handle_settled(UNIT, v(3)), [(v(3), 3)]);
+        assert!(debts.is_drained(OBJECT));
         assert_eq!(debts.creditors(UNIT), ColumnMask::EMPTY);
     }
 
@@ -260,8 +268,9 @@ mod tests {
         let none = Creditors { all: ColumnMask::EMPTY, ready: ColumnMask::EMPTY };
         let mut debts = owed(&[1]);
         debts.handle_fence(OBJECT, |_| none);
-        assert!(debts.is_drained(OBJECT));
         assert_eq!(debts.take_settled(UNIT), Some(v(1)));
+        debts.handle_settled(UNIT, v(1));
+        assert!(debts.is_drained(OBJECT));
     }
 
     #[test]

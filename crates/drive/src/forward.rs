@@ -282,10 +282,24 @@ async fn lane(core: Arc<Core>, sister: DriveId, mut jobs: mpsc::UnboundedReceive
         let now = Instant::now();
         let mut batch: Vec<Job> = due.iter().filter(|(_, (at, _))| *at <= now).map(|(job, _)| *job).collect();
         batch.truncate(BATCH_LEN);
-        let sent = send(&core, sister, &mut session, &batch).await;
+        let reused = session.is_some();
+        let mut sent = send(&core, sister, &mut session, &batch).await;
+        if sent.is_err() && reused {
+            // A session that was idle may be broken without a fault of the sister.
+            session = None;
+            sent = send(&core, sister, &mut session, &batch).await;
+        }
         let again = sent.unwrap_or_else(|why| {
             tracing::debug!(%sister, why, "deltas wait for a sister");
             session = None;
+            // Their writers find out sooner than we do whether she is lost, and have the manager take her out.
+            for (unit, _) in &batch {
+                tell_waiters(
+                    &core,
+                    *unit,
+                    &format!("it is stored here, and not on parity drive {sister}: {why}"),
+                );
+            }
             batch.clone()
         });
         for job in batch {
@@ -297,6 +311,14 @@ async fn lane(core: Arc<Core>, sister: DriveId, mut jobs: mpsc::UnboundedReceive
                 due.remove(&job);
             }
         }
+    }
+}
+
+/// Tells the writers that wait for a unit to try again.
+fn tell_waiters(core: &Core, unit: UnitRef, why: &str) {
+    let waiters = core.forwarder.debts().take_waiters(unit);
+    for Waiter { ticket, g, .. } in waiters {
+        ticket.refuse(g, Refusal::new(Reason::Busy, why));
     }
 }
 
@@ -429,12 +451,19 @@ fn item(core: &Core, job: Job, version: Version, watermark: u64) -> Result<Item,
         to_version: delta.to_version,
         client: delta.client,
         operation: delta.operation,
-        settled_to: Version::ZERO,
+        settled_to: settled(core, unit)?,
         crcs: delta.crcs,
         g: attributes.g,
         watermark,
     };
     Ok(Item { job, request: request.into(), payload: delta.bytes })
+}
+
+/// The unit's settled version. A sister may fold in what is settled.
+fn settled(core: &Core, (partition, object, number): UnitRef) -> Result<Version, Error> {
+    let chains = core.store.versions(partition, object, number..number.saturating_add(1))?;
+    let entries = chains.iter().flat_map(|chain| &chain.entries);
+    Ok(entries.filter(|entry| entry.settled).map(|entry| entry.version).max().unwrap_or_default())
 }
 
 /// The store owes a version no more: it was settled, or a verdict took it back.

@@ -219,12 +219,16 @@ async fn every_parity_unit_gets_its_own_multiple() {
 }
 
 #[tokio::test]
-async fn a_write_that_waits_for_its_parity_holds_up_no_read_and_ends_when_parity_is_back() {
+async fn a_write_that_waits_for_its_parity_holds_up_no_read() {
     let mut stripes = Stripes::raid5().await;
     let payload = bytes(1, 4096);
     stripes.call(0, unit_write(0, &payload, 1), &payload).await.unwrap();
     let parity = stripes.column(Role::Parity(0));
+    let id = stripes.drive(parity).id;
     stripes.stop(parity).await;
+    // In its place is something that accepts connections and says nothing.
+    let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    stripes.manager.state().addresses.insert(id, mute.local_addr().unwrap().to_string());
     let grant = stripes.grant(0, G, stripes.all());
     let mut session = stripes.session(0).await;
     let (asker, answers) = session.halves();
@@ -238,10 +242,29 @@ async fn a_write_that_waits_for_its_parity_holds_up_no_read_and_ends_when_parity
         answers.payload_into(&mut content, answer.payload_bytes).await.unwrap();
         assert_eq!(content, payload, "what is owed is not shown");
     }
+}
+
+#[tokio::test]
+async fn a_writer_is_told_that_parity_is_away_and_its_repeat_ends_when_parity_is_back() {
+    let mut stripes = Stripes::raid5().await;
+    let parity = stripes.column(Role::Parity(0));
+    let payload = bytes(2, 4096);
+    stripes.stop(parity).await;
+    let first = within(stripes.call(0, unit_write(0, &payload, 2), &payload)).await;
+    assert_eq!(reason_of(first), Reason::Busy);
     stripes.start(parity).await;
-    let answer = within(answers.next()).await.unwrap();
-    assert_eq!((answer.tag, answer.reply), (1, Written { version: stamp(2), already: false }.into()));
-    assert_eq!(stripes.bytes(parity, G, stripes.all(), 4096).await, newer);
+    let written = within(async {
+        loop {
+            match stripes.call(0, unit_write(0, &payload, 2), &payload).await {
+                Ok(written) => return written,
+                error => assert_eq!(reason_of(error), Reason::Busy),
+            }
+        }
+    })
+    .await;
+    let DriveReply::Written(Written { version, .. }) = written else { panic!("{written:?}") };
+    assert_eq!(version, stamp(1), "it is done once");
+    assert_eq!(stripes.bytes(parity, G, stripes.all(), 4096).await, payload);
 }
 
 #[tokio::test]
@@ -250,22 +273,7 @@ async fn what_was_owed_at_a_restart_is_sent_again() {
     let payload = bytes(1, 4096);
     let parity = stripes.column(Role::Parity(0));
     stripes.stop(parity).await;
-    let grant = stripes.grant(0, G, stripes.all());
-    let mut session = stripes.session(0).await;
-    session.halves().0.ask(1, &grant, &unit_write(0, &payload, 1), &[&payload]).await.unwrap();
-    // It is stored, and not answered.
-    within(async {
-        loop {
-            let DriveReply::Versions(reply) = stripes.call(0, versions(&[0]), &[]).await.unwrap() else {
-                panic!()
-            };
-            if reply.units.iter().any(|unit| !unit.owed.is_empty()) {
-                return;
-            }
-        }
-    })
-    .await;
-    drop(session);
+    assert_eq!(reason_of(stripes.call(0, unit_write(0, &payload, 1), &payload).await), Reason::Busy);
     stripes.stop(0).await;
     stripes.start(0).await;
     // It may have been acknowledged, so nobody is shown the unit before that is known (R4).
@@ -282,25 +290,20 @@ async fn a_fence_waits_for_what_is_owed_to_those_that_stay_and_for_nobody_else()
     let payload = bytes(1, 4096);
     let parity = stripes.column(Role::Parity(0));
     stripes.stop(parity).await;
-    let grant = stripes.grant(0, G, stripes.all());
-    let mut session = stripes.session(0).await;
-    let (asker, answers) = session.halves();
-    asker.ask(1, &grant, &unit_write(0, &payload, 1), &[&payload]).await.unwrap();
-    while !matches!(stripes.call(0, versions(&[0]), &[]).await, Ok(DriveReply::Versions(reply)) if !reply.units[0].owed.is_empty())
-    {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eq!(reason_of(stripes.call(0, unit_write(0, &payload, 1), &payload).await), Reason::Busy);
     // The parity column stays in the set: the fence is stored, and is not drained.
     let stays = within(stripes.fence(0, Generation(3), stripes.all())).await;
     assert_eq!(reason_of(stays), Reason::Busy);
-    // It is out: nothing is owed to it any more, and the writer has its answer.
+    // It is out: nothing is owed to it any more, and the writer gets its answer.
     let set = stripes.all().without(Column(parity));
     let DriveReply::Fence(fence) = within(stripes.fence(0, Generation(4), set)).await.unwrap() else {
         panic!()
     };
     assert!(fence.unsettled.is_empty() && !fence.more, "{fence:?}");
-    let answer = within(answers.next()).await.unwrap();
-    assert_eq!((answer.tag, answer.reply), (1, Written { version: stamp(1), already: false }.into()));
+    let mut session = stripes.session(0).await;
+    let grant = stripes.grant(0, Generation(4), set);
+    let (again, _) = session.call(&grant, &unit_write(0, &payload, 1), &[&payload]).await.unwrap();
+    assert_eq!(again, Written { version: stamp(1), already: true }.into());
     assert_eq!(stripes.bytes(0, Generation(4), set, 4096).await, payload);
 }
 
