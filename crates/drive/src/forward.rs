@@ -182,9 +182,9 @@ pub(crate) async fn run(core: Arc<Core>) {
 fn find_owed(core: &Arc<Core>) {
     for partition in core.store.partitions() {
         let mut after = None;
-        loop {
-            let Ok(objects) = core.store.objects(partition.partition, after, BATCH_LEN) else { break };
-            let Some(&last) = objects.last() else { break };
+        while let Ok(objects) = core.store.objects(partition.partition, after, BATCH_LEN)
+            && let Some(&last) = objects.last()
+        {
             for object in objects {
                 find_owed_of(core, partition.partition, object);
             }
