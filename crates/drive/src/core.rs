@@ -13,6 +13,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::buffers::Pool;
 use crate::clock::{Clock, Moment};
 use crate::config::Settings;
+use crate::forward::Forwarder;
 use crate::lease::Lease;
 use crate::readmission::ReadmissionFence;
 use crate::revoked::Revoked;
@@ -31,6 +32,7 @@ pub(crate) struct Core {
     pub(crate) figures: Figures,
     pub(crate) readmission: ReadmissionFence,
     pub(crate) room: PeerSlots,
+    pub(crate) forwarder: Forwarder,
     /// Notified when a scrub is requested.
     pub(crate) scrub_wake: Notify,
     keys: Keys,
@@ -62,6 +64,7 @@ impl Core {
         master: &Key,
         store: Store,
         (lease, readmission, scrub, room): (Lease, ReadmissionFence, Progress, PeerSlots),
+        forwarder: Forwarder,
         settings: Settings,
     ) -> Core {
         Core {
@@ -73,6 +76,7 @@ impl Core {
             figures: Figures::default(),
             readmission,
             room,
+            forwarder,
             scrub_wake: Notify::new(),
             keys: Keys::new(master.drive_key(drive)),
             lease: Mutex::new(lease),

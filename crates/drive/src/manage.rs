@@ -19,6 +19,7 @@ use braid_wire::{Capability, Reason, Refusal, Wire};
 use crate::connection::Ticket;
 use crate::convert;
 use crate::core::Core;
+use crate::forward;
 use crate::reply::Answer;
 use crate::requests::{Facts, Requests, done};
 use crate::scrub;
@@ -76,14 +77,19 @@ impl Requests {
                     return done(facts.g, Err(error));
                 }
             }
-            if managed { done(capability.g, fence(core, &capability)) } else { Answer::done(facts.g) }
+            if !managed {
+                return Answer::done(facts.g);
+            }
+            let fenced = fence(core, &capability);
+            forward::handle_fence(core, place);
+            done(capability.g, fenced)
         })
         .await;
     }
 }
 
 /// Stores the capability's generation, set and joining columns.
-fn fence(core: &Core, capability: &Capability) -> Result<Outcome, Error> {
+pub(crate) fn fence(core: &Core, capability: &Capability) -> Result<Outcome, Error> {
     let (partition, object) = (capability.partition, capability.object);
     let (g, set, joining) = (capability.g, capability.set, capability.joining);
     let outcome = core.store.commit(Mutation::Fence { partition, object, g, set, joining })?;
@@ -103,13 +109,17 @@ pub(crate) fn remove(core: &Core, capability: &Capability, g: Generation, remove
     // First, so that requests already on their way cannot create it again.
     let now_ms = core.manager_ms().unwrap_or(capability.expires_ms);
     core.revoked().handle_removal((partition, object), now_ms);
-    done(g, core.store.commit(Mutation::Remove { partition, object, g: capability.g }))
+    let removed = core.store.commit(Mutation::Remove { partition, object, g: capability.g });
+    if removed.is_ok() {
+        forward::handle_removed(core, (partition, object));
+    }
+    done(g, removed)
 }
 
-pub(crate) fn fence_and_list(core: &Core, capability: &Capability, asked: &Fence) -> Answer {
+/// The answer to a fence.
+pub(crate) fn list_unsettled(core: &Core, capability: &Capability, asked: &Fence) -> Answer {
     let (partition, object) = (capability.partition, capability.object);
-    let listed = fence(core, capability).and_then(|_| core.store.unsettled(partition, object));
-    Answer::from_store(capability.g, listed, |mut unsettled| {
+    Answer::from_store(capability.g, core.store.unsettled(partition, object), |mut unsettled| {
         unsettled.retain(|&unit| unit >= asked.units_from);
         let more = unsettled.len() > FENCE_UNITS_MAX;
         unsettled.truncate(FENCE_UNITS_MAX);

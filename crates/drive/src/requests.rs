@@ -14,7 +14,7 @@ use braid_store::{Body, Mutation, Outcome, Rejected, Reply};
 use braid_transport::{Receiver, TransportError};
 use braid_wire::authorise::{ObjectFacts, Verified, needs};
 use braid_wire::capability::Rights;
-use braid_wire::data::{Absent, ColumnMap, DriveRequest, FenceRule, Retire, StripeWrite, Written};
+use braid_wire::data::{Absent, ColumnMap, DriveRequest, Fence, FenceRule, Retire, StripeWrite, Written};
 use braid_wire::{Capability, Reason, Refusal, Wire};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -23,6 +23,7 @@ use crate::buffers::{Connection, Share};
 use crate::connection::Ticket;
 use crate::convert::{self, ObjectRef};
 use crate::core::{Core, Figures};
+use crate::forward;
 use crate::manage;
 use crate::queries::{self, Room};
 use crate::reply::{Answer, refusal};
@@ -31,10 +32,14 @@ use crate::reply::{Answer, refusal};
 /// too long.
 const CHECKED_INLINE_BYTES: u32 = 2 << 20;
 
+/// How long a fence waits until everything owed to ready parity columns is paid. The manager asks again, and
+/// meanwhile finds out which drive does not take it.
+const DRAIN_WAIT: Duration = Duration::from_secs(3);
+
 /// The requests of one connection.
 pub(crate) struct Requests {
     core: Arc<Core>,
-    buffers: Arc<Connection>,
+    pub(crate) buffers: Arc<Connection>,
     /// Reads of this many bytes or more are sent by `sendfile` where possible; `None`: none are.
     sendfile_min: Option<u32>,
     creating: Vec<Creating>,
@@ -96,7 +101,15 @@ impl Requests {
         let g = facts.as_ref().map_or(Generation(0), |facts| facts.g);
         let Verified { capability, request, .. } = verified;
         match request {
-            R::UnitWrite(_) | R::Delta(_) | R::Join(_) | R::Ready(_) => {
+            R::UnitWrite(write) => match facts {
+                Some(facts) => self.unit_write(&capability, facts, write, receiver, ticket).await?,
+                None => ticket.refuse(g, no_object()),
+            },
+            R::Delta(delta) => match facts {
+                Some(facts) => self.delta(&facts, delta, receiver, ticket).await?,
+                None => ticket.refuse(g, no_object()),
+            },
+            R::Join(_) | R::Ready(_) => {
                 let detail = format!("this release's drives do not serve {} yet", request.name());
                 ticket.refuse(g, Refusal::new(Reason::Unsupported, detail));
             }
@@ -127,19 +140,22 @@ impl Requests {
             R::Remove(asked) => {
                 self.look_now(ticket, move |core| manage::remove(core, &capability, g, &asked)).await;
             }
-            R::Fence(asked) => {
-                self.look_now(ticket, move |core| manage::fence_and_list(core, &capability, &asked)).await;
-            }
+            R::Fence(asked) => self.fence(capability, asked, ticket).await,
             R::Verdict(verdict) => {
-                let work = move |core: &Core| done(g, manage::give_verdict(core, capability.g, verdict));
+                let at = (verdict.at.partition, verdict.at.object);
+                let work = move |core: &Arc<Core>| {
+                    let answer = done(g, manage::give_verdict(core, capability.g, verdict));
+                    forward::handle_fence(core, at);
+                    answer
+                };
                 self.look_now(ticket, work).await;
             }
             R::SetAttributes(set) => {
-                let work = move |core: &Core| done(g, manage::set_attributes(core, capability.g, set));
+                let work = move |core: &Arc<Core>| done(g, manage::set_attributes(core, capability.g, set));
                 self.look_now(ticket, work).await;
             }
             R::Snapshot(asked) => {
-                let work = move |core: &Core| done(g, manage::snapshot(core, capability.g, &asked));
+                let work = move |core: &Arc<Core>| done(g, manage::snapshot(core, capability.g, &asked));
                 self.look_now(ticket, work).await;
             }
             R::PartitionSet(set) => {
@@ -286,9 +302,9 @@ impl Requests {
             return self.submit(ticket, mutation, always(), move |result| done(g, result)).await;
         }
         let not_waited_for = Box::new(drop);
-        match self.core.store.try_submit(mutation, not_waited_for, &always()) {
-            Ok(()) => {}
-            Err(Rejected { mutation, reply }) => self.queue_in_thread(mutation, always(), reply).await,
+        let queued = self.core.store.submit_within(mutation, not_waited_for, Some(Duration::ZERO), &always());
+        if let Err(Rejected { mutation, reply }) = queued {
+            self.queue_in_thread(mutation, always(), reply).await;
         }
         ticket.answer(Answer::done(g));
     }
@@ -319,7 +335,7 @@ impl Requests {
     }
 
     /// A share of the payload bound; `None` if none is to be had, which `ticket` has been told.
-    async fn share(&self, bytes: u32, ticket: Ticket) -> Option<(Share, Ticket)> {
+    pub(crate) async fn share(&self, bytes: u32, ticket: Ticket) -> Option<(Share, Ticket)> {
         match timeout(self.core.settings.store_wait, self.buffers.share(bytes)).await {
             Ok(Ok(share)) => return Some((share, ticket)),
             Ok(Err(_)) => ticket.refuse(Generation(0), closing()),
@@ -329,13 +345,46 @@ impl Requests {
     }
 
     /// Runs `work` in one of a bounded number of threads.
-    pub(crate) async fn look(&self, ticket: Ticket, work: impl FnOnce(&Core) -> Answer + Send + 'static) {
-        drop(self.start(ticket, work).await);
+    pub(crate) async fn look(
+        &self,
+        ticket: Ticket,
+        work: impl FnOnce(&Arc<Core>) -> Answer + Send + 'static,
+    ) {
+        drop(self.start(ticket, |core, ticket| ticket.answer(work(core))).await);
+    }
+
+    /// Stores a fence, and answers once it is drained (PROTOCOL R7), which holds up nothing else.
+    async fn fence(&self, capability: Capability, asked: Fence, ticket: Ticket) {
+        let (partition, object) = (capability.partition, capability.object);
+        let runtime = tokio::runtime::Handle::current();
+        let work = move |core: &Arc<Core>, ticket: Ticket| {
+            if let Err(error) = manage::fence(core, &capability) {
+                return ticket.answer(done(capability.g, Err(error)));
+            }
+            forward::handle_fence(core, (partition, object));
+            let core = Arc::clone(core);
+            runtime.spawn(async move {
+                if !forward::drained(&core, (partition, object), DRAIN_WAIT).await {
+                    let detail = "writes of before are not on every parity drive yet";
+                    return ticket.refuse(capability.g, Refusal::new(Reason::Busy, detail));
+                }
+                let listing = move || ticket.answer(manage::list_unsettled(&core, &capability, &asked));
+                // It fails only when the runtime ends.
+                let _ = tokio::task::spawn_blocking(listing).await;
+            });
+        };
+        if let Some(working) = self.start(ticket, work).await {
+            let _ = timeout(self.core.settings.store_wait, working).await;
+        }
     }
 
     /// As [`Requests::look`], but waits for the end, so that later requests see the effect.
-    pub(crate) async fn look_now(&self, ticket: Ticket, work: impl FnOnce(&Core) -> Answer + Send + 'static) {
-        if let Some(working) = self.start(ticket, work).await {
+    pub(crate) async fn look_now(
+        &self,
+        ticket: Ticket,
+        work: impl FnOnce(&Arc<Core>) -> Answer + Send + 'static,
+    ) {
+        if let Some(working) = self.start(ticket, |core, ticket| ticket.answer(work(core))).await {
             // If this takes too long, the answerer ends the connection.
             let _ = timeout(self.core.settings.store_wait, working).await;
         }
@@ -344,7 +393,7 @@ impl Requests {
     async fn start(
         &self,
         ticket: Ticket,
-        work: impl FnOnce(&Core) -> Answer + Send + 'static,
+        work: impl FnOnce(&Arc<Core>, Ticket) + Send + 'static,
     ) -> Option<JoinHandle<()>> {
         let permit = Arc::clone(&self.core.reads).acquire_owned();
         let permit = match timeout(self.core.settings.store_wait, permit).await {
@@ -361,9 +410,8 @@ impl Requests {
         ticket.waits();
         let core = self.core();
         Some(tokio::task::spawn_blocking(move || {
-            let answer = work(&core);
+            work(&core, ticket);
             drop(permit);
-            ticket.answer(answer);
         }))
     }
 
@@ -375,8 +423,19 @@ impl Requests {
         still: Still,
         finish: impl FnOnce(Result<Outcome, braid_store::Error>) -> Answer + Send + 'static,
     ) {
+        self.hand_over(ticket, mutation, still, |ticket, result| ticket.answer(finish(result))).await;
+    }
+
+    /// As [`Requests::submit`], but what becomes of the ticket is up to `then`.
+    pub(crate) async fn hand_over(
+        &self,
+        ticket: Ticket,
+        mutation: Mutation,
+        still: Still,
+        then: impl FnOnce(Ticket, Result<Outcome, braid_store::Error>) + Send + 'static,
+    ) {
         ticket.waits();
-        let reply: Reply = Box::new(move |result| ticket.answer(finish(result)));
+        let reply: Reply = Box::new(move |result| then(ticket, result));
         let queued = self.core.store.submit_within(mutation, reply, Some(Duration::ZERO), &still);
         if let Err(Rejected { mutation, reply }) = queued {
             // The store's queue is full: wait in a thread, and take no more requests from this peer
@@ -397,7 +456,7 @@ impl Requests {
 type Still = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// For requests that no revocation affects.
-fn always() -> Still {
+pub(crate) fn always() -> Still {
     Box::new(|| true)
 }
 
@@ -421,7 +480,7 @@ pub(crate) fn done(g: Generation, result: Result<Outcome, braid_store::Error>) -
     Answer::from_store(g, result, |_| braid_wire::data::Done {}.into())
 }
 
-fn no_object() -> Refusal {
+pub(crate) fn no_object() -> Refusal {
     Refusal::new(Reason::NoObject, "no such object on this drive")
 }
 

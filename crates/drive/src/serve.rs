@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use braid_layout::DriveId;
 use braid_store::Store;
-use braid_transport::{Listener, raise_descriptors};
+use braid_transport::{Credentials, Listener, raise_descriptors};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
@@ -16,12 +16,14 @@ use crate::config::Config;
 use crate::connection;
 use crate::core::Core;
 use crate::error::DriveError;
+use crate::forward::{self, Forwarder};
 use crate::heartbeat::{self, About, Pulse};
 use crate::identity::{Directory, Identity};
 use crate::join;
 use crate::lease::Lease;
 use crate::readmission::ReadmissionFence;
 use crate::room::PeerSlots;
+use crate::sisters::Sisters;
 use crate::startup_identity;
 use crate::{scrub, scrubber};
 
@@ -67,7 +69,7 @@ pub async fn run(
     let joining = join::join(&directory, &mut identity, &manager, &config, &about, capacity);
     let joined = unless(&mut shutdown, joining).await;
     let core = match joined {
-        Some(Ok(())) => core(&identity, store.clone(), room, &config, &directory),
+        Some(Ok(())) => core(&identity, &manager, store.clone(), room, &config, &directory),
         Some(Err(error)) => Err(error),
         None => {
             info!(%manager, "stopped before it joined");
@@ -88,6 +90,8 @@ pub async fn run(
     let _ = ready.send(Ready { drive: identity.drive, name: identity.name.clone(), address });
     info!(drive = %identity.name, id = %identity.drive, %address, "listening");
     let scrubbing = tokio::spawn(scrubber::run(Arc::clone(&core), Arc::clone(&directory), closing.clone()));
+    let mut forwarding = JoinSet::new();
+    forwarding.spawn(forward::run(Arc::clone(&core)));
     let beating = heartbeat::run(Arc::clone(&core), directory, identity, manager, about, closing.clone());
     let mut heartbeats = tokio::spawn(beating);
     let mut connections = JoinSet::new();
@@ -120,6 +124,8 @@ pub async fn run(
         farewell(heartbeats, &core).await;
     }
     end(scrubbing, core.settings.shutdown_wait).await;
+    forwarding.shutdown().await;
+    core.forwarder.stop();
     close_store(store, &config).await?;
     ended
 }
@@ -250,6 +256,7 @@ async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
 
 fn core(
     identity: &Identity,
+    manager: &str,
     store: Store,
     room: PeerSlots,
     config: &Config,
@@ -260,8 +267,10 @@ fn core(
     let readmission = fence(identity.epoch);
     let lease = Lease::new(identity.seen.term);
     let identity = (identity.cluster, identity.drive);
+    let credentials = Credentials::of_drive(identity.0, identity.1, master);
+    let sisters = Sisters::new(manager.to_owned(), credentials, config.settings.limits);
     let parts = (lease, readmission, scrub::load(directory), room);
-    Ok(Core::new(identity, master, store, parts, config.settings.clone()))
+    Ok(Core::new(identity, master, store, parts, Forwarder::new(sisters), config.settings.clone()))
 }
 
 async fn in_thread<T: Send + 'static>(

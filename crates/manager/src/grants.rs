@@ -96,6 +96,17 @@ pub fn for_partition(master: &Key, drive: DriveId, partition: PartitionId, expir
     sign(master, Capability { drive, partition, rights: Rights::LIST, ..blank(expires_ms) })
 }
 
+/// The grant of the drive `holder` to send deltas to a partition of the drive.
+pub fn for_deltas(
+    master: &Key,
+    key_epoch: u32,
+    (drive, partition, holder): (DriveId, PartitionId, DriveId),
+    expires_ms: u64,
+) -> Grant {
+    let rights = Rights::DELTA;
+    sign(master, Capability { drive, partition, rights, key_epoch, holder, ..blank(expires_ms) })
+}
+
 fn blank(expires_ms: u64) -> Capability {
     Capability {
         drive: DriveId(0),

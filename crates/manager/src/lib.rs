@@ -47,6 +47,7 @@ pub mod serve;
 pub mod session_slots;
 pub mod settle;
 pub mod shapes;
+pub mod sisters;
 pub mod space;
 pub mod start;
 pub mod status;

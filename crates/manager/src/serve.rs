@@ -25,7 +25,9 @@ use crate::directories::Parents;
 use crate::kv::Tx;
 use crate::operations::{self, Once, Operation, Outcome};
 use crate::session_slots::Visitor;
-use crate::{backup, compare, directories, members, opens, rebuilds, scrub, shapes, status, volumes};
+use crate::{
+    backup, compare, directories, members, opens, rebuilds, scrub, shapes, sisters, status, volumes,
+};
 
 /// Serves until the task is dropped; the sessions end with it.
 pub async fn serve(core: Arc<Core>, listener: Listener) {
@@ -119,6 +121,7 @@ async fn answer(
             Ok(JoinDriveReply { name: members::join(core, peer.drive, master, join).await? }.into())
         }
         (Standing::Drive, R::Heartbeat(beat)) => Ok(members::heartbeat(core, peer.drive, beat).await?.into()),
+        (Standing::Drive, R::Sisters(sisters)) => Ok(sisters::find(core, peer.drive, sisters).await?.into()),
         // A state that does not lead answers these too, so that an operator can see what is wrong.
         (Standing::Client, R::Status(_)) => Ok(status::status(core).await?.into()),
         (Standing::Client, R::Backup(_)) => Ok(backup::make(core).await?.into()),
@@ -161,7 +164,7 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         R::ScrubDrive(asked) => Ok(scrub::scrub_drive(core, asked).await?.into()),
         R::StaleFiles(stale) => Ok(rebuilds::stale_files(core, stale).await?.into()),
         R::Authenticate(_) => Err(Refusal::new(Reason::Malformed, "the session is authenticated already")),
-        R::JoinDrive(_) | R::Heartbeat(_) => {
+        R::JoinDrive(_) | R::Heartbeat(_) | R::Sisters(_) => {
             Err(Refusal::new(Reason::NotAllowed, format!("a client token does not allow {}", request.name())))
         }
         other => Err(Refusal::new(Reason::Unsupported, format!("{} has no place here", other.name()))),

@@ -9,6 +9,7 @@ use braid_layout::{
 use braid_plan::request::{INSTRUCTIONS_MAX, SCRATCH_BYTES_MAX};
 use braid_plan::{
     Body, Health, PlanError, Target, Want, Write, check, parts, read, rebuild, stripes_max, verify, write,
+    write_cheapest,
 };
 
 fn segment(shape: Shape, bytes: Range<u64>) -> Segment {
@@ -77,7 +78,8 @@ fn the_largest_sets_keep_the_bounds() {
             let request = Write { range: 1..bytes - 1, body, size: bytes, reach: u64::MAX, stamp };
             let sets = [
                 read(&target, 1..bytes - 1, 0, Want::Newest),
-                write(&target, request),
+                write(&target, request.clone()),
+                write_cheapest(&target, request, 1),
                 check(&target, 0..stripes),
                 rebuild(&target, 0..stripes, joining),
             ];

@@ -7,7 +7,7 @@
 //! layout raid5 4+1 4K [bytes 0..100]     scheme, columns (`k` or `k+m`), unit, the segment's bytes of the file
 //! out 1 2                                columns that are not in the set; so also `joining`, `away`
 //! read 0..100 [settled]
-//! write 0..100 size 50 [reach 50]
+//! write 0..100 size 50 [reach 50] [any]    any: unit writes too
 //! punch 0..100 size 200
 //! unit-write 0..100 [shared]
 //! rebuild 0..2 columns 1
@@ -26,7 +26,7 @@ use braid_layout::{
 };
 use braid_plan::{
     Body, Health, PlanError, PlanSet, Stamped, Target, Want, Write, check, read, rebuild, unit_write, verify,
-    write,
+    write, write_cheapest,
 };
 
 #[test]
@@ -118,6 +118,7 @@ impl Case {
             "read" => {
                 read(&target, range.clone(), 0, if has("settled") { Want::Settled } else { Want::Newest })
             }
+            "write" if has("any") => write_cheapest(&target, request(Body::Buffer { offset: 0 }), 40),
             "write" => write(&target, request(Body::Buffer { offset: 0 })),
             "punch" => write(&target, request(Body::Zeros)),
             "unit-write" => {

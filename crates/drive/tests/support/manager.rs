@@ -8,15 +8,17 @@ use braid_transport::{
     Asked, Bounds, Capacity, ConnectionSlots, ControlPeer, GivesWay, Limits, Listener, Origin, Stream,
     challenge,
 };
+use braid_wire::capability::{Capability, Rights};
 use braid_wire::control::{
-    Admission, Authenticate, ControlHead, ControlReply, ControlRequest, Heartbeat, HeartbeatReply,
-    JoinDriveReply, StateMark,
+    Admission, Authenticate, ControlHead, ControlReply, ControlRequest, Grant, Heartbeat, HeartbeatReply,
+    JoinDriveReply, SisterRow, Sisters, SistersReply, StateMark,
 };
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::token::{Standing, Token};
 use braid_wire::{Key, Reason, Refusal};
 
 use super::CLUSTER;
+use super::requests::partition_level;
 
 pub struct Manager {
     pub address: String,
@@ -44,6 +46,8 @@ pub struct State {
     pub joins: u32,
     pub masters: BTreeMap<DriveId, Key>,
     pub last: Option<Heartbeat>,
+    /// Where each drive listens, by its last heartbeat.
+    pub addresses: BTreeMap<DriveId, String>,
 }
 
 impl Manager {
@@ -71,6 +75,7 @@ impl Manager {
             joins: 0,
             masters: BTreeMap::new(),
             last: None,
+            addresses: BTreeMap::new(),
         }));
         let shared = Arc::clone(&state);
         let task = tokio::spawn(async move {
@@ -159,6 +164,7 @@ async fn serve(stream: Stream, state: Arc<Mutex<State>>) {
             }
             Ok(ControlRequest::Heartbeat(heartbeat)) => {
                 let mut state = state.lock().unwrap();
+                state.addresses.insert(peer.drive, heartbeat.address.clone());
                 state.last = Some(heartbeat);
                 if !state.answers {
                     return;
@@ -175,6 +181,7 @@ async fn serve(stream: Stream, state: Arc<Mutex<State>>) {
                     epoch,
                 })
             }
+            Ok(ControlRequest::Sisters(asked)) => sisters(&state.lock().unwrap(), peer.drive, &asked),
             Ok(other) => ControlReply::Refused(Refusal::new(Reason::Unsupported, other.name())),
             Err(refusal) => ControlReply::Refused(refusal),
         };
@@ -183,4 +190,23 @@ async fn serve(stream: Stream, state: Arc<Mutex<State>>) {
             return;
         }
     }
+}
+
+/// The sisters that have ever sent a heartbeat, with the rights that a manager gives.
+fn sisters(state: &State, asker: DriveId, asked: &Sisters) -> ControlReply {
+    let row = |drive: &DriveId| {
+        let (master, address) = (state.masters.get(drive)?, state.addresses.get(drive)?.clone());
+        let partition = asked.partition;
+        let capability = Capability {
+            drive: *drive,
+            partition,
+            rights: Rights::DELTA,
+            holder: asker,
+            ..partition_level()
+        };
+        let key = master.drive_key(*drive).partition_key(partition).working_key(1);
+        let grant = Grant { private: key.private_part(&capability), capability };
+        Some(SisterRow { drive: *drive, address, grant })
+    };
+    SistersReply { sisters: asked.drives.iter().filter_map(row).collect() }.into()
 }

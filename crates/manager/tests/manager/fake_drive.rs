@@ -121,6 +121,16 @@ impl FakeDrive {
         Ok(drive)
     }
 
+    /// One request to the manager, on a session of its own.
+    pub(crate) async fn ask(
+        &self,
+        request: impl Into<ControlRequest>,
+    ) -> Result<ControlReply, TransportError> {
+        let credentials = Credentials::of_drive(self.cluster, self.id, &self.master);
+        let mut session = ControlSession::connect(&self.manager, credentials, &Limits::default()).await?;
+        session.call(&request.into()).await
+    }
+
     /// Its process starts (again), at a new address.
     pub(crate) async fn start(&self) {
         self.state().start += 1;

@@ -12,6 +12,7 @@ mod races;
 mod restored;
 mod session_limits;
 mod sessions;
+mod sisters;
 mod sizes;
 mod space;
 mod states;

@@ -23,7 +23,7 @@ use draft::Draft;
 pub use check::check;
 pub use read::read;
 pub use rebuild::rebuild;
-pub use write::{Stamped, unit_write, write};
+pub use write::{Stamped, unit_write, write, write_cheapest};
 
 impl Target<'_> {
     fn unit(&self) -> u32 {

@@ -13,6 +13,9 @@
 //! - *read-modify-write*: the old bytes of what is written, and the old parity over the hull, are read
 //!   (`parity_changed.rs`).
 //!
+//! - *unit write*: where a stripe write would read first, and one unit is written and all columns are there:
+//!   the new bytes go to the data drive alone, which sends the parity drives what changed.
+//!
 //! Lost columns need no separate method. Nothing is sent to a touched one: its bytes live in the parity. An
 //! old byte that only it had is made from the others. A parity column that is out is not computed.
 //!
@@ -38,11 +41,26 @@ use crate::request::{Body, PlanError, Request, Target, Write};
 
 /// Writes `request`'s bytes, as stripe writes under an exclusive lease.
 pub fn write(target: &Target<'_>, request: Write) -> Result<PlanSet, PlanError> {
+    each_stripe(target, &request, |job, _| job.draft())
+}
+
+/// Writes `request`'s bytes under an exclusive lease, as stripe writes or unit writes, whichever is cheaper in
+/// each stripe. The first stripe's unit write has the number `operation`; each further stripe has the next.
+pub fn write_cheapest(target: &Target<'_>, request: Write, operation: u64) -> Result<PlanSet, PlanError> {
+    each_stripe(target, &request, |job, index| job.cheapest(operation + index))
+}
+
+fn each_stripe(
+    target: &Target<'_>,
+    request: &Write,
+    draft: impl Fn(&Job<'_>, u64) -> Result<Draft, PlanError>,
+) -> Result<PlanSet, PlanError> {
     let stripes = target.check_range(&request.range)?;
     let first = stripes.start;
     let drafts = stripes.map(|stripe| {
-        let stamp = Version { n: request.stamp.n + (stripe - first), ..request.stamp };
-        Job::new(target, &request, Stripe(stripe), stamp).draft()
+        let index = stripe - first;
+        let stamp = Version { n: request.stamp.n + index, ..request.stamp };
+        draft(&Job::new(target, request, Stripe(stripe), stamp), index)
     });
     target.finish(Request::Write(request.clone()), drafts)
 }
@@ -67,15 +85,8 @@ pub fn unit_write(
             if !target.health.set.contains(column) {
                 return Err(PlanError::ColumnOut { column });
             }
-            let op = Op::UnitWrite {
-                stripe: job.stripe,
-                from: written.range.start,
-                to: written.range.end,
-                bytes: written.source,
-                operation: next,
-                stamp: (stamped == Stamped::ByClient).then_some(stamp),
-            };
-            draft.instruction(column, Vec::new(), op);
+            let stamp = (stamped == Stamped::ByClient).then_some(stamp);
+            job.unit_write(&mut draft, data, written, next, stamp);
             next += 1;
         }
         Ok(draft)
@@ -166,7 +177,46 @@ impl<'a> Job<'a> {
         Job { target, stripe, stamp, units, hull: from..to }
     }
 
-    /// The cheapest possible way.
+    /// The cheapest way of all. A unit write moves no byte but the new ones, so it is cheaper than what must
+    /// read first; it takes its drives two commits, one after the other, so it is not cheaper than what need
+    /// not. It is for a stripe of which one unit is written (PROTOCOL C5), with all columns there: whose
+    /// column is out, or catches up, needs a stripe write (C2).
+    fn cheapest(&self, operation: u64) -> Result<Draft, PlanError> {
+        let draft = self.draft()?;
+        if !draft.strategy.needs_cut() {
+            return Ok(draft);
+        }
+        let (target, mut written) = (self.target, self.written());
+        let (Some((data, only)), None) = (written.next(), written.next()) else { return Ok(draft) };
+        let all = ColumnMask::all(target.segment.shape.width());
+        if target.health.readable() != all || only.source == Source::Hole {
+            return Ok(draft);
+        }
+        let mut draft = Draft::new(self.stripe, Strategy::UnitWrites);
+        self.unit_write(&mut draft, data, only, operation, Some(self.stamp));
+        Ok(draft)
+    }
+
+    fn unit_write(
+        &self,
+        draft: &mut Draft,
+        data: u8,
+        written: &Written,
+        operation: u64,
+        stamp: Option<Version>,
+    ) {
+        let op = Op::UnitWrite {
+            stripe: self.stripe,
+            from: written.range.start,
+            to: written.range.end,
+            bytes: written.source,
+            operation,
+            stamp,
+        };
+        draft.instruction(self.target.column(self.stripe, Role::Data(data)), Vec::new(), op);
+    }
+
+    /// The cheapest stripe write.
     fn draft(&self) -> Result<Draft, PlanError> {
         self.check_ready()?;
         if self.parity_in_set().next().is_none() {

@@ -10,7 +10,7 @@ use braid_layout::{
 
 use braid_plan::{
     Body, Health, PlanError, PlanSet, Stamped, Target, Want, Write, check, read, rebuild, unit_write, verify,
-    write,
+    write, write_cheapest,
 };
 use proptest::prelude::*;
 
@@ -198,7 +198,7 @@ impl File {
                 let range = self.range(at, len);
                 let mut bytes = self.new_bytes(&range);
                 let request = self.request(range.clone(), Body::Buffer { offset: 0 }, known);
-                if let Some(set) = self.planned(write(&self.target(), request)) {
+                if let Some(set) = self.planned(write_cheapest(&self.target(), request, 1)) {
                     self.run(&set, &mut bytes);
                     self.overlay(&range, &bytes);
                 }
@@ -268,7 +268,9 @@ impl File {
 
     fn punch(&mut self, range: std::ops::Range<u64>) -> bool {
         let request = self.request(range.clone(), Body::Zeros, true);
-        let Some(set) = self.planned(write(&self.target(), request)) else { return false };
+        let Some(set) = self.planned(write_cheapest(&self.target(), request, 1)) else {
+            return false;
+        };
         self.run(&set, &mut []);
         let zeros = vec![0; usize::try_from(range.end - range.start).unwrap()];
         self.overlay(&range, &zeros);

@@ -1,7 +1,8 @@
 //! Drives and the cluster as the manager sees them.
 
-use braid_layout::{ClusterId, DriveId, FileId};
+use braid_layout::{ClusterId, DriveId, FileId, PartitionId};
 
+use super::file::Grant;
 use crate::data::{ScrubAct, ScrubReply, ScrubState};
 
 choice! {
@@ -327,5 +328,39 @@ record! {
     pub struct StaleFilesReply {
         /// The files.
         files: Vec<FileId>,
+    }
+}
+
+/// The most drives that one request for sisters names: as many as a stripe has columns.
+pub const SISTERS_MAX: usize = 64;
+
+record! {
+    /// A drive asks for its sisters: the drives that have the other columns of its objects. It sends them the
+    /// deltas of unit writes (PROTOCOL R3).
+    pub struct Sisters {
+        /// The partition of the objects.
+        partition: PartitionId,
+        /// The sisters, at most 64.
+        drives: Vec<DriveId>,
+    }
+}
+
+record! {
+    /// A sister that takes deltas.
+    pub struct SisterRow {
+        /// The sister.
+        drive: DriveId,
+        /// Where it listens, `host:port`.
+        address: String,
+        /// The right to send it deltas, for the asker alone.
+        grant: Grant,
+    }
+}
+
+record! {
+    /// The sisters that serve. Those that are away or were replaced are left out.
+    pub struct SistersReply {
+        /// In the order asked.
+        sisters: Vec<SisterRow>,
     }
 }

@@ -26,8 +26,8 @@ use braid_layout::{ClusterId, DriveId};
 
 pub use drive::{
     Admission, Backup, BackupReply, DriveRow, DriveState, FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive,
-    JoinDriveReply, ProcessMark, ReplaceDrive, ReplaceDriveReply, ScrubDrive, ScrubDriveReply, StaleFiles,
-    StaleFilesReply, StateMark, Status, StatusReply,
+    JoinDriveReply, ProcessMark, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply,
+    SisterRow, Sisters, SistersReply, StaleFiles, StaleFilesReply, StateMark, Status, StatusReply,
 };
 pub use file::{
     Access, BeginRebuild, ColumnRow, Commit, CreateUnnamed, Cut, EndRebuild, Grant, Open, Opened, Refresh,
@@ -152,6 +152,8 @@ message_set! {
         ReplaceDrive(ReplaceDrive) = 0x0242,
         /// Scrub a drive, or ask how far it is: Scrub.
         ScrubDrive(ScrubDrive) = 0x0243,
+        /// Where a drive sends deltas: Sisters.
+        Sisters(Sisters) = 0x0244,
         /// Files to rebuild: StaleFiles.
         StaleFiles(StaleFiles) = 0x0250,
         /// Rebuild a file: Opened.
@@ -215,6 +217,8 @@ message_set! {
         Replaced(ReplaceDriveReply) = 0x8242,
         /// The state of a drive's scrub.
         Scrub(ScrubDriveReply) = 0x8243,
+        /// Where a drive sends deltas.
+        Sisters(SistersReply) = 0x8244,
         /// Files to rebuild.
         StaleFiles(StaleFilesReply) = 0x8250,
         /// A refusal.

@@ -69,6 +69,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::DriveRow,
         control::StateMark,
         control::ProcessMark,
+        control::SisterRow,
     ]
     .to_vec()
 }

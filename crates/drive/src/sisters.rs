@@ -1,0 +1,85 @@
+//! Where this drive's sisters are, and its right to send them deltas: asked of the manager, and kept for as
+//! long as the right lasts.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use braid_layout::{DriveId, PartitionId};
+use braid_transport::{ControlSession, Credentials, Limits, TransportError};
+use braid_wire::control::{ControlReply, SisterRow, Sisters as Asked};
+
+/// A right that expires within this is asked for anew.
+const EXPIRES_SOON_MS: u64 = 30_000;
+
+/// The sisters known so far, and the way to ask for others.
+#[derive(Debug)]
+pub(crate) struct Sisters {
+    /// The manager's address.
+    manager: String,
+    credentials: Credentials,
+    limits: Limits,
+    session: tokio::sync::Mutex<Option<ControlSession>>,
+    known: Mutex<HashMap<(DriveId, PartitionId), SisterRow>>,
+}
+
+impl Sisters {
+    /// For a drive with these credentials of the manager at this address.
+    pub(crate) fn new(manager: String, credentials: Credentials, limits: Limits) -> Sisters {
+        let (session, known) = Default::default();
+        Sisters { manager, credentials, limits, session, known }
+    }
+
+    /// The sister `drive`, with the right to send deltas to its `partition`. An error says why there is none.
+    pub(crate) async fn find(
+        &self,
+        drive: DriveId,
+        partition: PartitionId,
+        now_ms: u64,
+    ) -> Result<SisterRow, String> {
+        let lasts = |row: &&SisterRow| now_ms + EXPIRES_SOON_MS < row.grant.capability.expires_ms;
+        if let Some(row) = self.known().get(&(drive, partition)).filter(lasts) {
+            return Ok(row.clone());
+        }
+        let mut session = self.session.lock().await;
+        let asked = Asked { partition, drives: vec![drive] };
+        let reply = match self.ask(&mut session, asked).await {
+            Ok(reply) => reply,
+            Err(error) => {
+                if !matches!(error, TransportError::Refusal(_)) {
+                    *session = None;
+                }
+                return Err(format!("the manager does not say where drive {drive} is: {error}"));
+            }
+        };
+        let ControlReply::Sisters(reply) = reply else {
+            *session = None;
+            return Err(format!("the manager answered {}", reply.name()));
+        };
+        let row = reply.sisters.into_iter().find(|row| row.drive == drive);
+        let row = row.ok_or_else(|| format!("drive {drive} is away or has no partition {partition} yet"))?;
+        self.known().insert((drive, partition), row.clone());
+        Ok(row)
+    }
+
+    /// The sister is not where it was, or did not take the right.
+    pub(crate) fn forget(&self, drive: DriveId, partition: PartitionId) {
+        self.known().remove(&(drive, partition));
+    }
+
+    async fn ask(
+        &self,
+        session: &mut Option<ControlSession>,
+        asked: Asked,
+    ) -> Result<ControlReply, TransportError> {
+        if session.is_none() {
+            *session =
+                Some(ControlSession::connect(&self.manager, self.credentials.clone(), &self.limits).await?);
+        }
+        let session = session.as_mut().expect("it was made above");
+        session.call(&asked.into()).await
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<(DriveId, PartitionId), SisterRow>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,210 @@
+//! Unit writes, and the deltas that follow from them (PROTOCOL R2, R3 and R5).
+
+use braid_layout::{Code, Role, Shape, Stripe};
+use braid_store::{Body, Mutation, Outcome, block_crcs};
+use braid_transport::{Receiver, TransportError};
+use braid_wire::capability::Rights;
+use braid_wire::checksum::verify_blocks;
+use braid_wire::data::{Delta, UnitWrite, Written};
+use braid_wire::{Capability, Reason, Refusal};
+use bytes::Bytes;
+
+use crate::connection::Ticket;
+use crate::core::Figures;
+use crate::forward::{self, shape_of};
+use crate::reply::Answer;
+use crate::requests::{Facts, Requests, always};
+
+impl Requests {
+    /// Stores a unit write. Its answer comes when the parity drives have it.
+    pub(crate) async fn unit_write(
+        &mut self,
+        capability: &Capability,
+        facts: Facts,
+        write: UnitWrite,
+        receiver: &mut Receiver,
+        ticket: Ticket,
+    ) -> Result<(), TransportError> {
+        let g = capability.g;
+        if let Err(refusal) = check_unit_write(capability, &facts, &write) {
+            ticket.refuse(facts.g, refusal);
+            return Ok(());
+        }
+        let Some((body, ticket)) =
+            self.body(write.hole, (write.from, write.to), write.crcs, receiver, ticket).await?
+        else {
+            return Ok(());
+        };
+        let bytes = if write.hole { 0 } else { u64::from(write.to - write.from) };
+        let (partition, object) = (write.at.partition, write.at.object);
+        let unit = (partition, object, write.unit);
+        let watermark = write.watermark;
+        let mutation = Mutation::UnitWrite(braid_store::UnitWrite {
+            partition,
+            object,
+            unit: write.unit,
+            from: write.from,
+            to: write.to,
+            client: write.client,
+            operation: write.operation,
+            watermark,
+            g,
+            lease: capability.lease,
+            stamp: write.stamp,
+            settled_below: write.settled_below,
+            body,
+        });
+        let core = self.core();
+        let reply = move |ticket: Ticket, result| match result {
+            Ok(Outcome::Owed { version, .. }) => {
+                Figures::add(&core.figures.written_bytes, bytes);
+                forward::handle_owed(&core, unit, &facts.map, (version, watermark), (ticket, g));
+            }
+            // A repeat, whose first copy waits: so does it.
+            Ok(Outcome::Known { version, settled: false }) => {
+                forward::handle_owed(&core, unit, &facts.map, (version, watermark), (ticket, g));
+            }
+            Ok(Outcome::Known { version, .. } | Outcome::Older { tip: version }) => {
+                ticket.answer(Answer::new(g, Written { version, already: true }));
+            }
+            // The writer has its answer, or has given it up.
+            Ok(_) => ticket.answer(Answer::new(g, Written { version: Default::default(), already: true })),
+            Err(error) => ticket.answer(Answer::from_store(g, Err::<(), _>(error), |()| unreachable!())),
+        };
+        // The payload may have taken long to arrive: if the lease was given back meanwhile, nothing may be
+        // written.
+        self.hand_over(ticket, mutation, self.still(capability, Rights::WRITE), reply).await;
+        Ok(())
+    }
+
+    /// Counts a data column's change into the parity.
+    pub(crate) async fn delta(
+        &mut self,
+        facts: &Facts,
+        delta: Delta,
+        receiver: &mut Receiver,
+        ticket: Ticket,
+    ) -> Result<(), TransportError> {
+        let place = match place_of(facts, &delta) {
+            Ok(place) => place,
+            Err(refusal) => {
+                ticket.refuse(facts.g, refusal);
+                return Ok(());
+            }
+        };
+        let (from, to) = (delta.from, delta.to);
+        let Some((body, ticket)) = self.body(false, (from, to), delta.crcs, receiver, ticket).await? else {
+            return Ok(());
+        };
+        let body = match scaled(place, from, body) {
+            Ok(body) => body,
+            Err(refusal) => {
+                ticket.refuse(facts.g, refusal);
+                return Ok(());
+            }
+        };
+        // With one parity column, what is durable here is settled.
+        let settled_to = if place.shape.m() == 1 { delta.to_version } else { delta.settled_to };
+        let g = delta.g;
+        let mutation = Mutation::Delta(braid_store::Delta {
+            partition: delta.at.partition,
+            object: delta.at.object,
+            unit: delta.unit,
+            from,
+            to,
+            column: delta.column,
+            data: place.data,
+            from_version: delta.from_version,
+            to_version: delta.to_version,
+            client: delta.client,
+            operation: delta.operation,
+            watermark: delta.watermark,
+            g,
+            settled_to,
+            body,
+        });
+        let reply = move |ticket: Ticket, result| {
+            ticket.answer(Answer::from_store(g, result, |outcome| match outcome {
+                Outcome::Counted { tip } => Written { version: tip, already: false }.into(),
+                other => Refusal::new(Reason::Medium, format!("internal: a delta gave {other:?}")).into(),
+            }));
+        };
+        self.hand_over(ticket, mutation, always(), reply).await;
+        Ok(())
+    }
+
+    /// A payload as it is stored; `None` if there is no memory for it, which the ticket has been told.
+    async fn body(
+        &mut self,
+        hole: bool,
+        (from, to): (u32, u32),
+        crcs: Vec<u32>,
+        receiver: &mut Receiver,
+        ticket: Ticket,
+    ) -> Result<Option<(Body, Ticket)>, TransportError> {
+        if hole {
+            return Ok(Some((Body::Hole, ticket)));
+        }
+        let Some((share, ticket)) = self.share(to - from, ticket).await else { return Ok(None) };
+        let mut buffer = self.buffers.buffer(to - from, share);
+        receiver.payload(buffer.fill()).await?;
+        Ok(Some((Body::Bytes { payload: buffer.into_bytes(), crcs }, ticket)))
+    }
+}
+
+/// Where a delta is counted in.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    shape: Shape,
+    /// This column's parity unit.
+    parity: u8,
+    /// The sender's data unit.
+    data: u8,
+}
+
+fn place_of(facts: &Facts, delta: &Delta) -> Result<Place, Refusal> {
+    let shape = shape_of(&facts.map)
+        .ok_or_else(|| Refusal::new(Reason::Damaged, "the object's column map states no shape"))?;
+    let role = |column| shape.role(Stripe(delta.unit), column);
+    match (role(facts.map.column), role(delta.column)) {
+        (Role::Parity(parity), Role::Data(data)) => Ok(Place { shape, parity, data }),
+        (own, other) => {
+            let detail = format!("a delta from {other:?} to {own:?} in stripe {}", delta.unit);
+            Err(Refusal::new(Reason::Malformed, detail))
+        }
+    }
+}
+
+/// A change of data as a change of parity: times the data unit's coefficient.
+fn scaled(place: Place, from: u32, body: Body) -> Result<Body, Refusal> {
+    let code = Code::new(place.shape);
+    let Body::Bytes { payload, crcs } = body else { return Ok(body) };
+    if code.coefficient(place.parity, place.data) == 1 {
+        return Ok(Body::Bytes { payload, crcs });
+    }
+    // What is stored gets new checksums, so the sender's are looked at here.
+    if let Err(at) = verify_blocks(from, &payload, &crcs) {
+        let detail = format!("bytes from {at} of the unit do not match their checksum");
+        return Err(Refusal::new(Reason::PayloadChecksum, detail));
+    }
+    let mut product = vec![0; payload.len()];
+    code.add(place.data, &payload, place.parity, &mut product);
+    let crcs = block_crcs(from, &product);
+    Ok(Body::Bytes { payload: Bytes::from(product), crcs })
+}
+
+/// What a unit write's fields must satisfy beyond the checks that apply to every request.
+fn check_unit_write(capability: &Capability, facts: &Facts, write: &UnitWrite) -> Result<(), Refusal> {
+    let own = facts.map.column;
+    let shape = shape_of(&facts.map)
+        .ok_or_else(|| Refusal::new(Reason::Damaged, "the object's column map states no shape"))?;
+    if !matches!(shape.role(Stripe(write.unit), own), Role::Data(_)) {
+        let detail = format!("column {own} has no data in stripe {}", write.unit);
+        return Err(Refusal::new(Reason::Malformed, detail));
+    }
+    if capability.joining.contains(own) {
+        let detail = format!("column {own} is joining: it takes whole stripes only");
+        return Err(Refusal::new(Reason::Busy, detail));
+    }
+    Ok(())
+}

@@ -1,0 +1,362 @@
+//! Unit writes through their data drive, with real sisters (PROTOCOL R2 to R5, R7).
+
+mod support;
+
+use std::time::Duration;
+
+use braid_layout::{Code, Column, ColumnMask, DriveId, Generation, Role, Scheme, Shape, Stripe, Version};
+use braid_transport::{DriveSession, TransportError};
+use braid_wire::checksum::block_crcs;
+use braid_wire::control::Grant;
+use braid_wire::data::{
+    ColumnMap, Create, Delta, DriveReply, DriveRequest, Fence, UnitWrite, VersionsReply, Written,
+};
+use braid_wire::{Capability, Reason};
+use support::manager::Manager;
+use support::requests::*;
+use support::{Drive, reason, within};
+
+/// The drives of a file, each with its column's object, and their manager.
+struct Stripes {
+    manager: Manager,
+    dirs: Vec<tempfile::TempDir>,
+    drives: Vec<Option<Drive>>,
+    shape: Shape,
+}
+
+impl Stripes {
+    async fn new(shape: Shape) -> Stripes {
+        let manager = Manager::start().await;
+        let (mut dirs, mut drives) = (Vec::new(), Vec::new());
+        for _ in 0..shape.width() {
+            let dir = tempfile::tempdir().unwrap();
+            drives.push(Some(Drive::start(dir.path(), &manager).await));
+            dirs.push(dir);
+        }
+        let stripes = Stripes { manager, dirs, drives, shape };
+        for column in 0..shape.width() {
+            let drive = stripes.drive(column);
+            let mut session = drive.session().await;
+            session.call(&drive.grant(drive_level()), &partition_create(), &[]).await.unwrap();
+            let create = stripes.create(column);
+            session.call(&stripes.grant(column, G, stripes.all()), &create, &[]).await.unwrap();
+        }
+        stripes
+    }
+
+    async fn raid5() -> Stripes {
+        Stripes::new(Shape::new(Scheme::Raid5, 2, 1, UNIT).unwrap()).await
+    }
+
+    fn all(&self) -> ColumnMask {
+        ColumnMask::all(self.shape.width())
+    }
+
+    fn drive(&self, column: u8) -> &Drive {
+        self.drives[usize::from(column)].as_ref().expect("it runs")
+    }
+
+    /// The column of a role in stripe 0.
+    fn column(&self, role: Role) -> u8 {
+        self.shape.column(Stripe(0), role).0
+    }
+
+    async fn stop(&mut self, column: u8) {
+        self.drives[usize::from(column)].take().expect("it runs").stop().await;
+    }
+
+    async fn start(&mut self, column: u8) {
+        let dir = self.dirs[usize::from(column)].path();
+        self.drives[usize::from(column)] = Some(Drive::start(dir, &self.manager).await);
+    }
+
+    fn create(&self, column: u8) -> DriveRequest {
+        let DriveRequest::Create(Create { at, mut attributes }) = create() else { panic!() };
+        let drives: Vec<DriveId> = self.drives.iter().flatten().map(|drive| drive.id).collect();
+        attributes.map = ColumnMap {
+            scheme: self.shape.scheme() as u8,
+            k: self.shape.k(),
+            m: self.shape.m(),
+            column: Column(column),
+            objects: vec![OBJECT; drives.len()],
+            drives,
+            ..map()
+        };
+        attributes.set = self.all();
+        Create { at, attributes }.into()
+    }
+
+    fn grant(&self, column: u8, g: Generation, set: ColumnMask) -> Grant {
+        self.drive(column).grant(Capability { g, set, ..object_level() })
+    }
+
+    async fn session(&self, column: u8) -> DriveSession {
+        self.drive(column).session().await
+    }
+
+    /// One request to a column under the first generation.
+    async fn call(
+        &self,
+        column: u8,
+        request: DriveRequest,
+        payload: &[u8],
+    ) -> Result<DriveReply, TransportError> {
+        let mut session = self.session(column).await;
+        let payload: &[&[u8]] = if payload.is_empty() { &[] } else { &[payload] };
+        let (reply, _) = session.call(&self.grant(column, G, self.all()), &request, payload).await?;
+        Ok(reply)
+    }
+
+    async fn fence(&self, column: u8, g: Generation, set: ColumnMask) -> Result<DriveReply, TransportError> {
+        let fence = Fence { at: AT, term: 1, units_from: 0 };
+        let mut session = self.session(column).await;
+        Ok(session.call(&self.grant(column, g, set), &fence.into(), &[]).await?.0)
+    }
+
+    /// A unit's bytes at a column, as a reader with the present generation sees them.
+    async fn bytes(&self, column: u8, g: Generation, set: ColumnMask, to: u32) -> Vec<u8> {
+        let mut session = self.session(column).await;
+        let (reply, bytes) = session.call(&self.grant(column, g, set), &read(0, 0, to), &[]).await.unwrap();
+        let DriveReply::Read(reply) = reply else { panic!("{reply:?}") };
+        let mut out = Vec::new();
+        let mut rest = bytes.as_slice();
+        for extent in reply.extents {
+            let length = usize::try_from(extent.to - extent.from).unwrap();
+            if extent.hole {
+                out.resize(out.len() + length, 0);
+            } else {
+                out.extend_from_slice(&rest[..length]);
+                rest = &rest[length..];
+            }
+        }
+        out
+    }
+
+    /// Waits until what is owed at a column is settled.
+    async fn until_settled(&self, column: u8) {
+        within(async {
+            loop {
+                let DriveReply::Versions(VersionsReply { units, .. }) =
+                    self.call(column, versions(&[0]), &[]).await.unwrap()
+                else {
+                    panic!()
+                };
+                if units[0].owed.is_empty() && !units[0].settled.is_zero() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+    }
+}
+
+fn unit_write(from: u32, payload: &[u8], operation: u64) -> DriveRequest {
+    UnitWrite {
+        at: AT,
+        unit: 0,
+        from,
+        to: from + u32::try_from(payload.len()).unwrap(),
+        hole: false,
+        client: 5,
+        operation,
+        stamp: None,
+        settled_below: Version::ZERO,
+        crcs: block_crcs(from, payload),
+        watermark: 0,
+    }
+    .into()
+}
+
+/// A unit of `bytes` from `from` on, else zeros.
+fn unit(to: u32, parts: &[(u32, &[u8])]) -> Vec<u8> {
+    let mut unit = vec![0; usize::try_from(to).unwrap()];
+    for (from, bytes) in parts {
+        let from = usize::try_from(*from).unwrap();
+        unit[from..from + bytes.len()].copy_from_slice(bytes);
+    }
+    unit
+}
+
+#[tokio::test]
+async fn a_unit_write_reaches_its_parity_before_it_is_answered() {
+    let stripes = Stripes::raid5().await;
+    let (one, two) = (bytes(1, 5000), bytes(9, 3000));
+    let written = stripes.call(0, unit_write(100, &one, 1), &one).await.unwrap();
+    assert_eq!(written, Written { version: stamp(1), already: false }.into());
+    stripes.call(1, unit_write(4000, &two, 2), &two).await.unwrap();
+    // Over what is there, a part of it.
+    stripes.call(0, unit_write(3000, &two, 3), &two).await.unwrap();
+    let first = unit(8000, &[(100, &one), (3000, &two)]);
+    let second = unit(8000, &[(4000, &two)]);
+    assert_eq!(stripes.bytes(0, G, stripes.all(), 8000).await, first);
+    assert_eq!(stripes.bytes(1, G, stripes.all(), 8000).await, second);
+    let parity: Vec<u8> = first.iter().zip(&second).map(|(a, b)| a ^ b).collect();
+    let column = stripes.column(Role::Parity(0));
+    assert_eq!(stripes.bytes(column, G, stripes.all(), 8000).await, parity);
+    // The same operation again is answered and not done again.
+    let again = stripes.call(0, unit_write(3000, &two, 3), &two).await.unwrap();
+    assert_eq!(again, Written { version: stamp(2), already: true }.into());
+}
+
+#[tokio::test]
+async fn every_parity_unit_gets_its_own_multiple() {
+    let shape = Shape::new(Scheme::Rs, 2, 3, UNIT).unwrap();
+    let stripes = Stripes::new(shape).await;
+    let (one, two) = (bytes(1, 5000), bytes(7, 6000));
+    stripes.call(stripes.column(Role::Data(0)), unit_write(0, &one, 1), &one).await.unwrap();
+    stripes.call(stripes.column(Role::Data(1)), unit_write(1000, &two, 2), &two).await.unwrap();
+    let data = [unit(7000, &[(0, &one)]), unit(7000, &[(1000, &two)])];
+    let mut parity = vec![vec![0; 7000]; 3];
+    Code::new(shape).encode(
+        &data.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+        &mut parity.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>(),
+    );
+    for (number, expected) in (0..).zip(&parity) {
+        let column = stripes.column(Role::Parity(number));
+        assert_eq!(&stripes.bytes(column, G, stripes.all(), 7000).await, expected, "parity {number}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_waits_for_its_parity_holds_up_no_read() {
+    let mut stripes = Stripes::raid5().await;
+    let payload = bytes(1, 4096);
+    stripes.call(0, unit_write(0, &payload, 1), &payload).await.unwrap();
+    let parity = stripes.column(Role::Parity(0));
+    let id = stripes.drive(parity).id;
+    stripes.stop(parity).await;
+    // In its place is something that accepts connections and says nothing.
+    let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    stripes.manager.state().addresses.insert(id, mute.local_addr().unwrap().to_string());
+    let grant = stripes.grant(0, G, stripes.all());
+    let mut session = stripes.session(0).await;
+    let (asker, answers) = session.halves();
+    let newer = bytes(2, 4096);
+    asker.ask(1, &grant, &unit_write(0, &newer, 2), &[&newer]).await.unwrap();
+    for tag in 2..10 {
+        asker.ask(tag, &grant, &read(0, 0, 4096), &[]).await.unwrap();
+        let answer = within(answers.next()).await.unwrap();
+        assert_eq!(answer.tag, tag, "the read does not wait for the write");
+        let mut content = Vec::new();
+        answers.payload_into(&mut content, answer.payload_bytes).await.unwrap();
+        assert_eq!(content, payload, "what is owed is not shown");
+    }
+}
+
+#[tokio::test]
+async fn a_writer_is_told_that_parity_is_away_and_its_repeat_ends_when_parity_is_back() {
+    let mut stripes = Stripes::raid5().await;
+    let parity = stripes.column(Role::Parity(0));
+    let payload = bytes(2, 4096);
+    stripes.stop(parity).await;
+    let first = within(stripes.call(0, unit_write(0, &payload, 2), &payload)).await;
+    assert_eq!(reason_of(first), Reason::Busy);
+    stripes.start(parity).await;
+    let written = within(async {
+        loop {
+            match stripes.call(0, unit_write(0, &payload, 2), &payload).await {
+                Ok(written) => return written,
+                error => assert_eq!(reason_of(error), Reason::Busy),
+            }
+        }
+    })
+    .await;
+    let DriveReply::Written(Written { version, .. }) = written else { panic!("{written:?}") };
+    assert_eq!(version, stamp(1), "it is done once");
+    assert_eq!(stripes.bytes(parity, G, stripes.all(), 4096).await, payload);
+}
+
+#[tokio::test]
+async fn what_was_owed_at_a_restart_is_sent_again() {
+    let mut stripes = Stripes::raid5().await;
+    let payload = bytes(1, 4096);
+    let parity = stripes.column(Role::Parity(0));
+    stripes.stop(parity).await;
+    assert_eq!(reason_of(stripes.call(0, unit_write(0, &payload, 1), &payload).await), Reason::Busy);
+    stripes.stop(0).await;
+    stripes.start(0).await;
+    // It may have been acknowledged, so nobody is shown the unit before that is known (R4).
+    assert_eq!(reason_of(stripes.call(0, read(0, 0, 4096), &[]).await), Reason::Busy);
+    stripes.start(parity).await;
+    stripes.until_settled(0).await;
+    assert_eq!(stripes.bytes(0, G, stripes.all(), 4096).await, payload);
+    assert_eq!(stripes.bytes(parity, G, stripes.all(), 4096).await, payload);
+}
+
+#[tokio::test]
+async fn a_fence_waits_for_what_is_owed_to_those_that_stay_and_for_nobody_else() {
+    let mut stripes = Stripes::raid5().await;
+    let payload = bytes(1, 4096);
+    let parity = stripes.column(Role::Parity(0));
+    stripes.stop(parity).await;
+    assert_eq!(reason_of(stripes.call(0, unit_write(0, &payload, 1), &payload).await), Reason::Busy);
+    // The parity column stays in the set: the fence is stored, and is not drained.
+    let stays = within(stripes.fence(0, Generation(3), stripes.all())).await;
+    assert_eq!(reason_of(stays), Reason::Busy);
+    // It is out: nothing is owed to it any more, and the writer gets its answer.
+    let set = stripes.all().without(Column(parity));
+    let DriveReply::Fence(fence) = within(stripes.fence(0, Generation(4), set)).await.unwrap() else {
+        panic!()
+    };
+    assert!(fence.unsettled.is_empty() && !fence.more, "{fence:?}");
+    let mut session = stripes.session(0).await;
+    let grant = stripes.grant(0, Generation(4), set);
+    let (again, _) = session.call(&grant, &unit_write(0, &payload, 1), &[&payload]).await.unwrap();
+    assert_eq!(again, Written { version: stamp(1), already: true }.into());
+    assert_eq!(stripes.bytes(0, Generation(4), set, 4096).await, payload);
+}
+
+#[tokio::test]
+async fn a_drive_that_is_no_sister_and_an_old_generation_are_refused() {
+    let stripes = Stripes::raid5().await;
+    let parity = stripes.column(Role::Parity(0));
+    let payload = bytes(1, 100);
+    let delta = |g, to: u64| -> DriveRequest {
+        Delta {
+            at: AT,
+            unit: 0,
+            from: 0,
+            to: 100,
+            column: Column(0),
+            from_version: Version::ZERO,
+            to_version: stamp(to),
+            client: 5,
+            operation: 1,
+            settled_to: Version::ZERO,
+            crcs: block_crcs(0, &payload),
+            g,
+            watermark: 0,
+        }
+        .into()
+    };
+    let mut session = stripes.session(parity).await;
+    let mut send = async |holder, request: DriveRequest| {
+        let rights = braid_wire::capability::Rights::DELTA;
+        let grant = stripes.drive(parity).grant(Capability { rights, holder, ..partition_level() });
+        session.call(&grant, &request, &[&payload]).await
+    };
+    let (own, other) = (stripes.drive(0).id, stripes.drive(1).id);
+    assert_eq!(reason(send(other, delta(G, 1)).await), Reason::Scope);
+    assert_eq!(reason(send(DriveId(4711), delta(G, 1)).await), Reason::Scope);
+    assert_eq!(reason(send(own, delta(Generation(1), 1)).await), Reason::StaleGeneration);
+    // A client's capability is for no deltas, whatever its rights.
+    let grant = stripes.grant(parity, G, stripes.all());
+    assert_eq!(
+        reason(stripes.session(parity).await.call(&grant, &delta(G, 1), &[&payload]).await),
+        Reason::Scope
+    );
+    assert!(send(own, delta(G, 1)).await.is_ok());
+    // One that does not start where the chain ends is not added (R5).
+    assert_eq!(reason(send(own, delta(G, 2)).await), Reason::Gone);
+    // To its own kind: a data column takes no deltas, and a parity column no unit writes.
+    let unit_write = unit_write(0, &payload, 9);
+    assert_eq!(reason_of(stripes.call(parity, unit_write, &payload).await), Reason::Malformed);
+}
+
+fn reason_of(result: Result<DriveReply, TransportError>) -> Reason {
+    match result {
+        Err(TransportError::Refusal(refusal)) => refusal.reason,
+        other => panic!("not refused: {other:?}"),
+    }
+}
