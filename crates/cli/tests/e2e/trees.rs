@@ -1,9 +1,10 @@
 //! Directory trees copied in and out: many files at once, attributes, holes, and the state after errors.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -28,9 +29,9 @@ fn touch(path: &Path, time: SystemTime) {
 /// How many of a directory's files a process has open.
 fn open_below(pid: u32, dir: &Path) -> usize {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok);
-    descriptors
-        .filter(|entry| fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(dir)))
-        .count()
+    let targets = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+    // One may be open more than once.
+    targets.filter(|target| target.starts_with(dir)).collect::<BTreeSet<PathBuf>>().len()
 }
 
 /// The most files of `dir` that a copy has open at once while no drive answers it, out of at least 16 or as
