@@ -104,7 +104,7 @@ impl Forwarder {
         self.debts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends all lanes.
+    /// Ends all lanes, and what [`start`] began.
     pub(crate) fn stop(&self) {
         *self.lanes.lock().unwrap_or_else(PoisonError::into_inner) = Lanes::default();
     }
@@ -163,9 +163,15 @@ pub(crate) async fn drained(core: &Core, place: (PartitionId, ObjectId), wait: D
     timeout(wait, paid).await.is_ok()
 }
 
+/// Starts what runs until [`Forwarder::stop`].
+pub(crate) fn start(core: &Arc<Core>) {
+    let mut lanes = core.forwarder.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+    lanes.tasks.spawn_on(run(Arc::clone(core)), &core.forwarder.runtime);
+}
+
 /// Finds what the store owes since before it was opened, and sends it again (PROTOCOL R4). Then, for ever:
 /// tells writers that wait too long to try again.
-pub(crate) async fn run(core: Arc<Core>) {
+async fn run(core: Arc<Core>) {
     let finding = Arc::clone(&core);
     let _ = tokio::task::spawn_blocking(move || find_owed(&finding)).await;
     loop {
@@ -293,7 +299,7 @@ async fn lane(core: Arc<Core>, sister: DriveId, mut jobs: mpsc::UnboundedReceive
         let again = sent.unwrap_or_else(|why| {
             tracing::debug!(%sister, why, "deltas wait for a sister");
             session = None;
-            // Their writers find out sooner than we do whether she is lost, and have the manager take her out.
+            // Their writers find out sooner whether she is lost, and have the manager take her out.
             for (unit, _) in &batch {
                 tell_waiters(
                     &core,

@@ -81,7 +81,6 @@ impl Requests {
         receiver: &mut Receiver,
         ticket: Ticket,
     ) -> Result<(), TransportError> {
-        use DriveRequest as R;
         if let Err(refusal) = self.serving(&verified) {
             ticket.refuse(Generation(0), refusal);
             return Ok(());
@@ -98,8 +97,21 @@ impl Requests {
                 }
             }
         };
-        let g = facts.as_ref().map_or(Generation(0), |facts| facts.g);
         let Verified { capability, request, .. } = verified;
+        self.start_one(capability, facts, request, receiver, ticket).await
+    }
+
+    /// Starts a request that passed all checks common to its kind.
+    async fn start_one(
+        &mut self,
+        capability: Capability,
+        facts: Option<Facts>,
+        request: DriveRequest,
+        receiver: &mut Receiver,
+        ticket: Ticket,
+    ) -> Result<(), TransportError> {
+        use DriveRequest as R;
+        let g = facts.as_ref().map_or(Generation(0), |facts| facts.g);
         match request {
             R::UnitWrite(write) => match facts {
                 Some(facts) => self.unit_write(&capability, facts, write, receiver, ticket).await?,

@@ -90,8 +90,7 @@ pub async fn run(
     let _ = ready.send(Ready { drive: identity.drive, name: identity.name.clone(), address });
     info!(drive = %identity.name, id = %identity.drive, %address, "listening");
     let scrubbing = tokio::spawn(scrubber::run(Arc::clone(&core), Arc::clone(&directory), closing.clone()));
-    let mut forwarding = JoinSet::new();
-    forwarding.spawn(forward::run(Arc::clone(&core)));
+    forward::start(&core);
     let beating = heartbeat::run(Arc::clone(&core), directory, identity, manager, about, closing.clone());
     let mut heartbeats = tokio::spawn(beating);
     let mut connections = JoinSet::new();
@@ -124,7 +123,6 @@ pub async fn run(
         farewell(heartbeats, &core).await;
     }
     end(scrubbing, core.settings.shutdown_wait).await;
-    forwarding.shutdown().await;
     core.forwarder.stop();
     close_store(store, &config).await?;
     ended

@@ -101,6 +101,13 @@ fn shapes() -> Vec<Shape> {
 }
 
 #[test]
+fn every_scheme_is_tried() {
+    for scheme in Scheme::ALL {
+        assert!(shapes().iter().any(|shape| shape.scheme() == *scheme), "{scheme:?}");
+    }
+}
+
+#[test]
 fn coefficients_are_what_the_definition_says() {
     for shape in shapes() {
         let code = Code::new(shape);

@@ -1,149 +1,19 @@
-//! Sessions with peers that are wrong, silent, forged or replayed. The peers are scripts that use the same
-//! frames.
+//! Sessions with peers that are wrong, silent, forged or replayed.
 
-use std::time::Duration;
+mod common;
 
-use braid_layout::{
-    ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
-};
+use braid_layout::{ClusterId, DriveId, Generation};
 use braid_transport::{
     Bounds, Capacity, ConnectionSlots, ControlPeer, ControlSession, Credentials, DriveSession, GivesWay,
-    Limits, Listener, Mismatch, Origin, Receiver, Sender, TransportError, challenge,
+    Limits, Listener, Mismatch, Origin, TransportError, challenge,
 };
-use braid_wire::authorise::{Scene, authorise};
-use braid_wire::capability::{Capability, Key, Protection, Rights};
-use braid_wire::control::{ControlHead, ControlReply, ControlRequest, Grant, RequestHead, VolumeList};
-use braid_wire::data::{Address, Done, DriveReply, DriveRequest, GetAttributes, HELLO, Hello, PeerRole};
+use braid_wire::capability::Key;
+use braid_wire::control::{ControlHead, ControlReply, ControlRequest, RequestHead, VolumeList};
+use braid_wire::data::{DriveReply, HELLO, Hello, PeerRole};
 use braid_wire::seal::ReplySeal;
 use braid_wire::token::{Standing, Token};
 use braid_wire::{FrameHeader, Reason, Refusal, Wire};
-
-const CLUSTER: ClusterId = ClusterId(0xc);
-const DRIVE: DriveId = DriveId(0xd);
-
-fn limits() -> Limits {
-    Limits::default()
-}
-
-/// Bounds short enough for a test.
-fn brief() -> Limits {
-    let brief = Duration::from_millis(200);
-    Limits { connect: brief, stall: brief, reply: brief, ..Limits::default() }
-}
-
-fn hello(role: PeerRole) -> Hello {
-    let drive = if role == PeerRole::Drive { DRIVE } else { DriveId(0) };
-    Hello {
-        role,
-        version_min: 1,
-        version_max: 1,
-        cluster: CLUSTER,
-        drive,
-        features: 0,
-        challenge: challenge(),
-    }
-}
-
-fn token() -> Token {
-    Token { standing: Standing::Client, cluster: CLUSTER, secret: Key::new([1; 32]) }
-}
-
-fn working_key() -> Key {
-    Key::new([2; 32]).drive_key(DRIVE).partition_key(PartitionId(0)).working_key(1)
-}
-
-fn grant() -> Grant {
-    let capability = Capability {
-        drive: DRIVE,
-        partition: PartitionId(0),
-        object: ObjectId(0),
-        object_version: 0,
-        rights: Rights::ALL,
-        from: 0,
-        to: u64::MAX,
-        expires_ms: u64::MAX,
-        reservation: 0,
-        key_epoch: 1,
-        g: Generation(0),
-        set: ColumnMask(0),
-        joining: ColumnMask(0),
-        lease: Lease(0),
-        rate: 0,
-        protection: Protection::Integrity,
-        holder: DriveId(0),
-        map: [0; 16],
-        file: FileId(0),
-    };
-    Grant { private: working_key().private_part(&capability), capability }
-}
-
-/// Accepts one connection and runs `script` on it. Returns the address.
-async fn peer<F: Future<Output = ()> + Send + 'static>(
-    script: impl FnOnce(Sender, Receiver) -> F + Send + 'static,
-) -> String {
-    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_address().to_string();
-    tokio::spawn(async move {
-        let (sender, receiver) = listener.accept().await.unwrap().into_halves();
-        script(sender, receiver).await;
-    });
-    address
-}
-
-/// A peer that sends this Hello and nothing else.
-async fn greeter(hello: Hello) -> String {
-    peer(async move |mut sender, mut receiver| {
-        sender.send(HELLO, 0, &hello.to_bytes(), &[]).await.unwrap();
-        while let Ok(Some(_)) = receiver.frame().await {}
-    })
-    .await
-}
-
-async fn connect(address: &str) -> Result<DriveSession, TransportError> {
-    DriveSession::connect(address, DRIVE, CLUSTER, &limits()).await
-}
-
-/// A frame for an answer: kind, request, body.
-type Frame = (u16, u64, Vec<u8>);
-
-/// The reply seal of a request, as the drive computes it.
-fn seal_of(hello: &Hello, sequence: &mut u64, header: &FrameHeader, body: &[u8]) -> ReplySeal {
-    let scene = Scene {
-        drive: DRIVE,
-        binding: hello.binding(),
-        now_ms: Some(1),
-        working_key: &|_, _| working_key(),
-        key_epoch: &|_| Some(1),
-    };
-    match authorise(&scene, sequence, header, body) {
-        Ok(verified) => verified.seal,
-        Err(denied) => denied.seal,
-    }
-}
-
-/// A drive that answers each request with what `reply` returns for its seal.
-async fn drive(reply: impl Fn(&ReplySeal) -> Option<Frame> + Send + 'static) -> String {
-    let hello = hello(PeerRole::Drive);
-    peer(async move |mut sender, mut receiver| {
-        sender.send(HELLO, 0, &hello.to_bytes(), &[]).await.unwrap();
-        let mut sequence = 0;
-        while let Ok(Some((header, body))) = receiver.frame().await {
-            let answer = reply(&seal_of(&hello, &mut sequence, &header, &body));
-            if let Some((kind, request, body)) = answer {
-                sender.send(kind, request, &body, &[]).await.unwrap();
-            }
-        }
-    })
-    .await
-}
-
-fn stat() -> DriveRequest {
-    GetAttributes { at: Address::DRIVE }.into()
-}
-
-fn done() -> DriveReply {
-    DriveReply::Done(Done {})
-}
+use common::*;
 
 #[tokio::test]
 async fn a_mute_peer_is_given_up() {
@@ -212,21 +82,15 @@ async fn a_busy_peer_says_so() {
 #[tokio::test]
 async fn requests_are_pipelined_and_answered_in_any_order() {
     const COUNT: u64 = 50;
-    let hello = hello(PeerRole::Drive);
-    let address = peer(async move |mut sender, mut receiver| {
-        sender.send(HELLO, 0, &hello.to_bytes(), &[]).await.unwrap();
-        let (mut sequence, mut seals) = (0, Vec::new());
-        while let Ok(Some((header, body))) = receiver.frame().await {
-            seals.push(seal_of(&hello, &mut sequence, &header, &body));
-            if seals.len() < usize::try_from(COUNT).unwrap() && sequence <= COUNT {
-                continue;
-            }
-            // The last comes first.
-            while let Some(seal) = seals.pop() {
-                let body = seal.seal(Generation(7), &done(), 0);
-                sender.send(done().kind(), seal.request(), &body, &[]).await.unwrap();
-            }
+    let mut seals: Vec<ReplySeal> = Vec::new();
+    let address = drive_of(move |seal| {
+        let number = seal.request();
+        seals.push(seal);
+        // The last of the first fifty comes first.
+        if number < COUNT {
+            return Vec::new();
         }
+        seals.drain(..).rev().map(|seal| answer_to(&seal)).collect()
     })
     .await;
     let mut session = connect(&address).await.unwrap();
@@ -249,19 +113,7 @@ async fn requests_are_pipelined_and_answered_in_any_order() {
 
 #[tokio::test]
 async fn an_answer_that_comes_twice_is_told() {
-    let hello = hello(PeerRole::Drive);
-    let address = peer(async move |mut sender, mut receiver| {
-        sender.send(HELLO, 0, &hello.to_bytes(), &[]).await.unwrap();
-        let mut sequence = 0;
-        while let Ok(Some((header, body))) = receiver.frame().await {
-            let seal = seal_of(&hello, &mut sequence, &header, &body);
-            let body = seal.seal(Generation(7), &done(), 0);
-            for _ in 0..2 {
-                sender.send(done().kind(), seal.request(), &body, &[]).await.unwrap();
-            }
-        }
-    })
-    .await;
+    let address = drive_of(|seal| vec![answer_to(&seal), answer_to(&seal)]).await;
     let mut session = connect(&address).await.unwrap();
     session.call(&grant(), &stat(), &[]).await.unwrap();
     let error = session.call(&grant(), &stat(), &[]).await.unwrap_err();

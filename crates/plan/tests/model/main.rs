@@ -73,14 +73,18 @@ enum Act {
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {
-    prop_oneof![
-        (1..5_u8).prop_map(|k| (Scheme::Raid0, k, 0)),
-        (1..4_u8).prop_map(|m| (Scheme::Raid1, 1, m)),
-        (2..5_u8).prop_map(|k| (Scheme::Raid4, k, 1)),
-        (2..5_u8).prop_map(|k| (Scheme::Raid5, k, 1)),
-        (1..6_u8, 1..5_u8).prop_map(|(k, m)| (Scheme::Rs, k, m)),
-    ]
-    .prop_map(|(scheme, k, m)| Shape::new(scheme, k, m, UNIT).unwrap())
+    let of = |scheme: Scheme| {
+        let (k, m) = match scheme {
+            Scheme::Raid0 => (1..5_u8, 0..1_u8),
+            Scheme::Raid1 => (1..2, 1..4),
+            Scheme::Raid4 | Scheme::Raid5 => (2..5, 1..2),
+            Scheme::Rs => (1..6, 1..5),
+        };
+        (Just(scheme), k, m)
+    };
+    prop::sample::select(Scheme::ALL.to_vec())
+        .prop_flat_map(of)
+        .prop_map(|(scheme, k, m)| Shape::new(scheme, k, m, UNIT).unwrap())
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {

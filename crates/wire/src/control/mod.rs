@@ -185,7 +185,22 @@ impl ControlRequest {
             | ControlRequest::ReplaceDrive(_)
             | ControlRequest::BeginRebuild(_)
             | ControlRequest::EndRebuild(_) => true,
-            _ => false,
+            ControlRequest::Authenticate(_)
+            | ControlRequest::VolumeList(_)
+            | ControlRequest::Lookup(_)
+            | ControlRequest::ReadDirectory(_)
+            | ControlRequest::Refresh(_)
+            | ControlRequest::Renew(_)
+            | ControlRequest::Commit(_)
+            | ControlRequest::ReportLost(_)
+            | ControlRequest::Status(_)
+            | ControlRequest::Backup(_)
+            | ControlRequest::FreeUnnamed(_)
+            | ControlRequest::JoinDrive(_)
+            | ControlRequest::Heartbeat(_)
+            | ControlRequest::ScrubDrive(_)
+            | ControlRequest::Sisters(_)
+            | ControlRequest::StaleFiles(_) => false,
         }
     }
 }

@@ -35,7 +35,7 @@ macro_rules! drive_requests {
 
             /// What it is about.
             pub fn target(&self) -> Target<'_> {
-                match self { $(DriveRequest::$name($request) => $target),* }
+                match self { $(DriveRequest::$name($request) => { let _ = $request; $target }),* }
             }
 
             /// Whether its fields agree with each other. Ranges and payloads are checked by its

@@ -1,0 +1,150 @@
+//! Scripted peers: they use the same frames as real ones.
+
+use std::time::Duration;
+
+use braid_layout::{
+    ClusterId, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, version::Lease,
+};
+use braid_transport::{DriveSession, Limits, Listener, Receiver, Sender, TransportError, challenge};
+use braid_wire::authorise::{Scene, authorise};
+use braid_wire::capability::{Capability, Key, Protection, Rights};
+use braid_wire::control::Grant;
+use braid_wire::data::{Address, Done, DriveReply, DriveRequest, GetAttributes, HELLO, Hello, PeerRole};
+use braid_wire::seal::ReplySeal;
+use braid_wire::token::{Standing, Token};
+use braid_wire::{FrameHeader, Wire};
+
+pub(crate) const CLUSTER: ClusterId = ClusterId(0xc);
+pub(crate) const DRIVE: DriveId = DriveId(0xd);
+
+pub(crate) fn limits() -> Limits {
+    Limits::default()
+}
+
+/// Bounds short enough for a test.
+pub(crate) fn brief() -> Limits {
+    let brief = Duration::from_millis(200);
+    Limits { connect: brief, stall: brief, reply: brief, ..Limits::default() }
+}
+
+pub(crate) fn hello(role: PeerRole) -> Hello {
+    let drive = if role == PeerRole::Drive { DRIVE } else { DriveId(0) };
+    Hello {
+        role,
+        version_min: 1,
+        version_max: 1,
+        cluster: CLUSTER,
+        drive,
+        features: 0,
+        challenge: challenge(),
+    }
+}
+
+pub(crate) fn token() -> Token {
+    Token { standing: Standing::Client, cluster: CLUSTER, secret: Key::new([1; 32]) }
+}
+
+pub(crate) fn working_key() -> Key {
+    Key::new([2; 32]).drive_key(DRIVE).partition_key(PartitionId(0)).working_key(1)
+}
+
+pub(crate) fn grant() -> Grant {
+    let capability = Capability {
+        drive: DRIVE,
+        partition: PartitionId(0),
+        object: ObjectId(0),
+        object_version: 0,
+        rights: Rights::ALL,
+        from: 0,
+        to: u64::MAX,
+        expires_ms: u64::MAX,
+        reservation: 0,
+        key_epoch: 1,
+        g: Generation(0),
+        set: ColumnMask(0),
+        joining: ColumnMask(0),
+        lease: Lease(0),
+        rate: 0,
+        protection: Protection::Integrity,
+        holder: DriveId(0),
+        map: [0; 16],
+        file: FileId(0),
+    };
+    Grant { private: working_key().private_part(&capability), capability }
+}
+
+/// Accepts one connection and runs `script` on it. Returns the address.
+pub(crate) async fn peer<F: Future<Output = ()> + Send + 'static>(
+    script: impl FnOnce(Sender, Receiver) -> F + Send + 'static,
+) -> String {
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_address().to_string();
+    tokio::spawn(async move {
+        let (sender, receiver) = listener.accept().await.unwrap().into_halves();
+        script(sender, receiver).await;
+    });
+    address
+}
+
+/// A peer that sends this Hello and nothing else.
+pub(crate) async fn greeter(hello: Hello) -> String {
+    peer(async move |mut sender, mut receiver| {
+        sender.send(HELLO, 0, &hello.to_bytes(), &[]).await.unwrap();
+        while let Ok(Some(_)) = receiver.frame().await {}
+    })
+    .await
+}
+
+pub(crate) async fn connect(address: &str) -> Result<DriveSession, TransportError> {
+    DriveSession::connect(address, DRIVE, CLUSTER, &limits()).await
+}
+
+/// A frame for an answer: kind, request, body.
+pub(crate) type Frame = (u16, u64, Vec<u8>);
+
+/// The reply seal of a request, as the drive computes it.
+pub(crate) fn seal_of(hello: &Hello, sequence: &mut u64, header: &FrameHeader, body: &[u8]) -> ReplySeal {
+    let scene = Scene {
+        drive: DRIVE,
+        binding: hello.binding(),
+        now_ms: Some(1),
+        working_key: &|_, _| working_key(),
+        key_epoch: &|_| Some(1),
+    };
+    match authorise(&scene, sequence, header, body) {
+        Ok(verified) => verified.seal,
+        Err(denied) => denied.seal,
+    }
+}
+
+/// A drive that answers each request with what `reply` returns for its seal.
+pub(crate) async fn drive(reply: impl Fn(&ReplySeal) -> Option<Frame> + Send + 'static) -> String {
+    drive_of(move |seal| reply(&seal).into_iter().collect()).await
+}
+
+/// A drive that sends these frames after each request.
+pub(crate) async fn drive_of(mut frames: impl FnMut(ReplySeal) -> Vec<Frame> + Send + 'static) -> String {
+    let hello = hello(PeerRole::Drive);
+    peer(async move |mut sender, mut receiver| {
+        sender.send(HELLO, 0, &hello.to_bytes(), &[]).await.unwrap();
+        let mut sequence = 0;
+        while let Ok(Some((header, body))) = receiver.frame().await {
+            for (kind, request, body) in frames(seal_of(&hello, &mut sequence, &header, &body)) {
+                sender.send(kind, request, &body, &[]).await.unwrap();
+            }
+        }
+    })
+    .await
+}
+
+pub(crate) fn stat() -> DriveRequest {
+    GetAttributes { at: Address::DRIVE }.into()
+}
+
+pub(crate) fn done() -> DriveReply {
+    DriveReply::Done(Done {})
+}
+
+pub(crate) fn answer_to(seal: &ReplySeal) -> Frame {
+    (done().kind(), seal.request(), seal.seal(Generation(7), &done(), 0))
+}
