@@ -28,6 +28,13 @@ const JOIN_PART: u64 = 4;
 /// The most bytes of a run, except for a single larger piece.
 const RUN_BYTES_MAX: u64 = 1 << 20;
 
+/// Whether the small neighbours that a run has in other segments join it or stay where they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Others {
+    Join,
+    Stay,
+}
+
 /// The owner of moved bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner {
@@ -95,8 +102,8 @@ pub(crate) fn in_order(index: &Locked, owners: &BTreeSet<Owner>) -> Vec<Owner> {
     ordered
 }
 
-/// The runs that move what `owner` has in `segments`, with neighbours from elsewhere if `along`.
-pub(crate) fn runs(index: &Locked, owner: Owner, segments: &BTreeSet<u32>, along: bool) -> Vec<MoveRun> {
+/// The runs that move what `owner` has in `segments`.
+pub(crate) fn runs(index: &Locked, owner: Owner, segments: &BTreeSet<u32>, others: Others) -> Vec<MoveRun> {
     let index = index.read();
     let object = index.partitions.get(&owner.partition).and_then(|found| found.objects.get(&owner.object));
     let Some(object) = object.filter(|object| object.birth == owner.birth) else { return Vec::new() };
@@ -104,9 +111,9 @@ pub(crate) fn runs(index: &Locked, owner: Owner, segments: &BTreeSet<u32>, along
     let mut extents = extents(&slot.unit());
     // Bytes in damaged segments cannot be moved along.
     let whole = |extent: &Extent| index.segments.all.get(&extent.segment).is_some_and(|found| !found.damaged);
-    extents.retain(|extent| segments.contains(&extent.segment) || whole(extent));
+    extents.retain(|extent| segments.contains(&extent.segment) || (others == Others::Join && whole(extent)));
     drop(index);
-    join(owner, &extents, segments, along)
+    join(owner, &extents, segments)
 }
 
 /// The stored bytes that a unit refers to, each once, in the unit's order.
@@ -114,8 +121,8 @@ pub(crate) fn extents(unit: &Unit) -> Vec<Extent> {
     union(unit.pins().into_vec())
 }
 
-/// Group the `extents` in `segments` with their small neighbours.
-fn join(owner: Owner, extents: &[Extent], segments: &BTreeSet<u32>, along: bool) -> Vec<MoveRun> {
+/// Group the `extents` in `segments` into runs, with small neighbours in others.
+fn join(owner: Owner, extents: &[Extent], segments: &BTreeSet<u32>) -> Vec<MoveRun> {
     let mut runs: Vec<MoveRun> = Vec::new();
     let mut taken = vec![false; extents.len()];
     for first in 0..extents.len() {
@@ -133,7 +140,7 @@ fn join(owner: Owner, extents: &[Extent], segments: &BTreeSet<u32>, along: bool)
             let joins = |extent: &Extent| {
                 let own = segments.contains(&extent.segment);
                 bytes + extent.bytes() <= RUN_BYTES_MAX
-                    && (own || (along && (foreign + extent.bytes()) * JOIN_PART <= bytes - foreign))
+                    && (own || (foreign + extent.bytes()) * JOIN_PART <= bytes - foreign)
             };
             // Several may begin here, as a unit's versions overlap.
             let from = extents.partition_point(|extent| extent.from < end);
@@ -231,7 +238,7 @@ mod tests {
     }
 
     fn check(extents: &[Extent], expected: &[&[Extent]]) {
-        let runs = join(OWNER, extents, &BTreeSet::from([1]), true);
+        let runs = join(OWNER, extents, &BTreeSet::from([1]));
         let pieces: Vec<&[Extent]> = runs.iter().map(|run| &run.pieces[..]).collect();
         assert_eq!(pieces, expected);
     }
@@ -250,8 +257,6 @@ mod tests {
         check(&[own, large], &[&[own]]);
         check(&[of(0, 100, 2, 1), of(100, 8192, 1, 1)], &[&[of(100, 8192, 1, 1)]]);
         check(&[small], &[]);
-        let alone = join(OWNER, &[own, small], &BTreeSet::from([1]), false);
-        assert_eq!(alone, [MoveRun { owner: OWNER, pieces: vec![own] }]);
     }
 
     #[test]
