@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::checkpoint::write::write;
 use crate::crc::block_crcs;
-use crate::disk::{Directory, write_full};
+use crate::disk::{Directory, Syncing, write_full};
 use crate::error::Error;
 use crate::files::{self, Files, SPARE};
 use crate::format::record::{Kind, Record};
@@ -67,12 +67,12 @@ pub fn generate(
     let superblock = Superblock { cluster: identity.cluster, drive: identity.drive, salt: 1 };
     files::format(&disk, &superblock)?;
     let (files, superblock) = Files::open(Arc::new(disk))?;
-    let mut log = Log { segment_bytes: SEGMENT_BYTES, sync: false, ..Log::new(superblock) };
+    let mut log = Log { segment_bytes: SEGMENT_BYTES, syncing: Syncing::Off, ..Log::new(superblock) };
     let mut index = Index::default();
     fill(&files, &mut log, &mut index, objects, log_bytes)?;
     index.head = log.head();
     let index = Locked::new(index);
-    let kept = write(&files, &index, &superblock, 1, false);
+    let kept = write(&files, &index, &superblock, 1, Syncing::Off);
     let kept = kept.map_err(|error| Error::io("write a checkpoint", error))?;
     let tail_bytes =
         tail_bytes.unwrap_or_else(|| Checkpointer::new(vec![kept], Vec::new()).tail_bytes_max(None));

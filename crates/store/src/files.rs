@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard, Weak};
 
-use crate::disk::{Disk, DiskFile, Space, read_full, tolerate, twice, write_full};
+use crate::disk::{Disk, DiskFile, Space, Syncing, read_full, tolerate, twice, write_full};
 use crate::error::Error;
 use crate::format::record::PAGE_BYTES;
 use crate::format::segment;
@@ -181,13 +181,12 @@ impl Files {
     }
 
     /// Begin a segment in a recycled file, or else in a new one. Its first block is `header`, given how many
-    /// bytes the file had before. Returns the file (synced, if `sync`) and that number. A failure removes the
-    /// files made.
+    /// bytes the file had before. Returns the file and that number. A failure removes the files made.
     pub(crate) fn begin(
         &self,
         number: u32,
         header: impl Fn(u64) -> [u8; segment::BYTES],
-        sync: bool,
+        syncing: Syncing,
     ) -> io::Result<(Arc<Open>, u64)> {
         if let Some(segment) = self.recycled.take() {
             match self.reuse(&segment, number, &header(segment.bytes)) {
@@ -201,7 +200,7 @@ impl Files {
                 }
             }
         }
-        match self.create(number, &header(0), sync) {
+        match self.create(number, &header(0), syncing) {
             Ok(file) => Ok((self.keep(number, file), 0)),
             Err(error) => {
                 self.remove_file(&segment_name(number));
@@ -210,10 +209,10 @@ impl Files {
         }
     }
 
-    fn create(&self, number: u32, header: &[u8], sync: bool) -> io::Result<Arc<dyn DiskFile>> {
+    fn create(&self, number: u32, header: &[u8], syncing: Syncing) -> io::Result<Arc<dyn DiskFile>> {
         let file = self.disk.create(&segment_name(number))?;
         write_full(&*file, &[header], 0)?;
-        if sync {
+        if syncing.is_on() {
             file.sync_all()?;
             self.disk.sync_dir(LOG)?;
         }
@@ -234,14 +233,14 @@ impl Files {
         let _ = self.disk.remove(name);
     }
 
-    /// Remove a segment, durably. It is no error if it is missing. Views that hold it can still read it.
-    pub(crate) fn remove(&self, number: u32, sync: bool) -> Result<(), Error> {
+    /// Remove a segment. It is no error if it is missing. Views that hold it can still read it.
+    pub(crate) fn remove(&self, number: u32, syncing: Syncing) -> Result<(), Error> {
         let failed = |error| Error::io("remove a segment", error);
         let renames = self.renames.lock();
         self.let_go(number);
         tolerate(io::ErrorKind::NotFound, self.disk.remove(&segment_name(number))).map_err(failed)?;
         drop(renames);
-        if sync { self.disk.sync_dir(LOG).map_err(failed) } else { Ok(()) }
+        if syncing.is_on() { self.disk.sync_dir(LOG).map_err(failed) } else { Ok(()) }
     }
 
     /// Make the removal of segments durable; returns whether it is. If not, some may reappear, which opening
@@ -365,7 +364,7 @@ mod tests {
         let superblock = Superblock { cluster: ClusterId(1), drive: DriveId(2), salt: 3 };
         format(&disk, &superblock).expect("format");
         let (files, _) = Files::open(Arc::new(disk)).expect("open");
-        let begin = |number| files.begin(number, |_| [0; segment::BYTES], false).expect("a segment").0;
+        let begin = |number| files.begin(number, |_| [0; segment::BYTES], Syncing::Off).expect("a segment").0;
         let held = begin(1);
         let most = u32::try_from(OPEN_MAX).expect("small");
         (2..most + 3).for_each(|number| drop(begin(number)));

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::disk::{DiskFile, WHOLE, write_and_start, write_full};
+use crate::disk::{DiskFile, Syncing, WHOLE, write_and_start, write_full};
 use crate::error::Error;
 use crate::files::{Files, Open};
 use crate::format::checkpoint::ReplayPoint;
@@ -48,7 +48,7 @@ pub(crate) struct Log {
     pub(crate) synced_to: u64,
     pub(crate) recent: Recent,
     /// Whether commits are synced.
-    pub(crate) sync: bool,
+    pub(crate) syncing: Syncing,
     /// Nothing more is appended to the segment, even if it is short.
     pub(crate) sealed: bool,
     /// Segments that failed, or could not be made, since the last commit, for reasons other than lack of
@@ -104,7 +104,7 @@ impl Log {
             next: 1,
             synced_to: 0,
             recent: Recent::default(),
-            sync: true,
+            syncing: Syncing::On,
             sealed: false,
             failed_segments: 0,
             rest: Rest::default(),
@@ -149,7 +149,7 @@ impl Log {
         let header = |earlier_bytes| {
             SegmentHeader { number, drive, salt, first_sequence, previous_end, earlier_bytes }.encode()
         };
-        match files.begin(number, header, self.sync) {
+        match files.begin(number, header, self.syncing) {
             Ok((file, earlier)) => {
                 self.trim();
                 (self.file, self.number, self.end, self.earlier) =
@@ -167,7 +167,7 @@ impl Log {
     fn trim(&self) {
         let Some(file) = &self.file else { return };
         let cut = file.set_length(self.end);
-        if self.sync && self.earlier > self.end && cut.is_ok() {
+        if self.syncing.is_on() && self.earlier > self.end && cut.is_ok() {
             let _ = file.sync_data();
         }
     }
@@ -208,7 +208,7 @@ impl Log {
         }
         buffers.push(&ZEROS[..self.page_rest(end)]);
         buffers.retain(|buffer| !buffer.is_empty());
-        let written = if self.sync && end - self.end > STARTED_BYTES_MIN {
+        let written = if self.syncing.is_on() && end - self.end > STARTED_BYTES_MIN {
             write_and_start(&**file, &buffers, self.end, self.part_bytes())
         } else {
             write_full(&**file, &buffers, self.end)
@@ -222,7 +222,7 @@ impl Log {
             }
             return Err(self.fail_segment(&**file, "write a commit", error));
         }
-        if self.sync
+        if self.syncing.is_on()
             && let Err(error) = file.sync_data()
         {
             // A quota, or a thin volume. An empty segment is used again: otherwise each refusal would leave
@@ -235,7 +235,7 @@ impl Log {
         }
         (self.failed_segments, self.rest) = (0, Rest::default());
         self.next += u64::try_from(count).expect("a count");
-        if self.sync {
+        if self.syncing.is_on() {
             self.synced_to = self.next - 1;
         }
         (self.end, self.recent) = (end, recent);
@@ -245,7 +245,9 @@ impl Log {
     /// Cut off a commit that found no space, durably, as a refused commit must not reappear after a power
     /// cut. Returns whether that worked.
     fn cut(&mut self, file: &dyn DiskFile) -> bool {
-        let cut = file.set_length(self.end).and_then(|()| if self.sync { file.sync_data() } else { Ok(()) });
+        let cut = file
+            .set_length(self.end)
+            .and_then(|()| if self.syncing.is_on() { file.sync_data() } else { Ok(()) });
         self.earlier = if cut.is_ok() { 0 } else { self.earlier };
         cut.is_ok()
     }
@@ -462,7 +464,7 @@ mod tests {
     #[test]
     fn commits_that_were_never_synced_and_may_be_lost_fail_the_log_for_good() {
         let (disk, files, mut log) = log();
-        log.sync = false;
+        log.syncing = Syncing::Off;
         append(&mut log, &files).expect("without a sync");
         fail_now(&disk, On::Sync, 1, Fault::Io);
         assert!(log.certify().is_err());

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::disk::Syncing;
 use crate::error::Error;
 
 /// How a store is opened.
@@ -42,6 +43,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// As [`Options::sync`] says.
+    pub(crate) fn syncing(&self) -> Syncing {
+        if self.sync { Syncing::On } else { Syncing::Off }
+    }
+
     /// Refuse invalid options.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         if self.capacity.is_some_and(|capacity| capacity < 1 << 20) {

@@ -129,7 +129,7 @@ impl Store {
         let (files, superblock) = Files::open(disk)?;
         let identity = refuse_foreign(expect, superblock)?;
         let Recovered { index, mut log, recovery, kept, doubtful } =
-            recover(&files, superblock, options.sync)?;
+            recover(&files, superblock, options.syncing())?;
         let of_disk =
             files.space().map_or(u64::MAX, |space| space.free.saturating_add(index.segments.used()));
         let capacity = options.capacity.unwrap_or(u64::MAX).min(of_disk);
@@ -153,7 +153,7 @@ impl Store {
             capacity: options.capacity,
             held: AtomicBool::new(options.held),
             segment_bytes,
-            sync: options.sync,
+            syncing: options.syncing(),
         });
         let checkpointing = Arc::clone(&shared);
         let checkpointer = spawn("store-checkpoint", move || checkpointer::run(&checkpointing))?;

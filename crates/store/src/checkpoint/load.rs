@@ -78,9 +78,8 @@ impl Checkpoint {
         let bytes = file.length().map_err(failed)?;
         let mut wrong = Vec::new();
         let ours = |end| ours(end, superblock, number);
-        let read =
-            |header| twice(&*file, || Ok(read_end(&*file, bytes, header).map_err(failed)?.and_then(ours)));
-        let (header, trailer) = (read(true)?, read(false)?);
+        let read = |end| twice(&*file, || Ok(read_end(&*file, bytes, end).map_err(failed)?.and_then(ours)));
+        let (header, trailer) = (read(End::Header)?, read(End::Trailer)?);
         for end in [&header, &trailer] {
             if let Err(DecodeError::Version(_)) = end {
                 return Err(Error::UnknownFormat(disk.place().join(file_name(number)), "a newer release's"));
@@ -178,21 +177,29 @@ fn ours(end: CheckpointEnd, superblock: &Superblock, number: u32) -> Result<Chec
     Ok(end)
 }
 
+/// Which of a checkpoint's ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Header,
+    Trailer,
+}
+
 fn read_end(
     file: &dyn DiskFile,
     length: u64,
-    header: bool,
+    end: End,
 ) -> std::io::Result<Result<CheckpointEnd, DecodeError>> {
-    let at = if header { 0 } else { length.saturating_sub(LOG_BLOCK_U64) };
+    let is_header = end == End::Header;
+    let at = if is_header { 0 } else { length.saturating_sub(LOG_BLOCK_U64) };
     let mut block = [0; BYTES];
     let block = salvage_read(file, &mut block, at)?.all().and_then(|got| Block::decode(&block[..got]));
     let block = match block {
-        Ok(block) if block.is_header() == header => block,
+        Ok(block) if block.is_header() == is_header => block,
         Ok(_) => return Ok(Err(DecodeError::Malformed("the other end's block"))),
         Err(error) => return Ok(Err(error)),
     };
     let table_bytes = u64::try_from(block.table_bytes()).expect("bounded");
-    let Some(at) = (if header { Some(LOG_BLOCK_U64) } else { at.checked_sub(table_bytes) }) else {
+    let Some(at) = (if is_header { Some(LOG_BLOCK_U64) } else { at.checked_sub(table_bytes) }) else {
         return Ok(Err(DecodeError::Malformed("a table longer than the file")));
     };
     let mut table = vec![0; block.table_bytes()];

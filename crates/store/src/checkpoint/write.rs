@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{DIR, KeptCheckpoint, file_name, new_name};
-use crate::disk::{tolerate, write_full};
+use crate::disk::{Syncing, tolerate, write_full};
 use crate::files::Files;
 use crate::format::checkpoint::{CheckpointEnd, ROWS_MAX, SegmentRow, Totals};
 use crate::format::page::{FIXED_BYTES, Key, PAGE_BYTES_MAX, PageHead};
@@ -21,20 +21,20 @@ pub(crate) fn write(
     index: &Locked,
     superblock: &Superblock,
     number: u32,
-    sync: bool,
+    syncing: Syncing,
 ) -> io::Result<KeptCheckpoint> {
     let disk = files.disk();
     // Formatting the store made the directory. It is made again here in case the owner has deleted it.
     match disk.make_dir(DIR) {
-        Ok(()) if sync => disk.sync_dir("")?,
+        Ok(()) if syncing.is_on() => disk.sync_dir("")?,
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     let temporary = new_name(number);
     tolerate(io::ErrorKind::NotFound, disk.remove(&temporary))?;
-    let written = write_new(files, index, superblock, number, sync).and_then(|kept| {
+    let written = write_new(files, index, superblock, number, syncing).and_then(|kept| {
         disk.rename(&temporary, &file_name(number))?;
-        if sync {
+        if syncing.is_on() {
             disk.sync_dir(DIR)?;
         }
         Ok(kept)
@@ -50,7 +50,7 @@ fn write_new(
     index: &Locked,
     superblock: &Superblock,
     number: u32,
-    sync: bool,
+    syncing: Syncing,
 ) -> io::Result<KeptCheckpoint> {
     let file = files.disk().create(&new_name(number))?;
     let mut end = begin(index, superblock, number);
@@ -95,7 +95,7 @@ fn write_new(
     buffer.extend_from_slice(&end.encode());
     write_full(&*file, &[&buffer], at)?;
     at += u64::try_from(buffer.len()).expect("a length");
-    if sync {
+    if syncing.is_on() {
         file.sync_all()?;
     }
     Ok(KeptCheckpoint { number, bytes: at, replay: end.replay })

@@ -28,6 +28,13 @@ const JOIN_PART: u64 = 4;
 /// The most bytes of a run, except for a single larger piece.
 const RUN_BYTES_MAX: u64 = 1 << 20;
 
+/// Whether the small neighbours that a run has in other segments join it or stay where they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Others {
+    Join,
+    Stay,
+}
+
 /// The owner of moved bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner {
@@ -95,51 +102,51 @@ pub(crate) fn in_order(index: &Locked, owners: &BTreeSet<Owner>) -> Vec<Owner> {
     ordered
 }
 
-/// The runs that move what `owner` has in `segments`, with neighbours from elsewhere if `along`.
-pub(crate) fn runs(index: &Locked, owner: Owner, segments: &BTreeSet<u32>, along: bool) -> Vec<MoveRun> {
+/// The runs that move what `owner` has in `segments`.
+pub(crate) fn runs(index: &Locked, owner: Owner, segments: &BTreeSet<u32>, others: Others) -> Vec<MoveRun> {
     let index = index.read();
     let object = index.partitions.get(&owner.partition).and_then(|found| found.objects.get(&owner.object));
     let Some(object) = object.filter(|object| object.birth == owner.birth) else { return Vec::new() };
     let Some(slot) = object.units.get(owner.unit) else { return Vec::new() };
-    let mut places = places(&slot.unit());
+    let mut extents = extents(&slot.unit());
     // Bytes in damaged segments cannot be moved along.
-    let whole = |place: &Extent| index.segments.all.get(&place.segment).is_some_and(|found| !found.damaged);
-    places.retain(|place| segments.contains(&place.segment) || whole(place));
+    let whole = |extent: &Extent| index.segments.all.get(&extent.segment).is_some_and(|found| !found.damaged);
+    extents.retain(|extent| segments.contains(&extent.segment) || (others == Others::Join && whole(extent)));
     drop(index);
-    join(owner, &places, segments, along)
+    join(owner, &extents, segments)
 }
 
 /// The stored bytes that a unit refers to, each once, in the unit's order.
-pub(crate) fn places(unit: &Unit) -> Vec<Extent> {
+pub(crate) fn extents(unit: &Unit) -> Vec<Extent> {
     union(unit.pins().into_vec())
 }
 
-/// Group the `places` in `segments` with their small neighbours.
-fn join(owner: Owner, places: &[Extent], segments: &BTreeSet<u32>, along: bool) -> Vec<MoveRun> {
+/// Group the `extents` in `segments` into runs, with small neighbours in others.
+fn join(owner: Owner, extents: &[Extent], segments: &BTreeSet<u32>) -> Vec<MoveRun> {
     let mut runs: Vec<MoveRun> = Vec::new();
-    let mut taken = vec![false; places.len()];
-    for first in 0..places.len() {
-        if taken[first] || !segments.contains(&places[first].segment) {
+    let mut taken = vec![false; extents.len()];
+    for first in 0..extents.len() {
+        if taken[first] || !segments.contains(&extents[first].segment) {
             continue;
         }
         let mut pieces = Vec::new();
         let (mut next, mut bytes, mut foreign) = (Some(first), 0, 0);
         while let Some(piece) = next {
             taken[piece] = true;
-            pieces.push(places[piece]);
-            bytes += places[piece].bytes();
-            foreign += if segments.contains(&places[piece].segment) { 0 } else { places[piece].bytes() };
-            let end = places[piece].to;
-            let joins = |place: &Extent| {
-                let own = segments.contains(&place.segment);
-                bytes + place.bytes() <= RUN_BYTES_MAX
-                    && (own || (along && (foreign + place.bytes()) * JOIN_PART <= bytes - foreign))
+            pieces.push(extents[piece]);
+            bytes += extents[piece].bytes();
+            foreign += if segments.contains(&extents[piece].segment) { 0 } else { extents[piece].bytes() };
+            let end = extents[piece].to;
+            let joins = |extent: &Extent| {
+                let own = segments.contains(&extent.segment);
+                bytes + extent.bytes() <= RUN_BYTES_MAX
+                    && (own || (foreign + extent.bytes()) * JOIN_PART <= bytes - foreign)
             };
             // Several may begin here, as a unit's versions overlap.
-            let from = places.partition_point(|place| place.from < end);
-            next = (from..places.len())
-                .take_while(|&next| places[next].from == end && pieces.len() < PIECES_MAX)
-                .find(|&next| !taken[next] && joins(&places[next]));
+            let from = extents.partition_point(|extent| extent.from < end);
+            next = (from..extents.len())
+                .take_while(|&next| extents[next].from == end && pieces.len() < PIECES_MAX)
+                .find(|&next| !taken[next] && joins(&extents[next]));
         }
         runs.push(MoveRun { owner, pieces });
     }
@@ -230,8 +237,8 @@ mod tests {
         Extent { from, to, segment, block }
     }
 
-    fn check(places: &[Extent], expected: &[&[Extent]]) {
-        let runs = join(OWNER, places, &BTreeSet::from([1]), true);
+    fn check(extents: &[Extent], expected: &[&[Extent]]) {
+        let runs = join(OWNER, extents, &BTreeSet::from([1]));
         let pieces: Vec<&[Extent]> = runs.iter().map(|run| &run.pieces[..]).collect();
         assert_eq!(pieces, expected);
     }
@@ -250,8 +257,6 @@ mod tests {
         check(&[own, large], &[&[own]]);
         check(&[of(0, 100, 2, 1), of(100, 8192, 1, 1)], &[&[of(100, 8192, 1, 1)]]);
         check(&[small], &[]);
-        let alone = join(OWNER, &[own, small], &BTreeSet::from([1]), false);
-        assert_eq!(alone, [MoveRun { owner: OWNER, pieces: vec![own] }]);
     }
 
     #[test]

@@ -63,6 +63,19 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn place(&self) -> &Path;
 }
 
+/// Whether changes are synced to the medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Syncing {
+    On,
+    Off,
+}
+
+impl Syncing {
+    pub(crate) fn is_on(self) -> bool {
+        self == Syncing::On
+    }
+}
+
 /// A disk's space, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {

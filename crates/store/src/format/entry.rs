@@ -293,17 +293,18 @@ fn object(body: &[u8]) -> Result<ObjectEntry<'_>, DecodeError> {
         return Err(RESERVED);
     }
     entry.known = flags & FLAG_KNOWN != 0;
-    entry.lost = lost_at(flags & FLAG_LOST != 0, get(body, O_LOST)?)?;
+    let lost = get(body, O_LOST)?;
+    entry.lost = if flags & FLAG_LOST != 0 { Some(lost) } else { not_lost(lost)? };
     (entry.map, entry.opaque) = (map, opaque);
     Ok(entry)
 }
 
-/// Where damage was found, if `lost` says that it was; else the position must be zero.
-pub(super) fn lost_at(lost: bool, position: LogPosition) -> Result<Option<LogPosition>, DecodeError> {
-    if !lost && position != LogPosition::default() {
+/// Without damage: the position of damage must be zero.
+pub(super) fn not_lost(position: LogPosition) -> Result<Option<LogPosition>, DecodeError> {
+    if position != LogPosition::default() {
         return Err(DecodeError::Malformed("a place of no damage"));
     }
-    Ok(lost.then_some(position))
+    Ok(None)
 }
 
 fn plain_units(body: &[u8]) -> Result<PlainUnits<'_>, DecodeError> {

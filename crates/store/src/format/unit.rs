@@ -166,7 +166,8 @@ impl UnitEntry {
     /// Decodes an entry's body and checks all of it.
     pub fn decode(body: &[u8]) -> Result<UnitEntry, DecodeError> {
         let (mut unit, mut rest) = split::<UnitEntry>(body)?;
-        unit.lost = entry::lost_at(get(body, U_LOST)?, get(body, U_LOST_AT)?)?;
+        let (is_lost, lost) = (get(body, U_LOST)?, get(body, U_LOST_AT)?);
+        unit.lost = if is_lost { Some(lost) } else { entry::not_lost(lost)? };
         for _ in 0..get::<u32>(body, U_CONTENTS)? {
             let (content, tail) = ContentEntry::take(rest)?;
             unit.contents.push(content);
@@ -207,7 +208,7 @@ impl ContentEntry {
         if content.role == Role::Kept {
             let (mut keeping, tail) = split::<KeepingEntry>(rest)?;
             let place: LogPosition = get(rest, K_LOST_AT)?;
-            keeping.lost = entry::lost_at(place.segment > 0, place)?;
+            keeping.lost = if place.segment > 0 { Some(place) } else { entry::not_lost(place)? };
             if keeping.epoch >= keeping.until {
                 return Err(DecodeError::Malformed("a kept version"));
             }

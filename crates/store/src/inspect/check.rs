@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::log::{Item, name, payload_offset, walk};
+use super::log::{Item, Payloads, name, payload_offset, walk};
 use super::{disk, recovered};
 use crate::checkpoint::{self, file_name};
 use crate::disk::Disk;
@@ -242,7 +242,7 @@ fn check_log(
         // What opening cuts off is not damage: it was never acknowledged.
         let end = log_end.filter(|(last, _)| *last == number).map_or(u64::MAX, |(_, end)| end);
         let mut segment = Segment { number, end, expected: None, refer, next: 0, report };
-        walk(disk, superblock, number, true, |item| segment.item(&item, before))?;
+        walk(disk, superblock, number, Payloads::Verify, |item| segment.item(&item, before))?;
         segment.refer_until(u32::MAX);
         before = Some((number, segment.expected.unwrap_or(0)));
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::disk;
-use super::log::{Item, name, walk};
+use super::log::{Item, Payloads, name, walk};
 use crate::checkpoint::load::Checkpoint;
 use crate::checkpoint::{self, file_name};
 use crate::disk::Disk;
@@ -73,7 +73,7 @@ pub fn dump(dir: &Path, mut act: impl FnMut(Line) -> bool) -> Result<(), Error> 
     }
     for number in files.list()? {
         let file = name(number);
-        walk(&*disk, &superblock, number, false, |item| {
+        walk(&*disk, &superblock, number, Payloads::Skip, |item| {
             let (offset, kind, text) = match item {
                 Item::Header(Ok(header)) => {
                     (0, "segment", format!("first-sequence={}", header.first_sequence))

@@ -21,18 +21,24 @@ pub(crate) enum Item<'a> {
     Behind(u64, u64),
 }
 
+/// Whether payloads are read and verified, or not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Payloads {
+    Verify,
+    Skip,
+}
+
 /// The file of segment `number`.
 pub(crate) fn name(number: u32) -> String {
     format!("log/{number:08}.seg")
 }
 
-/// Call `act` with everything in segment `number`, in order; returns the file's length. Payloads are read and
-/// verified only if `payloads`.
+/// Call `act` with everything in segment `number`, in order; returns the file's length.
 pub(crate) fn walk(
     disk: &dyn Disk,
     superblock: &Superblock,
     number: u32,
-    payloads: bool,
+    payloads: Payloads,
     mut act: impl FnMut(Item<'_>),
 ) -> Result<u64, Error> {
     let failed = |error| Error::io("read a segment", error);
@@ -54,7 +60,7 @@ pub(crate) fn walk(
                 let offset = u64::from(record.block) * LOG_BLOCK_U64;
                 let wrong = if !whole {
                     Some("its payload is cut short")
-                } else if payloads {
+                } else if payloads == Payloads::Verify {
                     match verify(&*file, &record)? {
                         Payload::Good => None,
                         Payload::Wrong => Some("its payload does not match its checksums"),

@@ -14,7 +14,7 @@ pub use stat::{SegmentFacts, StoreFacts, stat};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::disk::Directory;
+use crate::disk::{Directory, Syncing};
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::superblock::Superblock;
@@ -33,5 +33,5 @@ fn disk(dir: &Path) -> Result<Arc<Directory>, Error> {
 
 /// The result that opening would have.
 fn recovered(files: &Files, superblock: Superblock) -> Result<Recovered, Error> {
-    recover(files, superblock, false)
+    recover(files, superblock, Syncing::Off)
 }

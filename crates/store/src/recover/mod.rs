@@ -15,7 +15,7 @@ pub(crate) mod tail;
 use std::time::{Duration, Instant};
 
 use crate::checkpoint::KeptCheckpoint;
-use crate::disk::{DiskFile, WHOLE};
+use crate::disk::{DiskFile, Syncing, WHOLE};
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::checkpoint::ReplayPoint;
@@ -69,7 +69,7 @@ pub(crate) struct Recovered {
 }
 
 /// Recovers the state from `files`.
-pub(crate) fn recover(files: &Files, superblock: Superblock, sync: bool) -> Result<Recovered, Error> {
+pub(crate) fn recover(files: &Files, superblock: Superblock, syncing: Syncing) -> Result<Recovered, Error> {
     let began = Instant::now();
     files.remove_recycled()?;
     let mut numbers = files.list()?;
@@ -97,7 +97,7 @@ pub(crate) fn recover(files: &Files, superblock: Superblock, sync: bool) -> Resu
     if from.segment > 0 && tail.first() != Some(&from.segment) {
         replay.begin_without(from.segment);
     }
-    let mut log = Log { number: from.segment, end: from.offset(), sync, ..Log::new(superblock) };
+    let mut log = Log { number: from.segment, end: from.offset(), syncing, ..Log::new(superblock) };
     for (i, &number) in tail.iter().enumerate() {
         replay.begin_segment(number)?;
         let file = files.get(number)?;
@@ -111,7 +111,7 @@ pub(crate) fn recover(files: &Files, superblock: Superblock, sync: bool) -> Resu
         let least = if number == from.segment { from.offset() } else { LOG_BLOCK_U64 };
         (log.file, log.number, log.end) = (Some(file), number, padded_u64(end).max(least));
     }
-    if sync {
+    if syncing.is_on() {
         // What readers see from now on must not be lost again, nor what it is based on: a killed process may
         // have left file names that were not made durable.
         if let Some(file) = &log.file {

@@ -8,7 +8,7 @@ use super::begin::Begin;
 use super::tail::{Ends, Tail, newer_record, newer_segment};
 use super::{Damage, Recovery, length};
 use crate::checkpoint::load::PageRange;
-use crate::disk::DiskFile;
+use crate::disk::{DiskFile, Syncing};
 use crate::error::Error;
 use crate::files::Files;
 use crate::format::checkpoint::{ReplayPoint, SegmentRow};
@@ -103,7 +103,7 @@ impl Replay<'_> {
             }
         }
         self.recovery.torn_bytes += length;
-        self.files.remove(number, true)?;
+        self.files.remove(number, Syncing::On)?;
         Ok(true)
     }
 
@@ -265,7 +265,13 @@ impl Replay<'_> {
 
     fn take(&mut self, number: u32, found: &Scanned) -> Result<(), Error> {
         match *found {
-            Scanned::Record { ref record, bytes, whole } => self.record(record, bytes, whole),
+            Scanned::Record { ref record, .. } if record.sequence < self.expected => self.repeated(record),
+            Scanned::Record { ref record, bytes, whole } => {
+                self.record(record, bytes);
+                if !whole {
+                    self.cut_short(record);
+                }
+            }
             Scanned::Bad { why: DecodeError::Version(_), .. } => return Err(newer_record(number)),
             Scanned::Bad { from, to, why } => {
                 self.damage(number, from, format!("{} bytes without a record: {why}", to - from));
@@ -276,19 +282,18 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn record(&mut self, record: &Record, bytes: u64, whole: bool) {
-        let position = record.position();
+    /// A refused commit and a later one have the same numbers. One of the two is skipped.
+    fn repeated(&mut self, record: &Record) {
         let offset = u64::from(record.block) * LOG_BLOCK_U64;
-        if record.sequence < self.expected {
-            // A refused commit and a later one have the same numbers. One of the two is skipped.
-            self.damage(record.segment, offset, format!("record {} comes again", record.sequence));
-            self.lose_one(record.kind, &record.subject(), record.sequence, position);
-            return;
-        }
+        self.damage(record.segment, offset, format!("record {} comes again", record.sequence));
+        self.lose_one(record.kind, &record.subject(), record.sequence, record.position());
+    }
+
+    fn record(&mut self, record: &Record, bytes: u64) {
         let missing = record.sequence - self.expected;
         let gap = self.gap.take();
         if missing > 0 {
-            self.lose(record, missing, gap.map_or(position, |(begin, _)| begin));
+            self.lose(record, missing, gap.map_or(record.position(), |(begin, _)| begin));
             self.recent.clear();
         }
         if self.takes(record) {
@@ -297,25 +302,26 @@ impl Replay<'_> {
             }
             self.index.apply(record);
         }
-        if !whole {
-            self.damage(
-                record.segment,
-                offset,
-                format!("the payload of record {} is cut short", record.sequence),
-            );
-            if self.as_of(record.subject().key()).is_none_or(|as_of| as_of < record.sequence) {
-                self.index.mark_lost(record.partition, record.object, Some(record.unit), position);
-            }
-        }
         self.expected = record.sequence.saturating_add(1);
-        if !whole {
-            // The file was longer and may have held more records.
-            self.gap_of(position, SEGMENT_RECORDS_MAX);
-        }
         self.recent.push(record, bytes);
         // Records that a page counts in are included: the checkpoint's totals end where replay begins.
         self.index.appended.count(record.kind, bytes);
         self.recovery.records += 1;
+    }
+
+    /// The payload of the record just replayed extends beyond its file's end.
+    fn cut_short(&mut self, record: &Record) {
+        let offset = u64::from(record.block) * LOG_BLOCK_U64;
+        self.damage(
+            record.segment,
+            offset,
+            format!("the payload of record {} is cut short", record.sequence),
+        );
+        if self.as_of(record.subject().key()).is_none_or(|as_of| as_of < record.sequence) {
+            self.index.mark_lost(record.partition, record.object, Some(record.unit), record.position());
+        }
+        // The file was longer and may have held more records.
+        self.gap_of(record.position(), SEGMENT_RECORDS_MAX);
     }
 
     /// Whether to apply a record: the page of its key does not count it in. If that page is lost, only

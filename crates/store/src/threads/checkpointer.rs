@@ -195,7 +195,7 @@ fn one(shared: &Shared) -> Result<(), Error> {
     let checkpointer = &shared.checkpointer;
     let once = || {
         let number = checkpointer.number();
-        write(&shared.files, &shared.index, &shared.superblock, number, shared.sync).inspect_err(|_| {
+        write(&shared.files, &shared.index, &shared.superblock, number, shared.syncing).inspect_err(|_| {
             // It failed, but may have got its final name already.
             if remove(shared, &[number]).is_err() {
                 checkpointer.state.lock().doubtful.push(number);
@@ -232,7 +232,7 @@ fn remove(shared: &Shared, numbers: &[u32]) -> Result<(), Error> {
         tolerate(io::ErrorKind::NotFound, disk.remove(&file_name(number)))
             .map_err(|error| Error::io("remove a checkpoint", error))?;
     }
-    if shared.sync && !numbers.is_empty() {
+    if shared.syncing.is_on() && !numbers.is_empty() {
         disk.sync_dir(DIR).map_err(|error| Error::io("sync the checkpoints' directory", error))?;
     }
     Ok(())

@@ -15,7 +15,7 @@ use std::sync::mpsc::sync_channel;
 
 use super::OnEnd;
 use super::idle::{self, GivingBack};
-use crate::clean::gather::{MoveRun, Owner, in_order, referring, runs, scan};
+use crate::clean::gather::{MoveRun, Others, Owner, in_order, referring, runs, scan};
 use crate::clean::move_batch::{Move, MoveBatch};
 use crate::clean::trigger::{CleanTrigger, Effort};
 use crate::clean::victim::{Candidate, choose};
@@ -210,8 +210,8 @@ impl Cleaner {
             return Ok(None);
         }
         let alone = BTreeSet::from([victim.number]);
-        let runs = contents.owners.iter().flat_map(|&owner| runs(&self.shared.index, owner, &alone, false));
-        let cost = runs.map(|run| run.disk_bytes()).sum();
+        let runs = |&owner| runs(&self.shared.index, owner, &alone, Others::Stay);
+        let cost = contents.owners.iter().flat_map(runs).map(|run| run.disk_bytes()).sum();
         self.costs.insert(victim.number, (cost, payload));
         Ok(is_wanted(&Candidate { live: cost, ..*victim }, effort).then_some((contents.owners, cost)))
     }
@@ -220,9 +220,10 @@ impl Cleaner {
     /// written. Unless it is urgent, small neighbours in other segments are moved along, which takes more
     /// space for now.
     fn empty(&mut self, victims: &Victims, effort: Effort) -> Result<u64, Error> {
-        let along =
+        let join =
             effort != Effort::Urgent && self.shared.space_budget().fits_moves(victims.cost.saturating_mul(2));
-        let runs = |owner| runs(&self.shared.index, owner, &victims.numbers, along);
+        let others = if join { Others::Join } else { Others::Stay };
+        let runs = |owner| runs(&self.shared.index, owner, &victims.numbers, others);
         let runs = in_order(&self.shared.index, &victims.owners).into_iter().flat_map(runs).collect();
         self.carry(runs, effort)
     }

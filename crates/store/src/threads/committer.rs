@@ -213,7 +213,7 @@ impl Committer {
         if !gathered.entries.is_empty() {
             let bytes = gathered.entries.iter().map(|(record, _)| record.disk_bytes()).sum();
             self.shared.cleaning.on_written(bytes, gathered.free);
-            if self.shared.sync {
+            if self.shared.syncing.is_on() {
                 let requests = gathered.entries.len() + waiting.len() + self.shared.queue.len();
                 self.delay = CommitDelay::after(bytes, requests, began.elapsed());
             }

@@ -1,5 +1,6 @@
 //! Freeing segments that no unit refers to and no checkpoint's replay needs.
 
+use crate::disk::Syncing;
 use crate::recycled::RecycledSegment;
 use crate::threads::shared::Shared;
 
@@ -8,7 +9,7 @@ pub(crate) fn free_segments(shared: &Shared, floor: u32) {
     let index = shared.index.read();
     let idle: Vec<u32> = index.segments.idle_before(floor).collect();
     drop(index);
-    let free = if shared.sync && !idle.is_empty() { shared.space_budget().free() } else { 0 };
+    let free = if shared.syncing.is_on() && !idle.is_empty() { shared.space_budget().free() } else { 0 };
     let mut aside: Vec<RecycledSegment> = Vec::new();
     for &number in &idle {
         // Readers look up the file under the index's lock: after this, none finds it any more.
@@ -24,7 +25,7 @@ pub(crate) fn free_segments(shared: &Shared, floor: u32) {
             shared.cleaning.on_freed();
             continue;
         }
-        match shared.files.remove(number, false) {
+        match shared.files.remove(number, Syncing::Off) {
             Ok(()) => shared.cleaning.on_freed(),
             Err(error) => {
                 // Nothing refers to it. It takes space until the next opening finds and frees it.
@@ -33,7 +34,7 @@ pub(crate) fn free_segments(shared: &Shared, floor: u32) {
             }
         }
     }
-    if !shared.sync || idle.is_empty() {
+    if !shared.syncing.is_on() || idle.is_empty() {
         return;
     }
     // They may be written to again only once their old names are durably gone.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::clean::trigger::Cleaning;
+use crate::disk::Syncing;
 use crate::files::Files;
 use crate::format::superblock::Superblock;
 use crate::header_cache::HeaderCache;
@@ -26,7 +27,7 @@ pub(crate) struct Shared {
     /// The bytes after which a segment is sealed.
     pub(crate) segment_bytes: u64,
     /// See [`crate::Options::sync`].
-    pub(crate) sync: bool,
+    pub(crate) syncing: Syncing,
 }
 
 impl Shared {

@@ -6,6 +6,7 @@ use braid_layout::{ClusterId, ColumnMask, DriveId, Generation, Lease, ObjectId, 
 
 use super::*;
 use crate::crc::block_crcs;
+use crate::disk::Syncing;
 use crate::disk::memory::Memory;
 use crate::index::query::Want;
 use crate::mutation::{Attributes, Mutation, Outcome, Standing, Write, WriteKind};
@@ -69,9 +70,11 @@ fn two_pieces() -> (Store, Cleaner, MoveRun) {
     write(&store, 1, 0, 0..20_000, 1, Standing::Installed);
     write(&store, 2, 0, 0..50_000, 2, Standing::Installed);
     write(&store, 1, 0, 20_000..24_000, 3, Standing::Pending);
-    let run = MoveRun { pieces: gathered(&store, true).remove(0).pieces, owner: owner(&store) };
+    let run = MoveRun { pieces: gathered(&store, Others::Join).remove(0).pieces, owner: owner(&store) };
     let segments: Vec<u32> = run.pieces.iter().map(|piece| piece.segment).collect();
     assert_eq!(segments, [1, 2], "a small neighbour comes along");
+    let alone = MoveRun { pieces: run.pieces[..1].to_vec(), owner: run.owner };
+    assert_eq!(gathered(&store, Others::Stay), [alone], "unless it is to stay");
     let cleaner = Cleaner::new(Arc::clone(store.shared()));
     (store, cleaner, run)
 }
@@ -81,8 +84,8 @@ fn owner(store: &Store) -> Owner {
     Owner { partition: P, object: ObjectId(1), birth, unit: 0 }
 }
 
-fn gathered(store: &Store, along: bool) -> Vec<MoveRun> {
-    runs(&store.shared().index, owner(store), &BTreeSet::from([1]), along)
+fn gathered(store: &Store, others: Others) -> Vec<MoveRun> {
+    runs(&store.shared().index, owner(store), &BTreeSet::from([1]), others)
 }
 
 /// As freeing does it first: from then on nobody may look up the file, which may go any moment.
@@ -103,7 +106,10 @@ fn a_run_of_which_a_segment_was_freed_meanwhile_stays_where_it_is() {
     let view = store.read(P, ObjectId(1), 0, 0..20_000, Want::Settled).expect("nothing is lost by that");
     assert_eq!(view.version, version(1));
     // Gathered now, the run is without it.
-    assert_eq!(gathered(&store, true), [MoveRun { pieces: run.pieces[..1].to_vec(), owner: run.owner }]);
+    assert_eq!(
+        gathered(&store, Others::Join),
+        [MoveRun { pieces: run.pieces[..1].to_vec(), owner: run.owner }]
+    );
 }
 
 #[test]
@@ -125,7 +131,7 @@ fn a_victim_that_is_gone_when_it_is_looked_at_is_set_aside_and_the_next_one_empt
     commit(&store, Mutation::Remove { partition: P, object: ObjectId(2), g: Generation(1) });
     let mut cleaner = Cleaner::new(Arc::clone(store.shared()));
     let first = cleaner.victim(&BTreeSet::new(), Effort::Urgent).expect("a victim").number;
-    store.files().remove(first, true).expect("remove");
+    store.files().remove(first, Syncing::On).expect("remove");
     let live = |number| store.index().segments.all[&number].payload;
     let others: Vec<u32> = [1, 2].into_iter().filter(|&number| number != first && live(number) > 0).collect();
     assert_eq!(others.len(), 1);
