@@ -1,5 +1,5 @@
-//! The numbers of a handle's unit writes (PROTOCOL C4). A drive carries each number out once, and remembers it
-//! until it is told that the writer will not repeat it.
+//! The numbers of a handle's unit writes (PROTOCOL C4). A drive carries each number out once, and remembers
+//! it until it is told that the writer will not repeat it.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

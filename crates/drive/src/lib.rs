@@ -9,14 +9,14 @@
 //!   slow or silent loses its connection and harms no other peer.
 //! - A drive never comes back empty under its old identity (PROTOCOL R9).
 //!
-//! What it must not know: files, names, and which clients exist. Of other drives it knows the sisters that the
-//! column maps of its objects name.
+//! What it must not know: files, names, and which clients exist. Of other drives it knows its sisters: those
+//! that the column maps of its objects name.
 //!
 //! [`lease`] and [`readmission`](self) decide whether to serve. `connection` receives requests and answers
-//! them as they are done; `requests`, `manage`, `steps` and `queries` carry them out. `debts` says what is owed
-//! to which sister, `forward` pays it, and `sisters` knows where they are. `startup_identity` decides which
-//! drive a directory is; `join` and `heartbeat` are the drive's side of its sessions with the manager. `serve`
-//! runs the drive from start to stop; `scrub` verifies what is stored.
+//! them as they are done; `requests`, `manage`, `steps` and `queries` carry them out. `debts` says what is
+//! owed to which sister, `forward` pays it, and `sisters` knows where they are. `startup_identity` decides
+//! which drive a directory is; `join` and `heartbeat` are the drive's side of its sessions with the manager.
+//! `serve` runs the drive from start to stop; `scrub` verifies what is stored.
 
 mod buffers;
 pub mod clock;

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use braid_layout::Generation;
 use braid_store::{Change, Error, Mutation, Outcome, UnitVerdict};
@@ -15,6 +16,7 @@ use braid_wire::data::{
     Snapshot, SnapshotAct, Verdict,
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
+use tokio::time::timeout;
 
 use crate::connection::Ticket;
 use crate::convert;
@@ -23,6 +25,10 @@ use crate::forward;
 use crate::reply::Answer;
 use crate::requests::{Facts, Requests, done};
 use crate::scrub;
+
+/// How long a fence waits until everything owed to ready parity columns is paid. The manager asks again, and
+/// meanwhile finds out which drive does not take it.
+const DRAIN_WAIT: Duration = Duration::from_secs(3);
 
 impl Requests {
     /// Creates an object, or finds it present already. If it is present in another generation, the manager's
@@ -85,6 +91,31 @@ impl Requests {
             done(capability.g, fenced)
         })
         .await;
+    }
+
+    /// Stores a fence, and answers once it is drained (PROTOCOL R7), which holds up nothing else.
+    pub(crate) async fn fence(&self, capability: Capability, asked: Fence, ticket: Ticket) {
+        let (partition, object) = (capability.partition, capability.object);
+        let runtime = tokio::runtime::Handle::current();
+        let work = move |core: &Arc<Core>, ticket: Ticket| {
+            if let Err(error) = fence(core, &capability) {
+                return ticket.answer(done(capability.g, Err(error)));
+            }
+            forward::handle_fence(core, (partition, object));
+            let core = Arc::clone(core);
+            runtime.spawn(async move {
+                if !forward::drained(&core, (partition, object), DRAIN_WAIT).await {
+                    let detail = "writes of before are not on every parity drive yet";
+                    return ticket.refuse(capability.g, Refusal::new(Reason::Busy, detail));
+                }
+                let listing = move || ticket.answer(list_unsettled(&core, &capability, &asked));
+                // It fails only when the runtime ends.
+                let _ = tokio::task::spawn_blocking(listing).await;
+            });
+        };
+        if let Some(working) = self.start(ticket, work).await {
+            let _ = timeout(self.core().settings.store_wait, working).await;
+        }
     }
 }
 

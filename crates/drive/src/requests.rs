@@ -14,7 +14,7 @@ use braid_store::{Body, Mutation, Outcome, Rejected, Reply};
 use braid_transport::{Receiver, TransportError};
 use braid_wire::authorise::{ObjectFacts, Verified, needs};
 use braid_wire::capability::Rights;
-use braid_wire::data::{Absent, ColumnMap, DriveRequest, Fence, FenceRule, Retire, StripeWrite, Written};
+use braid_wire::data::{Absent, ColumnMap, DriveRequest, FenceRule, Retire, StripeWrite, Written};
 use braid_wire::{Capability, Reason, Refusal, Wire};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -31,10 +31,6 @@ use crate::reply::{Answer, refusal};
 /// Above this size a payload's checksums are computed off the connection's task, which they would block for
 /// too long.
 const CHECKED_INLINE_BYTES: u32 = 2 << 20;
-
-/// How long a fence waits until everything owed to ready parity columns is paid. The manager asks again, and
-/// meanwhile finds out which drive does not take it.
-const DRAIN_WAIT: Duration = Duration::from_secs(3);
 
 /// The requests of one connection.
 pub(crate) struct Requests {
@@ -365,31 +361,6 @@ impl Requests {
         drop(self.start(ticket, |core, ticket| ticket.answer(work(core))).await);
     }
 
-    /// Stores a fence, and answers once it is drained (PROTOCOL R7), which holds up nothing else.
-    async fn fence(&self, capability: Capability, asked: Fence, ticket: Ticket) {
-        let (partition, object) = (capability.partition, capability.object);
-        let runtime = tokio::runtime::Handle::current();
-        let work = move |core: &Arc<Core>, ticket: Ticket| {
-            if let Err(error) = manage::fence(core, &capability) {
-                return ticket.answer(done(capability.g, Err(error)));
-            }
-            forward::handle_fence(core, (partition, object));
-            let core = Arc::clone(core);
-            runtime.spawn(async move {
-                if !forward::drained(&core, (partition, object), DRAIN_WAIT).await {
-                    let detail = "writes of before are not on every parity drive yet";
-                    return ticket.refuse(capability.g, Refusal::new(Reason::Busy, detail));
-                }
-                let listing = move || ticket.answer(manage::list_unsettled(&core, &capability, &asked));
-                // It fails only when the runtime ends.
-                let _ = tokio::task::spawn_blocking(listing).await;
-            });
-        };
-        if let Some(working) = self.start(ticket, work).await {
-            let _ = timeout(self.core.settings.store_wait, working).await;
-        }
-    }
-
     /// As [`Requests::look`], but waits for the end, so that later requests see the effect.
     pub(crate) async fn look_now(
         &self,
@@ -402,7 +373,7 @@ impl Requests {
         }
     }
 
-    async fn start(
+    pub(crate) async fn start(
         &self,
         ticket: Ticket,
         work: impl FnOnce(&Arc<Core>, Ticket) + Send + 'static,

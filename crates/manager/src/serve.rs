@@ -167,7 +167,7 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         R::JoinDrive(_) | R::Heartbeat(_) | R::Sisters(_) => {
             Err(Refusal::new(Reason::NotAllowed, format!("a client token does not allow {}", request.name())))
         }
-        // Answered before this is called. Named one by one, so that a new kind does not compile without an arm.
+        // Answered before this is called. Named one by one: a new kind does not compile without its arm.
         R::Status(_)
         | R::Backup(_)
         | R::VolumeCreate(_)

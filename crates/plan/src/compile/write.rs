@@ -44,8 +44,9 @@ pub fn write(target: &Target<'_>, request: Write) -> Result<PlanSet, PlanError> 
     each_stripe(target, &request, |job, _| job.draft())
 }
 
-/// Writes `request`'s bytes under an exclusive lease, as stripe writes or unit writes, whichever is cheaper in
-/// each stripe. The first stripe's unit write has the number `operation`; each further stripe has the next.
+/// Writes `request`'s bytes under an exclusive lease, as stripe writes or unit writes, whichever is cheaper
+/// in each stripe. The first stripe's unit write has the number `operation`; each further stripe has the
+/// next.
 pub fn write_cheapest(target: &Target<'_>, request: Write, operation: u64) -> Result<PlanSet, PlanError> {
     each_stripe(target, &request, |job, index| job.cheapest(operation + index))
 }
