@@ -7,17 +7,23 @@ use braid_layout::Scheme;
 
 use crate::between::Between;
 use crate::common::{Cluster, Random, assert_same, name, pattern, put, read_all, shape, wait_for};
+use crate::settled::killed_writer;
 
 const UNIT: usize = 4096;
 
-/// One write inside one unit, at a random place below `below`.
-async fn write_some(file: &File, model: &mut [u8], random: &mut Random, below: usize) {
+/// A write inside one unit, at a random place below `below`.
+fn some_write(model: &mut [u8], random: &mut Random, below: usize) -> (u64, Vec<u8>) {
     let length = usize::try_from(1 + random.below(1500)).expect("small");
     let unit = usize::try_from(random.below(u64::try_from(below / UNIT).expect("small"))).expect("small");
     let within = usize::try_from(random.below(u64::try_from(UNIT - length).expect("small"))).expect("small");
     let (from, bytes) = (unit * UNIT + within, pattern(random.draw(), length));
-    file.write_at(&bytes, u64::try_from(from).expect("small")).await.expect("write");
     model[from..from + length].copy_from_slice(&bytes);
+    (u64::try_from(from).expect("small"), bytes)
+}
+
+async fn write_some(file: &File, model: &mut [u8], random: &mut Random, below: usize) {
+    let (from, bytes) = some_write(model, random, below);
+    file.write_at(&bytes, from).await.expect("write");
 }
 
 async fn clean(client: &Client, path: &braid_client::Name) {
@@ -103,14 +109,9 @@ async fn what_a_dead_writer_was_told_is_stored_is_there_after_drives_died_too() 
     client.volume_create("main", None, 0).await.expect("a volume");
     let (path, mut model) = (name("f"), pattern(5, 30 * UNIT));
     put(&client, &path, shape(Scheme::Raid5, 4, 1, u32::try_from(UNIT).expect("small")), &model).await;
-    let other = cluster.client().await;
-    let file = other.open(&path, &OpenOptions::new().write(true)).await.expect("open");
     let mut random = Random(9);
-    for _ in 0..40 {
-        write_some(&file, &mut model, &mut random, 30 * UNIT).await;
-    }
-    std::mem::forget(file);
-    drop(other);
+    let writes = (0..40).map(|_| some_write(&mut model, &mut random, 30 * UNIT)).collect();
+    killed_writer(&cluster, path.clone(), writes).await;
     for index in 0..5 {
         cluster.kill(index);
     }
