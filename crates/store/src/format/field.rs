@@ -1,13 +1,13 @@
 //! Tables of fields, and the encoding that follows from them.
 //!
-//! [`fields!`] states a structure once, one row per field, in the order and with the names of the document:
+//! `fields!` states a structure once, one row per field, in the order and with the names of the document:
 //!
-//! - `.name "text" 0..4,` is the struct's field `name`. It is encoded as its type says ([`Value`]).
+//! - `.name "text" 0..4,` is the struct's field `name`. It is encoded as its type says (`Value`).
 //! - `NAME "text" 4..8,` is encoded by hand: `NAME` is its byte range. A row may have both.
 //! - `"reserved" 8..12,` must be zero, which is checked.
-//! - `"text" 12..16,` is a field that all structures of its sort have ([`seal`]).
+//! - `"text" 12..16,` is a field that all structures of its sort have (`seal`).
 //!
-//! With `TABLE of Type`, the type gets its [`Value`] from the table.
+//! With `TABLE of Type`, the type gets its `Value` from the table.
 
 use std::ops::Range;
 
