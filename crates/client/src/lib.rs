@@ -46,7 +46,6 @@ mod retry;
 mod scratch;
 mod stamps;
 mod stripes;
-mod unit_writes;
 mod view;
 mod write;
 

@@ -25,7 +25,6 @@ use crate::handle::Handle;
 use crate::read::{Chunk, Patience, stripes_of};
 use crate::stamps::{Begun, Content, Stamps};
 use crate::stripes::Stripes;
-use crate::unit_writes::{Operation, UnitWrites};
 use crate::view::FileView;
 
 /// A column that failed in this many rounds counts as lost, whatever its answers.
@@ -40,7 +39,6 @@ const MENDED_MAX: u32 = 3;
 pub(crate) struct WriteSide {
     pub(crate) stamps: Stamps,
     pub(crate) stripes: Stripes,
-    pub(crate) unit_writes: UnitWrites,
     /// How the lease was lost, if it was.
     pub(crate) lost: std::sync::OnceLock<String>,
     /// The drive that refused a write because it is full, if any.
@@ -60,8 +58,8 @@ struct Verdict {
 
 impl WriteSide {
     pub(crate) fn new(stamps: Stamps) -> WriteSide {
-        let (stripes, unit_writes, lost, full) = Default::default();
-        WriteSide { stamps, stripes, unit_writes, lost, full }
+        let (lost, full) = Default::default();
+        WriteSide { stamps, stripes: Stripes::default(), lost, full }
     }
 
     /// Fails if the handle may not write.
@@ -107,55 +105,27 @@ impl Handle {
         let _permit = self.client.set_permit().await;
         let count = stripes.end - stripes.start;
         let content = if body == Body::Zeros { Content::Hole } else { Content::Bytes };
-        let begin = |g| {
-            let begun = side.stamps.begin(g, count, chunk.range.end, content);
-            begun.map_err(|why| Error::Unfinished { file: self.subject.clone(), why })
-        };
+        let begun = side.stamps.begin(view.g, count, chunk.range.end, content);
+        let mut begun = begun.map_err(|why| Error::Unfinished { file: self.subject.clone(), why })?;
         let mut patience = Patience::new(self);
-        // A set is either one unit write or all stripe writes, so that it can be taken back as a whole.
-        let may_be_unit_write = count == 1 && content == Content::Bytes;
-        let operation =
-            may_be_unit_write.then(|| side.unit_writes.begin(&self.client.shared.next_unit_write));
-        let mut begun = begin(view.g)?;
-        let mut executor =
-            self.prepare(&chunk, body, data, &begun, operation.as_ref(), &mut patience).await?;
+        let executor = self.prepare(&chunk, body, data, &begun, &mut patience).await?;
         begun.sending();
-        let mut replaced = None;
-        if let Some(operation) = operation.filter(|_| executor.is_unit_write()) {
-            if executor.write_unit(self.writer(side), &operation).await? {
-                begun.settle();
-                return Ok(());
-            }
-            // A stripe write of the same bytes, under the next stamp, takes its place, whatever became of it:
-            // if it was stored it is counted in, if it comes late it is passed over.
-            replaced = Some(begun);
-            begun = begin(self.view().g)?;
-            executor = self.prepare(&chunk, body, data, &begun, None, &mut patience).await?;
-            begun.sending();
-        }
         let sent = self.send(side, executor, &mut patience).await;
-        for begun in replaced.into_iter().chain([begun]) {
-            match &sent {
-                Ok(()) => begun.settle(),
-                Err(error) => begun.fail(&error.to_string()),
-            }
+        match &sent {
+            Ok(()) => begun.settle(),
+            Err(error) => begun.fail(&error.to_string()),
         }
         sent
     }
 
-    fn writer(&self, side: &WriteSide) -> Writer {
-        Writer { client: self.client.shared.number, settled_below: side.stamps.settled_below() }
-    }
-
     /// Reads what the write needs and computes its parity. Nothing is sent yet, so the write may still start
-    /// over. `unit_write`: it may be a unit write of this number.
+    /// over.
     async fn prepare<'a>(
         &'a self,
         chunk: &Chunk,
         body: Body,
         data: &'a [u8],
         begun: &Begun<'_>,
-        unit_write: Option<&Operation<'_>>,
         patience: &mut Patience,
     ) -> Result<Executor<'a>> {
         let mut learnt = Learnt::default();
@@ -168,10 +138,7 @@ impl Handle {
                 reach: begun.reach,
                 stamp: begun.first,
             };
-            let compile = |target: &Target<'_>| match unit_write {
-                Some(operation) => braid_plan::write_cheapest(target, request.clone(), operation.number),
-                None => braid_plan::write(target, request.clone()),
-            };
+            let compile = |target: &Target<'_>| braid_plan::write(target, request.clone());
             let Some(set) = self.compile(&view, chunk.segment, &learnt, compile)? else {
                 let stripes = stripes_of(&view, chunk.segment, &chunk.range);
                 self.wait_for_columns(&view, chunk.segment, stripes, "written", &mut learnt, patience)
@@ -212,7 +179,8 @@ impl Handle {
         let mut mended = 0;
         loop {
             executor.retarget(&self.view());
-            let writer = self.writer(side);
+            let writer =
+                Writer { client: self.client.shared.number, settled_below: side.stamps.settled_below() };
             let mut failed = executor.write(writer).await?;
             if failed.is_empty() {
                 return Ok(());

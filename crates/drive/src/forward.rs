@@ -252,6 +252,11 @@ fn settle(core: &Arc<Core>, unit: UnitRef) {
         Err(error) => {
             tracing::warn!(%error, %partition, %object, unit = number, "cannot note that a write is settled");
             told.forwarder.debts().handle_unsettled(unit);
+            let again = Arc::clone(&told);
+            told.forwarder.runtime.spawn(async move {
+                tokio::time::sleep(PAUSE_MAX).await;
+                settle(&again, unit);
+            });
         }
     });
     let queued = core.store.submit_within(mutation, reply, Some(Duration::ZERO), &|| true);
@@ -310,6 +315,8 @@ async fn lane(core: Arc<Core>, sister: DriveId, mut jobs: mpsc::UnboundedReceive
             batch.clone()
         });
         for job in batch {
+            // Also after a batch that failed midway: what was acknowledged before is not sent again.
+            settle(&core, job.0);
             due.entry(job).and_modify(|(at, pause)| {
                 *at = Instant::now() + *pause;
                 *pause = (*pause * 2).min(PAUSE_MAX);
@@ -362,7 +369,6 @@ async fn send(
             }
             again.push(job);
         }
-        items.iter().for_each(|item| settle(core, item.job.0));
         core.forwarder.progress.notify_waiters();
     }
     Ok(again)

@@ -10,5 +10,4 @@ mod raw;
 mod removed;
 mod settled;
 mod sparse;
-mod units;
 mod wrong;
