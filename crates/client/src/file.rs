@@ -296,10 +296,13 @@ impl File {
             Some(settled_to) => retire::retire(&self.handle, settled_to, Occasion::LeaseEnd).await,
             None => false,
         };
-        let lost = writer.side.lost.get().is_some();
         writer.keeper.end();
         let ending = if within && settled { Ending::Clean } else { Ending::Unclean };
-        let released = if lost { Ok(()) } else { lease::release(&self.handle, ending, end).await };
+        let released = match writer.side.lost.get() {
+            // It may have been lost since the check above: that is no clean end either.
+            Some(_) => writer.side.check(self.subject()),
+            None => lease::release(&self.handle, ending, end).await,
+        };
         flushed.and(released)
     }
 
