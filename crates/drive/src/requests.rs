@@ -35,7 +35,7 @@ const CHECKED_INLINE_BYTES: u32 = 2 << 20;
 /// The requests of one connection.
 pub(crate) struct Requests {
     core: Arc<Core>,
-    pub(crate) buffers: Arc<Connection>,
+    buffers: Arc<Connection>,
     /// Reads of this many bytes or more are sent by `sendfile` where possible; `None`: none are.
     sendfile_min: Option<u32>,
     creating: Vec<Creating>,
@@ -251,15 +251,8 @@ impl Requests {
             return Ok(());
         }
         let bytes = if write.hole { 0 } else { write.to - write.from };
-        let (body, ticket) = if write.hole {
-            (Body::Hole, ticket)
-        } else {
-            let Some((share, ticket)) = self.share(bytes, ticket).await else { return Ok(()) };
-            let mut buffer = self.buffers.buffer(bytes, share);
-            receiver.payload(buffer.fill()).await?;
-            let crcs = std::mem::take(&mut write.crcs);
-            (Body::Bytes { payload: buffer.into_bytes(), crcs }, ticket)
-        };
+        let crcs = std::mem::take(&mut write.crcs);
+        let Some((body, ticket)) = self.body(bytes, crcs, receiver, ticket).await? else { return Ok(()) };
         let (g, stamp, core) = (capability.g, write.stamp, self.core());
         let mutation = Mutation::Write(convert::stripe_write(write, g, body));
         let finish = move |result| {
@@ -282,14 +275,27 @@ impl Requests {
         // The payload may have taken long to arrive: if the lease was given back meanwhile, nothing may be
         // written.
         let still = self.still(capability, Rights::WRITE);
-        if bytes <= CHECKED_INLINE_BYTES {
-            self.submit(ticket, mutation, still, finish).await;
-        } else {
-            ticket.waits();
-            let reply = Box::new(move |result| ticket.answer(finish(result)));
-            self.queue_in_thread(mutation, still, reply).await;
-        }
+        let then = move |ticket: Ticket, result| ticket.answer(finish(result));
+        self.hand_over(ticket, (mutation, bytes), still, then).await;
         Ok(())
+    }
+
+    /// A payload as it is stored, of 0 bytes for a hole; `None` if there is no memory for it, which the
+    /// ticket has been told.
+    pub(crate) async fn body(
+        &self,
+        bytes: u32,
+        crcs: Vec<u32>,
+        receiver: &mut Receiver,
+        ticket: Ticket,
+    ) -> Result<Option<(Body, Ticket)>, TransportError> {
+        if bytes == 0 {
+            return Ok(Some((Body::Hole, ticket)));
+        }
+        let Some((share, ticket)) = self.share(bytes, ticket).await else { return Ok(None) };
+        let mut buffer = self.buffers.buffer(bytes, share);
+        receiver.payload(buffer.fill()).await?;
+        Ok(Some((Body::Bytes { payload: buffer.into_bytes(), crcs }, ticket)))
     }
 
     async fn retire(&self, capability: &Capability, g: Generation, retire: &Retire, ticket: Ticket) {
@@ -343,7 +349,7 @@ impl Requests {
     }
 
     /// A share of the payload bound; `None` if none is to be had, which `ticket` has been told.
-    pub(crate) async fn share(&self, bytes: u32, ticket: Ticket) -> Option<(Share, Ticket)> {
+    async fn share(&self, bytes: u32, ticket: Ticket) -> Option<(Share, Ticket)> {
         match timeout(self.core.settings.store_wait, self.buffers.share(bytes)).await {
             Ok(Ok(share)) => return Some((share, ticket)),
             Ok(Err(_)) => ticket.refuse(Generation(0), closing()),
@@ -406,19 +412,24 @@ impl Requests {
         still: Still,
         finish: impl FnOnce(Result<Outcome, braid_store::Error>) -> Answer + Send + 'static,
     ) {
-        self.hand_over(ticket, mutation, still, |ticket, result| ticket.answer(finish(result))).await;
+        let then = move |ticket: Ticket, result| ticket.answer(finish(result));
+        self.hand_over(ticket, (mutation, 0), still, then).await;
     }
 
-    /// As [`Requests::submit`], but what becomes of the ticket is up to `then`.
+    /// As [`Requests::submit`], for a mutation with so many bytes of payload; what becomes of the ticket is
+    /// up to `then`.
     pub(crate) async fn hand_over(
         &self,
         ticket: Ticket,
-        mutation: Mutation,
+        (mutation, bytes): (Mutation, u32),
         still: Still,
         then: impl FnOnce(Ticket, Result<Outcome, braid_store::Error>) + Send + 'static,
     ) {
         ticket.waits();
         let reply: Reply = Box::new(move |result| then(ticket, result));
+        if bytes > CHECKED_INLINE_BYTES {
+            return self.queue_in_thread(mutation, still, reply).await;
+        }
         let queued = self.core.store.submit_within(mutation, reply, Some(Duration::ZERO), &still);
         if let Err(Rejected { mutation, reply }) = queued {
             // The store's queue is full: wait in a thread, and take no more requests from this peer

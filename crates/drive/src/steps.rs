@@ -30,12 +30,10 @@ impl Requests {
             ticket.refuse(facts.g, refusal);
             return Ok(());
         }
-        let Some((body, ticket)) =
-            self.body(write.hole, (write.from, write.to), write.crcs, receiver, ticket).await?
-        else {
+        let bytes = if write.hole { 0 } else { write.to - write.from };
+        let Some((body, ticket)) = self.body(bytes, write.crcs, receiver, ticket).await? else {
             return Ok(());
         };
-        let bytes = if write.hole { 0 } else { u64::from(write.to - write.from) };
         let (partition, object) = (write.at.partition, write.at.object);
         let unit = (partition, object, write.unit);
         let watermark = write.watermark;
@@ -57,7 +55,7 @@ impl Requests {
         let core = self.core();
         let reply = move |ticket: Ticket, result| match result {
             Ok(Outcome::Owed { version, .. }) => {
-                Figures::add(&core.figures.written_bytes, bytes);
+                Figures::add(&core.figures.written_bytes, u64::from(bytes));
                 forward::handle_owed(&core, unit, &facts.map, (version, watermark), (ticket, g));
             }
             // A repeat, whose first copy waits: so does it.
@@ -73,7 +71,8 @@ impl Requests {
         };
         // The payload may have taken long to arrive: if the lease was given back meanwhile, nothing may be
         // written.
-        self.hand_over(ticket, mutation, self.still(capability, Rights::WRITE), reply).await;
+        let still = self.still(capability, Rights::WRITE);
+        self.hand_over(ticket, (mutation, bytes), still, reply).await;
         Ok(())
     }
 
@@ -85,18 +84,18 @@ impl Requests {
         receiver: &mut Receiver,
         ticket: Ticket,
     ) -> Result<(), TransportError> {
-        let place = match place_of(facts, &delta) {
-            Ok(place) => place,
+        let roles = match roles_of(facts, &delta) {
+            Ok(roles) => roles,
             Err(refusal) => {
                 ticket.refuse(facts.g, refusal);
                 return Ok(());
             }
         };
         let (from, to) = (delta.from, delta.to);
-        let Some((body, ticket)) = self.body(false, (from, to), delta.crcs, receiver, ticket).await? else {
+        let Some((body, ticket)) = self.body(to - from, delta.crcs, receiver, ticket).await? else {
             return Ok(());
         };
-        let body = match scaled(place, from, body) {
+        let body = match scaled(roles, from, body) {
             Ok(body) => body,
             Err(refusal) => {
                 ticket.refuse(facts.g, refusal);
@@ -104,7 +103,7 @@ impl Requests {
             }
         };
         // With one parity column, what is durable here is settled.
-        let settled_to = if place.shape.m() == 1 { delta.to_version } else { delta.settled_to };
+        let settled_to = if roles.shape.m() == 1 { delta.to_version } else { delta.settled_to };
         let g = delta.g;
         let mutation = Mutation::Delta(braid_store::Delta {
             partition: delta.at.partition,
@@ -113,7 +112,7 @@ impl Requests {
             from,
             to,
             column: delta.column,
-            data: place.data,
+            data: roles.data,
             from_version: delta.from_version,
             to_version: delta.to_version,
             client: delta.client,
@@ -129,32 +128,14 @@ impl Requests {
                 other => Refusal::new(Reason::Medium, format!("internal: a delta gave {other:?}")).into(),
             }));
         };
-        self.hand_over(ticket, mutation, always(), reply).await;
+        self.hand_over(ticket, (mutation, to - from), always(), reply).await;
         Ok(())
-    }
-
-    /// A payload as it is stored; `None` if there is no memory for it, which the ticket has been told.
-    async fn body(
-        &mut self,
-        hole: bool,
-        (from, to): (u32, u32),
-        crcs: Vec<u32>,
-        receiver: &mut Receiver,
-        ticket: Ticket,
-    ) -> Result<Option<(Body, Ticket)>, TransportError> {
-        if hole {
-            return Ok(Some((Body::Hole, ticket)));
-        }
-        let Some((share, ticket)) = self.share(to - from, ticket).await else { return Ok(None) };
-        let mut buffer = self.buffers.buffer(to - from, share);
-        receiver.payload(buffer.fill()).await?;
-        Ok(Some((Body::Bytes { payload: buffer.into_bytes(), crcs }, ticket)))
     }
 }
 
-/// Where a delta is counted in.
+/// The two units that a delta is about.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct DeltaRoles {
     shape: Shape,
     /// This column's parity unit.
     parity: u8,
@@ -162,12 +143,12 @@ struct Place {
     data: u8,
 }
 
-fn place_of(facts: &Facts, delta: &Delta) -> Result<Place, Refusal> {
+fn roles_of(facts: &Facts, delta: &Delta) -> Result<DeltaRoles, Refusal> {
     let shape = shape_of(&facts.map)
         .ok_or_else(|| Refusal::new(Reason::Damaged, "the object's column map states no shape"))?;
     let role = |column| shape.role(Stripe(delta.unit), column);
     match (role(facts.map.column), role(delta.column)) {
-        (Role::Parity(parity), Role::Data(data)) => Ok(Place { shape, parity, data }),
+        (Role::Parity(parity), Role::Data(data)) => Ok(DeltaRoles { shape, parity, data }),
         (own, other) => {
             let detail = format!("a delta from {other:?} to {own:?} in stripe {}", delta.unit);
             Err(Refusal::new(Reason::Malformed, detail))
@@ -176,10 +157,10 @@ fn place_of(facts: &Facts, delta: &Delta) -> Result<Place, Refusal> {
 }
 
 /// A change of data as a change of parity: times the data unit's coefficient.
-fn scaled(place: Place, from: u32, body: Body) -> Result<Body, Refusal> {
-    let code = Code::new(place.shape);
+fn scaled(roles: DeltaRoles, from: u32, body: Body) -> Result<Body, Refusal> {
+    let code = Code::new(roles.shape);
     let Body::Bytes { payload, crcs } = body else { return Ok(body) };
-    if code.coefficient(place.parity, place.data) == 1 {
+    if code.coefficient(roles.parity, roles.data) == 1 {
         return Ok(Body::Bytes { payload, crcs });
     }
     // What is stored gets new checksums, so the sender's are looked at here.
@@ -188,7 +169,7 @@ fn scaled(place: Place, from: u32, body: Body) -> Result<Body, Refusal> {
         return Err(Refusal::new(Reason::PayloadChecksum, detail));
     }
     let mut product = vec![0; payload.len()];
-    code.add(place.data, &payload, place.parity, &mut product);
+    code.add(roles.data, &payload, roles.parity, &mut product);
     let crcs = block_crcs(from, &product);
     Ok(Body::Bytes { payload: Bytes::from(product), crcs })
 }

@@ -78,7 +78,8 @@ pub struct Delta {
     /// caller passes `to_version`, as what is durable here is then settled.
     pub settled_to: Version,
     /// What to xor to the parity: old xor new, multiplied by the column's coefficient (PROTOCOL R5). The
-    /// sender multiplies, so that the store folds by xor alone for every code. A hole where nothing changed.
+    /// parity column's drive multiplies before it stores, so that the store folds by xor alone for every
+    /// code. A hole where nothing changed.
     pub body: Body,
 }
 
