@@ -100,8 +100,26 @@ pub enum Mutation {
         partition: PartitionId,
         /// Which object.
         object: ObjectId,
+        /// The generation in which they have it: must be the object's.
+        g: Generation,
         /// Which unit.
         unit: u64,
+        /// The newest of them.
+        up_to: Version,
+    },
+    /// Every parity column has a data unit's deltas up to this version, so this one may fold them in
+    /// (PROTOCOL R6). Nothing to settle: [`Outcome::Already`].
+    DeltasSettled {
+        /// In which partition.
+        partition: PartitionId,
+        /// Which object.
+        object: ObjectId,
+        /// The request's generation: must be the object's.
+        g: Generation,
+        /// Which unit.
+        unit: u64,
+        /// The data unit's index in a cover.
+        data: u8,
         /// The newest of them.
         up_to: Version,
     },

@@ -81,9 +81,14 @@ impl Index {
         self.with_object(record, |object| {
             let unit_bytes = object.object.attributes.unit_bytes;
             if record.units == 1 {
-                object.unit(record.unit, |unit| unit.settle_owed(record.version, unit_bytes));
+                // A data unit has no deltas, and parity owes nothing.
+                object.unit(record.unit, |unit| {
+                    unit.settle_owed(record.version, unit_bytes);
+                    unit.settle_deltas(record.data, record.version);
+                });
             }
             object.settle_below(record.settled_below);
+            object.settle_deltas_below(record.settled_below);
             object.retire(record.client, record.watermark);
         });
     }
@@ -379,6 +384,14 @@ impl Access<'_> {
             self.unit(unit, |unit| unit.settle(unit_bytes));
         }
     }
+
+    /// Marks the deltas of the stamp's lease below the stamp as settled. Only for a writer that pauses or
+    /// ends: while it writes, its next delta says it.
+    fn settle_deltas_below(&mut self, stamp: Version) {
+        for unit in self.object.deltas_below(stamp) {
+            self.unit(unit, |unit| unit.settle_deltas_below(stamp));
+        }
+    }
 }
 
 impl Object {
@@ -413,6 +426,15 @@ impl Object {
             .range((lease, 0, 0, 0)..(lease, stamp.g.0, stamp.n, 0))
             .map(|((_, _, _, unit), ())| unit)
             .collect()
+    }
+
+    /// The units with deltas of the stamp's lease below the stamp that are not known to be settled.
+    pub(crate) fn deltas_below(&self, stamp: Version) -> Vec<u64> {
+        if stamp.is_zero() {
+            return Vec::new();
+        }
+        let unsettled = self.extra.iter().flat_map(|extra| extra.unsettled.iter()).map(|(unit, ())| unit);
+        unsettled.filter(|&unit| self.unit(unit).has_deltas_below(stamp)).collect()
     }
 }
 

@@ -83,12 +83,14 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         Mutation::Write(write) => check_write(index, growth, write),
         Mutation::UnitWrite(write) => check_step::unit_write(index, growth, write),
         Mutation::Delta(delta) => check_step::delta(index, growth, delta),
-        Mutation::OwedSettled { partition, object, unit, up_to } => check_step::owed_settled(
-            index.whole_object(*partition, *object)?,
-            (*partition, *object),
-            *unit,
-            *up_to,
-        ),
+        Mutation::OwedSettled { partition, object, g, unit, up_to } => {
+            let have = asked_in(index, (*partition, *object), *g)?;
+            check_step::owed_settled(have, (*partition, *object), *unit, *up_to)
+        }
+        Mutation::DeltasSettled { partition, object, g, unit, data, up_to } => {
+            let have = asked_in(index, (*partition, *object), *g)?;
+            check_step::deltas_settled(have, (*partition, *object), *unit, (*data, *up_to))
+        }
         Mutation::Retire { partition, object, g, settled_below, client, watermark } => {
             let have = asked_in(index, (*partition, *object), *g)?;
             let of_client = (*client, *watermark);
@@ -390,7 +392,8 @@ impl Touched {
             | Mutation::Verdict { partition, object, .. }
             | Mutation::Snapshot { partition, object, .. }
             | Mutation::SnapshotDrop { partition, object, .. }
-            | Mutation::OwedSettled { partition, object, .. } => {
+            | Mutation::OwedSettled { partition, object, .. }
+            | Mutation::DeltasSettled { partition, object, .. } => {
                 if self.partitions.contains(partition)
                     || self.within_objects.contains(&(*partition, *object))
                     || !self.objects.insert((*partition, *object))

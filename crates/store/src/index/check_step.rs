@@ -113,6 +113,21 @@ pub(super) fn owed_settled(
     to_append(record)
 }
 
+/// Decides on what a data column says of its deltas.
+pub(super) fn deltas_settled(
+    have: &Object,
+    (partition, object): (PartitionId, ObjectId),
+    number: u64,
+    (data, up_to): (u8, Version),
+) -> Result<Decision, Error> {
+    if !have.unit(number).has_unsettled(data, up_to) {
+        return Ok(Decision::Answer(Outcome::Already));
+    }
+    let mut record = object_record(Kind::SettledTo, partition, object, have);
+    (record.unit, record.units, record.data, record.version) = (number, 1, data, up_to);
+    to_append(record)
+}
+
 /// Decides on a unit that a joining column has caught up with.
 pub(super) fn ready(
     have: &Object,
@@ -144,7 +159,7 @@ pub(super) fn retire(
     // watermark is not stored.
     let watermark = if bounds.remembers(have, client) { watermark } else { 0 };
     let news = have.extra.as_ref().is_some_and(|extra| extra.dedup.is_news(client, watermark));
-    if have.pending_below(settled_below).is_empty() && !news {
+    if have.pending_below(settled_below).is_empty() && have.deltas_below(settled_below).is_empty() && !news {
         return Ok(Decision::Answer(Outcome::Already));
     }
     let mut record = object_record(Kind::SettledTo, partition, object, have);

@@ -6,7 +6,7 @@
 //! The deltas that it counts in are then missing from the base's bytes outside its range. They stay with the
 //! base as *layers* until folding works them in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use braid_layout::{Column, Version};
@@ -145,11 +145,30 @@ impl Unit {
     }
 
     /// Marks a data unit's deltas up to this version as settled.
-    fn settle_deltas(&mut self, data: u8, up_to: Version) {
+    pub(crate) fn settle_deltas(&mut self, data: u8, up_to: Version) {
         let Some(last) = self.deltas.iter().rposition(|delta| delta.data == data && delta.to == up_to) else {
             return;
         };
         self.deltas[..=last].iter_mut().filter(|delta| delta.data == data).for_each(|d| d.settled = true);
+    }
+
+    /// Whether [`Unit::settle_deltas`] would change something.
+    pub(crate) fn has_unsettled(&self, data: u8, up_to: Version) -> bool {
+        let last = self.deltas.iter().rposition(|delta| delta.data == data && delta.to == up_to);
+        let up_to = last.map_or(&[][..], |last| &self.deltas[..=last]);
+        up_to.iter().any(|delta| delta.data == data && !delta.settled)
+    }
+
+    /// Whether [`Unit::settle_deltas_below`] would change something.
+    pub(crate) fn has_deltas_below(&self, stamp: Version) -> bool {
+        self.deltas.iter().any(|delta| !delta.settled && is_below(delta.to, stamp))
+    }
+
+    /// Marks the deltas of the stamp's lease below the stamp as settled, and those that they stand on.
+    pub(crate) fn settle_deltas_below(&mut self, stamp: Version) {
+        let below = self.deltas.iter().filter(|delta| is_below(delta.to, stamp));
+        let newest: BTreeMap<u8, Version> = below.map(|delta| (delta.data, delta.to)).collect();
+        newest.into_iter().for_each(|(data, up_to)| self.settle_deltas(data, up_to));
     }
 
     /// `pending` becomes the base. Removes the deltas that it counts in (all of the data units it touches, up
@@ -337,6 +356,11 @@ impl Unit {
         };
         self.deltas.iter().filter(stays).cloned().collect()
     }
+}
+
+/// Whether a version is of the stamp's lease, and older.
+fn is_below(version: Version, stamp: Version) -> bool {
+    version.lease == stamp.lease && version < stamp
 }
 
 /// A data unit's version in a cover; zero (never written) if the cover does not have it.

@@ -1,7 +1,7 @@
 //! A parity unit (PROTOCOL R5, R6) against a plain model: data units that keep every version's bytes. In
 //! every state the parity's bytes for a cover are the xor of the data units at these versions.
 
-use braid_layout::{Column, ColumnMask, Generation, ObjectId, Version};
+use braid_layout::{Column, ColumnMask, Generation, Lease, ObjectId, Version};
 use braid_store::*;
 use proptest::prelude::*;
 
@@ -439,7 +439,42 @@ fn unsettled_deltas_are_listed_and_bounded() {
     let tips = &run.store.versions(P, O, 0..1).expect("versions")[0].tips;
     assert_eq!(tips[..], [(Column(1), run.chains[0].tip())]);
     let more = run.delta(0, 0, &[1], (run.chains[0].tip(), version(1, 9999)));
-    assert!(matches!(run.store.commit(Mutation::Delta(more)), Err(Error::Backlog(DELTAS_MAX))));
+    assert!(matches!(run.store.commit(Mutation::Delta(more.clone())), Err(Error::Backlog(DELTAS_MAX))));
+    run.check();
+    // Told what is settled, it makes room for more.
+    let up_to = run.chains[0].tip();
+    let settled =
+        |g| Mutation::DeltasSettled { partition: P, object: O, g: Generation(g), unit: 0, data: 0, up_to };
+    assert!(matches!(run.store.commit(settled(9)), Err(Error::StaleGeneration { .. })));
+    assert_eq!(run.store.commit(settled(1)).expect("settled"), Outcome::Applied);
+    assert_eq!(run.store.commit(settled(1)).expect("again"), Outcome::Already);
+    assert_eq!(run.store.unsettled(P, O).expect("list"), []);
+    run.store.commit(Mutation::Flush).expect("a fold comes between two commits");
+    run.store.commit(Mutation::Flush).expect("flush");
+    assert!(matches!(run.store.commit(Mutation::Delta(more)), Ok(Outcome::Counted { .. })));
+}
+
+#[test]
+fn who_retires_settles_the_deltas_of_its_lease() {
+    let mut run = Run::new();
+    for i in 0..3 {
+        run.unit_write(i, 100, 300, false);
+    }
+    run.unit_write(0, 0, 700, false);
+    let tip = run.chains[0].tip();
+    let retire = |lease, n| {
+        let settled_below = Version { lease: Lease(lease), n, ..tip };
+        let (g, client, watermark) = (Generation(1), 0, 0);
+        Mutation::Retire { partition: P, object: O, g, settled_below, client, watermark }
+    };
+    let other = run.store.commit(retire(tip.lease.0 + 1, u64::MAX)).expect("another lease");
+    assert_eq!(other, Outcome::Already);
+    assert_eq!(run.store.commit(retire(tip.lease.0, tip.n)).expect("all but the last"), Outcome::Applied);
+    assert_eq!(run.store.unsettled(P, O).expect("list"), [0]);
+    assert_eq!(run.store.commit(retire(tip.lease.0, tip.n + 1)).expect("all"), Outcome::Applied);
+    assert_eq!(run.store.unsettled(P, O).expect("list"), []);
+    run.reopen(true);
+    assert_eq!(run.store.unsettled(P, O).expect("list"), []);
     run.check();
 }
 

@@ -94,7 +94,9 @@ fn what_is_not_settled_is_named() {
     store.commit(Mutation::UnitWrite(unit_write(6, 0, 100, 1))).expect("unit write");
     refused(6);
     let owed = store.versions(P, O, 6..7).expect("versions")[0].entries[0].version;
-    store.commit(Mutation::OwedSettled { partition: P, object: O, unit: 6, up_to: owed }).expect("settle");
+    store
+        .commit(Mutation::OwedSettled { partition: P, object: O, g: Generation(1), unit: 6, up_to: owed })
+        .expect("settle");
     let open = Delta { settled_to: Version::ZERO, ..delta(1, Version::ZERO, version(1, 1)) };
     store.commit(Mutation::Delta(open)).expect("a delta");
     refused(7);

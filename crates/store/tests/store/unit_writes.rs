@@ -28,7 +28,7 @@ pub(crate) fn unit_write(unit: u64, from: u32, to: u32, operation: u64) -> UnitW
 }
 
 fn settled(unit: u64, up_to: Version) -> Mutation {
-    Mutation::OwedSettled { partition: P, object: O, unit, up_to }
+    Mutation::OwedSettled { partition: P, object: O, g: Generation(1), unit, up_to }
 }
 
 fn owed(store: &Store, unit: u64) -> Vec<Version> {

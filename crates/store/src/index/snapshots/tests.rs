@@ -192,7 +192,13 @@ impl Driver {
             Step::SettleOwed { unit } => {
                 if let Some(owed) = self.unit(unit).owed.first() {
                     let up_to = owed.version;
-                    assert!(self.ask(&Mutation::OwedSettled { partition: P, object: O, unit, up_to }));
+                    assert!(self.ask(&Mutation::OwedSettled {
+                        partition: P,
+                        object: O,
+                        g: Generation(1),
+                        unit,
+                        up_to
+                    }));
                 }
             }
             Step::Delta { data, from, length, settled } => {
@@ -383,7 +389,7 @@ impl Driver {
         for unit in 0..UNITS {
             if let Some(last) = self.unit(unit).owed.last() {
                 let up_to = last.version;
-                self.ask(&Mutation::OwedSettled { partition: P, object: O, unit, up_to });
+                self.ask(&Mutation::OwedSettled { partition: P, object: O, g: Generation(1), unit, up_to });
             }
         }
     }

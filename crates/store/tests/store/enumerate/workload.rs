@@ -107,7 +107,10 @@ fn unit_writes(steps: &mut Vec<Step>) {
             )),
         );
     }
-    one(steps, Mutation::OwedSettled { partition: P, object, unit: 40, up_to: version(4, 1) });
+    one(
+        steps,
+        Mutation::OwedSettled { partition: P, object, g: Generation(1), unit: 40, up_to: version(4, 1) },
+    );
     let (forward, back) = (vec![version(4, 1)], vec![version(4, 2)]);
     let units = vec![UnitVerdict { unit: 41, forward, back, cut_offs: Vec::new() }];
     one(steps, Mutation::Verdict { partition: P, object, g: Generation(1), units });

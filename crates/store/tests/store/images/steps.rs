@@ -125,7 +125,8 @@ fn partitions(store: &Store) {
 /// Object 1, of a data column, with two snapshots, of which one is dropped.
 fn data(store: &Store) {
     let (partition, object) = (P, ObjectId(1));
-    let owed = |unit, n| Mutation::OwedSettled { partition, object, unit, up_to: version(4, n) };
+    let owed =
+        |unit, n| Mutation::OwedSettled { partition, object, g: Generation(1), unit, up_to: version(4, n) };
     let unit_write = |unit, from, to, operation| {
         Mutation::UnitWrite(UnitWrite {
             body: sparse(100 + operation, from, to),
@@ -254,7 +255,7 @@ fn tail(store: &Store) {
             install(6, 0, (0, 20_000), version(1, 70)),
             stripe(1, 2, (0, 3000), version(2, 71)),
             Mutation::PartitionSet { partition, quota_bytes: Some(4 << 20), key_epoch: 4 },
-            Mutation::OwedSettled { partition, object, unit: 5, up_to: version(4, 2) },
+            Mutation::OwedSettled { partition, object, g: Generation(1), unit: 5, up_to: version(4, 2) },
             install(6, 1, (0, 20_000), version(1, 72)),
             Mutation::SetAttributes { partition, object: ObjectId(3), g: Generation(2), change },
             install(6, 2, (0, 20_000), version(1, 73)),

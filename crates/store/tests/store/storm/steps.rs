@@ -44,7 +44,7 @@ pub(super) fn mutation(random: &mut Random, n: u64, model: &Model) -> Mutation {
             let owed = model.objects[&DATA].units.get(&unit).map_or(&[][..], |unit| &unit.owed);
             let some = usize::try_from(random.below(4)).expect("small");
             let up_to = owed.iter().rev().nth(some).map_or(stamp(Generation(1), n), |owed| owed.version);
-            Mutation::OwedSettled { partition: Q, object: DATA, unit, up_to }
+            Mutation::OwedSettled { partition: Q, object: DATA, g: model.objects[&DATA].g, unit, up_to }
         }
         9..=16 => Mutation::Delta(delta(random, n, unit, &model.objects[&PARITY])),
         17 | 18 => Mutation::Write(stripe(random, n, unit, (object, of))),
