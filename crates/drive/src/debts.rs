@@ -1,12 +1,13 @@
 //! What the drive owes to parity drives (PROTOCOL R3, R4): for each unit its owed versions, which of them
 //! each parity column has acknowledged, and who waits for them. A pure machine.
 //!
-//! All of it is soft. After a restart the owed versions are found in the store, and are sent again. A fence
-//! makes all acknowledgements void, as they were given in an older generation.
+//! All of it is soft. After a restart the owed versions are found in the store, and are sent again.
+//! Acknowledgements count in the generation in which they were given, and a fence makes them void: a column
+//! may have moved to a drive that has nothing yet.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use braid_layout::{Column, ColumnMask, ObjectId, PartitionId, Version};
+use braid_layout::{Column, ColumnMask, Generation, ObjectId, PartitionId, Version};
 
 /// A unit of an object.
 pub(crate) type UnitRef = (PartitionId, ObjectId, u64);
@@ -18,6 +19,8 @@ pub(crate) struct Creditors {
     pub(crate) all: ColumnMask,
     /// Those of them that are ready. A fence is drained when they have everything.
     pub(crate) ready: ColumnMask,
+    /// The object's generation, in which this is so.
+    pub(crate) g: Generation,
 }
 
 /// All debts. `W` is who waits for a version.
@@ -35,6 +38,10 @@ struct Debt<W> {
     acknowledged: BTreeMap<Column, Version>,
     /// The newest version that the store was told is settled.
     settling: Version,
+    /// What is owed cannot be read here.
+    unreadable: bool,
+    /// The newest version that its writer was told is settled: reads show it. No fence takes it back.
+    shown: Version,
 }
 
 #[derive(Debug)]
@@ -66,6 +73,8 @@ impl<W> Debts<W> {
             creditors,
             acknowledged: BTreeMap::new(),
             settling: Version::ZERO,
+            unreadable: false,
+            shown: Version::ZERO,
         });
         let at = debt.steps.partition_point(|step| step.version < version);
         if debt.steps.get(at).is_none_or(|step| step.version != version) {
@@ -79,42 +88,62 @@ impl<W> Debts<W> {
         let Some(debt) = self.units.get(&unit).filter(|debt| debt.creditors.all.contains(column)) else {
             return Vec::new();
         };
-        let has = debt.acknowledged.get(&column).copied().unwrap_or(Version::ZERO);
-        let steps = debt.steps.iter().filter(|step| step.version > has);
+        let steps = debt.steps.iter().filter(|step| step.version > debt.has(column));
         steps.map(|step| (step.version, step.watermark)).collect()
     }
 
-    /// The column has all versions up to `tip`, in the present generation.
-    pub(crate) fn handle_acknowledged(&mut self, unit: UnitRef, column: Column, tip: Version) {
-        if let Some(debt) = self.units.get_mut(&unit) {
+    /// The column has all versions up to `tip`, in generation `g`.
+    pub(crate) fn handle_acknowledged(&mut self, unit: UnitRef, column: Column, tip: Version, g: Generation) {
+        if let Some(debt) = self.units.get_mut(&unit).filter(|debt| debt.creditors.g == g) {
             let has = debt.acknowledged.entry(column).or_insert(tip);
             *has = tip.max(*has);
         }
     }
 
-    /// The newest owed version that all creditors have, if the store was not told of it yet: from now on it
-    /// counts as told.
-    pub(crate) fn take_settled(&mut self, unit: UnitRef) -> Option<Version> {
+    /// What the unit owes could be read, or not.
+    pub(crate) fn handle_read(&mut self, unit: UnitRef, readable: bool) {
+        if let Some(debt) = self.units.get_mut(&unit) {
+            debt.unreadable = !readable;
+        }
+    }
+
+    /// The newest owed version that all creditors have, with the generation in which they have it, if the
+    /// store was not told of it yet: from now on it counts as told.
+    pub(crate) fn take_settled(&mut self, unit: UnitRef) -> Option<(Version, Generation)> {
         let debt = self.units.get_mut(&unit)?;
-        let has = |column: Column| debt.acknowledged.get(&column).copied().unwrap_or(Version::ZERO);
-        let low = debt.creditors.all.iter().map(has).min();
+        let low = debt.creditors.all.iter().map(|column| debt.has(column)).min();
         let reached = |version: &Version| low.is_none_or(|low| *version <= low);
         let newest = debt.steps.iter().map(|step| step.version).take_while(reached).last()?;
         (newest > debt.settling).then(|| {
             debt.settling = newest;
-            newest
+            (newest, debt.creditors.g)
         })
     }
 
-    /// Everything up to `up_to` is settled. Returns those who waited, each with its version.
+    /// Everything up to `up_to` is settled: from now on reads show it. Returns those who waited, each with
+    /// its version.
     pub(crate) fn handle_settled(&mut self, unit: UnitRef, up_to: Version) -> Vec<(Version, W)> {
         let Some(debt) = self.units.get_mut(&unit) else { return Vec::new() };
-        let last = debt.steps.partition_point(|step| step.version <= up_to);
-        let done = debt.steps.drain(..last);
-        let waiters = done.flat_map(|step| step.waiters.into_iter().map(move |one| (step.version, one)));
-        let waiters = waiters.collect();
-        if debt.steps.is_empty() {
-            self.units.remove(&unit);
+        debt.shown = debt.shown.max(up_to);
+        let done = debt.steps.iter_mut().take_while(|step| step.version <= up_to);
+        let waiters = done.flat_map(|step| {
+            let version = step.version;
+            std::mem::take(&mut step.waiters).into_iter().map(move |one| (version, one))
+        });
+        waiters.collect()
+    }
+
+    /// The store has noted that everything up to `up_to` is settled. Returns those who waited since.
+    pub(crate) fn handle_noted(&mut self, unit: UnitRef, up_to: Version) -> Vec<(Version, W)> {
+        let waiters = self.handle_settled(unit, up_to);
+        if let Some(debt) = self.units.get_mut(&unit) {
+            debt.steps.retain(|step| step.version > up_to);
+            if debt.shown <= up_to {
+                debt.shown = Version::ZERO;
+            }
+            if debt.steps.is_empty() {
+                self.units.remove(&unit);
+            }
         }
         waiters
     }
@@ -155,7 +184,7 @@ impl<W> Debts<W> {
         found
     }
 
-    /// The object is gone. Returns those who waited.
+    /// The object is gone, or its column is out or joining and drops what it owes. Returns those who waited.
     pub(crate) fn handle_removed(&mut self, (partition, object): (PartitionId, ObjectId)) -> Vec<W> {
         let all = (partition, object, 0)..=(partition, object, u64::MAX);
         let units: Vec<UnitRef> = self.units.range(all).map(|(unit, _)| *unit).collect();
@@ -163,16 +192,14 @@ impl<W> Debts<W> {
         debts.flat_map(|debt| debt.steps.into_iter().flat_map(|step| step.waiters)).collect()
     }
 
-    /// Those of all who wait that `is_late` names.
-    pub(crate) fn take_late(&mut self, is_late: impl Fn(&W) -> bool) -> Vec<W> {
-        let steps = self.units.values_mut().flat_map(|debt| &mut debt.steps);
-        steps.flat_map(|step| step.waiters.extract_if(.., |waiter| is_late(waiter))).collect()
+    /// Those of all who wait that `is_late` names, each with its version and the columns that lack it.
+    pub(crate) fn take_late(&mut self, is_late: impl Fn(&W) -> bool) -> Vec<(Version, ColumnMask, W)> {
+        self.units.values_mut().flat_map(|debt| debt.take_waiters(&is_late)).collect()
     }
 
-    /// All who wait for versions of the unit.
-    pub(crate) fn take_waiters(&mut self, unit: UnitRef) -> Vec<W> {
-        let steps = self.units.get_mut(&unit).into_iter().flat_map(|debt| &mut debt.steps);
-        steps.flat_map(|step| std::mem::take(&mut step.waiters)).collect()
+    /// All who wait for versions of the unit, likewise.
+    pub(crate) fn take_waiters(&mut self, unit: UnitRef) -> Vec<(Version, ColumnMask, W)> {
+        self.units.get_mut(&unit).map_or_else(Vec::new, |debt| debt.take_waiters(&|_| true))
     }
 
     /// Parity columns that wait for versions of the unit.
@@ -180,15 +207,68 @@ impl<W> Debts<W> {
         self.units.get(&unit).map_or(ColumnMask::EMPTY, |debt| debt.creditors.all)
     }
 
-    /// Whether the object owes nothing to a ready parity column (PROTOCOL R7), and what all columns have is
-    /// settled in the store.
-    pub(crate) fn is_drained(&self, (partition, object): (PartitionId, ObjectId)) -> bool {
+    /// The newest version that the writer was told is settled, while the store does not know it yet. `None`:
+    /// the unit owes nothing.
+    pub(crate) fn shown(&self, unit: UnitRef) -> Option<Version> {
+        self.units.get(&unit).map(|debt| debt.shown)
+    }
+
+    /// What keeps the object from being drained (PROTOCOL R7).
+    pub(crate) fn owed_to(&self, (partition, object): (PartitionId, ObjectId)) -> Owing {
         let all = (partition, object, 0)..=(partition, object, u64::MAX);
-        self.units.range(all).all(|(_, debt)| {
+        let mut owing = Owing::default();
+        for debt in self.units.range(all).map(|(_, debt)| debt) {
             let newest = debt.steps.back().map_or(Version::ZERO, |step| step.version);
-            let has = |column| debt.acknowledged.get(&column).is_some_and(|has| *has >= newest);
-            debt.creditors.ready.iter().all(has) && !debt.creditors.all.iter().all(has)
-        })
+            let lacks = |column: &Column| debt.has(*column) < newest;
+            let lacking: ColumnMask = debt.creditors.ready.iter().filter(lacks).collect();
+            owing.columns = owing.columns.or(lacking);
+            owing.is_unreadable |= debt.unreadable && !lacking.is_empty();
+            owing.is_noted &= debt.creditors.all.iter().any(|column| lacks(&column));
+        }
+        owing
+    }
+}
+
+/// What an object owes to ready parity columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owing {
+    /// Those that lack something.
+    pub(crate) columns: ColumnMask,
+    /// Some of it cannot be read here.
+    pub(crate) is_unreadable: bool,
+    /// What all columns have is settled in the store.
+    pub(crate) is_noted: bool,
+}
+
+impl Default for Owing {
+    fn default() -> Owing {
+        Owing { columns: ColumnMask::EMPTY, is_unreadable: false, is_noted: true }
+    }
+}
+
+impl Owing {
+    pub(crate) fn is_drained(&self) -> bool {
+        self.columns.is_empty() && self.is_noted
+    }
+}
+
+impl<W> Debt<W> {
+    /// Those who wait and that `which` names, each with its version and the columns that lack it.
+    fn take_waiters(&mut self, which: &impl Fn(&W) -> bool) -> Vec<(Version, ColumnMask, W)> {
+        let Debt { steps, acknowledged, creditors, .. } = self;
+        let mut taken = Vec::new();
+        for step in steps {
+            let lacks = |column: &Column| acknowledged.get(column).is_none_or(|has| *has < step.version);
+            let owed_to: ColumnMask = creditors.all.iter().filter(lacks).collect();
+            let waiters = step.waiters.extract_if(.., |waiter| which(waiter));
+            taken.extend(waiters.map(|waiter| (step.version, owed_to, waiter)));
+        }
+        taken
+    }
+
+    /// The newest version that the column has acknowledged.
+    fn has(&self, column: Column) -> Version {
+        self.acknowledged.get(&column).copied().unwrap_or(Version::ZERO)
     }
 }
 
@@ -202,6 +282,7 @@ mod tests {
     const OBJECT: (PartitionId, ObjectId) = (PartitionId(1), ObjectId(2));
     const P: Column = Column(4);
     const Q: Column = Column(5);
+    const G: Generation = Generation(1);
 
     fn v(n: u64) -> Version {
         Version { g: Generation(1), lease: Lease(1), n }
@@ -209,7 +290,7 @@ mod tests {
 
     fn two() -> Creditors {
         let both = ColumnMask::EMPTY.with(P).with(Q);
-        Creditors { all: both, ready: both }
+        Creditors { all: both, ready: both, g: G }
     }
 
     fn owed(versions: &[u64]) -> Debts<u64> {
@@ -222,64 +303,104 @@ mod tests {
     fn a_version_is_settled_when_every_parity_column_has_it_and_in_order() {
         let mut debts = owed(&[1, 2, 3]);
         assert_eq!(debts.unacknowledged(UNIT, P), [(v(1), 0), (v(2), 0), (v(3), 0)]);
-        debts.handle_acknowledged(UNIT, P, v(2));
+        debts.handle_acknowledged(UNIT, P, v(2), G);
         assert_eq!(debts.take_settled(UNIT), None, "the other has none");
         let unacknowledged = |column| debts.unacknowledged(UNIT, column).len();
         assert_eq!((unacknowledged(P), unacknowledged(Q)), (1, 3));
-        debts.handle_acknowledged(UNIT, Q, v(3));
-        assert_eq!(debts.take_settled(UNIT), Some(v(2)));
+        debts.handle_acknowledged(UNIT, Q, v(3), G);
+        assert_eq!(debts.take_settled(UNIT), Some((v(2), G)));
         assert_eq!(debts.take_settled(UNIT), None, "told once");
         assert_eq!(debts.handle_settled(UNIT, v(2)), [(v(1), 1), (v(2), 2)]);
-        assert!(!debts.is_drained(OBJECT));
-        debts.handle_acknowledged(UNIT, P, v(3));
-        assert!(!debts.is_drained(OBJECT), "the store was not told yet");
-        assert_eq!(debts.take_settled(UNIT), Some(v(3)));
+        assert_eq!(debts.shown(UNIT), Some(v(2)), "until the store has noted it");
+        assert_eq!(debts.handle_noted(UNIT, v(2)), []);
+        assert_eq!(debts.shown(UNIT), Some(Version::ZERO), "it owes another");
+        assert!(!debts.owed_to(OBJECT).is_drained());
+        debts.handle_acknowledged(UNIT, P, v(3), G);
+        assert!(!debts.owed_to(OBJECT).is_drained(), "the store was not told yet");
+        assert_eq!(debts.take_settled(UNIT), Some((v(3), G)));
         assert_eq!(debts.handle_settled(UNIT, v(3)), [(v(3), 3)]);
-        assert!(debts.is_drained(OBJECT));
+        assert!(!debts.owed_to(OBJECT).is_drained(), "nor now");
+        assert_eq!(debts.handle_noted(UNIT, v(3)), []);
+        assert!(debts.owed_to(OBJECT).is_drained());
         assert_eq!(debts.creditors(UNIT), ColumnMask::EMPTY);
     }
 
     #[test]
     fn an_old_acknowledgement_takes_nothing_back_and_a_repeat_only_waits() {
         let mut debts = owed(&[1, 2]);
-        debts.handle_acknowledged(UNIT, P, v(2));
-        debts.handle_acknowledged(UNIT, P, v(1));
-        debts.handle_acknowledged(UNIT, Q, v(2));
+        debts.handle_acknowledged(UNIT, P, v(2), G);
+        debts.handle_acknowledged(UNIT, P, v(1), G);
+        debts.handle_acknowledged(UNIT, Q, v(2), G);
         debts.handle_owed(UNIT, (v(2), 0), two(), Some(9));
-        assert_eq!(debts.take_settled(UNIT), Some(v(2)));
+        assert_eq!(debts.take_settled(UNIT), Some((v(2), G)));
         assert_eq!(debts.handle_settled(UNIT, v(2)), [(v(1), 1), (v(2), 2), (v(2), 9)]);
     }
 
     #[test]
     fn a_fence_voids_what_was_acknowledged() {
         let mut debts = owed(&[1]);
-        debts.handle_acknowledged(UNIT, P, v(1));
+        debts.handle_acknowledged(UNIT, P, v(1), G);
         let only_q = ColumnMask::EMPTY.with(Q);
-        let fenced = debts.handle_fence(OBJECT, |_| Creditors { all: only_q, ready: only_q });
+        let fenced = debts.handle_fence(OBJECT, |_| Creditors { all: only_q, ready: only_q, g: G });
         assert_eq!(fenced, [UNIT]);
         let unacknowledged = |column| debts.unacknowledged(UNIT, column).len();
         assert_eq!((unacknowledged(Q), unacknowledged(P)), (1, 0));
-        debts.handle_acknowledged(UNIT, Q, v(1));
-        assert_eq!(debts.take_settled(UNIT), Some(v(1)));
+        debts.handle_acknowledged(UNIT, Q, v(1), G);
+        assert_eq!(debts.take_settled(UNIT), Some((v(1), G)));
+    }
+
+    #[test]
+    fn an_acknowledgement_of_another_generation_does_not_count() {
+        let mut debts = owed(&[1]);
+        let later = Creditors { g: Generation(2), ..two() };
+        debts.handle_fence(OBJECT, |_| later);
+        [P, Q].into_iter().for_each(|column| debts.handle_acknowledged(UNIT, column, v(1), G));
+        assert_eq!(debts.take_settled(UNIT), None);
+        [P, Q].into_iter().for_each(|column| debts.handle_acknowledged(UNIT, column, v(1), Generation(2)));
+        assert_eq!(debts.take_settled(UNIT), Some((v(1), Generation(2))));
+    }
+
+    #[test]
+    fn what_a_writer_was_told_is_shown_also_after_a_fence() {
+        let mut debts = owed(&[1]);
+        [P, Q].into_iter().for_each(|column| debts.handle_acknowledged(UNIT, column, v(1), G));
+        debts.take_settled(UNIT);
+        debts.handle_settled(UNIT, v(1));
+        debts.handle_fence(OBJECT, |_| two());
+        assert_eq!(debts.shown(UNIT), Some(v(1)));
+        let both = two().all;
+        assert_eq!(debts.owed_to(OBJECT).columns, both, "it is sent again");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_apart_from_what_is_not_taken() {
+        let mut debts = owed(&[1]);
+        debts.handle_acknowledged(UNIT, P, v(1), G);
+        let owing = debts.owed_to(OBJECT);
+        assert_eq!((owing.columns, owing.is_unreadable), (ColumnMask::EMPTY.with(Q), false));
+        debts.handle_read(UNIT, false);
+        assert!(debts.owed_to(OBJECT).is_unreadable);
+        debts.handle_read(UNIT, true);
+        assert!(!debts.owed_to(OBJECT).is_unreadable);
     }
 
     #[test]
     fn without_parity_columns_nothing_is_waited_for() {
-        let none = Creditors { all: ColumnMask::EMPTY, ready: ColumnMask::EMPTY };
+        let none = Creditors { all: ColumnMask::EMPTY, ready: ColumnMask::EMPTY, g: G };
         let mut debts = owed(&[1]);
         debts.handle_fence(OBJECT, |_| none);
-        assert_eq!(debts.take_settled(UNIT), Some(v(1)));
-        debts.handle_settled(UNIT, v(1));
-        assert!(debts.is_drained(OBJECT));
+        assert_eq!(debts.take_settled(UNIT), Some((v(1), G)));
+        debts.handle_noted(UNIT, v(1));
+        assert!(debts.owed_to(OBJECT).is_drained());
     }
 
     #[test]
     fn a_joining_column_holds_up_settling_but_no_fence() {
         let mut debts = owed(&[1]);
         let ready = ColumnMask::EMPTY.with(P);
-        debts.handle_fence(OBJECT, |_| Creditors { all: ready.with(Q), ready });
-        debts.handle_acknowledged(UNIT, P, v(1));
-        assert!(debts.is_drained(OBJECT));
+        debts.handle_fence(OBJECT, |_| Creditors { all: ready.with(Q), ready, g: G });
+        debts.handle_acknowledged(UNIT, P, v(1), G);
+        assert!(debts.owed_to(OBJECT).is_drained());
         assert_eq!(debts.take_settled(UNIT), None);
     }
 
@@ -289,8 +410,10 @@ mod tests {
         assert_eq!(debts.handle_dropped(UNIT, v(1)), [1]);
         assert_eq!(debts.handle_dropped(UNIT, v(1)), []);
         debts.handle_owed(UNIT, (v(2), 0), two(), Some(3));
-        assert_eq!(debts.take_late(|&waiter| waiter == 3), [3]);
+        debts.handle_acknowledged(UNIT, P, v(2), G);
+        let only_q = ColumnMask::EMPTY.with(Q);
+        assert_eq!(debts.take_late(|&waiter| waiter == 3), [(v(2), only_q, 3)]);
         assert_eq!(debts.handle_removed(OBJECT), [2]);
-        assert!(debts.is_drained(OBJECT));
+        assert!(debts.owed_to(OBJECT).is_drained());
     }
 }

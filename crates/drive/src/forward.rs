@@ -1,45 +1,39 @@
 //! Sends what unit writes changed to the parity drives, until they have it (PROTOCOL R3, R4).
 //!
-//! Each sister that is owed something has a *lane*: a task with one session, which sends the deltas of all
-//! units that wait for that sister, a batch at a time. What comes meanwhile waits for the next batch, and so
-//! shares the sister's commit. A unit whose deltas are refused waits a growing while and is tried again, for
-//! ever: a debt outlives its writer. Only a fence ends it, by taking the column out of the set.
+//! Each sister that is owed something has a [`lane`]. A debt outlives its writer: only a fence ends it, by
+//! taking a column out of the set.
 //!
-//! When every parity column has a version, the store is told that it is settled, and then its writer. A
-//! writer that waits too long is told to try again; its write stays owed.
+//! When every parity column has a version, it is settled: its writer is told, and reads show it. The store
+//! notes it a little later; until then it would send the version again after a restart, which does no harm. A
+//! writer that waits too long is told which columns have not taken its write; the write stays owed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use braid_layout::{
     Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Role, Scheme, Shape, Stripe, Version,
 };
-use braid_store::{Error, Mutation, Rejected};
-use braid_transport::{DriveSession, Limits, TransportError};
-use braid_wire::control::Grant;
-use braid_wire::data::{Address, ColumnMap, Delta, DriveReply, DriveRequest, Written};
+use braid_store::{Attributes, Error, Mutation, Rejected};
+use braid_wire::data::{ColumnMap, Written};
 use braid_wire::{Reason, Refusal, Wire};
-use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::connection::Ticket;
 use crate::core::Core;
-use crate::debts::{Creditors, Debts, UnitRef};
+use crate::debts::{Creditors, Debts, Owing, UnitRef};
 use crate::reply::Answer;
 use crate::sisters::Sisters;
 
-/// The most deltas, and about the most bytes, of one batch.
-const BATCH_LEN: usize = 256;
-const BATCH_BYTES: usize = 8 << 20;
-/// How long a refused unit waits before it is sent again: the first time, and at most.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// For a sister's answers. Its own store may be slow; one that hangs is found out by others.
-const SISTER_WAIT: Duration = Duration::from_secs(10);
+mod lane;
+
+/// Pause before the store is told again what is settled.
+const NOTE_PAUSE: Duration = Duration::from_secs(1);
+/// Objects looked at together for what they owe.
+const OBJECTS_LEN: usize = 256;
 /// How long a writer waits for the parity drives before it is told to try again.
 const WRITER_WAIT: Duration = Duration::from_secs(8);
 /// How often writers that wait too long are looked for.
@@ -70,13 +64,7 @@ pub(crate) struct Forwarder {
 struct Lanes {
     senders: HashMap<DriveId, mpsc::UnboundedSender<Job>>,
     tasks: JoinSet<()>,
-}
-
-/// A delta that is ready to be sent.
-struct Item {
-    job: Job,
-    request: DriveRequest,
-    payload: Bytes,
+    is_stopped: bool,
 }
 
 /// The shape that a column map states; `None` if it is no shape.
@@ -85,12 +73,18 @@ pub(crate) fn shape_of(map: &ColumnMap) -> Option<Shape> {
 }
 
 /// The parity columns of a stripe.
-fn creditors(map: &ColumnMap, set: ColumnMask, joining: ColumnMask, stripe: u64) -> Creditors {
+fn creditors(map: &ColumnMap, object: &Attributes, stripe: u64) -> Creditors {
     let parity = shape_of(map).map_or(ColumnMask::EMPTY, |shape| {
         (0..shape.m()).map(|p| shape.column(Stripe(stripe), Role::Parity(p))).collect()
     });
-    let all = parity.and(set);
-    Creditors { all, ready: all.minus(joining) }
+    let all = parity.and(object.set);
+    Creditors { all, ready: all.minus(object.joining), g: object.g }
+}
+
+/// Whether the object's own column is ready. One that is out or joining drops what it owes (PROTOCOL section
+/// 7): whether it counts was decided without it.
+fn is_ready(object: &Attributes) -> bool {
+    object.set.minus(object.joining).contains(object.column)
 }
 
 impl Forwarder {
@@ -104,9 +98,28 @@ impl Forwarder {
         self.debts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends all lanes, and what [`start`] began.
+    /// Ends all lanes, and what [`start`] began. Nobody gets an answer any more, and nothing begins again.
     pub(crate) fn stop(&self) {
-        *self.lanes.lock().unwrap_or_else(PoisonError::into_inner) = Lanes::default();
+        let lanes = {
+            let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *lanes, Lanes { is_stopped: true, ..Lanes::default() })
+        };
+        drop(lanes);
+        // Who waits holds the drive's state, and the state who waits.
+        let mut debts = std::mem::take(&mut *self.debts());
+        for (_, _, Waiter { ticket, g, .. }) in debts.take_late(|_| true) {
+            ticket.refuse(g, Refusal::new(Reason::Closing, "the drive is shutting down"));
+        }
+        self.progress.notify_waiters();
+    }
+}
+
+/// Stops the forwarder when its task ends, however it ends.
+struct StopOnDrop(Arc<Core>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.forwarder.stop();
     }
 }
 
@@ -118,22 +131,46 @@ pub(crate) fn handle_owed(
     (version, watermark): (Version, u64),
     (ticket, g): (Ticket, Generation),
 ) {
+    // The object is looked at under the lock: a fence that comes later finds the debt, and one that came
+    // before has changed the object.
+    let mut debts = core.forwarder.debts();
     let Ok(object) = core.store.object(unit.0, unit.1) else {
+        drop(debts);
         return ticket.refuse(g, Refusal::new(Reason::NoObject, "the object was removed"));
     };
-    let creditors = creditors(map, object.set, object.joining, unit.2);
+    if !is_ready(&object) {
+        drop(debts);
+        return ticket.refuse(g, column_is_out());
+    }
     let waiter = Waiter { ticket, g, since: Instant::now() };
-    core.forwarder.debts().handle_owed(unit, (version, watermark), creditors, Some(waiter));
+    debts.handle_owed(unit, (version, watermark), creditors(map, &object, unit.2), Some(waiter));
+    drop(debts);
     wake(core, unit, map);
 }
 
-/// The object was fenced: what it owes is sent again, in the new generation and to the new set.
+fn column_is_out() -> Refusal {
+    Refusal::new(Reason::StaleGeneration, "the column is not in the file's set now: ask the manager")
+}
+
+/// The object was fenced: what it owes is sent again, in the new generation and to the new set. A column that
+/// is not ready now owes nothing any more.
 pub(crate) fn handle_fence(core: &Arc<Core>, (partition, object): (PartitionId, ObjectId)) {
     let Ok(attributes) = core.store.object(partition, object) else { return };
     let Ok(map) = ColumnMap::from_bytes(&attributes.map) else { return };
-    let new = |stripe| creditors(&map, attributes.set, attributes.joining, stripe);
+    if !is_ready(&attributes) {
+        let waiters = core.forwarder.debts().handle_removed((partition, object));
+        for Waiter { ticket, g, .. } in waiters {
+            ticket.refuse(g, column_is_out());
+        }
+        core.forwarder.progress.notify_waiters();
+        return;
+    }
+    // Debts from before the drive was started may not have been found yet.
+    find_owed_of(core, partition, object);
+    let new = |stripe| creditors(&map, &attributes, stripe);
     let units = core.forwarder.debts().handle_fence((partition, object), new);
     units.into_iter().for_each(|unit| wake(core, unit, &map));
+    core.forwarder.progress.notify_waiters();
 }
 
 /// The object is gone, and with it what it owed.
@@ -145,22 +182,29 @@ pub(crate) fn handle_removed(core: &Core, place: (PartitionId, ObjectId)) {
     core.forwarder.progress.notify_waiters();
 }
 
-/// Waits until the object owes nothing to a ready parity column (PROTOCOL R7). False if that takes longer
-/// than `wait`.
-pub(crate) async fn drained(core: &Core, place: (PartitionId, ObjectId), wait: Duration) -> bool {
+/// Waits until the object owes nothing to a ready parity column (PROTOCOL R7), for `wait` at most. Returns
+/// what it still owes.
+pub(crate) async fn drained(core: &Core, place: (PartitionId, ObjectId), wait: Duration) -> Owing {
     let paid = async {
         loop {
             let progress = core.forwarder.progress.notified();
             tokio::pin!(progress);
             // Registered before the check, so that what comes in between is not missed.
             progress.as_mut().enable();
-            if core.forwarder.debts().is_drained(place) {
+            if core.forwarder.debts().owed_to(place).is_drained() {
                 return;
             }
             progress.await;
         }
     };
-    timeout(wait, paid).await.is_ok()
+    let _ = timeout(wait, paid).await;
+    core.forwarder.debts().owed_to(place)
+}
+
+/// `None`: the unit owes nothing. Else the version that reads show, though the store has not noted yet that
+/// it is settled; zero: there is none.
+pub(crate) fn shown(core: &Core, unit: UnitRef) -> Option<Version> {
+    core.forwarder.debts().shown(unit)
 }
 
 /// Starts what runs until [`Forwarder::stop`].
@@ -172,15 +216,13 @@ pub(crate) fn start(core: &Arc<Core>) {
 /// Finds what the store owes since before it was opened, and sends it again (PROTOCOL R4). Then, for ever:
 /// tells writers that wait too long to try again.
 async fn run(core: Arc<Core>) {
+    let _stop = StopOnDrop(Arc::clone(&core));
     let finding = Arc::clone(&core);
     let _ = tokio::task::spawn_blocking(move || find_owed(&finding)).await;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let late = core.forwarder.debts().take_late(|waiter| waiter.since.elapsed() > WRITER_WAIT);
-        for Waiter { ticket, g, .. } in late {
-            let detail = "the write is stored here, and not yet on every parity drive: repeat it";
-            ticket.refuse(g, Refusal::new(Reason::Busy, detail));
-        }
+        tell_owed(late);
     }
 }
 
@@ -188,7 +230,7 @@ async fn run(core: Arc<Core>) {
 fn find_owed(core: &Arc<Core>) {
     for partition in core.store.partitions() {
         let mut after = None;
-        while let Ok(objects) = core.store.objects(partition.partition, after, BATCH_LEN)
+        while let Ok(objects) = core.store.objects(partition.partition, after, OBJECTS_LEN)
             && let Some(&last) = objects.last()
         {
             for object in objects {
@@ -203,9 +245,12 @@ fn find_owed_of(core: &Arc<Core>, partition: PartitionId, object: ObjectId) {
     let Ok(units) = core.store.unsettled(partition, object) else { return };
     let Ok(attributes) = core.store.object(partition, object) else { return };
     let Ok(map) = ColumnMap::from_bytes(&attributes.map) else { return };
+    if !is_ready(&attributes) {
+        return;
+    }
     for number in units {
         let unit = (partition, object, number);
-        let creditors = creditors(&map, attributes.set, attributes.joining, number);
+        let creditors = creditors(&map, &attributes, number);
         let chains = core.store.versions(partition, object, number..number.saturating_add(1));
         let owed: Vec<Version> = chains
             .iter()
@@ -229,10 +274,13 @@ fn wake(core: &Arc<Core>, unit: UnitRef, map: &ColumnMap) {
     for column in creditors.iter() {
         let Some(&drive) = map.drives.get(column.index()) else { continue };
         let mut lanes = core.forwarder.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let Lanes { senders, tasks } = &mut *lanes;
+        let Lanes { senders, tasks, is_stopped } = &mut *lanes;
+        if *is_stopped {
+            return;
+        }
         let sender = senders.entry(drive).or_insert_with(|| {
             let (sender, jobs) = mpsc::unbounded_channel();
-            tasks.spawn_on(lane(Arc::clone(core), drive, jobs), &core.forwarder.runtime);
+            tasks.spawn_on(lane::run(Arc::clone(core), drive, jobs), &core.forwarder.runtime);
             sender
         });
         // It fails only when the drive stops.
@@ -241,20 +289,27 @@ fn wake(core: &Arc<Core>, unit: UnitRef, map: &ColumnMap) {
     settle(core, unit);
 }
 
-/// Tells the store what all parity columns have, and then the writers.
+/// Tells the writers, and the store, what all parity columns have.
 fn settle(core: &Arc<Core>, unit: UnitRef) {
-    let Some(up_to) = core.forwarder.debts().take_settled(unit) else { return };
-    let (partition, object, number) = unit;
-    let mutation = Mutation::OwedSettled { partition, object, unit: number, up_to };
+    let (settled, waiters) = {
+        let mut debts = core.forwarder.debts();
+        let Some(settled) = debts.take_settled(unit) else { return };
+        (settled, debts.handle_settled(unit, settled.0))
+    };
+    tell(waiters);
+    let ((up_to, g), (partition, object, number)) = (settled, unit);
+    let mutation = Mutation::OwedSettled { partition, object, g, unit: number, up_to };
     let told = Arc::clone(core);
     let reply = Box::new(move |result: Result<_, Error>| match result {
-        Ok(_) => handle_settled(&told, unit, up_to),
+        Ok(_) => handle_noted(&told, unit, up_to),
+        // A fence came in between, and asks for the acknowledgements anew.
+        Err(Error::StaleGeneration { .. }) => {}
         Err(error) => {
             tracing::warn!(%error, %partition, %object, unit = number, "cannot note that a write is settled");
             told.forwarder.debts().handle_unsettled(unit);
             let again = Arc::clone(&told);
             told.forwarder.runtime.spawn(async move {
-                tokio::time::sleep(PAUSE_MAX).await;
+                tokio::time::sleep(NOTE_PAUSE).await;
                 settle(&again, unit);
             });
         }
@@ -267,216 +322,29 @@ fn settle(core: &Arc<Core>, unit: UnitRef) {
     }
 }
 
-fn handle_settled(core: &Core, unit: UnitRef, up_to: Version) {
-    let waiters = core.forwarder.debts().handle_settled(unit, up_to);
-    for (version, Waiter { ticket, g, .. }) in waiters {
-        ticket.answer(Answer::new(g, Written { version, already: false }));
-    }
+fn handle_noted(core: &Core, unit: UnitRef, up_to: Version) {
+    let waiters = core.forwarder.debts().handle_noted(unit, up_to);
+    tell(waiters);
     core.forwarder.progress.notify_waiters();
 }
 
-/// Sends one sister what it is owed.
-async fn lane(core: Arc<Core>, sister: DriveId, mut jobs: mpsc::UnboundedReceiver<Job>) {
-    let mut session = None;
-    let mut due: BTreeMap<Job, (Instant, Duration)> = BTreeMap::new();
-    loop {
-        let next = due.values().map(|(at, _)| *at).min();
-        tokio::select! {
-            job = jobs.recv() => match job {
-                Some(job) => drop(due.insert(job, (Instant::now(), PAUSE_MIN))),
-                None => return,
-            },
-            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
-        }
-        while let Ok(job) = jobs.try_recv() {
-            due.insert(job, (Instant::now(), PAUSE_MIN));
-        }
-        let now = Instant::now();
-        let mut batch: Vec<Job> = due.iter().filter(|(_, (at, _))| *at <= now).map(|(job, _)| *job).collect();
-        batch.truncate(BATCH_LEN);
-        let reused = session.is_some();
-        let mut sent = send(&core, sister, &mut session, &batch).await;
-        if sent.is_err() && reused {
-            // A session that was idle may be broken without a fault of the sister.
-            session = None;
-            sent = send(&core, sister, &mut session, &batch).await;
-        }
-        let again = sent.unwrap_or_else(|why| {
-            tracing::debug!(%sister, why, "deltas wait for a sister");
-            session = None;
-            // Their writers find out sooner whether she is lost, and have the manager take her out.
-            for (unit, _) in &batch {
-                tell_waiters(
-                    &core,
-                    *unit,
-                    &format!("it is stored here, and not on parity drive {sister}: {why}"),
-                );
-            }
-            batch.clone()
-        });
-        for job in batch {
-            // Also after a batch that failed midway: what was acknowledged before is not sent again.
-            settle(&core, job.0);
-            due.entry(job).and_modify(|(at, pause)| {
-                *at = Instant::now() + *pause;
-                *pause = (*pause * 2).min(PAUSE_MAX);
-            });
-            if !again.contains(&job) {
-                due.remove(&job);
-            }
+/// Tells writers which columns have not taken their versions.
+fn tell_owed(waiters: Vec<(Version, ColumnMask, Waiter)>) {
+    for (version, owed_to, Waiter { ticket, g, .. }) in waiters {
+        if owed_to.is_empty() {
+            let detail = "the write is stored, and the drive is slow to note it: repeat it";
+            ticket.refuse(g, Refusal::new(Reason::Busy, detail));
+        } else {
+            ticket.answer(Answer::new(g, Written { owed_to, ..Written::new(version, false) }));
         }
     }
 }
 
-/// Tells the writers that wait for a unit to try again.
-fn tell_waiters(core: &Core, unit: UnitRef, why: &str) {
-    let waiters = core.forwarder.debts().take_waiters(unit);
-    for Waiter { ticket, g, .. } in waiters {
-        ticket.refuse(g, Refusal::new(Reason::Busy, why));
+/// Tells writers that their versions are settled.
+fn tell(waiters: Vec<(Version, Waiter)>) {
+    for (version, Waiter { ticket, g, .. }) in waiters {
+        ticket.answer(Answer::new(g, Written::new(version, false)));
     }
-}
-
-/// Sends one batch. Returns the jobs that must be sent again; an error means that all must, on a new session.
-async fn send(
-    core: &Arc<Core>,
-    sister: DriveId,
-    session: &mut Option<DriveSession>,
-    batch: &[Job],
-) -> Result<Vec<Job>, String> {
-    let (jobs, preparing) = (batch.to_vec(), Arc::clone(core));
-    let prepared = tokio::task::spawn_blocking(move || prepare(&preparing, &jobs)).await;
-    let (items, mut again) = prepared.map_err(|error| error.to_string())?;
-    let mut partitions: BTreeMap<PartitionId, Vec<Item>> = BTreeMap::new();
-    items.into_iter().for_each(|item| partitions.entry(item.job.0.0).or_default().push(item));
-    for (partition, items) in partitions {
-        let Some(now_ms) = core.manager_ms() else { return Err("this drive has no lease now".to_owned()) };
-        let row = core.forwarder.sisters.find(sister, partition, now_ms).await?;
-        let gone = |error: TransportError| {
-            core.forwarder.sisters.forget(sister, partition);
-            error.to_string()
-        };
-        if session.is_none() {
-            let limits = Limits { reply: SISTER_WAIT, ..core.settings.limits };
-            let connecting = DriveSession::connect(&row.address, sister, core.cluster, &limits);
-            *session = Some(connecting.await.map_err(gone)?);
-        }
-        let session = session.as_mut().expect("it was made above");
-        let refused = exchange(core, session, &row.grant, &items).await.map_err(gone)?;
-        for (job, refusal) in refused {
-            tracing::debug!(%sister, unit = ?job.0, %refusal, "a sister does not take a delta yet");
-            if matches!(refusal.reason, Reason::Expired | Reason::StaleKey | Reason::Rights | Reason::Scope) {
-                core.forwarder.sisters.forget(sister, partition);
-            }
-            again.push(job);
-        }
-        core.forwarder.progress.notify_waiters();
-    }
-    Ok(again)
-}
-
-/// Sends the deltas and takes the answers. Returns what was refused.
-async fn exchange(
-    core: &Core,
-    session: &mut DriveSession,
-    grant: &Grant,
-    items: &[Item],
-) -> Result<Vec<(Job, Refusal)>, TransportError> {
-    let (asker, answers) = session.halves();
-    let asking = async {
-        for (item, tag) in items.iter().zip(0..) {
-            let payload: &[&[u8]] = if item.payload.is_empty() { &[] } else { &[&item.payload] };
-            asker.ask(tag, grant, &item.request, payload).await?;
-        }
-        Ok(())
-    };
-    let answering = async {
-        let mut refused = Vec::new();
-        for _ in items {
-            let answer = answers.next().await?;
-            let Some(item) = usize::try_from(answer.tag).ok().and_then(|tag| items.get(tag)) else {
-                continue;
-            };
-            let (unit, column) = item.job;
-            match answer.reply {
-                DriveReply::Written(written) => {
-                    core.forwarder.debts().handle_acknowledged(unit, column, written.version);
-                }
-                DriveReply::Refused(refusal) => refused.push((item.job, refusal)),
-                other => {
-                    let detail = format!("a delta was answered with {}", other.name());
-                    refused.push((item.job, Refusal::new(Reason::Malformed, detail)));
-                }
-            }
-        }
-        Ok(refused)
-    };
-    let ((), refused) = tokio::try_join!(asking, answering)?;
-    Ok(refused)
-}
-
-/// Reads the deltas that these jobs need, oldest first. Returns them, and the jobs that are to be looked at
-/// again: those that do not fit the batch, or that cannot be read now.
-fn prepare(core: &Arc<Core>, jobs: &[Job]) -> (Vec<Item>, Vec<Job>) {
-    let (mut items, mut again, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for &job in jobs {
-        let (unit, column) = job;
-        if items.len() >= BATCH_LEN || bytes >= BATCH_BYTES {
-            again.push(job);
-            continue;
-        }
-        let versions = core.forwarder.debts().unacknowledged(unit, column);
-        for (version, watermark) in versions {
-            match item(core, job, version, watermark) {
-                Ok(item) => {
-                    bytes += item.payload.len();
-                    items.push(item);
-                }
-                Err(Error::NoObject(..)) => handle_removed(core, (unit.0, unit.1)),
-                Err(Error::Chain { .. }) => handle_not_owed(core, unit, version),
-                Err(error) => {
-                    tracing::warn!(%error, unit = ?unit, %version, "a delta cannot be read: it stays owed");
-                    again.push(job);
-                    break;
-                }
-            }
-        }
-    }
-    (items, again)
-}
-
-fn item(core: &Core, job: Job, version: Version, watermark: u64) -> Result<Item, Error> {
-    let (unit, column) = job;
-    let (partition, object, number) = unit;
-    let attributes = core.store.object(partition, object)?;
-    let map = ColumnMap::from_bytes(&attributes.map)
-        .map_err(|_| Error::Malformed("the object's column map does not decode"))?;
-    let delta = core.store.delta(partition, object, number, version)?;
-    let Some(&sister_object) = map.objects.get(column.index()) else {
-        return Err(Error::Malformed("the object's column map has no such column"));
-    };
-    let request = Delta {
-        at: Address { partition, object: sister_object },
-        unit: number,
-        from: delta.from,
-        to: delta.to,
-        column: map.column,
-        from_version: delta.from_version,
-        to_version: delta.to_version,
-        client: delta.client,
-        operation: delta.operation,
-        settled_to: settled(core, unit)?,
-        crcs: delta.crcs,
-        g: attributes.g,
-        watermark,
-    };
-    Ok(Item { job, request: request.into(), payload: delta.bytes })
-}
-
-/// The unit's settled version. A sister may fold in what is settled.
-fn settled(core: &Core, (partition, object, number): UnitRef) -> Result<Version, Error> {
-    let chains = core.store.versions(partition, object, number..number.saturating_add(1))?;
-    let entries = chains.iter().flat_map(|chain| &chain.entries);
-    Ok(entries.filter(|entry| entry.settled).map(|entry| entry.version).max().unwrap_or_default())
 }
 
 /// The store owes a version no more: it was settled, or a verdict took it back.
@@ -487,7 +355,7 @@ fn handle_not_owed(core: &Arc<Core>, unit: UnitRef, version: Version) {
         chain.entries.iter().any(|entry| entry.settled && entry.version >= version)
     };
     if chains.iter().flatten().any(has) {
-        return handle_settled(core, unit, version);
+        return handle_noted(core, unit, version);
     }
     let waiters = core.forwarder.debts().handle_dropped(unit, version);
     for Waiter { ticket, g, .. } in waiters {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use braid_layout::Generation;
+use braid_layout::{ColumnMask, DriveId, Generation};
 use braid_store::{Change, Error, Mutation, Outcome, UnitVerdict};
 use braid_wire::capability::Rights;
 use braid_wire::data::{
-    Create, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, Remove, Scrub, ScrubAct, SetAttributes,
-    Snapshot, SnapshotAct, Verdict,
+    ColumnMap, Create, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, Remove, Scrub, ScrubAct,
+    SetAttributes, Snapshot, SnapshotAct, StripeWrite, Verdict,
 };
 use braid_wire::{Capability, Reason, Refusal, Wire};
 use tokio::time::timeout;
@@ -21,8 +21,9 @@ use tokio::time::timeout;
 use crate::connection::Ticket;
 use crate::convert;
 use crate::core::Core;
+use crate::debts::Owing;
 use crate::forward;
-use crate::reply::Answer;
+use crate::reply::{Answer, refusal};
 use crate::requests::{Facts, Requests, done};
 use crate::scrub;
 
@@ -45,7 +46,9 @@ impl Requests {
         let Some(facts) = facts else {
             let attributes = convert::new_object(capability, &create.attributes);
             let map = create.attributes.map;
-            let facts = Facts { object_version: capability.object_version, g: capability.g, map };
+            let (object_version, g) = (capability.object_version, capability.g);
+            let ready = capability.set.minus(capability.joining);
+            let facts = Facts { object_version, g, ready, map };
             let answered = Arc::new(AtomicBool::new(false));
             self.is_creating(place, facts, Arc::clone(&answered));
             self.core().readmission.handle_fenced(partition, object);
@@ -86,7 +89,7 @@ impl Requests {
             if !managed {
                 return Answer::done(facts.g);
             }
-            let fenced = fence(core, &capability);
+            let fenced = fence(core, &capability, &[]);
             forward::handle_fence(core, place);
             done(capability.g, fenced)
         })
@@ -98,15 +101,15 @@ impl Requests {
         let (partition, object) = (capability.partition, capability.object);
         let runtime = tokio::runtime::Handle::current();
         let work = move |core: &Arc<Core>, ticket: Ticket| {
-            if let Err(error) = fence(core, &capability) {
+            if let Err(error) = fence(core, &capability, &asked.drives) {
                 return ticket.answer(done(capability.g, Err(error)));
             }
             forward::handle_fence(core, (partition, object));
             let core = Arc::clone(core);
             runtime.spawn(async move {
-                if !forward::drained(&core, (partition, object), DRAIN_WAIT).await {
-                    let detail = "writes of before are not on every parity drive yet";
-                    return ticket.refuse(capability.g, Refusal::new(Reason::Busy, detail));
+                let owing = forward::drained(&core, (partition, object), DRAIN_WAIT).await;
+                if !owing.is_drained() {
+                    return ticket.answer(not_drained(&core, &capability, owing));
                 }
                 let listing = move || ticket.answer(list_unsettled(&core, &capability, &asked));
                 // It fails only when the runtime ends.
@@ -119,13 +122,56 @@ impl Requests {
     }
 }
 
-/// Stores the capability's generation, set and joining columns.
-pub(crate) fn fence(core: &Core, capability: &Capability) -> Result<Outcome, Error> {
+/// What the manager may take out, so that the object owes nothing any more.
+fn not_drained(core: &Core, capability: &Capability, owing: Owing) -> Answer {
+    let g = capability.g;
+    let own = core.store.object(capability.partition, capability.object).map(|object| object.column);
+    let owed_to = match own {
+        Ok(own) if owing.is_unreadable => ColumnMask::EMPTY.with(own),
+        _ => owing.columns,
+    };
+    if owed_to.is_empty() {
+        let detail = "the drive is slow to note what is settled: try again";
+        return Answer::refused(g, Refusal::new(Reason::Busy, detail));
+    }
+    Answer::new(g, FenceReply { unsettled: Vec::new(), more: false, owed_to })
+}
+
+/// Stores the capability's generation, set and joining columns, and where the columns are now.
+pub(crate) fn fence(core: &Core, capability: &Capability, drives: &[DriveId]) -> Result<Outcome, Error> {
     let (partition, object) = (capability.partition, capability.object);
     let (g, set, joining) = (capability.g, capability.set, capability.joining);
+    let stored = core.store.object(partition, object)?;
+    let mut map = ColumnMap::from_bytes(&stored.map)
+        .map_err(|_| Error::Malformed("the object's column map does not decode"))?;
+    if drives.len() == map.drives.len() && map.drives != drives && g > stored.g {
+        // First, so that no debt goes to a drive that a column has left.
+        map.drives = drives.to_vec();
+        let change = Change { map: Some(map.to_bytes()), ..Change::default() };
+        core.store.commit(Mutation::SetAttributes { partition, object, g, change })?;
+    }
     let outcome = core.store.commit(Mutation::Fence { partition, object, g, set, joining })?;
     core.readmission.handle_fenced(partition, object);
     Ok(outcome)
+}
+
+/// Versions are installed where a column joins, and where a damaged unit is made anew.
+pub(crate) fn may_install(
+    core: &Core,
+    capability: &Capability,
+    facts: &Facts,
+    write: &StripeWrite,
+) -> Result<(), Refusal> {
+    if !write.install || capability.joining.contains(facts.map.column) {
+        return Ok(());
+    }
+    let unit = write.unit..write.unit.saturating_add(1);
+    let chains = core.store.versions(write.at.partition, write.at.object, unit);
+    if chains.map_err(|error| refusal(&error))?.iter().any(|chain| chain.lost) {
+        return Ok(());
+    }
+    let detail = format!("column {} is not joining, and the unit is not damaged", facts.map.column);
+    Err(Refusal::new(Reason::Scope, detail))
 }
 
 /// Removes an object, or a partition if its well-known object is named.
@@ -154,7 +200,7 @@ pub(crate) fn list_unsettled(core: &Core, capability: &Capability, asked: &Fence
         unsettled.retain(|&unit| unit >= asked.units_from);
         let more = unsettled.len() > FENCE_UNITS_MAX;
         unsettled.truncate(FENCE_UNITS_MAX);
-        FenceReply { unsettled, more }.into()
+        FenceReply { unsettled, more, owed_to: ColumnMask::EMPTY }.into()
     })
 }
 

@@ -16,6 +16,7 @@ use braid_wire::{Reason, Refusal, Wire};
 use crate::buffers::{Connection, Share};
 use crate::convert;
 use crate::core::{Core, Figures};
+use crate::forward;
 use crate::reply::{Answer, Payload, refusal};
 
 /// The most entries of one list.
@@ -80,7 +81,20 @@ fn view(core: &Core, read: &Read) -> Result<View, Error> {
         (Want::Exactly, [version]) if !covers(core, read)? => braid_store::Want::Exactly(*version),
         (Want::Exactly, cover) => return core.store.read_cover(partition, object, read.unit, range, cover),
     };
-    core.store.read(partition, object, read.unit, range, want)
+    // Looked up first: what is noted after it is in the view.
+    let shown = forward::shown(core, (partition, object, read.unit));
+    let mut view = core.store.read(partition, object, read.unit, range.clone(), want)?;
+    if let Some(shown) = shown.filter(|shown| *shown > view.version && read.want != Want::Exactly) {
+        let want_shown = braid_store::Want::Exactly(shown);
+        view = match core.store.read(partition, object, read.unit, range.clone(), want_shown) {
+            // A later version was noted meanwhile.
+            Err(Error::Gone { .. }) => core.store.read(partition, object, read.unit, range, want)?,
+            found => found?,
+        };
+    }
+    // What is owed may be counted in elsewhere: the unit is not of an older state for that.
+    view.pending |= shown.is_some();
+    Ok(view)
 }
 
 /// Whether the unit is parity, where a single requested version is the cover of one data column.

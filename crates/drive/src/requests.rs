@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use braid_layout::Generation;
+use braid_layout::{ColumnMask, Generation};
 use braid_store::{Body, Mutation, Outcome, Rejected, Reply};
 use braid_transport::{Receiver, TransportError};
 use braid_wire::authorise::{ObjectFacts, Verified, needs};
@@ -46,6 +46,8 @@ pub(crate) struct Requests {
 pub(crate) struct Facts {
     pub(crate) object_version: u32,
     pub(crate) g: Generation,
+    /// The columns of the set that are ready.
+    pub(crate) ready: ColumnMask,
     pub(crate) map: ColumnMap,
 }
 
@@ -231,7 +233,8 @@ impl Requests {
             Ok(stored) => {
                 let map = ColumnMap::from_bytes(&stored.map)
                     .map_err(|error| Refusal::new(Reason::Damaged, format!("the object's map: {error}")))?;
-                Ok(Some(Facts { object_version: stored.object_version, g: stored.g, map }))
+                let ready = stored.set.minus(stored.joining);
+                Ok(Some(Facts { object_version: stored.object_version, g: stored.g, ready, map }))
             }
             Err(braid_store::Error::NoObject(..)) => Ok(None),
             Err(error) => Err(refusal(&error)),
@@ -246,7 +249,9 @@ impl Requests {
         receiver: &mut Receiver,
         ticket: Ticket,
     ) -> Result<(), TransportError> {
-        if let Err(refusal) = check_write(capability, facts, &write) {
+        if let Err(refusal) = check_write(facts, &write)
+            .and_then(|()| manage::may_install(&self.core, capability, facts, &write))
+        {
             ticket.refuse(facts.g, refusal);
             return Ok(());
         }
@@ -258,13 +263,13 @@ impl Requests {
         let finish = move |result| {
             Answer::from_store(g, result, |outcome| {
                 let written = match outcome {
-                    Outcome::Applied => Written { version: stamp, already: false },
-                    Outcome::Already => Written { version: stamp, already: true },
-                    Outcome::Older { tip } => Written { version: tip, already: true },
+                    Outcome::Applied => Written::new(stamp, false),
+                    Outcome::Already => Written::new(stamp, true),
+                    Outcome::Older { tip } => Written::new(tip, true),
                     // Only unit writes and deltas have these outcomes.
-                    Outcome::Owed { version, .. } => Written { version, already: false },
-                    Outcome::Known { version, .. } => Written { version, already: true },
-                    Outcome::Counted { tip } => Written { version: tip, already: true },
+                    Outcome::Owed { version, .. } => Written::new(version, false),
+                    Outcome::Known { version, .. } => Written::new(version, true),
+                    Outcome::Counted { tip } => Written::new(tip, true),
                 };
                 if !written.already {
                     Figures::add(&core.figures.written_bytes, u64::from(bytes));
@@ -455,11 +460,7 @@ pub(crate) fn always() -> Still {
 }
 
 /// What a stripe write's fields must satisfy beyond the checks that apply to every request.
-fn check_write(capability: &Capability, facts: &Facts, write: &StripeWrite) -> Result<(), Refusal> {
-    if write.install && !capability.joining.contains(facts.map.column) {
-        let detail = format!("column {} is not joining: nothing is installed there", facts.map.column);
-        return Err(Refusal::new(Reason::Scope, detail));
-    }
+fn check_write(facts: &Facts, write: &StripeWrite) -> Result<(), Refusal> {
     if write.stamp.n == 0 {
         return Err(Refusal::new(Reason::Malformed, "stamps are numbered from 1"));
     }

@@ -1,5 +1,5 @@
-//! Slots for connections whose peers have shown a capability. The manager has its own, so that clients never
-//! lock it out.
+//! Slots for connections whose peers have shown a capability. The manager has its own, and so have the other
+//! drives, so that clients never lock them out.
 //!
 //! When a slot is needed, an idle connection is closed, the longest idle first; its peer connects again.
 
@@ -13,6 +13,8 @@ use braid_wire::{Capability, Reason, Refusal};
 const OTHERS_MAX: usize = 512;
 /// Connections of the manager: it has four at a time, and for a while those that broke.
 const MANAGERS_MAX: usize = 32;
+/// Connections of other drives: each has one, and for a while one that broke.
+const SISTERS_MAX: usize = 512;
 /// File descriptors that a drive needs beyond its connections: its store's files.
 const DESCRIPTORS_BESIDES: usize = 1024;
 /// The fewest connections of clients, where the system is short of descriptors.
@@ -22,6 +24,7 @@ const PEERS_MIN: usize = 16;
 pub(crate) struct PeerSlots {
     peers: ConnectionSlots,
     managers: ConnectionSlots,
+    sisters: ConnectionSlots,
 }
 
 /// The peer of a connection, as far as its address identifies it.
@@ -44,24 +47,31 @@ impl PeerSlots {
         PeerSlots {
             peers: ConnectionSlots::new(Bounds::new(all, each), GivesWay::Idle),
             managers: ConnectionSlots::new(Bounds::new(MANAGERS_MAX, MANAGERS_MAX), GivesWay::Idle),
+            sisters: ConnectionSlots::new(Bounds::new(SISTERS_MAX, SISTERS_MAX), GivesWay::Idle),
         }
     }
 
     /// Descriptors that a drive with this many connections asks for.
     pub(crate) fn descriptors(connections_max: usize) -> u64 {
-        let all = OTHERS_MAX + MANAGERS_MAX + DESCRIPTORS_BESIDES + connections_max;
+        let all = OTHERS_MAX + MANAGERS_MAX + SISTERS_MAX + DESCRIPTORS_BESIDES + connections_max;
         u64::try_from(all).unwrap_or(u64::MAX)
     }
 
     /// How many connections the listener may hold.
     pub(crate) fn capacity(&self) -> Capacity {
-        let connections = OTHERS_MAX + self.peers.all() + self.managers.all();
+        let connections = OTHERS_MAX + self.peers.all() + self.managers.all() + self.sisters.all();
         Capacity { connections, full: full(connections), ..Capacity::default() }
     }
 
     /// The slot of a peer that has shown this capability.
     pub(crate) fn place(&self, who: Visitor, capability: &Capability) -> Result<ConnectionSlot, Refusal> {
-        let places = if capability.rights.include(Rights::MANAGE) { &self.managers } else { &self.peers };
+        let places = if capability.rights.include(Rights::MANAGE) {
+            &self.managers
+        } else if capability.rights.include(Rights::DELTA) {
+            &self.sisters
+        } else {
+            &self.peers
+        };
         places.take(who.holder, who.origin).ok_or_else(|| Refusal::new(Reason::Busy, full(places.all())))
     }
 }

@@ -1,16 +1,18 @@
 //! Unit writes, and the deltas that follow from them (PROTOCOL R2, R3 and R5).
 
-use braid_layout::{Code, Role, Shape, Stripe};
-use braid_store::{Body, Mutation, Outcome, block_crcs};
+use std::time::Duration;
+
+use braid_layout::{Code, Generation, Role, Shape, Stripe, Version};
+use braid_store::{Body, Error, Mutation, Outcome, block_crcs};
 use braid_transport::{Receiver, TransportError};
 use braid_wire::capability::Rights;
 use braid_wire::checksum::verify_blocks;
-use braid_wire::data::{Delta, UnitWrite, Written};
+use braid_wire::data::{Address, Delta, UnitWrite, Written};
 use braid_wire::{Capability, Reason, Refusal};
 use bytes::Bytes;
 
 use crate::connection::Ticket;
-use crate::core::Figures;
+use crate::core::{Core, Figures};
 use crate::forward::{self, shape_of};
 use crate::reply::Answer;
 use crate::requests::{Facts, Requests, always};
@@ -63,10 +65,10 @@ impl Requests {
                 forward::handle_owed(&core, unit, &facts.map, (version, watermark), (ticket, g));
             }
             Ok(Outcome::Known { version, .. } | Outcome::Older { tip: version }) => {
-                ticket.answer(Answer::new(g, Written { version, already: true }));
+                ticket.answer(Answer::new(g, Written::new(version, true)));
             }
             // The writer has its answer, or has given it up.
-            Ok(_) => ticket.answer(Answer::new(g, Written { version: Default::default(), already: true })),
+            Ok(_) => ticket.answer(Answer::new(g, Written::new(Default::default(), true))),
             Err(error) => ticket.answer(Answer::from_store(g, Err::<(), _>(error), |()| unreachable!())),
         };
         // The payload may have taken long to arrive: if the lease was given back meanwhile, nothing may be
@@ -91,6 +93,11 @@ impl Requests {
                 return Ok(());
             }
         };
+        if !facts.ready.contains(delta.column) {
+            let detail = format!("a delta of column {}, which is out or joining", delta.column);
+            ticket.refuse(facts.g, Refusal::new(Reason::StaleGeneration, detail));
+            return Ok(());
+        }
         let (from, to) = (delta.from, delta.to);
         let Some((body, ticket)) = self.body(to - from, delta.crcs, receiver, ticket).await? else {
             return Ok(());
@@ -122,15 +129,28 @@ impl Requests {
             settled_to,
             body,
         });
+        let (core, told) = (self.core(), (delta.at, delta.unit, roles.data, settled_to));
         let reply = move |ticket: Ticket, result| {
+            if matches!(result, Err(Error::Backlog(_))) {
+                settle_some(&core, g, told);
+            }
             ticket.answer(Answer::from_store(g, result, |outcome| match outcome {
-                Outcome::Counted { tip } => Written { version: tip, already: false }.into(),
+                Outcome::Counted { tip } => Written::new(tip, false).into(),
                 other => Refusal::new(Reason::Medium, format!("internal: a delta gave {other:?}")).into(),
             }));
         };
         self.hand_over(ticket, (mutation, to - from), always(), reply).await;
         Ok(())
     }
+}
+
+/// The unit has as many deltas as it may: notes those that are settled, so that they are folded in before the
+/// delta comes again.
+fn settle_some(core: &Core, g: Generation, (at, unit, data, up_to): (Address, u64, u8, Version)) {
+    let (partition, object) = (at.partition, at.object);
+    let mutation = Mutation::DeltasSettled { partition, object, g, unit, data, up_to };
+    // Where the queue is full, the next try has it done: the store's own thread, if this is it, cannot wait.
+    let _ = core.store.submit_within(mutation, Box::new(|_| {}), Some(Duration::ZERO), &|| true);
 }
 
 /// The two units that a delta is about.

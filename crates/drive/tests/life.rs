@@ -85,7 +85,7 @@ async fn without_its_lease_it_serves_nothing() {
     );
     // The manager's fence is still served: the manager may have to fence before it grants a lease again.
     let next = drive.grant(Capability { g: Generation(3), ..object_level() });
-    let fence = Fence { at: AT, term: 1, units_from: 0 }.into();
+    let fence = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into();
     assert!(session.call(&next, &fence, &[]).await.is_ok());
     let client = drive.grant(Capability { g: Generation(3), rights: Rights(0x7f), ..object_level() });
     assert_eq!(reason(session.call(&client, &create(), &[]).await), Reason::NotServing);
@@ -145,7 +145,10 @@ async fn after_it_was_out_an_object_is_served_once_it_was_fenced() {
     let take = Snapshot { at: AT, number: 1, act: SnapshotAct::Take, term: 1 }.into();
     assert_eq!(reason(session.call(&grant, &take, &[]).await), Reason::StaleGeneration);
     let next = drive.grant(Capability { g: Generation(3), ..object_level() });
-    session.call(&next, &Fence { at: AT, term: 1, units_from: 0 }.into(), &[]).await.unwrap();
+    session
+        .call(&next, &Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into(), &[])
+        .await
+        .unwrap();
     assert!(session.call(&next, &read(0, 0, 10), &[]).await.is_ok());
     drive.stop().await;
     // After a restart it still knows, without being told again: only a repeated fence opens the object.
@@ -153,7 +156,10 @@ async fn after_it_was_out_an_object_is_served_once_it_was_fenced() {
     let (mut session, next) =
         (drive.session().await, drive.grant(Capability { g: Generation(3), ..object_level() }));
     assert_eq!(reason(session.call(&next, &read(0, 0, 10), &[]).await), Reason::StaleGeneration);
-    session.call(&next, &Fence { at: AT, term: 1, units_from: 0 }.into(), &[]).await.unwrap();
+    session
+        .call(&next, &Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into(), &[])
+        .await
+        .unwrap();
     assert!(session.call(&next, &read(0, 0, 10), &[]).await.is_ok());
     assert_eq!(manager.state().last.as_ref().map(|last| last.epoch), Some(4));
     drive.stop().await;

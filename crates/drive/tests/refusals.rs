@@ -304,7 +304,7 @@ fn drive_attributes() -> DriveRequest {
 }
 
 fn fence() -> DriveRequest {
-    Fence { at: AT, term: 1, units_from: 0 }.into()
+    Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into()
 }
 
 fn attributes_of(at: Address) -> DriveRequest {

@@ -126,11 +126,11 @@ async fn what_was_written_is_read() {
     .await;
     // The same stamp again writes nothing, and neither does an older one.
     let again = session.call(&grant, &write(2, 0, &payload, 1), &[&payload]).await.unwrap().0;
-    assert_eq!(again, DriveReply::Written(Written { version: stamp(1), already: true }));
+    assert_eq!(again, DriveReply::Written(Written::new(stamp(1), true)));
     // A hole over part of it.
     let hole = StripeWrite { hole: true, crcs: vec![], ..write_of(2, 4096, &[0; 4096], 2) };
     let punched = session.call(&grant, &hole.into(), &[]).await.unwrap().0;
-    assert_eq!(punched, DriveReply::Written(Written { version: stamp(2), already: false }));
+    assert_eq!(punched, DriveReply::Written(Written::new(stamp(2), false)));
     let (reply, read) = drive.read(2, 0, 10_000).await;
     assert_eq!(reply.extents[1], Extent { from: 4096, to: 8192, hole: true });
     assert_eq!(read, [&payload[..4096], &payload[8192..]].concat());
@@ -170,14 +170,20 @@ async fn versions_retire_fence_and_verdict() {
     // A new generation: the old capability is stale; the pending stamps are listed and judged.
     let next = Capability { g: Generation(3), ..object_level() };
     let (old, new) = (grant, drive.grant(next));
-    let fence: DriveRequest = Fence { at: AT, term: 1, units_from: 0 }.into();
+    let fence: DriveRequest = Fence { at: AT, term: 1, units_from: 0, drives: Vec::new() }.into();
     for _ in 0..2 {
         let listed = session.call(&new, &fence, &[]).await.unwrap().0;
-        assert_eq!(listed, DriveReply::Fence(FenceReply { unsettled: vec![0, 5], more: false }));
+        assert_eq!(
+            listed,
+            DriveReply::Fence(FenceReply { unsettled: vec![0, 5], more: false, owed_to: ColumnMask::EMPTY })
+        );
     }
-    let from: DriveRequest = Fence { at: AT, term: 1, units_from: 1 }.into();
+    let from: DriveRequest = Fence { at: AT, term: 1, units_from: 1, drives: Vec::new() }.into();
     let listed = session.call(&new, &from, &[]).await.unwrap().0;
-    assert_eq!(listed, DriveReply::Fence(FenceReply { unsettled: vec![5], more: false }));
+    assert_eq!(
+        listed,
+        DriveReply::Fence(FenceReply { unsettled: vec![5], more: false, owed_to: ColumnMask::EMPTY })
+    );
     assert_eq!(reason(session.call(&old, &fence, &[]).await), Reason::StaleGeneration);
     assert_eq!(reason(session.call(&old, &read(0, 0, 10), &[]).await), Reason::StaleGeneration);
     assert_eq!(reason(session.call(&old, &write(0, 0, &one, 4), &[&one]).await), Reason::StaleGeneration);

@@ -323,6 +323,14 @@ impl DriveTable {
         true
     }
 
+    /// Holds a drive back that may live: no lease from now on until [`DriveTable::release`]. The lease that
+    /// it has goes on.
+    pub fn hold_live(&mut self, drive: DriveId) {
+        if let Some(known) = self.drives.get_mut(&drive) {
+            known.hold();
+        }
+    }
+
     /// Ends a hold under which no column of the drive went out.
     pub fn release(&mut self, drive: DriveId) {
         if let Some(known) = self.drives.get_mut(&drive) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use braid_layout::{Column, DriveId, FileId, PartitionId, VolumeId};
 use braid_wire::control::Grant;
 use braid_wire::data::{
-    Address, Attributes, Create, DriveReply, DriveRequest, Expect, Fence, Listing, PartitionSet,
+    Address, Attributes, Create, DriveReply, DriveRequest, Expect, Fence, FenceReply, Listing, PartitionSet,
     VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
 };
 use braid_wire::{Reason, Refusal};
@@ -15,10 +15,11 @@ use tokio::task::JoinSet;
 use crate::core::Core;
 use crate::drive_calls::CallError;
 use crate::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST, OBJECT_VERSION};
-use crate::recovery::{ColumnState, Survey, judge, part_for};
+use crate::recovery::{ColumnState, Columns, Stamps, Survey, judge, part_for};
 use crate::schema::{InodeRecord, PartitionRecord, key, table};
+use crate::shapes::from_spec;
 
-/// Most unsettled units taken from one column at a time; the rest follows after the verdict on these.
+/// Most unsettled units taken from one column at a time; the rest follows when these were judged.
 const UNSETTLED_MAX: usize = 1 << 18;
 /// Most units in one verdict message.
 const VERDICT_UNITS: usize = 1024;
@@ -28,10 +29,12 @@ const VERDICT_UNITS: usize = 1024;
 pub struct Fenced {
     /// Per segment, units that some column listed as unsettled.
     pub unsettled: BTreeMap<u32, BTreeSet<u64>>,
-    /// Some column has more unsettled units than it listed.
-    pub more: bool,
+    /// Some column has more unsettled units than it listed: all below this one were listed.
+    pub next: Option<u64>,
     /// Columns that could not be fenced, and why.
     pub failures: BTreeMap<(u32, Column), String>,
+    /// Columns that do not take what others owe them, or cannot read what they owe.
+    pub owed_to: BTreeSet<(u32, Column)>,
 }
 
 /// One column's object, and what is needed to call its drive about it.
@@ -45,15 +48,15 @@ pub struct Target {
     term: u64,
 }
 
-/// Fences every column of the file's set, all at once.
-pub async fn fence_all(core: &Arc<Core>, file: FileId, inode: &InodeRecord) -> Fenced {
+/// Fences every column of the file's set, all at once, and has them list unsettled units from `from` on.
+pub async fn fence_all(core: &Arc<Core>, file: FileId, inode: &InodeRecord, from: u64) -> Fenced {
     let mut calls = JoinSet::new();
     let mut fenced = Fenced::default();
     for (index, column) in columns_of(inode) {
         match Target::new(core, file, inode, index, column) {
             Some(target) => {
                 let core = Arc::clone(core);
-                calls.spawn(async move { (index, column, target.fence(&core).await) });
+                calls.spawn(async move { (index, column, target.fence(&core, from).await) });
             }
             None => {
                 fenced.failures.insert((index, column), "it is not known".to_owned());
@@ -62,15 +65,26 @@ pub async fn fence_all(core: &Arc<Core>, file: FileId, inode: &InodeRecord) -> F
     }
     while let Some(done) = calls.join_next().await {
         match done {
-            Ok((index, _, Ok((units, more)))) => {
-                fenced.unsettled.entry(index).or_default().extend(units);
-                fenced.more |= more;
+            Ok((index, column, Ok(listed))) if !listed.owed_to.is_empty() => {
+                fenced.owed_to.extend(listed.owed_to.iter().map(|owed_to| (index, owed_to)));
+                let why = format!("column(s) {} do not take what it owes them", listed.owed_to);
+                fenced.failures.insert((index, column), why);
+            }
+            Ok((index, _, Ok(listed))) => {
+                let last = listed.unsettled.last().filter(|_| listed.more);
+                let next = last.map(|last| last + 1).into_iter().chain(fenced.next).min();
+                fenced.next = next;
+                fenced.unsettled.entry(index).or_default().extend(listed.unsettled);
             }
             Ok((index, column, Err(error))) => {
                 fenced.failures.insert((index, column), error.to_string());
             }
             Err(error) => tracing::error!(%error, "a fence failed within the manager"),
         }
+    }
+    if let Some(next) = fenced.next {
+        // Above it not every column has listed what it has.
+        fenced.unsettled.values_mut().for_each(|units| drop(units.split_off(&next)));
     }
     fenced
 }
@@ -82,12 +96,13 @@ pub async fn judge_all(
     file: FileId,
     inode: &InodeRecord,
     unsettled: &BTreeMap<u32, BTreeSet<u64>>,
+    judged: Stamps,
 ) -> BTreeMap<(u32, Column), String> {
     let mut failures = BTreeMap::new();
     for (&index, units) in unsettled {
         let units: Vec<u64> = units.iter().copied().collect();
         for chunk in units.chunks(VERSIONS_UNITS_MAX) {
-            let failed = judge_some(core, file, inode, index, chunk).await;
+            let failed = judge_some(core, file, inode, (index, chunk), judged).await;
             failures.extend(failed.into_iter().map(|(column, why)| ((index, column), why)));
             if !failures.is_empty() {
                 return failures;
@@ -108,7 +123,7 @@ pub async fn tell(
 ) -> Result<(), CallError> {
     let unknown = || CallError::Unreachable("it is not known".to_owned());
     let target = Target::new(core, file, inode, index, column).ok_or_else(unknown)?;
-    target.fence(core).await.map(|_| ())
+    target.fence(core, 0).await.map(|_| ())
 }
 
 /// Makes a volume's partition on a drive, and records that it is there.
@@ -176,12 +191,17 @@ async fn judge_some(
     core: &Arc<Core>,
     file: FileId,
     inode: &InodeRecord,
-    index: u32,
-    units: &[u64],
+    (index, units): (u32, &[u64]),
+    judged: Stamps,
 ) -> BTreeMap<Column, String> {
     let Some(segment) = usize::try_from(index).ok().and_then(|index| inode.segments.get(index)) else {
         return BTreeMap::new();
     };
+    let shape = match from_spec(&segment.shape, &segment.shape) {
+        Ok(shape) => shape,
+        Err(refusal) => return segment.set.iter().map(|column| (column, refusal.detail.clone())).collect(),
+    };
+    let of_segment = Columns { shape, set: segment.set, joining: segment.joining };
     let targets: BTreeMap<Column, Target> = segment
         .set
         .iter()
@@ -207,7 +227,7 @@ async fn judge_some(
     }
     let mut parts: BTreeMap<Column, Vec<_>> = BTreeMap::new();
     for (&unit, survey) in &surveys {
-        let Some(verdict) = judge(unit, segment.set, segment.joining, survey) else { continue };
+        let verdict = judge(unit, of_segment, judged, survey);
         for (&column, state) in survey {
             let joins = segment.joining.contains(column);
             let column_state = if joins { ColumnState::Joining } else { ColumnState::Ready };
@@ -289,19 +309,19 @@ impl Target {
     }
 
     /// Fences the object. One that does not exist is created first, so that no older capability can create
-    /// it. Gives the units listed as unsettled, and whether there are more.
-    async fn fence(&self, core: &Arc<Core>) -> Result<(Vec<u64>, bool), CallError> {
-        let (mut units, mut units_from) = (Vec::new(), 0);
-        let mut made = false;
+    /// it. Gives the unsettled units from `units_from` on, as far as they were listed.
+    async fn fence(&self, core: &Arc<Core>, mut units_from: u64) -> Result<FenceReply, CallError> {
+        let (mut units, mut made) = (Vec::new(), false);
         loop {
-            let request = Fence { at: self.at, term: self.term, units_from };
+            let drives = self.attributes.map.drives.clone();
+            let request = Fence { at: self.at, term: self.term, units_from, drives };
             match self.call(core, &request.into()).await {
-                Ok(DriveReply::Fence(reply)) => {
+                Ok(DriveReply::Fence(mut reply)) => {
                     let last = reply.unsettled.last().copied();
-                    units.extend(reply.unsettled);
+                    units.append(&mut reply.unsettled);
                     match last {
                         Some(last) if reply.more && units.len() < UNSETTLED_MAX => units_from = last + 1,
-                        _ => return Ok((units, reply.more)),
+                        _ => return Ok(FenceReply { unsettled: units, ..reply }),
                     }
                 }
                 Ok(other) => return Err(unexpected(&other)),

@@ -28,6 +28,7 @@ pub mod kv;
 pub mod leadership;
 pub mod leases;
 pub mod listing;
+pub mod live_out;
 pub mod members;
 pub mod memory;
 pub mod names;

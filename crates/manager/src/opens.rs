@@ -16,6 +16,7 @@ use crate::fence::make_partition;
 use crate::files::{self, lease_lost, leased};
 use crate::inodes;
 use crate::leases::LeaseState;
+use crate::live_out;
 use crate::names::show;
 use crate::operations::{Once, Operation, Outcome, recall, remember};
 use crate::procedure::{self, Cause, Life, Lost, Probe, RecordedLease, drive_of, hold_lapsed};
@@ -204,10 +205,10 @@ pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -
     Ok(())
 }
 
-/// The writer cannot reach columns. They go out if their drives are surely dead; else it is told to try
-/// again.
+/// The writer cannot reach columns. They go out if their drives are surely dead, or if it has tried for long;
+/// else it is told to try again.
 pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened, Refusal> {
-    let ReportLost { file, lease, segment, columns, .. } = request;
+    let ReportLost { file, lease, segment, columns, insist, .. } = request;
     renew_lease(core, file, lease)?;
     let _turn = core.lock_file(file).await?;
     let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
@@ -219,9 +220,15 @@ pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened
     if columns.is_empty() && !inode.unfenced {
         return opened(core, file, inode, Access::Write).await;
     }
-    refuse_if_up(core, &inode, &columns).await?;
+    if !insist {
+        refuse_if_up(core, &inode, &columns).await?;
+    }
     refuse_if_too_many(core, &inode, &columns)?;
-    let lost = wait_until_dead(core, &inode, &columns).await?;
+    let lost = if insist {
+        columns.iter().map(|&(segment, column)| live_out::hold(core, &inode, segment, column)).collect()
+    } else {
+        wait_until_dead(core, &inode, &columns).await?
+    };
     let cause = Cause { lease: RecordedLease::Live, lost, ..Cause::nothing() };
     let inode = procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
     renew_lease(core, file, lease)?;

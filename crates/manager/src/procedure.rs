@@ -9,16 +9,18 @@
 //! `g`. No decision is stored. The caller holds the file's lock, so one procedure runs at a time on a file.
 //!
 //! A column that does not answer its fence must go out too, once its drive's lease has surely lapsed or its
-//! host says that its process is gone. All waits end at a deadline, with a refusal that names the drives.
+//! host says that its process is gone. A column that is reached by the manager and by nobody else, or that
+//! cannot store or read what it must, goes out while its drive lives (`live_out`). All waits end at a
+//! deadline, with a refusal that names the drives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId};
 use braid_transport::process::{Presence, presence};
-use braid_wire::control::DriveState;
+use braid_wire::control::{DriveState, ProcessMark};
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -28,6 +30,8 @@ use crate::fence::{fence_all, judge_all};
 use crate::files::{self, worn_out};
 use crate::inodes::{self, set_stale};
 use crate::kv::Tx;
+use crate::live_out;
+use crate::recovery::Stamps;
 use crate::schema::{ComponentPlace, InodeRecord, StaleRecord};
 use crate::settle::data_end;
 
@@ -35,8 +39,10 @@ use crate::settle::data_end;
 const SPARE: Duration = Duration::from_secs(10);
 /// How long to wait for a drive's hello.
 const PROBE_WAIT: Duration = Duration::from_millis(1500);
+/// How often a column's debts are not taken before its creditors go out: a drive waits 3 s each time.
+const UNDRAINED_MAX: u32 = 2;
 /// Pause between two checks of a drive that may be dead.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What else changes with the generation.
 pub type Change = Arc<dyn Fn(&Core, &mut Tx, FileId, &mut InodeRecord) -> Result<(), Refusal> + Send + Sync>;
@@ -63,7 +69,7 @@ pub struct Cause {
     pub change: Option<Change>,
 }
 
-/// A column of a segment that goes out. Its drive is held back as dead until the procedure releases it.
+/// A column of a segment that goes out. Its drive is held back until the procedure releases it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
     /// The segment's index.
@@ -124,8 +130,9 @@ async fn attempt(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<
             return Ok(None);
         };
         tracing::debug!(%file, g = %inode.g, ?lease, "fencing");
+        live_out::tell(core, file, &inode, deadline).await?;
         match fence_and_judge(core, file, &inode, lease, deadline).await? {
-            Judged::Dead(dead) => lost = dead,
+            Judged::Lost(found) => lost = found,
             Judged::Done { end } => return finish(core, file, inode.g, lease, end).await,
         }
     }
@@ -205,8 +212,17 @@ pub async fn life(core: &Core, drive: DriveId, deadline: Instant) -> Life {
 /// Holds back a drive whose process is gone, as the kernel of this same machine says.
 fn hold_gone(core: &Core, drive: DriveId) -> bool {
     let processes = core.drives().processes(drive);
+    all_gone(&processes) && core.drives().hold_gone(drive, &processes)
+}
+
+/// Whether the kernel of this same machine says that the drive's process is gone.
+pub fn is_gone(core: &Core, drive: DriveId) -> bool {
+    let processes = core.drives().processes(drive);
+    !processes.is_empty() && all_gone(&processes)
+}
+
+fn all_gone(processes: &[ProcessMark]) -> bool {
     processes.iter().all(|process| presence(process) == Presence::Gone)
-        && core.drives().hold_gone(drive, &processes)
 }
 
 /// Ends holds under which nothing went out.
@@ -278,7 +294,7 @@ async fn raise(
 /// How steps 2 to 5 ended.
 enum Judged {
     /// Columns must go out first, on drives that are held back.
-    Dead(Vec<Lost>),
+    Lost(Vec<Lost>),
     /// Every column of the set has stored the verdict.
     Done {
         /// One past the last byte of the file's data; 0 if it was not determined.
@@ -294,14 +310,16 @@ async fn fence_and_judge(
     lease: RecordedLease,
     deadline: Instant,
 ) -> Result<Judged, Refusal> {
-    let mut failures: BTreeMap<(u32, Column), String>;
+    let judged = if lease == RecordedLease::Live { Stamps::OfJoining } else { Stamps::All };
+    let (mut from, mut undrained) = (0, 0);
     loop {
         let mut end = 0;
-        let fenced = fence_all(core, file, inode).await;
-        failures = fenced.failures;
-        if failures.is_empty() && lease != RecordedLease::Live {
-            failures = judge_all(core, file, inode, &fenced.unsettled).await;
-            if failures.is_empty() && fenced.more {
+        let fenced = fence_all(core, file, inode, from).await;
+        let mut failures = fenced.failures;
+        if failures.is_empty() {
+            failures = judge_all(core, file, inode, &fenced.unsettled, judged).await;
+            if let Some(next) = fenced.next.filter(|_| failures.is_empty()) {
+                from = next;
                 continue;
             }
         }
@@ -315,21 +333,41 @@ async fn fence_and_judge(
         if failures.is_empty() {
             return Ok(Judged::Done { end });
         }
-        let mut dead = Vec::new();
-        for &(segment, column) in failures.keys() {
-            let drive = drive_of(inode, segment, column);
-            if life(core, drive, deadline).await == Life::Dead {
-                dead.push(Lost { segment, column, drive });
-            }
+        undrained += u32::from(!fenced.owed_to.is_empty());
+        let mut lost = dead_of(core, inode, failures.keys().chain(&fenced.owed_to), deadline).await;
+        if lost.is_empty() && undrained >= UNDRAINED_MAX {
+            // They live, and what others owe them does not get there: the file goes on without them.
+            lost = fenced
+                .owed_to
+                .iter()
+                .map(|&(segment, column)| live_out::hold(core, inode, segment, column))
+                .collect();
         }
-        if !dead.is_empty() {
-            return Ok(Judged::Dead(dead));
+        if !lost.is_empty() {
+            return Ok(Judged::Lost(lost));
         }
         if Instant::now() >= deadline {
             return Err(not_answering(core, inode, &failures));
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+/// Those of the columns whose drives are surely dead, held back.
+async fn dead_of(
+    core: &Core,
+    inode: &InodeRecord,
+    columns: impl Iterator<Item = &(u32, Column)>,
+    deadline: Instant,
+) -> Vec<Lost> {
+    let mut dead = Vec::new();
+    for &(segment, column) in columns.collect::<BTreeSet<_>>() {
+        let drive = drive_of(inode, segment, column);
+        if life(core, drive, deadline).await == Life::Dead {
+            dead.push(Lost { segment, column, drive });
+        }
+    }
+    dead
 }
 
 /// The last step: the generation is on every column of the set.
@@ -405,7 +443,12 @@ pub fn too_many_away(
     Refusal::new(Reason::TooManyAway, detail)
 }
 
-fn not_answering(core: &Core, inode: &InodeRecord, failures: &BTreeMap<(u32, Column), String>) -> Refusal {
+/// "Drives do not do it", with their names and why.
+pub fn not_answering(
+    core: &Core,
+    inode: &InodeRecord,
+    failures: &BTreeMap<(u32, Column), String>,
+) -> Refusal {
     let table = core.drives();
     let each = failures
         .iter()

@@ -7,25 +7,50 @@
 //! What a joining column has pending goes back there, whatever the others say (section 7: it drops what is
 //! unsettled on it). It may belong to a write that was undone while the column was away. A later version on
 //! other columns does not prove that it is settled, as later writes were made without this column. The column
-//! is brought up to date before it is ready, so nothing is lost.
+//! is brought up to date before it is ready, so nothing is lost. The same holds for what it owes.
+//!
+//! Stamps of a live lease are left alone, but for those of joining columns: their writer sends them again.
 
 use std::collections::BTreeMap;
 
-use braid_layout::{Column, ColumnMask, Version};
+use braid_layout::{Column, ColumnMask, Role, Shape, Stripe, Version};
 use braid_wire::data::{Tip, UnitState, UnitVerdict};
 
 /// What the columns of the set hold of one unit index.
 pub type Survey = BTreeMap<Column, UnitState>;
 
-/// The verdict on one unit: the same for all columns. `None` if there is nothing to judge.
-pub fn judge(unit: u64, set: ColumnMask, joining: ColumnMask, survey: &Survey) -> Option<UnitVerdict> {
-    let ready = set.minus(joining);
+/// Which pending stamps are judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stamps {
+    /// All: no lease is live.
+    All,
+    /// Those on joining columns, which go back there.
+    OfJoining,
+}
+
+/// The columns of a segment.
+#[derive(Debug, Clone, Copy)]
+pub struct Columns {
+    /// Which column has which role.
+    pub shape: Shape,
+    /// Those of the set.
+    pub set: ColumnMask,
+    /// Those of them that are joining.
+    pub joining: ColumnMask,
+}
+
+/// The verdict on one unit: the same for all columns, but for what joining ones drop.
+pub fn judge(unit: u64, columns: Columns, judged: Stamps, survey: &Survey) -> UnitVerdict {
+    let ready = columns.set.minus(columns.joining);
     let mut stamps: BTreeMap<Version, ColumnMask> = BTreeMap::new();
     for pending in survey.values().filter_map(|state| state.pending.as_ref()) {
         let columns = stamps.entry(pending.stamp).or_default();
         *columns = columns.or(pending.columns);
     }
     let (mut forward, mut back) = (Vec::new(), Vec::new());
+    if judged == Stamps::OfJoining {
+        stamps.clear();
+    }
     for (stamp, columns) in stamps {
         let voters = columns.and(ready);
         let mut votes = survey
@@ -36,10 +61,7 @@ pub fn judge(unit: u64, set: ColumnMask, joining: ColumnMask, survey: &Survey) -
         let stays = votes.peek().is_some() && votes.all(|has| has);
         if stays { forward.push(stamp) } else { back.push(stamp) }
     }
-    let cutoff = cutoffs(ready, survey);
-    let verdict = UnitVerdict { unit, forward, back, cutoff };
-    let empty = verdict.forward.is_empty() && verdict.back.is_empty() && verdict.cutoff.is_empty();
-    (!empty).then_some(verdict)
+    UnitVerdict { unit, forward, back, cutoff: cutoffs(columns.shape, unit, ready, survey) }
 }
 
 /// How a column of the set takes part.
@@ -52,16 +74,16 @@ pub enum ColumnState {
 }
 
 /// The part of a verdict that concerns a column: stamps that it has pending, and cut-offs of chains that it
-/// has.
+/// has. Of a joining column everything unsettled goes back. `None` if nothing concerns the column.
 pub fn part_for(verdict: &UnitVerdict, state: &UnitState, column: ColumnState) -> Option<UnitVerdict> {
     let pending = state.pending.as_ref().map(|pending| pending.stamp);
     let own = |stamps: &[Version]| -> Vec<Version> {
         stamps.iter().copied().filter(|&stamp| Some(stamp) == pending).collect()
     };
-    let (mut forward, mut back) = (own(&verdict.forward), own(&verdict.back));
-    if column == ColumnState::Joining {
-        back.append(&mut forward);
-    }
+    let (forward, back) = match column {
+        ColumnState::Ready => (own(&verdict.forward), own(&verdict.back)),
+        ColumnState::Joining => (Vec::new(), pending.into_iter().chain(state.owed.iter().copied()).collect()),
+    };
     let chain =
         |cut: &&Tip| state.tips.iter().any(|tip| tip.column == cut.column && tip.version > cut.version);
     let part = UnitVerdict {
@@ -81,21 +103,37 @@ fn has(state: &UnitState, stamp: Version) -> bool {
     state.settled.max(newest_owed).max(pending) >= stamp
 }
 
-/// For each column that is not ready, its lowest tip among the ready columns that have a chain of its deltas.
-fn cutoffs(ready: ColumnMask, survey: &Survey) -> Vec<Tip> {
-    let mut lowest: BTreeMap<Column, Version> = BTreeMap::new();
-    let of_ready = survey.iter().filter(|(column, _)| ready.contains(**column));
-    for tip in of_ready.flat_map(|(_, state)| &state.tips).filter(|tip| !ready.contains(tip.column)) {
-        let low = lowest.entry(tip.column).or_insert(tip.version);
-        *low = tip.version.min(*low);
+/// For each data column that is not ready, its lowest tip among the ready parity columns: what one of them
+/// lacks was not acknowledged. A column without deltas has what its base counts in.
+fn cutoffs(shape: Shape, unit: u64, ready: ColumnMask, survey: &Survey) -> Vec<Tip> {
+    let stripe = Stripe(unit);
+    let is_voter = |column: Column, state: &UnitState| {
+        ready.contains(column) && !state.damaged && matches!(shape.role(stripe, column), Role::Parity(_))
+    };
+    let parity: Vec<&UnitState> =
+        survey.iter().filter(|(column, state)| is_voter(**column, state)).map(|(_, state)| state).collect();
+    let mut cuts = Vec::new();
+    for data in 0..shape.k() {
+        let column = shape.column(stripe, Role::Data(data));
+        if ready.contains(column) {
+            continue;
+        }
+        let base = |state: &UnitState| state.cover.get(usize::from(data)).copied().unwrap_or(Version::ZERO);
+        let tip =
+            |state: &UnitState| state.tips.iter().find(|tip| tip.column == column).map(|tip| tip.version);
+        let has_deltas = parity.iter().any(|state| tip(state).is_some());
+        let lowest = parity.iter().map(|state| tip(state).unwrap_or_else(|| base(state))).min();
+        if let Some(version) = lowest.filter(|_| has_deltas) {
+            cuts.push(Tip { column, version });
+        }
     }
-    lowest.into_iter().map(|(column, version)| Tip { column, version }).collect()
+    cuts
 }
 
 #[cfg(test)]
 mod tests {
     use braid_layout::version::Lease;
-    use braid_layout::{Generation, Version};
+    use braid_layout::{Generation, Scheme, Version};
     use braid_wire::data::PendingState;
 
     use super::*;
@@ -106,6 +144,12 @@ mod tests {
 
     fn mask(columns: &[u8]) -> ColumnMask {
         columns.iter().copied().map(Column).collect()
+    }
+
+    /// raid4 of two data columns: 0 and 1 are data in every stripe.
+    fn columns(set: &[u8], joining: &[u8]) -> Columns {
+        let shape = Shape::new(Scheme::Raid4, 2, 1, 4096).unwrap();
+        Columns { shape, set: mask(set), joining: mask(joining) }
     }
 
     /// A column that holds `settled`, and `pending` over it, a stripe write to these columns.
@@ -130,9 +174,8 @@ mod tests {
 
     /// What the verdict says: stamps forward, stamps back.
     fn check(set: &[u8], joining: &[u8], survey: &Survey, forward: &[Version], back: &[Version]) {
-        let verdict = judge(3, mask(set), mask(joining), survey);
-        let said = verdict.map(|verdict| (verdict.forward, verdict.back)).unwrap_or_default();
-        assert_eq!(said, (forward.to_vec(), back.to_vec()));
+        let verdict = judge(3, columns(set, joining), Stamps::All, survey);
+        assert_eq!((verdict.forward, verdict.back), (forward.to_vec(), back.to_vec()));
     }
 
     const OLD: Version = Version { g: Generation(1), lease: Lease(1), n: 1 };
@@ -210,7 +253,7 @@ mod tests {
         let s = v(1, 2, 5);
         let all: &[u8] = &[0, 1];
         let states = survey([(0, unit(OLD, Some((s, all)))), (1, unit(OLD, None))]);
-        let verdict = judge(3, mask(all), ColumnMask::EMPTY, &states).unwrap();
+        let verdict = judge(3, columns(all, &[]), Stamps::All, &states);
         assert_eq!(part_for(&verdict, &states[&Column(0)], ColumnState::Ready).unwrap().back, [s]);
         assert_eq!(part_for(&verdict, &states[&Column(1)], ColumnState::Ready), None);
     }
@@ -222,27 +265,52 @@ mod tests {
         let (undone, later) = (v(1, 2, 5), v(2, 3, 1));
         let states =
             survey([(0, unit(OLD, Some((undone, &[0, 2])))), (1, unit(later, None)), (2, unit(later, None))]);
-        let verdict = judge(3, mask(&[0, 1, 2]), mask(&[0]), &states).unwrap();
+        let verdict = judge(3, columns(&[0, 1, 2], &[0]), Stamps::All, &states);
         let part = part_for(&verdict, &states[&Column(0)], ColumnState::Joining).unwrap();
         assert_eq!((part.forward, part.back), (vec![], vec![undone]));
     }
 
     #[test]
     fn the_cut_off_of_a_lost_column_is_its_lowest_tip_at_the_ready_ones() {
+        let rs = |set: &[u8], joining: &[u8]| {
+            let shape = Shape::new(Scheme::Rs, 2, 3, 4096).unwrap();
+            Columns { shape, set: mask(set), joining: mask(joining) }
+        };
+        // In stripe 0 columns 0 and 1 are data, and the others parity.
         let tip = |n| vec![Tip { column: Column(0), version: v(1, 1, n) }];
         let parity = |n| UnitState { tips: tip(n), ..unit(OLD, None) };
         let states = survey([(2, parity(7)), (3, parity(5)), (4, parity(3))]);
-        let verdict = judge(3, mask(&[1, 2, 3, 4]), mask(&[4]), &states).unwrap();
+        let verdict = judge(0, rs(&[1, 2, 3, 4], &[4]), Stamps::OfJoining, &states);
         assert_eq!(verdict.cutoff, tip(5));
         assert_eq!(part_for(&verdict, &states[&Column(2)], ColumnState::Ready).unwrap().cutoff, tip(5));
-        assert_eq!(
-            part_for(&verdict, &states[&Column(3)], ColumnState::Ready),
-            None,
-            "nothing above it there"
-        );
-        assert!(
-            judge(3, mask(&[0, 1, 2, 3]), ColumnMask::EMPTY, &states).is_none(),
-            "a ready column is not cut"
-        );
+        let part = part_for(&verdict, &states[&Column(3)], ColumnState::Ready);
+        assert_eq!(part, None, "nothing above it there");
+        let ready = judge(0, rs(&[0, 1, 2, 3], &[]), Stamps::All, &states);
+        assert!(ready.cutoff.is_empty(), "a ready column is not cut");
+        // One that has no delta of it has what its base counts in.
+        let base = UnitState { cover: vec![v(1, 1, 4), OLD], ..unit(v(1, 1, 4), None) };
+        let states = survey([(2, parity(7)), (3, base), (4, parity(3))]);
+        let verdict = judge(0, rs(&[1, 2, 3, 4], &[4]), Stamps::All, &states);
+        assert_eq!(verdict.cutoff, tip(4));
+        let none = survey([(2, parity(7)), (3, unit(Version::ZERO, None))]);
+        let verdict = judge(0, rs(&[1, 2, 3], &[]), Stamps::All, &none);
+        assert_eq!(verdict.cutoff[0].version, Version::ZERO, "it was never written there");
+    }
+
+    #[test]
+    fn what_a_joining_column_owes_or_has_pending_goes_also_under_a_live_lease() {
+        let (s, owed) = (v(2, 2, 5), v(2, 2, 4));
+        let live = unit(OLD, Some((s, &[0, 2])));
+        let joins = UnitState { owed: vec![owed], ..unit(OLD, None) };
+        let states = survey([(0, live.clone()), (1, joins), (2, live.clone())]);
+        let verdict = judge(3, columns(&[0, 1, 2], &[1]), Stamps::OfJoining, &states);
+        assert!(verdict.forward.is_empty() && verdict.back.is_empty());
+        let part = part_for(&verdict, &states[&Column(1)], ColumnState::Joining).unwrap();
+        assert_eq!(part.back, [owed]);
+        assert_eq!(part_for(&verdict, &states[&Column(0)], ColumnState::Ready), None);
+        let states = survey([(0, live.clone()), (1, live.clone()), (2, live)]);
+        let verdict = judge(3, columns(&[0, 1, 2], &[1]), Stamps::OfJoining, &states);
+        assert_eq!(part_for(&verdict, &states[&Column(0)], ColumnState::Ready), None, "it is left alone");
+        assert_eq!(part_for(&verdict, &states[&Column(1)], ColumnState::Joining).unwrap().back, [s]);
     }
 }

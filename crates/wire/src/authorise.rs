@@ -271,14 +271,11 @@ fn check_scope(request: &DriveRequest, capability: &Capability) -> Result<(), Re
 
 /// A stamp must have the capability's lease and no later generation: otherwise a writer could use stamps that
 /// belong to another writer. A rebuild copies versions from other columns. So it may install stamps of older
-/// leases too, but only while a column joins.
+/// leases too; the drive takes them for a column that joins and for a damaged unit only.
 fn check_stamp(request: &DriveRequest, capability: &Capability) -> Result<(), Refusal> {
     let (stamp, lease_fits) = match request.target().stamp {
         Stamp::None => return Ok(()),
         Stamp::Own(stamp) => (stamp, stamp.lease == capability.lease),
-        Stamp::Installed(_) if capability.joining.is_empty() => {
-            return Err(Refusal::new(Reason::Scope, "no column joins: versions cannot be installed"));
-        }
         Stamp::Installed(stamp) => (stamp, stamp.lease <= capability.lease),
     };
     if stamp.g > capability.g || !lease_fits {

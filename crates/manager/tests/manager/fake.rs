@@ -322,7 +322,7 @@ pub(crate) fn release(opened: &Opened, clean: bool) -> Release {
 
 pub(crate) fn lost(opened: &Opened, columns: &[u8]) -> ReportLost {
     let columns = columns.iter().copied().map(Column).collect();
-    ReportLost { file: opened.stat.file, lease: opened.lease, client: 7, segment: 0, columns }
+    ReportLost { file: opened.stat.file, lease: opened.lease, client: 7, segment: 0, columns, insist: false }
 }
 
 pub(crate) fn raid5(k: u8) -> ShapeSpec {

@@ -63,6 +63,8 @@ pub(crate) struct FakeState {
     pub(crate) admission: Option<Admission>,
     /// Whether its heartbeats say that it is full.
     pub(crate) full: bool,
+    /// Columns that do not take what its objects owe them.
+    pub(crate) owes: ColumnMask,
 }
 
 /// A drive: identity and state, with or without a running process.
@@ -212,6 +214,7 @@ impl FakeDrive {
         let done = || DriveReply::from(braid_wire::data::Done {});
         let no = |reason| DriveReply::from(Refusal::new(reason, format!("{reason:?}")));
         let known_g = state.objects.get(&place).map(|object| object.g);
+        let owes = state.owes;
         let reply = match &verified.request {
             DriveRequest::PartitionSet(set) => {
                 state.partitions.insert(set.partition);
@@ -254,7 +257,8 @@ impl FakeDrive {
                 let units: Vec<u64> = object.units.values().filter(pending).map(|state| state.unit).collect();
                 // Three at a time, so that the manager must ask again.
                 let more = units.len() > 3;
-                FenceReply { unsettled: units.into_iter().take(3).collect(), more }.into()
+                let owed_to = owes.and(object.set);
+                FenceReply { unsettled: units.into_iter().take(3).collect(), more, owed_to }.into()
             }
             _ if known_g != Some(capability.g) => no(Reason::StaleGeneration),
             DriveRequest::Versions(asked) => {

@@ -85,15 +85,14 @@ pub(crate) fn check(index: &Index, growth: &mut Growth, mutation: &Mutation) -> 
         Mutation::Delta(delta) => check_step::delta(index, growth, delta),
         Mutation::OwedSettled { partition, object, g, unit, up_to } => {
             let have = asked_in(index, (*partition, *object), *g)?;
-            check_step::owed_settled(have, (*partition, *object), *unit, *up_to)
+            check_step::owed_settled(have, (*partition, *object), (*unit, *up_to))
         }
         Mutation::DeltasSettled { partition, object, g, unit, data, up_to } => {
             let have = asked_in(index, (*partition, *object), *g)?;
             check_step::deltas_settled(have, (*partition, *object), *unit, (*data, *up_to))
         }
         Mutation::Retire { partition, object, g, settled_below, client, watermark } => {
-            let have = asked_in(index, (*partition, *object), *g)?;
-            let of_client = (*client, *watermark);
+            let (have, of_client) = (asked_in(index, (*partition, *object), *g)?, (*client, *watermark));
             check_step::retire(have, &index.bounds, (*partition, *object), *settled_below, of_client)
         }
         Mutation::Fence { partition, object, g, set, joining } => {

@@ -98,8 +98,7 @@ pub(super) fn delta(index: &Index, growth: &mut Growth, delta: &Delta) -> Result
 pub(super) fn owed_settled(
     have: &Object,
     (partition, object): (PartitionId, ObjectId),
-    number: u64,
-    up_to: Version,
+    (number, up_to): (u64, Version),
 ) -> Result<Decision, Error> {
     let unit = have.unit(number);
     if !unit.owed.iter().any(|owed| owed.version == up_to) {

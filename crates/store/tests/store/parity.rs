@@ -462,15 +462,11 @@ fn who_retires_settles_the_deltas_of_its_lease() {
     }
     run.unit_write(0, 0, 700, false);
     let tip = run.chains[0].tip();
-    let retire = |lease, n| {
-        let settled_below = Version { lease: Lease(lease), n, ..tip };
-        let (g, client, watermark) = (Generation(1), 0, 0);
-        Mutation::Retire { partition: P, object: O, g, settled_below, client, watermark }
-    };
-    let other = run.store.commit(retire(tip.lease.0 + 1, u64::MAX)).expect("another lease");
-    assert_eq!(other, Outcome::Already);
-    assert_eq!(run.store.commit(retire(tip.lease.0, tip.n)).expect("all but the last"), Outcome::Applied);
-    assert_eq!(run.store.unsettled(P, O).expect("list"), [0]);
+    let retire = |lease, n| settled(1, Version { lease: Lease(lease), n, ..tip });
+    for (lease, n, outcome) in [(1, u64::MAX, Outcome::Already), (0, tip.n, Outcome::Applied)] {
+        assert_eq!(run.store.commit(retire(tip.lease.0 + lease, n)).expect("retire"), outcome);
+        assert_eq!(run.store.unsettled(P, O).expect("list"), [0], "not the last of this lease");
+    }
     assert_eq!(run.store.commit(retire(tip.lease.0, tip.n + 1)).expect("all"), Outcome::Applied);
     assert_eq!(run.store.unsettled(P, O).expect("list"), []);
     run.reopen(true);

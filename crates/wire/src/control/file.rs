@@ -227,6 +227,8 @@ record! {
         segment: u32,
         /// The columns it cannot reach.
         columns: ColumnMask,
+        /// It has tried for long: they go out even if their drives are up and answer the manager.
+        insist: bool,
     }
 }
 

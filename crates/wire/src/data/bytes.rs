@@ -95,9 +95,9 @@ record! {
         to: u32,
         /// The range becomes a hole: there is no payload, and `crcs` is empty.
         hole: bool,
-        /// For rebuild and catch-up (PROTOCOL section 7), to a joining column only. The version is settled on
-        /// the other columns already. It becomes the unit's whole settled content; a newer pending version
-        /// stays above it (the store's `Standing::Installed`).
+        /// For rebuild and catch-up (PROTOCOL section 7), to a joining column or a damaged unit only. The
+        /// version is settled on the other columns already. It becomes the unit's whole settled content; a
+        /// newer pending version stays above it (the store's `Standing::Installed`).
         install: bool,
         /// The version of the whole stripe write. Its lease is the capability's, unless `install`: then it is
         /// the version that the other columns hold.
@@ -188,6 +188,16 @@ record! {
         version: Version,
         /// The stamp was there already: nothing was written.
         already: bool,
+        /// Unit writes: parity columns that have not taken it in time. Empty: it is settled. Otherwise it is
+        /// durable here and stays owed: repeat it, or report these columns.
+        owed_to: ColumnMask,
+    }
+}
+
+impl Written {
+    /// For a write that is owed to nobody.
+    pub fn new(version: Version, already: bool) -> Written {
+        Written { version, already, owed_to: ColumnMask::EMPTY }
     }
 }
 

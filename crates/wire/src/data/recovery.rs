@@ -152,6 +152,8 @@ record! {
         /// List unsettled units from this index on; 0 first, then one past the last listed while there are
         /// more.
         units_from: u64,
+        /// The columns' drives now, by column: one may have been replaced. Empty: as before.
+        drives: Vec<DriveId>,
     }
 }
 
@@ -162,6 +164,9 @@ record! {
         unsettled: Vec<u64>,
         /// There are more above the last.
         more: bool,
+        /// Ready parity columns that have not taken in time what this column owes them; its own: what it owes
+        /// cannot be read. Empty: drained. Otherwise nothing is listed: fence again, or take these out.
+        owed_to: ColumnMask,
     }
 }
 

@@ -103,7 +103,7 @@ fn any_flipped_bit_of_a_request_is_forged() {
 fn any_flipped_bit_of_a_reply_is_noticed() {
     let (header, body, asked) = sealed(capability(), &write().into(), 8);
     let verified = authorise(&scene(), &mut 0, &header, &body).expect("good");
-    let reply: DriveReply = Written { version: write().stamp, already: false }.into();
+    let reply: DriveReply = Written::new(write().stamp, false).into();
     let body = verified.seal.seal(Generation(8), &reply, 0);
     let header = FrameHeader::new(reply.kind(), 1, &body, 0);
     let (head, opened) = asked.open(&header, &body).expect("the drive's own");

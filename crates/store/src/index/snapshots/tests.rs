@@ -33,6 +33,10 @@ const UNIT: u32 = 16;
 const UNITS: u64 = 3;
 const PARITY: u64 = 2;
 
+fn owed_settled(unit: u64, up_to: Version) -> Mutation {
+    Mutation::OwedSettled { partition: P, object: O, g: Generation(1), unit, up_to }
+}
+
 /// A unit's bytes, as values wide enough that no two records have the same.
 type Cells = [u64; 16];
 
@@ -190,15 +194,8 @@ impl Driver {
                 self.owe(unit, range(from, length));
             }
             Step::SettleOwed { unit } => {
-                if let Some(owed) = self.unit(unit).owed.first() {
-                    let up_to = owed.version;
-                    assert!(self.ask(&Mutation::OwedSettled {
-                        partition: P,
-                        object: O,
-                        g: Generation(1),
-                        unit,
-                        up_to
-                    }));
+                if let Some(up_to) = self.unit(unit).owed.first().map(|owed| owed.version) {
+                    assert!(self.ask(&owed_settled(unit, up_to)));
                 }
             }
             Step::Delta { data, from, length, settled } => {
@@ -387,9 +384,8 @@ impl Driver {
         self.index = index;
         self.check();
         for unit in 0..UNITS {
-            if let Some(last) = self.unit(unit).owed.last() {
-                let up_to = last.version;
-                self.ask(&Mutation::OwedSettled { partition: P, object: O, g: Generation(1), unit, up_to });
+            if let Some(up_to) = self.unit(unit).owed.last().map(|owed| owed.version) {
+                self.ask(&owed_settled(unit, up_to));
             }
         }
     }
