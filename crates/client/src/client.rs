@@ -1,6 +1,7 @@
 //! The client: the state that all its files share.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use braid_transport::Limits;
 use braid_wire::control::{ControlReply, ControlRequest};
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) drives: Drives,
     /// Random: distinguishes this client's operations from those of others.
     pub(crate) number: u64,
+    /// The next unit write's number: each is used once in the client's life, whatever file it is for.
+    pub(crate) next_unit_write: AtomicU64,
     /// One permit per plan set in flight.
     sets: Semaphore,
     pub(crate) scratch: Scratch,
@@ -46,6 +49,7 @@ impl Client {
             control: Control::new(config.clone(), number),
             drives: Drives::new(config.token.cluster, limits, config.idle_sessions, config.avoid),
             number,
+            next_unit_write: AtomicU64::new(1),
             sets: Semaphore::new(config.sets.max(1)),
             scratch: Scratch::default(),
             config,

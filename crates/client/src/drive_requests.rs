@@ -280,11 +280,13 @@ fn first_byte(request: &DriveRequest) -> u32 {
 
 /// Computes the checksums of a write's bytes, once, when it is sent.
 fn put_crcs(request: &mut DriveRequest, payload: &[u8]) {
-    if let DriveRequest::StripeWrite(write) = request
-        && write.crcs.is_empty()
-        && !payload.is_empty()
-    {
-        write.crcs = block_crcs(write.from, payload);
+    let (from, crcs) = match request {
+        DriveRequest::StripeWrite(write) => (write.from, &mut write.crcs),
+        DriveRequest::UnitWrite(write) => (write.from, &mut write.crcs),
+        _ => return,
+    };
+    if crcs.is_empty() && !payload.is_empty() {
+        *crcs = block_crcs(from, payload);
     }
 }
 

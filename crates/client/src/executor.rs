@@ -27,6 +27,9 @@ use crate::view::FileView;
 use torn::Looks;
 
 mod torn;
+mod unit;
+
+pub(crate) use unit::UnitOutcome;
 
 /// How often a torn stripe is read again. A writer that rewrites one stripe without a pause tears about every
 /// second try, so this many in a row mean that the columns will not agree.

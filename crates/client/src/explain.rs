@@ -68,7 +68,7 @@ impl Client {
                     let body = Body::Buffer { offset: at - range.start };
                     let request =
                         Write { range: part.clone(), body, size: stat.size, reach: u64::MAX, stamp };
-                    braid_plan::write(&target, request)
+                    braid_plan::write_cheapest(&target, request, 1)
                 }
             };
             let set = set.map_err(|error: PlanError| wrong(error.to_string()))?;

@@ -293,7 +293,9 @@ impl File {
         let end = writer.side.stamps.written_end();
         let within = flushed.is_ok() && end <= self.size();
         let settled = match writer.side.stamps.all_settled() {
-            Some(settled_to) => retire::retire(&self.handle, settled_to, Occasion::LeaseEnd).await,
+            Some(settled_to) => {
+                retire::retire(&self.handle, &writer.side, settled_to, Occasion::LeaseEnd).await
+            }
             None => false,
         };
         writer.keeper.end();

@@ -71,13 +71,15 @@ impl Handle {
         }
     }
 
-    /// Tells the manager that `columns` cannot be written. The returned view has them out, or has another
+    /// Tells the manager that `columns` cannot be written; with `insist`, that it has been so for long. The
+    /// returned view has them out, or has another
     /// generation than `seen` for another reason.
     pub(crate) async fn report_lost(
         &self,
         seen: &Arc<FileView>,
         segment: usize,
         columns: ColumnMask,
+        insist: bool,
     ) -> Result<Arc<FileView>> {
         let _turn = self.gate.acquire().await.expect("it is never closed");
         let now = self.view();
@@ -91,6 +93,7 @@ impl Handle {
             client: self.client.shared.number,
             segment: u32::try_from(segment).expect("segments are few"),
             columns,
+            insist,
         };
         let answer = self.client.shared.control.call_for_now(&self.subject, &request.into()).await;
         match answer.map_err(|error| self.lease_error(error))? {

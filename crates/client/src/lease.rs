@@ -117,7 +117,7 @@ async fn keep_retired(handle: &Handle, side: &WriteSide) -> Infallible {
         tokio::time::sleep(TICK.min(period(&handle.view()))).await;
         let settled = side.stamps.all_settled().filter(|_| side.stamps.is_used());
         if settled.is_some() && settled == seen && settled != retired {
-            retire_idle(handle, settled).await;
+            retire_idle(handle, side, settled).await;
             retired = settled;
         }
         seen = settled;
@@ -125,9 +125,9 @@ async fn keep_retired(handle: &Handle, side: &WriteSide) -> Infallible {
 }
 
 /// The writer pauses: the drives need not keep what came before.
-async fn retire_idle(handle: &Handle, settled: Option<Version>) {
+async fn retire_idle(handle: &Handle, side: &WriteSide, settled: Option<Version>) {
     if let Some(settled_to) = settled
-        && !retire::retire(handle, settled_to, retire::Occasion::Pause).await
+        && !retire::retire(handle, side, settled_to, retire::Occasion::Pause).await
     {
         tracing::debug!(file = %handle.subject, "not every drive has retired what is settled");
     }
@@ -137,7 +137,7 @@ async fn retire_idle(handle: &Handle, settled: Option<Version>) {
 async fn give_up(handle: &Handle, side: &WriteSide) {
     let retired = match side.stamps.all_settled() {
         Some(none) if !side.stamps.is_used() => {
-            retire::retire(handle, none, retire::Occasion::LeaseEnd).await
+            retire::retire(handle, side, none, retire::Occasion::LeaseEnd).await
         }
         _ => false,
     };

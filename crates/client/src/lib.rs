@@ -46,6 +46,7 @@ mod retry;
 mod scratch;
 mod stamps;
 mod stripes;
+mod unit_writes;
 mod view;
 mod write;
 

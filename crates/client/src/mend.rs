@@ -5,22 +5,35 @@
 //! write's stamp, as in a rebuild: parity and data of one cut give the missing unit. It is sent whole, under
 //! the same stamp, and replaces the damaged one. If the writer dies first, the drive lacks the stamp, and the
 //! write is rolled back everywhere, like any other.
+//!
+//! A parity unit that is damaged takes no delta of a unit write. It is made anew as it was before the write,
+//! by what the data columns show; then the delta fits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_layout::{ColumnMask, Stripe};
+use braid_layout::{ColumnMask, Stripe, Version};
 use braid_plan::Target;
+use braid_wire::data::{DriveReply, Listing, Versions};
 use braid_wire::{Reason, Refusal};
 
 use crate::buffers::User;
-use crate::drive_requests::Failure;
+use crate::drive_requests::{Failure, Outcome};
 use crate::error::{Error, Result};
-use crate::executor::{Executor, Failed, Writer};
+use crate::executor::{Executor, Failed, Writer, ask_columns};
 use crate::faults::Learnt;
 use crate::handle::Handle;
 
 /// How often a stripe's reads are recompiled because a column did not answer.
 const TRIES_MAX: u32 = 4;
+
+/// As what a unit is made anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum As {
+    /// As the write leaves it, under the write's stamp.
+    PartOfWrite,
+    /// As it was, under the version that the other columns name.
+    BeforeWrite,
+}
 
 impl Handle {
     /// Writes whole units where damage made a drive refuse a part. All other columns of the set have answered
@@ -37,12 +50,41 @@ impl Handle {
             *columns = columns.with(one.column);
         }
         for (stripe, columns) in stripes {
-            if !self.mend_stripe(executor, stripe, columns, writer).await? {
+            if !self.mend_stripe(executor, stripe, columns, (As::PartOfWrite, writer)).await? {
                 let one = failed.iter().find(|one| one.stripe == stripe).expect("it is one of theirs");
                 return Err(self.cannot_be_mended(executor, one));
             }
         }
         Ok(())
+    }
+
+    /// Makes damaged parity units anew that do not take a unit write. Returns whether there were any, and all
+    /// could be made.
+    pub(crate) async fn mend_parity(
+        &self,
+        executor: &Executor<'_>,
+        stripe: Stripe,
+        parity: ColumnMask,
+        writer: Writer,
+    ) -> Result<bool> {
+        let (view, segment) = (&executor.view, executor.set.segment);
+        let ask = |column| {
+            let (at, list) = (view.address(segment, column), Listing::Named);
+            (column, Versions { at, list, units: vec![stripe.0], from: 0, limit: 0 }.into())
+        };
+        let answers = ask_columns(self, view, segment, parity.iter().map(ask).collect()).await;
+        let is_damaged = |answer: &Outcome| match answer {
+            Ok(DriveReply::Versions(reply)) => reply.units.iter().any(|unit| unit.damaged),
+            _ => false,
+        };
+        let damaged: ColumnMask =
+            answers.iter().filter(|(_, answer)| is_damaged(answer)).map(|(column, _)| *column).collect();
+        if damaged.is_empty() {
+            return Ok(false);
+        }
+        // What is installed settles nothing.
+        let writer = Writer { settled_below: Version::ZERO, ..writer };
+        self.mend_stripe(executor, stripe, damaged, (As::BeforeWrite, writer)).await
     }
 
     /// Returns false if too little of the stripe is available.
@@ -51,7 +93,7 @@ impl Handle {
         executor: &Executor<'_>,
         stripe: Stripe,
         columns: ColumnMask,
-        writer: Writer,
+        (mended_as, writer): (As, Writer),
     ) -> Result<bool> {
         let (view, segment) = (&executor.view, executor.set.segment);
         let mut learnt = Learnt::default();
@@ -68,7 +110,9 @@ impl Handle {
             let failed = whole.read().await?;
             if failed.is_empty() {
                 whole.compute(&BTreeSet::new())?;
-                whole.stand_in_for(executor);
+                if mended_as == As::PartOfWrite {
+                    whole.stand_in_for(executor);
+                }
                 let failed = whole.write(writer).await?;
                 // Other failures show when the original write is sent again.
                 return Ok(!failed.iter().any(|one| one.failure.is(Reason::Damaged)));

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_layout::{Column, ColumnMask, Stripe};
 use braid_plan::{MemoryRange, PlanError, PlanSet, Strategy, Target, Want, stripes_max};
@@ -41,6 +42,9 @@ pub(crate) struct Patience {
     grace: Tries,
 }
 
+/// How long a writer tries to reach a drive before it has the manager take it out, though that reaches it.
+const INSIST_AFTER: Duration = Duration::from_secs(5);
+
 impl Patience {
     pub(crate) fn new(handle: &Handle) -> Patience {
         let config = &handle.client.shared.config;
@@ -57,8 +61,13 @@ impl Patience {
         self.grace.again().await
     }
 
+    /// Whether the tries have lasted so long that a drive which the manager reaches counts as lost too.
+    pub(crate) fn insists(&self) -> bool {
+        self.tries.elapsed() > INSIST_AFTER
+    }
+
     /// The total time allowed for tries.
-    pub(crate) fn whole(&self) -> std::time::Duration {
+    pub(crate) fn whole(&self) -> Duration {
         self.tries.patience
     }
 }

@@ -11,6 +11,7 @@ use crate::executor::ask_columns;
 use crate::faults::Learnt;
 use crate::handle::Handle;
 use crate::view::FileView;
+use crate::write::WriteSide;
 
 /// The reason for a retirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,16 +26,21 @@ pub(crate) enum Occasion {
 const ASKED_MAX: usize = 3;
 
 /// Tells columns of the set that everything up to `settled_to` is settled. Returns whether all have answered.
-pub(crate) async fn retire(handle: &Handle, settled_to: Version, occasion: Occasion) -> bool {
+pub(crate) async fn retire(
+    handle: &Handle,
+    side: &WriteSide,
+    settled_to: Version,
+    occasion: Occasion,
+) -> bool {
     let view = handle.view();
     let written: BTreeSet<(usize, Column)> = handle.created().into_iter().collect();
     let set =
         (0..).zip(&view.segments).flat_map(|(index, segment)| segment.set.iter().map(move |c| (index, c)));
     let columns = set.filter(|column| occasion == Occasion::LeaseEnd || written.contains(column));
+    let watermark = side.unit_writes.watermark(&handle.client.shared.next_unit_write);
     let request = |segment, column| {
         let at = view.address(segment, column);
-        // No operation up to the settled one is ever repeated.
-        let (client, watermark) = (handle.client.shared.number, settled_to.n + 1);
+        let client = handle.client.shared.number;
         let ends_lease = occasion == Occasion::LeaseEnd;
         Retire { at, settled_to, durable: ends_lease, client, watermark, ends_lease }.into()
     };

@@ -23,6 +23,11 @@ impl Tries {
         Tries { patience, began: Instant::now(), pause: PAUSE_MIN }
     }
 
+    /// How long the tries have lasted.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
     /// The pause before the next try; `None` if it would end past the deadline.
     fn next_pause(&mut self, now: Instant) -> Option<Duration> {
         let pause = self.pause;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use braid_layout::{Column, ColumnMask, DriveId};
+use braid_layout::{Column, ColumnMask, DriveId, Stripe};
 use braid_plan::{Body, Target, Write};
 use braid_wire::Reason;
 
@@ -19,12 +19,13 @@ use crate::buffers::User;
 use crate::concurrent;
 use crate::drive_requests::Failure;
 use crate::error::{Error, Result};
-use crate::executor::{Executor, Failed, Writer};
+use crate::executor::{Executor, Failed, UnitOutcome, Writer};
 use crate::faults::{Learnt, Remedy, write_remedy};
 use crate::handle::Handle;
 use crate::read::{Chunk, Patience, stripes_of};
 use crate::stamps::{Begun, Content, Stamps};
 use crate::stripes::Stripes;
+use crate::unit_writes::{Operation, UnitWrites};
 use crate::view::FileView;
 
 /// A column that failed in this many rounds counts as lost, whatever its answers.
@@ -39,10 +40,19 @@ const MENDED_MAX: u32 = 3;
 pub(crate) struct WriteSide {
     pub(crate) stamps: Stamps,
     pub(crate) stripes: Stripes,
+    pub(crate) unit_writes: UnitWrites,
     /// How the lease was lost, if it was.
     pub(crate) lost: std::sync::OnceLock<String>,
     /// The drive that refused a write because it is full, if any.
     pub(crate) full: std::sync::OnceLock<DriveId>,
+}
+
+/// How a unit write ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UnitEnd {
+    Settled,
+    /// Its data column does not take it, and a fence or damage has decided on what it had.
+    ColumnOut,
 }
 
 /// What to do about the failures of one round of writes.
@@ -58,8 +68,8 @@ struct Verdict {
 
 impl WriteSide {
     pub(crate) fn new(stamps: Stamps) -> WriteSide {
-        let (lost, full) = Default::default();
-        WriteSide { stamps, stripes: Stripes::default(), lost, full }
+        let (stripes, unit_writes, lost, full) = Default::default();
+        WriteSide { stamps, stripes, unit_writes, lost, full }
     }
 
     /// Fails if the handle may not write.
@@ -105,11 +115,37 @@ impl Handle {
         let _permit = self.client.set_permit().await;
         let count = stripes.end - stripes.start;
         let content = if body == Body::Zeros { Content::Hole } else { Content::Bytes };
-        let begun = side.stamps.begin(view.g, count, chunk.range.end, content);
-        let mut begun = begun.map_err(|why| Error::Unfinished { file: self.subject.clone(), why })?;
+        let begin = |g| {
+            let begun = side.stamps.begin(g, count, chunk.range.end, content);
+            begun.map_err(|why| Error::Unfinished { file: self.subject.clone(), why })
+        };
         let mut patience = Patience::new(self);
-        let executor = self.prepare(&chunk, body, data, &begun, &mut patience).await?;
+        // A set is either one unit write or all stripe writes, so that it can be taken back as a whole.
+        let may_be_unit_write = count == 1 && content == Content::Bytes;
+        let operation =
+            may_be_unit_write.then(|| side.unit_writes.begin(&self.client.shared.next_unit_write));
+        let mut begun = begin(view.g)?;
+        let mut executor =
+            self.prepare(&chunk, body, data, &begun, operation.as_ref(), &mut patience).await?;
         begun.sending();
+        if let (Some(place), Some(operation)) = (executor.unit_write(), operation) {
+            match self.send_unit(side, &mut executor, place, &operation, &mut patience).await {
+                Ok(UnitEnd::Settled) => {
+                    begun.settle();
+                    return Ok(());
+                }
+                // It is decided by now whether it counts. A stripe write of the same bytes, under the next
+                // stamp, stands on what is settled.
+                Ok(UnitEnd::ColumnOut) => begun.settle(),
+                Err(error) => {
+                    begun.fail(&error.to_string());
+                    return Err(error);
+                }
+            }
+            begun = begin(self.view().g)?;
+            executor = self.prepare(&chunk, body, data, &begun, None, &mut patience).await?;
+            begun.sending();
+        }
         let sent = self.send(side, executor, &mut patience).await;
         match &sent {
             Ok(()) => begun.settle(),
@@ -118,14 +154,64 @@ impl Handle {
         sent
     }
 
+    /// Sends a unit write until it is settled, or its column is not in the set any more: then the fence that
+    /// took it out has decided on it.
+    async fn send_unit(
+        &self,
+        side: &WriteSide,
+        executor: &mut Executor<'_>,
+        (column, stripe): (Column, Stripe),
+        operation: &Operation<'_>,
+        patience: &mut Patience,
+    ) -> Result<UnitEnd> {
+        let (mut unmended, mut mended): (BTreeMap<Column, u32>, u32) = Default::default();
+        loop {
+            executor.retarget(&self.view());
+            let (view, segment) = (Arc::clone(&executor.view), executor.set.segment);
+            let state = &view.segments[segment];
+            if !state.set.minus(state.joining).contains(column) {
+                return Ok(UnitEnd::ColumnOut);
+            }
+            let failed = match executor.write_unit(self.writer(side), operation).await? {
+                UnitOutcome::Settled => return Ok(UnitEnd::Settled),
+                UnitOutcome::Failed(failed) => failed,
+                UnitOutcome::Owed(owed_to) => {
+                    let writer = self.writer(side);
+                    if mended >= MENDED_MAX || !self.mend_parity(executor, stripe, owed_to, writer).await? {
+                        self.give_up_columns(&view, segment, owed_to, &[], patience).await?;
+                    }
+                    mended += 1;
+                    Vec::new()
+                }
+            };
+            if failed.iter().any(|one| one.failure.is(Reason::Damaged)) {
+                // It takes no part of the unit, so it has none of this write. Others can make it anew.
+                return Ok(UnitEnd::ColumnOut);
+            }
+            self.act_on(side, &view, segment, &failed, &mut unmended, patience).await?;
+            if !patience.again().await {
+                let why = failed.first().map_or_else(
+                    || "its parity drives do not take it".to_owned(),
+                    |one| self.describe(&view, segment, one),
+                );
+                return Err(self.timed_out(patience, &why));
+            }
+        }
+    }
+
+    fn writer(&self, side: &WriteSide) -> Writer {
+        Writer { client: self.client.shared.number, settled_below: side.stamps.settled_below() }
+    }
+
     /// Reads what the write needs and computes its parity. Nothing is sent yet, so the write may still start
-    /// over.
+    /// over. `unit_write`: it may be a unit write of this number.
     async fn prepare<'a>(
         &'a self,
         chunk: &Chunk,
         body: Body,
         data: &'a [u8],
         begun: &Begun<'_>,
+        unit_write: Option<&Operation<'_>>,
         patience: &mut Patience,
     ) -> Result<Executor<'a>> {
         let mut learnt = Learnt::default();
@@ -138,7 +224,10 @@ impl Handle {
                 reach: begun.reach,
                 stamp: begun.first,
             };
-            let compile = |target: &Target<'_>| braid_plan::write(target, request.clone());
+            let compile = |target: &Target<'_>| match unit_write {
+                Some(operation) => braid_plan::write_cheapest(target, request.clone(), operation.number),
+                None => braid_plan::write(target, request.clone()),
+            };
             let Some(set) = self.compile(&view, chunk.segment, &learnt, compile)? else {
                 let stripes = stripes_of(&view, chunk.segment, &chunk.range);
                 self.wait_for_columns(&view, chunk.segment, stripes, "written", &mut learnt, patience)
@@ -179,8 +268,7 @@ impl Handle {
         let mut mended = 0;
         loop {
             executor.retarget(&self.view());
-            let writer =
-                Writer { client: self.client.shared.number, settled_below: side.stamps.settled_below() };
+            let writer = self.writer(side);
             let mut failed = executor.write(writer).await?;
             if failed.is_empty() {
                 return Ok(());
@@ -195,15 +283,7 @@ impl Handle {
                 failed.retain(|one| !one.failure.is(Reason::Damaged));
             }
             let view = Arc::clone(&executor.view);
-            let mut verdict = self.judge(side, &view, executor.set.segment, &failed, &mut unmended)?;
-            if !verdict.wait.is_empty() && !patience.again_for_a_while().await {
-                verdict.lost = verdict.lost.or(verdict.wait);
-            }
-            if !verdict.lost.is_empty() {
-                self.give_up_columns(&view, executor.set.segment, verdict.lost, &failed).await?;
-            } else if verdict.refresh {
-                self.refresh(&view).await?;
-            }
+            self.act_on(side, &view, executor.set.segment, &failed, &mut unmended, patience).await?;
             if !patience.again().await {
                 let why = failed
                     .first()
@@ -211,6 +291,28 @@ impl Handle {
                 return Err(self.timed_out(patience, &why));
             }
         }
+    }
+
+    /// Does what may help against a round's failures.
+    async fn act_on(
+        &self,
+        side: &WriteSide,
+        view: &Arc<FileView>,
+        segment: usize,
+        failed: &[Failed],
+        unmended: &mut BTreeMap<Column, u32>,
+        patience: &mut Patience,
+    ) -> Result<()> {
+        let mut verdict = self.judge(side, view, segment, failed, unmended)?;
+        if !verdict.wait.is_empty() && !patience.again_for_a_while().await {
+            verdict.lost = verdict.lost.or(verdict.wait);
+        }
+        if !verdict.lost.is_empty() {
+            self.give_up_columns(view, segment, verdict.lost, failed, patience).await?;
+        } else if verdict.refresh {
+            self.refresh(view).await?;
+        }
+        Ok(())
     }
 
     /// Decides what to do about a round's failures. A drive that would not store the write is an error; a
@@ -263,8 +365,9 @@ impl Handle {
         segment: usize,
         lost: ColumnMask,
         failed: &[Failed],
+        patience: &Patience,
     ) -> Result<()> {
-        match self.report_lost(view, segment, lost).await {
+        match self.report_lost(view, segment, lost, patience.insists()).await {
             Ok(_) => Ok(()),
             Err(Error::Refused { refusal, .. }) if refusal.reason == Reason::TooManyAway => {
                 let mut learnt = Learnt::default();

@@ -101,7 +101,7 @@ fn renew() -> Renew {
 
 fn lost(file: u64) -> ControlRequest {
     let (file, columns) = (FileId(file), ColumnMask(1));
-    ReportLost { file, lease: Lease(1), client: 77, segment: 0, columns }.into()
+    ReportLost { file, lease: Lease(1), client: 77, segment: 0, columns, insist: false }.into()
 }
 
 #[tokio::test]

@@ -10,4 +10,5 @@ mod raw;
 mod removed;
 mod settled;
 mod sparse;
+mod units;
 mod wrong;

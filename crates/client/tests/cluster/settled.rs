@@ -35,7 +35,7 @@ async fn is(cluster: &mut Cluster, client: &Client, path: &braid_client::Name, m
 }
 
 /// The state that a killed process leaves: the manager is told nothing, and the lease lapses.
-async fn killed_writer(cluster: &Cluster, path: braid_client::Name, writes: Vec<(u64, Vec<u8>)>) {
+pub(crate) async fn killed_writer(cluster: &Cluster, path: braid_client::Name, writes: Vec<(u64, Vec<u8>)>) {
     let config = cluster.config();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
