@@ -14,8 +14,8 @@ pub struct Config {
     pub token: Token,
     /// Bounds of the single waits on one connection.
     pub limits: Limits,
-    /// Replaces `limits.reply` for drives. Default 10 s: longer than any working drive needs for a commit; an
-    /// unresponsive drive delays a read by this much.
+    /// Replaces `limits.reply` for drives. Default 8 s: longer than any working drive needs for a commit; an
+    /// unresponsive drive delays a read by this much, and a write by little more: then it goes out.
     pub drive_reply: Duration,
     /// Longest that one request of the caller is retried before it fails. Default 60 s: enough for a manager
     /// to restart and for a dead drive's lease to lapse. A part of a request that makes progress is not cut
@@ -61,7 +61,7 @@ impl Config {
             manager: manager.into(),
             token,
             limits: Limits::default(),
-            drive_reply: Duration::from_secs(10),
+            drive_reply: Duration::from_secs(8),
             patience: Duration::from_secs(60),
             grace: Duration::from_secs(3),
             avoid: Duration::from_secs(2),

@@ -35,7 +35,7 @@ const NOTE_PAUSE: Duration = Duration::from_secs(1);
 /// Objects looked at together for what they owe.
 const OBJECTS_LEN: usize = 256;
 /// How long a writer waits for the parity drives before it is told to try again.
-const WRITER_WAIT: Duration = Duration::from_secs(8);
+const WRITER_WAIT: Duration = Duration::from_secs(5);
 /// How often writers that wait too long are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 

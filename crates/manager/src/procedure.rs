@@ -40,7 +40,7 @@ const SPARE: Duration = Duration::from_secs(10);
 /// How long to wait for a drive's hello.
 const PROBE_WAIT: Duration = Duration::from_millis(1500);
 /// How often a column's debts are not taken before its creditors go out: a drive waits 3 s each time.
-const UNDRAINED_MAX: u32 = 2;
+const UNDRAINED_MAX: u32 = 3;
 /// Pause between two checks of a drive that may be dead.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
