@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use braid_client::{Asked, Client, Explained};
+use braid_client::{Asked, Client, Explained, Way};
 use braid_layout::{Column, DriveId};
 use braid_wire::control::{DriveRow, EntryKind, StatRow};
 use serde::Serialize;
@@ -28,8 +28,28 @@ struct Facts {
     /// The drives of columns that are left out because they are away.
     away: Vec<String>,
     columns: Vec<ColumnFacts>,
+    /// Of a write: the ways to do each stripe, the one that is taken first.
+    ways: Vec<StripeFacts>,
     /// The printed form.
     text: String,
+}
+
+/// The ways to write a stripe.
+#[derive(Debug, Serialize)]
+struct StripeFacts {
+    stripe: u64,
+    ways: Vec<WayFacts>,
+}
+
+/// What a way costs.
+#[derive(Debug, Serialize)]
+struct WayFacts {
+    strategy: String,
+    client_bytes: u64,
+    drive_bytes: u64,
+    round_trips: u32,
+    /// All of it in one number, of bytes.
+    cost: u64,
 }
 
 /// What one drive does in it.
@@ -117,8 +137,20 @@ fn facts(explained: &Explained, names: &BTreeMap<DriveId, String>, row: &StatRow
         scratch_bytes: totals.scratch_bytes,
         columns: columns.collect(),
         away: away.map(|column| column.drive_name.clone()).collect(),
+        ways: explained.ways.iter().map(|(stripe, ways)| stripe_facts(stripe.0, ways)).collect(),
         text: with_names(explained, names),
     }
+}
+
+fn stripe_facts(stripe: u64, ways: &[Way]) -> StripeFacts {
+    let facts = ways.iter().map(|way| WayFacts {
+        strategy: way.strategy.to_string(),
+        client_bytes: way.client_bytes,
+        drive_bytes: way.drive_bytes,
+        round_trips: way.round_trips,
+        cost: way.cost(),
+    });
+    StripeFacts { stripe, ways: facts.collect() }
 }
 
 /// The printed form, with each drive's name before its identity (the planner knows only the latter).

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use braid_layout::{Column, ColumnMask, Stripe, Version};
-use braid_plan::{Body, Health, PlanError, PlanSet, Target, Want, Write, stripes_max};
+use braid_plan::{Body, Health, PlanError, PlanSet, Target, Want, Way, Write, stripes_max};
 use braid_wire::control::{DriveState, EntryKind, SegmentRow};
 
 use crate::client::Client;
@@ -26,6 +26,8 @@ pub enum Asked {
 pub struct Explained {
     /// The plan set.
     pub set: PlanSet,
+    /// Of a write, the ways to do each stripe and what they cost. The first is the one in the plan set.
+    pub ways: Vec<(Stripe, Vec<Way>)>,
     /// Text for users.
     pub text: String,
 }
@@ -62,22 +64,39 @@ impl Client {
             let last = Stripe(first.saturating_add(stripes_max(&segment.shape) - 1));
             let part = at..segment.stripe_range(last).end.min(end);
             let stamp = Version { g: stat.g, lease: braid_layout::Lease(0), n };
-            let set = match asked {
-                Asked::Read => braid_plan::read(&target, part.clone(), at - range.start, Want::Newest),
+            let planned = match asked {
+                Asked::Read => braid_plan::read(&target, part.clone(), at - range.start, Want::Newest)
+                    .map(|set| (set, Vec::new())),
                 Asked::Write => {
                     let body = Body::Buffer { offset: at - range.start };
                     let request =
                         Write { range: part.clone(), body, size: stat.size, reach: u64::MAX, stamp };
-                    braid_plan::write_cheapest(&target, request, 1)
+                    braid_plan::ways(&target, &request)
+                        .and_then(|ways| Ok((braid_plan::write_cheapest(&target, request, 1)?, ways)))
                 }
             };
-            let set = set.map_err(|error: PlanError| wrong(error.to_string()))?;
+            let (set, ways) = planned.map_err(|error: PlanError| wrong(error.to_string()))?;
             n += segment.stripe_at(part.end - 1).0 - first + 1;
             at = part.end;
-            all.push(Explained { text: set.to_string(), set });
+            all.push(Explained { text: format!("{set}{}", listed(&ways)), set, ways });
         }
         Ok(all)
     }
+}
+
+/// The ways of each stripe that has more than one, alike stripes together.
+fn listed(ways: &[(Stripe, Vec<Way>)]) -> String {
+    let mut text = String::new();
+    for alike in ways.chunk_by(|a, b| a.1 == b.1 && a.0.0 + 1 == b.0.0) {
+        let (first, last, ways) = (alike[0].0.0, alike[alike.len() - 1].0.0, &alike[0].1);
+        let stripes =
+            if first == last { format!("stripe {first}") } else { format!("stripes {first}..{}", last + 1) };
+        for (way, number) in ways.iter().zip(0..).filter(|_| ways.len() > 1) {
+            let note = if number == 0 { ", taken" } else { "" };
+            text += &format!("way for {stripes}: {way}{note}\n");
+        }
+    }
+    text
 }
 
 fn health(row: &SegmentRow, g: braid_layout::Generation, down: &[String]) -> Health {

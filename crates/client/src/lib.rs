@@ -50,6 +50,7 @@ mod unit_writes;
 mod view;
 mod write;
 
+pub use braid_plan::Way;
 pub use check::{FINDINGS_MAX, Fault, Finding, Report, Unchecked, WrongUnit};
 pub use client::Client;
 pub use config::{Config, WAIT_TOLD_AFTER};

@@ -26,6 +26,7 @@ use std::ops::Range;
 
 use braid_layout::{Role, Version};
 
+use crate::compile::Way;
 use crate::ir::{
     Arithmetic, Instruction, InstructionId, MemoryRange, Op, Operand, Plan, PlanSet, Source, Step, Strategy,
     VersionOf, Want,
@@ -71,6 +72,14 @@ impl PlanSet {
             f,
             "  all: {read} bytes read, {written} bytes written, {scratch} bytes of scratch, {trips} round trips"
         )
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Way { strategy, client_bytes, drive_bytes, round_trips } = self;
+        write!(f, "{strategy}: {client_bytes} bytes on the client's link, ")?;
+        write!(f, "{drive_bytes} between drives, {round_trips} round trips")
     }
 }
 

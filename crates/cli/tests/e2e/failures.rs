@@ -200,7 +200,12 @@ fn plans_are_printed_and_checks_find_damage() {
         (1..=6).map(|n| format!("drive-{n}")).find(|drive| !columns.contains(drive)).expect("one of six");
     let unmoved = cluster.line(&format!("plan read braid://main/f 0..2M --down {other}")).ok();
     assert_eq!(unmoved.text(), healthy.text());
-    cluster.line("plan write braid://main/f 4K+128K").ok();
+    let write = cluster.line("plan write braid://main/f 4K+128K").ok();
+    let ways: Vec<&str> = write.text().lines().filter(|line| line.starts_with("way for")).collect();
+    assert_eq!(ways.len(), 3, "{ways:?}");
+    assert!(ways[0].contains("unit write") && ways[0].ends_with(", taken"), "{ways:?}");
+    let json = cluster.line("plan --json write braid://main/f 4K+128K").ok().json();
+    assert!(json[0]["ways"][0]["ways"][0]["cost"].as_u64() < json[0]["ways"][0]["ways"][1]["cost"].as_u64());
     cluster.line("check braid://main/f").ok();
     let checked = cluster.line("check --json braid://main/f").ok().json();
     assert_eq!(

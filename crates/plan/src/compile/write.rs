@@ -30,6 +30,9 @@
 
 mod parity_anew;
 mod parity_changed;
+mod ways;
+
+pub use ways::{Way, ways};
 
 use std::ops::Range;
 
@@ -56,14 +59,22 @@ fn each_stripe(
     request: &Write,
     draft: impl Fn(&Job<'_>, u64) -> Result<Draft, PlanError>,
 ) -> Result<PlanSet, PlanError> {
+    let drafts = each_job(target, request)?.map(|(job, index)| draft(&job, index));
+    target.finish(Request::Write(request.clone()), drafts)
+}
+
+/// The stripes of a write, numbered from 0.
+fn each_job<'a>(
+    target: &'a Target<'a>,
+    request: &'a Write,
+) -> Result<impl Iterator<Item = (Job<'a>, u64)>, PlanError> {
     let stripes = target.check_range(&request.range)?;
     let first = stripes.start;
-    let drafts = stripes.map(|stripe| {
+    Ok(stripes.map(move |stripe| {
         let index = stripe - first;
         let stamp = Version { n: request.stamp.n + index, ..request.stamp };
-        draft(&Job::new(target, request, Stripe(stripe), stamp), index)
-    });
-    target.finish(Request::Write(request.clone()), drafts)
+        (Job::new(target, request, Stripe(stripe), stamp), index)
+    }))
 }
 
 /// Writes `request`'s bytes as one unit write per unit, through the data drives. Operations are numbered from
@@ -178,26 +189,6 @@ impl<'a> Job<'a> {
         Job { target, stripe, stamp, units, hull: from..to }
     }
 
-    /// The cheapest way of all. A unit write moves no byte but the new ones, so it is cheaper than what must
-    /// read first; it takes its drives two commits, one after the other, so it is not cheaper than what need
-    /// not. It is for a stripe of which one unit is written (PROTOCOL C5), with all columns there: whose
-    /// column is out, or catches up, needs a stripe write (C2).
-    fn cheapest(&self, operation: u64) -> Result<Draft, PlanError> {
-        let draft = self.draft()?;
-        if !draft.strategy.needs_cut() {
-            return Ok(draft);
-        }
-        let (target, mut written) = (self.target, self.written());
-        let (Some((data, only)), None) = (written.next(), written.next()) else { return Ok(draft) };
-        let all = ColumnMask::all(target.segment.shape.width());
-        if target.health.readable() != all || only.source == Source::Hole {
-            return Ok(draft);
-        }
-        let mut draft = Draft::new(self.stripe, Strategy::UnitWrites);
-        self.unit_write(&mut draft, data, only, operation, Some(self.stamp));
-        Ok(draft)
-    }
-
     fn unit_write(
         &self,
         draft: &mut Draft,
@@ -215,25 +206,6 @@ impl<'a> Job<'a> {
             stamp,
         };
         draft.instruction(self.target.column(self.stripe, Role::Data(data)), Vec::new(), op);
-    }
-
-    /// The cheapest stripe write.
-    fn draft(&self) -> Result<Draft, PlanError> {
-        self.check_ready()?;
-        if self.parity_in_set().next().is_none() {
-            return Ok(self.data_only());
-        }
-        let anew = parity_anew::draft(self);
-        if let Ok(draft) = &anew
-            && draft.strategy == Strategy::FullStripe
-        {
-            return anew;
-        }
-        match (anew, parity_changed::draft(self)) {
-            (Ok(anew), Some(changed)) if changed.bytes_moved() < anew.bytes_moved() => Ok(changed),
-            (Err(_), Some(changed)) => Ok(changed),
-            (anew, _) => anew,
-        }
     }
 
     /// Checks that the stripe can be read after this write: `k` columns ready; without parity, those touched.
