@@ -80,6 +80,22 @@ pub struct Settings {
     pub scrub_rate: u64,
     /// The clock that leases are counted on.
     pub clock: Clock,
+    /// Where the store is; `None`: in the drive's directory.
+    #[cfg(feature = "simulated")]
+    pub medium: Option<std::sync::Arc<dyn Medium>>,
+}
+
+/// A disk that is not a directory, for simulated hosts.
+#[cfg(feature = "simulated")]
+pub trait Medium: std::fmt::Debug + Send + Sync {
+    /// Opens the store; `None`: nothing whole was ever stored there.
+    fn open(
+        &self,
+        expect: braid_store::Identity,
+        options: Options,
+    ) -> Result<Option<braid_store::Store>, braid_store::Error>;
+    /// Makes an empty store, in place of what may be there.
+    fn format(&self, identity: braid_store::Identity, options: &Options) -> Result<(), braid_store::Error>;
 }
 
 impl Default for Settings {
@@ -99,6 +115,8 @@ impl Default for Settings {
             sending: Sending::Auto,
             scrub_rate: SCRUB_RATE,
             clock: Clock::Boottime,
+            #[cfg(feature = "simulated")]
+            medium: None,
         }
     }
 }

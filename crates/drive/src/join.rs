@@ -33,6 +33,10 @@ pub(crate) fn store(
     identity: &Identity,
     config: &Config,
 ) -> Result<Store, DriveError> {
+    #[cfg(feature = "simulated")]
+    if let Some(medium) = &config.settings.medium {
+        return simulated(&**medium, directory, identity, config);
+    }
     if let Some(store) = open(directory, identity, config)? {
         return Ok(store);
     }
@@ -46,6 +50,26 @@ pub(crate) fn store(
     Store::format(&dir, who(identity), &options(config))
         .map_err(|source| DriveError::Store { dir, source })?;
     open(directory, identity, config)?.ok_or_else(gone)
+}
+
+/// The same as [`store`], on a simulated disk.
+#[cfg(feature = "simulated")]
+fn simulated(
+    medium: &dyn crate::config::Medium,
+    directory: &Directory,
+    identity: &Identity,
+    config: &Config,
+) -> Result<Store, DriveError> {
+    let failed = |source| DriveError::Store { dir: directory.store(), source };
+    if let Some(store) = medium.open(who(identity), options(config)).map_err(failed)? {
+        return Ok(store);
+    }
+    if identity.joined {
+        return Err(DriveError::StoreGone(directory.path().to_owned()));
+    }
+    medium.format(who(identity), &options(config)).map_err(failed)?;
+    let store = medium.open(who(identity), options(config)).map_err(failed)?;
+    store.ok_or_else(|| DriveError::StoreGone(directory.path().to_owned()))
 }
 
 /// Opens the drive's store, if there is one. Blocks on the disk.

@@ -47,6 +47,8 @@ mod startup_identity;
 mod steps;
 
 pub use clock::Clock;
+#[cfg(feature = "simulated")]
+pub use config::Medium;
 pub use config::{CAPACITY_BYTES_MIN, Config, SCRUB_RATE, Settings};
 pub use error::DriveError;
 pub use sending::Sending;
