@@ -80,22 +80,9 @@ pub struct Settings {
     pub scrub_rate: u64,
     /// The clock that leases are counted on.
     pub clock: Clock,
-    /// Where the store is; `None`: in the drive's directory.
+    /// Where the drive's files and its store are; `None`: in its directory.
     #[cfg(feature = "simulated")]
-    pub medium: Option<std::sync::Arc<dyn Medium>>,
-}
-
-/// A disk that is not a directory, for simulated hosts.
-#[cfg(feature = "simulated")]
-pub trait Medium: std::fmt::Debug + Send + Sync {
-    /// Opens the store; `None`: nothing whole was ever stored there.
-    fn open(
-        &self,
-        expect: braid_store::Identity,
-        options: Options,
-    ) -> Result<Option<braid_store::Store>, braid_store::Error>;
-    /// Makes an empty store, in place of what may be there.
-    fn format(&self, identity: braid_store::Identity, options: &Options) -> Result<(), braid_store::Error>;
+    pub medium: Option<std::sync::Arc<dyn crate::medium::Medium>>,
 }
 
 impl Default for Settings {

@@ -33,10 +33,6 @@ pub(crate) fn store(
     identity: &Identity,
     config: &Config,
 ) -> Result<Store, DriveError> {
-    #[cfg(feature = "simulated")]
-    if let Some(medium) = &config.settings.medium {
-        return simulated(&**medium, directory, identity, config);
-    }
     if let Some(store) = open(directory, identity, config)? {
         return Ok(store);
     }
@@ -47,29 +43,8 @@ pub(crate) fn store(
     // Nothing was ever stored here: a format that a crash interrupted is repeated.
     directory.discard_store()?;
     let dir = directory.store();
-    Store::format(&dir, who(identity), &options(config))
-        .map_err(|source| DriveError::Store { dir, source })?;
+    format(directory, identity, config).map_err(|source| DriveError::Store { dir, source })?;
     open(directory, identity, config)?.ok_or_else(gone)
-}
-
-/// The same as [`store`], on a simulated disk.
-#[cfg(feature = "simulated")]
-fn simulated(
-    medium: &dyn crate::config::Medium,
-    directory: &Directory,
-    identity: &Identity,
-    config: &Config,
-) -> Result<Store, DriveError> {
-    let failed = |source| DriveError::Store { dir: directory.store(), source };
-    if let Some(store) = medium.open(who(identity), options(config)).map_err(failed)? {
-        return Ok(store);
-    }
-    if identity.joined {
-        return Err(DriveError::StoreGone(directory.path().to_owned()));
-    }
-    medium.format(who(identity), &options(config)).map_err(failed)?;
-    let store = medium.open(who(identity), options(config)).map_err(failed)?;
-    store.ok_or_else(|| DriveError::StoreGone(directory.path().to_owned()))
 }
 
 /// Opens the drive's store, if there is one. Blocks on the disk.
@@ -79,6 +54,11 @@ pub(crate) fn open(
     config: &Config,
 ) -> Result<Option<Store>, DriveError> {
     let dir = directory.store();
+    #[cfg(feature = "simulated")]
+    if let Some(medium) = directory.medium() {
+        let opened = medium.open(who(identity), options(config));
+        return opened.map_err(|source| DriveError::Store { dir, source });
+    }
     if !dir.exists() {
         return Ok(None);
     }
@@ -97,6 +77,14 @@ pub(crate) fn open(
         }
         Err(source) => Err(DriveError::Store { dir, source }),
     }
+}
+
+fn format(directory: &Directory, identity: &Identity, config: &Config) -> Result<(), braid_store::Error> {
+    #[cfg(feature = "simulated")]
+    if let Some(medium) = directory.medium() {
+        return medium.format(who(identity), &options(config));
+    }
+    Store::format(&directory.store(), who(identity), &options(config))
 }
 
 /// After this long without writes, the store frees disk space that it does not need.

@@ -32,6 +32,8 @@ mod identity;
 mod join;
 pub mod lease;
 mod manage;
+#[cfg(feature = "simulated")]
+pub mod medium;
 mod queries;
 mod readmission;
 mod reply;
@@ -47,8 +49,6 @@ mod startup_identity;
 mod steps;
 
 pub use clock::Clock;
-#[cfg(feature = "simulated")]
-pub use config::Medium;
 pub use config::{CAPACITY_BYTES_MIN, Config, SCRUB_RATE, Settings};
 pub use error::DriveError;
 pub use sending::Sending;

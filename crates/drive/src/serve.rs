@@ -225,6 +225,12 @@ struct Prepared {
 /// keeps the directory locked until it is done.
 async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
     let (directory, identity, manager) = in_thread(config.clone(), |config| {
+        #[cfg(feature = "simulated")]
+        let directory = match &config.settings.medium {
+            Some(medium) => Directory::on_medium(&config.dir, Arc::clone(medium)),
+            None => Directory::take(&config.dir)?,
+        };
+        #[cfg(not(feature = "simulated"))]
         let directory = Directory::take(&config.dir)?;
         let (identity, manager) = startup_identity::identity(&directory, &config)?;
         Ok((directory, identity, manager))
