@@ -184,7 +184,7 @@ impl Pulse {
             address: self.about.address.clone(),
             host: self.about.host.clone(),
             directory: self.about.directory.clone(),
-            pid: std::process::id(),
+            pid: host::process_id(),
             process: self.process.clone(),
             capacity_bytes: stat.capacity,
             used_bytes: stat.used,

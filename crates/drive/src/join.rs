@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use braid_store::{Options, Store};
-use braid_transport::{ControlSession, Credentials, Limits, TransportError};
+use braid_transport::{ControlSession, Credentials, Limits, TransportError, host};
 use braid_wire::Reason;
 use braid_wire::control::{ControlReply, JoinDrive};
 use braid_wire::token::Token;
@@ -185,7 +185,7 @@ async fn attempt(
         host: about.host.clone(),
         rack: config.rack.clone(),
         directory: about.directory.clone(),
-        pid: std::process::id(),
+        pid: host::process_id(),
         capacity_bytes,
     };
     match session.call(&join.into()).await.map_err(DriveError::Join)? {

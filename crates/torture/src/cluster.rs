@@ -163,11 +163,12 @@ impl Cluster {
         }
     }
 
-    /// Everything that is away returns at once.
+    /// Everything that is away returns at once, and nothing goes any more.
     pub(crate) fn recall(&mut self, world: &World) {
         let now_ms = world.now_ms();
         self.manager_back_ms = self.manager_back_ms.map(|_| now_ms);
         for drive in &mut self.drives {
+            drive.disk.cut_never();
             drive.back_ms = drive.back_ms.map(|_| now_ms);
         }
     }

@@ -81,6 +81,13 @@ impl DriveDisk {
         store.cut_after(store.operations(On::Change) + changes);
     }
 
+    /// The power will not be cut.
+    pub(crate) fn cut_never(&self) {
+        if !self.is_cut() {
+            lock(&self.store).cut_after(u64::MAX);
+        }
+    }
+
     /// Whether the power is cut.
     pub(crate) fn is_cut(&self) -> bool {
         lock(&self.store).is_cut()

@@ -31,7 +31,11 @@ pub(crate) fn set_now_ms(now_ms: u64) {
 /// `to` must be valid for writes of `length` bytes, as the system demands.
 #[unsafe(no_mangle)]
 #[expect(unsafe_code, reason = "the C library's interface: its caller gives a pointer and a length")]
-pub(crate) unsafe extern "C" fn getrandom(to: *mut libc::c_void, length: usize, flags: libc::c_uint) -> isize {
+pub(crate) unsafe extern "C" fn getrandom(
+    to: *mut libc::c_void,
+    length: usize,
+    flags: libc::c_uint,
+) -> isize {
     let Some(seed) = SEED.get() else {
         // SAFETY: the caller's arguments go to the system as they came.
         let done = unsafe { libc::syscall(libc::SYS_getrandom, to, length, flags) };
@@ -57,7 +61,10 @@ pub(crate) unsafe extern "C" fn getrandom(to: *mut libc::c_void, length: usize, 
 /// `to` must be valid for a write, as the system demands.
 #[unsafe(no_mangle)]
 #[expect(unsafe_code, reason = "the C library's interface: its caller gives a pointer")]
-pub(crate) unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, to: *mut libc::timespec) -> libc::c_int {
+pub(crate) unsafe extern "C" fn clock_gettime(
+    clock: libc::clockid_t,
+    to: *mut libc::timespec,
+) -> libc::c_int {
     if SEED.get().is_none() {
         // SAFETY: the caller's arguments go to the system as they came.
         let done = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, to) };

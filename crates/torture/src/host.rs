@@ -1,9 +1,10 @@
 //! One simulated host: its address, its clocks, its place in the network.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use braid_transport::host::simulated::{Connecting, Host, Listener};
 use braid_transport::process::Presence;
@@ -24,18 +25,38 @@ pub(crate) struct Machine {
     net: Net,
     /// The process that runs on it now; 0: none.
     process: AtomicU32,
-    /// How far its wall clock is ahead.
-    wall_ahead_ms: AtomicU64,
+    kernel: Arc<Kernel>,
+}
+
+/// What the hosts know of each other's processes.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    /// They are one machine in truth: each can tell whether a process of another is gone.
+    is_shared: bool,
+    living: Mutex<BTreeSet<u32>>,
+}
+
+impl Kernel {
+    pub(crate) fn new(is_shared: bool) -> Arc<Kernel> {
+        Arc::new(Kernel { is_shared, living: Mutex::default() })
+    }
+
+    fn living(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.living.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Machine {
-    pub(crate) fn new(ip: IpAddr, net: Net) -> Arc<Machine> {
-        Arc::new(Machine { ip, net, process: AtomicU32::new(0), wall_ahead_ms: AtomicU64::new(0) })
+    pub(crate) fn new(ip: IpAddr, net: Net, kernel: Arc<Kernel>) -> Arc<Machine> {
+        Arc::new(Machine { ip, net, process: AtomicU32::new(0), kernel })
     }
 
-    /// Another process runs on it.
+    /// Another process runs on it; 0: none.
     pub(crate) fn set_process(&self, process: u32) {
-        self.process.store(process, Ordering::Relaxed);
+        let before = self.process.swap(process, Ordering::Relaxed);
+        let mut living = self.kernel.living();
+        living.remove(&before);
+        living.insert(process);
     }
 }
 
@@ -63,15 +84,19 @@ impl Host for Machine {
     }
 
     fn wall_ms(&self) -> u64 {
-        BEGIN_WALL_MS + now_ms() + self.wall_ahead_ms.load(Ordering::Relaxed)
+        BEGIN_WALL_MS + now_ms()
     }
 
     fn own_mark(&self) -> ProcessMark {
-        ProcessMark::default()
+        let boot = u64::from(self.kernel.is_shared);
+        let pid = self.process.load(Ordering::Relaxed);
+        ProcessMark { boot: u128::from(boot).to_le_bytes(), pid, ..ProcessMark::default() }
     }
 
-    fn presence(&self, _mark: &ProcessMark) -> Presence {
-        Presence::MayLive
+    fn presence(&self, mark: &ProcessMark) -> Presence {
+        let knows = self.kernel.is_shared && mark.boot == self.own_mark().boot;
+        let gone = knows && !self.kernel.living().contains(&mark.pid);
+        if gone { Presence::Gone } else { Presence::MayLive }
     }
 
     fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {

@@ -118,10 +118,6 @@ impl Net {
         self.lock().down.remove(&host);
     }
 
-    pub(crate) fn is_down(&self, host: IpAddr) -> bool {
-        self.lock().down.contains(&host)
-    }
-
     /// Blocks what goes from one host to another.
     pub(crate) fn block(&self, from: IpAddr, to: IpAddr) {
         self.lock().blocked.insert((from, to));

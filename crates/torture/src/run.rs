@@ -358,10 +358,19 @@ async fn rebuild(client: &Client, names: &[String], trace: &Trace) -> Result<(),
 
 /// Parity equals data, and each byte is what was decided.
 async fn check(client: &Client, target: &Target, model: &Model) -> Result<(), String> {
-    let report = client.check(&target.name, |_| {}).await;
-    let report = report.map_err(|error| format!("{} cannot be checked: {error}", target.name))?;
-    if !report.is_clean() {
-        return Err(format!("{} is not whole: {:?} {:?}", target.name, report.findings, report.unchecked));
+    let mut tries = 0;
+    loop {
+        let report = client.check(&target.name, |_| {}).await;
+        let report = report.map_err(|error| format!("{} cannot be checked: {error}", target.name))?;
+        if report.is_clean() {
+            break;
+        }
+        // A drive that misses a heartbeat is away for a moment.
+        if !report.findings.is_empty() || tries == 60 {
+            return Err(format!("{} is not whole: {:?} {:?}", target.name, report.findings, report.unchecked));
+        }
+        tries += 1;
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
     let opened = client.open(&target.name, &OpenOptions::new().read(true)).await;
     let file = opened.map_err(|error| format!("{} does not open: {error}", target.name))?;

@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
 use crate::fate;
-use crate::host::{self, BEGIN_MS, Machine};
+use crate::host::{self, BEGIN_MS, Kernel, Machine};
 use crate::net::Net;
 use crate::random::Random;
 use crate::trace::Trace;
@@ -37,6 +37,7 @@ pub(crate) struct World {
     now_ms: u64,
     started: u32,
     begin: Instant,
+    kernel: Arc<Kernel>,
 }
 
 /// A host and the process on it.
@@ -52,7 +53,9 @@ impl World {
         fate::set_now_ms(BEGIN_MS);
         host::begin();
         let net = Net::new(random.fork(), trace.clone());
-        World { net, trace, random, hosts: Vec::new(), now_ms: 0, started: 0, begin: Instant::now() }
+        let kernel = Kernel::new(random.percent(30));
+        let (hosts, begin) = (Vec::new(), Instant::now());
+        World { net, trace, random, hosts, now_ms: 0, started: 0, begin, kernel }
     }
 
     /// Milliseconds since the world's begin.
@@ -64,7 +67,7 @@ impl World {
     pub(crate) fn add_host(&mut self, name: &str) -> HostId {
         let number = u8::try_from(self.hosts.len() + 1).expect("few hosts");
         let ip = IpAddr::V4(Ipv4Addr::new(10, 0, number, 1));
-        let machine = Machine::new(ip, self.net.clone());
+        let machine = Machine::new(ip, self.net.clone(), Arc::clone(&self.kernel));
         self.hosts.push(Process { name: name.to_owned(), machine, runtime: None, paused: false });
         HostId(self.hosts.len() - 1)
     }

@@ -46,6 +46,15 @@ pub fn spawn_blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'stat
     tokio::task::spawn_blocking(work)
 }
 
+/// This process's number.
+pub fn process_id() -> u32 {
+    #[cfg(feature = "simulated")]
+    if let Some(host) = simulated::host() {
+        return host.own_mark().pid;
+    }
+    std::process::id()
+}
+
 /// This process's mark: see [`process`].
 pub fn own_mark() -> ProcessMark {
     #[cfg(feature = "simulated")]
