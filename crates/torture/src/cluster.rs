@@ -142,6 +142,18 @@ impl Cluster {
         drive.back_ms = Some(world.now_ms() + away_ms);
     }
 
+    /// The drive's process is gone for `away_ms`, and finds this disk when it returns.
+    pub(crate) fn exchange_disk(
+        &mut self,
+        world: &mut World,
+        index: usize,
+        disk: Arc<DriveDisk>,
+        away_ms: u64,
+    ) {
+        self.crash_drive(world, index, End::Killed, away_ms);
+        self.drives[index].disk = disk;
+    }
+
     /// Notices what ended, and starts what is due.
     pub(crate) fn tend(&mut self, world: &mut World) {
         if self.manager_back_ms.is_some_and(|at_ms| at_ms <= world.now_ms()) {

@@ -75,6 +75,20 @@ impl DriveDisk {
         })
     }
 
+    /// A copy of the disk as it is now, to be put in its place later.
+    pub(crate) fn copy(&self) -> Arc<DriveDisk> {
+        let mut random = lock(&self.random).fork();
+        let (store, files) = (lock(&self.store).clone(), &self.files);
+        Arc::new(DriveDisk {
+            store: Mutex::new(store.after_kill(random.draw())),
+            files: files.after_kill(random.draw()),
+            machine: Arc::clone(&self.machine),
+            net: self.net.clone(),
+            random: Mutex::new(random),
+            commit_ms: self.commit_ms,
+        })
+    }
+
     /// The power is cut after this many more changes of the store's files.
     pub(crate) fn cut_soon(&self, changes: u64) {
         let store = lock(&self.store);

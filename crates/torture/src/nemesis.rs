@@ -1,7 +1,9 @@
 //! What goes wrong, by seed.
 
+use std::sync::Arc;
+
 use crate::cluster::Cluster;
-use crate::disk::End;
+use crate::disk::{DriveDisk, End};
 use crate::random::Random;
 use crate::world::{HostId, World};
 
@@ -17,16 +19,32 @@ pub(crate) struct Nemesis {
     paused: Vec<(HostId, u64)>,
     /// When the links are healed.
     heal_ms: Option<u64>,
-    /// The drive whose disk goes bad, if one does in this run: damage on more than one may be more than any
-    /// code repairs.
-    rotten: usize,
+    kind: Kind,
+    /// The drives that come to harm.
+    victims: Vec<usize>,
+    /// An older state of the first victim's disk.
+    copy: Option<Arc<DriveDisk>>,
+}
+
+/// What goes wrong in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing that was synced is lost: anything may be away, and everything at once.
+    Away,
+    /// A disk loses what was synced, or goes back to an older state. As a column that is stale and one that
+    /// is damaged count together, only two drives come to harm, and all files can do without two.
+    Damage,
 }
 
 impl Nemesis {
-    pub(crate) fn new(mut random: Random, drives: usize) -> Nemesis {
-        let rotten = usize::try_from(random.below(drives as u64)).unwrap_or(0);
+    pub(crate) fn new(mut random: Random, drives: usize, kind: Kind) -> Nemesis {
         let pause_ms = 500 + random.below(5000);
-        Nemesis { random, next_ms: 0, pause_ms, paused: Vec::new(), heal_ms: None, rotten }
+        let mut victims: Vec<usize> = (0..drives).collect();
+        while kind == Kind::Damage && victims.len() > 2 {
+            victims.remove(usize::try_from(random.below(victims.len() as u64)).unwrap_or(0));
+        }
+        let (paused, heal_ms, copy) = Default::default();
+        Nemesis { random, next_ms: 0, pause_ms, paused, heal_ms, kind, victims, copy }
     }
 
     /// Ends what is over, and begins another trouble if one is due. Returns a client's host that is to crash.
@@ -72,19 +90,26 @@ impl Nemesis {
             50..60 => self.pause(world, cluster, clients),
             60..72 => self.partition(world, cluster, clients),
             72..80 => self.slow(world, cluster, clients),
-            80..94 => self.cut_connections(world),
-            94..97 => self.rot(world, cluster),
-            _ => self.cut_all_power(world, cluster),
+            80..92 => self.cut_connections(world),
+            _ if self.kind == Kind::Away => self.cut_all_power(world, cluster),
+            92..97 => self.rot(world, cluster),
+            _ => self.go_back(world, cluster),
         }
         None
     }
 
-    fn any_drive(&mut self, cluster: &Cluster) -> usize {
-        usize::try_from(self.random.below(cluster.drives.len() as u64)).unwrap_or(0)
+    fn any_drive(&mut self) -> usize {
+        self.random.one(&self.victims).expect("there are victims")
+    }
+
+    /// Whether the way between two hosts may go bad. A drive that is cut off may go out of a file's set.
+    fn may_part(&self, cluster: &Cluster, one: HostId, other: HostId) -> bool {
+        let is_victim = |host| self.victims.iter().any(|&index| cluster.drives[index].host == host);
+        self.kind == Kind::Away || is_victim(one) || is_victim(other)
     }
 
     fn crash_drive(&mut self, world: &mut World, cluster: &mut Cluster, end: End) {
-        let index = self.any_drive(cluster);
+        let index = self.any_drive();
         if !cluster.is_up(world, index) {
             return;
         }
@@ -110,7 +135,7 @@ impl Nemesis {
     }
 
     fn cut_in_commit(&mut self, world: &World, cluster: &Cluster) {
-        let index = self.any_drive(cluster);
+        let index = self.any_drive();
         if cluster.is_up(world, index) {
             let changes = 1 + self.random.below(20);
             let drive = &cluster.drives[index];
@@ -137,9 +162,11 @@ impl Nemesis {
     }
 
     fn any_host(&mut self, cluster: &Cluster, clients: &[HostId]) -> HostId {
-        let drives: Vec<HostId> = cluster.drives.iter().map(|drive| drive.host).collect();
-        let all: Vec<HostId> =
-            drives.iter().chain(&drives).chain(clients).copied().chain([cluster.manager]).collect();
+        let drives: Vec<HostId> = self.victims.iter().map(|&index| cluster.drives[index].host).collect();
+        let mut all: Vec<HostId> = drives.iter().chain(&drives).chain(clients).copied().collect();
+        if self.kind == Kind::Away {
+            all.push(cluster.manager);
+        }
         self.random.one(&all).expect("there are hosts")
     }
 
@@ -162,7 +189,7 @@ impl Nemesis {
         let all = cluster.drives.iter().map(|drive| drive.host).chain(clients.iter().copied());
         let mut from = Vec::new();
         for other in all.chain([cluster.manager]).filter(|&other| other != host) {
-            if self.random.percent(share) {
+            if self.random.percent(share) && self.may_part(cluster, host, other) {
                 from.push(world.name(other).to_owned());
                 let (near, far) = (world.ip(host), world.ip(other));
                 if one_way != 1 {
@@ -183,6 +210,9 @@ impl Nemesis {
 
     fn slow(&mut self, world: &World, cluster: &Cluster, clients: &[HostId]) {
         let (one, other) = (self.any_host(cluster, clients), self.any_host(cluster, clients));
+        if !self.may_part(cluster, one, other) {
+            return;
+        }
         let (delay_ms, time_ms) = (10 + self.random.below(1500), 200 + self.random.below(TROUBLE_MS));
         let names = (world.name(one), world.name(other));
         world.trace.event(format!("from {} to {} takes {delay_ms} ms", names.0, names.1));
@@ -201,11 +231,29 @@ impl Nemesis {
         world.trace.event(format!("{count} connections are cut"));
     }
 
-    /// One bit of a file of the bad disk.
+    /// The first victim's disk goes back to an older state, as if it was restored from a copy.
+    fn go_back(&mut self, world: &mut World, cluster: &mut Cluster) {
+        let index = self.victims[0];
+        let name = cluster.drives[index].name.clone();
+        match self.copy.take() {
+            Some(copy) if cluster.is_up(world, index) => {
+                let away_ms = self.random.below(TROUBLE_MS);
+                world.trace.event(format!("{name} is restored from its copy, after {away_ms} ms"));
+                world.trace.count("disks restored from a copy");
+                cluster.exchange_disk(world, index, copy, away_ms);
+            }
+            _ => {
+                world.trace.event(format!("{name} is copied"));
+                self.copy = Some(cluster.drives[index].disk.copy());
+            }
+        }
+    }
+
+    /// One bit of a file of the first victim's disk.
     fn rot(&mut self, world: &World, cluster: &Cluster) {
-        let drive = &cluster.drives[self.rotten];
+        let drive = &cluster.drives[self.victims[0]];
         let disk = drive.disk.store();
-        let files: Vec<String> = disk.files().into_iter().filter(|name| name.contains("segment")).collect();
+        let files: Vec<String> = disk.files().into_iter().filter(|name| name.ends_with(".seg")).collect();
         let index = usize::try_from(self.random.below(files.len() as u64)).unwrap_or(0);
         let Some(name) = files.get(index) else { return };
         let bytes = disk.content(name).map_or(0, |content| content.len() as u64);

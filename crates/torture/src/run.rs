@@ -14,7 +14,7 @@ use braid_wire::control::DriveState;
 use crate::cluster::{Cluster, Contact};
 use crate::fate;
 use crate::model::Model;
-use crate::nemesis::Nemesis;
+use crate::nemesis::{Kind, Nemesis};
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::workload::{self, Target, Task};
@@ -106,6 +106,7 @@ struct Run {
     cluster: Cluster,
     model: Model,
     random: Random,
+    kind: Kind,
     admin: HostId,
     clients: Vec<HostId>,
     targets: Vec<Target>,
@@ -120,9 +121,10 @@ impl Run {
         let admin = world.add_host("admin");
         let clients = (0..CLIENTS).map(|index| world.add_host(&format!("c{index}"))).collect();
         let model = Model::default();
-        let targets = targets(&model, &mut random);
+        let kind = if random.percent(30) { Kind::Damage } else { Kind::Away };
+        let targets = targets(&model, &mut random, kind);
         let (stop, operations) = Default::default();
-        Run { world, cluster, model, random, admin, clients, targets, stop, operations }
+        Run { world, cluster, model, random, kind, admin, clients, targets, stop, operations }
     }
 
     fn go(&mut self) -> Result<(), String> {
@@ -216,7 +218,7 @@ impl Run {
     }
 
     fn trouble(&mut self, contact: &Contact) -> Result<(), String> {
-        let mut nemesis = Nemesis::new(self.random.fork(), DRIVES);
+        let mut nemesis = Nemesis::new(self.random.fork(), DRIVES, self.kind);
         let mut left = TROUBLE_MS;
         let clients = self.clients.clone();
         loop {
@@ -270,8 +272,9 @@ impl Run {
 }
 
 /// The files: some for each client, of several schemes, of a few stripes each.
-fn targets(model: &Model, random: &mut Random) -> Vec<Target> {
-    let shapes = [
+fn targets(model: &Model, random: &mut Random, kind: Kind) -> Vec<Target> {
+    let two = [(Scheme::Rs, 2, 2), (Scheme::Raid1, 1, 2), (Scheme::Rs, 3, 2)];
+    let all = [
         (Scheme::Raid5, 2, 1),
         (Scheme::Rs, 2, 2),
         (Scheme::Raid1, 1, 1),
@@ -289,6 +292,7 @@ fn targets(model: &Model, random: &mut Random) -> Vec<Target> {
         assert_eq!(model.add(&path, length, stripe), number, "in order");
         Target { number, name, shape, length }
     };
+    let shapes = if kind == Kind::Damage { [two, two].concat() } else { all.to_vec() };
     shapes.into_iter().enumerate().map(target).collect()
 }
 
@@ -367,7 +371,10 @@ async fn check(client: &Client, target: &Target, model: &Model) -> Result<(), St
         }
         // A drive that misses a heartbeat is away for a moment.
         if !report.findings.is_empty() || tries == 60 {
-            return Err(format!("{} is not whole: {:?} {:?}", target.name, report.findings, report.unchecked));
+            return Err(format!(
+                "{} is not whole: {:?} {:?}",
+                target.name, report.findings, report.unchecked
+            ));
         }
         tries += 1;
         tokio::time::sleep(Duration::from_secs(1)).await;
