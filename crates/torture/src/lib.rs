@@ -7,10 +7,11 @@
 //!   parity equals data, and what was acknowledged is there.
 //! - Every operation ends within a bound of virtual time.
 //!
-//! How it works: `world` has hosts with one process each and lets time pass; `net` is the network, `disk` the
+//! How it works: `apart` runs each seed in a process of its own; `world` has hosts with one process each and lets time pass; `net` is the network, `disk` the
 //! disks; `fate` replaces what the C library would draw from the system. `cluster` starts and ends processes;
 //! `workload` is what clients do, `nemesis` what goes wrong; `run` is one run from begin to end.
 
+mod apart;
 mod cluster;
 mod disk;
 mod fate;
@@ -24,4 +25,5 @@ mod trace;
 mod workload;
 mod world;
 
+pub use apart::{REPORT, report, run_apart};
 pub use run::{Outcome, Settings, note_panics, run};

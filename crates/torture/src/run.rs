@@ -30,7 +30,7 @@ const TROUBLE_MS: u64 = 30_000;
 const BOUND_MS: u64 = 400_000;
 
 /// What came of a seed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
@@ -41,7 +41,7 @@ pub struct Outcome {
     /// Operations that clients did.
     pub operations: u64,
     /// Faults of each kind.
-    pub faults: BTreeMap<&'static str, u64>,
+    pub faults: BTreeMap<String, u64>,
     /// What went wrong, if anything did.
     pub failure: Option<String>,
     /// The last events.
@@ -60,7 +60,8 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs one seed, in a thread of its own: what threads keep for themselves begins anew.
+/// Runs one seed, in a thread of its own: what threads keep for themselves begins anew. It is the same each
+/// time if nothing of the kind ran in this process before: see [`crate::run_apart`].
 pub fn run(seed: u64, settings: Settings) -> Outcome {
     let running = std::thread::Builder::new().name(format!("seed {seed}"));
     let running = running.spawn(move || {
@@ -95,7 +96,7 @@ fn one(seed: u64, settings: Settings) -> Outcome {
         hash: trace.hash(),
         passed_ms,
         operations,
-        faults: trace.counts(),
+        faults: trace.counts().into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
         failure: panic.or(failure),
         last: trace.last(),
     }
