@@ -98,6 +98,11 @@ impl Nemesis {
         None
     }
 
+    /// The drive on whose disk damage may be found, if any.
+    pub(crate) fn damaged(&self) -> Option<usize> {
+        (self.kind == Kind::Damage).then_some(self.victims[0])
+    }
+
     fn any_drive(&mut self) -> usize {
         self.random.one(&self.victims).expect("there are victims")
     }
@@ -256,14 +261,23 @@ impl Nemesis {
         let files: Vec<String> = disk.files().into_iter().filter(|name| name.ends_with(".seg")).collect();
         let index = usize::try_from(self.random.below(files.len() as u64)).unwrap_or(0);
         let Some(name) = files.get(index) else { return };
-        let bytes = disk.content(name).map_or(0, |content| content.len() as u64);
-        // Not the first block: a segment without its header is another matter.
-        let bit = self.random.within(4096 * 8..(bytes * 8).max(4096 * 8 + 1));
-        if disk.rot(name, bit) {
+        let content = disk.content(name).unwrap_or_default();
+        let bit = self.random.below(8 * content.len() as u64);
+        if is_payload(&content, bit) && disk.rot(name, bit) {
             world.trace.event(format!("bit {bit} of {name} on {} flips", drive.name));
             world.trace.count("bits flipped");
         }
     }
+}
+
+/// Whether the bit is in a file's data. A drive whose record of an object itself is damaged refuses each
+/// fence of it, and the file is not opened for writing any more: that is known, and not looked for here.
+fn is_payload(content: &[u8], bit: u64) -> bool {
+    const SECTOR: usize = 512;
+    let first = usize::try_from(bit / 8).unwrap_or(0) / SECTOR * SECTOR;
+    let sector = content.get(first..first + SECTOR).unwrap_or_default();
+    // Data of the workload is random; headers are mostly zeros.
+    sector.iter().filter(|&&byte| byte == 0).count() < SECTOR / 16 && !sector.is_empty()
 }
 
 fn resume(world: &mut World, host: HostId) {

@@ -1,7 +1,5 @@
 //! Random numbers from a seed (splitmix64).
 
-use std::ops::Range;
-
 /// A stream of numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
@@ -22,10 +20,6 @@ impl Random {
         self.draw() % bound.max(1)
     }
 
-    /// A number in the range.
-    pub(crate) fn within(&mut self, range: Range<u64>) -> u64 {
-        range.start + self.below(range.end.saturating_sub(range.start))
-    }
 
     /// Whether something happens that has this chance in a hundred.
     pub(crate) fn percent(&mut self, chance: u64) -> bool {
