@@ -4,35 +4,31 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use braid_layout::{ClusterId, DriveId, ObjectId, PartitionId};
 
-use crate::clean::pace::Pacer;
-use crate::clean::trigger::Cleaning;
-use crate::commit_delay::CommitDelay;
 use crate::disk::{Directory, Disk, private};
 use crate::error::Error;
 use crate::files::{self, Files};
 use crate::format::superblock::Superblock;
 use crate::header_cache::HeaderCache;
-use crate::index::locked::{Locked, Reading};
+use crate::index::locked::Reading;
 use crate::index::lost::LostKeys;
 use crate::index::{Chain, ClientOperations, ObjectUsage, PartitionState};
-use crate::lengths::segment_bytes;
 use crate::mutation::{Attributes, Mutation, Outcome};
 use crate::mutex::Mutex;
+use crate::opened::{Opened, open_parts};
 use crate::options::Options;
-use crate::queue::{Queue, Rejected, Reply};
-use crate::recover::{Recovered, Recovery, recover};
+use crate::queue::{Rejected, Reply};
+use crate::recover::Recovery;
 #[cfg(any(test, feature = "faulty-disk"))]
 use crate::threads::by_hand::ByHand;
-use crate::threads::checkpointer::{self, Checkpointer};
-use crate::threads::cleaner::{Cleaner, move_batch_bytes};
-use crate::threads::committer::{Committer, Heat};
+use crate::threads::checkpointer;
+use crate::threads::cleaner::Cleaner;
 use crate::threads::reclaim;
 use crate::threads::shared::Shared;
 
@@ -92,14 +88,6 @@ struct Handle {
     /// Their work, if there are no threads.
     #[cfg(any(test, feature = "faulty-disk"))]
     by_hand: Option<ByHand>,
-}
-
-/// A store before its threads run.
-struct Opened {
-    identity: Identity,
-    shared: Arc<Shared>,
-    committer: Committer,
-    recovery: Recovery,
 }
 
 impl Store {
@@ -442,44 +430,8 @@ impl Handle {
     }
 }
 
-/// Recover what is on the disk.
-fn open_parts(disk: Arc<dyn Disk>, expect: Option<Identity>, options: Options) -> Result<Opened, Error> {
-    options.validate()?;
-    let (files, superblock) = Files::open(disk)?;
-    let identity = refuse_foreign(expect, superblock)?;
-    let Recovered { index, mut log, recovery, kept, doubtful } =
-        recover(&files, superblock, options.syncing())?;
-    let of_disk = files.space().map_or(u64::MAX, |space| space.free.saturating_add(index.segments.used()));
-    let capacity = options.capacity.unwrap_or(u64::MAX).min(of_disk);
-    let segment_bytes = segment_bytes(options.segment_bytes, capacity);
-    log.segment_bytes = segment_bytes;
-    let checkpointer = Checkpointer::new(kept, doubtful);
-    if recovery.damaged_count > 0 {
-        // A checkpoint records what was lost, so that it is known without meeting the damage again.
-        checkpointer.request();
-    }
-    let pacer =
-        Pacer::new(options.clean_share_percent, capacity, segment_bytes, move_batch_bytes(segment_bytes));
-    let shared = Arc::new(Shared {
-        files,
-        index: Locked::new(index),
-        queue: Queue::default(),
-        headers: HeaderCache::default(),
-        checkpointer,
-        cleaning: Cleaning::new(pacer, options.give_back),
-        superblock,
-        capacity: options.capacity,
-        held: AtomicBool::new(options.held),
-        segment_bytes,
-        syncing: options.syncing(),
-    });
-    let committer =
-        Committer { shared: Arc::clone(&shared), log, heat: Heat::Hot, delay: CommitDelay::default() };
-    Ok(Opened { identity, shared, committer, recovery })
-}
-
 /// The store's identity, or [`Error::Foreign`] if another was expected.
-fn refuse_foreign(expect: Option<Identity>, superblock: Superblock) -> Result<Identity, Error> {
+pub(crate) fn refuse_foreign(expect: Option<Identity>, superblock: Superblock) -> Result<Identity, Error> {
     let identity = Identity { cluster: superblock.cluster, drive: superblock.drive };
     if expect.is_some_and(|expected| expected != identity) {
         return Err(Error::Foreign { cluster: identity.cluster, drive: identity.drive });

@@ -7,9 +7,10 @@
 //!   parity equals data, and what was acknowledged is there.
 //! - Every operation ends within a bound of virtual time.
 //!
-//! How it works: `apart` runs each seed in a process of its own; `world` has hosts with one process each and lets time pass; `net` is the network, `disk` the
-//! disks; `fate` replaces what the C library would draw from the system. `cluster` starts and ends processes;
-//! `workload` is what clients do, `nemesis` what goes wrong; `run` is one run from begin to end.
+//! How it works: `apart` runs each seed in a process of its own. `world` has hosts with one process each and
+//! lets time pass; `net` is the network, `disk` the disks; `fate` replaces what the C library would draw from
+//! the system. `cluster` starts and ends processes; `workload` is what clients do, `nemesis` what goes wrong;
+//! `run` is one run from begin to end.
 
 mod apart;
 mod cluster;

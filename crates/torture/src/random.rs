@@ -20,7 +20,6 @@ impl Random {
         self.draw() % bound.max(1)
     }
 
-
     /// Whether something happens that has this chance in a hundred.
     pub(crate) fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
