@@ -112,7 +112,7 @@ async fn operate(task: &Task, client: &Client, own: &mut Own, what: u64, random:
             }
         }
         _ => {
-            if !task.write(&own.target, file, random).await
+            if !task.write_some(&own.target, file, random).await
                 && let Some(file) = own.open.take()
             {
                 task.close(&own.target, file).await;
@@ -177,10 +177,25 @@ impl Task {
         self.told("flushed", target, began, result.as_ref().map(drop));
     }
 
-    /// Writes somewhere; false: the handle writes no more.
-    async fn write(&self, target: &Target, file: &File, random: &mut Random) -> bool {
-        let began = now_ms();
+    /// Writes somewhere, now and then in several pieces at once; false: the handle writes no more.
+    async fn write_some(&self, target: &Target, file: &File, random: &mut Random) -> bool {
         let range = somewhere(target, random);
+        if random.percent(75) {
+            return self.write(target, file, range).await;
+        }
+        let first = range.start + random.below(range.end - range.start);
+        let second = first + random.below(range.end - first);
+        let pieces = [range.start..first, first..second, second..range.end];
+        let [one, two, three] = pieces.map(|piece| self.write(target, file, piece));
+        let (one, two, three) = tokio::join!(one, two, three);
+        one && two && three
+    }
+
+    async fn write(&self, target: &Target, file: &File, range: Range<u64>) -> bool {
+        let began = now_ms();
+        if range.is_empty() {
+            return true;
+        }
         let (write, bytes) = self.model.begin_write(target.number, range.clone());
         let result = file.write_at(&bytes, range.start).await;
         if result.is_ok() {
