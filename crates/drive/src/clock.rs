@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::time::{ClockId, clock_gettime};
+use braid_transport::host::boot_ms;
 
 /// Milliseconds since an arbitrary start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,12 +24,7 @@ impl Clock {
     /// The present moment.
     pub fn now(&self) -> Moment {
         match self {
-            Clock::Boottime => {
-                let time = clock_gettime(ClockId::Boottime);
-                let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-                let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
-                Moment(seconds * 1000 + nanoseconds / 1_000_000)
-            }
+            Clock::Boottime => Moment(boot_ms()),
             Clock::Manual(milliseconds) => Moment(milliseconds.load(Ordering::SeqCst)),
         }
     }

@@ -80,6 +80,9 @@ pub struct Settings {
     pub scrub_rate: u64,
     /// The clock that leases are counted on.
     pub clock: Clock,
+    /// Where the drive's files and its store are; `None`: in its directory.
+    #[cfg(feature = "simulated")]
+    pub medium: Option<std::sync::Arc<dyn crate::medium::Medium>>,
 }
 
 impl Default for Settings {
@@ -99,6 +102,8 @@ impl Default for Settings {
             sending: Sending::Auto,
             scrub_rate: SCRUB_RATE,
             clock: Clock::Boottime,
+            #[cfg(feature = "simulated")]
+            medium: None,
         }
     }
 }

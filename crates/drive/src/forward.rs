@@ -15,6 +15,7 @@ use braid_layout::{
     Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Role, Scheme, Shape, Stripe, Version,
 };
 use braid_store::{Attributes, Error, Mutation, Rejected};
+use braid_transport::host;
 use braid_wire::data::{ColumnMap, Written};
 use braid_wire::{Reason, Refusal, Wire};
 use tokio::runtime::Handle;
@@ -218,7 +219,7 @@ pub(crate) fn start(core: &Arc<Core>) {
 async fn run(core: Arc<Core>) {
     let _stop = StopOnDrop(Arc::clone(&core));
     let finding = Arc::clone(&core);
-    let _ = tokio::task::spawn_blocking(move || find_owed(&finding)).await;
+    let _ = host::spawn_blocking(move || find_owed(&finding)).await;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let late = core.forwarder.debts().take_late(|waiter| waiter.since.elapsed() > WRITER_WAIT);
@@ -318,7 +319,7 @@ fn settle(core: &Arc<Core>, unit: UnitRef) {
     if let Err(Rejected { mutation, reply }) = queued {
         // The queue is full. This may be the store's own thread, which empties it: it must not wait.
         let store = core.store.clone();
-        core.forwarder.runtime.spawn_blocking(move || store.submit(mutation, reply));
+        host::spawn_blocking(move || store.submit(mutation, reply));
     }
 }
 

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use braid_store::Stat;
-use braid_transport::process::own_mark;
-use braid_transport::{ControlSession, Credentials, Limits, Mismatch, TransportError};
+use braid_transport::{ControlSession, Credentials, Limits, Mismatch, TransportError, host};
 use braid_wire::control::{Admission, ControlReply, ControlRequest, Heartbeat, HeartbeatReply, ProcessMark};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -55,7 +54,7 @@ pub(crate) async fn run(
         identity,
         about,
         start: u64::from_le_bytes(random),
-        process: own_mark(),
+        process: host::own_mark(),
         session: None,
         interval: INTERVAL_FIRST,
         restarted: true,
@@ -136,7 +135,7 @@ impl Pulse {
         let stat = {
             let core = Arc::clone(core);
             // In a thread, as it asks the file system. If the disk hangs, heartbeats stop, as they should.
-            tokio::task::spawn_blocking(move || core.store.stat().unwrap_or_default()).await
+            host::spawn_blocking(move || core.store.stat().unwrap_or_default()).await
         };
         let stat = stat.map_err(|error| Stop::Fatal(DriveError::Task(error)))?;
         let mut session = match self.session.take() {
@@ -185,7 +184,7 @@ impl Pulse {
             address: self.about.address.clone(),
             host: self.about.host.clone(),
             directory: self.about.directory.clone(),
-            pid: std::process::id(),
+            pid: host::process_id(),
             process: self.process.clone(),
             capacity_bytes: stat.capacity,
             used_bytes: stat.used,
@@ -321,5 +320,5 @@ impl Pulse {
 
 async fn save(directory: &Arc<Directory>, identity: &Identity) -> Result<(), DriveError> {
     let (directory, identity) = (Arc::clone(directory), identity.clone());
-    tokio::task::spawn_blocking(move || directory.save(&identity)).await?
+    host::spawn_blocking(move || directory.save(&identity)).await?
 }

@@ -85,7 +85,11 @@ struct Text {
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    _lock: File,
+    /// Held while the drive runs.
+    _lock: Option<File>,
+    /// Where its files are in truth.
+    #[cfg(feature = "simulated")]
+    medium: Option<std::sync::Arc<dyn crate::medium::Medium>>,
 }
 
 impl Directory {
@@ -105,12 +109,33 @@ impl Directory {
         if !process::lock(&lock).map_err(|source| file_error("lock", &lock_path, source))? {
             return Err(DriveError::InUse(path.to_owned()));
         }
-        Ok(Directory { path: path.to_owned(), _lock: lock })
+        Ok(Directory {
+            path: path.to_owned(),
+            _lock: Some(lock),
+            #[cfg(feature = "simulated")]
+            medium: None,
+        })
+    }
+
+    /// A simulated directory.
+    #[cfg(feature = "simulated")]
+    pub(crate) fn on_medium(path: &Path, medium: std::sync::Arc<dyn crate::medium::Medium>) -> Directory {
+        Directory { path: path.to_owned(), _lock: None, medium: Some(medium) }
+    }
+
+    /// Where its files are, if it is simulated.
+    #[cfg(feature = "simulated")]
+    pub(crate) fn medium(&self) -> Option<&dyn crate::medium::Medium> {
+        self.medium.as_deref()
     }
 
     /// Restricts the directory to its owner, now that it is known to be a drive's. The store does the same
     /// for its own files.
     pub(crate) fn tighten(&self) {
+        #[cfg(feature = "simulated")]
+        if self.medium.is_some() {
+            return;
+        }
         private::tighten(&self.path, &[]);
     }
 
@@ -126,6 +151,11 @@ impl Directory {
 
     /// Removes the store of a drive that never joined. Even after a crash it is either complete or gone.
     pub(crate) fn discard_store(&self) -> Result<(), DriveError> {
+        #[cfg(feature = "simulated")]
+        if let Some(medium) = self.medium() {
+            medium.discard();
+            return Ok(());
+        }
         let (store, old) = (self.store(), self.path.join(STORE_OLD_DIR));
         let discard = || -> io::Result<()> {
             // A crash may have left this from an earlier removal.
@@ -152,6 +182,10 @@ impl Directory {
     /// The text of a small file, if the file exists.
     pub(crate) fn read(&self, name: &str) -> Result<Option<String>, DriveError> {
         let path = self.path.join(name);
+        #[cfg(feature = "simulated")]
+        if let Some(medium) = self.medium() {
+            return medium.read(name).map_err(|source| file_error("read", &path, source));
+        }
         match fs::read_to_string(&path) {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -162,6 +196,10 @@ impl Directory {
     /// Replaces a small file as a whole, readable by its owner only; it is durable when this returns.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), DriveError> {
         let (path, fresh) = (self.path.join(name), self.path.join(format!("{name}.new")));
+        #[cfg(feature = "simulated")]
+        if let Some(medium) = self.medium() {
+            return medium.write(name, text).map_err(|source| file_error("write", &path, source));
+        }
         let write = || -> io::Result<()> {
             let mut file = OpenOptions::new()
                 .create(true)

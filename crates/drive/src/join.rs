@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use braid_store::{Options, Store};
-use braid_transport::{ControlSession, Credentials, Limits, TransportError};
+use braid_transport::{ControlSession, Credentials, Limits, TransportError, host};
 use braid_wire::Reason;
 use braid_wire::control::{ControlReply, JoinDrive};
 use braid_wire::token::Token;
@@ -43,8 +43,7 @@ pub(crate) fn store(
     // Nothing was ever stored here: a format that a crash interrupted is repeated.
     directory.discard_store()?;
     let dir = directory.store();
-    Store::format(&dir, who(identity), &options(config))
-        .map_err(|source| DriveError::Store { dir, source })?;
+    format(directory, identity, config).map_err(|source| DriveError::Store { dir, source })?;
     open(directory, identity, config)?.ok_or_else(gone)
 }
 
@@ -55,6 +54,11 @@ pub(crate) fn open(
     config: &Config,
 ) -> Result<Option<Store>, DriveError> {
     let dir = directory.store();
+    #[cfg(feature = "simulated")]
+    if let Some(medium) = directory.medium() {
+        let opened = medium.open(who(identity), options(config));
+        return opened.map_err(|source| DriveError::Store { dir, source });
+    }
     if !dir.exists() {
         return Ok(None);
     }
@@ -73,6 +77,14 @@ pub(crate) fn open(
         }
         Err(source) => Err(DriveError::Store { dir, source }),
     }
+}
+
+fn format(directory: &Directory, identity: &Identity, config: &Config) -> Result<(), braid_store::Error> {
+    #[cfg(feature = "simulated")]
+    if let Some(medium) = directory.medium() {
+        return medium.format(who(identity), &options(config));
+    }
+    Store::format(&directory.store(), who(identity), &options(config))
 }
 
 /// After this long without writes, the store frees disk space that it does not need.
@@ -173,7 +185,7 @@ async fn attempt(
         host: about.host.clone(),
         rack: config.rack.clone(),
         directory: about.directory.clone(),
-        pid: std::process::id(),
+        pid: host::process_id(),
         capacity_bytes,
     };
     match session.call(&join.into()).await.map_err(DriveError::Join)? {

@@ -32,6 +32,8 @@ mod identity;
 mod join;
 pub mod lease;
 mod manage;
+#[cfg(feature = "simulated")]
+pub mod medium;
 mod queries;
 mod readmission;
 mod reply;

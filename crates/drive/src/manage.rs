@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use braid_layout::{ColumnMask, DriveId, Generation};
 use braid_store::{Change, Error, Mutation, Outcome, UnitVerdict};
+use braid_transport::host;
 use braid_wire::capability::Rights;
 use braid_wire::data::{
     ColumnMap, Create, Expect, FENCE_UNITS_MAX, Fence, FenceReply, PartitionSet, Remove, Scrub, ScrubAct,
@@ -113,7 +114,7 @@ impl Requests {
                 }
                 let listing = move || ticket.answer(list_unsettled(&core, &capability, &asked));
                 // It fails only when the runtime ends.
-                let _ = tokio::task::spawn_blocking(listing).await;
+                let _ = host::spawn_blocking(listing).await;
             });
         };
         if let Some(working) = self.start(ticket, work).await {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use braid_layout::{ColumnMask, Generation};
 use braid_store::{Body, Mutation, Outcome, Rejected, Reply};
-use braid_transport::{Receiver, TransportError};
+use braid_transport::{Receiver, TransportError, host};
 use braid_wire::authorise::{ObjectFacts, Verified, needs};
 use braid_wire::capability::Rights;
 use braid_wire::data::{Absent, ColumnMap, DriveRequest, FenceRule, Retire, StripeWrite, Written};
@@ -403,7 +403,7 @@ impl Requests {
         };
         ticket.waits();
         let core = self.core();
-        Some(tokio::task::spawn_blocking(move || {
+        Some(host::spawn_blocking(move || {
             work(&core, ticket);
             drop(permit);
         }))
@@ -447,7 +447,7 @@ impl Requests {
         // Longer than the answerer waits, which ends the connection: nobody is told that it was refused.
         let (store, wait) = (self.core.store.clone(), Some(2 * self.core.settings.store_wait));
         let queue = move || drop(store.submit_within(mutation, reply, wait, &still));
-        let _ = tokio::task::spawn_blocking(queue).await;
+        let _ = host::spawn_blocking(queue).await;
     }
 }
 

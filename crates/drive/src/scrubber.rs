@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use braid_transport::host;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -34,7 +35,7 @@ pub(crate) async fn run(core: Arc<Core>, directory: Arc<Directory>, mut closing:
         };
         let store = core.store.clone();
         // One thread: one unit at a time.
-        let step = match tokio::task::spawn_blocking(move || step(&store, from)).await {
+        let step = match host::spawn_blocking(move || step(&store, from)).await {
             Ok(Ok(step)) => step,
             Ok(Err(error)) => return info!(%error, "the scrub ends with the store"),
             Err(error) => return warn!(%error, "the scrub ended in a panic"),
@@ -71,7 +72,7 @@ fn tell(step: &Step) {
 
 async fn save(core: &Core, directory: &Arc<Directory>) {
     let (progress, directory) = (core.scrub().progress().clone(), Arc::clone(directory));
-    let saved = tokio::task::spawn_blocking(move || save_progress(&directory, &progress)).await;
+    let saved = host::spawn_blocking(move || save_progress(&directory, &progress)).await;
     if let Ok(Err(error)) = saved {
         warn!(%error, "where the scrub is cannot be stored: a restart begins it anew");
     }

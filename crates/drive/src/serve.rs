@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use braid_layout::DriveId;
 use braid_store::Store;
-use braid_transport::{Credentials, Listener, raise_descriptors};
+use braid_transport::{Credentials, Listener, host, raise_descriptors};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{info, warn};
@@ -175,9 +175,7 @@ async fn unless<T>(
 
 async fn close_store(store: Store, config: &Config) -> Result<(), DriveError> {
     let dir = config.dir.clone();
-    tokio::task::spawn_blocking(move || store.close())
-        .await?
-        .map_err(|source| DriveError::Store { dir, source })
+    host::spawn_blocking(move || store.close()).await?.map_err(|source| DriveError::Store { dir, source })
 }
 
 /// Runs several drives in one process until `shutdown` completes or one of them fails; the others then stop
@@ -227,6 +225,12 @@ struct Prepared {
 /// keeps the directory locked until it is done.
 async fn prepare(config: &Config) -> Result<Prepared, DriveError> {
     let (directory, identity, manager) = in_thread(config.clone(), |config| {
+        #[cfg(feature = "simulated")]
+        let directory = match &config.settings.medium {
+            Some(medium) => Directory::on_medium(&config.dir, Arc::clone(medium)),
+            None => Directory::take(&config.dir)?,
+        };
+        #[cfg(not(feature = "simulated"))]
         let directory = Directory::take(&config.dir)?;
         let (identity, manager) = startup_identity::identity(&directory, &config)?;
         Ok((directory, identity, manager))
@@ -275,7 +279,7 @@ async fn in_thread<T: Send + 'static>(
     config: Config,
     work: impl FnOnce(Config) -> Result<T, DriveError> + Send + 'static,
 ) -> Result<T, DriveError> {
-    tokio::task::spawn_blocking(move || work(config)).await?
+    host::spawn_blocking(move || work(config)).await?
 }
 
 fn host_name() -> String {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use braid_layout::placement::Candidate;
 use braid_layout::{ColumnMask, DriveId, FileId, Shape};
+use braid_transport::host::{self, boot_ms};
 use braid_wire::control::{ControlHead, DriveState, StateMark};
 use braid_wire::{Reason, Refusal};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore};
@@ -29,7 +30,7 @@ use crate::schema::{ClusterRecord, key};
 use crate::session_slots::SessionSlots;
 use crate::shapes::drives_for;
 use crate::space::{candidate, has_room};
-use crate::time::{ManagerClock, boot_ms};
+use crate::time::ManagerClock;
 
 /// How long a request may wait for another procedure on the same file.
 const FILE_WAIT: Duration = Duration::from_secs(25);
@@ -152,7 +153,7 @@ impl Core {
         work: impl FnOnce(&Core, &Tx) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Refusal> {
         let core = Arc::clone(self);
-        within(wait, tokio::task::spawn_blocking(move || core.db.read(|tx| work(&core, tx)))).await
+        within(wait, host::spawn_blocking(move || core.db.read(|tx| work(&core, tx)))).await
     }
 
     /// One transaction, off the async threads.
@@ -161,7 +162,7 @@ impl Core {
         work: impl FnOnce(&Core, &mut Tx) -> Result<R, Refusal> + Send + 'static,
     ) -> Result<R, Refusal> {
         let core = Arc::clone(self);
-        within(STATE_WAIT, tokio::task::spawn_blocking(move || core.write_now(work))).await
+        within(STATE_WAIT, host::spawn_blocking(move || core.write_now(work))).await
     }
 
     /// One transaction, on this thread. It counts as a change of the state if it changes anything.

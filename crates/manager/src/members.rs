@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use braid_layout::DriveId;
-use braid_transport::process::{Presence, presence};
+use braid_transport::host;
+use braid_transport::process::Presence;
 use braid_wire::capability::Key;
 use braid_wire::control::{
     Admission, DriveState, Heartbeat, HeartbeatReply, JoinDrive, LABEL_BYTES_MAX, PATH_BYTES_MAX,
@@ -225,7 +226,7 @@ fn rule(core: &Core, record: &DriveRecord, beat: &Heartbeat) -> Ruling {
         let (now_ms, table) = (core.now_ms(), core.drives());
         (table.lapsed(record.drive, now_ms), table.processes(record.drive))
     };
-    let gone = |process: &ProcessMark| presence(process) == Presence::Gone;
+    let gone = |process: &ProcessMark| host::presence(process) == Presence::Gone;
     let over = lapsed || (beat.start != record.start && !processes.is_empty() && processes.iter().all(gone));
     // A restored state does not know which processes were admitted since its backup: it admits those that
     // come.

@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId};
-use braid_transport::process::{Presence, presence};
+use braid_transport::host;
+use braid_transport::process::Presence;
 use braid_wire::control::{DriveState, ProcessMark};
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
@@ -222,7 +223,7 @@ pub fn is_gone(core: &Core, drive: DriveId) -> bool {
 }
 
 fn all_gone(processes: &[ProcessMark]) -> bool {
-    processes.iter().all(|process| presence(process) == Presence::Gone)
+    processes.iter().all(|process| host::presence(process) == Presence::Gone)
 }
 
 /// Ends holds under which nothing went out.

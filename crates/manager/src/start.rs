@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use braid_layout::{ClusterId, DriveId, FileId};
+use braid_transport::host::{self, boot_ms};
 use braid_transport::{Limits, Listener, TransportError, process, raise_descriptors};
 use braid_wire::Refusal;
 use braid_wire::capability::Key;
@@ -35,7 +36,7 @@ use crate::schema::{ClusterRecord, DriveRecord, InodeRecord, key, table};
 use crate::serve::serve;
 use crate::session_slots::SessionSlots;
 use crate::sweep::{extend_time, sweep};
-use crate::time::{AHEAD_MS, ManagerClock, boot_ms};
+use crate::time::{AHEAD_MS, ManagerClock};
 use crate::{backup, private};
 
 /// All of a manager's state, in its directory.
@@ -165,7 +166,7 @@ pub async fn run(
     let session_slots = SessionSlots::new(raise_descriptors(SessionSlots::descriptors()));
     let listener = Listener::bind_with(&config.listen, Limits::default(), session_slots.capacity()).await?;
     let path = dir.join(STATE_FILE);
-    let kv = tokio::task::spawn_blocking(move || EmbeddedKv::open(&path));
+    let kv = host::spawn_blocking(move || EmbeddedKv::open(&path));
     let mut kv = kv.await.map_err(|error| ManagerError::Start(failed(&error)))??;
     private::tighten(dir);
     let closed = kv.closed();
@@ -198,7 +199,7 @@ pub async fn start(
     let db = Db::new(kv);
     let first = db.clone();
     let speak_ms = u64::from(config.lease_ms) + margin_ms(u64::from(config.lease_ms));
-    let opened = tokio::task::spawn_blocking(move || open_state(&first, speak_ms)).await;
+    let opened = host::spawn_blocking(move || open_state(&first, speak_ms)).await;
     let Opened { cluster, term, mark, changes, clock, drives, older, restored } =
         opened.map_err(|error| failed(&error))??;
     // Leases of earlier managers lapse one lease after this start. The very first manager has no predecessor.

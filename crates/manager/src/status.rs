@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_layout::DriveId;
+use braid_transport::host;
 use braid_wire::Refusal;
 use braid_wire::control::{DriveRow, StatusReply};
 
@@ -34,7 +35,7 @@ pub async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
             files: volumes.iter().map(|volume| volume.files).sum(),
             removing,
             drives,
-            pid: std::process::id(),
+            pid: host::process_id(),
             uptime_ms: core.uptime_ms(),
             directory: core.directory.clone(),
             notice,

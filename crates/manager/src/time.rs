@@ -13,9 +13,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::time::{ClockId, clock_gettime};
+use braid_transport::host::{boot_ms, wall_ms};
 
 use crate::pauses::Pauses;
 
@@ -43,9 +42,7 @@ impl ManagerClock {
     /// Begins `later_ms` after the bound and the wall clock: for a restored state, which does not know the
     /// times that were handed out since its backup.
     pub fn begin_later(bound_ms: u64, later_ms: u64, speak_ms: u64) -> ManagerClock {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(0);
-        let begin_ms = bound_ms.max(wall_ms) + later_ms;
+        let begin_ms = bound_ms.max(wall_ms()) + later_ms;
         ManagerClock {
             begin_ms: AtomicU64::new(begin_ms),
             boot_begin_ms: boot_ms(),
@@ -92,13 +89,6 @@ impl ManagerClock {
     pub fn pauses(&self) -> Arc<Pauses> {
         Arc::clone(&self.pauses)
     }
-}
-
-/// Milliseconds since the machine's boot, sleep included.
-pub fn boot_ms() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    let (seconds, nanos) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
-    seconds * 1000 + nanos / 1_000_000
 }
 
 #[cfg(test)]

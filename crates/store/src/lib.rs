@@ -37,6 +37,7 @@ mod log;
 mod log_rest;
 mod mutation;
 mod mutex;
+mod opened;
 mod options;
 mod payload;
 mod present;

@@ -4,33 +4,31 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use braid_layout::{ClusterId, DriveId, ObjectId, PartitionId};
 
-use crate::clean::pace::Pacer;
-use crate::clean::trigger::Cleaning;
-use crate::commit_delay::CommitDelay;
 use crate::disk::{Directory, Disk, private};
 use crate::error::Error;
 use crate::files::{self, Files};
 use crate::format::superblock::Superblock;
 use crate::header_cache::HeaderCache;
-use crate::index::locked::{Locked, Reading};
+use crate::index::locked::Reading;
 use crate::index::lost::LostKeys;
 use crate::index::{Chain, ClientOperations, ObjectUsage, PartitionState};
-use crate::lengths::segment_bytes;
 use crate::mutation::{Attributes, Mutation, Outcome};
 use crate::mutex::Mutex;
+use crate::opened::{Opened, open_parts};
 use crate::options::Options;
-use crate::queue::{Queue, Rejected, Reply};
-use crate::recover::{Recovered, Recovery, recover};
-use crate::threads::checkpointer::{self, Checkpointer};
-use crate::threads::cleaner::{Cleaner, move_batch_bytes};
-use crate::threads::committer::{Committer, Heat};
+use crate::queue::{Rejected, Reply};
+use crate::recover::Recovery;
+#[cfg(any(test, feature = "faulty-disk"))]
+use crate::threads::by_hand::ByHand;
+use crate::threads::checkpointer;
+use crate::threads::cleaner::Cleaner;
 use crate::threads::reclaim;
 use crate::threads::shared::Shared;
 
@@ -87,6 +85,9 @@ struct Handle {
     shared: Arc<Shared>,
     /// The committer, then the checkpointer and the cleaner, which end with it.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Their work, if there are no threads.
+    #[cfg(any(test, feature = "faulty-disk"))]
+    by_hand: Option<ByHand>,
 }
 
 impl Store {
@@ -125,42 +126,11 @@ impl Store {
         expect: Option<Identity>,
         options: Options,
     ) -> Result<(Store, Recovery), Error> {
-        options.validate()?;
-        let (files, superblock) = Files::open(disk)?;
-        let identity = refuse_foreign(expect, superblock)?;
-        let Recovered { index, mut log, recovery, kept, doubtful } =
-            recover(&files, superblock, options.syncing())?;
-        let of_disk =
-            files.space().map_or(u64::MAX, |space| space.free.saturating_add(index.segments.used()));
-        let capacity = options.capacity.unwrap_or(u64::MAX).min(of_disk);
-        let segment_bytes = segment_bytes(options.segment_bytes, capacity);
-        log.segment_bytes = segment_bytes;
-        let checkpointer = Checkpointer::new(kept, doubtful);
-        if recovery.damaged_count > 0 {
-            // A checkpoint records what was lost, so that it is known without meeting the damage again.
-            checkpointer.request();
-        }
-        let pacer =
-            Pacer::new(options.clean_share_percent, capacity, segment_bytes, move_batch_bytes(segment_bytes));
-        let shared = Arc::new(Shared {
-            files,
-            index: Locked::new(index),
-            queue: Queue::default(),
-            headers: HeaderCache::default(),
-            checkpointer,
-            cleaning: Cleaning::new(pacer, options.give_back),
-            superblock,
-            capacity: options.capacity,
-            held: AtomicBool::new(options.held),
-            segment_bytes,
-            syncing: options.syncing(),
-        });
+        let Opened { identity, shared, committer, recovery } = open_parts(disk, expect, options)?;
         let checkpointing = Arc::clone(&shared);
         let checkpointer = spawn("store-checkpoint", move || checkpointer::run(&checkpointing))?;
         let cleaner = Cleaner::new(Arc::clone(&shared));
         let cleaner = spawn("store-clean", move || cleaner.run());
-        let committer =
-            Committer { shared: Arc::clone(&shared), log, heat: Heat::Hot, delay: CommitDelay::default() };
         let committing = spawn("store-commit", move || committer.run());
         if committing.is_err() || cleaner.is_err() {
             // The other threads end too.
@@ -169,8 +139,37 @@ impl Store {
             shared.cleaning.close();
         }
         let threads = vec![committing?, checkpointer, cleaner?];
-        let handle = Handle { identity, shared, threads: Mutex::new(threads) };
+        let handle = Handle {
+            identity,
+            shared,
+            threads: Mutex::new(threads),
+            #[cfg(any(test, feature = "faulty-disk"))]
+            by_hand: None,
+        };
         Ok((Store { handle: Arc::new(handle) }, recovery))
+    }
+
+    /// Open the store on `disk` without threads: it commits only in [`Store::turn`], which is due whenever
+    /// `wake` was called, and cleans nothing. For tests that must be the same each time.
+    #[cfg(any(test, feature = "faulty-disk"))]
+    pub fn open_by_hand(
+        disk: Arc<dyn Disk>,
+        expect: Option<Identity>,
+        options: Options,
+        wake: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<(Store, Recovery), Error> {
+        let Opened { identity, shared, committer, recovery } = open_parts(disk, expect, options)?;
+        let by_hand = Some(ByHand::new(committer, wake));
+        let handle = Handle { identity, shared, threads: Mutex::default(), by_hand };
+        Ok((Store { handle: Arc::new(handle) }, recovery))
+    }
+
+    /// Commit what is queued. Only for a store that was opened by [`Store::open_by_hand`].
+    #[cfg(any(test, feature = "faulty-disk"))]
+    pub fn turn(&self) {
+        if let Some(by_hand) = &self.handle.by_hand {
+            by_hand.turn();
+        }
     }
 
     /// The store's figures.
@@ -233,7 +232,14 @@ impl Store {
         still: &dyn Fn() -> bool,
     ) -> Result<(), Rejected> {
         match mutation.validate() {
-            Ok(()) => self.handle.shared.queue.push((mutation, reply), wait, still),
+            Ok(()) => {
+                self.handle.shared.queue.push((mutation, reply), wait, still)?;
+                #[cfg(any(test, feature = "faulty-disk"))]
+                if let Some(by_hand) = &self.handle.by_hand {
+                    by_hand.wake();
+                }
+                Ok(())
+            }
             Err(error) => {
                 reply(Err(error));
                 Ok(())
@@ -248,6 +254,8 @@ impl Store {
             let _ = sender.send(outcome);
         };
         self.submit(mutation, Box::new(answer));
+        #[cfg(any(test, feature = "faulty-disk"))]
+        self.turn();
         receiver.recv().unwrap_or(Err(Error::Closed))
     }
 
@@ -350,7 +358,7 @@ impl Store {
     /// Write a checkpoint of everything committed so far, and free what nothing refers to and no checkpoint
     /// needs. The store does so by itself; calling it makes the next opening short.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        self.handle.shared.checkpointer.make().map(drop)
+        self.handle.shared.checkpointer.make(&self.handle.shared).map(drop)
     }
 
     /// Clean now, as if space were short, until no segment is worth it. Returns the bytes freed. The store
@@ -364,7 +372,7 @@ impl Store {
             if !shared.cleaning.run_round() {
                 return Err(Error::Closed);
             }
-            shared.checkpointer.make()?;
+            shared.checkpointer.make(shared)?;
             let floor = shared.checkpointer.forget_older(shared);
             reclaim::free_segments(shared, floor);
             if used() >= last {
@@ -404,6 +412,10 @@ impl Store {
 impl Handle {
     fn close(&self) -> Result<(), Error> {
         self.shared.queue.close();
+        #[cfg(any(test, feature = "faulty-disk"))]
+        if let Some(by_hand) = &self.by_hand {
+            by_hand.end();
+        }
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             // A reply may drop the last clone in the committer itself, which then ends without being joined.
@@ -419,7 +431,7 @@ impl Handle {
 }
 
 /// The store's identity, or [`Error::Foreign`] if another was expected.
-fn refuse_foreign(expect: Option<Identity>, superblock: Superblock) -> Result<Identity, Error> {
+pub(crate) fn refuse_foreign(expect: Option<Identity>, superblock: Superblock) -> Result<Identity, Error> {
     let identity = Identity { cluster: superblock.cluster, drive: superblock.drive };
     if expect.is_some_and(|expected| expected != identity) {
         return Err(Error::Foreign { cluster: identity.cluster, drive: identity.drive });

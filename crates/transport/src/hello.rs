@@ -5,10 +5,10 @@ use braid_wire::capability::Challenge;
 use braid_wire::data::{HELLO, HELLO_REFUSED, Hello, PeerRole};
 use braid_wire::frame::WIRE_VERSION;
 use braid_wire::{FrameHeader, Reason, Refusal, Wire};
-use tokio::net::TcpStream;
 
 use crate::error::{Mismatch, Result, TransportError};
 use crate::limits::Limits;
+use crate::net::Socket;
 use crate::receiver::Receiver;
 
 /// A fresh random challenge or nonce.
@@ -61,9 +61,9 @@ fn mismatch(hello: &Hello, role: PeerRole, cluster: ClusterId, drive: Option<Dri
 
 /// Tells a peer beyond the connection limit that we are busy. The frame normally fits the new socket's empty
 /// send buffer; if not, the peer only sees the close.
-pub(crate) fn refuse_busy(stream: &TcpStream, why: &str) {
+pub(crate) fn refuse_busy(stream: &Socket, why: &str) {
     let body = Refusal::new(Reason::Busy, why).to_bytes();
     let mut frame = FrameHeader::new(HELLO_REFUSED, 0, &body, 0).emit().to_vec();
     frame.extend_from_slice(&body);
-    let _ = stream.try_write(&frame);
+    let _ = stream.as_tcp().map(|stream| stream.try_write(&frame));
 }

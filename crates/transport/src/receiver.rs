@@ -10,13 +10,13 @@ use braid_wire::FrameHeader;
 use braid_wire::frame::HEADER_BYTES;
 use bytes::BufMut;
 use tokio::io::AsyncReadExt;
-use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
 
 use crate::bodies::{Bodies, STRANGER_BODY_BYTES_MAX, Share};
 use crate::error::{Result, TransportError};
 use crate::limits::Limits;
+use crate::net::ReadHalf;
 use crate::slots::{ConnectionSlot, Work};
 
 /// How far a read for a header may read. Small, since payload bytes in it are copied.
@@ -29,7 +29,7 @@ const SKIP_BYTES: usize = 64 << 10;
 /// Receives frames. It is poisoned after an error or a call that was dropped midway.
 #[derive(Debug)]
 pub struct Receiver {
-    inner: OwnedReadHalf,
+    inner: ReadHalf,
     address: Arc<str>,
     limits: Limits,
     /// Bytes that were read with the last header; those before `taken` are used up.
@@ -69,12 +69,7 @@ enum At {
 }
 
 impl Receiver {
-    pub(crate) fn new(
-        inner: OwnedReadHalf,
-        address: Arc<str>,
-        limits: Limits,
-        held: Option<Held>,
-    ) -> Receiver {
+    pub(crate) fn new(inner: ReadHalf, address: Arc<str>, limits: Limits, held: Option<Held>) -> Receiver {
         let ahead = Vec::with_capacity(AHEAD_BYTES);
         Receiver {
             inner,
@@ -289,7 +284,7 @@ enum Read {
 /// One bounded read. For an unauthenticated peer it ends at the deadline or when its slot goes to another. An
 /// authenticated peer gives up its slot only between frames.
 async fn read(
-    inner: &mut OwnedReadHalf,
+    inner: &mut ReadHalf,
     into: &mut impl BufMut,
     wait: Duration,
     held: Option<&Held>,

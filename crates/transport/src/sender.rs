@@ -10,17 +10,17 @@ use rustix::io::Errno;
 use socket2::SockRef;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
 
 use crate::error::{Result, TransportError};
 use crate::limits::Limits;
+use crate::net::WriteHalf;
 
 /// Sends frames. It is poisoned after a send that failed or was dropped midway.
 #[derive(Debug)]
 pub struct Sender {
-    inner: OwnedWriteHalf,
+    inner: WriteHalf,
     address: Arc<str>,
     limits: Limits,
     /// False while a frame is being sent, and for ever after one that was not finished.
@@ -43,7 +43,7 @@ pub struct FilePiece<'a> {
 
 impl Sender {
     pub(crate) fn new(
-        inner: OwnedWriteHalf,
+        inner: WriteHalf,
         address: Arc<str>,
         limits: Limits,
         slot: Option<Arc<OwnedSemaphorePermit>>,
@@ -159,7 +159,10 @@ impl Sender {
         mut call: impl FnMut(&TcpStream) -> io::Result<usize>,
     ) -> Result<usize> {
         let wait = self.limits.stall.min(deadline.saturating_duration_since(Instant::now()));
-        let socket: &TcpStream = self.inner.as_ref();
+        let Some(socket) = self.inner.as_tcp() else {
+            let source = io::ErrorKind::Unsupported.into();
+            return Err(TransportError::io(&self.address, source));
+        };
         match timeout(wait, socket.async_io(Interest::WRITABLE, || call(socket))).await {
             Err(_) => {
                 Err(TransportError::Timeout { what: "to take a frame", address: self.address.to_string() })

@@ -1,4 +1,4 @@
-//! TCP: listening, accepting, connecting. Nothing else in Braid knows TCP.
+//! TCP: listening, accepting, connecting. Nothing else in Braid knows TCP, but the kinds of sockets (`net`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
@@ -15,6 +14,7 @@ use crate::bodies::Bodies;
 use crate::error::{Result, TransportError};
 use crate::hello;
 use crate::limits::Limits;
+use crate::net::{Listening, Socket};
 use crate::receiver::{Held, Receiver};
 use crate::sender::Sender;
 use crate::slots::{Bounds, ConnectionSlot, ConnectionSlots, GivesWay, Holder, Origin};
@@ -45,7 +45,7 @@ pub struct Capacity {
 /// Accepts a bounded number of connections.
 #[derive(Debug)]
 pub struct Listener {
-    inner: TcpListener,
+    inner: Listening,
     address: SocketAddr,
     limits: Limits,
     connections: Arc<Semaphore>,
@@ -57,7 +57,7 @@ pub struct Listener {
 /// A connection. Its two halves can be used at the same time.
 #[derive(Debug)]
 pub struct Stream {
-    inner: TcpStream,
+    inner: Socket,
     address: String,
     limits: Limits,
     /// Present if it was accepted.
@@ -97,7 +97,7 @@ impl Listener {
             io::ErrorKind::AddrInUse => TransportError::InUse { address: address.to_owned() },
             _ => TransportError::Bind { address: address.to_owned(), source },
         };
-        let inner = TcpListener::bind(address).await.map_err(failed)?;
+        let inner = Listening::bind(address).await.map_err(failed)?;
         let local = inner.local_addr().map_err(failed)?;
         let connections = Arc::new(Semaphore::new(capacity.connections.clamp(1, Semaphore::MAX_PERMITS)));
         let strangers = ConnectionSlots::new(capacity.strangers, GivesWay::Anyone);
@@ -144,7 +144,7 @@ impl Listener {
 impl Stream {
     /// Connects to `address` (`host:port`) within `limits.connect`.
     pub async fn connect(address: &str, limits: &Limits) -> Result<Stream> {
-        let inner = match timeout(limits.connect, TcpStream::connect(address)).await {
+        let inner = match timeout(limits.connect, Socket::connect(address)).await {
             Err(_) => {
                 return Err(TransportError::Timeout { what: "to connect", address: address.to_owned() });
             }
@@ -218,9 +218,12 @@ fn is_same_machine(local: IpAddr, peer: IpAddr) -> bool {
 /// Whether the connection is connected to itself. On loopback, the ephemeral port chosen for a new connection
 /// can be the called port. If nobody listens there, the connection reaches itself and would keep the port
 /// from the server that returns to it. It is reset at once, to free the port.
-fn is_own_echo(stream: &TcpStream) -> bool {
+fn is_own_echo(stream: &Socket) -> bool {
     let own = matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer);
-    if own && let Err(error) = SockRef::from(stream).set_linger(Some(Duration::ZERO)) {
+    if own
+        && let Some(stream) = stream.as_tcp()
+        && let Err(error) = SockRef::from(stream).set_linger(Some(Duration::ZERO))
+    {
         debug!(%error, "the port of a connection with itself is free only in a while");
     }
     own
@@ -228,7 +231,8 @@ fn is_own_echo(stream: &TcpStream) -> bool {
 
 /// Disables Nagle's algorithm and enables keepalive to notice a dead peer. Buffer sizes are left to the
 /// kernel: setting them would disable its autotuning.
-fn set_up(stream: &TcpStream) -> io::Result<()> {
+fn set_up(stream: &Socket) -> io::Result<()> {
+    let Some(stream) = stream.as_tcp() else { return Ok(()) };
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
     SockRef::from(stream).set_tcp_keepalive(&keepalive)
@@ -236,7 +240,7 @@ fn set_up(stream: &TcpStream) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpSocket;
+    use tokio::net::{TcpSocket, TcpStream};
 
     use super::*;
 
@@ -245,12 +249,12 @@ mod tests {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap();
-        let stream = socket.connect(address).await.unwrap();
+        let stream = Socket::Tcp(socket.connect(address).await.unwrap());
         assert!(is_own_echo(&stream));
         drop(stream);
         // The port is free for a server again.
         let listener = Listener::bind(&address.to_string()).await.unwrap();
-        let stream = TcpStream::connect(listener.local_address()).await.unwrap();
+        let stream = Socket::Tcp(TcpStream::connect(listener.local_address()).await.unwrap());
         assert!(!is_own_echo(&stream));
         assert!(listener.accept().await.unwrap().is_local());
     }

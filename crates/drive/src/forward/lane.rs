@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use braid_layout::{DriveId, Generation, PartitionId, Version};
 use braid_store::Error;
-use braid_transport::{DriveSession, Limits, TransportError};
+use braid_transport::{DriveSession, Limits, TransportError, host};
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, ColumnMap, Delta, DriveReply, DriveRequest};
 use braid_wire::{Reason, Refusal, Wire};
@@ -109,7 +109,7 @@ async fn send(
     batch: &[Job],
 ) -> Result<Vec<Job>, String> {
     let (jobs, preparing) = (batch.to_vec(), Arc::clone(core));
-    let prepared = tokio::task::spawn_blocking(move || prepare(&preparing, &jobs)).await;
+    let prepared = host::spawn_blocking(move || prepare(&preparing, &jobs)).await;
     let (items, mut again) = prepared.map_err(|error| error.to_string())?;
     let mut partitions: BTreeMap<PartitionId, Vec<Item>> = BTreeMap::new();
     items.into_iter().for_each(|item| partitions.entry(item.job.0.0).or_default().push(item));

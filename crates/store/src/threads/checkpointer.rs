@@ -44,6 +44,8 @@ struct State {
     error: Option<Error>,
     /// The tail's length when it last led to a request.
     tail: u64,
+    /// There is no thread: whoever waits for a checkpoint writes it.
+    without_thread: bool,
 }
 
 impl Checkpointer {
@@ -85,11 +87,22 @@ impl Checkpointer {
         number
     }
 
+    /// No thread writes checkpoints: see [`crate::threads::by_hand`].
+    #[cfg(any(test, feature = "faulty-disk"))]
+    pub(crate) fn do_without_thread(&self) {
+        self.state.lock().without_thread = true;
+    }
+
     /// Request a checkpoint of everything up to now, and wait for it.
-    pub(crate) fn make(&self) -> Result<KeptCheckpoint, Error> {
+    pub(crate) fn make(&self, shared: &Shared) -> Result<KeptCheckpoint, Error> {
         let mut state = self.state.lock();
         state.asked = state.begun + 1;
         let mine = state.asked;
+        if state.without_thread {
+            drop(state);
+            turn(shared);
+            state = self.state.lock();
+        }
         self.changed.notify_all();
         while state.done < mine && !state.closed {
             state = self.changed.wait(state);
@@ -175,19 +188,32 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         if state.begun >= state.asked || state.closed {
             break;
         }
-        state.begun = state.asked;
         drop(state);
-        let made = one(shared);
-        reclaim::free_segments(shared, checkpointer.floor());
+        turn(shared);
         state = checkpointer.state.lock();
-        state.error = made.err();
-        if let Some(error) = &state.error {
-            tracing::error!(%error, "a checkpoint could not be written; the log's tail grows until one is");
-        }
-        state.done = state.begun;
-        checkpointer.changed.notify_all();
     }
     drop(state);
+}
+
+/// Write the checkpoint that was asked for, if one was.
+pub(crate) fn turn(shared: &Shared) {
+    let checkpointer = &shared.checkpointer;
+    let mut state = checkpointer.state.lock();
+    if state.begun >= state.asked || state.closed {
+        return;
+    }
+    state.begun = state.asked;
+    drop(state);
+    let made = one(shared);
+    reclaim::free_segments(shared, checkpointer.floor());
+    state = checkpointer.state.lock();
+    state.error = made.err();
+    if let Some(error) = &state.error {
+        tracing::error!(%error, "a checkpoint could not be written; the log's tail grows until one is");
+    }
+    state.done = state.begun;
+    drop(state);
+    checkpointer.changed.notify_all();
 }
 
 /// Write one checkpoint, and remove those that are no longer needed.

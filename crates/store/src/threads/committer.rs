@@ -128,15 +128,27 @@ impl Committer {
             shared.cleaning.close();
         });
         let mut waiting: VecDeque<Request> = VecDeque::new();
+        while self.turn(&mut waiting) {}
+        self.end();
+    }
+
+    /// Serve what waits, or wait for it. False: the queue is closed and empty.
+    pub(crate) fn turn(&mut self, waiting: &mut VecDeque<Request>) -> bool {
         let bytes = COMMIT_BYTES_MAX.min(self.log.segment_bytes);
-        while self.shared.queue.take(&mut waiting, COMMIT_LEN_MAX, bytes, self.delay) {
-            if let Some(batch) = self.shared.queue.take_move_batch() {
-                self.commit_moves(batch);
-            }
-            self.serve(&mut waiting);
-            self.fold();
-            self.reclaim();
+        if !self.shared.queue.take(waiting, COMMIT_LEN_MAX, bytes, self.delay) {
+            return false;
         }
+        if let Some(batch) = self.shared.queue.take_move_batch() {
+            self.commit_moves(batch);
+        }
+        self.serve(waiting);
+        self.fold();
+        self.reclaim();
+        true
+    }
+
+    /// The queue is closed and empty: mark the log as cleanly closed.
+    pub(crate) fn end(&mut self) {
         self.mark_closed();
         self.last_checkpoint();
         self.shared.files.give_up_all();
@@ -180,7 +192,7 @@ impl Committer {
         if self.log.rest.check().is_err() || newest.map_or(1, |kept| kept.replay.sequence) == head.sequence {
             return;
         }
-        if let Err(error) = self.shared.checkpointer.make() {
+        if let Err(error) = self.shared.checkpointer.make(&self.shared) {
             tracing::warn!(%error, "no checkpoint at the close: the next opening replays the log's tail");
         }
     }

@@ -42,7 +42,7 @@ impl GivingBack {
         if bytes == 0 || !shared.checkpointer.is_worth(bytes) || !self.is_new((bytes, head)) {
             return false;
         }
-        if let Err(error) = shared.checkpointer.make() {
+        if let Err(error) = shared.checkpointer.make(shared) {
             tracing::warn!(%error, bytes, "no checkpoint, so that freed segments are not given back yet");
         }
         true

@@ -3,6 +3,8 @@
 //! The committer alone appends to the log. The checkpointer writes checkpoints beside it. The cleaner reads
 //! segments that are mostly dead and hands what is live in them to the committer. All of them free segments.
 
+#[cfg(any(test, feature = "faulty-disk"))]
+pub(crate) mod by_hand;
 pub(crate) mod checkpointer;
 pub(crate) mod cleaner;
 pub(crate) mod committer;

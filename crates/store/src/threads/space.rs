@@ -39,7 +39,7 @@ impl Committer {
         }
         let floor = self.shared.checkpointer.forget_older(&self.shared);
         free_segments(&self.shared, floor);
-        if self.idle_segments() && self.shared.checkpointer.make().is_ok() {
+        if self.idle_segments() && self.shared.checkpointer.make(&self.shared).is_ok() {
             let floor = self.shared.checkpointer.forget_older(&self.shared);
             free_segments(&self.shared, floor);
         }

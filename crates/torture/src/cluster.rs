@@ -1,0 +1,215 @@
+//! The cluster: one manager and some drives, each on a host of its own, and what starts them again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_drive::Ready;
+use braid_manager::memory::MemoryKv;
+use braid_manager::session_slots::SessionSlots;
+use braid_manager::{Config, serve, start, sweep};
+use braid_transport::{Limits, Listener};
+use braid_wire::token::Token;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::disk::{DriveDisk, End, Mounted};
+use crate::random::Random;
+use crate::world::{HostId, Slot, World};
+
+/// A drive's heartbeat lease.
+pub(crate) const LEASE_MS: u32 = 2000;
+/// A client's lease.
+pub(crate) const CLIENT_LEASE_MS: u32 = 3000;
+/// How long a process that has ended stays away before it is started again.
+const AWAY_MS: u64 = 500;
+
+/// What clients and drives need to know of the manager.
+#[derive(Debug, Clone)]
+pub(crate) struct Contact {
+    pub(crate) address: String,
+    pub(crate) client_token: Token,
+    pub(crate) join_token: Token,
+}
+
+/// Manager and drives.
+pub(crate) struct Cluster {
+    pub(crate) manager: HostId,
+    pub(crate) drives: Vec<DriveHost>,
+    state: MemoryKv,
+    contact: Slot<Contact>,
+    known: Option<Contact>,
+    /// When the manager is to be started again.
+    manager_back_ms: Option<u64>,
+}
+
+/// A host with a drive.
+pub(crate) struct DriveHost {
+    pub(crate) host: HostId,
+    pub(crate) name: String,
+    pub(crate) disk: Arc<DriveDisk>,
+    ready: Slot<Ready>,
+    ended: Slot<String>,
+    /// When it is to be started again.
+    back_ms: Option<u64>,
+}
+
+impl Cluster {
+    /// Hosts for a manager and this many drives; nothing runs yet.
+    pub(crate) fn new(world: &mut World, drives: usize, random: &mut Random) -> Cluster {
+        let manager = world.add_host("manager");
+        let drive = |index: usize| {
+            let name = format!("d{index}");
+            let host = world.add_host(&name);
+            let disk = DriveDisk::new(world.machine(host), world.net.clone(), random.fork());
+            DriveHost { host, name, disk, ready: Slot::default(), ended: Slot::default(), back_ms: None }
+        };
+        let drives = (0..drives).map(drive).collect();
+        Cluster {
+            manager,
+            drives,
+            state: MemoryKv::new(),
+            contact: Slot::default(),
+            known: None,
+            manager_back_ms: None,
+        }
+    }
+
+    /// Where the manager is, once it has served.
+    pub(crate) fn contact(&mut self) -> Option<Contact> {
+        if let Some(contact) = self.contact.take() {
+            self.known = Some(contact);
+        }
+        self.known.clone()
+    }
+
+    pub(crate) fn start_manager(&mut self, world: &mut World) {
+        self.manager_back_ms = None;
+        self.state = self.state.restarted();
+        let (kv, contact) = (self.state.clone(), self.contact.clone());
+        let trace = world.trace.clone();
+        world.start(self.manager, async move {
+            if let Err(error) = manage(kv, contact).await {
+                trace.event(format!("the manager ended: {error}"));
+            }
+        });
+    }
+
+    /// The manager's process is gone for `away_ms`.
+    pub(crate) fn crash_manager(&mut self, world: &mut World, away_ms: u64) {
+        world.kill(self.manager);
+        self.manager_back_ms = Some(world.now_ms() + away_ms);
+    }
+
+    pub(crate) fn start_drive(&mut self, world: &mut World, index: usize) {
+        let contact = self.contact().expect("the manager has served");
+        let drive = &mut self.drives[index];
+        (drive.back_ms, drive.ready, drive.ended) = (None, Slot::default(), Slot::default());
+        let mut config = braid_drive::Config::new(format!("/drive/{}", drive.name), "0.0.0.0:7000");
+        config.manager = Some(contact.address);
+        config.token = Some(contact.join_token);
+        config.name = Some(drive.name.clone());
+        config.host = Some(format!("host-{}", drive.name));
+        config.advertise = Some(format!("{}:7000", world.ip(drive.host)));
+        config.settings.segment_bytes = Some(1 << 20);
+        config.settings.medium = Some(Arc::new(Mounted(Arc::clone(&drive.disk))));
+        let (tell, told) = oneshot::channel();
+        let (ready, ended) = (drive.ready.clone(), drive.ended.clone());
+        world.start(drive.host, async move {
+            let telling = async move {
+                if let Ok(value) = told.await {
+                    ready.put(value);
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                biased;
+                done = braid_drive::run(config, tell, std::future::pending()) => {
+                    ended.put(done.map_or_else(|error| error.to_string(), |()| "stopped".to_owned()));
+                }
+                () = telling => {}
+            }
+        });
+    }
+
+    /// The drive's process is gone for `away_ms`.
+    pub(crate) fn crash_drive(&mut self, world: &mut World, index: usize, end: End, away_ms: u64) {
+        let drive = &mut self.drives[index];
+        if end == End::PowerCut {
+            world.net.set_down(world.ip(drive.host));
+        }
+        drive.disk = drive.disk.after(end);
+        world.kill(drive.host);
+        drive.back_ms = Some(world.now_ms() + away_ms);
+    }
+
+    /// The drive's process is gone for `away_ms`, and finds this disk when it returns.
+    pub(crate) fn exchange_disk(
+        &mut self,
+        world: &mut World,
+        index: usize,
+        disk: Arc<DriveDisk>,
+        away_ms: u64,
+    ) {
+        self.crash_drive(world, index, End::Killed, away_ms);
+        self.drives[index].disk = disk;
+    }
+
+    /// Notices what ended, and starts what is due.
+    pub(crate) fn tend(&mut self, world: &mut World) {
+        if self.manager_back_ms.is_some_and(|at_ms| at_ms <= world.now_ms()) {
+            world.trace.event("the manager starts".to_owned());
+            self.start_manager(world);
+        }
+        for index in 0..self.drives.len() {
+            let drive = &self.drives[index];
+            if world.is_running(drive.host) && drive.disk.is_cut() {
+                world.trace.event(format!("{}'s power is cut in the middle of a commit", drive.name));
+                self.crash_drive(world, index, End::PowerCut, AWAY_MS);
+            } else if let Some(why) = drive.ended.take() {
+                world.trace.event(format!("{} ended: {why}", drive.name));
+                self.crash_drive(world, index, End::Killed, AWAY_MS);
+            } else if drive.back_ms.is_some_and(|at_ms| at_ms <= world.now_ms()) {
+                world.trace.event(format!("{} starts", drive.name));
+                self.start_drive(world, index);
+            }
+        }
+    }
+
+    /// Everything that is away returns at once, and nothing goes any more.
+    pub(crate) fn recall(&mut self, world: &World) {
+        let now_ms = world.now_ms();
+        self.manager_back_ms = self.manager_back_ms.map(|_| now_ms);
+        for drive in &mut self.drives {
+            drive.disk.cut_never();
+            drive.back_ms = drive.back_ms.map(|_| now_ms);
+        }
+    }
+
+    /// Whether the drive's process is there.
+    pub(crate) fn is_up(&self, world: &World, index: usize) -> bool {
+        world.is_running(self.drives[index].host)
+    }
+}
+
+/// A manager's life.
+async fn manage(kv: MemoryKv, contact: Slot<Contact>) -> Result<(), String> {
+    let mut config = Config::new("/manager", "0.0.0.0:7000");
+    (config.lease_ms, config.client_lease_ms) = (LEASE_MS, CLIENT_LEASE_MS);
+    let slots = SessionSlots::of(64, 64);
+    let listener = Listener::bind_with(&config.listen, Limits::default(), slots.capacity()).await;
+    let listener = listener.map_err(|error| error.to_string())?;
+    let core = start::start(Arc::new(kv), &config, slots).await.map_err(|error| error.to_string())?;
+    let told = start::ready(&core, &listener);
+    contact.put(Contact {
+        address: told.address,
+        client_token: told.client_token,
+        join_token: told.join_token,
+    });
+    let mut tasks = JoinSet::new();
+    tasks.spawn(serve::serve(Arc::clone(&core), listener));
+    tasks.spawn(sweep::sweep(core));
+    while tasks.join_next().await.is_some() {}
+    // Both run for ever.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    Err("its loops ended".to_owned())
+}

@@ -1,0 +1,187 @@
+//! A drive's disk: its store and its small files, in memory, with what a crash leaves of them.
+
+use std::io::{self, IoSlice};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use braid_drive::medium::Medium;
+use braid_store::disk::Disk;
+use braid_store::disk::memory::{Memory, On};
+use braid_store::{Error, Identity, Options, Store};
+use tokio::sync::Notify;
+
+use crate::host::Machine;
+use crate::net::Net;
+use crate::random::Random;
+
+/// How a drive's process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It was killed: what it wrote is there.
+    Killed,
+    /// Its host lost its power: what it did not sync may be gone, or torn.
+    PowerCut,
+}
+
+/// The disk of one drive, as its present process sees it.
+#[derive(Debug)]
+pub(crate) struct DriveDisk {
+    store: Mutex<Memory>,
+    files: Memory,
+    machine: Arc<Machine>,
+    net: Net,
+    random: Mutex<Random>,
+    /// The longest that a commit takes.
+    commit_ms: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl DriveDisk {
+    pub(crate) fn new(machine: Arc<Machine>, net: Net, mut random: Random) -> Arc<DriveDisk> {
+        let (store, files) = (Memory::new(random.draw()), Memory::new(random.draw()));
+        let commit_ms = 1 + random.below(6);
+        Arc::new(DriveDisk {
+            store: Mutex::new(store),
+            files,
+            machine,
+            net,
+            random: Mutex::new(random),
+            commit_ms,
+        })
+    }
+
+    /// What the next process finds. This one writes nothing any more.
+    pub(crate) fn after(&self, end: End) -> Arc<DriveDisk> {
+        let mut random = lock(&self.random).fork();
+        let store = lock(&self.store).clone();
+        let (next_store, next_files) = match end {
+            End::Killed => (store.after_kill(random.draw()), self.files.after_kill(random.draw())),
+            End::PowerCut => {
+                (store.after_power_cut(random.draw()), self.files.after_power_cut(random.draw()))
+            }
+        };
+        store.cut_after(0);
+        self.files.cut_after(0);
+        Arc::new(DriveDisk {
+            store: Mutex::new(next_store),
+            files: next_files,
+            machine: Arc::clone(&self.machine),
+            net: self.net.clone(),
+            random: Mutex::new(random),
+            commit_ms: self.commit_ms,
+        })
+    }
+
+    /// A copy of the disk as it is now, to be put in its place later.
+    pub(crate) fn copy(&self) -> Arc<DriveDisk> {
+        let mut random = lock(&self.random).fork();
+        let (store, files) = (lock(&self.store).clone(), &self.files);
+        Arc::new(DriveDisk {
+            store: Mutex::new(store.after_kill(random.draw())),
+            files: files.after_kill(random.draw()),
+            machine: Arc::clone(&self.machine),
+            net: self.net.clone(),
+            random: Mutex::new(random),
+            commit_ms: self.commit_ms,
+        })
+    }
+
+    /// The power is cut after this many more changes of the store's files.
+    pub(crate) fn cut_soon(&self, changes: u64) {
+        let store = lock(&self.store);
+        store.cut_after(store.operations(On::Change) + changes);
+    }
+
+    /// The power will not be cut.
+    pub(crate) fn cut_never(&self) {
+        if !self.is_cut() {
+            lock(&self.store).cut_after(u64::MAX);
+        }
+    }
+
+    /// Whether the power is cut.
+    pub(crate) fn is_cut(&self) -> bool {
+        lock(&self.store).is_cut()
+    }
+
+    /// The store's disk, for damage.
+    pub(crate) fn store(&self) -> Memory {
+        lock(&self.store).clone()
+    }
+
+    fn commit_delay(&self) -> Duration {
+        Duration::from_millis(lock(&self.random).below(self.commit_ms))
+    }
+}
+
+/// The drive's disk as a medium; the store's work is done by a task.
+#[derive(Debug)]
+pub(crate) struct Mounted(pub(crate) Arc<DriveDisk>);
+
+impl Medium for Mounted {
+    fn read(&self, name: &str) -> io::Result<Option<String>> {
+        let file = match self.0.files.open(name) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = vec![0; usize::try_from(file.length()?).unwrap_or(0)];
+        file.read_at(&mut bytes, 0)?;
+        String::from_utf8(bytes).map(Some).map_err(io::Error::other)
+    }
+
+    fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        let (disk, fresh) = (&self.0.files, format!("{name}.new"));
+        match disk.remove(&fresh) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = disk.create(&fresh)?;
+        file.write_at(&[IoSlice::new(text.as_bytes())], 0)?;
+        file.sync_all()?;
+        disk.rename(&fresh, name)?;
+        disk.sync_dir("")
+    }
+
+    fn open(&self, expect: Identity, options: Options) -> Result<Option<Store>, Error> {
+        let due = Arc::new(Notify::new());
+        let wake = Arc::clone(&due);
+        let disk = Arc::new(self.0.store());
+        let opened = Store::open_by_hand(disk, Some(expect), options, Box::new(move || wake.notify_one()));
+        match opened {
+            Ok((store, recovery)) => {
+                tracing::debug!(?recovery, "store open");
+                tokio::spawn(commit(store.clone(), due, Arc::clone(&self.0)));
+                Ok(Some(store))
+            }
+            Err(Error::NotAStore(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn format(&self, identity: Identity, options: &Options) -> Result<(), Error> {
+        self.discard();
+        Store::format_on(&self.0.store(), identity, options)
+    }
+
+    fn discard(&self) {
+        let seed = lock(&self.0.random).draw();
+        *lock(&self.0.store) = Memory::new(seed);
+    }
+}
+
+/// Commits what is queued in the store, a while after it was queued.
+async fn commit(store: Store, due: Arc<Notify>, disk: Arc<DriveDisk>) {
+    loop {
+        due.notified().await;
+        tokio::time::sleep(disk.commit_delay()).await;
+        store.turn();
+        if disk.is_cut() {
+            // A host without power sends nothing: what failed now is told to nobody.
+            disk.net.set_down(disk.machine.ip);
+        }
+    }
+}

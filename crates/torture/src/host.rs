@@ -1,0 +1,109 @@
+//! One simulated host: its address, its clocks, its place in the network.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use braid_transport::host::simulated::{Connecting, Host, Listener};
+use braid_transport::process::Presence;
+use braid_wire::control::ProcessMark;
+use tokio::time::Instant;
+
+use crate::net::Net;
+
+/// The wall clock at the world's begin: some day in 2026.
+const BEGIN_WALL_MS: u64 = 1_780_000_000_000;
+/// The world's begin on the standard library's clock.
+pub(crate) const BEGIN_MS: u64 = 1_000_000;
+
+/// A host.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) ip: IpAddr,
+    net: Net,
+    /// The process that runs on it now; 0: none.
+    process: AtomicU32,
+    kernel: Arc<Kernel>,
+}
+
+/// What the hosts know of each other's processes.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    /// They are one machine in truth: each can tell whether a process of another is gone.
+    is_shared: bool,
+    living: Mutex<BTreeSet<u32>>,
+}
+
+impl Kernel {
+    pub(crate) fn new(is_shared: bool) -> Arc<Kernel> {
+        Arc::new(Kernel { is_shared, living: Mutex::default() })
+    }
+
+    fn living(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.living.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Machine {
+    pub(crate) fn new(ip: IpAddr, net: Net, kernel: Arc<Kernel>) -> Arc<Machine> {
+        Arc::new(Machine { ip, net, process: AtomicU32::new(0), kernel })
+    }
+
+    /// Another process runs on it; 0: none.
+    pub(crate) fn set_process(&self, process: u32) {
+        let before = self.process.swap(process, Ordering::Relaxed);
+        let mut living = self.kernel.living();
+        living.remove(&before);
+        living.insert(process);
+    }
+}
+
+/// The time of the runtime that is running, or the world's if none is; in milliseconds since the world's
+/// begin.
+pub(crate) fn now_ms() -> u64 {
+    // The standard library's clock is ours, and that of each runtime began with it.
+    let now = Instant::now().into_std();
+    ZERO.with(|zero| u64::try_from(now.saturating_duration_since(*zero).as_millis()).unwrap_or(0))
+}
+
+thread_local! {
+    /// The world's begin: read first when the thread's clock stands there.
+    static ZERO: std::time::Instant = std::time::Instant::now();
+}
+
+/// Reads the world's begin off the thread's clock, which must stand there.
+pub(crate) fn begin() {
+    ZERO.with(|_| {});
+}
+
+impl Host for Machine {
+    fn boot_ms(&self) -> u64 {
+        BEGIN_MS + now_ms()
+    }
+
+    fn wall_ms(&self) -> u64 {
+        BEGIN_WALL_MS + now_ms()
+    }
+
+    fn own_mark(&self) -> ProcessMark {
+        let boot = u64::from(self.kernel.is_shared);
+        let pid = self.process.load(Ordering::Relaxed);
+        ProcessMark { boot: u128::from(boot).to_le_bytes(), pid, ..ProcessMark::default() }
+    }
+
+    fn presence(&self, mark: &ProcessMark) -> Presence {
+        let knows = self.kernel.is_shared && mark.boot == self.own_mark().boot;
+        let gone = knows && !self.kernel.living().contains(&mark.pid);
+        if gone { Presence::Gone } else { Presence::MayLive }
+    }
+
+    fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
+        self.net.listen(self.ip, address)
+    }
+
+    fn connect(&self, address: &str) -> Connecting {
+        self.net.connect(self.ip, address, now_ms())
+    }
+}

@@ -1,0 +1,32 @@
+//! Torture: the real manager, drives and clients in one thread, on a virtual clock, network and disks, while
+//! things go wrong by seed. Checkers outside the code judge what comes of it.
+//!
+//! - The same seed gives the same run, to the last byte on the network: see [`Outcome::hash`].
+//! - Every byte that a client reads is one that it may be (`model`): acknowledged, or in doubt because its
+//!   writer died or got an error. No stripe is mixed. After the trouble all is healed within a bounded time,
+//!   parity equals data, and what was acknowledged is there.
+//! - Every operation ends within a bound of virtual time.
+//!
+//! How it works: `apart` runs each seed in a process of its own. `world` has hosts with one process each and
+//! lets time pass; `net` is the network, `disk` the disks; `fate` replaces what the C library would draw from
+//! the system. `cluster` starts and ends processes; `workload` is what clients do, `nemesis` what goes wrong;
+//! `run` is one run from begin to end. [`mutants`] are the mechanisms that can be switched off, to see that
+//! it bites.
+
+mod apart;
+mod cluster;
+mod disk;
+mod fate;
+mod host;
+mod model;
+pub mod mutants;
+mod nemesis;
+mod net;
+mod random;
+mod run;
+mod trace;
+mod workload;
+mod world;
+
+pub use apart::{REPORT, report, run_apart};
+pub use run::{Outcome, Settings, note_panics, run};

@@ -1,0 +1,256 @@
+//! What each byte of each file may be: the judge of all reads.
+//!
+//! A byte is what the last acknowledged write made it, or what a write made it of which nobody knows whether
+//! it took effect (*in doubt*: its writer died, or got an error). A read may return any of these, or what was
+//! allowed at any moment while it ran. When a writer opens a file again, everything before it is decided: the
+//! owner reads it all and says what was found ([`Model::decide`]). From then on nothing else is allowed: what
+//! was decided is not taken back. Of a write in doubt each stripe must be there as a whole or not at all.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::random::mix;
+
+/// Names a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WriteId(u64);
+
+/// Names a read in progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ReadId(u64);
+
+/// All files. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Model(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    files: Vec<File>,
+    reads: BTreeMap<ReadId, Read>,
+    failure: Option<String>,
+}
+
+#[derive(Debug)]
+struct File {
+    name: String,
+    stripe: u64,
+    /// As the last acknowledged write left it, and which write that was (0: none).
+    bytes: Vec<u8>,
+    /// Writes in progress or in doubt, with the parts of them that no later write has replaced.
+    doubts: Vec<(WriteId, Range<u64>)>,
+    /// The end of what was acknowledged.
+    end: u64,
+    /// The size that the manager was told.
+    committed: u64,
+}
+
+/// A read in progress: what was allowed when it began, and what was written since.
+#[derive(Debug)]
+struct Read {
+    file: usize,
+    range: Range<u64>,
+    before: Vec<u8>,
+    doubts: Vec<(WriteId, Range<u64>)>,
+    /// The size that the manager knew when it began.
+    committed: u64,
+}
+
+/// The byte that a write puts at a place.
+fn byte_of(write: WriteId, at: u64) -> u8 {
+    mix(write.0.wrapping_mul(0x1_0000_0001).wrapping_add(at)).to_le_bytes()[3]
+}
+
+fn index(at: u64) -> usize {
+    usize::try_from(at).expect("files are small")
+}
+
+impl Model {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file of at most `length` bytes, of stripes of `stripe` bytes.
+    pub(crate) fn add(&self, name: &str, length: u64, stripe: u64) -> usize {
+        let file = File {
+            name: name.to_owned(),
+            stripe,
+            bytes: vec![0; index(length)],
+            doubts: Vec::new(),
+            end: 0,
+            committed: 0,
+        };
+        let mut state = self.lock();
+        state.files.push(file);
+        state.files.len() - 1
+    }
+
+    /// The first thing that was wrong.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.lock().failure.clone()
+    }
+
+    /// Something is wrong.
+    pub(crate) fn fail(&self, what: String) {
+        self.lock().failure.get_or_insert(what);
+    }
+
+    /// A write begins. Returns its bytes.
+    pub(crate) fn begin_write(&self, file: usize, range: Range<u64>) -> (WriteId, Vec<u8>) {
+        let mut state = self.lock();
+        state.next += 1;
+        let write = WriteId(state.next);
+        state.files[file].doubts.push((write, range.clone()));
+        for read in state.reads.values_mut().filter(|read| read.file == file) {
+            read.doubts.push((write, range.clone()));
+        }
+        (write, range.map(|at| byte_of(write, at)).collect())
+    }
+
+    /// The write was acknowledged.
+    pub(crate) fn end_write(&self, file: usize, write: WriteId, range: Range<u64>) {
+        let mut state = self.lock();
+        let file = &mut state.files[file];
+        for at in range.clone() {
+            file.bytes[index(at)] = byte_of(write, at);
+        }
+        file.end = file.end.max(range.end);
+        file.doubts = std::mem::take(&mut file.doubts)
+            .into_iter()
+            .filter(|(other, _)| *other != write)
+            // A later write in progress, beside this one, does not overlap it: see the workload.
+            .flat_map(|(other, doubt)| without(doubt, &range).map(move |left| (other, left)))
+            .collect();
+    }
+
+    /// The manager was told the size.
+    pub(crate) fn committed(&self, file: usize) {
+        let mut state = self.lock();
+        let file = &mut state.files[file];
+        file.committed = file.committed.max(file.end);
+    }
+
+    /// A read begins. It must be ended.
+    pub(crate) fn begin_read(&self, file: usize, range: Range<u64>) -> ReadId {
+        let mut state = self.lock();
+        state.next += 1;
+        let id = ReadId(state.next);
+        let of = &state.files[file];
+        let read = Read {
+            file,
+            before: of.bytes[index(range.start)..index(range.end)].to_vec(),
+            doubts: of.doubts.clone(),
+            committed: of.committed,
+            range,
+        };
+        state.reads.insert(id, read);
+        id
+    }
+
+    /// The read failed: nothing to check.
+    pub(crate) fn drop_read(&self, id: ReadId) {
+        self.lock().reads.remove(&id);
+    }
+
+    /// The read returned these bytes: fewer than asked for if the file ended.
+    pub(crate) fn end_read(&self, id: ReadId, found: &[u8], who: &str) {
+        let mut state = self.lock();
+        let Some(read) = state.reads.remove(&id) else { return };
+        let file = &state.files[read.file];
+        if let Err(why) = read.judge(found, file) {
+            let what = format!("{who} read {} {:?}: {why}", file.name, read.range);
+            state.failure.get_or_insert(what);
+        }
+    }
+
+    /// All writers before are gone, and the file was read as a whole: what was found is what it is. `found`
+    /// may be shorter than the file's length: the rest is zeros.
+    pub(crate) fn decide(&self, file: usize, found: &[u8], who: &str) {
+        let mut state = self.lock();
+        let of = &mut state.files[file];
+        let mut why = (u64::try_from(found.len()).unwrap_or(0) < of.end)
+            .then(|| format!("it has {} bytes, and {} were acknowledged", found.len(), of.end));
+        let mut whole = found.to_vec();
+        whole.resize(of.bytes.len(), 0);
+        why = why.or_else(|| of.judge_decided(&whole).err());
+        if let Some(why) = why {
+            let what = format!("{who} opened {} and found it wrong: {why}", of.name);
+            state.failure.get_or_insert(what);
+            return;
+        }
+        of.bytes = whole;
+        of.doubts.clear();
+    }
+}
+
+/// `range` without `taken`.
+fn without(range: Range<u64>, taken: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+    let before = range.start..range.end.min(taken.start);
+    let after = range.start.max(taken.end)..range.end;
+    [before, after].into_iter().filter(|left| !left.is_empty())
+}
+
+impl Read {
+    fn judge(&self, found: &[u8], file: &File) -> Result<(), String> {
+        let got = self.range.start + u64::try_from(found.len()).unwrap_or(0);
+        let must = self.range.end.min(self.committed.max(self.range.start));
+        if got < must {
+            return Err(format!(
+                "it ended at {got}, and the file was known to have {} bytes",
+                self.committed
+            ));
+        }
+        for (at, &byte) in (self.range.start..).zip(found) {
+            let now = file.bytes[index(at)];
+            let before = self.before[index(at - self.range.start)];
+            let mut doubts = self.doubts.iter().filter(|(_, range)| range.contains(&at));
+            if byte != now && byte != before && !doubts.any(|&(write, _)| byte_of(write, at) == byte) {
+                return Err(format!(
+                    "byte {at} is {byte:#04x}: {now:#04x} was acknowledged, {before:#04x} before"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl File {
+    fn judge_decided(&self, found: &[u8]) -> Result<(), String> {
+        for (at, (&byte, &was)) in (0..).zip(found.iter().zip(&self.bytes)) {
+            let mut doubts = self.doubts.iter().filter(|(_, range)| range.contains(&at));
+            if byte != was && !doubts.any(|&(write, _)| byte_of(write, at) == byte) {
+                return Err(format!("byte {at} is {byte:#04x}, and {was:#04x} was acknowledged"));
+            }
+        }
+        self.doubts.iter().try_for_each(|(write, range)| self.judge_whole(*write, range, found))
+    }
+
+    /// In each stripe, a write in doubt is there as a whole or not at all.
+    fn judge_whole(&self, write: WriteId, range: &Range<u64>, found: &[u8]) -> Result<(), String> {
+        let mut from = range.start;
+        while from < range.end {
+            let to = (from / self.stripe + 1) * self.stripe;
+            let part = from..to.min(range.end);
+            from = part.end;
+            // Where other writes are in doubt too, nothing can be told.
+            let alone = |at: &u64| {
+                let others = self.doubts.iter().filter(|(other, _)| *other != write);
+                !others.into_iter().any(|(_, range)| range.contains(at))
+            };
+            let tells = |at: &u64| byte_of(write, *at) != self.bytes[index(*at)];
+            let (mut new, mut old) = (None, None);
+            for at in part.clone().filter(alone).filter(tells) {
+                let is_new = found[index(at)] == byte_of(write, at);
+                *if is_new { &mut new } else { &mut old } = Some(at);
+            }
+            if let (Some(new), Some(old)) = (new, old) {
+                let stripe = part.start / self.stripe;
+                return Err(format!(
+                    "stripe {stripe} is mixed: of a write to {part:?} byte {new} is there, and byte {old} is not"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,288 @@
+//! What goes wrong, by seed.
+
+use std::sync::Arc;
+
+use crate::cluster::Cluster;
+use crate::disk::{DriveDisk, End};
+use crate::random::Random;
+use crate::world::{HostId, World};
+
+/// A process is gone, or stopped, or a link is bad for at most this long.
+const TROUBLE_MS: u64 = 8_000;
+
+/// Troubles under way, and when the next one is due.
+pub(crate) struct Nemesis {
+    random: Random,
+    next_ms: u64,
+    /// How long it waits between two troubles, at most.
+    pause_ms: u64,
+    paused: Vec<(HostId, u64)>,
+    /// When the links are healed.
+    heal_ms: Option<u64>,
+    kind: Kind,
+    /// The drives that come to harm.
+    victims: Vec<usize>,
+    /// An older state of the first victim's disk.
+    copy: Option<Arc<DriveDisk>>,
+}
+
+/// What goes wrong in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing that was synced is lost: anything may be away, and everything at once.
+    Away,
+    /// A disk loses what was synced, or goes back to an older state. As a column that is stale and one that
+    /// is damaged count together, only two drives come to harm, and all files can do without two.
+    Damage,
+}
+
+impl Nemesis {
+    pub(crate) fn new(mut random: Random, drives: usize, kind: Kind) -> Nemesis {
+        let pause_ms = 500 + random.below(5000);
+        let mut victims: Vec<usize> = (0..drives).collect();
+        while kind == Kind::Damage && victims.len() > 2 {
+            victims.remove(usize::try_from(random.below(victims.len() as u64)).unwrap_or(0));
+        }
+        let (paused, heal_ms, copy) = Default::default();
+        Nemesis { random, next_ms: 0, pause_ms, paused, heal_ms, kind, victims, copy }
+    }
+
+    /// Ends what is over, and begins another trouble if one is due. Returns a client's host that is to crash.
+    pub(crate) fn act(
+        &mut self,
+        world: &mut World,
+        cluster: &mut Cluster,
+        clients: &[HostId],
+    ) -> Option<HostId> {
+        let now_ms = world.now_ms();
+        let over: Vec<HostId> =
+            self.paused.iter().filter(|(_, until)| *until <= now_ms).map(|(host, _)| *host).collect();
+        self.paused.retain(|(_, until)| *until > now_ms);
+        over.into_iter().for_each(|host| resume(world, host));
+        if self.heal_ms.is_some_and(|at_ms| at_ms <= now_ms) {
+            self.heal_ms = None;
+            world.net.heal();
+            world.trace.event("all links are sound".to_owned());
+        }
+        if self.next_ms > now_ms {
+            return None;
+        }
+        self.next_ms = now_ms + 1 + self.random.below(self.pause_ms);
+        self.trouble(world, cluster, clients)
+    }
+
+    /// Everything is well again.
+    pub(crate) fn end(&mut self, world: &mut World) {
+        for (host, _) in std::mem::take(&mut self.paused) {
+            resume(world, host);
+        }
+        self.heal_ms = None;
+        world.net.heal();
+    }
+
+    fn trouble(&mut self, world: &mut World, cluster: &mut Cluster, clients: &[HostId]) -> Option<HostId> {
+        match self.random.below(100) {
+            0..15 => self.crash_drive(world, cluster, End::Killed),
+            15..27 => self.crash_drive(world, cluster, End::PowerCut),
+            27..35 => self.cut_in_commit(world, cluster),
+            35..42 => self.crash_manager(world, cluster),
+            42..50 => return self.crash_client(world, clients),
+            50..60 => self.pause(world, cluster, clients),
+            60..72 => self.partition(world, cluster, clients),
+            72..80 => self.slow(world, cluster, clients),
+            80..92 => self.cut_connections(world),
+            _ if self.kind == Kind::Away => self.cut_all_power(world, cluster),
+            92..97 => self.rot(world, cluster),
+            _ => self.go_back(world, cluster),
+        }
+        None
+    }
+
+    /// The drive on whose disk damage may be found, if any.
+    pub(crate) fn damaged(&self) -> Option<usize> {
+        (self.kind == Kind::Damage).then_some(self.victims[0])
+    }
+
+    fn any_drive(&mut self) -> usize {
+        self.random.one(&self.victims).expect("there are victims")
+    }
+
+    /// Whether the way between two hosts may go bad. A drive that is cut off may go out of a file's set.
+    fn may_part(&self, cluster: &Cluster, one: HostId, other: HostId) -> bool {
+        let is_victim = |host| self.victims.iter().any(|&index| cluster.drives[index].host == host);
+        self.kind == Kind::Away || is_victim(one) || is_victim(other)
+    }
+
+    fn crash_drive(&mut self, world: &mut World, cluster: &mut Cluster, end: End) {
+        let index = self.any_drive();
+        if !cluster.is_up(world, index) {
+            return;
+        }
+        let away_ms = self.random.below(TROUBLE_MS);
+        let name = cluster.drives[index].name.clone();
+        world.trace.event(format!("{name} crashes ({end:?}) for {away_ms} ms"));
+        world.trace.count(if end == End::Killed { "drives killed" } else { "drives without power" });
+        cluster.crash_drive(world, index, end, away_ms);
+    }
+
+    fn cut_all_power(&mut self, world: &mut World, cluster: &mut Cluster) {
+        world.trace.event("the power is cut everywhere".to_owned());
+        world.trace.count("power cuts everywhere");
+        for index in 0..cluster.drives.len() {
+            if cluster.is_up(world, index) {
+                let away_ms = 100 + self.random.below(3000);
+                cluster.crash_drive(world, index, End::PowerCut, away_ms);
+            }
+        }
+        if world.is_running(cluster.manager) {
+            cluster.crash_manager(world, 100 + self.random.below(2000));
+        }
+    }
+
+    fn cut_in_commit(&mut self, world: &World, cluster: &Cluster) {
+        let index = self.any_drive();
+        if cluster.is_up(world, index) {
+            let changes = 1 + self.random.below(20);
+            let drive = &cluster.drives[index];
+            world.trace.event(format!("{}'s power will be cut after {changes} changes", drive.name));
+            world.trace.count("power cuts in a commit");
+            drive.disk.cut_soon(changes);
+        }
+    }
+
+    fn crash_manager(&mut self, world: &mut World, cluster: &mut Cluster) {
+        if world.is_running(cluster.manager) {
+            let away_ms = self.random.below(TROUBLE_MS);
+            world.trace.event(format!("the manager crashes for {away_ms} ms"));
+            world.trace.count("managers killed");
+            cluster.crash_manager(world, away_ms);
+        }
+    }
+
+    fn crash_client(&mut self, world: &World, clients: &[HostId]) -> Option<HostId> {
+        let client = self.random.one(clients).filter(|&client| world.is_running(client))?;
+        world.trace.event(format!("{} crashes", world.name(client)));
+        world.trace.count("clients killed");
+        Some(client)
+    }
+
+    fn any_host(&mut self, cluster: &Cluster, clients: &[HostId]) -> HostId {
+        let drives: Vec<HostId> = self.victims.iter().map(|&index| cluster.drives[index].host).collect();
+        let mut all: Vec<HostId> = drives.iter().chain(&drives).chain(clients).copied().collect();
+        if self.kind == Kind::Away {
+            all.push(cluster.manager);
+        }
+        self.random.one(&all).expect("there are hosts")
+    }
+
+    fn pause(&mut self, world: &mut World, cluster: &Cluster, clients: &[HostId]) {
+        let host = self.any_host(cluster, clients);
+        if world.is_running(host) && !world.is_paused(host) {
+            let time_ms = 200 + self.random.below(TROUBLE_MS);
+            world.trace.event(format!("{} is paused for {time_ms} ms", world.name(host)));
+            world.trace.count("pauses");
+            world.pause(host);
+            self.paused.push((host, world.now_ms() + time_ms));
+        }
+    }
+
+    /// One host is cut off from some of the others, in one direction or both.
+    fn partition(&mut self, world: &World, cluster: &Cluster, clients: &[HostId]) {
+        let host = self.any_host(cluster, clients);
+        let one_way = self.random.below(3);
+        let share = 20 + self.random.below(90);
+        let all = cluster.drives.iter().map(|drive| drive.host).chain(clients.iter().copied());
+        let mut from = Vec::new();
+        for other in all.chain([cluster.manager]).filter(|&other| other != host) {
+            if self.random.percent(share) && self.may_part(cluster, host, other) {
+                from.push(world.name(other).to_owned());
+                let (near, far) = (world.ip(host), world.ip(other));
+                if one_way != 1 {
+                    world.net.block(near, far);
+                }
+                if one_way != 2 {
+                    world.net.block(far, near);
+                }
+            }
+        }
+        let time_ms = 200 + self.random.below(TROUBLE_MS);
+        let way = ["both ways", "inwards", "outwards"][usize::try_from(one_way).unwrap_or(0)];
+        let name = world.name(host);
+        world.trace.event(format!("{name} is cut off {way} from {} for {time_ms} ms", from.join(" ")));
+        world.trace.count("partitions");
+        self.heal_ms = Some(world.now_ms() + time_ms);
+    }
+
+    fn slow(&mut self, world: &World, cluster: &Cluster, clients: &[HostId]) {
+        let (one, other) = (self.any_host(cluster, clients), self.any_host(cluster, clients));
+        if !self.may_part(cluster, one, other) {
+            return;
+        }
+        let (delay_ms, time_ms) = (10 + self.random.below(1500), 200 + self.random.below(TROUBLE_MS));
+        let names = (world.name(one), world.name(other));
+        world.trace.event(format!("from {} to {} takes {delay_ms} ms", names.0, names.1));
+        world.trace.count("slow links");
+        world.net.slow(world.ip(one), world.ip(other), delay_ms);
+        self.heal_ms = Some(self.heal_ms.unwrap_or(0).max(world.now_ms() + time_ms));
+    }
+
+    fn cut_connections(&mut self, world: &World) {
+        let count = 1 + self.random.below(4);
+        for _ in 0..count {
+            if world.net.cut() {
+                world.trace.count("connections cut");
+            }
+        }
+        world.trace.event(format!("{count} connections are cut"));
+    }
+
+    /// The first victim's disk goes back to an older state, as if it was restored from a copy.
+    fn go_back(&mut self, world: &mut World, cluster: &mut Cluster) {
+        let index = self.victims[0];
+        let name = cluster.drives[index].name.clone();
+        match self.copy.take() {
+            Some(copy) if cluster.is_up(world, index) => {
+                let away_ms = self.random.below(TROUBLE_MS);
+                world.trace.event(format!("{name} is restored from its copy, after {away_ms} ms"));
+                world.trace.count("disks restored from a copy");
+                cluster.exchange_disk(world, index, copy, away_ms);
+            }
+            _ => {
+                world.trace.event(format!("{name} is copied"));
+                self.copy = Some(cluster.drives[index].disk.copy());
+            }
+        }
+    }
+
+    /// One bit of a file of the first victim's disk.
+    fn rot(&mut self, world: &World, cluster: &Cluster) {
+        let drive = &cluster.drives[self.victims[0]];
+        let disk = drive.disk.store();
+        let files: Vec<String> = disk.files().into_iter().filter(|name| name.ends_with(".seg")).collect();
+        let index = usize::try_from(self.random.below(files.len() as u64)).unwrap_or(0);
+        let Some(name) = files.get(index) else { return };
+        let content = disk.content(name).unwrap_or_default();
+        let bit = self.random.below(8 * content.len() as u64);
+        if is_payload(&content, bit) && disk.rot(name, bit) {
+            world.trace.event(format!("bit {bit} of {name} on {} flips", drive.name));
+            world.trace.count("bits flipped");
+        }
+    }
+}
+
+/// Whether the bit is in a file's data. A drive whose record of an object itself is damaged refuses each
+/// fence of it, and the file is not opened for writing any more: that is known, and not looked for here.
+fn is_payload(content: &[u8], bit: u64) -> bool {
+    const SECTOR: usize = 512;
+    let first = usize::try_from(bit / 8).unwrap_or(0) / SECTOR * SECTOR;
+    let sector = content.get(first..first + SECTOR).unwrap_or_default();
+    // Data of the workload is random; headers are mostly zeros.
+    sector.iter().filter(|&&byte| byte == 0).count() < SECTOR / 16 && !sector.is_empty()
+}
+
+fn resume(world: &mut World, host: HostId) {
+    if world.is_paused(host) {
+        world.resume(host);
+        world.trace.event(format!("{} goes on", world.name(host)));
+    }
+}

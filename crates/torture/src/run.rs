@@ -1,0 +1,394 @@
+//! One run: a cluster is made, clients work while things go wrong, all becomes well again, and everything is
+//! checked.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use braid_client::{Client, Fault, File, OpenOptions};
+use braid_layout::{Scheme, Shape};
+use braid_wire::control::DriveState;
+
+use crate::cluster::{Cluster, Contact};
+use crate::fate;
+use crate::model::Model;
+use crate::nemesis::{Kind, Nemesis};
+use crate::random::Random;
+use crate::trace::Trace;
+use crate::workload::{self, Target, Task};
+use crate::world::{HostId, World};
+
+/// Drives of a cluster.
+const DRIVES: usize = 6;
+/// Clients that work.
+const CLIENTS: usize = 3;
+/// Virtual time in which things go wrong.
+const TROUBLE_MS: u64 = 30_000;
+/// In this time the cluster must be made, the clients must stop, and all must heal: each.
+const BOUND_MS: u64 = 400_000;
+
+/// What came of a seed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// Of everything that happened: equal for equal runs.
+    pub hash: u64,
+    /// Virtual time that passed, in milliseconds.
+    pub passed_ms: u64,
+    /// Operations that clients did.
+    pub operations: u64,
+    /// Faults of each kind.
+    pub faults: BTreeMap<String, u64>,
+    /// What went wrong, if anything did.
+    pub failure: Option<String>,
+    /// The last events.
+    pub last: Vec<String>,
+}
+
+/// How to run a seed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Settings {
+    /// Print events as they happen.
+    pub printed: bool,
+}
+
+thread_local! {
+    /// The first panic in a run, from any of its tasks.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs one seed, in a thread of its own: what threads keep for themselves begins anew. It is the same each
+/// time if nothing of the kind ran in this process before: see [`crate::run_apart`].
+pub fn run(seed: u64, settings: Settings) -> Outcome {
+    let running = std::thread::Builder::new().name(format!("seed {seed}"));
+    let running = running.spawn(move || {
+        fate::begin(seed);
+        one(seed, settings)
+    });
+    running.expect("a thread").join().expect("a run gives its outcome, whatever happens")
+}
+
+/// Panics are noted, also those that a task's runtime catches.
+pub fn note_panics() {
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().name().is_some_and(|name| name.starts_with("seed ")) {
+            PANIC.with_borrow_mut(|first| first.get_or_insert(panic.to_string()).len());
+        } else {
+            told(panic);
+        }
+    }));
+}
+
+fn one(seed: u64, settings: Settings) -> Outcome {
+    let trace = Trace::printing(settings.printed);
+    let mut run = Run::new(Random::new(seed), trace.clone());
+    let failure = run.go().err().or_else(|| run.model.failure());
+    let passed_ms = run.world.now_ms();
+    let operations = run.operations.load(Ordering::Relaxed);
+    drop(run);
+    let panic = PANIC.with_borrow_mut(Option::take);
+    Outcome {
+        seed,
+        hash: trace.hash(),
+        passed_ms,
+        operations,
+        faults: trace.counts().into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
+        failure: panic.or(failure),
+        last: trace.last(),
+    }
+}
+
+struct Run {
+    world: World,
+    cluster: Cluster,
+    model: Model,
+    random: Random,
+    kind: Kind,
+    admin: HostId,
+    clients: Vec<HostId>,
+    targets: Vec<Target>,
+    stop: Arc<AtomicBool>,
+    operations: Arc<AtomicU64>,
+}
+
+impl Run {
+    fn new(mut random: Random, trace: Trace) -> Run {
+        let mut world = World::new(random.fork(), trace);
+        let cluster = Cluster::new(&mut world, DRIVES, &mut random);
+        let admin = world.add_host("admin");
+        let clients = (0..CLIENTS).map(|index| world.add_host(&format!("c{index}"))).collect();
+        let model = Model::default();
+        let kind = if random.percent(30) { Kind::Damage } else { Kind::Away };
+        let targets = targets(&model, &mut random, kind);
+        let (stop, operations) = Default::default();
+        Run { world, cluster, model, random, kind, admin, clients, targets, stop, operations }
+    }
+
+    fn go(&mut self) -> Result<(), String> {
+        let contact = self.bring_up()?;
+        for index in 0..CLIENTS {
+            self.start_client(index, &contact);
+        }
+        let damaged = self.trouble(&contact)?;
+        self.world.trace.event("no more trouble".to_owned());
+        self.stop.store(true, Ordering::Relaxed);
+        let clients = self.clients.clone();
+        let mut left = BOUND_MS;
+        while !self.has_stopped() {
+            left = self.step("the clients to stop", left)?;
+        }
+        for client in clients {
+            self.world.kill(client);
+        }
+        self.heal(&contact, damaged)
+    }
+
+    /// One step of the world; an error when the time is up or something was wrong.
+    fn step(&mut self, what: &str, left_ms: u64) -> Result<u64, String> {
+        let before = self.world.now_ms();
+        self.world.step();
+        self.cluster.tend(&mut self.world);
+        if let Some(panic) = PANIC.with_borrow(Clone::clone) {
+            return Err(panic);
+        }
+        if let Some(failure) = self.model.failure() {
+            return Err(failure);
+        }
+        left_ms
+            .checked_sub(self.world.now_ms() - before)
+            .ok_or_else(|| format!("waited {} s in vain for {what}", BOUND_MS / 1000))
+    }
+
+    /// Runs a task on the administrator's host to its end.
+    fn administer<T: Send + 'static>(
+        &mut self,
+        what: &str,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, String> {
+        let slot = self.world.spawn(self.admin, task);
+        let mut left = BOUND_MS;
+        loop {
+            if let Some(done) = slot.take() {
+                return Ok(done);
+            }
+            left = self.step(what, left)?;
+        }
+    }
+
+    fn bring_up(&mut self) -> Result<Contact, String> {
+        self.cluster.start_manager(&mut self.world);
+        let mut left = BOUND_MS;
+        let contact = loop {
+            if let Some(contact) = self.cluster.contact() {
+                break contact;
+            }
+            left = self.step("the manager", left)?;
+        };
+        for index in 0..DRIVES {
+            self.cluster.start_drive(&mut self.world, index);
+        }
+        self.world.start(self.admin, std::future::pending());
+        let reached = contact.clone();
+        let made = self.administer("a volume and all drives", async move {
+            let client = Client::connect(workload::config(&reached)).await.map_err(|e| e.to_string())?;
+            all_up(&client).await;
+            client.volume_create("main", None, 0).await.map_err(|error| error.to_string())
+        })?;
+        made?;
+        self.world.trace.event("the cluster is up".to_owned());
+        Ok(contact)
+    }
+
+    fn start_client(&mut self, index: usize, contact: &Contact) {
+        let (own, others) = self.targets.iter().cloned().partition(|target| target.number % CLIENTS == index);
+        let task = Task {
+            who: format!("c{index}"),
+            own,
+            others,
+            model: self.model.clone(),
+            trace: self.world.trace.clone(),
+            stop: Arc::clone(&self.stop),
+            done: Arc::clone(&self.operations),
+        };
+        let work = workload::work(task, contact.clone(), self.random.fork());
+        self.world.start(self.clients[index], work);
+    }
+
+    /// Gives the drive on whose disk damage may be found.
+    fn trouble(&mut self, contact: &Contact) -> Result<Option<String>, String> {
+        let mut nemesis = Nemesis::new(self.random.fork(), DRIVES, self.kind);
+        let mut left = TROUBLE_MS;
+        let clients = self.clients.clone();
+        loop {
+            if let Some(client) = nemesis.act(&mut self.world, &mut self.cluster, &clients) {
+                self.world.kill(client);
+                let index = clients.iter().position(|&other| other == client).expect("one of them");
+                self.start_client(index, contact);
+            }
+            let before = self.world.now_ms();
+            self.step("trouble", BOUND_MS)?;
+            match left.checked_sub(self.world.now_ms() - before) {
+                Some(less) => left = less,
+                None => break,
+            }
+        }
+        nemesis.end(&mut self.world);
+        self.cluster.recall(&self.world);
+        Ok(nemesis.damaged().map(|index| self.cluster.drives[index].name.clone()))
+    }
+
+    fn has_stopped(&self) -> bool {
+        let stopped = |name: &str| {
+            let told = format!("{name} has stopped");
+            self.world.trace.last().iter().any(|line| line.ends_with(&told))
+        };
+        self.clients.iter().all(|&client| stopped(self.world.name(client)))
+    }
+
+    /// All drives come up and are rebuilt; then every file is checked and read.
+    fn heal(&mut self, contact: &Contact, damaged: Option<String>) -> Result<(), String> {
+        let (contact, names) = (contact.clone(), self.drive_names());
+        let (targets, model, trace) = (self.targets.clone(), self.model.clone(), self.world.trace.clone());
+        self.administer("the cluster to heal", async move {
+            let client = Client::connect(workload::config(&contact)).await.map_err(|e| e.to_string())?;
+            all_up(&client).await;
+            trace.event("all drives are up".to_owned());
+            for target in &targets {
+                decide(&client, target, &model).await?;
+            }
+            rebuild(&client, &names, &trace).await?;
+            for target in &targets {
+                check(&client, target, &model, damaged.as_deref()).await?;
+            }
+            Ok(())
+        })?
+    }
+
+    fn drive_names(&self) -> Vec<String> {
+        self.cluster.drives.iter().map(|drive| drive.name.clone()).collect()
+    }
+}
+
+/// The files: some for each client, of several schemes, of a few stripes each.
+fn targets(model: &Model, random: &mut Random, kind: Kind) -> Vec<Target> {
+    let two = [(Scheme::Rs, 2, 2), (Scheme::Raid1, 1, 2), (Scheme::Rs, 3, 2)];
+    let all = [
+        (Scheme::Raid5, 2, 1),
+        (Scheme::Rs, 2, 2),
+        (Scheme::Raid1, 1, 1),
+        (Scheme::Raid5, 4, 1),
+        (Scheme::Rs, 3, 2),
+        (Scheme::Raid1, 1, 2),
+    ];
+    let target = |(number, (scheme, k, m)): (usize, (Scheme, u8, u8))| {
+        let unit = 4096 << random.below(2);
+        let shape = Shape::new(scheme, k, m, unit).expect("a good shape");
+        let stripe = u64::from(unit) * u64::from(k);
+        let length = stripe * (2 + random.below(5)) + random.below(stripe);
+        let path = format!("braid://main/f{number}");
+        let name = path.parse().expect("a good name");
+        assert_eq!(model.add(&path, length, stripe), number, "in order");
+        Target { number, name, shape, length }
+    };
+    let shapes = if kind == Kind::Damage { [two, two].concat() } else { all.to_vec() };
+    shapes.into_iter().enumerate().map(target).collect()
+}
+
+async fn all_up(client: &Client) {
+    loop {
+        if let Ok(status) = client.status().await {
+            let up = status.drives.iter().filter(|row| row.state == DriveState::Up).count();
+            if up == DRIVES {
+                return;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Opens the file for writing, so that what its last writer left is decided, and reads it.
+async fn decide(client: &Client, target: &Target, model: &Model) -> Result<(), String> {
+    let options = OpenOptions::new().read(true).write(true).create(true).shape(target.shape);
+    let mut tries = 0;
+    let file = loop {
+        match client.open(&target.name, &options).await {
+            Ok(file) => break file,
+            Err(error) if tries == 60 => return Err(format!("a file stays closed: {error}")),
+            Err(_) => tries += 1,
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    let found = read_all(&file, target).await?;
+    model.decide(target.number, &found, "the administrator");
+    file.close().await.map_err(|error| format!("a file that was not written does not close: {error}"))
+}
+
+async fn read_all(file: &File, target: &Target) -> Result<Vec<u8>, String> {
+    let mut found = vec![0; usize::try_from(file.size().min(target.length)).unwrap_or(0)];
+    let count = file.read_at(&mut found, 0).await;
+    found.truncate(count.map_err(|error| format!("what is well cannot be read: {error}"))?);
+    Ok(found)
+}
+
+/// Rebuilds all drives until nothing is stale.
+async fn rebuild(client: &Client, names: &[String], trace: &Trace) -> Result<(), String> {
+    let mut last = String::new();
+    for _ in 0..20 {
+        let mut left = 0;
+        for name in names {
+            match client.rebuild(name, |_| {}).await {
+                Ok(rebuilt) => {
+                    left += rebuilt.left;
+                    trace.event(format!("rebuilt {name}: {rebuilt:?}"));
+                    if let Some((_, error)) = rebuilt.failed.first() {
+                        last = error.to_string();
+                    }
+                }
+                Err(error) => {
+                    left += 1;
+                    last = error.to_string();
+                }
+            }
+        }
+        if left == 0 {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    Err(format!("the rebuild does not end: {last}"))
+}
+
+/// Parity equals data, and each byte is what was decided. Damage of the disk is found and named, and nothing
+/// else.
+async fn check(client: &Client, target: &Target, model: &Model, damaged: Option<&str>) -> Result<(), String> {
+    let mut tries = 0;
+    loop {
+        let report = client.check(&target.name, |_| {}).await;
+        let mut report = report.map_err(|error| format!("{} cannot be checked: {error}", target.name))?;
+        report.findings.retain(|finding| {
+            let on = finding.unit.as_ref().map(|unit| unit.drive.as_str());
+            !(matches!(finding.fault, Fault::Damaged(_)) && on == damaged && on.is_some())
+        });
+        if report.is_clean() {
+            break;
+        }
+        // A drive that misses a heartbeat is away for a moment.
+        if !report.findings.is_empty() || tries == 60 {
+            return Err(format!(
+                "{} is not whole: {:?} {:?}",
+                target.name, report.findings, report.unchecked
+            ));
+        }
+        tries += 1;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let opened = client.open(&target.name, &OpenOptions::new().read(true)).await;
+    let file = opened.map_err(|error| format!("{} does not open: {error}", target.name))?;
+    let found = read_all(&file, target).await?;
+    model.decide(target.number, &found, "the administrator, at the end,");
+    model.failure().map_or(Ok(()), Err)
+}

@@ -1,0 +1,262 @@
+//! What a client does: it writes its own files, and reads its own and those of others.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use braid_client::{Client, Config, Error, File, Kind, Name, OpenOptions};
+use braid_layout::Shape;
+use tokio::time::timeout;
+
+use crate::cluster::Contact;
+use crate::host::now_ms;
+use crate::model::Model;
+use crate::random::Random;
+use crate::trace::Trace;
+
+/// No operation takes longer, whatever happens.
+const OPERATION_BOUND: Duration = Duration::from_secs(180);
+/// How long a client retries one request.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A file of the workload.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    /// Its number in the model.
+    pub(crate) number: usize,
+    pub(crate) name: Name,
+    pub(crate) shape: Shape,
+    pub(crate) length: u64,
+}
+
+/// What a client knows of the run.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    pub(crate) who: String,
+    pub(crate) own: Vec<Target>,
+    pub(crate) others: Vec<Target>,
+    pub(crate) model: Model,
+    pub(crate) trace: Trace,
+    pub(crate) stop: Arc<AtomicBool>,
+    /// Operations done, by all clients.
+    pub(crate) done: Arc<AtomicU64>,
+}
+
+/// One of the client's files, open for writing or not.
+struct Own {
+    target: Target,
+    open: Option<File>,
+}
+
+pub(crate) fn config(contact: &Contact) -> Config {
+    let mut config = Config::new(contact.address.clone(), contact.client_token.clone());
+    config.set_bytes = 64 << 10;
+    config.grace = Duration::from_millis(500);
+    config.avoid = Duration::from_millis(500);
+    config.limits.connect = Duration::from_millis(500);
+    config.drive_reply = Duration::from_secs(4);
+    config.patience = PATIENCE;
+    config
+}
+
+/// Works until told to stop.
+pub(crate) async fn work(task: Task, contact: Contact, mut random: Random) {
+    let client = loop {
+        match Client::connect(config(&contact)).await {
+            Ok(client) => break client,
+            Err(error) => task.trace.event(format!("{} does not connect: {error}", task.who)),
+        }
+        if task.stop.load(Ordering::Relaxed) {
+            return;
+        }
+    };
+    let mut own: Vec<Own> =
+        task.own.iter().map(|target| Own { target: target.clone(), open: None }).collect();
+    while !task.stop.load(Ordering::Relaxed) {
+        let number = usize::try_from(random.below(own.len() as u64)).unwrap_or(0);
+        let what = random.below(100);
+        let operation = operate(&task, &client, &mut own[number], what, &mut random);
+        if timeout(OPERATION_BOUND, operation).await.is_err() {
+            let seconds = OPERATION_BOUND.as_secs();
+            task.model.fail(format!("{}: an operation ({what}) hangs for {seconds} s", task.who));
+            return;
+        }
+        task.done.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(random.below(60))).await;
+    }
+    for Own { target, open } in own {
+        if let Some(file) = open {
+            task.close(&target, file).await;
+        }
+    }
+    task.trace.event(format!("{} has stopped", task.who));
+}
+
+/// One operation on one of the client's files.
+async fn operate(task: &Task, client: &Client, own: &mut Own, what: u64, random: &mut Random) {
+    if what < 25 && !task.others.is_empty() {
+        let other = usize::try_from(random.below(task.others.len() as u64)).unwrap_or(0);
+        return task.read_other(client, &task.others[other], random).await;
+    }
+    let Some(file) = &own.open else {
+        own.open = task.open(client, &own.target).await;
+        return;
+    };
+    match what {
+        25..45 => task.read(&own.target, file, random).await,
+        45..52 => task.flush(&own.target, file).await,
+        52..58 => {
+            if let Some(file) = own.open.take() {
+                task.close(&own.target, file).await;
+            }
+        }
+        _ => {
+            if !task.write_some(&own.target, file, random).await
+                && let Some(file) = own.open.take()
+            {
+                task.close(&own.target, file).await;
+            }
+        }
+    }
+}
+
+impl Task {
+    fn told(&self, what: &str, target: &Target, began_ms: u64, result: Result<(), &Error>) {
+        let took = now_ms() - began_ms;
+        let end = result.map_or_else(|error| format!(": {error}"), |()| String::new());
+        self.trace.event(format!("{} {what} {} in {took} ms{end}", self.who, target.name));
+    }
+
+    /// Opens for writing, and looks at what the writers before left.
+    async fn open(&self, client: &Client, target: &Target) -> Option<File> {
+        let began = now_ms();
+        let options = OpenOptions::new().read(true).write(true).create(true).shape(target.shape);
+        let file = match client.open(&target.name, &options).await {
+            Ok(file) => file,
+            Err(error) => {
+                if error.kind() != Kind::Busy {
+                    self.told("does not open", target, began, Err(&error));
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                return None;
+            }
+        };
+        let mut found = vec![0; usize::try_from(file.size().min(target.length)).unwrap_or(0)];
+        match file.read_at(&mut found, 0).await {
+            Ok(count) => {
+                found.truncate(count);
+                self.model.decide(target.number, &found, &self.who);
+                self.model.committed(target.number);
+                self.told("opened", target, began, Ok(()));
+                Some(file)
+            }
+            Err(error) => {
+                self.told("opened and could not read", target, began, Err(&error));
+                self.close(target, file).await;
+                None
+            }
+        }
+    }
+
+    async fn close(&self, target: &Target, file: File) {
+        let began = now_ms();
+        let result = file.close().await;
+        if result.is_ok() {
+            self.model.committed(target.number);
+        }
+        self.told("closed", target, began, result.as_ref().map(drop));
+    }
+
+    async fn flush(&self, target: &Target, file: &File) {
+        let began = now_ms();
+        let result = file.flush().await;
+        if result.is_ok() {
+            self.model.committed(target.number);
+        }
+        self.told("flushed", target, began, result.as_ref().map(drop));
+    }
+
+    /// Writes somewhere, now and then in several pieces at once; false: the handle writes no more.
+    async fn write_some(&self, target: &Target, file: &File, random: &mut Random) -> bool {
+        let range = somewhere(target, random);
+        if random.percent(75) {
+            return self.write(target, file, range).await;
+        }
+        let first = range.start + random.below(range.end - range.start);
+        let second = first + random.below(range.end - first);
+        let pieces = [range.start..first, first..second, second..range.end];
+        let [one, two, three] = pieces.map(|piece| self.write(target, file, piece));
+        let (one, two, three) = tokio::join!(one, two, three);
+        one && two && three
+    }
+
+    async fn write(&self, target: &Target, file: &File, range: Range<u64>) -> bool {
+        let began = now_ms();
+        if range.is_empty() {
+            return true;
+        }
+        let (write, bytes) = self.model.begin_write(target.number, range.clone());
+        let result = file.write_at(&bytes, range.start).await;
+        if result.is_ok() {
+            self.model.end_write(target.number, write, range.clone());
+        }
+        self.told(&format!("wrote {range:?} as {write:?} of"), target, began, result.as_ref().map(drop));
+        result.is_ok()
+    }
+
+    async fn read(&self, target: &Target, file: &File, random: &mut Random) {
+        let began = now_ms();
+        let range = somewhere(target, random);
+        let read = self.model.begin_read(target.number, range.clone());
+        let mut found = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
+        let result = file.read_at(&mut found, range.start).await;
+        match &result {
+            Ok(count) => self.model.end_read(read, &found[..*count], &self.who),
+            Err(_) => self.model.drop_read(read),
+        }
+        self.told(&format!("read {range:?} of"), target, began, result.as_ref().map(drop));
+    }
+
+    /// Opens another client's file and reads some of it.
+    async fn read_other(&self, client: &Client, target: &Target, random: &mut Random) {
+        let began = now_ms();
+        let range = somewhere(target, random);
+        let read = self.model.begin_read(target.number, range.clone());
+        let mut found = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
+        let result = match client.open(&target.name, &OpenOptions::new().read(true)).await {
+            Ok(file) => file.read_at(&mut found, range.start).await,
+            Err(error) => Err(error),
+        };
+        match &result {
+            Ok(count) => self.model.end_read(read, &found[..*count], &self.who),
+            Err(_) => self.model.drop_read(read),
+        }
+        self.told(&format!("read {range:?} of"), target, began, result.as_ref().map(drop));
+    }
+}
+
+/// A range of the file: a few bytes, about a unit, or some stripes.
+fn somewhere(target: &Target, random: &mut Random) -> Range<u64> {
+    let unit = u64::from(target.shape.unit_bytes());
+    let stripe = unit * u64::from(target.shape.k());
+    let range = match random.below(10) {
+        0..4 => {
+            let at = random.below(target.length - 1);
+            at..at + 1 + random.below(unit)
+        }
+        4..6 => {
+            let at = random.below(target.length / unit) * unit;
+            at..at + unit
+        }
+        6..8 => {
+            let at = random.below(target.length / stripe) * stripe;
+            at..at + stripe * (1 + random.below(2))
+        }
+        _ => {
+            let at = random.below(target.length - 1);
+            at..at + 1 + random.below(3 * stripe)
+        }
+    };
+    range.start..range.end.min(target.length)
+}

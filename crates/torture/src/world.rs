@@ -1,0 +1,205 @@
+//! The world: hosts with one process each, and the time that passes for all of them.
+//!
+//! Each process has a runtime of its own with a paused clock, so that it can be killed or stopped as a whole,
+//! whatever it is doing. Time passes in short steps. In a step each process runs alone, with its own timers,
+//! until the step's end; then the network delivers. What a process does within a step does not depend on the
+//! others, so the order in which they run does not matter for what is possible, and is drawn by lot.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use braid_transport::host::simulated;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
+
+use crate::fate;
+use crate::host::{self, BEGIN_MS, Kernel, Machine};
+use crate::net::Net;
+use crate::random::Random;
+use crate::trace::Trace;
+
+/// A step while the network has something to deliver.
+const STEP_MS: u64 = 1;
+/// A step while it has not.
+const IDLE_STEP_MS: u64 = 5;
+
+/// A host by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HostId(pub(crate) usize);
+
+/// Hosts, network and time.
+pub(crate) struct World {
+    pub(crate) net: Net,
+    pub(crate) trace: Trace,
+    random: Random,
+    hosts: Vec<Process>,
+    now_ms: u64,
+    started: u32,
+    begin: Instant,
+    kernel: Arc<Kernel>,
+}
+
+/// A host and the process on it.
+struct Process {
+    name: String,
+    machine: Arc<Machine>,
+    runtime: Option<Runtime>,
+    paused: bool,
+}
+
+impl World {
+    pub(crate) fn new(mut random: Random, trace: Trace) -> World {
+        fate::set_now_ms(BEGIN_MS);
+        host::begin();
+        let net = Net::new(random.fork(), trace.clone());
+        let kernel = Kernel::new(random.percent(30));
+        let (hosts, begin) = (Vec::new(), Instant::now());
+        World { net, trace, random, hosts, now_ms: 0, started: 0, begin, kernel }
+    }
+
+    /// Milliseconds since the world's begin.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Another host, without a process.
+    pub(crate) fn add_host(&mut self, name: &str) -> HostId {
+        let number = u8::try_from(self.hosts.len() + 1).expect("few hosts");
+        let ip = IpAddr::V4(Ipv4Addr::new(10, 0, number, 1));
+        let machine = Machine::new(ip, self.net.clone(), Arc::clone(&self.kernel));
+        self.hosts.push(Process { name: name.to_owned(), machine, runtime: None, paused: false });
+        HostId(self.hosts.len() - 1)
+    }
+
+    pub(crate) fn machine(&self, host: HostId) -> Arc<Machine> {
+        Arc::clone(&self.hosts[host.0].machine)
+    }
+
+    pub(crate) fn ip(&self, host: HostId) -> IpAddr {
+        self.hosts[host.0].machine.ip
+    }
+
+    pub(crate) fn name(&self, host: HostId) -> &str {
+        &self.hosts[host.0].name
+    }
+
+    /// Starts a process whose main task is `main`.
+    pub(crate) fn start(&mut self, host: HostId, main: impl Future<Output = ()> + Send + 'static) {
+        self.started += 1;
+        let process = &mut self.hosts[host.0];
+        assert!(process.runtime.is_none(), "one process at a time");
+        self.net.set_up(process.machine.ip);
+        process.machine.set_process(self.started);
+        process.paused = false;
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.expect("a runtime without input and output needs nothing");
+        runtime.spawn(main);
+        process.runtime = Some(runtime);
+    }
+
+    /// Whether a process runs or is paused there.
+    pub(crate) fn is_running(&self, host: HostId) -> bool {
+        self.hosts[host.0].runtime.is_some()
+    }
+
+    /// Ends the host's process at once. Its connections are closed, unless the host is down.
+    pub(crate) fn kill(&mut self, host: HostId) {
+        let process = &mut self.hosts[host.0];
+        let runtime = process.runtime.take();
+        simulated::on(process.machine.clone(), || drop(runtime));
+        process.machine.set_process(0);
+    }
+
+    /// The process does nothing until it is resumed.
+    pub(crate) fn pause(&mut self, host: HostId) {
+        self.hosts[host.0].paused = true;
+    }
+
+    /// It goes on where it was, and its clock leaps to the present.
+    pub(crate) fn resume(&mut self, host: HostId) {
+        self.hosts[host.0].paused = false;
+    }
+
+    pub(crate) fn is_paused(&self, host: HostId) -> bool {
+        self.hosts[host.0].paused
+    }
+
+    /// Adds a task to the host's process. Its result is in the slot once it is there.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        host: HostId,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Slot<T> {
+        let slot = Slot::default();
+        let result = slot.clone();
+        if let Some(runtime) = &self.hosts[host.0].runtime {
+            runtime.spawn(async move {
+                let done = task.await;
+                result.put(done);
+            });
+        }
+        slot
+    }
+
+    /// Lets a short time pass.
+    pub(crate) fn step(&mut self) {
+        let step_ms = if self.net.is_busy() { STEP_MS } else { IDLE_STEP_MS };
+        let (from, to) = (self.at(self.now_ms), self.at(self.now_ms + step_ms));
+        let first = usize::try_from(self.random.below(self.hosts.len() as u64)).unwrap_or(0);
+        for index in (0..self.hosts.len()).map(|index| (index + first) % self.hosts.len()) {
+            let process = &self.hosts[index];
+            let Some(runtime) = process.runtime.as_ref().filter(|_| !process.paused) else { continue };
+            let run = async {
+                let behind = from.saturating_duration_since(Instant::now());
+                if !behind.is_zero() {
+                    tokio::time::advance(behind).await;
+                }
+                tokio::time::sleep_until(to).await;
+            };
+            simulated::on(process.machine.clone(), || runtime.block_on(run));
+        }
+        self.now_ms += step_ms;
+        fate::set_now_ms(BEGIN_MS + self.now_ms);
+        self.trace.set_now_ms(self.now_ms);
+        self.net.deliver(self.now_ms);
+    }
+
+    fn at(&self, ms: u64) -> Instant {
+        self.begin + Duration::from_millis(ms)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for index in 0..self.hosts.len() {
+            self.kill(HostId(index));
+        }
+    }
+}
+
+/// Where the result of a task appears.
+#[derive(Debug)]
+pub(crate) struct Slot<T>(Arc<Mutex<Option<T>>>);
+
+impl<T> Slot<T> {
+    pub(crate) fn put(&self, value: T) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+    }
+
+    pub(crate) fn take(&self) -> Option<T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Slot<T> {
+        Slot(Arc::default())
+    }
+}
+
+impl<T> Clone for Slot<T> {
+    fn clone(&self) -> Slot<T> {
+        Slot(Arc::clone(&self.0))
+    }
+}

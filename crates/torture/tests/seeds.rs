@@ -1,0 +1,54 @@
+//! A fixed bunch of seeds, each a cluster's bad half minute; and the seeds that once failed, by name.
+
+use std::path::Path;
+
+use braid_torture::{Outcome, run_apart};
+
+/// Seeds of one test.
+const EACH: u64 = 25;
+
+fn tortured(seed: u64) -> Outcome {
+    run_apart(Path::new(env!("CARGO_BIN_EXE_braid-torture")), seed).expect("the program runs")
+}
+
+fn survives(seed: u64) {
+    let outcome = tortured(seed);
+    if let Some(why) = outcome.failure {
+        let last = outcome.last.join("\n");
+        panic!("{last}\nseed {seed}: {why}\nagain: cargo run -p braid-torture -- --seed {seed}");
+    }
+    assert!(outcome.operations > 0, "nothing was done");
+}
+
+fn survive(block: u64) {
+    (block * EACH..(block + 1) * EACH).for_each(survives);
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in [1, 2, 3] {
+        let (one, other) = (tortured(seed), tortured(seed));
+        assert_eq!(one, other);
+    }
+    assert_ne!(tortured(1).hash, tortured(2).hash);
+}
+
+#[test]
+fn seeds_of_the_first_block() {
+    survive(0);
+}
+
+#[test]
+fn seeds_of_the_second_block() {
+    survive(1);
+}
+
+#[test]
+fn seeds_of_the_third_block() {
+    survive(2);
+}
+
+#[test]
+fn seeds_of_the_fourth_block() {
+    survive(3);
+}

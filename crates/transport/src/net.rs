@@ -1,0 +1,183 @@
+//! Sockets: TCP, or those of a simulated host ([`crate::host`]).
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+
+#[cfg(feature = "simulated")]
+use crate::host::simulated;
+
+/// Listens on an address.
+#[derive(Debug)]
+pub(crate) enum Listening {
+    Tcp(TcpListener),
+    #[cfg(feature = "simulated")]
+    Simulated(Box<dyn simulated::Listener>),
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    #[cfg(feature = "simulated")]
+    Simulated(simulated::Socket),
+}
+
+/// The receiving direction of a connection.
+#[derive(Debug)]
+pub(crate) enum ReadHalf {
+    Tcp(OwnedReadHalf),
+    #[cfg(feature = "simulated")]
+    Simulated(Box<dyn simulated::Read>),
+}
+
+/// The sending direction of a connection.
+#[derive(Debug)]
+pub(crate) enum WriteHalf {
+    Tcp(OwnedWriteHalf),
+    #[cfg(feature = "simulated")]
+    Simulated(Box<dyn simulated::Write>),
+}
+
+/// The same done to a half of either kind.
+macro_rules! of_either {
+    ($half:expr, $kind:ident, $inner:ident => $done:expr) => {
+        match $half {
+            $kind::Tcp($inner) => $done,
+            #[cfg(feature = "simulated")]
+            $kind::Simulated($inner) => $done,
+        }
+    };
+}
+
+impl Listening {
+    pub(crate) async fn bind(address: &str) -> io::Result<Listening> {
+        #[cfg(feature = "simulated")]
+        if let Some(host) = simulated::host() {
+            return Ok(Listening::Simulated(host.listen(address)?));
+        }
+        Ok(Listening::Tcp(TcpListener::bind(address).await?))
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Listening::Tcp(listener) => listener.local_addr(),
+            #[cfg(feature = "simulated")]
+            Listening::Simulated(listener) => Ok(listener.address()),
+        }
+    }
+
+    pub(crate) async fn accept(&self) -> io::Result<(Socket, SocketAddr)> {
+        match self {
+            Listening::Tcp(listener) => {
+                listener.accept().await.map(|(stream, peer)| (Socket::Tcp(stream), peer))
+            }
+            #[cfg(feature = "simulated")]
+            Listening::Simulated(listener) => {
+                let socket = std::future::poll_fn(|context| listener.poll_accept(context)).await?;
+                let peer = socket.peer;
+                Ok((Socket::Simulated(socket), peer))
+            }
+        }
+    }
+}
+
+impl Socket {
+    pub(crate) async fn connect(address: &str) -> io::Result<Socket> {
+        #[cfg(feature = "simulated")]
+        if let Some(host) = simulated::host() {
+            return host.connect(address).await.map(Socket::Simulated);
+        }
+        TcpStream::connect(address).await.map(Socket::Tcp)
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Socket::Tcp(stream) => stream.local_addr(),
+            #[cfg(feature = "simulated")]
+            Socket::Simulated(socket) => Ok(socket.local),
+        }
+    }
+
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Socket::Tcp(stream) => stream.peer_addr(),
+            #[cfg(feature = "simulated")]
+            Socket::Simulated(socket) => Ok(socket.peer),
+        }
+    }
+
+    /// The system's socket, for its options.
+    pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Socket::Tcp(stream) => Some(stream),
+            #[cfg(feature = "simulated")]
+            Socket::Simulated(_) => None,
+        }
+    }
+
+    pub(crate) fn into_split(self) -> (ReadHalf, WriteHalf) {
+        match self {
+            Socket::Tcp(stream) => {
+                let (read, write) = stream.into_split();
+                (ReadHalf::Tcp(read), WriteHalf::Tcp(write))
+            }
+            #[cfg(feature = "simulated")]
+            Socket::Simulated(socket) => {
+                (ReadHalf::Simulated(socket.read), WriteHalf::Simulated(socket.write))
+            }
+        }
+    }
+}
+
+impl WriteHalf {
+    /// The system's socket, for its own ways to send.
+    pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
+        match self {
+            WriteHalf::Tcp(half) => Some(half.as_ref()),
+            #[cfg(feature = "simulated")]
+            WriteHalf::Simulated(_) => None,
+        }
+    }
+}
+
+impl AsyncRead for ReadHalf {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        of_either!(self.get_mut(), ReadHalf, half => Pin::new(half).poll_read(context, into))
+    }
+}
+
+impl AsyncWrite for WriteHalf {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        of_either!(self.get_mut(), WriteHalf, half => Pin::new(half).poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        of_either!(self.get_mut(), WriteHalf, half => Pin::new(half).poll_write_vectored(context, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        of_either!(self.get_mut(), WriteHalf, half => Pin::new(half).poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        of_either!(self.get_mut(), WriteHalf, half => Pin::new(half).poll_shutdown(context))
+    }
+}
