@@ -54,7 +54,7 @@ pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
     config.settings.clean_share_percent = serve.clean_share;
     config.settings.sending = serve.options.sending();
     let (ready, is_ready) = oneshot::channel();
-    let running = braid_drive::run(config, ready, stop.wait());
+    let running = braid_heal::run(config, ready, stop.wait());
     let announcing = async {
         let Ok(ready) = is_ready.await else { return Ok(()) };
         end_without(&serve.dir, what())?;

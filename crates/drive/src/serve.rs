@@ -43,6 +43,11 @@ pub struct Ready {
     pub name: String,
     /// Where it listens.
     pub address: SocketAddr,
+    /// The manager's address, and what proves to it that this is the drive: for what else its process does
+    /// in its name.
+    pub manager: String,
+    /// See `manager`.
+    pub credentials: Credentials,
 }
 
 /// Runs one drive until `shutdown` completes. `ready` is sent when the drive listens and has joined; it
@@ -87,7 +92,9 @@ pub async fn run(
     let address = listener.local_address();
     let (close, closing) = watch::channel(false);
     // If nobody waits for it, the drive serves all the same.
-    let _ = ready.send(Ready { drive: identity.drive, name: identity.name.clone(), address });
+    let credentials = core.forwarder.credentials();
+    let (drive, name, to) = (identity.drive, identity.name.clone(), manager.clone());
+    let _ = ready.send(Ready { drive, name, address, manager: to, credentials });
     info!(drive = %identity.name, id = %identity.drive, %address, "listening");
     let scrubbing = tokio::spawn(scrubber::run(Arc::clone(&core), Arc::clone(&directory), closing.clone()));
     forward::start(&core);

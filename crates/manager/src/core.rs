@@ -21,6 +21,7 @@ use crate::admission::Admissions;
 use crate::drive_calls::DriveCalls;
 use crate::drives::{Drive, DriveTable};
 use crate::files::columns_on;
+use crate::healing::Healing;
 use crate::kv::{Db, Tx};
 use crate::leadership::Leadership;
 use crate::leases::Leases;
@@ -70,6 +71,7 @@ pub struct Core {
     pub(crate) drives: Mutex<DriveTable>,
     pub(crate) leases: Mutex<Leases>,
     pub(crate) operations: Mutex<Operations>,
+    pub(crate) healing: Mutex<Healing>,
     /// Files without a lease whose procedure was left undone.
     pub(crate) unfinished: Mutex<BTreeSet<FileId>>,
     pub(crate) files: Mutex<BTreeMap<FileId, Weak<tokio::sync::Mutex<()>>>>,
@@ -130,6 +132,11 @@ impl Core {
     /// What is known of operations beyond the stored state.
     pub fn operations(&self) -> MutexGuard<'_, Operations> {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far the drives have brought their stale columns up to date.
+    pub fn healing(&self) -> MutexGuard<'_, Healing> {
+        self.healing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Files without a lease whose procedure was left undone.

@@ -8,7 +8,7 @@
 //!
 //! From the pure inside out: [`names`], [`leases`], [`drives`], [`shapes`], [`grants`], [`recovery`] decide;
 //! [`volumes`], [`directories`], [`files`], [`inodes`], [`operations`] are transactions' work; [`procedure`],
-//! [`opens`], [`rebuilds`], [`members`], [`sweep`] carry out; [`serve`] answers sessions.
+//! [`opens`], [`heal`], [`healing`], [`members`], [`sweep`] carry out; [`serve`] answers sessions.
 
 pub mod admission;
 pub mod backup;
@@ -23,6 +23,8 @@ pub mod embedded;
 pub mod fence;
 pub mod files;
 pub mod grants;
+pub mod heal;
+pub mod healing;
 pub mod inodes;
 pub mod kv;
 pub mod leadership;
@@ -39,7 +41,6 @@ pub mod orphans;
 pub mod pauses;
 mod private;
 pub mod procedure;
-pub mod rebuilds;
 pub mod recovery;
 pub mod returns;
 pub mod schema;

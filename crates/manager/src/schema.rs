@@ -207,8 +207,6 @@ record! {
     pub struct StaleRecord {
         /// In the set again, and being caught up.
         joining: bool,
-        /// The lease under which it was last let join.
-        lease: Lease,
         /// The drive was fenced since the column went out, so that no older capability works there.
         told: bool,
     }

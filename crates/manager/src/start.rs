@@ -226,6 +226,7 @@ pub async fn start(
         drives: Mutex::new(DriveTable::new(config.lease_ms, promised_ms, clock.pauses())),
         leases: Mutex::new(Leases::new(config.client_lease_ms, clock.pauses())),
         operations: Mutex::default(),
+        healing: Mutex::default(),
         unfinished: Mutex::default(),
         files: Mutex::default(),
         clock,

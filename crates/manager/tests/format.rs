@@ -79,8 +79,8 @@ fn keys_are_as_they_were() {
 fn small_records_are_as_they_were() {
     check(&EntryRecord { kind: EntryKind::File, file: FileId(5) }, "01 01 0500000000000000");
     check(&DriveCount { components: 7, stale: 1 }, "01 0700000000000000 0100000000000000");
-    check(&StaleRecord { joining: false, lease: Lease(0), told: true }, "01 00 00000000 01");
-    check(&StaleRecord { joining: true, lease: Lease(3), told: true }, "01 01 03000000 01");
+    check(&StaleRecord { joining: false, told: true }, "01 00 01");
+    check(&StaleRecord { joining: true, told: true }, "01 01 01");
     check(&PartitionRecord { key_epoch: 1 }, "01 01000000");
     check(&RemovalRecord { volume: VolumeId(1), left: 5 }, "01 0100000000000000 05000000");
     check(&RemoveRecord { volume: VolumeId(1), g: Generation(2) }, "01 0100000000000000 02000000");

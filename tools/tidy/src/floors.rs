@@ -8,7 +8,7 @@ pub const FLOORS: &[&[&str]] = &[
     &["plan", "wire"],
     &["store", "transport"],
     &["drive", "manager", "client"],
-    &["bench", "fuse", "nfs", "s3", "python"],
+    &["heal", "bench", "fuse", "nfs", "s3", "python"],
     &["cli"],
 ];
 

@@ -4,9 +4,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use braid_client::{Client, Config, Name};
-use braid_layout::{DriveId, Scheme, Shape};
+use braid_client::{Client, Config, HealTally, Name};
+use braid_layout::{DriveId, FileId, Scheme, Shape};
 use braid_manager::Ready;
+use braid_transport::Credentials;
 use braid_wire::control::DriveState;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -25,6 +26,7 @@ pub(crate) struct Drive {
     pub(crate) id: DriveId,
     pub(crate) name: String,
     pub(crate) address: String,
+    pub(crate) credentials: Credentials,
     /// The address given to others, from the next start on; `None`: its own.
     pub(crate) advertise: Option<String>,
     pub(crate) capacity_bytes: Option<u64>,
@@ -117,8 +119,9 @@ impl Cluster {
         let name = format!("d{index}");
         let (node, ready) =
             drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, capacity_bytes).await;
-        let (id, address) = (ready.drive, ready.address.to_string());
-        self.drives.push(Drive { node: Some(node), dir, id, name, address, advertise: None, capacity_bytes });
+        let (id, address, credentials) = (ready.drive, ready.address.to_string(), ready.credentials);
+        let (node, advertise) = (Some(node), None);
+        self.drives.push(Drive { node, dir, id, name, address, credentials, advertise, capacity_bytes });
     }
 
     /// Short waits and small sets, so that a short test has many of each.
@@ -134,6 +137,26 @@ impl Cluster {
 
     pub(crate) async fn client(&self) -> Client {
         Client::connect(self.config()).await.expect("a client")
+    }
+
+    /// Brings all stale columns on a drive up to date, as the drive itself would do, and with its rights.
+    /// Gives how many files were done, and how many bytes were written.
+    pub(crate) async fn heal(&self, index: usize) -> (u64, u64) {
+        let drive = &self.drives[index];
+        let mut config = self.config();
+        config.credentials = drive.credentials.clone();
+        let (client, tally) =
+            (Client::connect(config).await.expect("the drive's client"), HealTally::default());
+        let (mut after, mut files) = (FileId(0), 0);
+        loop {
+            let page = client.stale_files(&drive.id.to_string(), after, 100).await.expect("its stale files");
+            let Some(&last) = page.last() else { return (files, tally.written_bytes()) };
+            for file in page {
+                client.heal_file(file, &tally).await.expect("healed");
+                files += 1;
+            }
+            after = last;
+        }
     }
 
     pub(crate) fn kill(&mut self, index: usize) {
@@ -178,9 +201,9 @@ impl Cluster {
         let dir = self.dir.path().join(&name);
         let (node, ready) =
             drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, None).await;
-        let (id, address) = (ready.drive, ready.address.to_string());
-        self.drives[index] =
-            Drive { node: Some(node), dir, id, name, address, advertise: None, capacity_bytes: None };
+        let (id, address, credentials) = (ready.drive, ready.address.to_string(), ready.credentials);
+        let (node, advertise, capacity_bytes) = (Some(node), None, None);
+        self.drives[index] = Drive { node, dir, id, name, address, credentials, advertise, capacity_bytes };
     }
 
     /// Flips one bit in the first whole block of `bytes` found in the drive's log. Returns how many blocks
@@ -253,7 +276,7 @@ async fn drive(
         let stopped = async move {
             let _ = stop.await;
         };
-        if let Err(error) = braid_drive::run(config, tell, stopped).await {
+        if let Err(error) = crate::run_drive(config, tell, stopped).await {
             eprintln!("a drive failed: {error}");
         }
     });

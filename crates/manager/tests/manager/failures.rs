@@ -29,10 +29,6 @@ async fn stale(client: &mut Client, drive: &str) -> Vec<u64> {
     }
 }
 
-fn begin(file: FileId, drive: &str) -> BeginRebuild {
-    BeginRebuild { file, drive: drive.into(), client: 7 }
-}
-
 #[tokio::test]
 async fn removed_files_are_freed_in_the_end_on_a_drive_that_was_away_and_over_restarts() {
     let cluster = Cluster::new(3, no_shape()).await;
@@ -176,25 +172,24 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
     assert_eq!(reader.grants[0][2].as_ref().unwrap().capability.g, Generation(1));
     assert_eq!(stale(&mut client, &dead.name).await, [file.stat.file.0]);
     assert_eq!(stale(&mut client, &cluster.of(&file, 0).name).await, [0u64; 0]);
-    // Rebuild: it joins, takes writes, answers no reads; then it is ready.
-    let rebuild = client.opened(begin(file.stat.file, &dead.name)).await;
-    let segment = &rebuild.stat.segments[0];
+    // It joins, takes writes, answers no reads; then it is ready.
+    let heal = dead.begin_heal(file.stat.file).await.unwrap();
+    let segment = &heal.stat.segments[0];
     assert_eq!((segment.set, segment.joining), (mask(&[0, 1, 2, 3, 4]), mask(&[2])));
-    assert!(rebuild.grants[0].iter().all(Option::is_some));
+    assert!(heal.grants[0].iter().all(Option::is_some));
     let reader = client.opened(open("f", Access::Read, false)).await;
     assert!(reader.grants[0][2].is_none(), "a joining column answers no reads");
-    assert_eq!(g_of(&dead), rebuild.stat.g);
-    client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
-    assert_eq!(client.refused(release(&rebuild, true)).await.reason, Reason::LeaseLost, "it has ended");
+    assert_eq!(g_of(&dead), heal.stat.g);
+    dead.end_heal(&heal).await.unwrap();
     let row = client.stat("f").await.unwrap();
     assert_eq!((row.segments[0].set, row.segments[0].joining), (mask(&[0, 1, 2, 3, 4]), ColumnMask::EMPTY));
     assert!(stale(&mut client, &dead.name).await.is_empty());
-    assert_eq!(client.refused(begin(file.stat.file, &dead.name)).await.reason, Reason::NotFound);
+    assert_eq!(dead.begin_heal(file.stat.file).await.unwrap_err().reason, Reason::NotFound);
     assert!(client.status().await.drives.iter().all(|drive| drive.stale == 0));
 }
 
 #[tokio::test]
-async fn a_rebuild_that_broke_off_leaves_the_column_joining() {
+async fn a_heal_takes_no_lease_and_one_that_broke_off_leaves_the_column_joining() {
     let cluster = Cluster::new(4, raid5(3)).await;
     let mut client = cluster.manager.client().await;
     let file = client.create("f").await;
@@ -202,19 +197,54 @@ async fn a_rebuild_that_broke_off_leaves_the_column_joining() {
     let dead = cluster.of(&file, 0).clone();
     dead.kill();
     client.patient(lost(&file, &[0])).await.unwrap();
-    client.done(release(&file, true)).await;
     dead.start().await;
     client.until_up(&[&dead]).await;
-    let rebuild = client.opened(begin(file.stat.file, &dead.name)).await;
-    // The rebuilder vanishes. The column continues to take writes, and is not ready.
-    client.done(release(&rebuild, false)).await;
+    // Beside a writer, whose lease goes on: it learns of the new generation, in which it writes on.
+    let first = dead.begin_heal(file.stat.file).await.unwrap();
+    let again = dead.begin_heal(file.stat.file).await.unwrap();
+    assert_eq!(again.stat.g, first.stat.g, "it has joined already");
+    let refresh = Refresh { file: file.stat.file, access: Access::Write, lease: file.lease, client: 7 };
+    let view = client.opened(refresh).await;
+    assert_eq!((view.stat.g, view.stat.segments[0].joining), (first.stat.g, mask(&[0])));
+    client.done(release(&view, false)).await;
     let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
     assert_eq!(next.stat.segments[0].joining, mask(&[0]));
     client.done(release(&next, true)).await;
+    // The generation has risen since the columns were compared.
+    assert_eq!(dead.end_heal(&first).await.unwrap_err().reason, Reason::StaleGeneration);
     assert_eq!(stale(&mut client, &dead.name).await, [file.stat.file.0]);
-    let rebuild = client.opened(begin(file.stat.file, &dead.name)).await;
-    client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
+    let heal = dead.begin_heal(file.stat.file).await.unwrap();
+    // Another drive cannot speak for it.
+    let other = cluster.of(&file, 1);
+    assert_eq!(other.begin_heal(file.stat.file).await.unwrap_err().reason, Reason::NotFound);
+    other.end_heal(&heal).await.unwrap();
+    assert_eq!(client.stat("f").await.unwrap().segments[0].joining, mask(&[0]));
+    dead.end_heal(&heal).await.unwrap();
     assert_eq!(client.stat("f").await.unwrap().segments[0].joining, ColumnMask::EMPTY);
+}
+
+/// A stamp that a joining column has kept from before it went out may have been taken back since: it drops
+/// it, also while a writer's own stamps are in flight on the others, which stay.
+#[tokio::test]
+async fn a_column_that_joins_beside_a_writer_drops_what_it_has_pending() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    put_all(&cluster, &file);
+    let stamp = |n| braid_layout::Version { g: Generation(1), lease: file.lease, n };
+    let dead = cluster.of(&file, 0).clone();
+    dead.put(&file, Column(0), &[(5, stamp(3), mask(&[0, 3]))]);
+    dead.kill();
+    client.patient(lost(&file, &[0])).await.unwrap();
+    cluster.of(&file, 1).put(&file, Column(1), &[(6, stamp(4), mask(&[1, 3]))]);
+    dead.start().await;
+    client.until_up(&[&dead]).await;
+    let heal = dead.begin_heal(file.stat.file).await.unwrap();
+    assert_eq!(heal.stat.segments[0].joining, mask(&[0]));
+    let object = file.stat.segments[0].columns[0].object;
+    let told = |drive: &FakeDrive| drive.object(file.stat.volume.0, object).unwrap().verdicts;
+    assert!(told(&dead).iter().any(|verdict| verdict.unit == 5 && verdict.back == [stamp(3)]));
+    assert!(told(cluster.of(&file, 1)).is_empty(), "it may be in flight");
 }
 
 #[tokio::test]
@@ -353,8 +383,8 @@ async fn a_new_file_is_written_degraded_when_too_few_drives_are_up() {
     cluster.drives[3].start().await;
     client.until_up(&[&cluster.drives[3]]).await;
     assert_eq!(stale(&mut client, &cluster.drives[3].name).await, [file.stat.file.0]);
-    let rebuild = client.opened(begin(file.stat.file, &cluster.drives[3].name)).await;
-    client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
+    let heal = cluster.drives[3].begin_heal(file.stat.file).await.unwrap();
+    cluster.drives[3].end_heal(&heal).await.unwrap();
     assert_eq!(client.stat("f").await.unwrap().segments[0].set.count(), 4);
 }
 
@@ -427,11 +457,13 @@ async fn a_replaced_drives_columns_move_to_the_new_one_or_beside_it() {
     }
     assert_eq!(stale(&mut client, &new.name).await, moved);
     for file in &moved {
-        let rebuild = client.opened(begin(FileId(*file), &new.name)).await;
-        let drives: BTreeSet<_> =
-            rebuild.stat.segments[0].columns.iter().map(|column| column.drive).collect();
+        let heal = new.begin_heal(FileId(*file)).await.unwrap();
+        let drives: BTreeSet<_> = heal.stat.segments[0].columns.iter().map(|column| column.drive).collect();
         assert!(drives.len() == 3 && !drives.contains(&old.id));
-        client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
+        // What moved beside the new drive is healed by the drive that has it now.
+        let segment = &heal.stat.segments[0];
+        let column = usize::from(segment.joining.iter().next().unwrap().0);
+        cluster.drive(segment.columns[column].drive).end_heal(&heal).await.unwrap();
     }
     assert!(stale(&mut client, &new.name).await.is_empty());
     let status = client.status().await;

@@ -331,6 +331,76 @@ record! {
     }
 }
 
+record! {
+    /// How a drive brings its stale columns up to date. The counts begin with its process.
+    pub struct HealProgress {
+        /// Files whose columns on it were made ready.
+        files: u64,
+        /// Bytes of units that it compared with the other columns.
+        compared_bytes: u64,
+        /// Those of them that differed and were written.
+        written_bytes: u64,
+        /// Why the last file that it tried could not be done; empty: it could.
+        error: String,
+    }
+}
+
+record! {
+    /// A drive's word on how it brings its stale columns up to date.
+    pub struct HealReport {
+        /// How far it is.
+        progress: HealProgress,
+    }
+}
+
+record! {
+    /// What the drive is to do.
+    pub struct HealOrders {
+        /// Bytes a second that it may write; 0: no limit.
+        rate: u64,
+        /// Components that it has to bring up to date, with those of drives that it replaced.
+        stale: u64,
+    }
+}
+
+record! {
+    /// Asks how far the drives have brought their stale columns up to date.
+    pub struct HealStatus {
+        /// The bytes a second that each drive may write from now on, 0 for no limit; absent: as it is.
+        rate: Option<u64>,
+    }
+}
+
+record! {
+    /// A drive with stale columns, or that has brought some up to date.
+    pub struct HealRow {
+        /// The drive.
+        drive: DriveId,
+        /// Its name.
+        name: String,
+        /// Components that are stale.
+        stale: u64,
+        /// About how many bytes of units they have.
+        left_bytes: u64,
+        /// How far it is, by its last report.
+        progress: HealProgress,
+        /// Bytes a second that it compared lately.
+        rate: u64,
+        /// Milliseconds since its last report.
+        silent_ms: u64,
+    }
+}
+
+record! {
+    /// How far the drives are.
+    pub struct HealStatusReply {
+        /// The bytes a second that each drive may write; 0: no limit.
+        rate: u64,
+        /// The drives, by name.
+        drives: Vec<HealRow>,
+    }
+}
+
 /// The most drives that one request for sisters names: as many as a stripe has columns.
 pub const SISTERS_MAX: usize = 64;
 

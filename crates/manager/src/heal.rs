@@ -1,32 +1,30 @@
 //! Stale columns come back: which files have some, letting them join, listing them as ready (PROTOCOL section
-//! 7).
+//! 7). The drives do the work, each for the columns on it; they ask here, with no client in between.
 //!
-//! A drive that returned and an empty one that replaces another are handled alike. While a file is rebuilt
-//! its columns on the drive are in the set and joining: they take writes, answer no reads and vote on
-//! nothing. They become ready only at the end of the same lease under which they joined. A rebuild that was
-//! broken off starts over.
+//! A drive that returned and an empty one that replaces another are handled alike. Both steps are the
+//! procedure, a short fence, also beside a live lease: while the columns are brought up to date, readers and
+//! writers go on. Joining columns are in the set: they take writes, answer no reads and vote on nothing. A
+//! heal that was broken off is begun again, and goes on where it was, as only what differs is written.
 
 use std::collections::{BTreeSet, btree_set};
 use std::sync::Arc;
 
 use braid_layout::placement::{Candidate, PlacementVersion, choose_beside};
-use braid_layout::version::Lease;
 use braid_layout::{Column, DriveId, FileId};
-use braid_wire::control::{BeginRebuild, DriveState, EndRebuild, Opened, StaleFiles, StaleFilesReply};
+use braid_wire::control::{BeginHeal, DriveState, EndHeal, Opened, StaleFiles, StaleFilesReply};
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::drives::Drive;
-use crate::files::{lease_lost, leased, worn_out};
-use crate::inodes::{occupy, set_stale, vacate};
+use crate::inodes::{self, occupy, set_stale, vacate};
 use crate::kv::Tx;
 use crate::members::no_drive;
-use crate::opens::{grant, make_free, still_open};
-use crate::operations::{Operation, Outcome, recall};
-use crate::procedure::{self, Cause, RecordedLease};
+use crate::opens::opened_by;
+use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
 
 use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
 use crate::space::{candidate, has_room};
+use crate::view::Opener;
 
 /// Most files in one reply.
 const FILES_PER_PAGE_MAX: usize = 4096;
@@ -51,64 +49,100 @@ pub async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result<StaleF
     .await
 }
 
-/// Leases a file and lets its stale columns on the drive join.
-pub async fn begin(core: &Arc<Core>, operation: Operation, request: BeginRebuild) -> Result<Opened, Refusal> {
+/// Lets the file's stale columns on the drive join, if they are not joining already, and takes out those whose
+/// drives are surely dead. Its lease goes on.
+pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Result<Opened, Refusal> {
     let file = request.file;
-    let (target, olds) = target_of(core, &request.drive)?;
+    let (target, olds) = (asker, olds_of(core, asker));
     must_be_up(core, target)?;
     let _turn = core.lock_file(file).await?;
-    if let Some(opened) = still_open(core, operation).await? {
-        return Ok(opened);
-    }
-    let inode = make_free(core, file).await?;
-    let columns = joining_columns(&inode, target, &olds);
+    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    let columns = stale_columns(&inode, target, &olds);
     if columns.is_empty() {
-        let name = core.drives().name(target);
-        let detail = format!("file {file} has no stale column on {name}: nothing is to be rebuilt");
-        return Err(Refusal::new(Reason::NotFound, detail));
+        return Err(nothing(core, file, target));
     }
-    let lease = inode.lease.0.checked_add(1).map(Lease).ok_or_else(|| worn_out(file))?;
+    let ended = ended_lease(core, file, &inode);
+    let lost = hold_lapsed(core, &inode);
+    let joining = |&(index, column): &(u32, Column)| {
+        let segment = inode.segments.get(usize::try_from(index).unwrap_or(usize::MAX));
+        segment.is_some_and(|segment| segment.drive(column) == target && segment.joining.contains(column))
+    };
+    if columns.iter().all(joining) && lost.is_empty() && !inode.unfenced && ended != RecordedLease::Ended {
+        return opened_by(core, file, inode, Opener::Healer(target)).await;
+    }
     let change: procedure::Change = Arc::new(move |core, tx, file, inode| {
-        columns
-            .iter()
-            .try_for_each(|&(index, column)| join(core, tx, file, inode, index, column, target, lease))
+        columns.iter().try_for_each(|&(index, column)| join(core, tx, file, inode, index, column, target))
     });
-    let cause = Cause { change: Some(change), ..Cause::nothing() };
-    procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
-    grant(core, operation, file, request.client).await
+    let cause = Cause { lease: ended, lost, change: Some(change) };
+    let inode = run(core, file, cause).await?.ok_or_else(|| nothing(core, file, target))?;
+    opened_by(core, file, inode, Opener::Healer(target)).await
 }
 
-/// Makes the columns ready that joined under this lease, and ends the lease. Refused if the lease is over
-/// already, as its columns may not have become ready.
-pub async fn end(core: &Arc<Core>, operation: Operation, request: EndRebuild) -> Result<(), Refusal> {
-    let EndRebuild { file, lease } = request;
-    if core.read(move |core, tx| recall(core, tx, operation)).await?.is_some() {
-        return Ok(());
-    }
-    if !core.leases().renew(file, lease, core.running_ms()) {
-        return Err(lease_lost(file, lease));
-    }
+/// Makes the drive's joining columns of the file ready, which were found equal to the others in generation
+/// `g`. What was written since is on them too, as they are in the set.
+pub async fn end(core: &Arc<Core>, asker: DriveId, request: EndHeal) -> Result<(), Refusal> {
+    let EndHeal { file, g } = request;
+    must_be_up(core, asker)?;
     let _turn = core.lock_file(file).await?;
-    core.read(move |_, tx| leased(tx, file, lease)).await?;
-    let change: procedure::Change = Arc::new(move |_, tx, file, inode| ready(tx, file, inode, lease));
-    let cause = Cause { lease: RecordedLease::Live, change: Some(change), ..Cause::nothing() };
-    procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
-    core.once(operation, move |_, tx| {
-        crate::files::release(tx, file, lease)?;
-        Ok((Outcome::DONE, ()))
-    })
-    .await?;
-    core.leases().end(file);
-    Ok(())
+    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    let own = |inode: &InodeRecord| {
+        inode.segments.iter().any(|segment| segment.joining.iter().any(|c| segment.drive(c) == asker))
+    };
+    if inode.g != g || inode.unfenced {
+        let detail = format!("file {file} is in generation {} now: compare again", inode.g);
+        return Err(Refusal::new(Reason::StaleGeneration, detail));
+    }
+    if !own(&inode) {
+        return Ok(()); // a repeat
+    }
+    let (ended, lost) = (ended_lease(core, file, &inode), hold_lapsed(core, &inode));
+    let change: procedure::Change = Arc::new(move |_, tx, file, inode| ready(tx, file, inode, asker));
+    run(core, file, Cause { lease: ended, lost, change: Some(change) }).await.map(drop)
+}
+
+/// The state of the lease on record. If it has lapsed, its end begins.
+fn ended_lease(core: &Core, file: FileId, inode: &InodeRecord) -> RecordedLease {
+    if !inode.held {
+        RecordedLease::None
+    } else if core.leases().begin_end(file, core.now_ms()) {
+        RecordedLease::Ended
+    } else {
+        RecordedLease::Live
+    }
+}
+
+async fn run(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<InodeRecord>, Refusal> {
+    let lease = cause.lease;
+    let after = procedure::run(core, file, cause).await?;
+    if lease == RecordedLease::Ended {
+        core.leases().end(file);
+    }
+    Ok(after)
+}
+
+fn nothing(core: &Core, file: FileId, target: DriveId) -> Refusal {
+    let name = core.drives().name(target);
+    Refusal::new(
+        Reason::NotFound,
+        format!("file {file} has no stale column on {name}: nothing is to be done"),
+    )
+}
+
+/// The drives that this one has replaced.
+pub fn olds_of(core: &Core, target: DriveId) -> Vec<DriveId> {
+    let table = core.drives();
+    let olds = table.iter().map(|drive| drive.record.drive).filter(|&old| old != target);
+    olds.filter(|&old| table.successor(old) == target).collect()
 }
 
 /// The drive that a name refers to, and those that it has replaced.
 fn target_of(core: &Core, name: &str) -> Result<(DriveId, Vec<DriveId>), Refusal> {
-    let table = core.drives();
-    let named = table.find(name).map(|drive| drive.record.drive).ok_or_else(|| no_drive(name))?;
-    let target = table.successor(named);
-    let olds = table.iter().map(|drive| drive.record.drive).filter(|&old| old != target);
-    Ok((target, olds.filter(|&old| table.successor(old) == target).collect()))
+    let target = {
+        let table = core.drives();
+        let named = table.find(name).map(|drive| drive.record.drive).ok_or_else(|| no_drive(name))?;
+        table.successor(named)
+    };
+    Ok((target, olds_of(core, target)))
 }
 
 fn must_be_up(core: &Core, target: DriveId) -> Result<(), Refusal> {
@@ -144,8 +178,8 @@ fn files_in(
     Ok(())
 }
 
-/// Columns that are to join: on the drive and out or joining, or on a drive that it has replaced.
-fn joining_columns(inode: &InodeRecord, target: DriveId, olds: &[DriveId]) -> Vec<(u32, Column)> {
+/// Columns that are not ready: on the drive and out or joining, or on a drive that it has replaced.
+fn stale_columns(inode: &InodeRecord, target: DriveId, olds: &[DriveId]) -> Vec<(u32, Column)> {
     let mut columns = Vec::new();
     for (segment, index) in inode.segments.iter().zip(0u32..) {
         let stale = segment.columns(|drive| drive == target).minus(segment.ready());
@@ -156,7 +190,6 @@ fn joining_columns(inode: &InodeRecord, target: DriveId, olds: &[DriveId]) -> Ve
 }
 
 /// Lets one column join, on the drive it is on, or on a new one if its drive was replaced.
-#[expect(clippy::too_many_arguments, reason = "one call, and each argument is a different thing")]
 fn join(
     core: &Core,
     tx: &mut Tx,
@@ -165,7 +198,6 @@ fn join(
     index: u32,
     column: Column,
     target: DriveId,
-    lease: Lease,
 ) -> Result<(), Refusal> {
     let name = inode.name.clone();
     let Some(segment) = usize::try_from(index).ok().and_then(|index| inode.segments.get_mut(index)) else {
@@ -181,7 +213,7 @@ fn join(
     }
     let place = ComponentPlace { drive: new, file, segment: index, column };
     occupy(tx, place)?;
-    set_stale(tx, place, Some(StaleRecord { joining: true, lease, told: true }))?;
+    set_stale(tx, place, Some(StaleRecord { joining: true, told: true }))?;
     segment.set = segment.set.with(column);
     segment.joining = segment.joining.with(column);
     Ok(())
@@ -216,16 +248,14 @@ fn new_home(
     })
 }
 
-fn ready(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, lease: Lease) -> Result<(), Refusal> {
+/// The drive's joining columns are ready from now on.
+fn ready(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, drive: DriveId) -> Result<(), Refusal> {
     for (segment, index) in inode.segments.iter_mut().zip(0u32..) {
-        for column in segment.joining.iter() {
-            let place = ComponentPlace { drive: segment.drive(column), file, segment: index, column };
-            let stale: Option<StaleRecord> = tx.record(&key::place(table::STALE, place))?;
-            if stale.is_some_and(|stale| stale.joining && stale.lease == lease) {
-                set_stale(tx, place, None)?;
-                segment.joining = segment.joining.without(column);
-            }
+        let caught_up = segment.joining.and(segment.columns(|of| of == drive));
+        for column in caught_up.iter() {
+            set_stale(tx, ComponentPlace { drive, file, segment: index, column }, None)?;
         }
+        segment.joining = segment.joining.minus(caught_up);
     }
     Ok(())
 }
