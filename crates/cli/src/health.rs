@@ -35,7 +35,6 @@ pub(crate) fn risks(drives: &[DriveRow], notice: &str) -> Vec<Risk> {
 /// Columns that cannot be read now.
 fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
     let name = &row.name;
-    let typed = quoted(name.as_ref());
     let risk = |kind, count, what, remedy| Some(Risk { drive: name.clone(), kind, count, what, remedy });
     match row.state {
         DriveState::Away => {

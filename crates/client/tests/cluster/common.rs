@@ -232,6 +232,11 @@ impl Cluster {
 
     pub(crate) async fn restart_manager(&mut self) {
         self.manager.take().expect("it runs").stop().await;
+        self.start_manager().await;
+    }
+
+    /// Starts the manager again, at its address.
+    pub(crate) async fn start_manager(&mut self) {
         let (node, ready) = manager(self.dir.path().join("manager"), &self.ready.address.clone()).await;
         self.manager = Some(node);
         self.ready = ready;

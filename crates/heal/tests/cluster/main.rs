@@ -3,5 +3,8 @@
 #[expect(dead_code, reason = "it is the client's tests' too")]
 #[path = "../../../client/tests/cluster/common.rs"]
 mod common;
+mod returned;
+mod support;
+mod trouble;
 
 use braid_heal::run as run_drive;
