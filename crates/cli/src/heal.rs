@@ -1,5 +1,5 @@
-//! `braid heal` and `braid rebuild`: what the drives do by themselves, watched. The drives bring stale columns
-//! up to date without being asked; these commands say how far they are, and set the rate.
+//! `braid heal` and `braid rebuild`: what the drives do by themselves, watched. The drives bring stale
+//! columns up to date without being asked; these commands say how far they are, and set the rate.
 
 use std::path::Path;
 use std::time::Duration;

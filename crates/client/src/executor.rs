@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, Role, Stripe, Version};
+use braid_layout::{Column, ColumnMask, Stripe, Version};
 use braid_plan::{Instruction, InstructionId, MemoryRange, Op, PlanSet, Request, Source, VersionOf, Want};
 use braid_wire::data::{self, Create, DriveReply, DriveRequest, Read, StripeWrite};
 use braid_wire::{Reason, Refusal};
@@ -20,13 +20,13 @@ use braid_wire::{Reason, Refusal};
 use crate::arithmetic::{self, Unequal};
 use crate::buffers::{Memory, User};
 use crate::concurrent;
-use crate::cut::Seen;
 use crate::drive_requests::{Failure, Item, Outcome, request_all};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::view::FileView;
 use torn::Looks;
 
+mod cuts;
 mod torn;
 mod unit;
 
@@ -147,44 +147,6 @@ impl<'a> Executor<'a> {
             }
         }
         Ok(failed)
-    }
-
-    /// Runs the reads, each of exactly the versions that its stripe's cut names, one per data unit. Returns
-    /// what failed; stripes named there must not be computed with.
-    pub(crate) async fn read_cuts(&mut self, cuts: &BTreeMap<u64, Vec<Version>>) -> Result<Vec<Failed>> {
-        let mut asked = Vec::new();
-        for (plan, instruction) in self.set.instructions() {
-            let Op::Read { stripe, into, .. } = instruction.op else { continue };
-            let Some(cut) = cuts.get(&stripe.0) else {
-                return Err(self.handle.plan_error(&format!("stripe {} has no cut", stripe.0)));
-            };
-            let role = self.view.layout.segments()[self.set.segment].role(stripe, plan.column);
-            let exactly = match role {
-                Role::Data(data) => cut.get(usize::from(data)).copied().into_iter().collect(),
-                Role::Parity(_) => cut.clone(),
-            };
-            asked.push((plan.column, stripe, into, instruction.id, role, exactly));
-        }
-        let reads = asked.iter().map(|(_, _, _, id, _, exactly)| (*id, Some(exactly.clone()))).collect();
-        let mut failed = self.ask_reads(reads).await?;
-        // An object that is not there reads as zeros, which may not be what the cut names.
-        for (column, stripe, into, id, role, _) in asked {
-            let (cut, Some(arrived)) = (&cuts[&stripe.0], &self.arrived[id.index()]) else { continue };
-            let seen = Seen { role, version: arrived.version, cover: &arrived.cover };
-            if !seen.fits(cut) {
-                let (has, named) = seen.older(cut).unwrap_or_default();
-                let failure = Failure::Behind { has: has.to_string(), named: named.to_string() };
-                failed.push(Failed { column, stripe, into: Some(into), failure });
-            }
-        }
-        Ok(failed)
-    }
-
-    /// These stripes are not written.
-    pub(crate) fn leave_out(&mut self, stripes: &BTreeSet<Stripe>) {
-        for (_, instruction) in self.set.instructions().filter(|(_, i)| i.op.is_write()) {
-            self.written[instruction.id.index()] |= stripes.contains(&instruction.op.stripe());
-        }
     }
 
     /// Runs the client's own steps of all stripes except `without`. Returns what comparisons found.

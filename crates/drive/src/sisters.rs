@@ -29,11 +29,6 @@ impl Sisters {
         Sisters { manager, credentials, limits, session, known }
     }
 
-    /// What proves to the manager that this is the drive.
-    pub(crate) fn credentials(&self) -> &Credentials {
-        &self.credentials
-    }
-
     /// The sister `drive`, with the right to send deltas to its `partition`. An error says why there is none.
     pub(crate) async fn find(
         &self,

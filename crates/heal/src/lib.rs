@@ -99,6 +99,9 @@ struct Healer {
     done: Done,
 }
 
+/// A file, and whether its columns are up to date now.
+type Healed = (FileId, Result<(), Error>);
+
 /// What was done since the process began.
 #[derive(Default)]
 struct Done {
@@ -160,7 +163,7 @@ impl Healer {
 
     fn ended(
         &self,
-        ended: Option<Result<(FileId, Result<(), Error>), tokio::task::JoinError>>,
+        ended: Option<Result<Healed, tokio::task::JoinError>>,
         failed: &mut BTreeMap<FileId, String>,
     ) {
         match ended {

@@ -49,8 +49,8 @@ pub async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result<StaleF
     .await
 }
 
-/// Lets the file's stale columns on the drive join, if they are not joining already, and takes out those whose
-/// drives are surely dead. Its lease goes on.
+/// Lets the file's stale columns on the drive join, if they are not joining already, and takes out those
+/// whose drives are surely dead. The file's lease goes on.
 pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Result<Opened, Refusal> {
     let file = request.file;
     let (target, olds) = (asker, olds_of(core, asker));

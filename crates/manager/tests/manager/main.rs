@@ -6,6 +6,7 @@ mod failures;
 mod fake;
 mod fake_drive;
 mod live_out;
+mod heal;
 mod operations;
 mod orphans;
 mod paused;
