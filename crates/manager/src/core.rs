@@ -54,6 +54,8 @@ pub struct Core {
     pub(crate) admissions: Mutex<Admissions>,
     /// Length of a client's lease, in milliseconds.
     pub client_lease_ms: u32,
+    /// After so long without a word from a drive its columns move to others, in milliseconds; 0: never.
+    pub lost_after_ms: u64,
     /// Its directory, for status.
     pub directory: String,
     /// Its start, in milliseconds since boot.
@@ -240,7 +242,7 @@ impl Core {
         let of = |state| table.in_state(state, now_ms).into_iter().filter_map(|drive| table.drive(drive));
         // A drive that has lost ranges of keys cannot tell that an object is new, and refuses to create it.
         let whole = |drive: &Drive| drive.scrub.lost == 0;
-        let wanted = |drive: &Drive| whole(drive) && !avoid.contains(&drive.record.drive);
+        let wanted = |drive: &Drive| whole(drive) && !drive.draining && !avoid.contains(&drive.record.drive);
         let roomy = |drive: &Drive| wanted(drive) && has_room(drive);
         let those = |which: &dyn Fn(&Drive) -> bool| -> Vec<Candidate> {
             of(DriveState::Up).filter(|drive| which(drive)).map(candidate).collect()

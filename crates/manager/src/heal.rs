@@ -61,7 +61,7 @@ pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Resu
     if columns.is_empty() {
         return Err(nothing(core, file, target));
     }
-    let ended = ended_lease(core, file, &inode);
+    let ended = lease_of(core, file, &inode);
     let lost = hold_lapsed(core, &inode);
     let joining = |&(index, column): &(u32, Column)| {
         let segment = inode.segments.get(usize::try_from(index).unwrap_or(usize::MAX));
@@ -95,13 +95,13 @@ pub async fn end(core: &Arc<Core>, asker: DriveId, request: EndHeal) -> Result<(
     if !own(&inode) {
         return Ok(()); // a repeat
     }
-    let (ended, lost) = (ended_lease(core, file, &inode), hold_lapsed(core, &inode));
+    let (ended, lost) = (lease_of(core, file, &inode), hold_lapsed(core, &inode));
     let change: procedure::Change = Arc::new(move |_, tx, file, inode| ready(tx, file, inode, asker));
     run(core, file, Cause { lease: ended, lost, change: Some(change) }).await.map(drop)
 }
 
-/// The state of the lease on record. If it has lapsed, its end begins.
-fn ended_lease(core: &Core, file: FileId, inode: &InodeRecord) -> RecordedLease {
+/// The state of the lease on record. If it has lapsed, its end begins, which [`run`] completes.
+pub fn lease_of(core: &Core, file: FileId, inode: &InodeRecord) -> RecordedLease {
     if !inode.held {
         RecordedLease::None
     } else if core.leases().begin_end(file, core.now_ms()) {
@@ -111,7 +111,8 @@ fn ended_lease(core: &Core, file: FileId, inode: &InodeRecord) -> RecordedLease 
     }
 }
 
-async fn run(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<InodeRecord>, Refusal> {
+/// Runs the procedure, and ends the file's lease with it if it was over. The caller holds the file's lock.
+pub async fn run(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<InodeRecord>, Refusal> {
     let lease = cause.lease;
     let after = procedure::run(core, file, cause).await?;
     if lease == RecordedLease::Ended {
@@ -206,6 +207,14 @@ fn join(
     let old = segment.drive(column);
     let new = if old == target { old } else { new_home(core, file, &name, &segment.drives, target)? };
     if new != old {
+        let left = key::place(table::LEFT, ComponentPlace { drive: new, file, segment: index, column });
+        if tx.get(&left)?.is_some() {
+            let detail = format!(
+                "what {} has of file {file} from before must be freed first",
+                core.drives().name(new)
+            );
+            return Err(Refusal::new(Reason::Busy, detail));
+        }
         vacate(tx, ComponentPlace { drive: old, file, segment: index, column })?;
         if let Some(place) = segment.drives.get_mut(column.index()) {
             *place = new;

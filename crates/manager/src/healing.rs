@@ -116,22 +116,25 @@ fn rate(tx: &Tx) -> Result<u64, Refusal> {
 /// The drive's stale components, with those of drives that it replaced, and about how many bytes they have.
 fn left(core: &Core, tx: &Tx, drive: DriveId) -> Result<(u64, u64), Refusal> {
     let mut stale = inodes::counts(tx, drive)?.stale;
-    let mut tables = vec![key::of_drive(table::STALE, drive)];
+    let mut bytes = bytes_of(tx, key::of_drive(table::STALE, drive), stale)?;
     for old in olds_of(core, drive) {
-        stale += inodes::counts(tx, old)?.components;
-        tables.push(key::of_drive(table::COLUMN, old));
+        let components = inodes::counts(tx, old)?.components;
+        stale += components;
+        bytes = bytes.saturating_add(bytes_of(tx, key::of_drive(table::COLUMN, old), components)?);
     }
+    Ok((stale, bytes))
+}
+
+/// About how many bytes these components have, of which there are so many.
+pub fn bytes_of(tx: &Tx, (from, to): (Vec<u8>, Vec<u8>), components: u64) -> Result<u64, Refusal> {
     let (mut sized, mut bytes) = (0u64, 0u64);
-    for (from, to) in tables {
-        for (row, _) in tx.scan(&from, &to, SIZED_MAX)? {
-            let place = key::place_of(&row);
-            bytes = bytes.saturating_add(component_bytes(tx, place.file, place.segment)?);
-            sized += 1;
-        }
+    for (row, _) in tx.scan(&from, &to, SIZED_MAX)? {
+        let place = key::place_of(&row);
+        bytes = bytes.saturating_add(component_bytes(tx, place.file, place.segment)?);
+        sized += 1;
     }
-    let all =
-        if sized == 0 { 0 } else { u128::from(bytes) * u128::from(stale.max(sized)) / u128::from(sized) };
-    Ok((stale, u64::try_from(all).unwrap_or(u64::MAX)))
+    let all = u128::from(bytes) * u128::from(components.max(sized)) / u128::from(sized.max(1));
+    Ok(u64::try_from(all).unwrap_or(u64::MAX))
 }
 
 /// About how many bytes a component of this segment has.

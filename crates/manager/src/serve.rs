@@ -26,7 +26,8 @@ use crate::kv::Tx;
 use crate::operations::{self, Once, Operation, Outcome};
 use crate::session_slots::Visitor;
 use crate::{
-    backup, compare, directories, heal, healing, members, opens, scrub, shapes, sisters, status, volumes,
+    backup, compare, directories, drain, heal, healing, members, opens, scrub, shapes, sisters, status,
+    volumes,
 };
 
 /// Serves until the task is dropped; the sessions end with it.
@@ -185,6 +186,8 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         R::ScrubDrive(asked) => Ok(scrub::scrub_drive(core, asked).await?.into()),
         R::StaleFiles(stale) => Ok(heal::stale_files(core, stale).await?.into()),
         R::Authenticate(_) => Err(Refusal::new(Reason::Malformed, "the session is authenticated already")),
+        R::DrainDrive(asked) => Ok(drain::drain(core, asked).await?.into()),
+        R::RemoveDrive(asked) => done(drain::remove(core, asked).await),
         R::HealStatus(asked) => Ok(healing::status(core, asked).await?.into()),
         R::JoinDrive(_)
         | R::Heartbeat(_)

@@ -37,6 +37,8 @@ pub(crate) struct Cluster {
     pub(crate) manager: Option<Node>,
     pub(crate) ready: Ready,
     pub(crate) drives: Vec<Drive>,
+    /// After so long without a word a drive is lost.
+    lost_after_ms: u64,
 }
 
 impl Node {
@@ -93,9 +95,18 @@ impl Cluster {
 
     /// A cluster in which some drives have a given capacity.
     pub(crate) async fn start_with(drives: usize, capacity: impl Fn(usize) -> Option<u64>) -> Cluster {
+        Cluster::start_losing(drives, capacity, braid_manager::LOST_AFTER_MS).await
+    }
+
+    /// The same, in which drives are lost after this time.
+    pub(crate) async fn start_losing(
+        drives: usize,
+        capacity: impl Fn(usize) -> Option<u64>,
+        lost_after_ms: u64,
+    ) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let (manager, ready) = manager(dir.path().join("manager"), "127.0.0.1:0").await;
-        let mut cluster = Cluster { dir, manager: Some(manager), ready, drives: Vec::new() };
+        let (manager, ready) = manager(dir.path().join("manager"), "127.0.0.1:0", lost_after_ms).await;
+        let mut cluster = Cluster { dir, manager: Some(manager), ready, drives: Vec::new(), lost_after_ms };
         for index in 0..drives {
             cluster.add_drive(index, capacity(index)).await;
         }
@@ -237,16 +248,18 @@ impl Cluster {
 
     /// Starts the manager again, at its address.
     pub(crate) async fn start_manager(&mut self) {
-        let (node, ready) = manager(self.dir.path().join("manager"), &self.ready.address.clone()).await;
+        let (node, ready) =
+            manager(self.dir.path().join("manager"), &self.ready.address.clone(), self.lost_after_ms).await;
         self.manager = Some(node);
         self.ready = ready;
     }
 }
 
-async fn manager(dir: PathBuf, listen: &str) -> (Node, Ready) {
+async fn manager(dir: PathBuf, listen: &str, lost_after_ms: u64) -> (Node, Ready) {
     let mut config = braid_manager::Config::new(dir, listen);
     config.lease_ms = 2400;
     config.client_lease_ms = 3000;
+    config.lost_after_ms = lost_after_ms;
     let (tell, told) = oneshot::channel();
     let node = Node::start(move |stop| async move {
         let stopped = async move {

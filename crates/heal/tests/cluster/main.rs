@@ -3,6 +3,7 @@
 #[expect(dead_code, reason = "it is the client's tests' too")]
 #[path = "../../../client/tests/cluster/common.rs"]
 mod common;
+mod moves;
 mod returned;
 mod support;
 mod trouble;

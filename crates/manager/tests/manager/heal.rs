@@ -2,10 +2,11 @@
 
 use braid_layout::{Column, ColumnMask, Generation};
 use braid_wire::Reason;
-use braid_wire::control::{Access, Refresh};
+use braid_wire::control::{Access, Commit, Cut, DrainDrive, DriveRow, Refresh, RemoveDrive};
 
 use crate::failures::{mask, put_all, stale};
-use crate::fake::{Cluster, FakeDrive, lost, open, opened, raid5, release};
+use crate::fake::{Cluster, FakeDrive, eventually, lost, open, opened, raid5, release};
+use crate::space::drives;
 
 #[tokio::test]
 async fn a_heal_takes_no_lease_and_one_that_broke_off_leaves_the_column_joining() {
@@ -64,4 +65,47 @@ async fn a_column_that_joins_beside_a_writer_drops_what_it_has_pending() {
     let told = |drive: &FakeDrive| drive.object(file.stat.volume.0, object).unwrap().verdicts;
     assert!(told(&dead).iter().any(|verdict| verdict.unit == 5 && verdict.back == [stamp(3)]));
     assert!(told(cluster.of(&file, 1)).is_empty(), "it may be in flight");
+}
+
+#[tokio::test]
+async fn a_drain_is_refused_with_the_numbers_if_the_others_have_no_room() {
+    let cluster = Cluster::new(4, raid5(2)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    (0..3).for_each(|column| cluster.of(&file, column).put(&file, Column(column), &[]));
+    let (number, lease) = (file.stat.file, file.lease);
+    client.done(Commit { file: number, lease, size: 5000, order: 1, cut: Cut::No }).await;
+    client.done(release(&file, true)).await;
+    let holder = cluster.of(&file, 1);
+    for other in cluster.drives.iter().filter(|drive| drive.id != holder.id) {
+        other.state().full = true;
+    }
+    let full = |row: &DriveRow| row.drive == holder.id || row.free_bytes == 0;
+    client.until("the manager knows", |status| status.drives.iter().all(full)).await;
+    let drain = DrainDrive { drive: holder.name.clone(), drain: true };
+    let refusal = client.refused(drain.clone()).await;
+    assert_eq!(refusal.reason, Reason::Full);
+    assert!(refusal.detail.contains("1 components of about 2500 bytes"), "{refusal}");
+    let remove = RemoveDrive { drive: holder.name.clone() };
+    assert_eq!(client.refused(remove.clone()).await.reason, Reason::DriveInUse);
+    // With room on another drive it moves there, and the drive can go.
+    let spare = cluster.drives.iter().find(|drive| !drives(&file).contains(&drive.id)).unwrap();
+    spare.state().full = false;
+    let roomy = |row: &DriveRow| row.drive == spare.id && row.free_bytes > 0;
+    client.until("the manager knows", |status| status.drives.iter().any(roomy)).await;
+    client.ask(drain).await.unwrap();
+    eventually("it has moved", || async {
+        let mut client = cluster.manager.client().await;
+        let segment = client.stat("f").await.unwrap().segments.remove(0);
+        segment.columns[1].drive == spare.id && !segment.set.contains(Column(1))
+    })
+    .await;
+    let object = file.stat.segments[0].columns[1].object;
+    eventually("what was left is freed", || async { holder.object(file.stat.volume.0, object).is_none() })
+        .await;
+    let heal = spare.begin_heal(number).await.unwrap();
+    assert_eq!(heal.stat.segments[0].joining, mask(&[1]));
+    spare.end_heal(&heal).await.unwrap();
+    client.done(remove).await;
+    assert!(client.status().await.drives.iter().all(|row| row.drive != holder.id));
 }

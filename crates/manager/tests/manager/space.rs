@@ -8,7 +8,7 @@ use braid_wire::control::*;
 
 use crate::fake::{Client, Cluster, FakeDrive, eventually, no_shape, raid5, release};
 
-fn drives(opened: &Opened) -> BTreeSet<DriveId> {
+pub(crate) fn drives(opened: &Opened) -> BTreeSet<DriveId> {
     opened.stat.segments[0].columns.iter().map(|column| column.drive).collect()
 }
 

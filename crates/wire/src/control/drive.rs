@@ -364,6 +364,38 @@ record! {
 }
 
 record! {
+    /// Has every column on a drive move to other drives, one by one; no new ones are placed there. The drive
+    /// serves meanwhile. Refused with [`Full`](crate::Reason::Full) if the others have too little room.
+    pub struct DrainDrive {
+        /// The drive: name or identity.
+        drive: String,
+        /// Whether it is drained from now on, or no more.
+        drain: bool,
+    }
+}
+
+record! {
+    /// It is.
+    pub struct DrainDriveReply {
+        /// Components that are to move.
+        components: u64,
+        /// About how many bytes they have.
+        bytes: u64,
+        /// The room for them on the other drives.
+        room_bytes: u64,
+    }
+}
+
+record! {
+    /// Takes a drive without components out of the cluster, for ever. Refused with
+    /// [`DriveInUse`](crate::Reason::DriveInUse) while it has some.
+    pub struct RemoveDrive {
+        /// The drive: name or identity.
+        drive: String,
+    }
+}
+
+record! {
     /// Asks how far the drives have brought their stale columns up to date.
     pub struct HealStatus {
         /// The bytes a second that each drive may write from now on, 0 for no limit; absent: as it is.

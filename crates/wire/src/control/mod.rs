@@ -25,10 +25,11 @@ mod shape;
 use braid_layout::{ClusterId, DriveId};
 
 pub use drive::{
-    Admission, Backup, BackupReply, DriveRow, DriveState, FreeUnnamed, HealOrders, HealProgress, HealReport,
-    HealRow, HealStatus, HealStatusReply, Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply, ProcessMark,
-    ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters,
-    SistersReply, StaleFiles, StaleFilesReply, StateMark, Status, StatusReply,
+    Admission, Backup, BackupReply, DrainDrive, DrainDriveReply, DriveRow, DriveState, FreeUnnamed,
+    HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, Heartbeat, HeartbeatReply,
+    JoinDrive, JoinDriveReply, ProcessMark, RemoveDrive, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX,
+    ScrubDrive, ScrubDriveReply, SisterRow, Sisters, SistersReply, StaleFiles, StaleFilesReply, StateMark,
+    Status, StatusReply,
 };
 pub use file::{
     Access, BeginHeal, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Grant, Open, Opened, Refresh, Release,
@@ -155,6 +156,10 @@ message_set! {
         ScrubDrive(ScrubDrive) = 0x0243,
         /// Where a drive sends deltas: Sisters.
         Sisters(Sisters) = 0x0244,
+        /// Move all columns off a drive: Drained.
+        DrainDrive(DrainDrive) = 0x0245,
+        /// Take an empty drive out of the cluster: Done.
+        RemoveDrive(RemoveDrive) = 0x0246,
         /// Files to rebuild: StaleFiles.
         StaleFiles(StaleFiles) = 0x0250,
         /// Bring a file's columns on the asking drive up to date: Opened.
@@ -203,6 +208,8 @@ impl ControlRequest {
             | ControlRequest::Heartbeat(_)
             | ControlRequest::ScrubDrive(_)
             | ControlRequest::Sisters(_)
+            | ControlRequest::DrainDrive(_)
+            | ControlRequest::RemoveDrive(_)
             | ControlRequest::StaleFiles(_)
             | ControlRequest::BeginHeal(_)
             | ControlRequest::EndHeal(_)
@@ -241,6 +248,8 @@ message_set! {
         Scrub(ScrubDriveReply) = 0x8243,
         /// Where a drive sends deltas.
         Sisters(SistersReply) = 0x8244,
+        /// What is to move off a drive.
+        Drained(DrainDriveReply) = 0x8245,
         /// Files to rebuild.
         StaleFiles(StaleFilesReply) = 0x8250,
         /// What the drive is to do.
