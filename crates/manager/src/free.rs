@@ -1,5 +1,5 @@
-//! What drives still hold of files that were removed, and of columns that have moved to other drives, is freed
-//! there: lists in the state, and walks over them.
+//! What drives still hold of files that were removed, and of columns that have moved to other drives, is
+//! freed there: lists in the state, and walks over them.
 
 use std::sync::Arc;
 
