@@ -11,6 +11,7 @@ use crate::args;
 use crate::bring_up::all_joined;
 use crate::cluster_dir::ClusterDir;
 use crate::connect;
+use crate::down::stop_all;
 use crate::exit::{Exit, Failure};
 use crate::local::{DriveStart, MANAGER, Mode, Server};
 use crate::replace;
@@ -37,6 +38,14 @@ struct Drained {
     /// About how many bytes were on it.
     bytes: u64,
     room_bytes: u64,
+}
+
+/// A drive that was taken out, in `--json`.
+#[derive(Debug, Serialize)]
+struct Removed {
+    drive: String,
+    /// Its process was stopped.
+    stopped: bool,
 }
 
 /// Between two looks at a drive that is drained.
@@ -101,11 +110,28 @@ async fn drain(
     })
 }
 
-/// Takes an empty drive out of the cluster.
+/// Takes an empty drive out of the cluster. One that `braid up` started here is stopped, and not started
+/// again.
 async fn remove(name: &str, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     let client = connect::cluster(cluster).await?;
     client.remove_drive(name).await?;
-    report.facts(&name, |name| format!("{name} is none of the cluster's drives any more: stop its process\n"))
+    let dir = ClusterDir::choose(None, cluster)?;
+    let local = dir.read()?.filter(|file| dir.is_by_up() && file.drives.iter().any(|drive| drive == name));
+    // In the foreground it belongs to the `braid up` that runs.
+    let stopped = match (local, dir.lock()) {
+        (Some(mut file), Ok(_lock)) => {
+            stop_all(Server::find(&dir, name)?.into_iter().collect()).await?;
+            file.drives.retain(|drive| drive != name);
+            dir.write(&file)?;
+            true
+        }
+        _ => false,
+    };
+    let facts = Removed { drive: name.to_owned(), stopped };
+    report.facts(&facts, |facts| match facts.stopped {
+        true => format!("{name} was taken out of the cluster and stopped; its directory is left\n"),
+        false => format!("{name} was taken out of the cluster: stop its process\n"),
+    })
 }
 
 /// Starts one more drive of a detached local cluster.

@@ -22,11 +22,9 @@ use braid_layout::{DriveId, FileId};
 use braid_wire::control::DriveState;
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::drives::{Drive, DriveTable};
-use crate::fence::tell;
 use crate::heal::{lease_of, run};
 use crate::inodes::{self, occupy, set_stale, vacate};
 use crate::kv::Tx;
@@ -43,8 +41,6 @@ const PAGE: usize = 256;
 const MOVES: usize = 8;
 /// Files of a drained drive that lack a column at a time.
 const DRAINED_AT_ONCE: usize = 4;
-/// Between two tries to fence a live drive.
-const FENCE_AGAIN: Duration = Duration::from_millis(200);
 /// Of the room on other drives, the part that may be filled: the rest is for what is written meanwhile.
 const ROOM_PERCENT: u64 = 90;
 
@@ -203,40 +199,17 @@ async fn move_drained(core: &Arc<Core>, place: ComponentPlace) -> Result<bool, R
         return Ok(false); // first what it lacks already
     }
     // Before anything changes: is there a place for it?
-    core.read(move |core, tx| choose(core, tx, place, &inode).map(drop).map(|()| inode)).await.map(drop)?;
-    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    let inode = core.read(move |core, tx| choose(core, tx, place, &inode).map(|_| inode)).await?;
     if segment_of(&inode, place).is_some_and(|segment| segment.set.contains(place.column)) {
         let change: procedure::Change = Arc::new(move |_, tx, _, inode| take_out(tx, place, inode));
         let cause = Cause { lease: lease_of(core, file, &inode), lost: Vec::new(), change: Some(change) };
         run(core, file, cause).await?;
     }
-    fence_out(core, place).await?;
     core.write(move |core, tx| move_out(core, tx, place)).await?;
     Ok(true)
 }
 
-/// Makes sure that the drive serves nothing of a column that went out. The caller holds the file's lock, so
-/// nobody writes without the column before.
-async fn fence_out(core: &Arc<Core>, place: ComponentPlace) -> Result<(), Refusal> {
-    let (file, deadline) = (place.file, procedure::deadline(core));
-    loop {
-        let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
-        let Some(inode) = found else { return Ok(()) };
-        let told = tell(core, file, &inode, place.segment, place.column).await;
-        let Err(error) = told else { return Ok(()) };
-        // It gets no lease from now on before it was told, and is told when it is readmitted.
-        core.drives().set_untold(place.drive);
-        if core.drives().lapsed(place.drive, core.now_ms()) {
-            return Ok(());
-        }
-        if Instant::now() >= deadline {
-            let detail = format!("{} cannot be fenced: {error}", core.drives().name(place.drive));
-            return Err(Refusal::new(Reason::Busy, detail));
-        }
-        tokio::time::sleep(FENCE_AGAIN).await;
-    }
-}
-
+/// The column goes out. Its drive may live: the procedure fences it before anybody writes without it.
 fn take_out(tx: &mut Tx, place: ComponentPlace, inode: &mut InodeRecord) -> Result<(), Refusal> {
     if let Some(segment) = segment_mut(inode, place) {
         segment.set = segment.set.without(place.column);

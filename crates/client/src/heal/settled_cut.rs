@@ -103,18 +103,24 @@ pub(crate) fn standing(place: &Place, own: Column, survey: &Survey, cut: &[Versi
         return if written { Standing::Behind } else { Standing::Current };
     };
     let named = |data: usize| cut.get(data).copied().unwrap_or_default();
-    let pairs: Vec<(Version, Version)> = match place.shape.role(place.stripe, own) {
-        Role::Data(data) => vec![(state.settled, named(usize::from(data)))],
-        Role::Parity(_) => {
-            let counted = |data: usize| state.cover.get(data).copied().unwrap_or_default();
-            (0..cut.len()).map(|data| (counted(data), named(data))).collect()
-        }
+    // What each version is from and up to: a parity unit has its base and the deltas on top of it.
+    let spans: Vec<(Version, Version, Version)> = match place.shape.role(place.stripe, own) {
+        Role::Data(data) => vec![(state.settled, state.settled, named(usize::from(data)))],
+        Role::Parity(_) => (0..place.shape.k())
+            .map(|data| {
+                let at = usize::from(data);
+                let base = state.cover.get(at).copied().unwrap_or_default();
+                let of = place.shape.column(place.stripe, Role::Data(data));
+                let tip = state.tips.iter().find(|tip| tip.column == of);
+                (base, tip.map_or(base, |tip| tip.version.max(base)), named(at))
+            })
+            .collect(),
     };
     if state.damaged {
         Standing::Behind
-    } else if pairs.iter().any(|(have, named)| have > named) {
+    } else if spans.iter().any(|(from, _, named)| from > named) {
         Standing::Ahead
-    } else if pairs.iter().all(|(have, named)| have == named) {
+    } else if spans.iter().all(|(_, to, named)| to >= named) {
         Standing::Current
     } else {
         Standing::Behind
@@ -241,8 +247,18 @@ mod tests {
             &[unit(5, &[], None), unit(5, &[], None), parity.clone()],
             Some((&[7, 5], Standing::Behind)),
         );
-        // A live data column says itself what is settled.
-        check(2, &[unit(5, &[], None), unit(5, &[], None), parity], Some((&[5, 5], Standing::Current)));
+        // A live data column says itself what is settled, and a parity column has it in its deltas.
+        check(
+            2,
+            &[unit(5, &[], None), unit(5, &[], None), parity.clone()],
+            Some((&[5, 5], Standing::Current)),
+        );
+        check(
+            2,
+            &[unit(7, &[], None), unit(5, &[], None), parity.clone()],
+            Some((&[7, 5], Standing::Current)),
+        );
+        check(2, &[unit(8, &[], None), unit(5, &[], None), parity], Some((&[8, 5], Standing::Behind)));
     }
 
     #[test]
