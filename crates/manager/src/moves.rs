@@ -22,6 +22,7 @@ use braid_layout::{DriveId, FileId};
 use braid_wire::control::DriveState;
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::drives::{Drive, DriveTable};
@@ -35,6 +36,8 @@ use crate::sweep::until_leading;
 
 /// Pause between two looks at which drives are to be emptied.
 const ROUND: Duration = Duration::from_secs(1);
+/// Pause before a drive is tried again of which some column could not move.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Columns looked up at a time.
 const PAGE: usize = 256;
 /// Columns of a lost drive that move at a time.
@@ -55,21 +58,28 @@ enum Why {
 pub async fn empty_drives(core: Arc<Core>) {
     let mut moving: BTreeMap<DriveId, BTreeSet<FileId>> = BTreeMap::new();
     let mut said: BTreeMap<DriveId, String> = BTreeMap::new();
+    let mut not_before: BTreeMap<DriveId, Instant> = BTreeMap::new();
     loop {
         until_leading(&core).await;
+        not_before.retain(|_, at| *at > Instant::now());
         for (drive, why) in due(&core) {
+            if not_before.contains_key(&drive) {
+                continue;
+            }
             let emptied = match why {
                 Why::Lost => empty_lost(&core, drive).await,
                 Why::Drained => drain_some(&core, drive, moving.entry(drive).or_default()).await,
             };
             match emptied {
                 Ok(()) => drop(said.remove(&drive)),
-                // Once, not every second.
-                Err(refusal) if said.get(&drive) == Some(&refusal.detail) => {}
                 Err(refusal) => {
-                    let name = core.drives().name(drive);
-                    tracing::warn!(%name, %refusal, "columns of the drive cannot move to others yet");
-                    said.insert(drive, refusal.detail);
+                    not_before.insert(drive, Instant::now() + TRY_AGAIN);
+                    // Once, not every time.
+                    if said.get(&drive) != Some(&refusal.detail) {
+                        let name = core.drives().name(drive);
+                        tracing::warn!(%name, %refusal, "columns of the drive cannot move to others yet");
+                        said.insert(drive, refusal.detail);
+                    }
                 }
             }
         }
@@ -104,10 +114,8 @@ async fn empty_lost(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
         return Ok(());
     }
     needs.check(core)?;
-    tracing::warn!(
-        name = %core.drives().name(drive), components = needs.components,
-        "the drive was silent for the set time: its columns move to other drives"
-    );
+    let name = core.drives().name(drive);
+    tracing::info!(%name, components = needs.components, "the drive is lost: its columns move to others");
     let (mut after, mut failed) = (None, Ok(()));
     loop {
         let places = page(core, drive, after).await?;
@@ -161,8 +169,7 @@ async fn drain_some(core: &Arc<Core>, drive: DriveId, moving: &mut BTreeSet<File
             moving.insert(file);
         }
     }
-    let mut after = None;
-    let mut failed = Ok(());
+    let (mut after, mut failed) = (None, Ok(()));
     while moving.len() < DRAINED_AT_ONCE {
         let places = page(core, drive, after).await?;
         let Some(&last) = places.last() else { break };
@@ -173,12 +180,17 @@ async fn drain_some(core: &Arc<Core>, drive: DriveId, moving: &mut BTreeSet<File
             }
             match move_drained(core, place).await {
                 Ok(true) => drop(moving.insert(place.file)),
+                Ok(false) if moving.is_empty() && failed.is_ok() => {
+                    let detail =
+                        format!("file {} lacks other columns: first these are made anew", place.file);
+                    failed = Err(Refusal::new(Reason::Busy, detail));
+                }
                 Ok(false) => {}
                 Err(refusal) => failed = Err(refusal),
             }
         }
     }
-    failed
+    if moving.is_empty() { failed } else { Ok(()) }
 }
 
 /// Moves one column of a drive that is drained. Returns whether it did.
