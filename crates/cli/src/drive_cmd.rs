@@ -1,19 +1,23 @@
-//! `braid drive serve|add|ls|replace`. `add` is only for a cluster that `braid up` made.
+//! `braid drive serve|add|ls|drain|rm|replace`. `add` is only for a cluster that `braid up` made.
 
 use std::path::Path;
+use std::time::Duration;
 
 use braid_client::check_volume;
 use serde::Serialize;
+use tokio::time::{Instant, sleep};
 
 use crate::args;
 use crate::bring_up::all_joined;
 use crate::cluster_dir::ClusterDir;
 use crate::connect;
+use crate::down::stop_all;
 use crate::exit::{Exit, Failure};
 use crate::local::{DriveStart, MANAGER, Mode, Server};
 use crate::replace;
-use crate::report::Report;
+use crate::report::{Report, count};
 use crate::serve;
+use crate::size;
 use crate::status;
 
 /// A drive that was added, in `--json`.
@@ -24,14 +28,110 @@ struct Added {
     directory: String,
 }
 
+/// A drive that is drained, in `--json`.
+#[derive(Debug, Serialize)]
+struct Drained {
+    drive: String,
+    drained: bool,
+    /// Components still on it.
+    components: u64,
+    /// About how many bytes were on it.
+    bytes: u64,
+    room_bytes: u64,
+}
+
+/// A drive that was taken out, in `--json`.
+#[derive(Debug, Serialize)]
+struct Removed {
+    drive: String,
+    /// Its process was stopped.
+    stopped: bool,
+}
+
+/// Between two looks at a drive that is drained.
+const POLL: Duration = Duration::from_millis(300);
+/// How long no column may move before a wait for it gives up.
+const STANDSTILL_MAX: Duration = Duration::from_secs(120);
+
 /// Runs `braid drive ...`.
 pub(crate) async fn run(command: args::Drive, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
     match command {
         args::Drive::Serve(serve) => serve::drive(*serve).await,
         args::Drive::Add { name, options } => add(name, options, cluster, report).await,
         args::Drive::Ls => status::drives(cluster, report).await,
+        args::Drive::Drain { name, stop, wait } => drain(&name, !stop, wait, cluster, report).await,
+        args::Drive::Rm { name } => remove(&name, cluster, report).await,
         args::Drive::Replace { old, new } => replace::run(&old, &new, cluster, report).await,
     }
+}
+
+/// Has the columns on a drive move to others.
+async fn drain(
+    name: &str,
+    drain: bool,
+    wait: bool,
+    cluster: Option<&Path>,
+    report: Report,
+) -> Result<(), Failure> {
+    let client = connect::cluster(cluster).await?;
+    let reply = client.drain_drive(name, drain).await?;
+    let mut components = reply.components;
+    let mut moved = Instant::now();
+    while wait && components > 0 {
+        sleep(POLL).await;
+        let rows = client.status().await?.drives;
+        let now = rows.iter().find(|row| row.name == name).map_or(0, |row| row.components);
+        if now != components {
+            (components, moved) = (now, Instant::now());
+        } else if moved.elapsed() > STANDSTILL_MAX {
+            let why = format!("{components} components are still on it, and none has moved for a while");
+            return Err(Failure::new(Exit::DrivesAway, format!("drain {name}"), why)
+                .remedy("the manager's log says why; braid heal shows what the other drives wait for"));
+        }
+    }
+    let facts = Drained {
+        drive: name.to_owned(),
+        drained: drain,
+        components,
+        bytes: reply.bytes,
+        room_bytes: reply.room_bytes,
+    };
+    report.facts(&facts, |facts| match (facts.drained, facts.components) {
+        (true, 0) => format!("{name} holds no column: braid drive rm {name}\n"),
+        (true, components) => format!(
+            "{name} is drained: {} of about {} move to other drives, which have room for {}\n",
+            count(components, "component"),
+            size::show(facts.bytes),
+            size::show(facts.room_bytes)
+        ),
+        (false, components) => {
+            format!("{name} is not drained any more: {} on it\n", count(components, "component"))
+        }
+    })
+}
+
+/// Takes an empty drive out of the cluster. One that `braid up` started here is stopped, and not started
+/// again.
+async fn remove(name: &str, cluster: Option<&Path>, report: Report) -> Result<(), Failure> {
+    let client = connect::cluster(cluster).await?;
+    client.remove_drive(name).await?;
+    let dir = ClusterDir::choose(None, cluster)?;
+    let local = dir.read()?.filter(|file| dir.is_by_up() && file.drives.iter().any(|drive| drive == name));
+    // In the foreground it belongs to the `braid up` that runs.
+    let stopped = match (local, dir.lock()) {
+        (Some(mut file), Ok(_lock)) => {
+            stop_all(Server::find(&dir, name)?.into_iter().collect()).await?;
+            file.drives.retain(|drive| drive != name);
+            dir.write(&file)?;
+            true
+        }
+        _ => false,
+    };
+    let facts = Removed { drive: name.to_owned(), stopped };
+    report.facts(&facts, |facts| match facts.stopped {
+        true => format!("{name} was taken out of the cluster and stopped; its directory is left\n"),
+        false => format!("{name} was taken out of the cluster: stop its process\n"),
+    })
 }
 
 /// Starts one more drive of a detached local cluster.

@@ -35,7 +35,6 @@ pub(crate) fn risks(drives: &[DriveRow], notice: &str) -> Vec<Risk> {
 /// Columns that cannot be read now.
 fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
     let name = &row.name;
-    let typed = quoted(name.as_ref());
     let risk = |kind, count, what, remedy| Some(Risk { drive: name.clone(), kind, count, what, remedy });
     match row.state {
         DriveState::Away => {
@@ -56,13 +55,13 @@ fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
             "replaced",
             row.components,
             format!("{name} was replaced: {} not rebuilt elsewhere yet", are(row.components)),
-            format!("`braid rebuild {typed}`, which rebuilds the drive that took its place"),
+            "they are made anew: `braid heal --watch`".to_owned(),
         ),
         _ if row.state != DriveState::Replaced && row.stale > 0 => risk(
             "behind",
             row.stale,
             format!("{name} is behind: {} stale, and their files go without", are(row.stale)),
-            format!("`braid rebuild {typed}`"),
+            "it catches up: `braid heal --watch`".to_owned(),
         ),
         _ => None,
     }
@@ -212,8 +211,8 @@ mod tests {
         let text = show(&found, "");
         for words in [
             "a is away, silent for 12 s: the files of its 3 components go without, 1 of them stale as well; start it on h (/d)",
-            "b c is behind: 1 component is stale, and their files go without; `braid rebuild 'b c'`",
-            "d was replaced: 5 components are not rebuilt elsewhere yet; `braid rebuild d`",
+            "b c is behind: 1 component is stale, and their files go without; it catches up: `braid heal --watch`",
+            "d was replaced: 5 components are not rebuilt elsewhere yet; they are made anew: `braid heal --watch`",
             "e has 2 damaged units and 1 lost range; `braid scrub --status e`",
             "f has 3 missing files; `braid scrub --status f` lists them; files of a running drive were deleted",
         ] {

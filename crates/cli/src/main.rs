@@ -17,6 +17,7 @@ mod df;
 mod down;
 mod drive_cmd;
 mod exit;
+mod heal;
 mod health;
 mod held;
 mod interrupt;
@@ -125,7 +126,8 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Check(check) => check::run(check, cluster, report).await,
         Command::Scrub(scrub) => scrub::run(scrub, cluster, report).await,
         Command::Drive(drive) => drive_cmd::run(drive, cluster, report).await,
-        Command::Rebuild(rebuild) => replace::rebuild(rebuild, cluster, report).await,
+        Command::Rebuild(rebuild) => heal::rebuild(rebuild, cluster, report).await,
+        Command::Heal(heal) => heal::run(heal, cluster, report).await,
         Command::Demo(demo) => demo::run(demo, report).await,
         Command::Store(store) => store_cmd::run(store, report).await,
         Command::Bench(Bench::Store(store)) => bench::store(store, report).await,

@@ -1,4 +1,4 @@
-//! `braid drive replace` and `braid rebuild`.
+//! `braid drive replace`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,12 +11,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::args;
 use crate::connect;
 use crate::exit::{Exit, Failure};
-use crate::rate::{Bar, Progress, Rate};
-use crate::report::{Report, count};
-use crate::size;
+use crate::report::Report;
 use crate::waiting::telling;
 
 /// How long a dead drive may still hold its lease, with a margin.
@@ -24,20 +21,6 @@ const LEASE_BOUND: Duration = Duration::from_secs(30);
 const LEASE_POLL: Duration = Duration::from_millis(100);
 /// How long a drive may take to accept a connection.
 const ANSWER_BOUND: Duration = Duration::from_secs(5);
-
-/// A rebuild's result in `--json`.
-#[derive(Debug, Serialize)]
-struct Facts {
-    drive: String,
-    files: u64,
-    files_failed: usize,
-    /// Files that still have an out-of-date column on the drive.
-    files_left: u64,
-    stripes: u64,
-    bytes: u64,
-    seconds: f64,
-    bytes_per_second: f64,
-}
 
 /// A drive that replaced another, in `--json`.
 #[derive(Debug, Serialize)]
@@ -58,7 +41,7 @@ pub(crate) async fn run(old: &str, new: &str, cluster: Option<&Path>, report: Re
     let facts = Replaced { old: old.to_owned(), new: new.to_owned(), components_to_rebuild: components };
     report.facts(&facts, |_| {
         format!(
-            "{new} takes the place of {old}: {components} components to rebuild with `braid rebuild {new}`\n"
+            "{new} takes the place of {old} and makes its {components} components anew: `braid heal --watch`\n"
         )
     })
 }
@@ -83,66 +66,16 @@ pub(crate) async fn replace(client: &Client, old: &str, new: &str) -> Result<u64
     }
 }
 
-async fn row(client: &Client, drive: &str) -> Result<Option<DriveRow>, Error> {
+pub(crate) async fn row(client: &Client, drive: &str) -> Result<Option<DriveRow>, Error> {
     let called =
         |row: &DriveRow| row.name == drive || row.drive.to_string() == drive || row.drive.short() == drive;
     Ok(client.status().await?.drives.into_iter().find(called))
 }
 
-/// Runs `braid rebuild`.
-pub(crate) async fn rebuild(
-    rebuild: args::Rebuild,
-    cluster: Option<&Path>,
-    report: Report,
-) -> Result<(), Failure> {
-    let client = connect::cluster(cluster).await?;
-    let known = row(&client, &rebuild.drive).await?;
-    if let Some(row) = &known {
-        must_serve(row).await?;
-    }
-    let progress = Progress::begin(None, Bar::beside(report));
-    progress.name(format!("rebuild {}", rebuild.drive));
-    let done = match client.rebuild(&rebuild.drive, |at| progress.reached(at.bytes)).await {
-        // The name is known, so the drive, or the one that replaced it, is away.
-        Err(error) if known.is_some() && error.reason() == Some(Reason::NoDrive) => {
-            let mut failure = Failure::from(error);
-            failure.exit = Exit::DrivesAway;
-            return Err(failure);
-        }
-        other => other?,
-    };
-    let rate = Rate { bytes: done.bytes, time: progress.end() };
-    let facts = Facts {
-        drive: rebuild.drive,
-        files: done.files,
-        files_failed: done.failed.len(),
-        files_left: done.left,
-        stripes: done.stripes,
-        bytes: rate.bytes,
-        seconds: rate.time.as_secs_f64(),
-        bytes_per_second: rate.bytes_per_second(),
-    };
-    report.line(&facts, |facts| {
-        let left = match facts.files_left {
-            0 => String::new(),
-            left => format!("; {} not up to date", count(left, "file")),
-        };
-        format!(
-            "{}: {} rebuilt, {} in {:.2} s, {}{left}",
-            facts.drive,
-            count(facts.files, "file"),
-            size::show(facts.bytes),
-            facts.seconds,
-            rate.show()
-        )
-    })?;
-    all_rebuilt(done, &facts.drive)
-}
-
 /// Refuses to rebuild a drive that is away. The manager knows of nothing to rebuild on it, yet its columns
 /// cannot be read, so "nothing to do" would be wrong. (The name of a replaced drive stands for its successor,
 /// which the manager resolves.)
-async fn must_serve(row: &DriveRow) -> Result<(), Failure> {
+pub(crate) async fn must_serve(row: &DriveRow) -> Result<(), Failure> {
     let refuse = |why: String| {
         Err(Failure::new(Exit::DrivesAway, format!("rebuild {}", row.name), why).remedy(format!(
             "start it on {} ({}), or if it is lost give its columns to another: `braid drive replace {} NEW`",
@@ -168,45 +101,4 @@ async fn must_serve(row: &DriveRow) -> Result<(), Failure> {
 /// the kernel accepts for a process that hangs or is just ending.
 async fn greeted(address: &str) -> std::io::Result<()> {
     TcpStream::connect(address).await?.read_exact(&mut [0]).await.map(|_| ())
-}
-
-/// Success if the drive is up to date; otherwise the first reason.
-pub(crate) fn all_rebuilt(done: braid_client::Rebuilt, drive: &str) -> Result<(), Failure> {
-    let failed = done.failed.len();
-    match done.failed.into_iter().next() {
-        None if done.left == 0 => Ok(()),
-        None => {
-            let why = format!("{} on it went out of date meanwhile", count(done.left, "file"));
-            Err(Failure::new(Exit::DrivesAway, format!("rebuild {drive}"), why).remedy("run it again"))
-        }
-        Some((file, error)) => {
-            let away = error.reason() == Some(Reason::NoDrive);
-            let exit = Failure::from(error);
-            // The drive is known, since it has files to rebuild. So it does not answer.
-            let code = if away { Exit::DrivesAway } else { exit.exit };
-            let files = count(u64::try_from(failed).unwrap_or(u64::MAX), "file");
-            let why = format!("{files} failed, the first is file {file}: {exit}");
-            Err(Failure::new(code, format!("rebuild {drive}"), why)
-                .remedy("the others are done; run it again"))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use braid_client::Rebuilt;
-
-    use super::*;
-
-    #[test]
-    fn what_is_left_is_no_success() {
-        all_rebuilt(Rebuilt { files: 3, ..Rebuilt::default() }, "d").expect("all done");
-        let failure =
-            all_rebuilt(Rebuilt { files: 3, left: 2, ..Rebuilt::default() }, "d").expect_err("not all");
-        assert_eq!(failure.exit, Exit::DrivesAway);
-        assert!(
-            failure.to_string().contains("2 files on it went out of date meanwhile; run it again"),
-            "{failure}"
-        );
-    }
 }

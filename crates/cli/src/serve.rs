@@ -21,7 +21,8 @@ pub(crate) async fn manager(serve: ManagerServe) -> Result<(), Failure> {
     address::check(&serve.listen, serve.advertise.as_deref()).await?;
     let stop = Stop::new(&serve.supervised)?;
     let what = || format!("serve the manager in {}", serve.dir.display());
-    let config = braid_manager::Config::new(&serve.dir, &serve.listen);
+    let mut config = braid_manager::Config::new(&serve.dir, &serve.listen);
+    config.lost_after_ms = serve.lost_after.saturating_mul(1000);
     let (ready, is_ready) = oneshot::channel();
     let running = braid_manager::run(config, ready, stop.wait());
     let announcing = async {
@@ -54,7 +55,7 @@ pub(crate) async fn drive(serve: DriveServe) -> Result<(), Failure> {
     config.settings.clean_share_percent = serve.clean_share;
     config.settings.sending = serve.options.sending();
     let (ready, is_ready) = oneshot::channel();
-    let running = braid_drive::run(config, ready, stop.wait());
+    let running = braid_heal::run(config, ready, stop.wait());
     let announcing = async {
         let Ok(ready) = is_ready.await else { return Ok(()) };
         end_without(&serve.dir, what())?;

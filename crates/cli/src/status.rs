@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::connect::{self, status_soon};
 use crate::exit::{Exit, Failure};
+use crate::heal;
 use crate::health::{self, Risk};
 use crate::report::{Report, count, table};
 use crate::scrub::{StateFacts, state_facts};
@@ -26,6 +27,8 @@ struct Facts {
     /// Nothing is at risk, and the manager answers clients.
     well: bool,
     risks: Vec<Risk>,
+    /// How the drives bring stale columns up to date.
+    healing: Vec<heal::DriveFacts>,
     drives: Vec<DriveFacts>,
 }
 
@@ -78,6 +81,8 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         pid: status.pid,
         uptime_ms: status.uptime_ms,
     };
+    // A manager in doubt about its own state answers status, and nothing else.
+    let healing = client.heal_status_for_now().await.map(|status| heal::busy(&status)).unwrap_or_default();
     let risks = health::risks(&status.drives, &status.notice);
     let verdict = health::verdict(&risks, &status.notice, status.drives.len() as u64);
     let facts = Facts {
@@ -89,6 +94,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         notice: status.notice.clone(),
         well: verdict.is_none(),
         risks,
+        healing,
         drives: drive_facts(&status.drives),
     };
     report.facts(&facts, |facts| {
@@ -96,7 +102,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         let removing =
             if facts.removing == 0 { String::new() } else { format!(", {} being removed", facts.removing) };
         format!(
-            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n{}\n{}",
+            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n{}{}\n{}",
             facts.cluster,
             manager.address,
             manager.pid,
@@ -104,6 +110,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
             count(facts.volumes, "volume"),
             count(facts.files, "file"),
             health::show(&facts.risks, &facts.notice),
+            heal::lines(&facts.healing),
             drive_table(&facts.drives)
         )
     })?;

@@ -47,7 +47,7 @@ impl Client {
         let number = u64::from_le_bytes(number);
         let shared = Shared {
             control: Control::new(config.clone(), number),
-            drives: Drives::new(config.token.cluster, limits, config.idle_sessions, config.avoid),
+            drives: Drives::new(config.credentials.cluster, limits, config.idle_sessions, config.avoid),
             number,
             next_unit_write: AtomicU64::new(1),
             sets: Semaphore::new(config.sets.max(1)),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use braid_transport::Limits;
+use braid_transport::{Credentials, Limits};
 use braid_wire::token::Token;
 
 /// A client's settings. [`Config::new`] gives the defaults.
@@ -10,8 +10,9 @@ use braid_wire::token::Token;
 pub struct Config {
     /// The manager's address, `HOST:PORT`.
     pub manager: String,
-    /// A client token of the cluster (the manager's `client.token`).
-    pub token: Token,
+    /// What it proves to the manager: that it knows a client token of the cluster (the manager's
+    /// `client.token`), or, to heal a drive's columns, that it is that drive.
+    pub credentials: Credentials,
     /// Bounds of the single waits on one connection.
     pub limits: Limits,
     /// Replaces `limits.reply` for drives. Default 8 s: longer than any working drive needs for a commit; an
@@ -57,9 +58,14 @@ pub const WAIT_TOLD_AFTER: Duration = Duration::from_secs(1);
 impl Config {
     /// The defaults, for this manager and token.
     pub fn new(manager: impl Into<String>, token: Token) -> Config {
+        Config::with(manager, Credentials::from(&token))
+    }
+
+    /// The defaults, for this manager and these credentials.
+    pub fn with(manager: impl Into<String>, credentials: Credentials) -> Config {
         Config {
             manager: manager.into(),
-            token,
+            credentials,
             limits: Limits::default(),
             drive_reply: Duration::from_secs(8),
             patience: Duration::from_secs(60),

@@ -136,8 +136,8 @@ impl Control {
     ) -> Result<ControlReply> {
         let limits = Limits { reply, ..self.config.limits };
         let asked = async {
-            let (manager, token) = (&self.config.manager, &self.config.token);
-            ControlSession::connect(manager, token, &limits).await?.call(request).await
+            let (manager, credentials) = (&self.config.manager, self.config.credentials.clone());
+            ControlSession::connect(manager, credentials, &limits).await?.call(request).await
         };
         asked.await.map_err(|error| match error {
             TransportError::Refusal(refusal) => Error::Refused { subject: subject.to_owned(), refusal },
@@ -252,7 +252,8 @@ impl Control {
     }
 
     async fn connect(&self) -> std::result::Result<ControlSession, TransportError> {
-        ControlSession::connect(&self.config.manager, &self.config.token, &self.config.limits).await
+        let credentials = self.config.credentials.clone();
+        ControlSession::connect(&self.config.manager, credentials, &self.config.limits).await
     }
 
     fn keep(&self, lane: &Lane, session: ControlSession) {

@@ -26,6 +26,7 @@ use crate::handle::Handle;
 use crate::view::FileView;
 use torn::Looks;
 
+mod cuts;
 mod torn;
 mod unit;
 

@@ -5,19 +5,39 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use braid_layout::{Column, ColumnMask};
 use braid_wire::Reason;
-use braid_wire::control::{Access, ControlReply, Opened, Refresh, ReportLost};
+use braid_wire::control::{Access, BeginHeal, ControlReply, ControlRequest, Opened, Refresh, ReportLost};
 use tokio::sync::Semaphore;
 
 use crate::client::{Client, unexpected};
 use crate::error::{Error, Result};
 use crate::view::{ColumnView, FileView};
 
+/// What a file is open for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To read it.
+    Read,
+    /// To write it, under a lease.
+    Write,
+    /// To bring a drive's joining columns up to date.
+    Heal,
+}
+
+impl From<Access> for Purpose {
+    fn from(access: Access) -> Purpose {
+        match access {
+            Access::Read => Purpose::Read,
+            Access::Write => Purpose::Write,
+        }
+    }
+}
+
 /// An open file's view, shared by its requests.
 pub(crate) struct Handle {
     pub(crate) client: Client,
     /// The file's name in errors.
     pub(crate) subject: String,
-    pub(crate) access: Access,
+    pub(crate) purpose: Purpose,
     view: RwLock<Arc<FileView>>,
     /// Allows one request for a new view at a time; the others use its answer.
     gate: Semaphore,
@@ -29,19 +49,24 @@ impl std::fmt::Debug for Handle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Handle")
             .field("subject", &self.subject)
-            .field("access", &self.access)
+            .field("purpose", &self.purpose)
             .finish_non_exhaustive()
     }
 }
 
 impl Handle {
     /// Built from the manager's answer to an open.
-    pub(crate) fn new(client: Client, subject: String, access: Access, opened: Opened) -> Result<Handle> {
+    pub(crate) fn new(
+        client: Client,
+        subject: String,
+        purpose: impl Into<Purpose>,
+        opened: Opened,
+    ) -> Result<Handle> {
         let view = FileView::new(&subject, opened)?;
         let handle = Handle {
             client,
             subject,
-            access,
+            purpose: purpose.into(),
             view: RwLock::new(Arc::new(view)),
             gate: Semaphore::new(1),
             created: Mutex::new(BTreeSet::new()),
@@ -62,9 +87,13 @@ impl Handle {
         if !Arc::ptr_eq(&now, seen) {
             return Ok(now);
         }
-        let (file, access, lease) = (seen.file, self.access, seen.lease);
-        let client = self.client.shared.number;
-        let answer = self.client.ask_manager(&self.subject, Refresh { file, access, lease, client }).await;
+        let (file, lease, client) = (seen.file, seen.lease, self.client.shared.number);
+        let request: ControlRequest = match self.purpose {
+            Purpose::Read => Refresh { file, access: Access::Read, lease, client }.into(),
+            Purpose::Write => Refresh { file, access: Access::Write, lease, client }.into(),
+            Purpose::Heal => BeginHeal { file }.into(),
+        };
+        let answer = self.client.ask_manager(&self.subject, request).await;
         match answer.map_err(|error| self.lease_error(error))? {
             ControlReply::Opened(opened) => self.install(opened),
             other => Err(unexpected(&self.subject, &other)),

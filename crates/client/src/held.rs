@@ -115,7 +115,7 @@ impl Held<'_> {
 }
 
 /// Adjacent stripes as ranges, cut at multiples of `step`.
-fn runs(stripes: impl Iterator<Item = u64>, step: u64) -> Vec<Range<u64>> {
+pub(crate) fn runs(stripes: impl Iterator<Item = u64>, step: u64) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for stripe in stripes {
         match runs.last_mut() {

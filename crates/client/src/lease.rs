@@ -117,20 +117,23 @@ async fn keep_retired(handle: &Handle, side: &WriteSide) -> Infallible {
         tokio::time::sleep(TICK.min(period(&handle.view()))).await;
         let settled = side.stamps.all_settled().filter(|_| side.stamps.is_used());
         if settled.is_some() && settled == seen && settled != retired {
-            retire_idle(handle, side, settled).await;
-            retired = settled;
+            // Else it is told again: a column that is brought up to date meanwhile waits for it.
+            if retire_idle(handle, side, settled).await {
+                retired = settled;
+            }
         }
         seen = settled;
     }
 }
 
-/// The writer pauses: the drives need not keep what came before.
-async fn retire_idle(handle: &Handle, side: &WriteSide, settled: Option<Version>) {
-    if let Some(settled_to) = settled
-        && !retire::retire(handle, side, settled_to, retire::Occasion::Pause).await
-    {
+/// The writer pauses: the drives need not keep what came before. Returns whether all have been told.
+async fn retire_idle(handle: &Handle, side: &WriteSide, settled: Option<Version>) -> bool {
+    let Some(settled_to) = settled else { return true };
+    let told = retire::retire(handle, side, settled_to, retire::Occasion::Pause).await;
+    if !told {
         tracing::debug!(file = %handle.subject, "not every drive has retired what is settled");
     }
+    told
 }
 
 /// The file was dropped without being closed.

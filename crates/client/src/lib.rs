@@ -32,6 +32,7 @@ mod extents;
 mod faults;
 mod file;
 mod handle;
+mod heal;
 mod held;
 mod lease;
 mod mend;
@@ -40,7 +41,6 @@ mod names;
 mod open;
 mod operations;
 mod read;
-mod rebuild;
 mod retire;
 mod retry;
 mod scratch;
@@ -57,9 +57,9 @@ pub use config::{Config, WAIT_TOLD_AFTER};
 pub use error::{Error, Kind, Result};
 pub use explain::{Asked, Explained};
 pub use file::{FILE_BYTES_MAX, File, Kept, Replace};
+pub use heal::HealTally;
 pub use name::{
     COMPONENT_BYTES_MAX, Name, NameError, PATH_BYTES_MAX, PREFIX, VOLUME_BYTES_MAX, check_volume,
 };
 pub use names::{Lister, Parents};
 pub use open::OpenOptions;
-pub use rebuild::Rebuilt;

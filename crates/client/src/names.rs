@@ -5,9 +5,9 @@ use std::time::Duration;
 use braid_layout::Shape;
 use braid_wire::Reason;
 use braid_wire::control::{
-    Backup, BackupReply, ControlReply, DirectoryReply, Entry, FreeUnnamed, Lookup, MakeDirectory,
-    ReadDirectory, Rename, ReplaceDrive, ScrubDrive, ScrubDriveReply, ShapeSpec, StatRow, Status,
-    StatusReply, Unlink, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
+    Backup, BackupReply, ControlReply, DirectoryReply, DrainDrive, DrainDriveReply, Entry, FreeUnnamed,
+    Lookup, MakeDirectory, ReadDirectory, RemoveDrive, Rename, ReplaceDrive, ScrubDrive, ScrubDriveReply,
+    ShapeSpec, StatRow, Status, StatusReply, Unlink, VolumeCreate, VolumeList, VolumeRemove, VolumeRow,
 };
 use braid_wire::data::ScrubAct;
 
@@ -143,14 +143,28 @@ impl Client {
         }
     }
 
-    /// Replaces drive `old` by `new` in every layout. Its columns join empty, and [`Client::rebuild`] fills
-    /// them. Returns the number of components concerned. Drives are given by name or id.
+    /// Replaces drive `old` by `new` in every layout. Its columns join empty, and the new
+    /// drive fills them. Returns the number of components concerned. Drives are given by name or id.
     pub async fn replace_drive(&self, old: &str, new: &str) -> Result<u64> {
         let subject = format!("drive {old}");
         match self.ask_manager(&subject, ReplaceDrive { old: old.to_owned(), new: new.to_owned() }).await? {
             ControlReply::Replaced(replaced) => Ok(replaced.components),
             other => Err(unexpected(&subject, &other)),
         }
+    }
+
+    /// Has all columns on a drive move to other drives, or ends that. The drive is given by name or id.
+    pub async fn drain_drive(&self, drive: &str, drain: bool) -> Result<DrainDriveReply> {
+        let subject = format!("drive {drive}");
+        match self.ask_manager(&subject, DrainDrive { drive: drive.to_owned(), drain }).await? {
+            ControlReply::Drained(reply) => Ok(reply),
+            other => Err(unexpected(&subject, &other)),
+        }
+    }
+
+    /// Takes a drive without components out of the cluster, for ever.
+    pub async fn remove_drive(&self, drive: &str) -> Result<()> {
+        self.ask_done(&format!("drive {drive}"), RemoveDrive { drive: drive.to_owned() }).await
     }
 }
 

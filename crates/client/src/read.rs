@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use braid_layout::{Column, ColumnMask, Stripe};
 use braid_plan::{MemoryRange, PlanError, PlanSet, Strategy, Target, Want, stripes_max};
-use braid_wire::control::Access;
 
 use crate::buffers::User;
 use crate::concurrent;
 use crate::error::{Error, Result};
 use crate::executor::{Executor, Failed};
 use crate::faults::{Learnt, Remedy};
-use crate::handle::Handle;
+use crate::handle::{Handle, Purpose};
 use crate::retry::Tries;
 use crate::view::FileView;
 
@@ -146,7 +145,7 @@ impl Handle {
                 todo.extend(missing);
             }
         }
-        if absent && self.access == Access::Read {
+        if absent && self.purpose == Purpose::Read {
             // A missing object is a hole, unless the file was removed meanwhile; in that case the refresh
             // fails.
             self.refresh(&self.view()).await?;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::{Column, Stripe, Version};
+use braid_wire::Reason;
 use braid_wire::data::{DriveRequest, Retire};
 
 use crate::drive_requests::{Failure, Outcome};
@@ -22,7 +23,8 @@ pub(crate) enum Occasion {
     LeaseEnd,
 }
 
-/// Attempts per request if a drive's session was dead or its capability stale.
+/// Attempts if a drive's session was dead, or the file's generation had risen: a column joined or went out
+/// while the writer was idle.
 const ASKED_MAX: usize = 3;
 
 /// Tells columns of the set that everything up to `settled_to` is settled. Returns whether all have answered.
@@ -32,35 +34,44 @@ pub(crate) async fn retire(
     settled_to: Version,
     occasion: Occasion,
 ) -> bool {
-    let view = handle.view();
     let written: BTreeSet<(usize, Column)> = handle.created().into_iter().collect();
-    let set =
-        (0..).zip(&view.segments).flat_map(|(index, segment)| segment.set.iter().map(move |c| (index, c)));
-    let columns = set.filter(|column| occasion == Occasion::LeaseEnd || written.contains(column));
     let watermark = side.unit_writes.watermark(&handle.client.shared.next_unit_write);
-    let request = |segment, column| {
-        let at = view.address(segment, column);
-        let client = handle.client.shared.number;
-        let ends_lease = occasion == Occasion::LeaseEnd;
-        Retire { at, settled_to, durable: ends_lease, client, watermark, ends_lease }.into()
-    };
-    let mut questions: Vec<(usize, Column)> = columns.collect();
+    let mut answered = BTreeSet::new();
     for _ in 0..ASKED_MAX {
-        let mut again = Vec::new();
+        let view = handle.view();
+        let set = (0..).zip(&view.segments);
+        let set = set.flat_map(|(index, segment)| segment.set.iter().map(move |c| (index, c)));
+        let wanted = |column: &(usize, Column)| occasion == Occasion::LeaseEnd || written.contains(column);
+        let questions: Vec<(usize, Column)> =
+            set.filter(wanted).filter(|column| !answered.contains(column)).collect();
+        let request = |segment, column| {
+            let at = view.address(segment, column);
+            let client = handle.client.shared.number;
+            let ends_lease = occasion == Occasion::LeaseEnd;
+            Retire { at, settled_to, durable: ends_lease, client, watermark, ends_lease }.into()
+        };
+        let (mut all, mut stale) = (true, false);
         for (segment, column, outcome) in ask_all(handle, &view, &questions, &request).await {
             match outcome {
-                Ok(_) => {}
-                Err(Failure::Idle) => again.push((segment, column)),
+                Ok(_) => drop(answered.insert((segment, column))),
+                Err(Failure::Idle) => all = false,
+                Err(failure) if failure.is(Reason::StaleGeneration) => (all, stale) = (false, true),
                 Err(failure) => {
                     tracing::debug!(file = %handle.subject, %column, %failure, "a column did not retire");
                     return false;
                 }
             }
         }
-        if again.is_empty() {
+        if all {
             return true;
         }
-        questions = again;
+        if stale {
+            // What answered did so in an older generation, of which the others know nothing.
+            answered.clear();
+            if handle.refresh(&view).await.is_err() {
+                return false;
+            }
+        }
     }
     false
 }

@@ -43,6 +43,11 @@ pub struct Ready {
     pub name: String,
     /// Where it listens.
     pub address: SocketAddr,
+    /// The manager's address, and what proves to it that this is the drive: for what else its process does
+    /// in its name.
+    pub manager: String,
+    /// See `manager`.
+    pub credentials: Credentials,
 }
 
 /// Runs one drive until `shutdown` completes. `ready` is sent when the drive listens and has joined; it
@@ -87,7 +92,7 @@ pub async fn run(
     let address = listener.local_address();
     let (close, closing) = watch::channel(false);
     // If nobody waits for it, the drive serves all the same.
-    let _ = ready.send(Ready { drive: identity.drive, name: identity.name.clone(), address });
+    let _ = ready.send(is_ready(&identity, &manager, address));
     info!(drive = %identity.name, id = %identity.drive, %address, "listening");
     let scrubbing = tokio::spawn(scrubber::run(Arc::clone(&core), Arc::clone(&directory), closing.clone()));
     forward::start(&core);
@@ -126,6 +131,13 @@ pub async fn run(
     core.forwarder.stop();
     close_store(store, &config).await?;
     ended
+}
+
+fn is_ready(identity: &Identity, manager: &str, address: SocketAddr) -> Ready {
+    let Identity { cluster, drive, name, master, .. } = identity;
+    let master = master.as_ref().expect("it has joined");
+    let credentials = Credentials::of_drive(*cluster, *drive, master);
+    Ready { drive: *drive, name: name.clone(), address, manager: manager.to_owned(), credentials }
 }
 
 /// Sends the last heartbeat: the drive has served its last request. It does not wait long, as the manager may

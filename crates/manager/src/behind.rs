@@ -12,7 +12,6 @@
 
 use std::sync::Arc;
 
-use braid_layout::version::Lease;
 use braid_layout::{DriveId, FileId};
 use braid_wire::Refusal;
 
@@ -88,7 +87,7 @@ fn put_out_one(tx: &mut Tx, place: ComponentPlace) -> Result<Option<bool>, Refus
     let index = usize::try_from(place.segment).unwrap_or(usize::MAX);
     let Some(segment) = inode.segments.get_mut(index) else { return Ok(None) };
     // The drive may have forgotten what it was told before.
-    set_stale(tx, place, Some(StaleRecord { joining: false, lease: Lease(0), told: false }))?;
+    set_stale(tx, place, Some(StaleRecord { joining: false, told: false }))?;
     if !segment.set.contains(place.column) {
         return Ok(None);
     }

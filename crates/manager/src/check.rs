@@ -238,6 +238,11 @@ impl State {
         if tx.number("removing")? != u64::try_from(listed.len()).unwrap_or(u64::MAX) {
             found.push("the number of removed files is wrong".to_owned());
         }
+        for (key, _) in tx.scan(&key::all(table::LEFT).0, &key::all(table::LEFT).1, usize::MAX)? {
+            if self.places.contains(&key::place_of(&key)) {
+                found.push(format!("{:?} is to be freed, and placed there", key::place_of(&key)));
+            }
+        }
         let alive = listed.keys().filter(|file| self.inodes.contains_key(file));
         found.extend(alive.map(|file| format!("file {file} is there and on the removal list")));
         Ok(())

@@ -23,7 +23,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, PartitionId, Role, Stripe};
 use braid_wire::control::{DriveState, EntryKind};
 use braid_wire::data::ListedObject;
@@ -206,11 +205,7 @@ fn settle(tx: &mut Tx, file: FileId, listed: &Listed, away: &BTreeSet<DriveId>) 
         let set = present_set(&segment, index, inode.size, listed, away);
         for column in segment.all().iter() {
             let place = ComponentPlace { drive: segment.drive(column), file, segment: index, column };
-            let stale = (!set.contains(column)).then_some(StaleRecord {
-                joining: false,
-                lease: Lease(0),
-                told: false,
-            });
+            let stale = (!set.contains(column)).then_some(StaleRecord { joining: false, told: false });
             set_stale(tx, place, stale)?;
         }
         (segment.set, segment.joining) = (set, ColumnMask::EMPTY);
@@ -380,7 +375,7 @@ mod tests {
         }
         core.write(|_, tx| {
             let place = ComponentPlace { drive: DriveId(1), file: FileId(5), segment: 0, column: Column(0) };
-            Ok(set_stale(tx, place, Some(StaleRecord { joining: false, lease: Lease(0), told: false }))?)
+            Ok(set_stale(tx, place, Some(StaleRecord { joining: false, told: false }))?)
         })
         .await
         .unwrap();

@@ -22,6 +22,7 @@ use crate::admission::Admissions;
 use crate::drive_calls::DriveCalls;
 use crate::drives::{Drive, DriveTable};
 use crate::files::columns_on;
+use crate::healing::Healing;
 use crate::kv::{Db, Tx};
 use crate::leadership::Leadership;
 use crate::leases::Leases;
@@ -54,6 +55,8 @@ pub struct Core {
     pub(crate) admissions: Mutex<Admissions>,
     /// Length of a client's lease, in milliseconds.
     pub client_lease_ms: u32,
+    /// After so long without a word from a drive its columns move to others, in milliseconds; 0: never.
+    pub lost_after_ms: u64,
     /// Its directory, for status.
     pub directory: String,
     /// Its start, in milliseconds since boot.
@@ -71,6 +74,7 @@ pub struct Core {
     pub(crate) drives: Mutex<DriveTable>,
     pub(crate) leases: Mutex<Leases>,
     pub(crate) operations: Mutex<Operations>,
+    pub(crate) healing: Mutex<Healing>,
     /// Files without a lease whose procedure was left undone.
     pub(crate) unfinished: Mutex<BTreeSet<FileId>>,
     pub(crate) files: Mutex<BTreeMap<FileId, Weak<tokio::sync::Mutex<()>>>>,
@@ -131,6 +135,11 @@ impl Core {
     /// What is known of operations beyond the stored state.
     pub fn operations(&self) -> MutexGuard<'_, Operations> {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far the drives have brought their stale columns up to date.
+    pub fn healing(&self) -> MutexGuard<'_, Healing> {
+        self.healing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Files without a lease whose procedure was left undone.
@@ -234,7 +243,7 @@ impl Core {
         let of = |state| table.in_state(state, now_ms).into_iter().filter_map(|drive| table.drive(drive));
         // A drive that has lost ranges of keys cannot tell that an object is new, and refuses to create it.
         let whole = |drive: &Drive| drive.scrub.lost == 0;
-        let wanted = |drive: &Drive| whole(drive) && !avoid.contains(&drive.record.drive);
+        let wanted = |drive: &Drive| whole(drive) && !drive.draining && !avoid.contains(&drive.record.drive);
         let roomy = |drive: &Drive| wanted(drive) && has_room(drive);
         let those = |which: &dyn Fn(&Drive) -> bool| -> Vec<Candidate> {
             of(DriveState::Up).filter(|drive| which(drive)).map(candidate).collect()

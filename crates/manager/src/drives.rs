@@ -61,6 +61,8 @@ pub struct Drive {
     pub scrub: ScrubState,
     /// How it sent the bytes of reads, for people.
     pub io: String,
+    /// Its columns move to other drives, and it gets no new ones.
+    pub draining: bool,
     heard_ms: Option<u64>,
     granted_ms: Option<u64>,
     /// Its process has sent its closing heartbeat, and no other process was heard since.
@@ -137,6 +139,7 @@ impl DriveTable {
             outs: 0,
             starts: 0,
             made: 0,
+            draining: false,
         };
         self.drives.insert(drive.record.drive, drive);
     }
@@ -251,6 +254,24 @@ impl DriveTable {
             }
             _ => DriveState::Replaced,
         }
+    }
+
+    /// For how long the drive has surely been silent.
+    pub fn silent_for(&self, drive: DriveId, now_ms: u64) -> u64 {
+        let heard = self.drives.get(&drive).and_then(|known| known.heard_ms).unwrap_or(0);
+        now_ms.saturating_sub(heard.max(self.listening_ms()))
+    }
+
+    /// The drive is being drained, or no more.
+    pub fn set_draining(&mut self, drive: DriveId, draining: bool) {
+        if let Some(known) = self.drives.get_mut(&drive) {
+            known.draining = draining;
+        }
+    }
+
+    /// The drive is none of this cluster any more.
+    pub fn remove(&mut self, drive: DriveId) {
+        self.drives.remove(&drive);
     }
 
     /// Whether the manager has listened for long enough to judge a drive by its silence.

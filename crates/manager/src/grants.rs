@@ -5,7 +5,7 @@ use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId};
 pub use braid_wire::capability::CAPABILITY_MS;
 use braid_wire::capability::{Capability, Key, Protection, Rights};
-use braid_wire::control::{Access, Grant};
+use braid_wire::control::Grant;
 use braid_wire::data::ColumnMap;
 
 use crate::schema::{InodeRecord, SegmentRecord};
@@ -20,6 +20,19 @@ const READER: Rights = Rights::READ.and(Rights::GET_ATTRIBUTES);
 const WRITER: Rights = READER.and(Rights::WRITE).and(Rights::CREATE);
 /// What the manager may do with an object.
 const MANAGER: Rights = READER.and(Rights::CREATE).and(Rights::REMOVE).and(Rights::MANAGE);
+
+/// The lease in the capability of a drive that brings its own joining column up to date: it writes nothing of
+/// its own, and installs versions of every lease.
+pub const ANY_LEASE: Lease = Lease(u32::MAX);
+
+/// What a column is granted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// To read it.
+    Read,
+    /// To read and write it under this lease.
+    Write(Lease),
+}
 
 /// The column map of one column, which is stored with its object.
 pub fn column_map(file: FileId, index: u32, segment: &SegmentRecord, column: Column) -> ColumnMap {
@@ -43,12 +56,12 @@ pub fn for_client(
     (file, inode): (FileId, &InodeRecord),
     (index, segment): (u32, &SegmentRecord),
     column: Column,
-    access: Access,
+    granted: Use,
     expires_ms: u64,
 ) -> Grant {
-    let (rights, lease, map) = match access {
-        Access::Read => (READER, Lease(0), [0; 16]),
-        Access::Write => (WRITER, inode.lease, column_map(file, index, segment, column).digest()),
+    let (rights, lease, map) = match granted {
+        Use::Read => (READER, Lease(0), [0; 16]),
+        Use::Write(lease) => (WRITER, lease, column_map(file, index, segment, column).digest()),
     };
     let capability = Capability {
         drive: segment.drive(column),

@@ -39,11 +39,7 @@ pub fn create(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refu
         for column in segment.all().minus(segment.set).iter() {
             let place = ComponentPlace { drive: segment.drive(column), file, segment: index, column };
             // Nobody has a capability for it yet, so the drive need not be told.
-            set_stale(
-                tx,
-                place,
-                Some(StaleRecord { joining: false, lease: Default::default(), told: true }),
-            )?;
+            set_stale(tx, place, Some(StaleRecord { joining: false, told: true }))?;
         }
     }
     save(tx, file, inode);

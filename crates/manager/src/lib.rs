@@ -8,7 +8,7 @@
 //!
 //! From the pure inside out: [`names`], [`leases`], [`drives`], [`shapes`], [`grants`], [`recovery`] decide;
 //! [`volumes`], [`directories`], [`files`], [`inodes`], [`operations`] are transactions' work; [`procedure`],
-//! [`opens`], [`rebuilds`], [`members`], [`sweep`] carry out; [`serve`] answers sessions.
+//! [`opens`], [`heal`], [`healing`], [`members`], [`sweep`] carry out; [`serve`] answers sessions.
 
 pub mod admission;
 pub mod backup;
@@ -17,12 +17,16 @@ pub mod check;
 pub mod compare;
 pub mod core;
 pub mod directories;
+pub mod drain;
 pub mod drive_calls;
 pub mod drives;
 pub mod embedded;
 pub mod fence;
 pub mod files;
+pub mod free;
 pub mod grants;
+pub mod heal;
+pub mod healing;
 pub mod inodes;
 pub mod kv;
 pub mod leadership;
@@ -31,6 +35,7 @@ pub mod listing;
 pub mod live_out;
 pub mod members;
 pub mod memory;
+pub mod moves;
 pub mod names;
 pub mod numbers;
 pub mod opens;
@@ -39,7 +44,6 @@ pub mod orphans;
 pub mod pauses;
 mod private;
 pub mod procedure;
-pub mod rebuilds;
 pub mod recovery;
 pub mod returns;
 pub mod schema;
@@ -57,4 +61,4 @@ pub mod time;
 pub mod view;
 pub mod volumes;
 
-pub use start::{Config, ManagerError, Ready, run};
+pub use start::{Config, LOST_AFTER_MS, ManagerError, Ready, run};

@@ -345,8 +345,12 @@ fn replaceable(core: &Core, request: &ReplaceDrive) -> Result<(DriveId, DriveId)
     }
 }
 
-/// Whether a drive was not told of some of its columns that went out.
+/// Whether a drive was not told of some of its columns that went out, or has not freed some that moved.
 pub fn has_untold(tx: &Tx, drive: DriveId) -> Result<bool, Refusal> {
+    let (first, end) = key::of_drive(table::LEFT, drive);
+    if !tx.scan(&first, &end, 1)?.is_empty() {
+        return Ok(true);
+    }
     let (mut from, to) = key::of_drive(table::STALE, drive);
     loop {
         let rows = tx.records::<StaleRecord>(&(from.clone(), to.clone()), 512)?;

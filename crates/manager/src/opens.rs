@@ -21,7 +21,7 @@ use crate::names::show;
 use crate::operations::{Once, Operation, Outcome, recall, remember};
 use crate::procedure::{self, Cause, Life, Lost, Probe, RecordedLease, drive_of, hold_lapsed};
 use crate::schema::InodeRecord;
-use crate::view;
+use crate::view::{self, Opener};
 
 /// Creates a file without a name, leased to the client.
 pub async fn create_unnamed(
@@ -292,12 +292,23 @@ async fn opened(
     inode: InodeRecord,
     access: Access,
 ) -> Result<Opened, Refusal> {
+    let opener = if access == Access::Write { Opener::Writer } else { Opener::Reader };
+    opened_by(core, file, inode, opener).await
+}
+
+/// What somebody needs to work on a file.
+pub async fn opened_by(
+    core: &Arc<Core>,
+    file: FileId,
+    inode: InodeRecord,
+    opener: Opener,
+) -> Result<Opened, Refusal> {
     let (mut inode, mut epochs) = with_epochs(core, inode).await?;
-    if access == Access::Write && make_partitions(core, &inode, &epochs).await {
+    if opener != Opener::Reader && make_partitions(core, &inode, &epochs).await {
         (inode, epochs) = with_epochs(core, inode).await?;
     }
     let (now_ms, lease_ms) = (core.now_ms(), core.client_lease_ms);
-    Ok(view::opened(&core.drives(), (file, &inode), &epochs, access, lease_ms, now_ms))
+    Ok(view::opened(&core.drives(), (file, &inode), &epochs, opener, lease_ms, now_ms))
 }
 
 /// Opens a file for reading, as its record says once it is settled.

@@ -17,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId};
 use braid_transport::host;
 use braid_transport::process::Presence;
@@ -412,7 +411,7 @@ fn take_out(
         segment.set = segment.set.without(column);
         segment.joining = segment.joining.without(column);
         let place = ComponentPlace { drive: segment.drive(column), file, segment: index, column };
-        set_stale(tx, place, Some(StaleRecord { joining: false, lease: Lease(0), told: false }))?;
+        set_stale(tx, place, Some(StaleRecord { joining: false, told: false }))?;
     }
     Ok(())
 }

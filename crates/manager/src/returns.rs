@@ -5,6 +5,8 @@
 //! everything older. If the file's generation has risen before the row is stored, the column may have been in
 //! and gone out again, so it is told again.
 //!
+//! What it holds of columns that have moved to other drives meanwhile it frees first, too.
+//!
 //! It ends, because many columns are told at a time, their rows are stored together, and no others go out
 //! meanwhile (see [`DriveTable::returning`](crate::drives::DriveTable::returning)). A file that cannot be
 //! told does not delay the others.
@@ -19,6 +21,7 @@ use tokio::task::JoinSet;
 use crate::core::Core;
 use crate::drive_calls::{CALLS_PER_DRIVE, CallError};
 use crate::fence::tell;
+use crate::free::free_left;
 use crate::inodes::{self, set_stale};
 use crate::kv::Tx;
 use crate::members::has_untold;
@@ -84,6 +87,7 @@ pub async fn readmit(core: &Arc<Core>, drive: DriveId) -> Result<(), CallError> 
     match left {
         Some(error) => Err(error),
         None => {
+            free_left(core, drive).await?;
             let any = core.read(move |_, tx| has_untold(tx, drive)).await.map_err(CallError::Refused)?;
             if !any {
                 core.drives().readmit(drive, outs);

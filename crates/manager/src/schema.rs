@@ -16,43 +16,7 @@ use crate::kv::{KvError, Tx};
 /// The version byte before every value.
 pub const SCHEMA_VERSION: u8 = 1;
 
-/// A table: what its keys begin with.
-pub mod table {
-    /// Numbers and identities of the cluster; keys are words.
-    pub const META: u8 = b'm';
-    /// Volume number to [`VolumeRecord`](super::VolumeRecord).
-    pub const VOLUME: u8 = b'v';
-    /// Volume name to its number.
-    pub const VOLUME_NAME: u8 = b'V';
-    /// Directory and name to [`EntryRecord`](super::EntryRecord).
-    pub const ENTRY: u8 = b'd';
-    /// File number to [`InodeRecord`](super::InodeRecord).
-    pub const INODE: u8 = b'i';
-    /// Files with a lease, an open procedure or no name.
-    pub const ATTENTION: u8 = b'h';
-    /// Drive identity to [`DriveRecord`](super::DriveRecord).
-    pub const DRIVE: u8 = b'D';
-    /// Drive to [`DriveCount`](super::DriveCount).
-    pub const DRIVE_COUNT: u8 = b'n';
-    /// Drive, file, segment, column: a component is placed there.
-    pub const COLUMN: u8 = b'c';
-    /// Drive, file, segment, column to [`StaleRecord`](super::StaleRecord).
-    pub const STALE: u8 = b's';
-    /// Drive and volume to [`PartitionRecord`](super::PartitionRecord): the partition is on the drive.
-    pub const PARTITION: u8 = b'p';
-    /// Drive and volume: the partition is to be removed.
-    pub const PARTITION_REMOVAL: u8 = b'q';
-    /// Removed file to [`RemovalRecord`](super::RemovalRecord).
-    pub const REMOVAL: u8 = b'r';
-    /// Drive, file, object to [`RemoveRecord`](super::RemoveRecord): the component is to be removed.
-    pub const REMOVE: u8 = b'R';
-    /// Term to its mark.
-    pub const TERM: u8 = b't';
-    /// Blocks of numbers that were drawn.
-    pub const BLOCK: u8 = b'b';
-    /// Client and operation to [`OperationRecord`](super::OperationRecord): it was carried out.
-    pub const OPERATION: u8 = b'o';
-}
+pub mod table;
 
 record! {
     /// The cluster's identity and secrets.
@@ -207,8 +171,6 @@ record! {
     pub struct StaleRecord {
         /// In the set again, and being caught up.
         joining: bool,
-        /// The lease under which it was last let join.
-        lease: Lease,
         /// The drive was fenced since the column went out, so that no older capability works there.
         told: bool,
     }
@@ -235,6 +197,18 @@ record! {
         /// The file's volume.
         volume: VolumeId,
         /// The file's last generation.
+        g: Generation,
+    }
+}
+record! {
+    /// A component that is to be freed, as its column is on another drive now. A drive that was away frees it
+    /// before it gets a lease.
+    pub struct LeftRecord {
+        /// The file's volume.
+        volume: VolumeId,
+        /// The object.
+        object: ObjectId,
+        /// The file's generation when the column moved, or a lower one.
         g: Generation,
     }
 }
@@ -306,11 +280,15 @@ pub mod key {
     pub fn drive(drive: DriveId) -> Vec<u8> {
         join(table::DRIVE, &[&drive.0.to_be_bytes()])
     }
+    /// `e` drive.
+    pub fn drain(drive: DriveId) -> Vec<u8> {
+        join(table::DRAIN, &[&drive.0.to_be_bytes()])
+    }
     /// `n` drive.
     pub fn drive_count(drive: DriveId) -> Vec<u8> {
         join(table::DRIVE_COUNT, &[&drive.0.to_be_bytes()])
     }
-    /// `c` or `s`, drive, file, segment (4 bytes), column (1 byte).
+    /// `c`, `s` or `l`, drive, file, segment (4 bytes), column (1 byte).
     pub fn place(table: u8, place: ComponentPlace) -> Vec<u8> {
         let (drive, file) = (place.drive.0.to_be_bytes(), place.file.0.to_be_bytes());
         join(table, &[&drive, &file, &place.segment.to_be_bytes(), &[place.column.0]])

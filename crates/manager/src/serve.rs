@@ -26,7 +26,8 @@ use crate::kv::Tx;
 use crate::operations::{self, Once, Operation, Outcome};
 use crate::session_slots::Visitor;
 use crate::{
-    backup, compare, directories, members, opens, rebuilds, scrub, shapes, sisters, status, volumes,
+    backup, compare, directories, drain, heal, healing, members, opens, scrub, shapes, sisters, status,
+    volumes,
 };
 
 /// Serves until the task is dropped; the sessions end with it.
@@ -122,6 +123,10 @@ async fn answer(
         }
         (Standing::Drive, R::Heartbeat(beat)) => Ok(members::heartbeat(core, peer.drive, beat).await?.into()),
         (Standing::Drive, R::Sisters(sisters)) => Ok(sisters::find(core, peer.drive, sisters).await?.into()),
+        (
+            Standing::Drive,
+            request @ (R::StaleFiles(_) | R::BeginHeal(_) | R::EndHeal(_) | R::HealReport(_)),
+        ) => answer_healer(core, peer.drive, request).await,
         // A state that does not lead answers these too, so that an operator can see what is wrong.
         (Standing::Client, R::Status(_)) => Ok(status::status(core).await?.into()),
         (Standing::Client, R::Backup(_)) => Ok(backup::make(core).await?.into()),
@@ -136,6 +141,23 @@ async fn answer(
         (_, request) => {
             Err(Refusal::new(Reason::NotAllowed, format!("this token does not allow {}", request.name())))
         }
+    }
+}
+
+/// Requests of a drive about its own stale columns.
+async fn answer_healer(
+    core: &Arc<Core>,
+    drive: DriveId,
+    request: ControlRequest,
+) -> Result<ControlReply, Refusal> {
+    use ControlRequest as R;
+    core.leadership().serving()?;
+    match request {
+        R::StaleFiles(stale) => Ok(heal::stale_files(core, stale).await?.into()),
+        R::BeginHeal(begin) => Ok(heal::begin(core, drive, begin).await?.into()),
+        R::EndHeal(end) => done(heal::end(core, drive, end).await),
+        R::HealReport(report) => Ok(healing::report(core, drive, report).await?.into()),
+        other => Err(misplaced(&other)),
     }
 }
 
@@ -162,9 +184,17 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         R::Commit(commit) => done(opens::commit(core, commit).await),
         R::FreeUnnamed(_) => done(compare::free_unnamed(core).await),
         R::ScrubDrive(asked) => Ok(scrub::scrub_drive(core, asked).await?.into()),
-        R::StaleFiles(stale) => Ok(rebuilds::stale_files(core, stale).await?.into()),
+        R::StaleFiles(stale) => Ok(heal::stale_files(core, stale).await?.into()),
         R::Authenticate(_) => Err(Refusal::new(Reason::Malformed, "the session is authenticated already")),
-        R::JoinDrive(_) | R::Heartbeat(_) | R::Sisters(_) => {
+        R::DrainDrive(asked) => Ok(drain::drain(core, asked).await?.into()),
+        R::RemoveDrive(asked) => done(drain::remove(core, asked).await),
+        R::HealStatus(asked) => Ok(healing::status(core, asked).await?.into()),
+        R::JoinDrive(_)
+        | R::Heartbeat(_)
+        | R::Sisters(_)
+        | R::BeginHeal(_)
+        | R::EndHeal(_)
+        | R::HealReport(_) => {
             Err(Refusal::new(Reason::NotAllowed, format!("a client token does not allow {}", request.name())))
         }
         // Answered before this is called. Named one by one: a new kind does not compile without its arm.
@@ -178,9 +208,7 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         | R::CreateUnnamed(_)
         | R::Link(_)
         | R::Release(_)
-        | R::ReplaceDrive(_)
-        | R::BeginRebuild(_)
-        | R::EndRebuild(_) => Err(misplaced(&request)),
+        | R::ReplaceDrive(_) => Err(misplaced(&request)),
     }
 }
 
@@ -227,8 +255,6 @@ async fn answer_operation(
         R::ReplaceDrive(replace) => {
             Ok(ReplaceDriveReply { components: members::replace(core, operation, replace).await? }.into())
         }
-        R::BeginRebuild(begin) => Ok(rebuilds::begin(core, operation, begin).await?.into()),
-        R::EndRebuild(end) => done(rebuilds::end(core, operation, end).await),
         other => Err(misplaced(&other)),
     }
 }

@@ -71,7 +71,14 @@ pub struct Config {
     pub lease_ms: u32,
     /// Length of a client's lease on a file, in milliseconds: how long a writer that died keeps others out.
     pub client_lease_ms: u32,
+    /// After so long without a word from a drive its columns move to other drives, if they have room, in
+    /// milliseconds; 0: never. Shorter restores the redundancy sooner; too short, and the columns of a drive
+    /// that only restarts are copied.
+    pub lost_after_ms: u64,
 }
+
+/// The default of [`Config::lost_after_ms`]: ten minutes, more than a machine needs to restart.
+pub const LOST_AFTER_MS: u64 = 600_000;
 
 /// A manager that serves.
 #[derive(Debug, Clone)]
@@ -147,7 +154,13 @@ impl Config {
     /// A manager in this directory, on this address, with the default leases: 6 s for drives, 10 s for
     /// clients.
     pub fn new(dir: impl Into<PathBuf>, listen: impl Into<String>) -> Config {
-        Config { dir: dir.into(), listen: listen.into(), lease_ms: 6000, client_lease_ms: 10_000 }
+        Config {
+            dir: dir.into(),
+            listen: listen.into(),
+            lease_ms: 6000,
+            client_lease_ms: 10_000,
+            lost_after_ms: LOST_AFTER_MS,
+        }
     }
 }
 
@@ -219,6 +232,7 @@ pub async fn start(
         leadership: Mutex::new(leadership),
         admissions: Mutex::default(),
         client_lease_ms: config.client_lease_ms,
+        lost_after_ms: config.lost_after_ms,
         directory: config.dir.display().to_string(),
         started_boot_ms: boot_ms(),
         wake: Notify::new(),
@@ -227,6 +241,7 @@ pub async fn start(
         drives: Mutex::new(DriveTable::new(config.lease_ms, promised_ms, clock.pauses())),
         leases: Mutex::new(Leases::new(config.client_lease_ms, clock.pauses())),
         operations: Mutex::default(),
+        healing: Mutex::default(),
         unfinished: Mutex::default(),
         files: Mutex::default(),
         clock,
@@ -236,8 +251,10 @@ pub async fn start(
         for (_, record) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
             // A restored state does not know what drives were told: that is set once it was compared.
             let untold = !restored && has_untold(tx, record.drive)?;
+            let draining = tx.get(&key::drain(record.drive))?.is_some();
             let (drive, mut table) = (record.drive, core.drives());
             table.insert(record);
+            table.set_draining(drive, draining);
             if untold {
                 table.set_untold(drive);
             }

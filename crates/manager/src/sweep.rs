@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{DriveId, FileId, ObjectId, PartitionId, VolumeId};
+use braid_layout::{DriveId, FileId, PartitionId, VolumeId};
 use braid_wire::control::DriveState;
 use braid_wire::data::{Address, Remove};
 use braid_wire::{Reason, Refusal};
@@ -21,14 +21,15 @@ use crate::compare;
 use crate::core::Core;
 use crate::drive_calls::CallError;
 use crate::fence::{drive_call, make_partition};
-use crate::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST};
+use crate::free::{forget_replaced, free_components, free_left, is_absent};
 use crate::inodes;
+use crate::moves;
 use crate::operations;
 use crate::orphans;
 use crate::pauses::LISTEN_MS;
 use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
 use crate::returns::readmit_drives;
-use crate::schema::{DriveRecord, RemoveRecord, key, table};
+use crate::schema::{DriveRecord, key, table};
 use crate::volumes;
 
 /// Pause between two rounds when nothing wakes a loop.
@@ -44,8 +45,6 @@ const TRY_AGAIN: Duration = Duration::from_secs(5);
 const PROCEDURES: usize = 8;
 /// Most components freed on one drive between two transactions.
 const REMOVES_PER_ROUND: usize = 256;
-/// Most calls at a time that free components on one drive.
-const CALLS: usize = 4;
 /// How long creating a volume waits for its partitions; the rest are made later.
 const PARTITIONS_WAIT: Duration = Duration::from_secs(5);
 
@@ -58,6 +57,7 @@ pub async fn sweep(core: Arc<Core>) {
     loops.spawn(end_leases(Arc::clone(&core)));
     loops.spawn(readmit_drives(Arc::clone(&core)));
     loops.spawn(put_out_drives(Arc::clone(&core)));
+    loops.spawn(moves::empty_drives(Arc::clone(&core)));
     loops.spawn(keep_logs(Arc::clone(&core)));
     loops.spawn(forget_operations(Arc::clone(&core)));
     loops.spawn(orphans::run(Arc::clone(&core)));
@@ -324,100 +324,9 @@ async fn tend(core: &Arc<Core>, drive: DriveId) -> Result<(), CallError> {
     if let Some(starts) = starts {
         core.drives().partitions_made(drive, starts);
     }
+    free_left(core, drive).await?;
     free_components(core, drive).await?;
     remove_partitions(core, drive).await
-}
-
-/// Frees the components on one drive: one walk over its list, some rows at a time.
-async fn free_components(core: &Arc<Core>, drive: DriveId) -> Result<(), CallError> {
-    let (mut from, to) = key::of_drive(table::REMOVE, drive);
-    loop {
-        let range = (from.clone(), to.clone());
-        let rows = core
-            .read(move |_, tx| Ok(tx.records::<RemoveRecord>(&range, REMOVES_PER_ROUND)?))
-            .await
-            .map_err(CallError::Refused)?;
-        let Some((last, _)) = rows.last() else { return Ok(()) };
-        from.clone_from(last);
-        // The smallest key after it.
-        from.push(0);
-        let more = rows.len() == REMOVES_PER_ROUND;
-        free_some(core, drive, rows).await?;
-        if !more {
-            return Ok(());
-        }
-    }
-}
-
-async fn free_some(
-    core: &Arc<Core>,
-    drive: DriveId,
-    rows: Vec<(Vec<u8>, RemoveRecord)>,
-) -> Result<(), CallError> {
-    let mut calls = JoinSet::new();
-    let (mut freed, mut failed) = (Vec::new(), None);
-    for (row, record) in rows {
-        if calls.len() >= CALLS {
-            settle(calls.join_next().await, &mut freed, &mut failed);
-        }
-        if failed.is_some() {
-            break;
-        }
-        let core = Arc::clone(core);
-        calls.spawn(async move {
-            let done = free_one(&core, drive, &row, &record).await;
-            done.map(|()| row)
-        });
-    }
-    while !calls.is_empty() {
-        settle(calls.join_next().await, &mut freed, &mut failed);
-    }
-    if !freed.is_empty() {
-        let stored =
-            core.write(move |_, tx| Ok(freed.iter().try_for_each(|row| inodes::removed(tx, row))?));
-        stored.await.map_err(CallError::Refused)?;
-    }
-    failed.map_or(Ok(()), Err)
-}
-
-type Freed = Result<Vec<u8>, CallError>;
-
-fn settle(
-    ended: Option<Result<Freed, tokio::task::JoinError>>,
-    freed: &mut Vec<Vec<u8>>,
-    failed: &mut Option<CallError>,
-) {
-    match ended {
-        Some(Ok(Ok(row))) => freed.push(row),
-        Some(Ok(Err(error))) => *failed = Some(error),
-        _ => {}
-    }
-}
-
-async fn free_one(core: &Core, drive: DriveId, row: &[u8], record: &RemoveRecord) -> Result<(), CallError> {
-    let (file, object) = (FileId(key::number(row, 17)), ObjectId(key::number(row, 25)));
-    let partition = PartitionId::from(record.volume);
-    let (address, grant) = {
-        let (now_ms, table) = (core.now_ms(), core.drives());
-        let Some(known) = table.drive(drive) else { return Ok(()) };
-        let state = (record.g, Default::default(), Default::default());
-        let place = (drive, partition, object, file);
-        let expires_ms = now_ms + CAPABILITY_MS;
-        let grant =
-            grants::for_object(&known.record.master, KEY_EPOCH_FIRST, place, state, [0; 16], expires_ms);
-        (known.record.address.clone(), grant)
-    };
-    let request = Remove { at: Address { partition, object }, term: core.term() };
-    match core.drive_calls.call(drive, &address, &grant, &request.into()).await {
-        Ok(_) => Ok(()),
-        Err(CallError::Refused(refusal)) if is_absent(&refusal) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// What does not exist counts as removed.
-fn is_absent(refusal: &Refusal) -> bool {
-    matches!(refusal.reason, Reason::NoObject | Reason::NoPartition)
 }
 
 /// Removes partitions of removed volumes, once they are empty.
@@ -446,22 +355,6 @@ async fn remove_partitions(core: &Arc<Core>, drive: DriveId) -> Result<(), CallE
         delete.await.map_err(CallError::Refused)?;
     }
     Ok(())
-}
-
-/// Deletes a replaced drive's removal list: nothing on it needs to be freed any more.
-async fn forget_replaced(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
-    loop {
-        let rows = core
-            .read(move |_, tx| {
-                let (from, to) = key::of_drive(table::REMOVE, drive);
-                Ok(tx.scan(&from, &to, REMOVES_PER_ROUND)?)
-            })
-            .await?;
-        if rows.is_empty() {
-            return Ok(());
-        }
-        core.write(move |_, tx| Ok(rows.iter().try_for_each(|(row, _)| inodes::removed(tx, row))?)).await?;
-    }
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use braid_layout::{ColumnMask, DriveId, FileId};
 use braid_wire::Refusal;
-use braid_wire::control::{Access, ColumnRow, DriveRow, DriveState, Grant, Opened, SegmentRow, StatRow};
+use braid_wire::control::{ColumnRow, DriveRow, DriveState, Grant, Opened, SegmentRow, StatRow};
 
 use crate::drives::{Drive, DriveTable};
-use crate::grants;
+use crate::grants::{self, Use};
 use crate::kv::Tx;
 use crate::schema::{DriveCount, InodeRecord, PartitionRecord, SegmentRecord, key, table};
 
@@ -34,36 +34,55 @@ pub fn key_epochs(tx: &Tx, inode: &InodeRecord) -> Result<Vec<Vec<Option<u32>>>,
     inode.segments.iter().map(|segment| segment.drives.iter().map(epoch).collect()).collect()
 }
 
-/// An open file. Columns in the set have grants (joining ones for writers only). Columns on replaced drives
+/// Who opens a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opener {
+    /// A reader: of the ready columns.
+    Reader,
+    /// The holder of the lease: it reads the ready columns and writes to those of the set.
+    Writer,
+    /// A drive that brings its joining columns up to date: it reads all columns of the set, and installs
+    /// units on those.
+    Healer(DriveId),
+}
+
+/// An open file. Columns in the set have grants (joining ones not for readers). Columns on replaced drives
 /// have none.
 pub fn opened(
     drives: &DriveTable,
     (file, inode): (FileId, &InodeRecord),
     epochs: &[Vec<Option<u32>>],
-    access: Access,
+    opener: Opener,
     lease_ms: u32,
     now_ms: u64,
 ) -> Opened {
     let expires_ms = now_ms + grants::CAPABILITY_MS;
     let of_segment = |(index, segment): (u32, &SegmentRecord)| -> Vec<Option<Grant>> {
         let row = segment_row(drives, segment, now_ms);
-        let granted = match access {
-            Access::Read => row.set.minus(row.joining),
-            Access::Write => row.set,
+        let granted = match opener {
+            Opener::Reader => row.set.minus(row.joining),
+            Opener::Writer | Opener::Healer(_) => row.set,
         };
         let grant = |column: braid_layout::Column| {
             let master = &drives.drive(segment.drive(column))?.record.master;
             let epoch = epochs.get(usize::try_from(index).ok()?)?.get(column.index()).copied().flatten();
             let epoch = epoch.unwrap_or(grants::KEY_EPOCH_FIRST);
-            let at = (index, segment);
-            Some(grants::for_client(master, epoch, (file, inode), at, column, access, expires_ms))
+            let use_ = match opener {
+                Opener::Reader => Use::Read,
+                Opener::Writer => Use::Write(inode.lease),
+                Opener::Healer(drive) if segment.drive(column) == drive && row.joining.contains(column) => {
+                    Use::Write(grants::ANY_LEASE)
+                }
+                Opener::Healer(_) => Use::Read,
+            };
+            Some(grants::for_client(master, epoch, (file, inode), (index, segment), column, use_, expires_ms))
         };
         segment.all().iter().map(|column| granted.contains(column).then(|| grant(column)).flatten()).collect()
     };
     Opened {
         stat: stat(drives, file, inode, now_ms),
         grants: (0u32..).zip(&inode.segments).map(of_segment).collect(),
-        lease: if access == Access::Write { inode.lease } else { Default::default() },
+        lease: if opener == Opener::Writer { inode.lease } else { Default::default() },
         lease_ms,
         expires_ms,
         cut: inode.cut,

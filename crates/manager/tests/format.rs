@@ -60,6 +60,8 @@ fn keys_are_as_they_were() {
             "52 00000000000000000000000000000001 0000000000000005 0000000000000006",
         ),
         (key::block(258), "62 0000000000000102"),
+        (key::place(table::LEFT, place), "6c 00000000000000000000000000000001 0000000000000005 00000000 02"),
+        (key::drain(DriveId(1)), "65 00000000000000000000000000000001"),
         (key::term(258), "74 0000000000000102"),
         (key::operation(7, 258), "6f 0000000000000007 0000000000000102"),
     ];
@@ -72,17 +74,21 @@ fn keys_are_as_they_were() {
     assert!(DOCUMENT.contains(&format!("version {SCHEMA_VERSION}\n")));
     assert!(DOCUMENT.contains("64 0000000000000002 66") && DOCUMENT.contains("`01 01 0500000000000000`"));
     assert!(DOCUMENT.contains("73 00000000000000000000000000000001 0000000000000005 00000000 02"));
-    assert!(DOCUMENT.contains("`01 00 00000000 01`"));
+    assert!(DOCUMENT.contains("`01 00 01`"));
 }
 
 #[test]
 fn small_records_are_as_they_were() {
     check(&EntryRecord { kind: EntryKind::File, file: FileId(5) }, "01 01 0500000000000000");
     check(&DriveCount { components: 7, stale: 1 }, "01 0700000000000000 0100000000000000");
-    check(&StaleRecord { joining: false, lease: Lease(0), told: true }, "01 00 00000000 01");
-    check(&StaleRecord { joining: true, lease: Lease(3), told: true }, "01 01 03000000 01");
+    check(&StaleRecord { joining: false, told: true }, "01 00 01");
+    check(&StaleRecord { joining: true, told: true }, "01 01 01");
     check(&PartitionRecord { key_epoch: 1 }, "01 01000000");
     check(&RemovalRecord { volume: VolumeId(1), left: 5 }, "01 0100000000000000 05000000");
+    check(
+        &LeftRecord { volume: VolumeId(1), object: ObjectId(6), g: Generation(2) },
+        "01 0100000000000000 0600000000000000 02000000",
+    );
     check(&RemoveRecord { volume: VolumeId(1), g: Generation(2) }, "01 0100000000000000 02000000");
     check(
         &OperationRecord { done_ms: 9, request: 10, file: FileId(5), lease: Lease(3), components: 11 },
@@ -205,5 +211,5 @@ fn the_document_lists_every_record_with_its_fields() {
         }
         records += 1;
     }
-    assert_eq!(records, 12);
+    assert_eq!(records, 13);
 }

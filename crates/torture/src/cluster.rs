@@ -123,7 +123,7 @@ impl Cluster {
             };
             tokio::select! {
                 biased;
-                done = braid_drive::run(config, tell, std::future::pending()) => {
+                done = braid_heal::run(config, tell, std::future::pending()) => {
                     ended.put(done.map_or_else(|error| error.to_string(), |()| "stopped".to_owned()));
                 }
                 () = telling => {}

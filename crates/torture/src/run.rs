@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use braid_client::{Client, Fault, File, OpenOptions};
-use braid_layout::{Scheme, Shape};
+use braid_layout::{FileId, Scheme, Shape};
 use braid_wire::control::DriveState;
 
 use crate::cluster::{Cluster, Contact};
@@ -24,6 +24,8 @@ use crate::world::{HostId, World};
 const DRIVES: usize = 6;
 /// Clients that work.
 const CLIENTS: usize = 3;
+/// How long the heal may take.
+const HEAL_SECONDS: u64 = 120;
 /// Virtual time in which things go wrong.
 const TROUBLE_MS: u64 = 30_000;
 /// In this time the cluster must be made, the clients must stop, and all must heal: each.
@@ -260,7 +262,7 @@ impl Run {
             for target in &targets {
                 decide(&client, target, &model).await?;
             }
-            rebuild(&client, &names, &trace).await?;
+            healed(&client, &names, &trace).await?;
             for target in &targets {
                 check(&client, target, &model, damaged.as_deref()).await?;
             }
@@ -334,19 +336,17 @@ async fn read_all(file: &File, target: &Target) -> Result<Vec<u8>, String> {
     Ok(found)
 }
 
-/// Rebuilds all drives until nothing is stale.
-async fn rebuild(client: &Client, names: &[String], trace: &Trace) -> Result<(), String> {
+/// Waits until the drives have healed themselves: nothing is stale.
+async fn healed(client: &Client, names: &[String], trace: &Trace) -> Result<(), String> {
     let mut last = String::new();
-    for _ in 0..20 {
+    for second in 0..HEAL_SECONDS {
         let mut left = 0;
         for name in names {
-            match client.rebuild(name, |_| {}).await {
-                Ok(rebuilt) => {
-                    left += rebuilt.left;
-                    trace.event(format!("rebuilt {name}: {rebuilt:?}"));
-                    if let Some((_, error)) = rebuilt.failed.first() {
-                        last = error.to_string();
-                    }
+            match client.stale_files(name, FileId(0), 100).await {
+                Ok(files) if files.is_empty() => {}
+                Ok(files) => {
+                    left += files.len();
+                    last = format!("{name} has {} stale files", files.len());
                 }
                 Err(error) => {
                     left += 1;
@@ -355,11 +355,12 @@ async fn rebuild(client: &Client, names: &[String], trace: &Trace) -> Result<(),
             }
         }
         if left == 0 {
+            trace.event(format!("healed after {second} s"));
             return Ok(());
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    Err(format!("the rebuild does not end: {last}"))
+    Err(format!("the heal does not end: {last}"))
 }
 
 /// Parity equals data, and each byte is what was decided. Damage of the disk is found and named, and nothing

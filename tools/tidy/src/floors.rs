@@ -8,6 +8,7 @@ pub const FLOORS: &[&[&str]] = &[
     &["plan", "wire"],
     &["store", "transport"],
     &["drive", "manager", "client"],
+    &["heal"],
     &["bench", "torture", "fuse", "nfs", "s3", "python"],
     &["cli"],
 ];

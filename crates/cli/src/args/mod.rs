@@ -132,7 +132,12 @@ pub(crate) enum Command {
     /// Examine the store of a stopped drive: check, dump, statistics
     #[command(subcommand)]
     Store(Store),
-    /// Bring the columns on a drive up to date after it replaced another or was away
+    /// Show how the drives bring stale columns up to date, which they do by themselves, and set the rate
+    #[command(
+        after_help = "Columns are stale on a drive that was away while files were written, or that takes the place of another. Only what differs is written, beside readers and writers.\n\nExamples:\n  braid heal\n  braid heal --watch\n  braid heal --rate 100M"
+    )]
+    Heal(Heal),
+    /// Wait until the columns on a drive are up to date after it replaced another or was away
     #[command(after_help = "Example:\n  braid rebuild drive-7")]
     Rebuild(Rebuild),
     /// Serve a manager
@@ -272,6 +277,16 @@ pub(crate) struct Scrub {
     /// Start nothing; only show the state of the scrubs
     #[arg(long, conflicts_with_all = ["rate", "wait"])]
     pub(crate) status: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Heal {
+    /// Wait until nothing is left to do
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Bytes a second that each drive may write for this from now on; 0 for no limit [default: 100M at first]
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    pub(crate) rate: Option<u64>,
 }
 
 #[derive(Debug, Args)]

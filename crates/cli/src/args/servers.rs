@@ -26,7 +26,26 @@ pub(crate) enum Drive {
     },
     /// List the drives
     Ls,
-    /// Put drive NEW in the place of OLD in all layouts; then run `braid rebuild NEW`
+    /// Move all columns off a drive to other drives; the drive serves meanwhile, and gets no new files
+    #[command(
+        after_help = "Each file has one column less than it should while a column of it moves; a few files move at a time, at the rate that `braid heal --rate` sets. Then take the drive out of the cluster: braid drive rm NAME.\n\nExample:\n  braid drive drain old && braid heal --watch && braid drive rm old"
+    )]
+    Drain {
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// End it: what has moved stays where it is
+        #[arg(long)]
+        stop: bool,
+        /// Wait until the drive holds no column
+        #[arg(long, conflicts_with = "stop")]
+        wait: bool,
+    },
+    /// Take a drive that holds no column out of the cluster, for ever
+    Rm {
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Put drive NEW in the place of OLD in all layouts; NEW then makes the columns anew
     Replace {
         #[arg(value_name = "OLD")]
         old: String,
@@ -173,6 +192,10 @@ pub(crate) struct ManagerServe {
     /// The address that clients connect to, if it differs from --listen
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) advertise: Option<String>,
+    /// Seconds without a word from a drive after which its columns move to other drives that have room; 0:
+    /// never
+    #[arg(long, default_value_t = braid_manager::LOST_AFTER_MS / 1000, value_name = "SECONDS")]
+    pub(crate) lost_after: u64,
     #[command(flatten)]
     pub(crate) supervised: Supervised,
 }

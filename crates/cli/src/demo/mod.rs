@@ -21,9 +21,10 @@ use crate::cluster_dir::ClusterDir;
 use crate::connect::connect;
 use crate::down::stop_all;
 use crate::exit::{Doing, Exit, Failure};
+use crate::heal::{Done, until_healed};
 use crate::local::{DriveStart, Mode, Server};
 use crate::rate::Rate;
-use crate::replace::{all_rebuilt, replace};
+use crate::replace::replace;
 use crate::report::{Report, count};
 use crate::size;
 use crate::temporary_dir::{OnDrop, TemporaryDir};
@@ -212,17 +213,15 @@ impl<'a> Demo<'a> {
         self.running.servers.push(server);
         all_joined(&self.client, std::slice::from_ref(&new)).await?;
         self.steps.did(format!("{old} started again empty, as {new}"), began.elapsed(), Outcome::Good)?;
-        let began = Instant::now();
+        let (began, before) = (Instant::now(), Done::now(&self.client).await?);
         replace(&self.client, old, &new).await?;
         self.steps.did(
             format!("{new} takes the place of {old}, whose lease has lapsed"),
             began.elapsed(),
             Outcome::Good,
         )?;
-        let began = Instant::now();
-        let done = self.client.rebuild(&new, |_| {}).await?;
-        let rate = Rate { bytes: done.bytes, time: began.elapsed() };
-        all_rebuilt(done, &new)?;
+        let (done, time) = until_healed(&self.client, &new, before, |_| {}).await?;
+        let rate = Rate { bytes: done.written_bytes, time };
         self.steps.moved(format!("{new} rebuilt"), rate, self.rebuild_bound(), Outcome::Good)
     }
 

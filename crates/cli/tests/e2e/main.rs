@@ -4,6 +4,7 @@ mod bad_input;
 mod bench;
 mod cluster;
 mod demo;
+mod drain;
 mod failures;
 mod floods;
 mod gone;

@@ -4,9 +4,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use braid_client::{Client, Config, Name};
-use braid_layout::{DriveId, Scheme, Shape};
+use braid_client::{Client, Config, HealTally, Name};
+use braid_layout::{DriveId, FileId, Scheme, Shape};
 use braid_manager::Ready;
+use braid_transport::Credentials;
 use braid_wire::control::DriveState;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -25,6 +26,7 @@ pub(crate) struct Drive {
     pub(crate) id: DriveId,
     pub(crate) name: String,
     pub(crate) address: String,
+    pub(crate) credentials: Credentials,
     /// The address given to others, from the next start on; `None`: its own.
     pub(crate) advertise: Option<String>,
     pub(crate) capacity_bytes: Option<u64>,
@@ -35,6 +37,8 @@ pub(crate) struct Cluster {
     pub(crate) manager: Option<Node>,
     pub(crate) ready: Ready,
     pub(crate) drives: Vec<Drive>,
+    /// After so long without a word a drive is lost.
+    lost_after_ms: u64,
 }
 
 impl Node {
@@ -91,9 +95,18 @@ impl Cluster {
 
     /// A cluster in which some drives have a given capacity.
     pub(crate) async fn start_with(drives: usize, capacity: impl Fn(usize) -> Option<u64>) -> Cluster {
+        Cluster::start_losing(drives, capacity, braid_manager::LOST_AFTER_MS).await
+    }
+
+    /// The same, in which drives are lost after this time.
+    pub(crate) async fn start_losing(
+        drives: usize,
+        capacity: impl Fn(usize) -> Option<u64>,
+        lost_after_ms: u64,
+    ) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let (manager, ready) = manager(dir.path().join("manager"), "127.0.0.1:0").await;
-        let mut cluster = Cluster { dir, manager: Some(manager), ready, drives: Vec::new() };
+        let (manager, ready) = manager(dir.path().join("manager"), "127.0.0.1:0", lost_after_ms).await;
+        let mut cluster = Cluster { dir, manager: Some(manager), ready, drives: Vec::new(), lost_after_ms };
         for index in 0..drives {
             cluster.add_drive(index, capacity(index)).await;
         }
@@ -117,8 +130,9 @@ impl Cluster {
         let name = format!("d{index}");
         let (node, ready) =
             drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, capacity_bytes).await;
-        let (id, address) = (ready.drive, ready.address.to_string());
-        self.drives.push(Drive { node: Some(node), dir, id, name, address, advertise: None, capacity_bytes });
+        let (id, address, credentials) = (ready.drive, ready.address.to_string(), ready.credentials);
+        let (node, advertise) = (Some(node), None);
+        self.drives.push(Drive { node, dir, id, name, address, credentials, advertise, capacity_bytes });
     }
 
     /// Short waits and small sets, so that a short test has many of each.
@@ -134,6 +148,26 @@ impl Cluster {
 
     pub(crate) async fn client(&self) -> Client {
         Client::connect(self.config()).await.expect("a client")
+    }
+
+    /// Brings all stale columns on a drive up to date, as the drive itself would do, and with its rights.
+    /// Gives how many files were done, and how many bytes were written.
+    pub(crate) async fn heal(&self, index: usize) -> (u64, u64) {
+        let drive = &self.drives[index];
+        let mut config = self.config();
+        config.credentials = drive.credentials.clone();
+        let (client, tally) =
+            (Client::connect(config).await.expect("the drive's client"), HealTally::default());
+        let (mut after, mut files) = (FileId(0), 0);
+        loop {
+            let page = client.stale_files(&drive.id.to_string(), after, 100).await.expect("its stale files");
+            let Some(&last) = page.last() else { return (files, tally.written_bytes()) };
+            for file in page {
+                client.heal_file(file, &tally).await.expect("healed");
+                files += 1;
+            }
+            after = last;
+        }
     }
 
     pub(crate) fn kill(&mut self, index: usize) {
@@ -178,9 +212,9 @@ impl Cluster {
         let dir = self.dir.path().join(&name);
         let (node, ready) =
             drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, None).await;
-        let (id, address) = (ready.drive, ready.address.to_string());
-        self.drives[index] =
-            Drive { node: Some(node), dir, id, name, address, advertise: None, capacity_bytes: None };
+        let (id, address, credentials) = (ready.drive, ready.address.to_string(), ready.credentials);
+        let (node, advertise, capacity_bytes) = (Some(node), None, None);
+        self.drives[index] = Drive { node, dir, id, name, address, credentials, advertise, capacity_bytes };
     }
 
     /// Flips one bit in the first whole block of `bytes` found in the drive's log. Returns how many blocks
@@ -209,16 +243,23 @@ impl Cluster {
 
     pub(crate) async fn restart_manager(&mut self) {
         self.manager.take().expect("it runs").stop().await;
-        let (node, ready) = manager(self.dir.path().join("manager"), &self.ready.address.clone()).await;
+        self.start_manager().await;
+    }
+
+    /// Starts the manager again, at its address.
+    pub(crate) async fn start_manager(&mut self) {
+        let (node, ready) =
+            manager(self.dir.path().join("manager"), &self.ready.address.clone(), self.lost_after_ms).await;
         self.manager = Some(node);
         self.ready = ready;
     }
 }
 
-async fn manager(dir: PathBuf, listen: &str) -> (Node, Ready) {
+async fn manager(dir: PathBuf, listen: &str, lost_after_ms: u64) -> (Node, Ready) {
     let mut config = braid_manager::Config::new(dir, listen);
     config.lease_ms = 2400;
     config.client_lease_ms = 3000;
+    config.lost_after_ms = lost_after_ms;
     let (tell, told) = oneshot::channel();
     let node = Node::start(move |stop| async move {
         let stopped = async move {
@@ -253,7 +294,7 @@ async fn drive(
         let stopped = async move {
             let _ = stop.await;
         };
-        if let Err(error) = braid_drive::run(config, tell, stopped).await {
+        if let Err(error) = crate::run_drive(config, tell, stopped).await {
             eprintln!("a drive failed: {error}");
         }
     });

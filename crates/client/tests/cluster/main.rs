@@ -12,3 +12,5 @@ mod settled;
 mod sparse;
 mod units;
 mod wrong;
+
+use braid_drive::run as run_drive;

@@ -53,9 +53,8 @@ async fn a_sparse_file_is_checked_rebuilt_cut_and_settled_at_once() {
         file.close().await.expect("close");
         cluster.restart(index).await;
         cluster.all_up(&client).await;
-        let drive = format!("d{index}");
-        let rebuilt = soon("a rebuild", client.rebuild(&drive, |_| {})).await.expect("rebuild");
-        assert!(rebuilt.failed.is_empty() && rebuilt.files == 1 && rebuilt.stripes == 2, "{rebuilt:?}");
+        let (files, bytes) = soon("a heal", cluster.heal(index)).await;
+        assert!(files == 1 && bytes <= 2 * 4096, "{files} files, {bytes} bytes");
     }
     assert_eq!(bytes_at(&client, "f", FAR - 2, 9).await, b"\0\0new");
 
@@ -77,7 +76,7 @@ async fn a_sparse_file_is_checked_rebuilt_cut_and_settled_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_cannot_be_rebuilt_holds_up_no_other() {
+async fn files_that_are_being_written_are_healed_too() {
     let mut cluster = Cluster::start(4).await;
     let client = far_byte(&cluster, "a").await;
     let shape = shape(Scheme::Raid5, 3, 1, 4096);
@@ -92,7 +91,7 @@ async fn a_file_that_cannot_be_rebuilt_holds_up_no_other() {
         let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
         // A whole stripe: the dead drive's column is taken out.
         file.write_at(&new, 0).await.expect("write");
-        // Two of them stay open, so nobody else can get their leases.
+        // Two of them stay open, under their leases.
         if index < 2 {
             open.push(file);
         } else {
@@ -101,31 +100,21 @@ async fn a_file_that_cannot_be_rebuilt_holds_up_no_other() {
     }
     cluster.restart(1).await;
     cluster.all_up(&client).await;
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    let other = cluster.client().await;
-    let rebuild = tokio::spawn(async move {
-        let told = move |done: &braid_client::Rebuilt| tell.send(done.files).expect("the test listens");
-        other.rebuild("d1", told).await.expect("rebuild")
-    });
-    let all_others = async {
-        while let Some(files) = told.recv().await {
-            if files >= 10 {
-                break;
-            }
-        }
-    };
-    soon("the others", all_others).await;
-    assert!(!rebuild.is_finished(), "it waits for those that someone writes");
-    for file in open {
-        file.close().await.expect("close");
-    }
-    let rebuilt = rebuild.await.expect("it ends");
-    assert!(rebuilt.failed.is_empty() && rebuilt.files >= 12, "{rebuilt:?}");
+    let (files, _) = soon("a heal", cluster.heal(1)).await;
+    assert_eq!(files, 12);
     let mut model = bytes;
     model[..new.len()].copy_from_slice(&new);
+    for index in 0..12 {
+        let stat = client.stat(&name(&format!("f{index}"))).await.expect("stat");
+        assert_eq!(stat.segments[0].set.minus(stat.segments[0].joining).count(), 4, "f{index}");
+    }
+    for file in open {
+        file.write_at(&new[..4096], 0).await.expect("it is still its writer");
+        file.close().await.expect("close");
+    }
     cluster.kill(2);
     for index in 0..12 {
         let found = read_all(&client, &name(&format!("f{index}"))).await.expect("read");
-        assert_same(&found, &model, &format!("f{index} from the rebuilt column"));
+        assert_same(&found, &model, &format!("f{index} from the healed column"));
     }
 }

@@ -92,8 +92,7 @@ async fn a_drive_that_dies_during_small_writes_loses_none_of_them() {
         cluster.restart(2).await;
         cluster.all_up(&client).await;
         assert_same(&read_all(&client, &path).await.expect("read"), &model, "its old units are not read");
-        let rebuilt = client.rebuild("d2", |_| {}).await.expect("rebuild");
-        assert!(rebuilt.failed.is_empty(), "{rebuilt:?}");
+        assert_eq!(cluster.heal(2).await.0, 1);
         clean(&client, &path).await;
         cluster.kill(0);
         assert_same(&read_all(&client, &path).await.expect("read"), &model, "without another drive");

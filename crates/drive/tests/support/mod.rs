@@ -83,7 +83,7 @@ impl Drive {
         let running = tokio::spawn(braid_drive::run(config, ready, async {
             let _ = when_shut.await;
         }));
-        let Ok(Ready { drive, name, address }) = within(when_ready).await else {
+        let Ok(Ready { drive, name, address, .. }) = within(when_ready).await else {
             panic!("the drive did not start: {:?}", running.await);
         };
         let cluster = manager.state().cluster;

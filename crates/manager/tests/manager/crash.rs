@@ -14,6 +14,7 @@ use braid_manager::start::{ready, start};
 use braid_manager::sweep::sweep;
 use braid_manager::{Config, Ready};
 use braid_transport::Listener;
+use braid_wire::Reason;
 use braid_wire::control::*;
 use tokio::task::JoinSet;
 
@@ -108,23 +109,24 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
         let _ = client.ask(release(&file, answer.is_err())).await;
         drives[0].start().await;
         if answer.is_ok() {
-            rebuild(client, &drives[0], &file).await;
+            heal(&drives[0], &file).await;
         }
     }
     let _ = client.ask(Rename { volume: main(), from: "c/g".into(), to: "a/f".into() }).await;
     let _ = client.ask(Unlink { volume: main(), path: "c".into() }).await;
 }
 
-async fn rebuild(client: &mut Client, drive: &FakeDrive, file: &Opened) {
+async fn heal(drive: &FakeDrive, file: &Opened) {
     for _ in 0..200 {
-        let request = BeginRebuild { file: file.stat.file, drive: drive.name.clone(), client: 1 };
-        match client.patient(request).await {
+        match drive.ask(BeginHeal { file: file.stat.file }).await {
             Ok(ControlReply::Opened(opened)) => {
-                let _ = client.ask(EndRebuild { file: opened.stat.file, lease: opened.lease }).await;
+                let _ = drive.ask(EndHeal { file: opened.stat.file, g: opened.stat.g }).await;
                 return;
             }
-            // The drive is not up yet.
-            Err(refusal) if refusal.reason == braid_wire::Reason::NoDrive => {
+            // The drive is not up yet, or has no session yet.
+            Err(braid_transport::TransportError::Refusal(refusal))
+                if matches!(refusal.reason, Reason::NoDrive | Reason::NotLeading | Reason::Busy) =>
+            {
                 tokio::time::sleep(Duration::from_millis(30)).await;
             }
             _ => return,

@@ -10,27 +10,23 @@ use crate::fake::{
     Client, Cluster, FakeDrive, eventually, lost, no_shape, numbers, open, opened, raid5, release, version,
 };
 
-fn mask(columns: &[u8]) -> ColumnMask {
+pub(crate) fn mask(columns: &[u8]) -> ColumnMask {
     columns.iter().copied().map(Column).collect()
 }
 
 /// Puts the file's objects on all its drives, with nothing pending.
-fn put_all(cluster: &Cluster, file: &Opened) {
+pub(crate) fn put_all(cluster: &Cluster, file: &Opened) {
     for column in 0..u8::try_from(file.stat.segments[0].columns.len()).unwrap() {
         cluster.of(file, column).put(file, Column(column), &[]);
     }
 }
 
-async fn stale(client: &mut Client, drive: &str) -> Vec<u64> {
+pub(crate) async fn stale(client: &mut Client, drive: &str) -> Vec<u64> {
     let request = StaleFiles { drive: drive.into(), after: FileId(0), limit: 100 };
     match client.ask(request).await.unwrap() {
         ControlReply::StaleFiles(reply) => numbers(&reply.files),
         other => panic!("{other:?}"),
     }
-}
-
-fn begin(file: FileId, drive: &str) -> BeginRebuild {
-    BeginRebuild { file, drive: drive.into(), client: 7 }
 }
 
 #[tokio::test]
@@ -176,45 +172,20 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
     assert_eq!(reader.grants[0][2].as_ref().unwrap().capability.g, Generation(1));
     assert_eq!(stale(&mut client, &dead.name).await, [file.stat.file.0]);
     assert_eq!(stale(&mut client, &cluster.of(&file, 0).name).await, [0u64; 0]);
-    // Rebuild: it joins, takes writes, answers no reads; then it is ready.
-    let rebuild = client.opened(begin(file.stat.file, &dead.name)).await;
-    let segment = &rebuild.stat.segments[0];
+    // It joins, takes writes, answers no reads; then it is ready.
+    let heal = dead.begin_heal(file.stat.file).await.unwrap();
+    let segment = &heal.stat.segments[0];
     assert_eq!((segment.set, segment.joining), (mask(&[0, 1, 2, 3, 4]), mask(&[2])));
-    assert!(rebuild.grants[0].iter().all(Option::is_some));
+    assert!(heal.grants[0].iter().all(Option::is_some));
     let reader = client.opened(open("f", Access::Read, false)).await;
     assert!(reader.grants[0][2].is_none(), "a joining column answers no reads");
-    assert_eq!(g_of(&dead), rebuild.stat.g);
-    client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
-    assert_eq!(client.refused(release(&rebuild, true)).await.reason, Reason::LeaseLost, "it has ended");
+    assert_eq!(g_of(&dead), heal.stat.g);
+    dead.end_heal(&heal).await.unwrap();
     let row = client.stat("f").await.unwrap();
     assert_eq!((row.segments[0].set, row.segments[0].joining), (mask(&[0, 1, 2, 3, 4]), ColumnMask::EMPTY));
     assert!(stale(&mut client, &dead.name).await.is_empty());
-    assert_eq!(client.refused(begin(file.stat.file, &dead.name)).await.reason, Reason::NotFound);
+    assert_eq!(dead.begin_heal(file.stat.file).await.unwrap_err().reason, Reason::NotFound);
     assert!(client.status().await.drives.iter().all(|drive| drive.stale == 0));
-}
-
-#[tokio::test]
-async fn a_rebuild_that_broke_off_leaves_the_column_joining() {
-    let cluster = Cluster::new(4, raid5(3)).await;
-    let mut client = cluster.manager.client().await;
-    let file = client.create("f").await;
-    put_all(&cluster, &file);
-    let dead = cluster.of(&file, 0).clone();
-    dead.kill();
-    client.patient(lost(&file, &[0])).await.unwrap();
-    client.done(release(&file, true)).await;
-    dead.start().await;
-    client.until_up(&[&dead]).await;
-    let rebuild = client.opened(begin(file.stat.file, &dead.name)).await;
-    // The rebuilder vanishes. The column continues to take writes, and is not ready.
-    client.done(release(&rebuild, false)).await;
-    let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
-    assert_eq!(next.stat.segments[0].joining, mask(&[0]));
-    client.done(release(&next, true)).await;
-    assert_eq!(stale(&mut client, &dead.name).await, [file.stat.file.0]);
-    let rebuild = client.opened(begin(file.stat.file, &dead.name)).await;
-    client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
-    assert_eq!(client.stat("f").await.unwrap().segments[0].joining, ColumnMask::EMPTY);
 }
 
 #[tokio::test]
@@ -353,8 +324,8 @@ async fn a_new_file_is_written_degraded_when_too_few_drives_are_up() {
     cluster.drives[3].start().await;
     client.until_up(&[&cluster.drives[3]]).await;
     assert_eq!(stale(&mut client, &cluster.drives[3].name).await, [file.stat.file.0]);
-    let rebuild = client.opened(begin(file.stat.file, &cluster.drives[3].name)).await;
-    client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
+    let heal = cluster.drives[3].begin_heal(file.stat.file).await.unwrap();
+    cluster.drives[3].end_heal(&heal).await.unwrap();
     assert_eq!(client.stat("f").await.unwrap().segments[0].set.count(), 4);
 }
 
@@ -427,11 +398,13 @@ async fn a_replaced_drives_columns_move_to_the_new_one_or_beside_it() {
     }
     assert_eq!(stale(&mut client, &new.name).await, moved);
     for file in &moved {
-        let rebuild = client.opened(begin(FileId(*file), &new.name)).await;
-        let drives: BTreeSet<_> =
-            rebuild.stat.segments[0].columns.iter().map(|column| column.drive).collect();
+        let heal = new.begin_heal(FileId(*file)).await.unwrap();
+        let drives: BTreeSet<_> = heal.stat.segments[0].columns.iter().map(|column| column.drive).collect();
         assert!(drives.len() == 3 && !drives.contains(&old.id));
-        client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
+        // What moved beside the new drive is healed by the drive that has it now.
+        let segment = &heal.stat.segments[0];
+        let column = usize::from(segment.joining.iter().next().unwrap().0);
+        cluster.drive(segment.columns[column].drive).end_heal(&heal).await.unwrap();
     }
     assert!(stale(&mut client, &new.name).await.is_empty());
     let status = client.status().await;

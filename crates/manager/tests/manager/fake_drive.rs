@@ -123,6 +123,34 @@ impl FakeDrive {
         Ok(drive)
     }
 
+    /// Lets the file's columns on it join. While the manager is busy or does not know that the drive is up,
+    /// it asks again, for 20 s at most.
+    pub(crate) async fn begin_heal(&self, file: FileId) -> Result<Opened, Refusal> {
+        let until = tokio::time::Instant::now() + Duration::from_secs(20);
+        loop {
+            match self.ask(BeginHeal { file }).await {
+                Ok(ControlReply::Opened(opened)) => return Ok(opened),
+                Err(TransportError::Refusal(refusal))
+                    if matches!(refusal.reason, Reason::Busy | Reason::NoDrive | Reason::NotLeading)
+                        && tokio::time::Instant::now() < until =>
+                {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Err(TransportError::Refusal(refusal)) => return Err(refusal),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Says that they are up to date.
+    pub(crate) async fn end_heal(&self, opened: &Opened) -> Result<(), Refusal> {
+        match self.ask(EndHeal { file: opened.stat.file, g: opened.stat.g }).await {
+            Ok(ControlReply::Done(_)) => Ok(()),
+            Err(TransportError::Refusal(refusal)) => Err(refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// One request to the manager, on a session of its own.
     pub(crate) async fn ask(
         &self,

@@ -5,6 +5,7 @@ mod crash;
 mod failures;
 mod fake;
 mod fake_drive;
+mod heal;
 mod live_out;
 mod operations;
 mod orphans;

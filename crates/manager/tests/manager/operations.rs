@@ -129,7 +129,7 @@ async fn a_repeated_open_whose_lease_is_over_gets_another_on_the_same_file() {
 }
 
 #[tokio::test]
-async fn a_repeated_release_link_and_end_of_a_rebuild_are_done_though_the_lease_is_over() {
+async fn a_repeated_release_and_link_are_done_though_the_lease_is_over() {
     let cluster = Cluster::new(4, raid5(2)).await;
     let mut client = cluster.manager.client().await;
     let unnamed = client
@@ -150,53 +150,18 @@ async fn a_repeated_release_link_and_end_of_a_rebuild_are_done_though_the_lease_
         modified_ms: None,
         mode: None,
     };
-    let heads = client.operations(4);
+    let heads = client.operations(2);
     is_done(&mut client, &heads[0], link.clone()).await;
     let dead = cluster.of(&unnamed, 1);
     dead.kill();
     client.patient(lost(&unnamed, &[1])).await.unwrap();
     is_done(&mut client, &heads[1], release(&unnamed, true)).await;
-    dead.start().await;
-    client.until_up(&[dead]).await;
-    let begin = BeginRebuild { file, drive: dead.name.clone(), client: 7 };
-    let rebuild = opened(client.patient_as(&heads[2], begin.clone()).await.unwrap());
-    let again = opened(client.ask_as(&heads[2], begin).await.unwrap());
-    assert_eq!(again.lease, rebuild.lease);
-    let end = EndRebuild { file, lease: rebuild.lease };
-    is_done(&mut client, &heads[3], end.clone()).await;
     is_done(&mut client, &heads[0], link.clone()).await;
     is_done(&mut client, &heads[1], release(&unnamed, true)).await;
-    is_done(&mut client, &heads[3], end.clone()).await;
     // As new operations they are refused, because the lease is over.
-    for request in [ControlRequest::from(link), release(&unnamed, true).into(), end.into()] {
+    for request in [ControlRequest::from(link), release(&unnamed, true).into()] {
         assert_eq!(client.refused(request.clone()).await.reason, Reason::LeaseLost, "{request:?}");
     }
-}
-
-#[tokio::test]
-async fn the_end_of_a_rebuild_whose_lease_was_lost_is_refused_and_the_columns_stay_stale() {
-    let cluster = Cluster::lapsing(4, raid5(2)).await;
-    let mut client = cluster.manager.client().await;
-    let file = client.create("f").await;
-    for column in 0..3 {
-        cluster.of(&file, column).put(&file, Column(column), &[]);
-    }
-    let dead = cluster.of(&file, 1);
-    dead.kill();
-    client.patient(lost(&file, &[1])).await.unwrap();
-    client.done(release(&file, true)).await;
-    dead.start().await;
-    client.until_up(&[dead]).await;
-    let begin = BeginRebuild { file: file.stat.file, drive: dead.name.clone(), client: 7 };
-    let rebuild = opened(client.patient(begin).await.unwrap());
-    let fences =
-        |of: &crate::fake::FakeDrive| of.state().carried_out.iter().filter(|name| **name == "Fence").count();
-    let before = fences(dead);
-    crate::fake::eventually("its lease lapses and is ended", || async { fences(dead) > before }).await;
-    let end = EndRebuild { file: file.stat.file, lease: rebuild.lease };
-    assert_eq!(client.refused(end).await.reason, Reason::LeaseLost);
-    let row = client.status().await.drives.into_iter().find(|row| row.drive == dead.id).unwrap();
-    assert_eq!(row.stale, 1);
 }
 
 #[tokio::test]

@@ -6,9 +6,9 @@ use braid_layout::{Column, DriveId};
 use braid_wire::Reason;
 use braid_wire::control::*;
 
-use crate::fake::{Client, Cluster, FakeDrive, eventually, no_shape, opened, raid5, release};
+use crate::fake::{Client, Cluster, FakeDrive, eventually, no_shape, raid5, release};
 
-fn drives(opened: &Opened) -> BTreeSet<DriveId> {
+pub(crate) fn drives(opened: &Opened) -> BTreeSet<DriveId> {
     opened.stat.segments[0].columns.iter().map(|column| column.drive).collect()
 }
 
@@ -84,14 +84,13 @@ async fn a_replaced_drives_column_moves_to_no_full_drive() {
     for drive in &others {
         fill(&mut client, drive, true).await;
     }
-    let begin = BeginRebuild { file: file.stat.file, drive: new.name.clone(), client: 7 };
-    let refusal = client.patient(begin.clone()).await.unwrap_err();
+    let refusal = new.begin_heal(file.stat.file).await.unwrap_err();
     assert_eq!(refusal.reason, Reason::TooFewDrives, "{refusal}");
     assert!(refusal.detail.contains("has room: add a drive"), "{refusal}");
     // The column is where it was, and moves once there is room.
     fill(&mut client, others[1], false).await;
-    let rebuild = opened(client.patient(begin).await.unwrap());
+    let heal = new.begin_heal(file.stat.file).await.unwrap();
     let expected = holders.into_iter().filter(|drive| *drive != old.id).chain([others[1].id]).collect();
-    assert_eq!(drives(&rebuild), expected);
-    client.done(EndRebuild { file: rebuild.stat.file, lease: rebuild.lease }).await;
+    assert_eq!(drives(&heal), expected);
+    others[1].end_heal(&heal).await.unwrap();
 }

@@ -331,6 +331,108 @@ record! {
     }
 }
 
+record! {
+    /// How a drive brings its stale columns up to date. The counts begin with its process.
+    pub struct HealProgress {
+        /// Files whose columns on it were made ready.
+        files: u64,
+        /// Bytes of units that it compared with the other columns.
+        compared_bytes: u64,
+        /// Those of them that differed and were written.
+        written_bytes: u64,
+        /// Why the last file that it tried could not be done; empty: it could.
+        error: String,
+    }
+}
+
+record! {
+    /// A drive's word on how it brings its stale columns up to date.
+    pub struct HealReport {
+        /// How far it is.
+        progress: HealProgress,
+    }
+}
+
+record! {
+    /// What the drive is to do.
+    pub struct HealOrders {
+        /// Bytes a second that it may write; 0: no limit.
+        rate: u64,
+        /// Components that it has to bring up to date, with those of drives that it replaced.
+        stale: u64,
+    }
+}
+
+record! {
+    /// Has every column on a drive move to other drives, one by one; no new ones are placed there. The drive
+    /// serves meanwhile. Refused with [`Full`](crate::Reason::Full) if the others have too little room.
+    pub struct DrainDrive {
+        /// The drive: name or identity.
+        drive: String,
+        /// Whether it is drained from now on, or no more.
+        drain: bool,
+    }
+}
+
+record! {
+    /// It is.
+    pub struct DrainDriveReply {
+        /// Components that are to move.
+        components: u64,
+        /// About how many bytes they have.
+        bytes: u64,
+        /// The room for them on the other drives.
+        room_bytes: u64,
+    }
+}
+
+record! {
+    /// Takes a drive without components out of the cluster, for ever. Refused with
+    /// [`DriveInUse`](crate::Reason::DriveInUse) while it has some.
+    pub struct RemoveDrive {
+        /// The drive: name or identity.
+        drive: String,
+    }
+}
+
+record! {
+    /// Asks how far the drives have brought their stale columns up to date.
+    pub struct HealStatus {
+        /// The bytes a second that each drive may write from now on, 0 for no limit; absent: as it is.
+        rate: Option<u64>,
+    }
+}
+
+record! {
+    /// A drive with stale columns, or that has brought some up to date.
+    pub struct HealRow {
+        /// The drive.
+        drive: DriveId,
+        /// Its name.
+        name: String,
+        /// Components that are stale.
+        stale: u64,
+        /// About how many bytes of units they have.
+        left_bytes: u64,
+        /// How far it is, by its last report.
+        progress: HealProgress,
+        /// Bytes a second that it compared lately.
+        rate: u64,
+        /// Milliseconds since its last report.
+        silent_ms: u64,
+    }
+}
+
+record! {
+    /// How far the drives are.
+    pub struct HealStatusReply {
+        /// The bytes a second that each drive may write; 0: no limit.
+        rate: u64,
+        /// The drives, by name.
+        drives: Vec<HealRow>,
+    }
+}
+
 /// The most drives that one request for sisters names: as many as a stripe has columns.
 pub const SISTERS_MAX: usize = 64;
 

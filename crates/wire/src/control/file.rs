@@ -233,24 +233,24 @@ record! {
 }
 
 record! {
-    /// Takes an exclusive lease on the file and lets its columns on this drive join: they become write
-    /// targets. The answer has capabilities to read the other columns and to write these.
-    pub struct BeginRebuild {
+    /// Lets the file's stale columns on the asking drive join, if they have not joined yet: they become write
+    /// targets, beside its readers and writers. Columns that the asking drive takes over from one that it
+    /// replaced move first. The answer has capabilities to read the ready columns, and to bring those of the
+    /// asking drive up to date. It may be asked again whenever a newer answer is needed.
+    pub struct BeginHeal {
         /// The file.
         file: FileId,
-        /// The drive: name or identity.
-        drive: String,
-        /// The asker.
-        client: u64,
     }
 }
 
 record! {
-    /// The joining columns are caught up: the manager lists them as ready.
-    pub struct EndRebuild {
+    /// The joining columns of the file on the asking drive hold all that the ready ones hold: the manager
+    /// lists them as ready. Refused with [`Reason::StaleGeneration`](crate::Reason::StaleGeneration) if the
+    /// generation has risen since: they must be compared again.
+    pub struct EndHeal {
         /// The file.
         file: FileId,
-        /// The lease that the rebuild began.
-        lease: Lease,
+        /// The generation in which they were compared.
+        g: Generation,
     }
 }

@@ -25,13 +25,15 @@ mod shape;
 use braid_layout::{ClusterId, DriveId};
 
 pub use drive::{
-    Admission, Backup, BackupReply, DriveRow, DriveState, FreeUnnamed, Heartbeat, HeartbeatReply, JoinDrive,
-    JoinDriveReply, ProcessMark, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply,
-    SisterRow, Sisters, SistersReply, StaleFiles, StaleFilesReply, StateMark, Status, StatusReply,
+    Admission, Backup, BackupReply, DrainDrive, DrainDriveReply, DriveRow, DriveState, FreeUnnamed,
+    HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, Heartbeat, HeartbeatReply,
+    JoinDrive, JoinDriveReply, ProcessMark, RemoveDrive, ReplaceDrive, ReplaceDriveReply, SISTERS_MAX,
+    ScrubDrive, ScrubDriveReply, SisterRow, Sisters, SistersReply, StaleFiles, StaleFilesReply, StateMark,
+    Status, StatusReply,
 };
 pub use file::{
-    Access, BeginRebuild, ColumnRow, Commit, CreateUnnamed, Cut, EndRebuild, Grant, Open, Opened, Refresh,
-    Release, Renew, ReportLost, SegmentRow, StatRow,
+    Access, BeginHeal, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Grant, Open, Opened, Refresh, Release,
+    Renew, ReportLost, SegmentRow, StatRow,
 };
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
@@ -154,12 +156,20 @@ message_set! {
         ScrubDrive(ScrubDrive) = 0x0243,
         /// Where a drive sends deltas: Sisters.
         Sisters(Sisters) = 0x0244,
+        /// Move all columns off a drive: Drained.
+        DrainDrive(DrainDrive) = 0x0245,
+        /// Take an empty drive out of the cluster: Done.
+        RemoveDrive(RemoveDrive) = 0x0246,
         /// Files to rebuild: StaleFiles.
         StaleFiles(StaleFiles) = 0x0250,
-        /// Rebuild a file: Opened.
-        BeginRebuild(BeginRebuild) = 0x0251,
-        /// End the rebuild of a file: Done.
-        EndRebuild(EndRebuild) = 0x0252,
+        /// Bring a file's columns on the asking drive up to date: Opened.
+        BeginHeal(BeginHeal) = 0x0251,
+        /// They are up to date: Done.
+        EndHeal(EndHeal) = 0x0252,
+        /// How far the asking drive is: HealOrders.
+        HealReport(HealReport) = 0x0253,
+        /// How far all drives are, and at what rate they may go on: HealStatus.
+        HealStatus(HealStatus) = 0x0254,
     }
 }
 
@@ -182,9 +192,7 @@ impl ControlRequest {
             | ControlRequest::CreateUnnamed(_)
             | ControlRequest::Link(_)
             | ControlRequest::Release(_)
-            | ControlRequest::ReplaceDrive(_)
-            | ControlRequest::BeginRebuild(_)
-            | ControlRequest::EndRebuild(_) => true,
+            | ControlRequest::ReplaceDrive(_) => true,
             ControlRequest::Authenticate(_)
             | ControlRequest::VolumeList(_)
             | ControlRequest::Lookup(_)
@@ -200,7 +208,13 @@ impl ControlRequest {
             | ControlRequest::Heartbeat(_)
             | ControlRequest::ScrubDrive(_)
             | ControlRequest::Sisters(_)
-            | ControlRequest::StaleFiles(_) => false,
+            | ControlRequest::DrainDrive(_)
+            | ControlRequest::RemoveDrive(_)
+            | ControlRequest::StaleFiles(_)
+            | ControlRequest::BeginHeal(_)
+            | ControlRequest::EndHeal(_)
+            | ControlRequest::HealReport(_)
+            | ControlRequest::HealStatus(_) => false,
         }
     }
 }
@@ -234,8 +248,14 @@ message_set! {
         Scrub(ScrubDriveReply) = 0x8243,
         /// Where a drive sends deltas.
         Sisters(SistersReply) = 0x8244,
+        /// What is to move off a drive.
+        Drained(DrainDriveReply) = 0x8245,
         /// Files to rebuild.
         StaleFiles(StaleFilesReply) = 0x8250,
+        /// What the drive is to do.
+        HealOrders(HealOrders) = 0x8253,
+        /// How far the drives are.
+        HealStatus(HealStatusReply) = 0x8254,
         /// A refusal.
         Refused(Refusal) = 0x82ff,
     }

@@ -68,6 +68,7 @@ drive_requests! {
             generation: GenerationRule::NotBelow,
             absent: Absent::Served,
             fence: FenceRule::NotNeeded,
+            lease: LeaseRule::NotForManager,
             refusals: &[StaleGeneration, PartitionNotEmpty, Full, Damaged, ReadOnly, NotLeading],
             ..Rules::needing(Rights::REMOVE)
         },

@@ -70,6 +70,8 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::StateMark,
         control::ProcessMark,
         control::SisterRow,
+        control::HealRow,
+        control::HealProgress,
     ]
     .to_vec()
 }

@@ -1,0 +1,385 @@
+//! A drive's stale columns of one file are brought up to date (PROTOCOL section 7), in the drive's process,
+//! beside the file's readers and writers.
+//!
+//! The columns join first (the manager's procedure). Then, page by page, all columns of the set are asked
+//! which versions they hold; units whose version (data) or cover (parity) is not the one that the settled cut
+//! names are made from exactly that cut, and installed below what writers have sent meanwhile. At the end the
+//! manager lists the columns as ready, unless the generation has risen since: then they are compared again,
+//! which moves only what differs. That is also how a heal that was broken off goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Stripe, Version};
+use braid_plan::Target;
+use braid_wire::Reason;
+use braid_wire::control::{
+    BeginHeal, ControlReply, EndHeal, HealOrders, HealProgress, HealReport, HealStatus, HealStatusReply,
+    StaleFiles,
+};
+use braid_wire::data::{DriveReply, DriveRequest, Listing, Versions, VersionsReply};
+
+use crate::buffers::User;
+use crate::client::{Client, unexpected};
+use crate::concurrent;
+use crate::drive_requests::Failure;
+use crate::error::{Error, Result};
+use crate::executor::{Executor, Writer};
+use crate::faults::{Learnt, Remedy, write_remedy};
+use crate::handle::{Handle, Purpose};
+use crate::held::runs;
+use crate::read::Patience;
+use crate::retire::ask_all;
+use crate::view::FileView;
+use settled_cut::{Place, Standing, Survey, settled_cut, standing};
+pub use tally::HealTally;
+
+mod settled_cut;
+mod tally;
+
+/// Units asked for from each column at a time.
+const PAGE: u32 = 2048;
+/// How long a caller waits that does not insist.
+const NOW: Duration = Duration::from_secs(3);
+/// Units asked for by name at a time.
+const NAMED: usize = 2048;
+/// How often a file is compared before it is left for later, because its generation keeps rising.
+const ROUNDS_MAX: u32 = 32;
+/// How often a plan set is compiled without a column that did not deliver.
+const TRIES_MAX: u32 = 4;
+
+impl Client {
+    /// The next files after `after` with stale columns on the drive, in order; empty at the end.
+    pub async fn stale_files(&self, drive: &str, after: FileId, limit: u32) -> Result<Vec<FileId>> {
+        let subject = format!("drive {drive}");
+        let request = StaleFiles { drive: drive.to_owned(), after, limit };
+        let files = match self.ask_manager(&subject, request).await? {
+            ControlReply::StaleFiles(page) => page.files,
+            other => return Err(unexpected(&subject, &other)),
+        };
+        match files.last() {
+            Some(&last) if last <= after => {
+                Err(Error::Answer { subject, why: format!("file {last} was listed after file {after}") })
+            }
+            _ => Ok(files),
+        }
+    }
+
+    /// How far the drives have brought their stale columns up to date. Sets the rate at which each may write,
+    /// if one is given; 0: no limit.
+    pub async fn heal_status(&self, rate: Option<u64>) -> Result<HealStatusReply> {
+        match self.ask_manager("the cluster", HealStatus { rate }).await? {
+            ControlReply::HealStatus(reply) => Ok(reply),
+            other => Err(unexpected("the cluster", &other)),
+        }
+    }
+
+    /// The same, for a caller that does not insist.
+    pub async fn heal_status_for_now(&self) -> Result<HealStatusReply> {
+        let request = HealStatus { rate: None }.into();
+        match self.shared.control.call_once("the cluster", &request, NOW).await? {
+            ControlReply::HealStatus(reply) => Ok(reply),
+            other => Err(unexpected("the cluster", &other)),
+        }
+    }
+
+    /// For a client with a drive's credentials: tells the manager how far the drive is.
+    pub async fn report_heal(&self, progress: HealProgress) -> Result<HealOrders> {
+        match self.ask_manager("the drive", HealReport { progress }).await? {
+            ControlReply::HealOrders(orders) => Ok(orders),
+            other => Err(unexpected("the drive", &other)),
+        }
+    }
+
+    /// For a client with a drive's credentials: brings that drive's stale columns of the file up to date.
+    pub async fn heal_file(&self, file: FileId, tally: &HealTally) -> Result<()> {
+        let subject = format!("file number {file}");
+        let opened = match self.ask_manager(&subject, BeginHeal { file }).await? {
+            ControlReply::Opened(opened) => opened,
+            other => return Err(unexpected(&subject, &other)),
+        };
+        let handle = Handle::new(self.clone(), subject, Purpose::Heal, opened)?;
+        let heal = Heal { handle: &handle, drive: self.config().credentials.drive, tally };
+        for _ in 0..ROUNDS_MAX {
+            let view = handle.view();
+            for segment in 0..view.layout.segments().len() {
+                heal.segment(segment).await?;
+            }
+            if handle.view().g != view.g {
+                continue;
+            }
+            match self.ask_done(&handle.subject, EndHeal { file, g: view.g }).await {
+                Err(error) if error.reason() == Some(Reason::StaleGeneration) => {
+                    handle.refresh(&view).await?;
+                }
+                other => return other,
+            }
+        }
+        Err(handle.timed_out(&Patience::new(&handle), "its generation kept rising"))
+    }
+}
+
+/// The heal of one file.
+struct Heal<'a> {
+    handle: &'a Handle,
+    /// The drive whose columns are healed.
+    drive: DriveId,
+    tally: &'a HealTally,
+}
+
+/// What the columns of the set said, in one view.
+struct Surveyed {
+    view: Arc<FileView>,
+    stripes: BTreeMap<u64, Survey>,
+    /// From here on nothing is known yet.
+    next: Option<u64>,
+}
+
+impl Heal<'_> {
+    async fn segment(&self, segment: usize) -> Result<()> {
+        let mut from = Some(0);
+        while let Some(at) = from {
+            if self.own(&self.handle.view(), segment).is_empty() {
+                return Ok(());
+            }
+            let page = self.survey(segment, &Wanted::From(at)).await?;
+            from = page.next;
+            self.page(segment, page).await?;
+        }
+        Ok(())
+    }
+
+    /// The columns to heal: joining, and on this drive.
+    fn own(&self, view: &FileView, segment: usize) -> ColumnMask {
+        let columns = &view.segments[segment];
+        let here = |column: &Column| columns.columns[column.index()].drive == self.drive;
+        columns.joining.iter().filter(here).collect()
+    }
+
+    /// Brings the own columns up to date in these stripes.
+    async fn page(&self, segment: usize, mut page: Surveyed) -> Result<()> {
+        let mut patience = Patience::new(self.handle);
+        let mut left: BTreeSet<u64> = page.stripes.keys().copied().collect();
+        loop {
+            let before = left.len();
+            let again = self.pass(segment, &page).await?;
+            left.retain(|stripe| again.contains(stripe) || !page.stripes.contains_key(stripe));
+            let Some(first) = left.first() else { return Ok(()) };
+            if left.len() < before {
+                patience = Patience::new(self.handle);
+            } else if !patience.again().await {
+                let why =
+                    format!("what is settled in stripe {first} of segment {segment} did not become clear");
+                return Err(self.handle.timed_out(&patience, &why));
+            }
+            page = self.survey(segment, &Wanted::Named(left.iter().copied().take(NAMED).collect())).await?;
+        }
+    }
+
+    /// One look at these stripes, and the transfer of what differs. Gives the stripes to look at again.
+    async fn pass(&self, segment: usize, page: &Surveyed) -> Result<BTreeSet<u64>> {
+        let (view, shape) = (&page.view, page.view.layout.segments()[segment].shape);
+        let columns = &view.segments[segment];
+        let step = self.handle.stripes_per_set(view, segment);
+        let mut again = BTreeSet::new();
+        for own in self.own(view, segment).iter() {
+            let mut behind: BTreeMap<u64, Vec<Version>> = BTreeMap::new();
+            for (&stripe, survey) in &page.stripes {
+                let (set, joining) = (columns.set, columns.joining);
+                let place = Place { shape, stripe: Stripe(stripe), set, joining };
+                match settled_cut(&place, own, survey).map(|cut| (standing(&place, own, survey, &cut), cut)) {
+                    Some((Standing::Current, _)) => self.tally.compared(u64::from(shape.unit_bytes())),
+                    Some((Standing::Behind, cut)) => drop(behind.insert(stripe, cut)),
+                    Some((Standing::Ahead, _)) | None => drop(again.insert(stripe)),
+                }
+            }
+            let (behind, failed) = (&behind, std::sync::Mutex::new(BTreeSet::new()));
+            let sets = runs(behind.keys().copied(), step).into_iter().map(|run| {
+                let failed = &failed;
+                async move {
+                    let bytes = (run.end - run.start) * u64::from(shape.unit_bytes());
+                    self.tally.take(bytes).await;
+                    let left = self.set(view, segment, own, run, behind).await?;
+                    failed.lock().expect("no holder panics").extend(left);
+                    Ok::<(), Error>(())
+                }
+            });
+            concurrent::windowed(self.handle.client.config().sets_per_request, sets).await?;
+            again.extend(failed.into_inner().expect("no holder panics"));
+        }
+        Ok(again)
+    }
+
+    /// Makes the units of a few stripes from their cuts, and installs them. Gives the stripes to look at
+    /// again.
+    async fn set(
+        &self,
+        view: &Arc<FileView>,
+        segment: usize,
+        own: Column,
+        run: Range<u64>,
+        cuts: &BTreeMap<u64, Vec<Version>>,
+    ) -> Result<BTreeSet<u64>> {
+        let _permit = self.handle.client.set_permit().await;
+        let all: BTreeSet<u64> = run.clone().collect();
+        let mut learnt = Learnt::default();
+        for _ in 0..TRIES_MAX {
+            let compile =
+                |target: &Target<'_>| braid_plan::rebuild(target, run.clone(), ColumnMask::EMPTY.with(own));
+            let Some(set) = self.handle.compile(view, segment, &learnt, compile)? else { break };
+            let mut executor = Executor::new(self.handle, view, set, User::Nothing)?;
+            let failed = executor.read_cuts(cuts).await?;
+            // What is gone is looked for again; other failures are those of a column.
+            let (gone, failed): (Vec<_>, Vec<_>) =
+                failed.into_iter().partition(|one| one.failure.is(Reason::Gone));
+            if !failed.is_empty() {
+                for one in &failed {
+                    if learnt.note(one) == Remedy::Refresh {
+                        self.handle.refresh(view).await?;
+                        return Ok(all);
+                    }
+                }
+                continue;
+            }
+            let gone: BTreeSet<Stripe> = gone.iter().map(|one| one.stripe).collect();
+            executor.compute(&gone)?;
+            executor.leave_out(&gone);
+            return self.install(view, executor, gone).await;
+        }
+        self.handle.refresh(view).await?;
+        Ok(all)
+    }
+
+    async fn install(
+        &self,
+        view: &Arc<FileView>,
+        mut executor: Executor<'_>,
+        gone: BTreeSet<Stripe>,
+    ) -> Result<BTreeSet<u64>> {
+        let segment = executor.set.segment;
+        let writer = Writer { client: self.handle.client.shared.number, settled_below: Version::ZERO };
+        let failed = executor.write(writer).await?;
+        let mut again: BTreeSet<u64> = gone.into_iter().map(|stripe| stripe.0).collect();
+        let mut refresh = false;
+        for one in &failed {
+            again.insert(one.stripe.0);
+            match &one.failure {
+                // It has newer content already.
+                failure if failure.is(Reason::Exists) => {}
+                Failure::Refused { refusal, .. } if write_remedy(&one.failure) == Remedy::NotStored => {
+                    let drive = view.segments[segment].columns[one.column.index()].name.clone();
+                    let (file, refusal) = (self.handle.subject.clone(), refusal.clone());
+                    return Err(Error::NotStored { file, drive, refusal });
+                }
+                _ => refresh = true,
+            }
+        }
+        if refresh {
+            self.handle.refresh(view).await?;
+        }
+        let writes = executor.set.instructions().filter(|(_, i)| i.op.is_write()).map(|(_, i)| &i.op);
+        let done = writes.filter(|op| !again.contains(&op.stripe().0));
+        let bytes = done.map(|op| u64::from(op.range().end - op.range().start)).sum();
+        self.tally.written(bytes);
+        self.tally.compared(bytes);
+        Ok(again)
+    }
+
+    /// Asks every column of the set. One that does not answer is asked until it does, or until the manager
+    /// has taken it out: what only it knows would be missing from the cut.
+    async fn survey(&self, segment: usize, wanted: &Wanted) -> Result<Surveyed> {
+        let mut patience = Patience::new(self.handle);
+        loop {
+            let view = self.handle.view();
+            let columns = &view.segments[segment];
+            let questions: Vec<_> = columns.set.iter().map(|column| (segment, column)).collect();
+            let ready = columns.set.minus(columns.joining);
+            let request = |segment, column| wanted.request(&view, segment, column);
+            let mut found = Surveyed { view: Arc::clone(&view), stripes: BTreeMap::new(), next: None };
+            let (mut listed, mut trouble, mut stale) = (BTreeSet::new(), None, false);
+            for (_, column, outcome) in ask_all(self.handle, &view, &questions, &request).await {
+                let name = &columns.columns[column.index()].name;
+                match outcome {
+                    Ok(DriveReply::Versions(reply)) => {
+                        if let Some(why) = wanted.objection(&reply) {
+                            return Err(Error::Answer { subject: name.clone(), why: why.to_owned() });
+                        }
+                        let known = wanted.known(&reply);
+                        found.next = found.next.into_iter().chain(known).min();
+                        for state in reply.units {
+                            if ready.contains(column) {
+                                listed.insert(state.unit);
+                            }
+                            found.stripes.entry(state.unit).or_default().insert(column, state);
+                        }
+                    }
+                    Err(failure) if failure.is(Reason::NoObject) => {}
+                    Err(Failure::Idle) => trouble = trouble.or(Some(format!("{name}: its session ended"))),
+                    Err(failure) => (trouble, stale) = (Some(format!("{name}: {failure}")), true),
+                    Ok(other) => {
+                        let why = format!("{} was not asked for", other.name());
+                        return Err(Error::Answer { subject: name.clone(), why });
+                    }
+                }
+            }
+            let Some(why) = trouble else {
+                let known = found.next.unwrap_or(u64::MAX);
+                found.stripes.retain(|stripe, _| listed.contains(stripe) && *stripe < known);
+                return Ok(found);
+            };
+            if !patience.again().await {
+                return Err(self.handle.timed_out(&patience, &why));
+            }
+            if stale {
+                self.handle.refresh(&view).await?;
+            }
+        }
+    }
+}
+
+/// Which stripes are asked about.
+enum Wanted {
+    /// Those with units, from here up.
+    From(u64),
+    /// These.
+    Named(Vec<u64>),
+}
+
+impl Wanted {
+    fn request(&self, view: &FileView, segment: usize, column: Column) -> DriveRequest {
+        let at = view.address(segment, column);
+        match self {
+            &Wanted::From(from) => {
+                Versions { at, list: Listing::Written, units: Vec::new(), from, limit: PAGE }.into()
+            }
+            Wanted::Named(units) => {
+                Versions { at, list: Listing::Named, units: units.clone(), from: 0, limit: 0 }.into()
+            }
+        }
+    }
+
+    /// What is wrong with an answer.
+    fn objection(&self, reply: &VersionsReply) -> Option<&'static str> {
+        match self {
+            &Wanted::From(from) if reply.next.is_some_and(|next| next <= from) => {
+                Some("it lists units and then goes back")
+            }
+            Wanted::From(_) => None,
+            Wanted::Named(units) => {
+                let answered = reply.units.iter().map(|state| state.unit);
+                let named = units.iter().copied().take(reply.units.len());
+                (reply.units.is_empty() || !answered.eq(named)).then_some("it was asked for other units")
+            }
+        }
+    }
+
+    /// From where on the answer says nothing.
+    fn known(&self, reply: &VersionsReply) -> Option<u64> {
+        match self {
+            Wanted::From(_) => reply.next,
+            Wanted::Named(units) => units.get(reply.units.len()).copied(),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Drives that heal by themselves, with a real manager, in this process, on loopback.
+
+#[expect(dead_code, reason = "it is the client's tests' too")]
+#[path = "../../../client/tests/cluster/common.rs"]
+mod common;
+mod moves;
+mod returned;
+mod support;
+mod trouble;
+
+use braid_heal::run as run_drive;

@@ -1,0 +1,120 @@
+//! Columns of lost and of drained drives move to others.
+
+use std::time::Duration;
+
+use braid_client::Client;
+use braid_layout::Scheme;
+
+use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};
+use crate::support::{all_healed, write_on};
+
+const FILES: usize = 12;
+
+/// A cluster with twelve files of raid5 3+1 or rs 3+2.
+async fn with_files(drives: usize, m: u8, lost_after_ms: u64) -> (Cluster, Client, Vec<Vec<u8>>) {
+    let cluster = Cluster::start_losing(drives, |_| None, lost_after_ms).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let scheme = if m == 1 { Scheme::Raid5 } else { Scheme::Rs };
+    let bytes: Vec<Vec<u8>> =
+        (0..FILES).map(|seed| pattern(u64::try_from(seed).expect("small"), 90_000)).collect();
+    for (index, bytes) in bytes.iter().enumerate() {
+        put(&client, &name(&format!("f{index}")), shape(scheme, 3, m, 4096), bytes).await;
+    }
+    (cluster, client, bytes)
+}
+
+async fn components(client: &Client, drive: &str) -> u64 {
+    let rows = client.status().await.expect("status").drives;
+    rows.iter().find(|row| row.name == drive).map_or(0, |row| row.components)
+}
+
+async fn check_all(client: &Client, bytes: &[Vec<u8>], context: &str) {
+    for (index, bytes) in bytes.iter().enumerate() {
+        let found = read_all(client, &name(&format!("f{index}"))).await.expect("read");
+        assert_same(&found, bytes, &format!("f{index} {context}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_drives_columns_are_made_anew_by_all_others_and_stay_there_if_it_returns() {
+    let (mut cluster, client, bytes) = with_files(6, 1, 4000).await;
+    let before = components(&client, "d2").await;
+    assert!(before >= 4, "{before} components");
+    cluster.kill(2);
+    wait_for(|| async { components(&client, "d2").await == 0 }).await;
+    all_healed(&client).await;
+    let healers = client.heal_status(None).await.expect("the heals").drives;
+    assert!(
+        healers.iter().filter(|row| row.progress.written_bytes > 0).count() >= 3,
+        "declustered: {healers:?}"
+    );
+    for index in 0..FILES {
+        assert!(client.check(&name(&format!("f{index}")), |_| {}).await.expect("check").is_clean());
+    }
+    cluster.kill(0);
+    check_all(&client, &bytes, "without another drive").await;
+    // The lost one comes back: it frees what it has, and is a drive like any other.
+    cluster.restart(0).await;
+    cluster.restart(2).await;
+    cluster.all_up(&client).await;
+    assert_eq!(components(&client, "d2").await, 0);
+    put(&client, &name("later"), shape(Scheme::Raid5, 5, 1, 4096), &bytes[0]).await;
+    assert_eq!(components(&client, "d2").await, 1, "it takes new files");
+    all_healed(&client).await;
+    check_all(&client, &bytes, "after its return").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drive_that_is_back_in_time_keeps_its_columns() {
+    let (mut cluster, client, bytes) = with_files(6, 1, 8000).await;
+    let before = components(&client, "d1").await;
+    cluster.kill(1);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    cluster.restart(1).await;
+    cluster.all_up(&client).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(components(&client, "d1").await, before);
+    check_all(&client, &bytes, "as before").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_moves_where_there_are_too_few_drives() {
+    let (mut cluster, client, bytes) = with_files(4, 1, 3000).await;
+    cluster.kill(3);
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    assert_eq!(components(&client, "d3").await, u64::try_from(FILES).expect("small"));
+    check_all(&client, &bytes, "degraded").await;
+    // One more drive is enough.
+    cluster.add_drive(4, None).await;
+    wait_for(|| async { components(&client, "d3").await == 0 }).await;
+    all_healed(&client).await;
+    cluster.kill(0);
+    check_all(&client, &bytes, "without another drive").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drained_drive_is_empty_in_the_end_and_can_be_removed() {
+    let (mut cluster, client, bytes) = with_files(6, 2, 0).await;
+    let error = client.remove_drive("d4").await.expect_err("it is in use");
+    assert!(error.to_string().contains("drain it first"), "{error}");
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let writer = tokio::spawn(write_on(cluster.client().await, "f0", bytes[0].clone(), stopped));
+    let reply = client.drain_drive("d4", true).await.expect("it is drained");
+    assert!(reply.components >= 4 && reply.room_bytes > reply.bytes, "{reply:?}");
+    wait_for(|| async { components(&client, "d4").await == 0 }).await;
+    all_healed(&client).await;
+    stop.send(()).expect("the writer runs");
+    let mut bytes = bytes;
+    bytes[0] = writer.await.expect("the writer ends");
+    client.remove_drive("d4").await.expect("removed");
+    assert!(client.status().await.expect("status").drives.iter().all(|row| row.name != "d4"));
+    cluster.stop(4).await;
+    check_all(&client, &bytes, "without it").await;
+    for index in 0..FILES {
+        assert!(client.check(&name(&format!("f{index}")), |_| {}).await.expect("check").is_clean());
+    }
+    cluster.kill(0);
+    cluster.kill(1);
+    check_all(&client, &bytes, "without two more").await;
+}

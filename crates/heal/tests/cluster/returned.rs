@@ -1,0 +1,91 @@
+//! Drives that were away, and drives that take the place of others, catch up by themselves.
+
+use braid_client::OpenOptions;
+use braid_layout::Scheme;
+
+use crate::common::{Cluster, assert_same, name, pattern, put, read_all, shape, wait_for};
+use crate::support::{all_healed, row, write_on, written};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drive_that_was_away_for_one_percent_of_the_data_gets_that_percent() {
+    let mut cluster = Cluster::start(5).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let unit = 16 << 10;
+    let stripe = 4 * usize::try_from(unit).expect("small");
+    let (path, shape) = (name("f"), shape(Scheme::Raid5, 4, 1, unit));
+    let mut model = pattern(4, 400 * stripe);
+    put(&client, &path, shape, &model).await;
+    cluster.stop(2).await;
+    let file = client.open(&path, &OpenOptions::new().write(true)).await.expect("open");
+    let bytes = pattern(77, 4 * stripe);
+    file.write_at(&bytes, u64::try_from(100 * stripe).expect("small")).await.expect("write");
+    model[100 * stripe..104 * stripe].copy_from_slice(&bytes);
+    file.close().await.expect("close");
+    cluster.restart(2).await;
+    wait_for(|| async { row(&client, "d2").await.is_some_and(|row| row.progress.files == 1) }).await;
+    all_healed(&client).await;
+    let progress = row(&client, "d2").await.expect("its row").progress;
+    let column = 400 * u64::from(unit);
+    println!("compared {}, written {} of {column} bytes", progress.compared_bytes, progress.written_bytes);
+    assert!(progress.written_bytes * 1000 <= column * 12, "{progress:?}: more than 1.2 %");
+    assert_eq!(progress.compared_bytes, column);
+    assert!(client.check(&path, |_| {}).await.expect("check").is_clean());
+    cluster.kill(0);
+    assert_same(&read_all(&client, &path).await.expect("read"), &model, "from the column that was away");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_and_readers_go_on_while_a_column_catches_up() {
+    let mut cluster = Cluster::start(5).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let shape = shape(Scheme::Raid5, 4, 1, 4096);
+    let before = pattern(6, 4_000_000);
+    put(&client, &name("f"), shape, &before).await;
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let writer = tokio::spawn(write_on(cluster.client().await, "f", before, stopped));
+    cluster.kill(1);
+    // The writer takes its column out.
+    wait_for(|| async { row(&client, "d1").await.is_some_and(|row| row.stale == 1) }).await;
+    // Slow enough that much is written meanwhile.
+    client.heal_status(Some(50_000)).await.expect("the rate is set");
+    cluster.restart(1).await;
+    written(&client, "d1", 1).await;
+    assert_eq!(read_all(&client, &name("f")).await.expect("read beside it").len(), 4_000_000);
+    assert!(row(&client, "d1").await.expect("its row").stale == 1, "the heal is under way");
+    client.heal_status(Some(0)).await.expect("the rate is set");
+    all_healed(&client).await;
+    stop.send(()).expect("the writer runs");
+    let model = writer.await.expect("the writer ends");
+    assert!(client.check(&name("f"), |_| {}).await.expect("check").is_clean());
+    assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "healthy");
+    cluster.kill(3);
+    assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "from the healed column");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drive_that_takes_the_place_of_another_is_filled() {
+    let mut cluster = Cluster::start(6).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let shape = shape(Scheme::Rs, 3, 2, 4096);
+    let bytes: Vec<Vec<u8>> = (0..8).map(|seed| pattern(seed, 60_000)).collect();
+    for (index, bytes) in bytes.iter().enumerate() {
+        put(&client, &name(&format!("f{index}")), shape, bytes).await;
+    }
+    cluster.kill(1);
+    cluster.restart_anew(1).await;
+    cluster.all_up(&client).await;
+    wait_for(|| async { client.replace_drive("d1", "d1-new").await.is_ok() }).await;
+    all_healed(&client).await;
+    let status = client.status().await.expect("status");
+    let old = status.drives.iter().find(|row| row.name == "d1").expect("its row");
+    assert_eq!((old.components, old.stale), (0, 0));
+    cluster.kill(2);
+    cluster.kill(4);
+    for (index, bytes) in bytes.iter().enumerate() {
+        let found = read_all(&client, &name(&format!("f{index}"))).await.expect("read");
+        assert_same(&found, bytes, &format!("f{index}"));
+    }
+}

@@ -1,0 +1,102 @@
+//! Drives that leave the cluster: drained of their columns, then removed. The columns move in the background
+//! ([`moves`](crate::moves)).
+
+use std::sync::Arc;
+
+use braid_layout::DriveId;
+use braid_wire::control::{DrainDrive, DrainDriveReply, DriveState, RemoveDrive};
+use braid_wire::{Reason, Refusal};
+
+use crate::core::Core;
+use crate::inodes;
+use crate::kv::Tx;
+use crate::members::no_drive;
+use crate::moves::room_for;
+use crate::schema::{DriveRecord, key, table};
+
+/// Begins to drain a drive, or ends it. Refused with the numbers if the others have too little room.
+pub async fn drain(core: &Arc<Core>, asked: DrainDrive) -> Result<DrainDriveReply, Refusal> {
+    let drive = find(core, &asked.drive)?;
+    let drains = asked.drain;
+    let reply = core
+        .write(move |core, tx| {
+            let needs = room_for(core, tx, drive)?;
+            if drains {
+                needs.check(core)?;
+                tx.mark(key::drain(drive));
+            } else {
+                tx.delete(key::drain(drive));
+            }
+            let (components, bytes, room_bytes) = (needs.components, needs.bytes, needs.room_bytes);
+            Ok(DrainDriveReply { components, bytes, room_bytes })
+        })
+        .await?;
+    core.drives().set_draining(drive, drains);
+    core.wake.notify_waiters();
+    Ok(reply)
+}
+
+/// Takes a drive out of the cluster: its record and all rows of it go. It cannot come back under its
+/// identity.
+pub async fn remove(core: &Arc<Core>, asked: RemoveDrive) -> Result<(), Refusal> {
+    let drive = find(core, &asked.drive)?;
+    let (state, draining) = {
+        let (now_ms, table) = (core.now_ms(), core.drives());
+        (table.state(drive, now_ms), table.drive(drive).is_some_and(|known| known.draining))
+    };
+    let name = asked.drive;
+    if state == DriveState::Up && !draining {
+        let detail =
+            format!("{name} is up, and new files may be placed on it: drain it first (braid drive drain)");
+        return Err(Refusal::new(Reason::DriveInUse, detail));
+    }
+    core.write(move |_, tx| {
+        must_be_empty(tx, drive, &name)?;
+        // What is to be freed on it needs no freeing any more.
+        let (from, to) = key::of_drive(table::REMOVE, drive);
+        for (row, _) in tx.scan(&from, &to, usize::MAX)? {
+            inodes::removed(tx, &row)?;
+        }
+        for of in [table::LEFT, table::PARTITION, table::PARTITION_REMOVAL] {
+            let (from, to) = key::of_drive(of, drive);
+            tx.scan(&from, &to, usize::MAX)?.into_iter().for_each(|(row, _)| tx.delete(row));
+        }
+        for row in [key::drain(drive), key::drive_count(drive), key::drive(drive)] {
+            tx.delete(row);
+        }
+        Ok(())
+    })
+    .await?;
+    core.drives().remove(drive);
+    tracing::info!(%drive, "a drive was taken out of the cluster");
+    Ok(())
+}
+
+fn must_be_empty(tx: &Tx, drive: DriveId, name: &str) -> Result<(), Refusal> {
+    let refuse = |detail| Err(Refusal::new(Reason::DriveInUse, detail));
+    let components = inodes::counts(tx, drive)?.components;
+    if components > 0 {
+        return refuse(format!(
+            "{name} has {components} components: drain it first (braid drive drain {name})"
+        ));
+    }
+    for (_, old) in tx.records::<DriveRecord>(&key::all(table::DRIVE), usize::MAX)? {
+        if old.replaced_by == drive {
+            return refuse(format!(
+                "{name} stands for {}, whose place it took: it cannot be removed",
+                old.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn find(core: &Core, name: &str) -> Result<DriveId, Refusal> {
+    let table = core.drives();
+    let known = table.find(name).ok_or_else(|| no_drive(name))?;
+    if known.record.replaced_by != DriveId(0) {
+        let successor = table.name(table.successor(known.record.drive));
+        return Err(Refusal::new(Reason::NoDrive, format!("{name} was replaced by {successor}")));
+    }
+    Ok(known.record.drive)
+}

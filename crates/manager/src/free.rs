@@ -1,0 +1,178 @@
+//! What drives still hold of files that were removed, and of columns that have moved to other drives, is
+//! freed there: lists in the state, and walks over them.
+
+use std::sync::Arc;
+
+use braid_layout::{DriveId, FileId, Generation, ObjectId, PartitionId, VolumeId};
+use braid_wire::data::{Address, Remove};
+use braid_wire::{Reason, Refusal};
+use tokio::task::JoinSet;
+
+use crate::core::Core;
+use crate::drive_calls::CallError;
+use crate::grants::{self, CAPABILITY_MS, KEY_EPOCH_FIRST};
+use crate::inodes;
+use crate::schema::{LeftRecord, RemoveRecord, key, table};
+
+/// Most components freed on one drive between two transactions.
+const REMOVES_PER_ROUND: usize = 256;
+/// Most calls at a time that free components on one drive.
+const CALLS: usize = 4;
+
+/// Frees the components on one drive: one walk over its list, some rows at a time.
+pub(crate) async fn free_components(core: &Arc<Core>, drive: DriveId) -> Result<(), CallError> {
+    let (mut from, to) = key::of_drive(table::REMOVE, drive);
+    loop {
+        let range = (from.clone(), to.clone());
+        let rows = core
+            .read(move |_, tx| Ok(tx.records::<RemoveRecord>(&range, REMOVES_PER_ROUND)?))
+            .await
+            .map_err(CallError::Refused)?;
+        let Some((last, _)) = rows.last() else { return Ok(()) };
+        from.clone_from(last);
+        // The smallest key after it.
+        from.push(0);
+        let more = rows.len() == REMOVES_PER_ROUND;
+        free_some(core, drive, rows).await?;
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
+async fn free_some(
+    core: &Arc<Core>,
+    drive: DriveId,
+    rows: Vec<(Vec<u8>, RemoveRecord)>,
+) -> Result<(), CallError> {
+    let mut calls = JoinSet::new();
+    let (mut freed, mut failed) = (Vec::new(), None);
+    for (row, record) in rows {
+        if calls.len() >= CALLS {
+            settle(calls.join_next().await, &mut freed, &mut failed);
+        }
+        if failed.is_some() {
+            break;
+        }
+        let core = Arc::clone(core);
+        calls.spawn(async move {
+            let done = free_one(&core, drive, &row, &record).await;
+            done.map(|()| row)
+        });
+    }
+    while !calls.is_empty() {
+        settle(calls.join_next().await, &mut freed, &mut failed);
+    }
+    if !freed.is_empty() {
+        let stored =
+            core.write(move |_, tx| Ok(freed.iter().try_for_each(|row| inodes::removed(tx, row))?));
+        stored.await.map_err(CallError::Refused)?;
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+type Freed = Result<Vec<u8>, CallError>;
+
+fn settle(
+    ended: Option<Result<Freed, tokio::task::JoinError>>,
+    freed: &mut Vec<Vec<u8>>,
+    failed: &mut Option<CallError>,
+) {
+    match ended {
+        Some(Ok(Ok(row))) => freed.push(row),
+        Some(Ok(Err(error))) => *failed = Some(error),
+        _ => {}
+    }
+}
+
+/// Frees what a drive holds of columns that have moved to others.
+pub(crate) async fn free_left(core: &Arc<Core>, drive: DriveId) -> Result<(), CallError> {
+    loop {
+        let range = key::of_drive(table::LEFT, drive);
+        let rows = core
+            .read(move |_, tx| Ok(tx.records::<LeftRecord>(&range, REMOVES_PER_ROUND)?))
+            .await
+            .map_err(CallError::Refused)?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        for (row, left) in &rows {
+            let file = key::place_of(row).file;
+            free_object(core, drive, (left.volume, file, left.object), left.g).await?;
+        }
+        let stored = core.write(move |_, tx| {
+            rows.into_iter().for_each(|(row, _)| tx.delete(row));
+            Ok(())
+        });
+        stored.await.map_err(CallError::Refused)?;
+    }
+}
+
+async fn free_one(core: &Core, drive: DriveId, row: &[u8], record: &RemoveRecord) -> Result<(), CallError> {
+    let (file, object) = (FileId(key::number(row, 17)), ObjectId(key::number(row, 25)));
+    free_object(core, drive, (record.volume, file, object), record.g).await
+}
+
+async fn free_object(
+    core: &Core,
+    drive: DriveId,
+    (volume, file, object): (VolumeId, FileId, ObjectId),
+    g: Generation,
+) -> Result<(), CallError> {
+    let partition = PartitionId::from(volume);
+    let (address, grant) = {
+        let (now_ms, table) = (core.now_ms(), core.drives());
+        let Some(known) = table.drive(drive) else { return Ok(()) };
+        let state = (g, Default::default(), Default::default());
+        let place = (drive, partition, object, file);
+        let expires_ms = now_ms + CAPABILITY_MS;
+        let grant =
+            grants::for_object(&known.record.master, KEY_EPOCH_FIRST, place, state, [0; 16], expires_ms);
+        (known.record.address.clone(), grant)
+    };
+    let request = Remove { at: Address { partition, object }, term: core.term() };
+    match core.drive_calls.call(drive, &address, &grant, &request.into()).await {
+        Ok(_) => Ok(()),
+        Err(CallError::Refused(refusal)) if is_absent(&refusal) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What does not exist counts as removed.
+pub(crate) fn is_absent(refusal: &Refusal) -> bool {
+    matches!(refusal.reason, Reason::NoObject | Reason::NoPartition)
+}
+
+/// Deletes a replaced drive's removal list: nothing on it needs to be freed any more.
+pub(crate) async fn forget_replaced(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
+    loop {
+        let rows = core
+            .read(move |_, tx| {
+                let (from, to) = key::of_drive(table::REMOVE, drive);
+                Ok(tx.scan(&from, &to, REMOVES_PER_ROUND)?)
+            })
+            .await?;
+        if rows.is_empty() {
+            return forget_left(core, drive).await;
+        }
+        core.write(move |_, tx| Ok(rows.iter().try_for_each(|(row, _)| inodes::removed(tx, row))?)).await?;
+    }
+}
+
+/// The same for what it holds of columns that have moved.
+async fn forget_left(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
+    let rows = core
+        .read(move |_, tx| {
+            let (from, to) = key::of_drive(table::LEFT, drive);
+            Ok(tx.scan(&from, &to, REMOVES_PER_ROUND)?)
+        })
+        .await?;
+    if rows.is_empty() {
+        return Ok(());
+    }
+    core.write(move |_, tx| {
+        rows.into_iter().for_each(|(row, _)| tx.delete(row));
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,270 @@
+//! Stale columns come back: which files have some, letting them join, listing them as ready (PROTOCOL section
+//! 7). The drives do the work, each for the columns on it; they ask here, with no client in between.
+//!
+//! A drive that returned and an empty one that replaces another are handled alike. Both steps are the
+//! procedure, a short fence, also beside a live lease: while the columns are brought up to date, readers and
+//! writers go on. Joining columns are in the set: they take writes, answer no reads and vote on nothing. A
+//! heal that was broken off is begun again, and goes on where it was, as only what differs is written.
+
+use std::collections::{BTreeSet, btree_set};
+use std::sync::Arc;
+
+use braid_layout::placement::{Candidate, PlacementVersion, choose_beside};
+use braid_layout::{Column, DriveId, FileId};
+use braid_wire::control::{BeginHeal, DriveState, EndHeal, Opened, StaleFiles, StaleFilesReply};
+use braid_wire::{Reason, Refusal};
+
+use crate::core::Core;
+use crate::drives::Drive;
+use crate::inodes::{self, occupy, set_stale, vacate};
+use crate::kv::Tx;
+use crate::members::no_drive;
+use crate::opens::opened_by;
+use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
+
+use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
+use crate::space::{candidate, has_room};
+use crate::view::Opener;
+
+/// Most files in one reply.
+const FILES_PER_PAGE_MAX: usize = 4096;
+
+/// Files with stale columns on a drive, or on drives that it has replaced. Refused for a drive that is away:
+/// what it misses is known when it is back, and an empty list would be taken for "up to date".
+pub async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result<StaleFilesReply, Refusal> {
+    let (target, olds) = target_of(core, &request.drive)?;
+    must_be_up(core, target)?;
+    let limit = match usize::try_from(request.limit).unwrap_or(usize::MAX) {
+        0 => FILES_PER_PAGE_MAX,
+        limit => limit.min(FILES_PER_PAGE_MAX),
+    };
+    core.read(move |_, tx| {
+        let mut files = BTreeSet::new();
+        files_in(tx, table::STALE, target, request.after, limit, &mut files)?;
+        for old in olds {
+            files_in(tx, table::COLUMN, old, request.after, limit, &mut files)?;
+        }
+        Ok(StaleFilesReply { files: btree_set::IntoIter::take(files.into_iter(), limit).collect() })
+    })
+    .await
+}
+
+/// Lets the file's stale columns on the drive join, if they are not joining already, and takes out those
+/// whose drives are surely dead. The file's lease goes on.
+pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Result<Opened, Refusal> {
+    let file = request.file;
+    let (target, olds) = (asker, olds_of(core, asker));
+    must_be_up(core, target)?;
+    let _turn = core.lock_file(file).await?;
+    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    let columns = stale_columns(&inode, target, &olds);
+    if columns.is_empty() {
+        return Err(nothing(core, file, target));
+    }
+    let ended = lease_of(core, file, &inode);
+    let lost = hold_lapsed(core, &inode);
+    let joining = |&(index, column): &(u32, Column)| {
+        let segment = inode.segments.get(usize::try_from(index).unwrap_or(usize::MAX));
+        segment.is_some_and(|segment| segment.drive(column) == target && segment.joining.contains(column))
+    };
+    if columns.iter().all(joining) && lost.is_empty() && !inode.unfenced && ended != RecordedLease::Ended {
+        return opened_by(core, file, inode, Opener::Healer(target)).await;
+    }
+    let change: procedure::Change = Arc::new(move |core, tx, file, inode| {
+        columns.iter().try_for_each(|&(index, column)| join(core, tx, file, inode, index, column, target))
+    });
+    let cause = Cause { lease: ended, lost, change: Some(change) };
+    let inode = run(core, file, cause).await?.ok_or_else(|| nothing(core, file, target))?;
+    opened_by(core, file, inode, Opener::Healer(target)).await
+}
+
+/// Makes the drive's joining columns of the file ready, which were found equal to the others in generation
+/// `g`. What was written since is on them too, as they are in the set.
+pub async fn end(core: &Arc<Core>, asker: DriveId, request: EndHeal) -> Result<(), Refusal> {
+    let EndHeal { file, g } = request;
+    must_be_up(core, asker)?;
+    let _turn = core.lock_file(file).await?;
+    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    let own = |inode: &InodeRecord| {
+        inode.segments.iter().any(|segment| segment.joining.iter().any(|c| segment.drive(c) == asker))
+    };
+    if inode.g != g || inode.unfenced {
+        let detail = format!("file {file} is in generation {} now: compare again", inode.g);
+        return Err(Refusal::new(Reason::StaleGeneration, detail));
+    }
+    if !own(&inode) {
+        return Ok(()); // a repeat
+    }
+    let (ended, lost) = (lease_of(core, file, &inode), hold_lapsed(core, &inode));
+    let change: procedure::Change = Arc::new(move |_, tx, file, inode| ready(tx, file, inode, asker));
+    run(core, file, Cause { lease: ended, lost, change: Some(change) }).await.map(drop)
+}
+
+/// The state of the lease on record. If it has lapsed, its end begins, which [`run`] completes.
+pub fn lease_of(core: &Core, file: FileId, inode: &InodeRecord) -> RecordedLease {
+    if !inode.held {
+        RecordedLease::None
+    } else if core.leases().begin_end(file, core.now_ms()) {
+        RecordedLease::Ended
+    } else {
+        RecordedLease::Live
+    }
+}
+
+/// Runs the procedure, and ends the file's lease with it if it was over. The caller holds the file's lock.
+pub async fn run(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<InodeRecord>, Refusal> {
+    let lease = cause.lease;
+    let after = procedure::run(core, file, cause).await?;
+    if lease == RecordedLease::Ended {
+        core.leases().end(file);
+    }
+    Ok(after)
+}
+
+fn nothing(core: &Core, file: FileId, target: DriveId) -> Refusal {
+    let name = core.drives().name(target);
+    Refusal::new(
+        Reason::NotFound,
+        format!("file {file} has no stale column on {name}: nothing is to be done"),
+    )
+}
+
+/// The drives that this one has replaced.
+pub fn olds_of(core: &Core, target: DriveId) -> Vec<DriveId> {
+    let table = core.drives();
+    let olds = table.iter().map(|drive| drive.record.drive).filter(|&old| old != target);
+    olds.filter(|&old| table.successor(old) == target).collect()
+}
+
+/// The drive that a name refers to, and those that it has replaced.
+fn target_of(core: &Core, name: &str) -> Result<(DriveId, Vec<DriveId>), Refusal> {
+    let target = {
+        let table = core.drives();
+        let named = table.find(name).map(|drive| drive.record.drive).ok_or_else(|| no_drive(name))?;
+        table.successor(named)
+    };
+    Ok((target, olds_of(core, target)))
+}
+
+fn must_be_up(core: &Core, target: DriveId) -> Result<(), Refusal> {
+    let (now_ms, table) = (core.now_ms(), core.drives());
+    if table.state(target, now_ms) == DriveState::Up {
+        return Ok(());
+    }
+    let name = table.name(target);
+    Err(Refusal::new(Reason::NoDrive, format!("{name} is away: start it, then rebuild")))
+}
+
+fn files_in(
+    tx: &Tx,
+    of: u8,
+    drive: DriveId,
+    after: FileId,
+    limit: usize,
+    files: &mut BTreeSet<FileId>,
+) -> Result<(), Refusal> {
+    let (_, to) = key::of_drive(of, drive);
+    let mut from =
+        key::place(of, ComponentPlace { drive, file: after, segment: u32::MAX, column: Column(u8::MAX) });
+    let mut found = BTreeSet::new();
+    while found.len() < limit {
+        let rows = tx.scan(&from, &to, limit)?;
+        found.extend(rows.iter().map(|(key, _)| key::place_of(key).file));
+        match rows.last() {
+            Some((last, _)) if rows.len() == limit => from = [last.as_slice(), &[0]].concat(),
+            _ => break,
+        }
+    }
+    files.extend(found);
+    Ok(())
+}
+
+/// Columns that are not ready: on the drive and out or joining, or on a drive that it has replaced.
+fn stale_columns(inode: &InodeRecord, target: DriveId, olds: &[DriveId]) -> Vec<(u32, Column)> {
+    let mut columns = Vec::new();
+    for (segment, index) in inode.segments.iter().zip(0u32..) {
+        let stale = segment.columns(|drive| drive == target).minus(segment.ready());
+        let orphaned = segment.columns(|drive| olds.contains(&drive));
+        columns.extend(stale.or(orphaned).iter().map(|column| (index, column)));
+    }
+    columns
+}
+
+/// Lets one column join, on the drive it is on, or on a new one if its drive was replaced.
+fn join(
+    core: &Core,
+    tx: &mut Tx,
+    file: FileId,
+    inode: &mut InodeRecord,
+    index: u32,
+    column: Column,
+    target: DriveId,
+) -> Result<(), Refusal> {
+    let name = inode.name.clone();
+    let Some(segment) = usize::try_from(index).ok().and_then(|index| inode.segments.get_mut(index)) else {
+        return Ok(());
+    };
+    let old = segment.drive(column);
+    let new = if old == target { old } else { new_home(core, file, &name, &segment.drives, target)? };
+    if new != old {
+        let left = key::place(table::LEFT, ComponentPlace { drive: new, file, segment: index, column });
+        if tx.get(&left)?.is_some() {
+            let detail = format!(
+                "what {} has of file {file} from before must be freed first",
+                core.drives().name(new)
+            );
+            return Err(Refusal::new(Reason::Busy, detail));
+        }
+        vacate(tx, ComponentPlace { drive: old, file, segment: index, column })?;
+        if let Some(place) = segment.drives.get_mut(column.index()) {
+            *place = new;
+        }
+    }
+    let place = ComponentPlace { drive: new, file, segment: index, column };
+    occupy(tx, place)?;
+    set_stale(tx, place, Some(StaleRecord { joining: true, told: true }))?;
+    segment.set = segment.set.with(column);
+    segment.joining = segment.joining.with(column);
+    Ok(())
+}
+
+/// The new drive for a column of a replaced one: the replacement, unless the file has a column there already;
+/// then one that placement chooses among those that are up and have room. A full one would refuse the column.
+fn new_home(
+    core: &Core,
+    file: FileId,
+    name: &[u8],
+    drives: &[DriveId],
+    target: DriveId,
+) -> Result<DriveId, Refusal> {
+    if !drives.contains(&target) {
+        return Ok(target);
+    }
+    let (now_ms, table) = (core.now_ms(), core.drives());
+    let known = |ids: &[DriveId], which: fn(&Drive) -> bool| -> Vec<Candidate> {
+        let those = ids.iter().filter_map(|&drive| table.drive(drive));
+        those.filter(|drive| which(drive)).map(candidate).collect()
+    };
+    let (kept, roomy) = (known(drives, |_| true), known(&table.up(now_ms), has_room));
+    let chosen = choose_beside(PlacementVersion::V1, file.0, &kept, 1, &roomy);
+    chosen.ok().and_then(|drives| drives.first().copied()).ok_or_else(|| {
+        let detail = format!(
+            "{:?} (file {file}) has a column on {} already, and no drive without one is up and has room: add a drive",
+            crate::names::show(name),
+            table.name(target),
+        );
+        Refusal::new(Reason::TooFewDrives, detail)
+    })
+}
+
+/// The drive's joining columns are ready from now on.
+fn ready(tx: &mut Tx, file: FileId, inode: &mut InodeRecord, drive: DriveId) -> Result<(), Refusal> {
+    for (segment, index) in inode.segments.iter_mut().zip(0u32..) {
+        let caught_up = segment.joining.and(segment.columns(|of| of == drive));
+        for column in caught_up.iter() {
+            set_stale(tx, ComponentPlace { drive, file, segment: index, column }, None)?;
+        }
+        segment.joining = segment.joining.minus(caught_up);
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! How far the drives have brought their stale columns up to date: their reports, the rate that they may go
+//! on at, and what is left. Reports are soft: each drive repeats its own. The rate is stored.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use braid_layout::{DriveId, FileId};
+use braid_wire::Refusal;
+use braid_wire::control::{HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply};
+
+use crate::core::Core;
+use crate::heal::olds_of;
+use crate::inodes;
+use crate::kv::Tx;
+use crate::schema::{key, table};
+
+/// Where the rate is stored.
+const RATE: &str = "heal-rate";
+/// Bytes a second that a drive may write until somebody sets another rate.
+const RATE_DEFAULT: u64 = 100 << 20;
+/// Over about this long a drive's rate is taken.
+const RATE_WINDOW_MS: u64 = 3000;
+/// Most stale components of a drive whose sizes are added up; beyond that, their average counts.
+const SIZED_MAX: usize = 4096;
+
+/// The drives' reports.
+#[derive(Debug, Default)]
+pub struct Healing {
+    heard: BTreeMap<DriveId, Heard>,
+}
+
+/// What one drive reported.
+#[derive(Debug)]
+struct Heard {
+    progress: HealProgress,
+    at_ms: u64,
+    /// Where the measurement of the rate began: the time, and the bytes compared by then.
+    since: (u64, u64),
+    rate: u64,
+}
+
+impl Healing {
+    /// A drive's report.
+    pub fn handle_report(&mut self, drive: DriveId, progress: HealProgress, now_ms: u64) {
+        let bytes = progress.compared_bytes;
+        let before = self.heard.get(&drive);
+        let (mut since, mut rate) = before.map_or(((now_ms, bytes), 0), |heard| (heard.since, heard.rate));
+        if bytes < since.1 {
+            (since, rate) = ((now_ms, bytes), 0); // it has restarted
+        }
+        let over_ms = now_ms.saturating_sub(since.0);
+        if over_ms >= RATE_WINDOW_MS {
+            rate = (bytes - since.1).saturating_mul(1000) / over_ms;
+            since = (now_ms, bytes);
+        } else if rate == 0 && over_ms > 0 {
+            rate = (bytes - since.1).saturating_mul(1000) / over_ms;
+        }
+        self.heard.insert(drive, Heard { progress, at_ms: now_ms, since, rate });
+    }
+}
+
+/// Takes a drive's report, and says what it has to do.
+pub async fn report(core: &Arc<Core>, drive: DriveId, report: HealReport) -> Result<HealOrders, Refusal> {
+    core.leadership().serving()?;
+    core.healing().handle_report(drive, report.progress, core.now_ms());
+    let olds = olds_of(core, drive);
+    core.read(move |_, tx| {
+        let mut stale = inodes::counts(tx, drive)?.stale;
+        for old in olds {
+            stale += inodes::counts(tx, old)?.components;
+        }
+        Ok(HealOrders { rate: rate(tx)?, stale })
+    })
+    .await
+}
+
+/// Sets the rate, if asked to, and says how far the drives are.
+pub async fn status(core: &Arc<Core>, asked: HealStatus) -> Result<HealStatusReply, Refusal> {
+    if let Some(rate) = asked.rate {
+        core.write(move |_, tx| {
+            tx.set(key::meta(RATE), &rate);
+            Ok(())
+        })
+        .await?;
+    }
+    core.read(|core, tx| {
+        let known: Vec<(DriveId, String)> =
+            core.drives().iter().map(|drive| (drive.record.drive, drive.record.name.clone())).collect();
+        let mut rows = Vec::new();
+        for (drive, name) in known {
+            let (stale, left_bytes) = left(core, tx, drive)?;
+            let (now_ms, healing) = (core.now_ms(), core.healing());
+            let heard = healing.heard.get(&drive);
+            let progress = heard.map_or_else(none, |heard| heard.progress.clone());
+            if stale == 0 && progress.files == 0 {
+                continue;
+            }
+            let (rate, silent_ms) =
+                heard.map_or((0, 0), |heard| (heard.rate, now_ms.saturating_sub(heard.at_ms)));
+            rows.push(HealRow { drive, name, stale, left_bytes, progress, rate, silent_ms });
+        }
+        rows.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(HealStatusReply { rate: rate(tx)?, drives: rows })
+    })
+    .await
+}
+
+fn none() -> HealProgress {
+    HealProgress { files: 0, compared_bytes: 0, written_bytes: 0, error: String::new() }
+}
+
+fn rate(tx: &Tx) -> Result<u64, Refusal> {
+    Ok(tx.record::<u64>(&key::meta(RATE))?.unwrap_or(RATE_DEFAULT))
+}
+
+/// The drive's stale components, with those of drives that it replaced, and about how many bytes they have.
+fn left(core: &Core, tx: &Tx, drive: DriveId) -> Result<(u64, u64), Refusal> {
+    let mut stale = inodes::counts(tx, drive)?.stale;
+    let mut bytes = bytes_of(tx, key::of_drive(table::STALE, drive), stale)?;
+    for old in olds_of(core, drive) {
+        let components = inodes::counts(tx, old)?.components;
+        stale += components;
+        bytes = bytes.saturating_add(bytes_of(tx, key::of_drive(table::COLUMN, old), components)?);
+    }
+    Ok((stale, bytes))
+}
+
+/// About how many bytes these components have, of which there are so many.
+pub fn bytes_of(tx: &Tx, (from, to): (Vec<u8>, Vec<u8>), components: u64) -> Result<u64, Refusal> {
+    let (mut sized, mut bytes) = (0u64, 0u64);
+    for (row, _) in tx.scan(&from, &to, SIZED_MAX)? {
+        let place = key::place_of(&row);
+        bytes = bytes.saturating_add(component_bytes(tx, place.file, place.segment)?);
+        sized += 1;
+    }
+    let all = u128::from(bytes) * u128::from(components.max(sized)) / u128::from(sized.max(1));
+    Ok(u64::try_from(all).unwrap_or(u64::MAX))
+}
+
+/// About how many bytes a component of this segment has.
+fn component_bytes(tx: &Tx, file: FileId, index: u32) -> Result<u64, Refusal> {
+    let Some(inode) = inodes::find(tx, file)? else { return Ok(0) };
+    let Some(segment) = usize::try_from(index).ok().and_then(|index| inode.segments.get(index)) else {
+        return Ok(0);
+    };
+    let bytes = inode.size.min(segment.end).saturating_sub(segment.start);
+    Ok(bytes.div_ceil(u64::from(segment.shape.k.max(1))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_of_the_last_seconds_and_begins_anew_with_the_process() {
+        let (mut healing, drive) = (Healing::default(), DriveId(1));
+        let mut says = |bytes, now_ms| {
+            healing.handle_report(drive, HealProgress { compared_bytes: bytes, ..none() }, now_ms);
+            healing.heard[&drive].rate
+        };
+        assert_eq!(says(1000, 0), 0);
+        assert_eq!(says(3000, 1000), 2000);
+        assert_eq!(says(7000, 4000), 1500);
+        assert_eq!(says(7000, 5000), 1500, "the window is not over");
+        assert_eq!(says(7000, 7000), 0, "nothing was done in it");
+        assert_eq!(says(10, 8000), 0);
+        assert_eq!(says(1010, 9000), 1000);
+    }
+}

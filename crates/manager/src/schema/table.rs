@@ -1,0 +1,41 @@
+//! A table: what its keys begin with.
+
+/// Numbers and identities of the cluster; keys are words.
+pub const META: u8 = b'm';
+/// Volume number to [`VolumeRecord`](super::VolumeRecord).
+pub const VOLUME: u8 = b'v';
+/// Volume name to its number.
+pub const VOLUME_NAME: u8 = b'V';
+/// Directory and name to [`EntryRecord`](super::EntryRecord).
+pub const ENTRY: u8 = b'd';
+/// File number to [`InodeRecord`](super::InodeRecord).
+pub const INODE: u8 = b'i';
+/// Files with a lease, an open procedure or no name.
+pub const ATTENTION: u8 = b'h';
+/// Drive identity to [`DriveRecord`](super::DriveRecord).
+pub const DRIVE: u8 = b'D';
+/// Drive to [`DriveCount`](super::DriveCount).
+pub const DRIVE_COUNT: u8 = b'n';
+/// Drive, file, segment, column: a component is placed there.
+pub const COLUMN: u8 = b'c';
+/// Drive, file, segment, column to [`StaleRecord`](super::StaleRecord).
+pub const STALE: u8 = b's';
+/// Drive and volume to [`PartitionRecord`](super::PartitionRecord): the partition is on the drive.
+pub const PARTITION: u8 = b'p';
+/// Drive and volume: the partition is to be removed.
+pub const PARTITION_REMOVAL: u8 = b'q';
+/// Removed file to [`RemovalRecord`](super::RemovalRecord).
+pub const REMOVAL: u8 = b'r';
+/// Drive, file, object to [`RemoveRecord`](super::RemoveRecord): the component is to be removed.
+pub const REMOVE: u8 = b'R';
+/// Drive, file, segment, column to [`LeftRecord`](super::LeftRecord): the column has moved, and what the
+/// drive holds of it is to be freed.
+pub const LEFT: u8 = b'l';
+/// Drives that are drained: no column is placed there, and those that are move to others.
+pub const DRAIN: u8 = b'e';
+/// Term to its mark.
+pub const TERM: u8 = b't';
+/// Blocks of numbers that were drawn.
+pub const BLOCK: u8 = b'b';
+/// Client and operation to [`OperationRecord`](super::OperationRecord): it was carried out.
+pub const OPERATION: u8 = b'o';
