@@ -224,6 +224,15 @@ impl<'a> Executor<'a> {
         Ok(failed)
     }
 
+    /// The stripes that the set writes, each with all columns of its stripe write.
+    pub(crate) fn stripe_writes(&self) -> BTreeMap<Stripe, ColumnMask> {
+        let writes = self.set.instructions().filter_map(|(_, instruction)| match &instruction.op {
+            Op::StripeWrite { stripe, columns, .. } => Some((*stripe, *columns)),
+            _ => None,
+        });
+        writes.collect()
+    }
+
     /// Sends the whole units that this set reconstructs, under the stamps of `other`, in place of the parts
     /// that `other` writes.
     pub(crate) fn stand_in_for(&mut self, other: &Executor<'_>) {

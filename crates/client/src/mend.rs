@@ -58,6 +58,25 @@ impl Handle {
         Ok(())
     }
 
+    /// Sends a write to columns that joined after it was planned, which its plan leaves out: their units are
+    /// made from the others, which have it, and go there whole under its stamp. Whoever heals such a column
+    /// may have passed the stripe already. Returns false if that cannot be done now.
+    pub(crate) async fn write_joined(&self, executor: &Executor<'_>, writer: Writer) -> Result<bool> {
+        let joined = executor.view.segments[executor.set.segment].set.minus(executor.set.set);
+        if joined.is_empty() {
+            return Ok(true);
+        }
+        for (stripe, written) in executor.stripe_writes() {
+            let columns = written.and(joined);
+            if !columns.is_empty()
+                && !self.mend_stripe(executor, stripe, columns, (As::PartOfWrite, writer)).await?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Makes damaged parity units anew that do not take a unit write. Returns whether there were any, and all
     /// could be made.
     pub(crate) async fn mend_parity(

@@ -271,7 +271,14 @@ impl Handle {
             let writer = self.writer(side);
             let mut failed = executor.write(writer).await?;
             if failed.is_empty() {
-                return Ok(());
+                if self.write_joined(&executor, writer).await? {
+                    return Ok(());
+                }
+                self.refresh(&Arc::clone(&executor.view)).await?;
+                if !patience.again().await {
+                    return Err(self.timed_out(patience, "a column that joined meanwhile does not take it"));
+                }
+                continue;
             }
             if failed.iter().all(|one| one.failure.is(Reason::Damaged)) && mended < MENDED_MAX {
                 self.mend_units(&executor, &failed, writer).await?;

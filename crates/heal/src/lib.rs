@@ -34,6 +34,8 @@ const PAGE: u32 = 256;
 const FILES_AT_ONCE: usize = 4;
 /// Plan sets in flight, over all files: half as many as a client may have, which has the right of way.
 const SETS: usize = 8;
+/// Sessions with the manager: few, as the manager has places for few of one drive, and heartbeats need one.
+const CONTROL_SESSIONS: usize = 2;
 /// Bytes of a file in one plan set: few, so that a low rate is kept evenly.
 const SET_BYTES: u64 = 1 << 20;
 /// The pause before files that could not be healed are tried again: at first, and at most.
@@ -52,7 +54,7 @@ pub async fn run(
     healing.spawn(async move {
         let Ok(started) = told.await else { return };
         let mut config = Config::with(&started.manager, started.credentials.clone());
-        (config.sets, config.set_bytes) = (SETS, SET_BYTES);
+        (config.sets, config.set_bytes, config.control_sessions) = (SETS, SET_BYTES, CONTROL_SESSIONS);
         // If nobody waits for it, the drive is healed all the same.
         let _ = ready.send(started);
         heal(config).await;

@@ -388,8 +388,8 @@ impl PlanSet {
 
     /// The same writes under a newer generation (PROTOCOL C3), once every read and step of this set is done.
     /// Stamps, columns, covers and bytes stay; columns that went out are no longer sent to. Columns that
-    /// entered the set meanwhile are not added: they join, and catch up from what is written here. The
-    /// finished reads are kept, as versions refer to them. Run only the writes.
+    /// entered the set meanwhile are not added: the writer sends them whole units, made from what is written
+    /// here. The finished reads are kept, as versions refer to them. Run only the writes.
     pub fn retarget(&mut self, g: Generation, set: ColumnMask, joining: ColumnMask) {
         assert!(g >= self.g, "generations rise, but {g} is below {}", self.g);
         self.g = g;
