@@ -44,6 +44,8 @@ struct File {
     end: u64,
     /// The size that the manager was told.
     committed: u64,
+    /// The smallest size of the truncations in doubt.
+    cut: u64,
 }
 
 /// A read in progress: what was allowed when it began, and what was written since.
@@ -57,8 +59,14 @@ struct Read {
     committed: u64,
 }
 
+/// Marks a write of zeros: what a truncation does to the bytes past the new size.
+const ZEROS: u64 = 1 << 63;
+
 /// The byte that a write puts at a place.
 fn byte_of(write: WriteId, at: u64) -> u8 {
+    if write.0 & ZEROS != 0 {
+        return 0;
+    }
     mix(write.0.wrapping_mul(0x1_0000_0001).wrapping_add(at)).to_le_bytes()[3]
 }
 
@@ -80,6 +88,7 @@ impl Model {
             doubts: Vec::new(),
             end: 0,
             committed: 0,
+            cut: u64::MAX,
         };
         let mut state = self.lock();
         state.files.push(file);
@@ -124,6 +133,31 @@ impl Model {
             .collect();
     }
 
+    /// A truncation begins.
+    pub(crate) fn begin_cut(&self, file: usize, to: u64) -> WriteId {
+        let mut state = self.lock();
+        state.next += 1;
+        let cut = WriteId(state.next | ZEROS);
+        let of = &mut state.files[file];
+        let range = to..of.bytes.len() as u64;
+        of.doubts.push((cut, range.clone()));
+        of.cut = of.cut.min(to);
+        for read in state.reads.values_mut().filter(|read| read.file == file) {
+            read.doubts.push((cut, range.clone()));
+            read.committed = read.committed.min(to);
+        }
+        cut
+    }
+
+    /// The truncation is done.
+    pub(crate) fn end_cut(&self, file: usize, cut: WriteId, to: u64) {
+        let length = self.lock().files[file].bytes.len() as u64;
+        self.end_write(file, cut, to..length);
+        let mut state = self.lock();
+        let of = &mut state.files[file];
+        (of.end, of.committed, of.cut) = (to, to, u64::MAX);
+    }
+
     /// The manager was told the size.
     pub(crate) fn committed(&self, file: usize) {
         let mut state = self.lock();
@@ -141,7 +175,7 @@ impl Model {
             file,
             before: of.bytes[index(range.start)..index(range.end)].to_vec(),
             doubts: of.doubts.clone(),
-            committed: of.committed,
+            committed: of.committed.min(of.cut),
             range,
         };
         state.reads.insert(id, read);
@@ -169,7 +203,8 @@ impl Model {
     pub(crate) fn decide(&self, file: usize, found: &[u8], who: &str) {
         let mut state = self.lock();
         let of = &mut state.files[file];
-        let mut why = (u64::try_from(found.len()).unwrap_or(0) < of.end)
+        let size = u64::try_from(found.len()).unwrap_or(0);
+        let mut why = (size < of.end.min(of.cut))
             .then(|| format!("it has {} bytes, and {} were acknowledged", found.len(), of.end));
         let mut whole = found.to_vec();
         whole.resize(of.bytes.len(), 0);
@@ -181,6 +216,7 @@ impl Model {
         }
         of.bytes = whole;
         of.doubts.clear();
+        (of.end, of.committed, of.cut) = (size, size, u64::MAX);
     }
 }
 

@@ -111,6 +111,13 @@ async fn operate(task: &Task, client: &Client, own: &mut Own, what: u64, random:
                 task.close(&own.target, file).await;
             }
         }
+        58..63 => {
+            if !task.cut(&own.target, file, random).await
+                && let Some(file) = own.open.take()
+            {
+                task.close(&own.target, file).await;
+            }
+        }
         _ => {
             if !task.write_some(&own.target, file, random).await
                 && let Some(file) = own.open.take()
@@ -202,6 +209,19 @@ impl Task {
             self.model.end_write(target.number, write, range.clone());
         }
         self.told(&format!("wrote {range:?} as {write:?} of"), target, began, result.as_ref().map(drop));
+        result.is_ok()
+    }
+
+    /// Truncates the file; false: the handle is used no more.
+    async fn cut(&self, target: &Target, file: &File, random: &mut Random) -> bool {
+        let began = now_ms();
+        let to = random.below(file.size().min(target.length) + 1);
+        let cut = self.model.begin_cut(target.number, to);
+        let result = file.set_len(to).await;
+        if result.is_ok() {
+            self.model.end_cut(target.number, cut, to);
+        }
+        self.told(&format!("truncated to {to}"), target, began, result.as_ref().map(drop));
         result.is_ok()
     }
 

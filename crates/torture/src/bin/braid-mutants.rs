@@ -56,17 +56,20 @@ fn go(args: &Args) -> io::Result<usize> {
         for path in applied.keys() {
             fs::write(copy.join(path), fs::read(root.join(path))?)?;
         }
-        let found = found?;
-        lives += usize::from(found.is_none());
-        tell(mutant, found.as_deref(), began);
+        lives += usize::from(!matches!(found, Ok(Some(_))));
+        tell(mutant, &found, began);
     }
     Ok(lives)
 }
 
-fn tell(mutant: &Mutant, found: Option<&str>, began: Instant) {
+fn tell(mutant: &Mutant, found: &io::Result<Option<String>>, began: Instant) {
     let seconds = began.elapsed().as_secs();
     println!("{} ({})", mutant.name, mutant.breaks);
-    println!("    {} ({seconds} s)", found.unwrap_or("NOT FOUND by these seeds"));
+    match found {
+        Ok(Some(line)) => println!("    {line} ({seconds} s)"),
+        Ok(None) => println!("    NOT FOUND by these seeds ({seconds} s)"),
+        Err(error) => println!("    {error}"),
+    }
 }
 
 /// Builds the copy and runs seeds until one fails. Gives what it said.
