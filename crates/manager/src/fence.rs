@@ -77,6 +77,9 @@ pub async fn fence_all(core: &Arc<Core>, file: FileId, inode: &InodeRecord, from
                 fenced.unsettled.entry(index).or_default().extend(listed.unsettled);
             }
             Ok((index, column, Err(error))) => {
+                if is_lost(&error) {
+                    fenced.owed_to.insert((index, column));
+                }
                 fenced.failures.insert((index, column), error.to_string());
             }
             Err(error) => tracing::error!(%error, "a fence failed within the manager"),
@@ -123,7 +126,11 @@ pub async fn tell(
 ) -> Result<(), CallError> {
     let unknown = || CallError::Unreachable("it is not known".to_owned());
     let target = Target::new(core, file, inode, index, column).ok_or_else(unknown)?;
-    target.fence(core, 0).await.map(|_| ())
+    match target.fence(core, 0).await {
+        // A drive serves nothing of an object whose record is damaged.
+        Err(error) if !is_lost(&error) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Makes a volume's partition on a drive, and records that it is there.
@@ -385,6 +392,11 @@ impl Target {
         }
         Ok(())
     }
+}
+
+/// Whether the drive has lost the object's record: the column goes out, though its drive lives.
+fn is_lost(error: &CallError) -> bool {
+    matches!(error, CallError::Refused(refusal) if refusal.reason == Reason::Damaged)
 }
 
 fn is_missing(refusal: &Refusal) -> bool {
