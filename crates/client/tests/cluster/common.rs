@@ -129,7 +129,9 @@ impl Cluster {
         let dir = self.dir.path().join(format!("drive{index}"));
         let name = format!("d{index}");
         let (node, ready) =
-            drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, capacity_bytes).await;
+            drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, capacity_bytes)
+                .await
+                .expect("the drive starts");
         let (id, address, credentials) = (ready.drive, ready.address.to_string(), ready.credentials);
         let (node, advertise) = (Some(node), None);
         self.drives.push(Drive { node, dir, id, name, address, credentials, advertise, capacity_bytes });
@@ -201,17 +203,27 @@ impl Cluster {
     pub(crate) async fn restart(&mut self, index: usize) {
         let Drive { dir, name, address, advertise, capacity_bytes, .. } = &self.drives[index];
         let (advertise, capacity_bytes) = (advertise.clone(), *capacity_bytes);
-        let (node, _) =
-            drive(dir.clone(), address.clone(), &self.ready, name, advertise, capacity_bytes).await;
-        self.drives[index].node = Some(node);
+        // One that was killed just now may still hold its directory: its threads end when they have done what
+        // they are at.
+        let until = tokio::time::Instant::now() + Duration::from_secs(15);
+        let started = loop {
+            let (advertise, dir, address) = (advertise.clone(), dir.clone(), address.clone());
+            let started = drive(dir, address, &self.ready, name, advertise, capacity_bytes).await;
+            if started.is_some() || tokio::time::Instant::now() > until {
+                break started;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        self.drives[index].node = Some(started.expect("the drive starts").0);
     }
 
     /// Starts an empty drive in place of a dead one, under a new name.
     pub(crate) async fn restart_anew(&mut self, index: usize) {
         let name = format!("{}-new", self.drives[index].name);
         let dir = self.dir.path().join(&name);
-        let (node, ready) =
-            drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, None).await;
+        let (node, ready) = drive(dir.clone(), "127.0.0.1:0".to_owned(), &self.ready, &name, None, None)
+            .await
+            .expect("the drive starts");
         let (id, address, credentials) = (ready.drive, ready.address.to_string(), ready.credentials);
         let (node, advertise, capacity_bytes) = (Some(node), None, None);
         self.drives[index] = Drive { node, dir, id, name, address, credentials, advertise, capacity_bytes };
@@ -279,7 +291,7 @@ async fn drive(
     name: &str,
     advertise: Option<String>,
     capacity_bytes: Option<u64>,
-) -> (Node, braid_drive::Ready) {
+) -> Option<(Node, braid_drive::Ready)> {
     let mut config = braid_drive::Config::new(dir, listen);
     config.advertise = advertise;
     config.manager = Some(ready.address.clone());
@@ -298,7 +310,7 @@ async fn drive(
             eprintln!("a drive failed: {error}");
         }
     });
-    (node, told.await.expect("the drive starts"))
+    told.await.ok().map(|ready| (node, ready))
 }
 
 /// Waits until the condition holds, for 15 s at most.
