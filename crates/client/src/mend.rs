@@ -50,7 +50,10 @@ impl Handle {
             *columns = columns.with(one.column);
         }
         for (stripe, columns) in stripes {
-            if !self.mend_stripe(executor, stripe, columns, (As::PartOfWrite, writer)).await? {
+            // Other failures show when the original write is sent again.
+            let is_damaged = |failed: &[Failed]| failed.iter().any(|one| one.failure.is(Reason::Damaged));
+            let mended = self.mend_stripe(executor, stripe, columns, (As::PartOfWrite, writer)).await?;
+            if mended.is_none_or(|failed| is_damaged(&failed)) {
                 let one = failed.iter().find(|one| one.stripe == stripe).expect("it is one of theirs");
                 return Err(self.cannot_be_mended(executor, one));
             }
@@ -68,9 +71,11 @@ impl Handle {
         }
         for (stripe, written) in executor.stripe_writes() {
             let columns = written.and(joined);
-            if !columns.is_empty()
-                && !self.mend_stripe(executor, stripe, columns, (As::PartOfWrite, writer)).await?
-            {
+            if columns.is_empty() {
+                continue;
+            }
+            let sent = self.mend_stripe(executor, stripe, columns, (As::PartOfWrite, writer)).await?;
+            if sent.is_none_or(|failed| !failed.is_empty()) {
                 return Ok(false);
             }
         }
@@ -103,17 +108,18 @@ impl Handle {
         }
         // What is installed settles nothing.
         let writer = Writer { settled_below: Version::ZERO, ..writer };
-        self.mend_stripe(executor, stripe, damaged, (As::BeforeWrite, writer)).await
+        let mended = self.mend_stripe(executor, stripe, damaged, (As::BeforeWrite, writer)).await?;
+        Ok(mended.is_some_and(|failed| failed.is_empty()))
     }
 
-    /// Returns false if too little of the stripe is available.
+    /// Writes whole units. Returns what failed of it; `None` if too little of the stripe is available.
     async fn mend_stripe(
         &self,
         executor: &Executor<'_>,
         stripe: Stripe,
         columns: ColumnMask,
         (mended_as, writer): (As, Writer),
-    ) -> Result<bool> {
+    ) -> Result<Option<Vec<Failed>>> {
         let (view, segment) = (&executor.view, executor.set.segment);
         let mut learnt = Learnt::default();
         for _ in 0..TRIES_MAX {
@@ -124,7 +130,7 @@ impl Handle {
                 target.health.away = target.health.away.minus(columns);
                 braid_plan::rebuild(&target, stripe.0..stripe.0 + 1, columns)
             };
-            let Some(set) = self.compile(view, segment, &learnt, compile)? else { return Ok(false) };
+            let Some(set) = self.compile(view, segment, &learnt, compile)? else { return Ok(None) };
             let mut whole = Executor::new(self, view, set, User::Nothing)?;
             let failed = whole.read().await?;
             if failed.is_empty() {
@@ -133,14 +139,13 @@ impl Handle {
                     whole.stand_in_for(executor);
                 }
                 let failed = whole.write(writer).await?;
-                // Other failures show when the original write is sent again.
-                return Ok(!failed.iter().any(|one| one.failure.is(Reason::Damaged)));
+                return Ok(Some(failed));
             }
             for one in &failed {
                 learnt.note(one);
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     fn cannot_be_mended(&self, executor: &Executor<'_>, one: &Failed) -> Error {
