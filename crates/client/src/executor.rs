@@ -49,6 +49,8 @@ pub(crate) struct Executor<'a> {
     arrived: Vec<Option<Arrived>>,
     /// Per instruction: whether a write was answered in the present generation.
     written: Vec<bool>,
+    /// The stripes that the set was planned to write, each with all columns of its stripe write.
+    pub(crate) stripe_writes: BTreeMap<Stripe, ColumnMask>,
     /// Some column's object did not exist: its bytes were taken for a hole.
     pub(crate) saw_absent: bool,
     /// Set when this set's whole units replace another set's stripe writes: by stripe, the stamp and the
@@ -91,6 +93,14 @@ struct Asked<'b> {
     item: Item<'b>,
 }
 
+fn stripe_writes(set: &PlanSet) -> BTreeMap<Stripe, ColumnMask> {
+    let writes = set.instructions().filter_map(|(_, instruction)| match &instruction.op {
+        Op::StripeWrite { stripe, columns, .. } => Some((*stripe, *columns)),
+        _ => None,
+    });
+    writes.collect()
+}
+
 impl<'a> Executor<'a> {
     /// Verifies the set; `user` is the caller's memory.
     pub(crate) fn new(
@@ -106,8 +116,9 @@ impl<'a> Executor<'a> {
         })?;
         let memory = Memory::new(user, &set.scratch, &handle.client.shared.scratch);
         let (arrived, written) = (vec![None; set.len()], vec![false; set.len()]);
-        let (saw_absent, stands_in) = (false, None);
-        Ok(Executor { handle, view: Arc::clone(view), set, memory, arrived, written, saw_absent, stands_in })
+        let (view, (saw_absent, stands_in)) = (Arc::clone(view), (false, None));
+        let stripe_writes = stripe_writes(&set);
+        Ok(Executor { handle, view, set, memory, arrived, written, stripe_writes, saw_absent, stands_in })
     }
 
     /// Runs the reads, and repeats those of stripes that are not of one cut. Returns what failed; stripes
@@ -224,15 +235,6 @@ impl<'a> Executor<'a> {
         Ok(failed)
     }
 
-    /// The stripes that the set writes, each with all columns of its stripe write.
-    pub(crate) fn stripe_writes(&self) -> BTreeMap<Stripe, ColumnMask> {
-        let writes = self.set.instructions().filter_map(|(_, instruction)| match &instruction.op {
-            Op::StripeWrite { stripe, columns, .. } => Some((*stripe, *columns)),
-            _ => None,
-        });
-        writes.collect()
-    }
-
     /// Sends the whole units that this set reconstructs, under the stamps of `other`, in place of the parts
     /// that `other` writes.
     pub(crate) fn stand_in_for(&mut self, other: &Executor<'_>) {
@@ -250,7 +252,10 @@ impl<'a> Executor<'a> {
     pub(crate) fn retarget(&mut self, view: &Arc<FileView>) {
         let segment = &view.segments[self.set.segment];
         if view.g > self.set.g {
-            self.set.retarget(view.g, segment.set, segment.joining);
+            // One that joins now, but did not when the set was planned, has dropped what it had. It needs
+            // whole units, as one that was out (`write_joined`).
+            let rejoined = segment.joining.minus(self.set.joining);
+            self.set.retarget(view.g, segment.set.minus(rejoined), segment.joining);
             self.written.fill(false);
         }
         self.view = Arc::clone(view);

@@ -69,7 +69,7 @@ impl Handle {
         if joined.is_empty() {
             return Ok(true);
         }
-        for (stripe, written) in executor.stripe_writes() {
+        for (&stripe, &written) in &executor.stripe_writes {
             let columns = written.and(joined);
             if columns.is_empty() {
                 continue;
