@@ -52,3 +52,10 @@ fn seeds_of_the_third_block() {
 fn seeds_of_the_fourth_block() {
     survive(3);
 }
+
+/// Each showed that a column became ready, or a write was acknowledged, while a column that had joined during
+/// the write lacked it.
+#[test]
+fn columns_that_join_during_a_write_have_it() {
+    [81, 113, 115, 126, 155, 164, 215].into_iter().for_each(survives);
+}
