@@ -65,6 +65,8 @@ pub(crate) struct FakeState {
     pub(crate) full: bool,
     /// Columns that do not take what its objects owe them.
     pub(crate) owes: ColumnMask,
+    /// It has lost its objects' records: fences find them damaged.
+    pub(crate) lost_records: bool,
 }
 
 /// A drive: identity and state, with or without a running process.
@@ -277,6 +279,7 @@ impl FakeDrive {
                 done()
             }
             _ if known_g.is_none() => no(Reason::NoObject),
+            DriveRequest::Fence(_) if state.lost_records => no(Reason::Damaged),
             DriveRequest::Fence(_) if known_g > Some(capability.g) => no(Reason::StaleGeneration),
             DriveRequest::Fence(fence) => {
                 let object = state.objects.get_mut(&place).unwrap();

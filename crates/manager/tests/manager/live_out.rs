@@ -57,6 +57,22 @@ async fn a_column_that_cannot_read_what_it_owes_goes_out_itself() {
     assert_eq!(next.stat.segments[0].set, ColumnMask::all(5).without(Column(0)));
 }
 
+/// Its drive refuses every fence: the file is opened all the same, and the drive keeps its lease.
+#[tokio::test]
+async fn a_column_whose_drive_has_lost_the_objects_record_goes_out() {
+    let cluster = Cluster::new(5, raid5(4)).await;
+    let (mut client, file) = file(&cluster).await;
+    cluster.of(&file, 3).state().lost_records = true;
+    client.done(release(&file, false)).await;
+    let next = opened(client.patient(open("f", Access::Write, false)).await.unwrap());
+    assert_eq!(next.stat.segments[0].set, ColumnMask::all(5).without(Column(3)));
+    let name = cluster.of(&file, 3).name.clone();
+    let up = |status: &StatusReply| {
+        status.drives.iter().any(|drive| drive.name == name && drive.state == DriveState::Up)
+    };
+    client.until("it has its lease", |status| up(status)).await;
+}
+
 #[tokio::test]
 async fn a_writer_that_insists_goes_on_without_a_drive_that_only_the_manager_reaches() {
     let cluster = Cluster::new(5, raid5(4)).await;
