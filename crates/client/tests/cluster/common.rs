@@ -313,9 +313,9 @@ async fn drive(
     told.await.ok().map(|ready| (node, ready))
 }
 
-/// Waits until the condition holds, for 15 s at most.
+/// Waits until the condition holds, for 60 s at most.
 pub(crate) async fn wait_for<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
-    let waited = tokio::time::timeout(Duration::from_secs(15), async {
+    let waited = tokio::time::timeout(Duration::from_secs(60), async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
