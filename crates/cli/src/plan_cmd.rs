@@ -71,6 +71,7 @@ pub(crate) async fn run(plan: args::Plan, cluster: Option<&Path>, report: Report
     let asked = match plan.direction {
         args::Direction::Read => Asked::Read,
         args::Direction::Write => Asked::Write,
+        args::Direction::SharedWrite => Asked::SharedWrite,
     };
     let row = client.stat(&name).await?;
     if row.kind != EntryKind::File {

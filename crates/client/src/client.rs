@@ -1,7 +1,6 @@
 //! The client: the state that all its files share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use braid_transport::Limits;
 use braid_wire::control::{ControlReply, ControlRequest};
@@ -13,6 +12,7 @@ use crate::drive_requests::InFlightLimit;
 use crate::drives::Drives;
 use crate::error::{Error, Result};
 use crate::scratch::Scratch;
+use crate::unit_writes::UnitWrites;
 
 /// A client of one cluster. Cheap to clone; clones share sessions and bounds.
 #[derive(Clone)]
@@ -27,8 +27,7 @@ pub(crate) struct Shared {
     pub(crate) drives: Drives,
     /// Random: distinguishes this client's operations from those of others.
     pub(crate) number: u64,
-    /// The next unit write's number: each is used once in the client's life, whatever file it is for.
-    pub(crate) next_unit_write: AtomicU64,
+    pub(crate) unit_writes: UnitWrites,
     /// One permit per plan set in flight.
     sets: Semaphore,
     pub(crate) scratch: Scratch,
@@ -39,17 +38,12 @@ impl Client {
     /// patience.
     pub async fn connect(config: Config) -> Result<Client> {
         let limits = Limits { reply: config.drive_reply, ..config.limits };
-        let mut number = [0; 8];
-        getrandom::fill(&mut number).map_err(|error| Error::Answer {
-            subject: "this machine's random numbers".to_owned(),
-            why: error.to_string(),
-        })?;
-        let number = u64::from_le_bytes(number);
+        let number = random()?;
         let shared = Shared {
             control: Control::new(config.clone(), number),
             drives: Drives::new(config.credentials.cluster, limits, config.idle_sessions, config.avoid),
             number,
-            next_unit_write: AtomicU64::new(1),
+            unit_writes: UnitWrites::new(),
             sets: Semaphore::new(config.sets.max(1)),
             scratch: Scratch::default(),
             config,
@@ -101,4 +95,14 @@ impl std::fmt::Debug for Client {
 /// The error for an answer that does not belong to the request.
 pub(crate) fn unexpected(subject: &str, reply: &ControlReply) -> Error {
     Error::Answer { subject: subject.to_owned(), why: format!("{} was not asked for", reply.name()) }
+}
+
+/// A random number other than 0.
+pub(crate) fn random() -> Result<u64> {
+    let mut number = [0; 8];
+    getrandom::fill(&mut number).map_err(|error| Error::Answer {
+        subject: "this machine's random numbers".to_owned(),
+        why: error.to_string(),
+    })?;
+    Ok(u64::from_le_bytes(number).max(1))
 }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use braid_layout::{Column, ColumnMask, Stripe, Version};
-use braid_plan::{Body, Health, PlanError, PlanSet, Target, Want, Way, Write, stripes_max};
+use braid_plan::{Body, Health, PlanError, PlanSet, Stamped, Target, Want, Way, Write, stripes_max};
 use braid_wire::control::{DriveState, EntryKind, SegmentRow};
 
 use crate::client::Client;
@@ -19,6 +19,8 @@ pub enum Asked {
     Read,
     /// A write under an exclusive lease.
     Write,
+    /// A write under a shared one, beside other writers.
+    SharedWrite,
 }
 
 /// A plan set and its printed form.
@@ -67,12 +69,17 @@ impl Client {
             let planned = match asked {
                 Asked::Read => braid_plan::read(&target, part.clone(), at - range.start, Want::Newest)
                     .map(|set| (set, Vec::new())),
-                Asked::Write => {
+                Asked::Write | Asked::SharedWrite => {
                     let body = Body::Buffer { offset: at - range.start };
                     let request =
                         Write { range: part.clone(), body, size: stat.size, reach: u64::MAX, stamp };
-                    braid_plan::ways(&target, &request)
-                        .and_then(|ways| Ok((braid_plan::write_cheapest(&target, request, 1)?, ways)))
+                    if asked == Asked::SharedWrite {
+                        let set = braid_plan::unit_write(&target, request, n, Stamped::ByDrive);
+                        set.map(|set| (set, Vec::new()))
+                    } else {
+                        braid_plan::ways(&target, &request)
+                            .and_then(|ways| Ok((braid_plan::write_cheapest(&target, request, 1)?, ways)))
+                    }
                 }
             };
             let (set, ways) = planned.map_err(|error: PlanError| wrong(error.to_string()))?;

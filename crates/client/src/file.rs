@@ -1,5 +1,6 @@
 //! An open file with UNIX semantics: holes read as zeros, reads stop at the end, writes past the end extend
-//! it.
+//! it. Any number of handles may write it; bytes that two of them write at once are one's or the other's,
+//! unit by unit.
 //!
 //! - A write is acknowledged when it is durable on every drive of the file's set. Any reader sees the bytes
 //!   at once.
@@ -9,27 +10,30 @@
 //!   too, with zeros after them if a drive was away.
 //! - A truncation ([`File::set_len`] to less) is done when it returns. If the writer dies during it, the file
 //!   is either unchanged or truncated; whoever opens it next clears what is past the size.
-//! - A reader's size is from its opening; [`File::stat`] updates it.
+//! - A reader's size is from its opening; [`File::stat`] updates it. While several write the file, any handle
+//!   that reads at its end asks for the size anew, and sees what others have committed.
 //! - A file that is dropped without being closed releases its lease in the background, as unclean.
 
 use std::io::SeekFrom;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use braid_layout::Stripe;
+use braid_layout::{Lease, Stripe};
 use braid_wire::Reason;
-use braid_wire::control::{Commit, Cut, Link, StatRow};
+use braid_wire::control::{Commit, ControlReply, Cut, Link, Reserve, StatRow};
 use braid_wire::data::Listing;
 use tokio::sync::Semaphore;
 
+use crate::client::unexpected;
 use crate::concurrent;
 use crate::error::{Error, Result};
 use crate::extents;
-use crate::handle::Handle;
+use crate::handle::{Handle, Size};
 use crate::lease::{self, Ending, LeaseRenewer};
 use crate::name::Name;
 use crate::retire::{self, Occasion};
+use crate::retry::Tries;
 use crate::write::WriteSide;
 
 /// Largest file, in bytes: the largest POSIX offset.
@@ -42,8 +46,6 @@ pub struct File {
     handle: Arc<Handle>,
     writer: Option<Writer>,
     mode: Mode,
-    /// The size as this handle sees it.
-    size: AtomicU64,
     position: u64,
 }
 
@@ -58,8 +60,8 @@ pub(crate) struct Mode {
 struct Writer {
     side: Arc<WriteSide>,
     keeper: LeaseRenewer,
-    /// The size that the manager has; [`UNKNOWN`] if that is not known.
-    committed: AtomicU64,
+    /// The size that the manager has, and under which lease it was told; `None` if that is not known.
+    committed: Mutex<Option<(Lease, u64)>>,
     /// Whether anything was written since the last commit to the manager.
     written: AtomicBool,
     /// Allows one commit at a time.
@@ -68,13 +70,10 @@ struct Writer {
     order: AtomicU64,
 }
 
-/// Larger than any file.
-const UNKNOWN: u64 = u64::MAX;
-
 impl File {
-    pub(crate) fn reader(handle: Arc<Handle>, size: u64) -> File {
+    pub(crate) fn reader(handle: Arc<Handle>) -> File {
         let mode = Mode { read: true, append: false };
-        File { handle, writer: None, mode, size: AtomicU64::new(size), position: 0 }
+        File { handle, writer: None, mode, position: 0 }
     }
 
     pub(crate) fn writer(
@@ -87,17 +86,22 @@ impl File {
         let writer = Writer {
             side,
             keeper,
-            committed: AtomicU64::new(size),
+            committed: Mutex::new(Some((handle.view().lease, size))),
             written: AtomicBool::new(false),
             commits: Semaphore::new(1),
             order: AtomicU64::new(0),
         };
-        File { handle, writer: Some(writer), mode, size: AtomicU64::new(size), position: 0 }
+        File { handle, writer: Some(writer), mode, position: 0 }
     }
 
     /// The file's name in errors.
     pub fn subject(&self) -> &str {
         &self.handle.subject
+    }
+
+    /// This open file's number at the manager: whose part in the file's lease it is.
+    pub fn holder(&self) -> u64 {
+        self.handle.holder
     }
 
     /// The drive that refused a write of this handle for lack of space, if one did. The file's content can be
@@ -108,7 +112,7 @@ impl File {
 
     /// The size in bytes as this handle sees it, including its own uncommitted writes.
     pub fn size(&self) -> u64 {
-        self.size.load(Ordering::Acquire)
+        self.handle.size().bytes
     }
 
     /// Where its bytes are, as of the manager's last answer.
@@ -122,7 +126,7 @@ impl File {
         let mut row = view.stat.clone();
         match &self.writer {
             Some(_) => row.size = self.size(),
-            None => self.size.store(row.size, Ordering::Release),
+            None => self.handle.set_size(row.size),
         }
         Ok(row)
     }
@@ -145,6 +149,11 @@ impl File {
         if !self.mode.read {
             return Err(self.no_access("reading"));
         }
+        let wanted = u64::try_from(buffer.len()).unwrap_or(u64::MAX);
+        let view = self.handle.view();
+        if view.shared && offset.saturating_add(wanted) > self.size() {
+            self.handle.refresh(&view).await?;
+        }
         let left = usize::try_from(self.size().saturating_sub(offset)).unwrap_or(usize::MAX);
         let bytes = buffer.len().min(left);
         if bytes > 0 {
@@ -157,14 +166,47 @@ impl File {
     /// set.
     pub async fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let writer = self.writing()?;
-        let end = self.end_of(offset, data.len())?;
+        self.end_of(offset, data.len())?;
         if data.is_empty() {
             return Ok(());
         }
         writer.written.store(true, Ordering::Release);
-        self.handle.write_range(&writer.side, offset, data).await?;
-        self.size.fetch_max(end, Ordering::AcqRel);
-        Ok(())
+        self.handle.write_range(&writer.side, offset, data).await
+    }
+
+    /// Writes all of `data` at the end of the file, and returns where. No other append's bytes come in
+    /// between, whoever makes it. The manager is asked for the place, once per call. If it fails, what was not
+    /// written of it reads as zeros.
+    pub async fn append(&self, data: &[u8]) -> Result<u64> {
+        let offset = self.reserve(data.len()).await?;
+        self.write_at(data, offset).await?;
+        Ok(offset)
+    }
+
+    /// Reserves bytes at the end.
+    async fn reserve(&self, length: usize) -> Result<u64> {
+        let writer = self.writing()?;
+        writer.side.check(self.subject())?;
+        let bytes = u64::try_from(length).expect("a buffer is below 2^64 bytes");
+        let _turn = writer.commits.acquire().await.expect("it is never closed");
+        let mut tries = Tries::new(self.handle.client.config().patience);
+        loop {
+            let (view, size) = (self.handle.view(), self.handle.size());
+            let (file, lease, holder, from) = (view.file, size.lease, self.handle.holder, size.bytes);
+            let request = Reserve { file, lease, holder, bytes, from };
+            match self.handle.client.ask_manager(self.subject(), request).await {
+                Ok(ControlReply::Reserved(reserved)) => {
+                    self.end_of(reserved.offset, length)?;
+                    writer.set_committed(Some((lease, reserved.offset + bytes)));
+                    return Ok(reserved.offset);
+                }
+                Ok(other) => return Err(unexpected(self.subject(), &other)),
+                Err(error) if is_stale(&error) && tries.again().await => {
+                    self.handle.refresh(&view).await?;
+                }
+                Err(error) => return Err(self.handle.lease_error(error)),
+            }
+        }
     }
 
     /// Reads at the position, and advances it.
@@ -177,8 +219,12 @@ impl File {
     /// Writes at the position, or at the end if the file was opened to append, and moves the position to the
     /// end of the written bytes.
     pub async fn write(&mut self, data: &[u8]) -> Result<()> {
-        let offset = if self.mode.append { self.size() } else { self.position };
-        self.write_at(data, offset).await?;
+        let offset = if self.mode.append && !data.is_empty() {
+            self.append(data).await?
+        } else {
+            self.write_at(data, self.position).await?;
+            self.position
+        };
         self.position = offset + u64::try_from(data.len()).expect("a buffer is below 2^64 bytes");
         Ok(())
     }
@@ -217,17 +263,39 @@ impl File {
         if size > FILE_BYTES_MAX {
             return Err(Error::Range { file: self.subject().to_owned(), offset: size, bytes: 0 });
         }
-        let old = self.size.swap(size, Ordering::AcqRel);
+        let mut tries = Tries::new(self.handle.client.config().patience);
+        loop {
+            // Others that write the file wait meanwhile.
+            let view = self.handle.view();
+            let takes_turn = view.shared;
+            if takes_turn {
+                self.handle.take_turn(&view).await?;
+            }
+            let done = self.set_len_alone(writer, size).await;
+            if done.as_ref().is_err_and(is_stale) && tries.again().await {
+                self.handle.refresh(&view).await?;
+                continue;
+            }
+            if takes_turn && let Err(error) = self.handle.give_turn().await {
+                tracing::debug!(file = %self.subject(), %error, "others wait for the end of this one's turn");
+            }
+            return done;
+        }
+    }
+
+    async fn set_len_alone(&self, writer: &Writer, size: u64) -> Result<()> {
+        let old = self.handle.size().bytes;
+        self.handle.set_size(size);
         // Failed writes may have left bytes past the size; these are cleared too.
         let cuts = size < old.max(writer.side.stamps.written_end());
         let cutting = cuts.then(|| writer.side.stamps.cutting());
         let how = if cuts { Cut::Begins } else { Cut::No };
         if let Err(error) = self.commit(writer, how).await {
-            self.size.store(old, Ordering::Release);
+            self.handle.set_size(old);
             match cutting {
-                // A refusal for quota proves that the commit was not carried out. After any other error it
-                // may have been.
-                Some(cutting) if error.reason() == Some(Reason::Quota) => cutting.over(),
+                // A refusal for quota, or of the lease, proves that the commit was not carried out. After any
+                // other error it may have been.
+                Some(cutting) if error.reason() == Some(Reason::Quota) || is_stale(&error) => cutting.over(),
                 Some(cutting) => cutting.fail(&format!("it may have been cut: {error}")),
                 None => {}
             }
@@ -261,6 +329,7 @@ impl File {
         let request = Link {
             file: view.file,
             lease: view.lease,
+            holder: self.handle.holder,
             volume: name.volume().to_owned(),
             path: name.path().to_vec(),
             size,
@@ -270,11 +339,11 @@ impl File {
             mode: kept.mode,
         };
         let subject = name.to_string();
-        writer.committed.store(UNKNOWN, Ordering::Release);
+        writer.set_committed(None);
         writer.written.store(false, Ordering::Release);
         let answer = self.handle.client.ask_done(&subject, request).await;
         answer.map_err(|error| self.handle.lease_error(error))?;
-        writer.committed.store(size, Ordering::Release);
+        writer.set_committed(Some((view.lease, size)));
         Ok(())
     }
 
@@ -283,7 +352,7 @@ impl File {
         let Some(writer) = self.writer.take() else { return Ok(()) };
         if writer.written.load(Ordering::Acquire) {
             // Commits even if the size is unchanged, so that the modification time is updated.
-            writer.committed.store(UNKNOWN, Ordering::Release);
+            writer.set_committed(None);
         }
         let flushed = match writer.side.check(self.subject()) {
             Ok(()) => self.commit(&writer, Cut::No).await,
@@ -292,12 +361,7 @@ impl File {
         // The next writer assumes that everything past the size is zeros.
         let end = writer.side.stamps.written_end();
         let within = flushed.is_ok() && end <= self.size();
-        let settled = match writer.side.stamps.all_settled() {
-            Some(settled_to) => {
-                retire::retire(&self.handle, &writer.side, settled_to, Occasion::LeaseEnd).await
-            }
-            None => false,
-        };
+        let settled = self.settle_all(&writer).await;
         writer.keeper.end();
         let ending = if within && settled { Ending::Clean } else { Ending::Unclean };
         let released = match writer.side.lost.get() {
@@ -306,6 +370,18 @@ impl File {
             None => lease::release(&self.handle, ending, end).await,
         };
         flushed.and(released)
+    }
+
+    /// Has the drives retire what is settled. Returns whether all is.
+    async fn settle_all(&self, writer: &Writer) -> bool {
+        let Some(settled_to) = writer.side.stamps.all_settled() else { return false };
+        let view = self.handle.view();
+        if view.shared || retire::retire(&self.handle, settled_to, Occasion::LeaseEnd).await {
+            return true;
+        }
+        // The manager may have replaced the lease, and settled all that was written under it.
+        let now = self.handle.refresh(&view).await;
+        now.is_ok_and(|now| now.lease != view.lease && now.shared)
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -343,18 +419,29 @@ impl File {
     /// Commits the size, and the state of a truncation, unless the manager has them already.
     async fn commit(&self, writer: &Writer, cut: Cut) -> Result<()> {
         let _turn = writer.commits.acquire().await.expect("it is never closed");
-        let (view, size) = (self.handle.view(), self.size());
-        if cut == Cut::No && writer.committed.load(Ordering::Acquire) == size {
-            return Ok(());
+        let mut tries = Tries::new(self.handle.client.config().patience);
+        loop {
+            let (view, Size { lease, bytes: size }) = (self.handle.view(), self.handle.size());
+            if cut == Cut::No && writer.committed() == Some((lease, size)) {
+                return Ok(());
+            }
+            // Unknown until the answer: a request whose answer is lost may have been carried out.
+            writer.set_committed(None);
+            writer.written.store(false, Ordering::Release);
+            let (file, holder, order) = (view.file, self.handle.holder, writer.next_order());
+            let request = Commit { file, lease, holder, size, order, cut };
+            match self.handle.client.ask_done(self.subject(), request).await {
+                Ok(()) => {
+                    writer.set_committed(Some((lease, size)));
+                    return Ok(());
+                }
+                // Under the new lease, what this handle has written is counted in already.
+                Err(error) if is_stale(&error) && cut == Cut::No && tries.again().await => {
+                    self.handle.refresh(&view).await?;
+                }
+                Err(error) => return Err(self.handle.lease_error(error)),
+            }
         }
-        // Unknown until the answer: a request whose answer is lost may have been carried out.
-        writer.committed.store(UNKNOWN, Ordering::Release);
-        writer.written.store(false, Ordering::Release);
-        let request = Commit { file: view.file, lease: view.lease, size, order: writer.next_order(), cut };
-        let answer = self.handle.client.ask_done(self.subject(), request).await;
-        answer.map_err(|error| self.handle.lease_error(error))?;
-        writer.committed.store(size, Ordering::Release);
-        Ok(())
     }
 
     fn writing(&self) -> Result<&Writer> {
@@ -373,9 +460,22 @@ impl File {
 }
 
 impl Writer {
+    fn committed(&self) -> Option<(Lease, u64)> {
+        *self.committed.lock().expect("no holder panics")
+    }
+
+    fn set_committed(&self, to: Option<(Lease, u64)>) {
+        *self.committed.lock().expect("no holder panics") = to;
+    }
+
     fn next_order(&self) -> u64 {
         self.order.fetch_add(1, Ordering::AcqRel) + 1
     }
+}
+
+/// Whether the manager says that the handle's lease was replaced by another.
+fn is_stale(error: &Error) -> bool {
+    error.reason() == Some(Reason::StaleGeneration)
 }
 
 /// Whether an existing file of the same name is replaced.

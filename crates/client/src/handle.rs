@@ -1,11 +1,13 @@
 //! The state shared by all requests on one open file: the current view, and how to get a new one.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-use braid_layout::{Column, ColumnMask};
+use braid_layout::{Column, ColumnMask, Lease};
 use braid_wire::Reason;
-use braid_wire::control::{Access, BeginHeal, ControlReply, ControlRequest, Opened, Refresh, ReportLost};
+use braid_wire::control::{
+    Access, BeginHeal, ControlReply, ControlRequest, Opened, Refresh, ReportLost, Turn,
+};
 use tokio::sync::Semaphore;
 
 use crate::client::{Client, unexpected};
@@ -38,11 +40,23 @@ pub(crate) struct Handle {
     /// The file's name in errors.
     pub(crate) subject: String,
     pub(crate) purpose: Purpose,
+    /// This open file's number at the manager; 0 for one that only reads or heals.
+    pub(crate) holder: u64,
     view: RwLock<Arc<FileView>>,
     /// Allows one request for a new view at a time; the others use its answer.
     gate: Semaphore,
     /// Objects known to exist, by segment and column.
     created: Mutex<BTreeSet<(usize, Column)>>,
+    size: Mutex<Size>,
+}
+
+/// The file's size as the handle sees it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    /// The lease under which it is so. When the manager gives another, it has counted in all that was
+    /// acknowledged before.
+    pub(crate) lease: Lease,
+    pub(crate) bytes: u64,
 }
 
 impl std::fmt::Debug for Handle {
@@ -59,17 +73,20 @@ impl Handle {
     pub(crate) fn new(
         client: Client,
         subject: String,
-        purpose: impl Into<Purpose>,
+        (purpose, holder): (impl Into<Purpose>, u64),
         opened: Opened,
     ) -> Result<Handle> {
         let view = FileView::new(&subject, opened)?;
+        let size = Mutex::new(Size { lease: view.lease, bytes: view.stat.size });
         let handle = Handle {
             client,
             subject,
             purpose: purpose.into(),
+            holder,
             view: RwLock::new(Arc::new(view)),
             gate: Semaphore::new(1),
             created: Mutex::new(BTreeSet::new()),
+            size,
         };
         handle.heed(&handle.view());
         Ok(handle)
@@ -82,15 +99,31 @@ impl Handle {
 
     /// A view newer than `seen`: requested, unless another request has brought one already.
     pub(crate) async fn refresh(&self, seen: &Arc<FileView>) -> Result<Arc<FileView>> {
+        self.ask(seen, Turn::Any).await
+    }
+
+    /// Has the file for this handle alone, for a while.
+    pub(crate) async fn take_turn(&self, seen: &Arc<FileView>) -> Result<Arc<FileView>> {
+        self.ask(seen, Turn::Take).await
+    }
+
+    /// Lets others have the file too again.
+    pub(crate) async fn give_turn(&self) -> Result<Arc<FileView>> {
+        self.ask(&self.view(), Turn::Give).await
+    }
+
+    async fn ask(&self, seen: &Arc<FileView>, turn: Turn) -> Result<Arc<FileView>> {
         let _turn = self.gate.acquire().await.expect("it is never closed");
         let now = self.view();
-        if !Arc::ptr_eq(&now, seen) {
+        let is_newer = !Arc::ptr_eq(&now, seen);
+        if is_newer && (turn == Turn::Any || turn == Turn::Take && !now.shared) {
             return Ok(now);
         }
-        let (file, lease, client) = (seen.file, seen.lease, self.client.shared.number);
+        let (file, lease, holder) = (now.file, now.lease, self.holder);
+        let refresh = |access| Refresh { file, access, lease, holder, turn }.into();
         let request: ControlRequest = match self.purpose {
-            Purpose::Read => Refresh { file, access: Access::Read, lease, client }.into(),
-            Purpose::Write => Refresh { file, access: Access::Write, lease, client }.into(),
+            Purpose::Read => refresh(Access::Read),
+            Purpose::Write => refresh(Access::Write),
             Purpose::Heal => BeginHeal { file }.into(),
         };
         let answer = self.client.ask_manager(&self.subject, request).await;
@@ -119,7 +152,7 @@ impl Handle {
         let request = ReportLost {
             file: seen.file,
             lease: seen.lease,
-            client: self.client.shared.number,
+            holder: self.holder,
             segment: u32::try_from(segment).expect("segments are few"),
             columns,
             insist,
@@ -128,6 +161,38 @@ impl Handle {
         match answer.map_err(|error| self.lease_error(error))? {
             ControlReply::Opened(opened) => self.install(opened),
             other => Err(unexpected(&self.subject, &other)),
+        }
+    }
+
+    /// The size.
+    pub(crate) fn size(&self) -> Size {
+        *self.lock_size()
+    }
+
+    /// Sets it.
+    pub(crate) fn set_size(&self, bytes: u64) {
+        self.lock_size().bytes = bytes;
+    }
+
+    /// A write that ends at byte `end` was acknowledged under this lease.
+    pub(crate) fn grown(&self, lease: Lease, end: u64) {
+        let mut size = self.lock_size();
+        if size.lease == lease {
+            size.bytes = size.bytes.max(end);
+        }
+    }
+
+    fn lock_size(&self) -> MutexGuard<'_, Size> {
+        self.size.lock().expect("no holder panics")
+    }
+
+    /// Takes the size over from a new view, where that knows better.
+    fn heed_size(&self, view: &FileView) {
+        let mut size = self.lock_size();
+        if view.lease != size.lease || self.purpose == Purpose::Read && view.shared {
+            *size = Size { lease: view.lease, bytes: view.stat.size };
+        } else if view.shared {
+            size.bytes = size.bytes.max(view.stat.size);
         }
     }
 
@@ -172,6 +237,7 @@ impl Handle {
         let view = Arc::new(FileView::new(&self.subject, opened)?);
         self.heed(&view);
         self.forget_moved(&view);
+        self.heed_size(&view);
         *self.view.write().expect("no holder panics") = Arc::clone(&view);
         Ok(view)
     }

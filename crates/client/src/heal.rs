@@ -100,7 +100,7 @@ impl Client {
             ControlReply::Opened(opened) => opened,
             other => return Err(unexpected(&subject, &other)),
         };
-        let handle = Handle::new(self.clone(), subject, Purpose::Heal, opened)?;
+        let handle = Handle::new(self.clone(), subject, (Purpose::Heal, 0), opened)?;
         let heal = Heal { handle: &handle, drive: self.config().credentials.drive, tally };
         for _ in 0..ROUNDS_MAX {
             let view = handle.view();

@@ -77,7 +77,7 @@ async fn keep_lease(handle: &Handle) -> String {
         tokio::time::sleep_until(due).await;
         let (asked, view) = (Instant::now(), handle.view());
         let period = period(&view);
-        let renew = Renew { file: view.file, lease: view.lease };
+        let renew = Renew { file: view.file, lease: view.lease, holder: handle.holder };
         let answer = handle.client.shared.control.renew(&handle.subject, renew, period.max(TICK)).await;
         due = match answer.map_err(|error| handle.lease_error(error)) {
             Ok(_) => asked + period,
@@ -115,10 +115,12 @@ async fn keep_retired(handle: &Handle, side: &WriteSide) -> Infallible {
     let (mut seen, mut retired) = (None, None);
     loop {
         tokio::time::sleep(TICK.min(period(&handle.view()))).await;
-        let settled = side.stamps.all_settled().filter(|_| side.stamps.is_used());
+        // With others, nothing of what this one knows is settled goes for the lease.
+        let alone = side.stamps.is_used() && !handle.view().shared;
+        let settled = side.stamps.all_settled().filter(|_| alone);
         if settled.is_some() && settled == seen && settled != retired {
             // Else it is told again: a column that is brought up to date meanwhile waits for it.
-            if retire_idle(handle, side, settled).await {
+            if retire_idle(handle, settled).await {
                 retired = settled;
             }
         }
@@ -127,9 +129,9 @@ async fn keep_retired(handle: &Handle, side: &WriteSide) -> Infallible {
 }
 
 /// The writer pauses: the drives need not keep what came before. Returns whether all have been told.
-async fn retire_idle(handle: &Handle, side: &WriteSide, settled: Option<Version>) -> bool {
+async fn retire_idle(handle: &Handle, settled: Option<Version>) -> bool {
     let Some(settled_to) = settled else { return true };
-    let told = retire::retire(handle, side, settled_to, retire::Occasion::Pause).await;
+    let told = retire::retire(handle, settled_to, retire::Occasion::Pause).await;
     if !told {
         tracing::debug!(file = %handle.subject, "not every drive has retired what is settled");
     }
@@ -139,8 +141,9 @@ async fn retire_idle(handle: &Handle, side: &WriteSide, settled: Option<Version>
 /// The file was dropped without being closed.
 async fn give_up(handle: &Handle, side: &WriteSide) {
     let retired = match side.stamps.all_settled() {
+        Some(_) if !side.stamps.is_used() && handle.view().shared => true,
         Some(none) if !side.stamps.is_used() => {
-            retire::retire(handle, side, none, retire::Occasion::LeaseEnd).await
+            retire::retire(handle, none, retire::Occasion::LeaseEnd).await
         }
         _ => false,
     };
@@ -162,7 +165,8 @@ pub(crate) enum Ending {
 /// Ends the lease. `end`: see [`Stamps::written_end`](crate::stamps::Stamps::written_end).
 pub(crate) async fn release(handle: &Handle, ending: Ending, end: u64) -> Result<(), Error> {
     let view = handle.view();
-    let request = Release { file: view.file, lease: view.lease, clean: ending == Ending::Clean, end };
+    let (file, lease, holder) = (view.file, view.lease, handle.holder);
+    let request = Release { file, lease, holder, clean: ending == Ending::Clean, end };
     let answer = handle.client.ask_done(&handle.subject, request).await;
     answer.map_err(|error| handle.lease_error(error))
 }

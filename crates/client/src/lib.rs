@@ -44,6 +44,7 @@ mod read;
 mod retire;
 mod retry;
 mod scratch;
+mod shared;
 mod stamps;
 mod stripes;
 mod unit_writes;

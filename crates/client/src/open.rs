@@ -6,7 +6,7 @@ use std::sync::Arc;
 use braid_layout::{DriveId, Shape};
 use braid_wire::control::{Access, ControlReply, CreateUnnamed, Open, Opened};
 
-use crate::client::{Client, unexpected};
+use crate::client::{Client, random, unexpected};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::handle::Handle;
@@ -16,7 +16,8 @@ use crate::names::spec;
 use crate::stamps::{EarlierWrites, Stamps};
 use crate::write::WriteSide;
 
-/// How a file is opened, as with `std::fs::OpenOptions`. Writing takes an exclusive lease on the whole file.
+/// How a file is opened, as with `std::fs::OpenOptions`. Any number of handles, of any clients, may write a
+/// file. Alone a writer has an exclusive lease on it, and with others a part in a shared one.
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
     read: bool,
@@ -64,7 +65,8 @@ impl OpenOptions {
         self
     }
 
-    /// Opens for writing; [`File::write`] then always writes at the end, whatever the position.
+    /// Opens for writing; [`File::write`] then always writes at the end, whatever the position: see
+    /// [`File::append`].
     pub fn append(mut self, append: bool) -> OpenOptions {
         self.append = append;
         self
@@ -97,6 +99,7 @@ impl Client {
     pub async fn open(&self, name: &Name, options: &OpenOptions) -> Result<File> {
         let subject = name.to_string();
         let access = options.access(&subject)?;
+        let holder = random()?;
         let request = Open {
             volume: name.volume().to_owned(),
             path: name.path().to_vec(),
@@ -104,13 +107,13 @@ impl Client {
             create: options.create || options.create_new,
             exclusive: options.create_new,
             shape: spec(options.shape),
-            client: self.shared.number,
+            holder,
         };
         let opened = match self.ask_manager(&subject, request).await? {
             ControlReply::Opened(opened) => opened,
             other => return Err(unexpected(&subject, &other)),
         };
-        let file = self.opened(subject, access, opened, options).await?;
+        let file = self.opened(subject, (access, holder), opened, options).await?;
         if options.truncate && file.size() > 0 {
             file.set_len(0).await?;
         }
@@ -133,16 +136,17 @@ impl Client {
     ) -> Result<File> {
         check_volume(volume).map_err(|source| Error::Name { name: volume.to_owned(), source })?;
         let subject = format!("new file in volume {volume}");
+        let holder = random()?;
         let request = CreateUnnamed {
             volume: volume.to_owned(),
             shape: spec(shape),
-            client: self.shared.number,
+            holder,
             avoid: full.iter().copied().collect(),
         };
         match self.ask_manager(&subject, request).await? {
             ControlReply::Opened(opened) => {
                 let options = OpenOptions::new().read(true).write(true);
-                self.opened(subject, Access::Write, opened, &options).await
+                self.opened(subject, (Access::Write, holder), opened, &options).await
             }
             other => Err(unexpected(&subject, &other)),
         }
@@ -151,7 +155,7 @@ impl Client {
     async fn opened(
         &self,
         subject: String,
-        access: Access,
+        (access, holder): (Access, u64),
         opened: Opened,
         options: &OpenOptions,
     ) -> Result<File> {
@@ -160,9 +164,9 @@ impl Client {
         // to a repeat, after another client has opened the file.)
         let is_first = opened.lease.0 == 1 && size == 0 && !cut;
         let earlier = if is_first { EarlierWrites::None } else { EarlierWrites::Unknown };
-        let handle = Arc::new(Handle::new(self.clone(), subject, access, opened)?);
+        let handle = Arc::new(Handle::new(self.clone(), subject, (access, holder), opened)?);
         if access == Access::Read {
-            return Ok(File::reader(handle, size));
+            return Ok(File::reader(handle));
         }
         let view = handle.view();
         // After an unfinished truncation the bytes past the size are not zeros until they have been punched.

@@ -12,7 +12,6 @@ use crate::executor::ask_columns;
 use crate::faults::Learnt;
 use crate::handle::Handle;
 use crate::view::FileView;
-use crate::write::WriteSide;
 
 /// The reason for a retirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,14 +27,9 @@ pub(crate) enum Occasion {
 const ASKED_MAX: usize = 3;
 
 /// Tells columns of the set that everything up to `settled_to` is settled. Returns whether all have answered.
-pub(crate) async fn retire(
-    handle: &Handle,
-    side: &WriteSide,
-    settled_to: Version,
-    occasion: Occasion,
-) -> bool {
+pub(crate) async fn retire(handle: &Handle, settled_to: Version, occasion: Occasion) -> bool {
     let written: BTreeSet<(usize, Column)> = handle.created().into_iter().collect();
-    let watermark = side.unit_writes.watermark(&handle.client.shared.next_unit_write);
+    let watermark = handle.client.shared.unit_writes.watermark();
     let mut answered = BTreeSet::new();
     for _ in 0..ASKED_MAX {
         let view = handle.view();

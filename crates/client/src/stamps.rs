@@ -1,27 +1,34 @@
 //! A writer's stamps, and what it knows of its writes: which stamps are settled, and how far bytes may
 //! extend.
+//!
+//! Stamps are of one lease. When a handle gets another in its place, the former one's stamps were judged by
+//! the manager, and nothing is known any more of what lies beyond the size: others may have written there.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use braid_layout::{Generation, Lease, Version};
 
-/// The stamps of one lease, as this handle issued them.
+/// The stamps that this handle issued.
 #[derive(Debug)]
 pub(crate) struct Stamps {
-    lease: Lease,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
+    /// The newest lease of the handle.
+    lease: Lease,
     g: Generation,
     /// The next stamp's number.
     next: u64,
     /// Issued, and not known to be settled.
     unsettled: BTreeSet<Version>,
-    /// Bytes at or past this are zeros on every column, as far as this handle's writes are concerned.
+    /// Bytes at or past this are zeros on every column, as far as this handle's writes under the lease are
+    /// concerned.
     written_end: u64,
+    /// Bytes at or past this are zeros on every column, whoever wrote.
+    live_end: u64,
     /// One past the highest byte that was ever written, as bytes or as a hole; `None` if earlier writers are
     /// unknown.
     reach: Option<u64>,
@@ -65,6 +72,15 @@ pub(crate) struct Begun<'a> {
     sent: bool,
 }
 
+/// Why a write cannot begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NotNow {
+    /// The handle has a newer lease.
+    NewerLease,
+    /// The handle may write no more, for this reason.
+    Broken(String),
+}
+
 /// A cut that may have begun at the manager. While its mark is there, bytes written past the size are
 /// discarded when the lease ends. So nothing more may be written until the cut has ended, however it ends.
 #[derive(Debug)]
@@ -77,45 +93,46 @@ impl Stamps {
     /// For a lease just granted on a file of this size.
     pub(crate) fn new(lease: Lease, g: Generation, size: u64, earlier: EarlierWrites) -> Stamps {
         let state = State {
+            lease,
             g,
             next: 1,
             unsettled: BTreeSet::new(),
             written_end: size,
+            live_end: size,
             reach: (earlier == EarlierWrites::None).then_some(0),
             writes: 0,
             broken: None,
         };
-        Stamps { lease, state: Mutex::new(state) }
+        Stamps { state: Mutex::new(state) }
     }
 
-    /// Issues stamps for `count` stripes under generation `g`, for a write that ends at byte `end` of the
-    /// file. The caller holds the stripes. An error says why the handle may write no more.
+    /// Issues stamps for `count` stripes under this exclusive lease and generation, for a write that ends at
+    /// byte `end` of the file. The caller holds the stripes.
     pub(crate) fn begin(
         &self,
-        g: Generation,
+        (lease, g): (Lease, Generation),
         count: u64,
         end: u64,
         content: Content,
-    ) -> Result<Begun<'_>, String> {
+    ) -> Result<Begun<'_>, NotNow> {
         let mut state = self.lock();
-        if let Some(why) = &state.broken {
-            return Err(why.clone());
-        }
+        state.take_up(lease)?;
         // A later stamp is never lower: a request that still has an older view uses the newer generation.
         state.g = state.g.max(g);
-        let first = Version { g: state.g, lease: self.lease, n: state.next };
+        let first = Version { g: state.g, lease: state.lease, n: state.next };
         state.next += count;
         state.unsettled.extend((0..count).map(|i| Version { n: first.n + i, ..first }));
         let begun = Begun {
             stamps: self,
             first,
             count,
-            size: state.written_end,
+            size: state.live_end,
             reach: state.reach.unwrap_or(u64::MAX),
             sent: false,
         };
         if content == Content::Bytes {
             state.written_end = state.written_end.max(end);
+            state.live_end = state.live_end.max(end);
             state.writes += 1;
         }
         // A hole has a stamp too: the units it covers are not new any more.
@@ -123,17 +140,27 @@ impl Stamps {
         Ok(begun)
     }
 
+    /// A unit write under this shared lease begins, which ends at byte `end` of the file. It has no stamp.
+    pub(crate) fn begin_shared(&self, lease: Lease, end: u64) -> Result<(), NotNow> {
+        let mut state = self.lock();
+        state.take_up(lease)?;
+        state.written_end = state.written_end.max(end);
+        state.writes += 1;
+        Ok(())
+    }
+
     /// Everything of this lease below this stamp is settled.
     pub(crate) fn settled_below(&self) -> Version {
         let state = self.lock();
-        let next = Version { g: state.g, lease: self.lease, n: state.next };
-        state.unsettled.first().copied().unwrap_or(next)
+        let next = Version { g: state.g, lease: state.lease, n: state.next };
+        // Those of former leases were judged.
+        state.unsettled.iter().find(|stamp| stamp.lease == state.lease).copied().unwrap_or(next)
     }
 
     /// The last stamp, if all are settled; otherwise `None`.
     pub(crate) fn all_settled(&self) -> Option<Version> {
         let state = self.lock();
-        let last = Version { g: state.g, lease: self.lease, n: state.next - 1 };
+        let last = Version { g: state.g, lease: state.lease, n: state.next - 1 };
         (state.unsettled.is_empty() && state.broken.is_none()).then_some(last)
     }
 
@@ -144,9 +171,10 @@ impl Stamps {
         self.lock().written_end
     }
 
-    /// Whether a stamp was ever issued.
+    /// Whether a write ever began.
     pub(crate) fn is_used(&self) -> bool {
-        self.lock().next > 1
+        let state = self.lock();
+        state.next > 1 || state.writes > 0
     }
 
     /// Forbids further writes: what was sent is not settled. Only the first reason is kept.
@@ -177,11 +205,28 @@ impl Stamps {
         let mut state = self.lock();
         if mark == Some(Mark(state.writes)) && state.unsettled.is_empty() {
             state.written_end = state.written_end.min(size);
+            state.live_end = state.live_end.min(size);
         }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics")
+    }
+}
+
+impl State {
+    /// Before a write under this lease.
+    fn take_up(&mut self, lease: Lease) -> Result<(), NotNow> {
+        if let Some(why) = &self.broken {
+            return Err(NotNow::Broken(why.clone()));
+        }
+        if lease < self.lease {
+            return Err(NotNow::NewerLease);
+        }
+        if lease > self.lease {
+            (self.lease, self.written_end, self.live_end, self.reach) = (lease, 0, u64::MAX, None);
+        }
+        Ok(())
     }
 }
 
@@ -250,8 +295,8 @@ mod tests {
     #[test]
     fn stamps_rise_and_settle_from_below() {
         let stamps = stamps(EarlierWrites::Unknown);
-        let first = stamps.begin(Generation(2), 3, 300, Content::Bytes).expect("sound");
-        let second = stamps.begin(Generation(3), 1, 50, Content::Bytes).expect("sound");
+        let first = stamps.begin((Lease(7), Generation(2)), 3, 300, Content::Bytes).expect("sound");
+        let second = stamps.begin((Lease(7), Generation(3)), 1, 50, Content::Bytes).expect("sound");
         assert_eq!((n(first.first), n(second.first)), (1, 4));
         assert!(first.first < second.first);
         assert_eq!((first.size, second.size), (100, 300));
@@ -263,56 +308,62 @@ mod tests {
         assert_eq!(n(stamps.settled_below()), 5);
         assert_eq!(stamps.all_settled().map(n), Some(4));
         // The generation of an older view is not used again.
-        assert_eq!(stamps.begin(Generation(2), 1, 0, Content::Bytes).expect("sound").first.g, Generation(3));
+        assert_eq!(
+            stamps.begin((Lease(7), Generation(2)), 1, 0, Content::Bytes).expect("sound").first.g,
+            Generation(3)
+        );
     }
 
     #[test]
     fn a_write_that_was_not_sent_leaves_no_trace_and_one_that_was_breaks_the_handle() {
         let stamps = stamps(EarlierWrites::Unknown);
-        drop(stamps.begin(Generation(2), 1, 0, Content::Bytes).expect("sound"));
+        drop(stamps.begin((Lease(7), Generation(2)), 1, 0, Content::Bytes).expect("sound"));
         assert!(stamps.all_settled().is_some());
-        let mut begun = stamps.begin(Generation(2), 1, 0, Content::Bytes).expect("sound");
+        let mut begun = stamps.begin((Lease(7), Generation(2)), 1, 0, Content::Bytes).expect("sound");
         begun.sending();
         drop(begun);
         assert!(stamps.broken().is_some() && stamps.all_settled().is_none());
         assert_eq!(n(stamps.settled_below()), 2);
-        assert!(stamps.begin(Generation(2), 1, 0, Content::Bytes).is_err());
+        assert!(stamps.begin((Lease(7), Generation(2)), 1, 0, Content::Bytes).is_err());
     }
 
     #[test]
     fn a_write_that_comes_after_one_that_failed_is_told_why_that_failed() {
         let stamps = stamps(EarlierWrites::Unknown);
-        let begin = || stamps.begin(Generation(2), 1, 0, Content::Bytes);
+        let begin = || stamps.begin((Lease(7), Generation(2)), 1, 0, Content::Bytes);
         let (mut begun, mut other) = (begin().expect("sound"), begin().expect("sound"));
         begun.sending();
         other.sending();
         begun.fail("drive c is full");
         drop(other);
-        assert_eq!(begin().expect_err("broken"), "drive c is full");
+        assert_eq!(begin().expect_err("broken"), NotNow::Broken("drive c is full".to_owned()));
     }
 
     #[test]
     fn reach_is_known_for_a_fresh_file_only() {
         assert_eq!(
-            stamps(EarlierWrites::Unknown).begin(Generation(2), 1, 10, Content::Bytes).expect("sound").reach,
+            stamps(EarlierWrites::Unknown)
+                .begin((Lease(7), Generation(2)), 1, 10, Content::Bytes)
+                .expect("sound")
+                .reach,
             u64::MAX
         );
         let stamps = stamps(EarlierWrites::None);
-        stamps.begin(Generation(2), 1, 500, Content::Bytes).expect("sound").settle();
+        stamps.begin((Lease(7), Generation(2)), 1, 500, Content::Bytes).expect("sound").settle();
         stamps.truncated(0, stamps.mark());
-        let begun = stamps.begin(Generation(2), 1, 10, Content::Bytes).expect("sound");
+        let begun = stamps.begin((Lease(7), Generation(2)), 1, 10, Content::Bytes).expect("sound");
         assert_eq!((begun.size, begun.reach), (0, 500));
     }
 
     #[test]
     fn a_hole_reaches_as_far_as_bytes_do() {
         let stamps = stamps(EarlierWrites::None);
-        stamps.begin(Generation(2), 1, 10, Content::Bytes).expect("sound").settle();
+        stamps.begin((Lease(7), Generation(2)), 1, 10, Content::Bytes).expect("sound").settle();
         let mark = stamps.mark();
         // The rest of the stripe, as a truncation writes it.
-        stamps.begin(Generation(2), 1, 400, Content::Hole).expect("sound").settle();
+        stamps.begin((Lease(7), Generation(2)), 1, 400, Content::Hole).expect("sound").settle();
         stamps.truncated(0, mark);
-        let begun = stamps.begin(Generation(2), 1, 10, Content::Bytes).expect("sound");
+        let begun = stamps.begin((Lease(7), Generation(2)), 1, 10, Content::Bytes).expect("sound");
         assert_eq!((begun.size, begun.reach), (0, 400));
     }
 
@@ -320,14 +371,32 @@ mod tests {
     fn bytes_written_during_a_truncation_are_not_taken_for_zeros() {
         let stamps = stamps(EarlierWrites::Unknown);
         let mark = stamps.mark();
-        stamps.begin(Generation(2), 1, 700, Content::Bytes).expect("sound").settle();
-        stamps.begin(Generation(2), 1, 200, Content::Hole).expect("sound").settle();
+        stamps.begin((Lease(7), Generation(2)), 1, 700, Content::Bytes).expect("sound").settle();
+        stamps.begin((Lease(7), Generation(2)), 1, 200, Content::Hole).expect("sound").settle();
         stamps.truncated(0, mark);
-        let begun = stamps.begin(Generation(2), 1, 10, Content::Bytes).expect("sound");
+        let begun = stamps.begin((Lease(7), Generation(2)), 1, 10, Content::Bytes).expect("sound");
         assert_eq!(begun.size, 700);
         assert_eq!(stamps.mark(), None, "one is under way");
         begun.settle();
         stamps.truncated(5, stamps.mark());
-        assert_eq!(stamps.begin(Generation(2), 1, 10, Content::Bytes).expect("sound").size, 5);
+        assert_eq!(stamps.begin((Lease(7), Generation(2)), 1, 10, Content::Bytes).expect("sound").size, 5);
+    }
+
+    #[test]
+    fn another_lease_ends_what_was_known_under_the_former() {
+        let stamps = stamps(EarlierWrites::None);
+        let mut old = stamps.begin((Lease(7), Generation(2)), 1, 300, Content::Bytes).expect("sound");
+        old.sending();
+        stamps.begin_shared(Lease(8), 50).expect("sound");
+        assert_eq!(stamps.written_end(), 50);
+        let late = stamps.begin((Lease(7), Generation(2)), 1, 300, Content::Bytes);
+        assert_eq!(late.expect_err("its lease is over"), NotNow::NewerLease);
+        let new = stamps.begin((Lease(9), Generation(4)), 1, 20, Content::Bytes).expect("sound");
+        assert_eq!((new.size, new.reach, new.first.lease), (u64::MAX, u64::MAX, Lease(9)));
+        assert_eq!(stamps.settled_below(), new.first, "that of the former lease was judged");
+        old.settle();
+        new.settle();
+        assert_eq!(stamps.all_settled().map(|last| last.lease), Some(Lease(9)));
+        assert_eq!(stamps.written_end(), 20);
     }
 }

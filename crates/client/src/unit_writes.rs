@@ -1,14 +1,20 @@
-//! The numbers of a handle's unit writes (PROTOCOL C4). A drive carries each number out once, and remembers
-//! it until it is told that the writer will not repeat it.
+//! The numbers of a client's unit writes (PROTOCOL C4). A drive carries each number out once, and remembers it
+//! until it is told that the client will not repeat it. What is told goes for all files that the client has
+//! open, also for one that it has open twice.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
-/// The unit writes of one handle that may still be repeated.
-#[derive(Debug, Default)]
+/// The unit writes of a client that may still be repeated.
+#[derive(Debug)]
 pub(crate) struct UnitWrites {
-    begun: Mutex<BTreeSet<u64>>,
+    begun: Mutex<Begun>,
+}
+
+#[derive(Debug)]
+struct Begun {
+    next: u64,
+    numbers: BTreeSet<u64>,
 }
 
 /// A unit write's number, given up on drop.
@@ -19,35 +25,40 @@ pub(crate) struct Operation<'a> {
 }
 
 impl UnitWrites {
-    /// The next number of the client, whose last one `next` holds.
-    pub(crate) fn begin(&self, next: &AtomicU64) -> Operation<'_> {
-        // Under the lock, so that no lower number of this handle comes after the watermark was taken.
-        let mut begun = self.begun.lock().expect("no holder panics");
-        let number = next.fetch_add(1, Ordering::Relaxed);
-        begun.insert(number);
+    pub(crate) fn new() -> UnitWrites {
+        UnitWrites { begun: Mutex::new(Begun { next: 1, numbers: BTreeSet::new() }) }
+    }
+
+    /// The next number.
+    pub(crate) fn begin(&self) -> Operation<'_> {
+        let mut begun = self.lock();
+        let number = begun.next;
+        begun.next += 1;
+        begun.numbers.insert(number);
         Operation { all: self, number }
     }
-}
 
-impl UnitWrites {
-    /// The handle repeats none of its unit writes below this number.
-    pub(crate) fn watermark(&self, next: &AtomicU64) -> u64 {
-        let begun = self.begun.lock().expect("no holder panics");
-        begun.first().copied().unwrap_or_else(|| next.load(Ordering::Relaxed))
+    /// The client repeats none of its unit writes below this number.
+    pub(crate) fn watermark(&self) -> u64 {
+        let begun = self.lock();
+        begun.numbers.first().copied().unwrap_or(begun.next)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Begun> {
+        self.begun.lock().expect("no holder panics")
     }
 }
 
 impl Operation<'_> {
-    /// The handle repeats none of its unit writes below this number.
+    /// The client repeats none of its unit writes below this number.
     pub(crate) fn watermark(&self) -> u64 {
-        let begun = self.all.begun.lock().expect("no holder panics");
-        begun.first().copied().unwrap_or(self.number)
+        self.all.watermark()
     }
 }
 
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
-        self.all.begun.lock().expect("no holder panics").remove(&self.number);
+        self.all.lock().numbers.remove(&self.number);
     }
 }
 
@@ -57,12 +68,15 @@ mod tests {
 
     #[test]
     fn numbers_are_used_once_and_the_watermark_follows_the_oldest() {
-        let next = AtomicU64::new(1);
-        let (one, other) = (UnitWrites::default(), UnitWrites::default());
-        let (a, b, c) = (one.begin(&next), other.begin(&next), one.begin(&next));
+        let all = UnitWrites::new();
+        let (a, b, c) = (all.begin(), all.begin(), all.begin());
         assert_eq!((a.number, b.number, c.number), (1, 2, 3));
-        assert_eq!((a.watermark(), b.watermark(), c.watermark()), (1, 2, 1));
+        assert_eq!(c.watermark(), 1);
+        drop(b);
+        assert_eq!(c.watermark(), 1);
         drop(a);
         assert_eq!(c.watermark(), 3);
+        drop(c);
+        assert_eq!(all.watermark(), 4);
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct FileView {
     pub(crate) segments: Vec<SegmentView>,
     /// 0 for a reader.
     pub(crate) lease: Lease,
+    /// Others may write too.
+    pub(crate) shared: bool,
     pub(crate) lease_ms: u32,
     pub(crate) expires_ms: u64,
     /// The other facts in the answer.
@@ -78,6 +80,7 @@ impl FileView {
             layout,
             segments,
             lease: opened.lease,
+            shared: opened.shared,
             lease_ms: opened.lease_ms,
             expires_ms: opened.expires_ms,
             stat,

@@ -1,5 +1,5 @@
 //! Writes: stripe writes under the file's exclusive lease (PROTOCOL C1 to C3), in sets of bounded size, a few
-//! at once.
+//! at once. Under a shared one: `shared`.
 //!
 //! A write holds its stripes, takes stamps, reads what it must, computes the parity, and sends. It is
 //! acknowledged when every column of the set has answered, all in one generation. When a column is lost
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use braid_layout::{Column, ColumnMask, DriveId, Stripe};
+use braid_layout::{Column, ColumnMask, DriveId, Role, Stripe, Version};
 use braid_plan::{Body, Target, Write};
 use braid_wire::Reason;
 
@@ -23,9 +23,10 @@ use crate::executor::{Executor, Failed, UnitOutcome, Writer};
 use crate::faults::{Learnt, Remedy, write_remedy};
 use crate::handle::Handle;
 use crate::read::{Chunk, Patience, stripes_of};
-use crate::stamps::{Begun, Content, Stamps};
+use crate::retry::Tries;
+use crate::stamps::{Begun, Content, NotNow, Stamps};
 use crate::stripes::Stripes;
-use crate::unit_writes::{Operation, UnitWrites};
+use crate::unit_writes::Operation;
 use crate::view::FileView;
 
 /// A column that failed in this many rounds counts as lost, whatever its answers.
@@ -40,7 +41,6 @@ const MENDED_MAX: u32 = 3;
 pub(crate) struct WriteSide {
     pub(crate) stamps: Stamps,
     pub(crate) stripes: Stripes,
-    pub(crate) unit_writes: UnitWrites,
     /// How the lease was lost, if it was.
     pub(crate) lost: std::sync::OnceLock<String>,
     /// The drive that refused a write because it is full, if any.
@@ -49,10 +49,20 @@ pub(crate) struct WriteSide {
 
 /// How a unit write ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum UnitEnd {
+pub(crate) enum UnitEnd {
     Settled,
-    /// Its data column does not take it, and a fence or damage has decided on what it had.
+    /// The handle has another lease: a fence has decided on it.
+    NewLease,
+    /// Its columns do not take it, and a fence or damage has decided on what it had.
     ColumnOut,
+}
+
+/// How a write ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Written {
+    Acknowledged,
+    /// The handle has another lease, and the manager has decided on what was sent: to be written again.
+    NewLease,
 }
 
 /// What to do about the failures of one round of writes.
@@ -68,8 +78,8 @@ struct Verdict {
 
 impl WriteSide {
     pub(crate) fn new(stamps: Stamps) -> WriteSide {
-        let (stripes, unit_writes, lost, full) = Default::default();
-        WriteSide { stamps, stripes, unit_writes, lost, full }
+        let (stripes, lost, full) = Default::default();
+        WriteSide { stamps, stripes, lost, full }
     }
 
     /// Fails if the handle may not write.
@@ -108,31 +118,65 @@ impl Handle {
     }
 
     async fn write_chunk(&self, side: &WriteSide, chunk: Chunk, body: Body, data: &[u8]) -> Result<()> {
-        side.check(&self.subject)?;
-        let view = self.view();
-        let stripes = stripes_of(&view, chunk.segment, &chunk.range);
+        let mut tries = Tries::new(self.client.shared.config.patience);
+        loop {
+            side.check(&self.subject)?;
+            let view = self.view();
+            let written = match (view.shared, body) {
+                (true, Body::Zeros) => {
+                    self.take_turn(&view).await?;
+                    Written::NewLease
+                }
+                (true, Body::Buffer { .. }) => self.write_units(side, &chunk, data).await?,
+                (false, _) => self.write_stripes(side, &view, &chunk, body, data).await?,
+            };
+            if written == Written::Acknowledged {
+                return Ok(());
+            }
+            if !tries.again().await {
+                let why = "the file's lease changed time and again";
+                return Err(self.timed_out(&Patience::new(self), why));
+            }
+        }
+    }
+
+    async fn write_stripes(
+        &self,
+        side: &WriteSide,
+        view: &FileView,
+        chunk: &Chunk,
+        body: Body,
+        data: &[u8],
+    ) -> Result<Written> {
+        let lease = view.lease;
+        let stripes = stripes_of(view, chunk.segment, &chunk.range);
         let _held = side.stripes.hold(chunk.segment, stripes.clone()).await;
         let _permit = self.client.set_permit().await;
         let count = stripes.end - stripes.start;
         let content = if body == Body::Zeros { Content::Hole } else { Content::Bytes };
-        let begin = |g| {
-            let begun = side.stamps.begin(g, count, chunk.range.end, content);
-            begun.map_err(|why| Error::Unfinished { file: self.subject.clone(), why })
-        };
+        let begin = |g| side.stamps.begin((lease, g), count, chunk.range.end, content);
         let mut patience = Patience::new(self);
         // A set is either one unit write or all stripe writes, so that it can be taken back as a whole.
         let may_be_unit_write = count == 1 && content == Content::Bytes;
-        let operation =
-            may_be_unit_write.then(|| side.unit_writes.begin(&self.client.shared.next_unit_write));
-        let mut begun = begin(view.g)?;
-        let mut executor =
-            self.prepare(&chunk, body, data, &begun, operation.as_ref(), &mut patience).await?;
+        let operation = may_be_unit_write.then(|| self.client.shared.unit_writes.begin());
+        let mut begun = match begin(view.g) {
+            Ok(begun) => begun,
+            Err(NotNow::NewerLease) => return Ok(Written::NewLease),
+            Err(NotNow::Broken(why)) => return Err(self.unfinished(why)),
+        };
+        let prepared = self.prepare(chunk, body, data, &begun, operation.as_ref(), &mut patience).await?;
+        let Some(mut executor) = prepared else { return Ok(Written::NewLease) };
         begun.sending();
         if let (Some(place), Some(operation)) = (executor.unit_write(), operation) {
             match self.send_unit(side, &mut executor, place, &operation, &mut patience).await {
                 Ok(UnitEnd::Settled) => {
                     begun.settle();
-                    return Ok(());
+                    self.grown(lease, chunk.range.end);
+                    return Ok(Written::Acknowledged);
+                }
+                Ok(UnitEnd::NewLease) => {
+                    begun.settle();
+                    return Ok(Written::NewLease);
                 }
                 // It is decided by now whether it counts. A stripe write of the same bytes, under the next
                 // stamp, stands on what is settled.
@@ -142,21 +186,37 @@ impl Handle {
                     return Err(error);
                 }
             }
-            begun = begin(self.view().g)?;
-            executor = self.prepare(&chunk, body, data, &begun, None, &mut patience).await?;
+            begun = match begin(self.view().g) {
+                Ok(begun) => begun,
+                Err(NotNow::NewerLease) => return Ok(Written::NewLease),
+                Err(NotNow::Broken(why)) => return Err(self.unfinished(why)),
+            };
+            match self.prepare(chunk, body, data, &begun, None, &mut patience).await? {
+                Some(prepared) => executor = prepared,
+                None => return Ok(Written::NewLease),
+            }
             begun.sending();
         }
         let sent = self.send(side, executor, &mut patience).await;
         match &sent {
-            Ok(()) => begun.settle(),
+            Ok(written) => {
+                begun.settle();
+                if (*written, content) == (Written::Acknowledged, Content::Bytes) {
+                    self.grown(lease, chunk.range.end);
+                }
+            }
             Err(error) => begun.fail(&error.to_string()),
         }
         sent
     }
 
+    pub(crate) fn unfinished(&self, why: String) -> Error {
+        Error::Unfinished { file: self.subject.clone(), why }
+    }
+
     /// Sends a unit write until it is settled, or its column is not in the set any more: then the fence that
     /// took it out has decided on it.
-    async fn send_unit(
+    pub(crate) async fn send_unit(
         &self,
         side: &WriteSide,
         executor: &mut Executor<'_>,
@@ -166,10 +226,17 @@ impl Handle {
     ) -> Result<UnitEnd> {
         let (mut unmended, mut mended): (BTreeMap<Column, u32>, u32) = Default::default();
         loop {
-            executor.retarget(&self.view());
+            let now = self.view();
+            if now.lease != executor.view.lease {
+                return Ok(UnitEnd::NewLease);
+            }
+            executor.retarget(&now);
             let (view, segment) = (Arc::clone(&executor.view), executor.set.segment);
             let state = &view.segments[segment];
-            if !state.set.minus(state.joining).contains(column) {
+            let layout = &view.layout.segments()[segment];
+            let mut parity = (0..layout.shape.m()).map(|index| layout.column(stripe, Role::Parity(index)));
+            let takes_no_delta = view.shared && parity.any(|column| state.joining.contains(column));
+            if !state.set.minus(state.joining).contains(column) || takes_no_delta {
                 return Ok(UnitEnd::ColumnOut);
             }
             let failed = match executor.write_unit(self.writer(side), operation).await? {
@@ -200,11 +267,13 @@ impl Handle {
     }
 
     fn writer(&self, side: &WriteSide) -> Writer {
-        Writer { client: self.client.shared.number, settled_below: side.stamps.settled_below() }
+        // Of a shared lease nobody knows what others have settled.
+        let settled_below = if self.view().shared { Version::ZERO } else { side.stamps.settled_below() };
+        Writer { client: self.client.shared.number, settled_below }
     }
 
     /// Reads what the write needs and computes its parity. Nothing is sent yet, so the write may still start
-    /// over. `unit_write`: it may be a unit write of this number.
+    /// over. `unit_write`: it may be a unit write of this number. `None`: the handle has another lease.
     async fn prepare<'a>(
         &'a self,
         chunk: &Chunk,
@@ -213,10 +282,13 @@ impl Handle {
         begun: &Begun<'_>,
         unit_write: Option<&Operation<'_>>,
         patience: &mut Patience,
-    ) -> Result<Executor<'a>> {
+    ) -> Result<Option<Executor<'a>>> {
         let mut learnt = Learnt::default();
         loop {
             let view = self.view();
+            if view.lease != begun.first.lease {
+                return Ok(None);
+            }
             let request = Write {
                 range: chunk.range.clone(),
                 body,
@@ -239,7 +311,7 @@ impl Handle {
             let failed = executor.read().await?;
             if failed.is_empty() {
                 executor.compute(&BTreeSet::new())?;
-                return Ok(executor);
+                return Ok(Some(executor));
             }
             if let Some(one) = failed.iter().find(|one| matches!(one.failure, Failure::Behind { .. })) {
                 // Writing part of such a unit would make all of it look current.
@@ -263,16 +335,20 @@ impl Handle {
         side: &WriteSide,
         mut executor: Executor<'_>,
         patience: &mut Patience,
-    ) -> Result<()> {
+    ) -> Result<Written> {
         let mut unmended: BTreeMap<Column, u32> = BTreeMap::new();
         let mut mended = 0;
         loop {
-            executor.retarget(&self.view());
+            let now = self.view();
+            if now.lease != executor.view.lease {
+                return Ok(Written::NewLease);
+            }
+            executor.retarget(&now);
             let writer = self.writer(side);
             let mut failed = executor.write(writer).await?;
             if failed.is_empty() {
                 if self.write_joined(&executor, writer).await? {
-                    return Ok(());
+                    return Ok(Written::Acknowledged);
                 }
                 self.refresh(&Arc::clone(&executor.view)).await?;
                 if !patience.again().await {

@@ -16,7 +16,7 @@
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape};
-use braid_wire::control::{Commit, Cut, EntryKind, Link, MODE_MAX, Open, ShapeSpec};
+use braid_wire::control::{Commit, Cut, EntryKind, Link, MODE_MAX, Open, Reserve, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 
 use crate::directories::{exists, name_it, not_found, slot};
@@ -24,6 +24,7 @@ use crate::inodes;
 use crate::kv::Tx;
 use crate::names::show;
 use crate::schema::{EntryRecord, InodeRecord, SegmentRecord, VolumeRecord};
+use crate::settle::FILE_BYTES_MAX;
 use crate::shapes::from_spec;
 use crate::volumes;
 
@@ -31,17 +32,17 @@ use crate::volumes;
 /// start.
 pub type ChooseDrives<'a> = &'a dyn Fn(u64, &Shape) -> Result<(Vec<DriveId>, ColumnMask), Refusal>;
 
-/// Creates a file without a name, leased to `client`.
+/// Creates a file without a name, leased to `holder`.
 pub fn create_unnamed(
     tx: &mut Tx,
     volume: &str,
     shape: &ShapeSpec,
-    client: u64,
+    holder: u64,
     place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
     let volume = volumes::find(tx, volume)?;
-    let (file, inode) = new_record(tx, &volume, shape, client, place, now_ms)?;
+    let (file, inode) = new_record(tx, &volume, shape, holder, place, now_ms)?;
     inodes::create(tx, file, &inode)?;
     Ok((file, inode))
 }
@@ -66,7 +67,7 @@ pub fn find_or_create(
         None if !open.create => Err(not_found(&open.path)),
         None => {
             let volume = &mut slot.directory.volume;
-            let (file, mut inode) = new_record(tx, volume, &open.shape, open.client, place, now_ms)?;
+            let (file, mut inode) = new_record(tx, volume, &open.shape, open.holder, place, now_ms)?;
             (inode.parent, inode.name) =
                 (*slot.directory.chain.last().unwrap_or(&volume.root), slot.name.to_vec());
             inodes::charge(tx, volume, (0, 0), (1, 0))?;
@@ -83,7 +84,7 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
         let detail = format!("mode {mode:o} has more than permission bits: at most {MODE_MAX:o}");
         return Err(Refusal::new(Reason::Malformed, detail));
     }
-    let mut inode = leased(tx, link.file, link.lease)?;
+    let mut inode = current(tx, link.file, link.lease)?;
     if is_late(&inode, link.order)? {
         return Ok(());
     }
@@ -95,8 +96,8 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
     }
     if inode.is_named() {
         if inode.parent == directory && inode.name == slot.name {
-            let &Link { file, lease, size, order, .. } = link;
-            commit(tx, &Commit { file, lease, size, order, cut: Cut::No }, now_ms)?;
+            let &Link { file, lease, holder, size, order, .. } = link;
+            commit(tx, &Commit { file, lease, holder, size, order, cut: Cut::No }, now_ms)?;
             let mut inode = inodes::get(tx, file)?;
             keep(&mut inode, link);
             inodes::save(tx, file, &inode);
@@ -123,13 +124,18 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
     name_it(tx, directory, slot.name, EntryRecord { kind: EntryKind::File, file: link.file }, now_ms)
 }
 
-/// Sets the size. A late request does nothing.
+/// Sets the size. A late request does nothing. Where several write, one of them knows its own writes only: it
+/// makes the file larger, and only a cut makes it smaller.
 pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> {
-    let &Commit { file, lease, size, order, cut } = commit;
-    let mut inode = leased(tx, file, lease)?;
-    if is_late(&inode, order)? {
+    let &Commit { file, lease, order, cut, .. } = commit;
+    let mut inode = current(tx, file, lease)?;
+    // The holders of a shared lease have numbers of their own, and what only grows may come in any order.
+    if is_late(&inode, order)? && !inode.shared {
         return Ok(());
     }
+    let grows = inode.since != Lease(0) && cut == Cut::No;
+    let size = if grows { commit.size.max(inode.size) } else { commit.size };
+    let order = if inode.shared { inode.order } else { order };
     if inode.is_named() {
         let mut volume = volumes::by_number(tx, inode.volume)?;
         inodes::charge(tx, &mut volume, (1, inode.size), (1, size))?;
@@ -156,17 +162,40 @@ pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) 
     Ok(())
 }
 
-/// Grants the next lease. The caller has made sure that none is held.
-pub fn grant(tx: &mut Tx, file: FileId, client: u64) -> Result<InodeRecord, Refusal> {
+/// Gives `bytes` bytes at the file's end, from `from` on at least, to one of its writers. Returns the first.
+pub fn reserve(tx: &mut Tx, request: &Reserve, now_ms: u64) -> Result<u64, Refusal> {
+    let &Reserve { file, lease, bytes, from, .. } = request;
+    let mut inode = current(tx, file, lease)?;
+    let offset = inode.size.max(from);
+    let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX).ok_or_else(|| {
+        Refusal::new(
+            Reason::Range,
+            format!("{bytes} bytes at the end of file {file}: a file has 2^63 - 1 at most"),
+        )
+    })?;
+    if inode.is_named() {
+        let mut volume = volumes::by_number(tx, inode.volume)?;
+        inodes::charge(tx, &mut volume, (1, inode.size), (1, end))?;
+    }
+    (inode.size, inode.modified_ms) = (end, now_ms);
+    inodes::save(tx, file, &inode);
+    Ok(offset)
+}
+
+/// Grants the next lease. The caller has made sure that none is held, and that what is left of a shared one
+/// was fenced.
+pub fn grant(tx: &mut Tx, file: FileId, holder: u64) -> Result<InodeRecord, Refusal> {
     let mut inode = inodes::get(tx, file)?;
     let next = inode.lease.0.checked_add(1).map(Lease);
     inode.lease = next.ok_or_else(|| worn_out(file))?;
-    (inode.held, inode.client, inode.order) = (true, client, 0);
+    (inode.held, inode.client, inode.order) = (true, holder, 0);
+    (inode.shared, inode.since) = (false, Lease(0));
     inodes::save(tx, file, &inode);
     Ok(inode)
 }
 
-/// Ends a lease under which everything is settled. A file without a name is removed.
+/// Ends a lease under which everything is settled. A file without a name is removed. A shared one stays on
+/// record as such: the next grant fences it.
 pub fn release(tx: &mut Tx, file: FileId, lease: Lease) -> Result<(), Refusal> {
     let mut inode = leased(tx, file, lease)?;
     inode.held = false;
@@ -177,12 +206,26 @@ pub fn release(tx: &mut Tx, file: FileId, lease: Lease) -> Result<(), Refusal> {
     inodes::bury(tx, file, &inode)
 }
 
-/// The file's record, if `lease` is its lease and held; else [`Reason::LeaseLost`].
+/// The file's record, if `lease` is its lease and held, or one that it has followed on for the same holders;
+/// else [`Reason::LeaseLost`].
 pub fn leased(tx: &Tx, file: FileId, lease: Lease) -> Result<InodeRecord, Refusal> {
+    let follows =
+        |inode: &InodeRecord| inode.since != Lease(0) && (inode.since..=inode.lease).contains(&lease);
     match inodes::find(tx, file)? {
-        Some(inode) if inode.held && inode.lease == lease => Ok(inode),
+        Some(inode) if inode.held && (inode.lease == lease || follows(&inode)) => Ok(inode),
         _ => Err(lease_lost(file, lease)),
     }
+}
+
+/// The file's record, if `lease` is its lease and held. [`Reason::StaleGeneration`] if another has followed
+/// on it.
+pub fn current(tx: &Tx, file: FileId, lease: Lease) -> Result<InodeRecord, Refusal> {
+    let inode = leased(tx, file, lease)?;
+    if inode.lease == lease {
+        return Ok(inode);
+    }
+    let detail = format!("lease {} has followed on lease {lease}: refresh", inode.lease);
+    Err(Refusal::new(Reason::StaleGeneration, detail))
 }
 
 /// The refusal to one that does not (or no longer) hold the lease.
@@ -218,7 +261,7 @@ fn new_record(
     tx: &mut Tx,
     volume: &VolumeRecord,
     spec: &ShapeSpec,
-    client: u64,
+    holder: u64,
     place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
@@ -240,7 +283,7 @@ fn new_record(
         g: Generation(1),
         lease: Lease(1),
         held: true,
-        client,
+        client: holder,
         segments: vec![segment],
         ..volumes::directory_record(volume.volume, FileId(0), Vec::new(), now_ms)
     };

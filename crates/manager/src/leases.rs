@@ -1,12 +1,16 @@
-//! Exclusive leases on files: who holds one, and until when. A pure machine: time is a parameter.
+//! Leases on files: who holds one, and until when. A pure machine: time is a parameter.
 //!
-//! A lease's number, and that it was granted, is durable in the file's record. Only its expiry is kept here.
-//! After a restart every lease on record lasts a full term from the start: longer than its holder thinks,
-//! never shorter.
+//! A lease's number, its kind, and that it was granted, are durable in the file's record. Only its holders and
+//! their expiry are kept here. After a restart every lease on record lasts a full term from the start: longer
+//! than its holders think, never shorter. Who held a shared one is not known then: whoever renews it with a
+//! right number within that term is a holder.
 //!
-//! A lapsed lease can still be renewed until its end has begun ([`Leases::begin_end`]): a late client does no
-//! harm as long as nobody acted on the lapse. After a pause of this process every lease lasts a full term, as
-//! its renewals may have waited for us.
+//! A holder that lapsed can still renew until its end has begun ([`Leases::step`]): a late client does no harm
+//! as long as nobody acted on the lapse. After a pause of this process every lease lasts a full term, as its
+//! renewals may have waited for us.
+//!
+//! When a lease is replaced by one of the other kind its holders keep their places, and may still name the
+//! former number until they have heard of the new one.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,6 +20,14 @@ use braid_layout::FileId;
 use braid_layout::version::Lease;
 
 use crate::pauses::Pauses;
+use crate::schema::InodeRecord;
+
+/// How long a holder that took the file for itself has it at least, if others want it too.
+pub const TURN_MS: u64 = 500;
+/// A shared lease with one holder becomes exclusive after so long.
+pub const ALONE_MS: u64 = 2000;
+/// Stands for the holders that are not known after a restart.
+const UNKNOWN: u64 = 0;
 
 /// The leases in force.
 #[derive(Debug)]
@@ -25,9 +37,23 @@ pub struct Leases {
     held: BTreeMap<FileId, Held>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Held {
+    /// The lease on record.
     lease: Lease,
+    /// The first one that its holders may name.
+    since: Lease,
+    shared: bool,
+    holders: BTreeMap<u64, Place>,
+    /// Others may end an exclusive lease from this time on.
+    turn_until_ms: u64,
+    /// Since when there is one holder.
+    alone_ms: u64,
+    ending: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
     until_ms: u64,
     ending: bool,
 }
@@ -35,10 +61,23 @@ struct Held {
 /// The state of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseState {
-    /// It is held for so many milliseconds more.
+    /// Some holder has it for so many milliseconds more.
     Live(u64),
     /// It has lapsed or is being ended, or there is none.
     Over,
+}
+
+/// What is to be done about a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    Nothing,
+    /// It is over: to be ended.
+    End,
+    /// These of its holders are gone without a clean release; others are there.
+    Without(Vec<u64>),
+    /// It is shared, and this is its only holder.
+    Alone(u64),
 }
 
 impl Leases {
@@ -47,55 +86,140 @@ impl Leases {
         Leases { lease_ms: u64::from(lease_ms), pauses, held: BTreeMap::new() }
     }
 
-    /// The file's lease is granted, or taken over from the record at a start.
-    pub fn grant(&mut self, file: FileId, lease: Lease, now_ms: u64) {
-        self.held.insert(file, Held { lease, until_ms: now_ms + self.lease_ms, ending: false });
+    /// The file's lease is granted to one holder.
+    pub fn grant(&mut self, file: FileId, lease: Lease, holder: u64, now_ms: u64) {
+        let place = Place { until_ms: now_ms + self.lease_ms, ending: false };
+        let held = Held {
+            lease,
+            since: lease,
+            shared: false,
+            holders: BTreeMap::from([(holder, place)]),
+            turn_until_ms: 0,
+            alone_ms: now_ms,
+            ending: false,
+        };
+        self.held.insert(file, held);
+    }
+
+    /// Takes a lease over from the record at a start.
+    pub fn resume(&mut self, file: FileId, inode: &InodeRecord, now_ms: u64) {
+        self.grant(file, inode.lease, if inode.shared { UNKNOWN } else { inode.client }, now_ms);
+        if inode.since != Lease(0) {
+            self.join(file, UNKNOWN, now_ms);
+        }
+        self.changed(file, inode);
+    }
+
+    /// The file's lease was replaced by that of the record; the holders keep their places.
+    pub fn changed(&mut self, file: FileId, inode: &InodeRecord) {
+        if let Some(held) = self.held.get_mut(&file) {
+            (held.lease, held.shared) = (inode.lease, inode.shared);
+            held.since = if inode.since == Lease(0) { inode.lease } else { inode.since };
+        }
     }
 
     /// The lease on record has no holder: it cannot be renewed, and must be ended.
     pub fn leave(&mut self, file: FileId, lease: Lease) {
-        self.held.insert(file, Held { lease, until_ms: 0, ending: true });
+        self.grant(file, lease, UNKNOWN, 0);
+        self.give_up(file);
     }
 
-    /// Renews the lease. False if it is not held, or its end has begun.
-    pub fn renew(&mut self, file: FileId, lease: Lease, now_ms: u64) -> bool {
-        match self.held.get_mut(&file) {
-            Some(held) if held.lease == lease && !held.ending => {
-                held.until_ms = held.until_ms.max(now_ms + self.lease_ms);
+    /// One more holds the file's lease.
+    pub fn join(&mut self, file: FileId, holder: u64, now_ms: u64) {
+        let until_ms = now_ms + self.lease_ms;
+        if let Some(held) = self.held.get_mut(&file) {
+            held.holders.insert(holder, Place { until_ms, ending: false });
+        }
+    }
+
+    /// Renews the lease for a holder. False if that does not hold it, or its end has begun.
+    pub fn renew(&mut self, file: FileId, lease: Lease, holder: u64, now_ms: u64) -> bool {
+        let until_ms = now_ms + self.lease_ms;
+        let Some(held) = self.held.get_mut(&file).filter(|held| held.may_name(lease)) else { return false };
+        let may_be_known_again = held.holders.get(&UNKNOWN).is_some_and(|place| !place.ending);
+        match held.holders.get_mut(&holder) {
+            _ if held.ending || holder == UNKNOWN => false,
+            Some(place) if place.ending => false,
+            Some(place) => {
+                place.until_ms = place.until_ms.max(until_ms);
                 true
             }
-            _ => false,
+            None if may_be_known_again => {
+                held.holders.insert(holder, Place { until_ms, ending: false });
+                true
+            }
+            None => false,
         }
+    }
+
+    /// Whether it holds the lease, or did until its end began.
+    pub fn holds(&self, file: FileId, lease: Lease, holder: u64) -> bool {
+        let held = self.held.get(&file).filter(|held| held.may_name(lease));
+        held.is_some_and(|held| held.holders.contains_key(&holder))
+    }
+
+    /// Whether others than this one hold the file's lease.
+    pub fn has_others(&self, file: FileId, holder: u64) -> bool {
+        self.held.get(&file).is_some_and(|held| held.holders.keys().any(|other| *other != holder))
+    }
+
+    /// An exclusive lease is left to its holder for a while.
+    pub fn begin_turn(&mut self, file: FileId, now_ms: u64) {
+        if let Some(held) = self.held.get_mut(&file) {
+            held.turn_until_ms = now_ms + TURN_MS;
+        }
+    }
+
+    /// Its holder needs an exclusive lease no more.
+    pub fn end_turn(&mut self, file: FileId) {
+        if let Some(held) = self.held.get_mut(&file) {
+            held.turn_until_ms = 0;
+        }
+    }
+
+    /// For how long others must leave an exclusive lease to its holder.
+    pub fn turn_ms(&self, file: FileId, now_ms: u64) -> u64 {
+        self.held.get(&file).map_or(0, |held| held.turn_until_ms.saturating_sub(now_ms))
     }
 
     /// The state of the file's lease.
     pub fn state(&self, file: FileId, now_ms: u64) -> LeaseState {
-        match self.held.get(&file) {
-            Some(held) if !held.ending && now_ms < self.until_ms(held) => {
-                LeaseState::Live(self.until_ms(held) - now_ms)
-            }
-            _ => LeaseState::Over,
-        }
+        let held = self.held.get(&file).filter(|held| !held.ending);
+        let places = held.into_iter().flat_map(|held| held.holders.values());
+        let left =
+            places.filter(|place| !self.is_over(place, now_ms)).map(|place| self.until_ms(place) - now_ms);
+        left.max().map_or(LeaseState::Over, LeaseState::Live)
     }
 
-    /// Begins to end the file's lease if it has lapsed: from now on it cannot be renewed. False if it is
-    /// live. [`Leases::end`] completes it.
+    /// Begins to end the file's lease if it has lapsed for all: from now on it cannot be renewed. False if it
+    /// is live. [`Leases::end`] completes it.
     pub fn begin_end(&mut self, file: FileId, now_ms: u64) -> bool {
-        let resumed_ms = self.resumed_ms();
-        match self.held.get_mut(&file) {
-            Some(held) if !held.ending && now_ms < held.until_ms.max(resumed_ms) => false,
-            Some(held) => {
-                held.ending = true;
-                true
-            }
-            None => true,
+        let is_over = self.state(file, now_ms) == LeaseState::Over;
+        if is_over {
+            self.give_up(file);
         }
+        is_over
     }
 
-    /// The lease's holder has given it up: begins to end it, even if it has not lapsed.
+    /// The lease is given up for all its holders: begins to end it, even if it has not lapsed.
     pub fn give_up(&mut self, file: FileId) {
         if let Some(held) = self.held.get_mut(&file) {
             held.ending = true;
+        }
+    }
+
+    /// A holder has given the lease up, uncleanly.
+    pub fn give_up_one(&mut self, file: FileId, holder: u64) {
+        if let Some(place) = self.held.get_mut(&file).and_then(|held| held.holders.get_mut(&holder)) {
+            place.ending = true;
+        }
+    }
+
+    /// A holder is no holder any more, and nothing is left to do about it.
+    pub fn forget(&mut self, file: FileId, holder: u64, now_ms: u64) {
+        if let Some(held) = self.held.get_mut(&file) {
+            held.holders.remove(&holder);
+            (held.alone_ms, held.turn_until_ms) = (now_ms, 0);
         }
     }
 
@@ -104,18 +228,40 @@ impl Leases {
         self.held.remove(&file);
     }
 
-    /// Files whose lease has lapsed or is being ended: those above `after` first, then the others.
-    pub fn lapsed(&self, now_ms: u64, after: FileId) -> impl Iterator<Item = FileId> {
-        let over = move |held: &Held| held.ending || self.until_ms(held) <= now_ms;
+    /// What is to be done about the file's lease. From now on holders that are over cannot renew.
+    pub fn step(&mut self, file: FileId, now_ms: u64) -> Step {
+        if self.begin_end(file, now_ms) {
+            return Step::End;
+        }
+        let Some(held) = self.held.get(&file) else { return Step::End };
+        let over = held.holders.iter().filter(|(_, place)| self.is_over(place, now_ms));
+        let over: Vec<u64> = over.map(|(holder, _)| *holder).collect();
+        if over.is_empty() {
+            return held.alone(now_ms).map_or(Step::Nothing, Step::Alone);
+        }
+        over.iter().for_each(|holder| self.give_up_one(file, *holder));
+        Step::Without(over)
+    }
+
+    /// Files about whose lease something is to be done: those above `after` first, then the others.
+    pub fn due(&self, now_ms: u64, after: FileId) -> impl Iterator<Item = FileId> {
+        let is_due = move |held: &Held| {
+            let mut places = held.holders.values();
+            held.ending || places.any(|place| self.is_over(place, now_ms)) || held.alone(now_ms).is_some()
+        };
         let above = self.held.range((Bound::Excluded(after), Bound::Unbounded));
         let all = above.chain(self.held.range(..=after));
-        all.filter(move |(_, held)| over(held)).map(|(&file, _)| file)
+        all.filter(move |(_, held)| is_due(held)).map(|(&file, _)| file)
     }
 }
 
 impl Leases {
-    fn until_ms(&self, held: &Held) -> u64 {
-        held.until_ms.max(self.resumed_ms())
+    fn is_over(&self, place: &Place, now_ms: u64) -> bool {
+        place.ending || self.until_ms(place) <= now_ms
+    }
+
+    fn until_ms(&self, place: &Place) -> u64 {
+        place.until_ms.max(self.resumed_ms())
     }
 
     /// No lease lapses before this time, a full term after the last pause; 0: there was no pause.
@@ -127,26 +273,41 @@ impl Leases {
     }
 }
 
+impl Held {
+    fn may_name(&self, lease: Lease) -> bool {
+        (self.since..=self.lease).contains(&lease)
+    }
+
+    /// The holder that has been the only one of a shared lease for long enough.
+    fn alone(&self, now_ms: u64) -> Option<u64> {
+        let mut holders = self.holders.keys().copied();
+        let (only, None) = (holders.next()?, holders.next()) else { return None };
+        (self.shared && only != UNKNOWN && now_ms >= self.alone_ms + ALONE_MS).then_some(only)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const FILE: FileId = FileId(7);
+    const A: u64 = 1;
+    const B: u64 = 2;
 
     fn leases() -> Leases {
         Leases::new(10, Arc::new(Pauses::new(5, 0)))
     }
 
-    fn lapsed(leases: &Leases, now_ms: u64) -> Vec<FileId> {
-        leases.lapsed(now_ms, FileId(0)).collect()
+    fn due(leases: &Leases, now_ms: u64) -> Vec<FileId> {
+        leases.due(now_ms, FileId(0)).collect()
     }
 
     #[test]
     fn each_has_its_turn_from_any_file_on() {
         let mut leases = leases();
-        (1..=4).for_each(|file| leases.grant(FileId(file), Lease(1), if file == 3 { 90 } else { 0 }));
-        assert_eq!(leases.lapsed(50, FileId(2)).collect::<Vec<_>>(), [FileId(4), FileId(1), FileId(2)]);
-        assert_eq!(leases.lapsed(50, FileId(9)).count(), 3);
+        (1..=4).for_each(|file| leases.grant(FileId(file), Lease(1), A, if file == 3 { 90 } else { 0 }));
+        assert_eq!(leases.due(50, FileId(2)).collect::<Vec<_>>(), [FileId(4), FileId(1), FileId(2)]);
+        assert_eq!(leases.due(50, FileId(9)).count(), 3);
     }
 
     #[test]
@@ -156,67 +317,137 @@ mod tests {
         leases.leave(FILE, Lease(1));
         pauses.look(9000);
         assert_eq!(leases.state(FILE, 9000), LeaseState::Over);
-        assert!(!leases.renew(FILE, Lease(1), 9000) && leases.begin_end(FILE, 9000));
-        assert_eq!(lapsed(&leases, 0), [FILE]);
+        assert!(!leases.renew(FILE, Lease(1), A, 9000) && leases.begin_end(FILE, 9000));
+        assert_eq!(due(&leases, 0), [FILE]);
     }
 
     #[test]
     fn a_renewal_that_waited_for_us_counts() {
         let pauses = Arc::new(Pauses::new(5, 0));
         let mut leases = Leases::new(10, Arc::clone(&pauses));
-        leases.grant(FILE, Lease(1), 100);
-        leases.grant(FileId(8), Lease(1), 100);
+        leases.grant(FILE, Lease(1), A, 100);
+        leases.grant(FileId(8), Lease(1), A, 100);
         leases.give_up(FileId(8));
         pauses.listen(105);
         // The process is stopped; then the loop that ends leases runs before the session with the renewal.
         pauses.look(9000);
-        assert_eq!(lapsed(&leases, 9000), [FileId(8)]);
+        assert_eq!(due(&leases, 9000), [FileId(8)]);
         assert!(!leases.begin_end(FILE, 9000));
         assert_eq!(leases.state(FILE, 9001), LeaseState::Live(9));
-        assert!(leases.renew(FILE, Lease(1), 9005));
+        assert!(leases.renew(FILE, Lease(1), A, 9005));
         assert_eq!(leases.state(FILE, 9014), LeaseState::Live(1));
         // Without another it ends a term after that.
-        assert_eq!(lapsed(&leases, 9015), [FILE, FileId(8)]);
+        assert_eq!(due(&leases, 9015), [FILE, FileId(8)]);
     }
 
     #[test]
     fn a_lease_lives_from_renewal_to_renewal() {
         let mut leases = leases();
-        leases.grant(FILE, Lease(1), 100);
+        leases.grant(FILE, Lease(1), A, 100);
         assert_eq!(leases.state(FILE, 109), LeaseState::Live(1));
-        assert!(leases.renew(FILE, Lease(1), 109));
+        assert!(leases.renew(FILE, Lease(1), A, 109));
         assert_eq!(leases.state(FILE, 110), LeaseState::Live(9));
         assert_eq!(leases.state(FILE, 119), LeaseState::Over);
-        assert_eq!(lapsed(&leases, 119), [FILE]);
-        assert!(lapsed(&leases, 118).is_empty());
+        assert_eq!(due(&leases, 119), [FILE]);
+        assert!(due(&leases, 118).is_empty());
     }
 
     #[test]
     fn only_its_holder_renews_it() {
         let mut leases = leases();
-        leases.grant(FILE, Lease(2), 0);
-        assert!(!leases.renew(FILE, Lease(1), 1));
-        assert!(!leases.renew(FileId(8), Lease(2), 1));
+        leases.grant(FILE, Lease(2), A, 0);
+        assert!(!leases.renew(FILE, Lease(1), A, 1));
+        assert!(!leases.renew(FileId(8), Lease(2), A, 1));
     }
 
     #[test]
     fn a_late_renewal_counts_until_the_end_has_begun() {
         let mut leases = leases();
-        leases.grant(FILE, Lease(1), 0);
-        assert!(leases.renew(FILE, Lease(1), 50));
+        leases.grant(FILE, Lease(1), A, 0);
+        assert!(leases.renew(FILE, Lease(1), A, 50));
         assert!(!leases.begin_end(FILE, 55), "it is live again");
         assert!(leases.begin_end(FILE, 60));
-        assert!(!leases.renew(FILE, Lease(1), 60));
-        assert_eq!(lapsed(&leases, 60), [FILE], "until the end is over it is to be ended");
+        assert!(!leases.renew(FILE, Lease(1), A, 60));
+        assert_eq!(due(&leases, 60), [FILE], "until the end is over it is to be ended");
         leases.end(FILE);
-        assert!(lapsed(&leases, 60).is_empty());
+        assert!(due(&leases, 60).is_empty());
     }
 
     #[test]
     fn a_lease_given_up_ends_while_it_is_live() {
         let mut leases = leases();
-        leases.grant(FILE, Lease(1), 0);
+        leases.grant(FILE, Lease(1), A, 0);
         leases.give_up(FILE);
         assert_eq!(leases.state(FILE, 1), LeaseState::Over);
+    }
+
+    fn record(lease: u32, since: u32, shared: bool, client: u64) -> InodeRecord {
+        let root = crate::volumes::directory_record(Default::default(), FileId(0), Vec::new(), 0);
+        InodeRecord { lease: Lease(lease), since: Lease(since), shared, client, held: true, ..root }
+    }
+
+    /// A lease that A had, and shares with B.
+    fn shared() -> Leases {
+        let mut leases = leases();
+        leases.grant(FILE, Lease(1), A, 0);
+        leases.changed(FILE, &record(2, 1, true, A));
+        leases.join(FILE, B, 0);
+        leases
+    }
+
+    #[test]
+    fn a_shared_lease_is_its_holders_by_the_numbers_that_they_know() {
+        let mut leases = shared();
+        assert!(leases.renew(FILE, Lease(1), A, 5) && leases.renew(FILE, Lease(2), B, 5));
+        assert!(!leases.renew(FILE, Lease(3), A, 5) && !leases.renew(FILE, Lease(2), 3, 5));
+        assert!(!leases.renew(FILE, Lease(2), UNKNOWN, 5) && leases.has_others(FILE, A));
+        leases.forget(FILE, B, 6);
+        assert!(!leases.renew(FILE, Lease(2), B, 6) && !leases.has_others(FILE, A));
+    }
+
+    #[test]
+    fn who_lapses_is_named_and_renews_no_more_and_the_others_go_on() {
+        let mut leases = shared();
+        assert!(leases.renew(FILE, Lease(2), B, 5));
+        assert_eq!((leases.step(FILE, 9), leases.step(FILE, 10)), (Step::Nothing, Step::Without(vec![A])));
+        assert!(!leases.renew(FILE, Lease(2), A, 10) && leases.renew(FILE, Lease(2), B, 10));
+        assert_eq!(due(&leases, 10), [FILE], "until it is forgotten");
+        leases.forget(FILE, A, 11);
+        assert!(due(&leases, 11).is_empty());
+        assert_eq!(leases.step(FILE, 20), Step::End);
+        assert!(!leases.renew(FILE, Lease(2), B, 20));
+    }
+
+    #[test]
+    fn the_last_one_of_a_shared_lease_is_alone_after_a_while() {
+        let mut leases = shared();
+        leases.forget(FILE, A, 5);
+        assert!(leases.renew(FILE, Lease(2), B, 5 + ALONE_MS));
+        assert_eq!(leases.step(FILE, 4 + ALONE_MS), Step::Nothing);
+        assert_eq!(leases.step(FILE, 5 + ALONE_MS), Step::Alone(B));
+        leases.changed(FILE, &record(3, 1, false, B));
+        assert_eq!(leases.step(FILE, 5 + ALONE_MS), Step::Nothing, "it is exclusive");
+    }
+
+    #[test]
+    fn a_turn_is_left_to_its_holder_until_it_is_over_or_given_back() {
+        let mut leases = shared();
+        leases.begin_turn(FILE, 100);
+        assert_eq!((leases.turn_ms(FILE, 100), leases.turn_ms(FILE, 100 + TURN_MS)), (TURN_MS, 0));
+        leases.end_turn(FILE);
+        assert_eq!(leases.turn_ms(FILE, 100), 0);
+    }
+
+    #[test]
+    fn after_a_restart_holders_are_known_again_for_a_term() {
+        let mut leases = leases();
+        leases.resume(FILE, &record(5, 3, true, A), 100);
+        assert!(!leases.renew(FILE, Lease(2), A, 101) && !leases.renew(FILE, Lease(6), A, 101));
+        assert!(leases.renew(FILE, Lease(3), A, 105) && leases.has_others(FILE, A));
+        assert_eq!(leases.step(FILE, 110), Step::Without(vec![UNKNOWN]), "the others did not come");
+        assert!(!leases.renew(FILE, Lease(5), B, 110) && leases.renew(FILE, Lease(5), A, 110));
+        let mut exclusive = Leases::new(10, Arc::new(Pauses::new(5, 0)));
+        exclusive.resume(FILE, &record(5, 0, false, A), 100);
+        assert!(!exclusive.renew(FILE, Lease(5), B, 101) && exclusive.renew(FILE, Lease(5), A, 101));
     }
 }

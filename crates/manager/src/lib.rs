@@ -52,6 +52,7 @@ pub mod serve;
 pub mod session_slots;
 pub mod settle;
 pub mod shapes;
+pub mod sharing;
 pub mod sisters;
 pub mod space;
 pub mod start;

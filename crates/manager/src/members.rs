@@ -293,7 +293,7 @@ fn store_heard(tx: &mut Tx, heard: DriveRecord) -> Result<(), Refusal> {
 /// rebuilt. Gives the number of components to rebuild.
 pub async fn replace(core: &Arc<Core>, operation: Operation, request: ReplaceDrive) -> Result<u64, Refusal> {
     if let Some(before) = core.read(move |core, tx| recall(core, tx, operation)).await? {
-        return Ok(before.components);
+        return Ok(before.number);
     }
     let (old, new) = replaceable(core, &request)?;
     // One check: a drive on this machine that was killed just now is known to be dead without a wait.
@@ -313,7 +313,7 @@ pub async fn replace(core: &Arc<Core>, operation: Operation, request: ReplaceDri
             }
             tx.set(key::drive(old), &record);
             let components = inodes::counts(tx, old)?.components;
-            Ok((Outcome { components, ..Outcome::DONE }, (record, components)))
+            Ok((Outcome { number: components, ..Outcome::DONE }, (record, components)))
         })
         .await;
     if let Ok(Once::Now((record, _))) = &stored {
@@ -321,7 +321,7 @@ pub async fn replace(core: &Arc<Core>, operation: Operation, request: ReplaceDri
     }
     procedure::release_holds(core, [old]);
     let components = match stored? {
-        Once::Now((_, components)) | Once::Before(Outcome { components, .. }) => components,
+        Once::Now((_, components)) | Once::Before(Outcome { number: components, .. }) => components,
     };
     tracing::info!(old = %request.old, new = %request.new, components, "a drive was replaced");
     core.wake.notify_waiters();

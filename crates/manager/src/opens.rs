@@ -7,7 +7,7 @@ use braid_layout::version::Lease;
 use braid_layout::{Column, DriveId, FileId};
 use braid_wire::control::{
     Access, Commit, CreateUnnamed, DriveState, Link, Lookup, Open, Opened, Refresh, Release, Renew,
-    ReportLost, StatRow,
+    ReportLost, Reserve, StatRow, Turn,
 };
 use braid_wire::{Reason, Refusal};
 
@@ -21,33 +21,34 @@ use crate::names::show;
 use crate::operations::{Once, Operation, Outcome, recall, remember};
 use crate::procedure::{self, Cause, Life, Lost, Probe, RecordedLease, drive_of, hold_lapsed};
 use crate::schema::InodeRecord;
+use crate::sharing;
 use crate::view::{self, Opener};
 
-/// Creates a file without a name, leased to the client.
+/// Creates a file without a name, leased to the asker.
 pub async fn create_unnamed(
     core: &Arc<Core>,
     operation: Operation,
     request: CreateUnnamed,
 ) -> Result<Opened, Refusal> {
-    let client = request.client;
+    let holder = request.holder;
     let avoid: BTreeSet<DriveId> = request.avoid.iter().copied().collect();
     for &drive in &avoid {
         core.drives().met_full(drive);
     }
     let made = core
         .once(operation, move |core, tx| {
-            let CreateUnnamed { volume, shape, client, .. } = &request;
+            let CreateUnnamed { volume, shape, holder, .. } = &request;
             let place = |seed: u64, shape: &_| core.place(seed, shape, &avoid);
-            let (file, inode) = files::create_unnamed(tx, volume, shape, *client, &place, core.now_ms())?;
+            let (file, inode) = files::create_unnamed(tx, volume, shape, *holder, &place, core.now_ms())?;
             Ok((Outcome::opened(file, inode.lease), (file, inode)))
         })
         .await?;
     match made {
         Once::Now((file, inode)) => {
-            core.leases().grant(file, inode.lease, core.running_ms());
+            core.leases().grant(file, inode.lease, holder, core.running_ms());
             opened(core, file, inode, Access::Write).await
         }
-        Once::Before(Outcome { file, .. }) => take(core, operation, file, client).await,
+        Once::Before(Outcome { file, .. }) => take(core, operation, file, holder).await,
     }
 }
 
@@ -83,7 +84,7 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
 /// Opens a file by path for writing, and creates it if asked to. A repeat is about the file that was found or
 /// created before, whatever has the name now.
 pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open) -> Result<Opened, Refusal> {
-    let client = request.client;
+    let holder = request.holder;
     let (file, made, _turn) = core
         .write(move |core, tx| {
             if let Some(before) = recall(core, tx, operation)? {
@@ -103,25 +104,32 @@ pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open
         })
         .await?;
     if let Some(inode) = made {
-        core.leases().grant(file, inode.lease, core.running_ms());
+        core.leases().grant(file, inode.lease, holder, core.running_ms());
         return opened(core, file, inode, Access::Write).await;
     }
-    take(core, operation, file, client).await
+    take(core, operation, file, holder).await
 }
 
-/// Takes the file's lease for the client. A repeat gets the lease that it was given before, if that is not
-/// over.
-async fn take(core: &Arc<Core>, operation: Operation, file: FileId, client: u64) -> Result<Opened, Refusal> {
+/// Takes the file's lease for the holder, or shares it. A repeat gets the lease that it was given before, if
+/// that is not over.
+async fn take(core: &Arc<Core>, operation: Operation, file: FileId, holder: u64) -> Result<Opened, Refusal> {
     let _turn = core.lock_file(file).await?;
-    if let Some(opened) = still_open(core, operation).await? {
+    if let Some(opened) = still_open(core, operation, holder).await? {
         return Ok(opened);
     }
+    if sharing::is_live(core, file) {
+        return sharing::join(core, operation, file, holder).await;
+    }
     make_free(core, file).await?;
-    grant(core, operation, file, client).await
+    grant(core, operation, file, holder).await
 }
 
 /// The operation's earlier answer, if the lease granted then is not over. The caller holds the file's lock.
-pub async fn still_open(core: &Arc<Core>, operation: Operation) -> Result<Option<Opened>, Refusal> {
+pub async fn still_open(
+    core: &Arc<Core>,
+    operation: Operation,
+    holder: u64,
+) -> Result<Option<Opened>, Refusal> {
     let before = core
         .read(move |core, tx| {
             let Some(Outcome { file, lease, .. }) = recall(core, tx, operation)? else { return Ok(None) };
@@ -130,7 +138,7 @@ pub async fn still_open(core: &Arc<Core>, operation: Operation) -> Result<Option
         })
         .await?;
     match before {
-        Some((file, lease, inode)) if core.leases().renew(file, lease, core.now_ms()) => {
+        Some((file, lease, inode)) if core.leases().renew(file, lease, holder, core.now_ms()) => {
             Ok(Some(opened(core, file, inode, Access::Write).await?))
         }
         _ => Ok(None),
@@ -139,36 +147,53 @@ pub async fn still_open(core: &Arc<Core>, operation: Operation) -> Result<Option
 
 /// New capabilities for an open file.
 pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refusal> {
-    let Refresh { file, access, lease, .. } = request;
+    let Refresh { file, access, lease, holder, turn } = request;
     if access == Access::Read {
         return reader(core, file).await;
     }
-    renew_lease(core, file, lease)?;
+    renew_lease(core, file, lease, holder)?;
     let _turn = core.lock_file(file).await?;
-    let mut inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
-    if inode.unfenced {
-        let cause = Cause { lease: RecordedLease::Live, ..Cause::nothing() };
-        inode = procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
+    let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
+    if turn == Turn::Give && !inode.shared && inode.client == holder {
+        core.leases().end_turn(file);
     }
-    renew_lease(core, file, lease)?;
-    opened(core, file, inode, Access::Write).await
+    let inode = match turn {
+        Turn::Take => sharing::take_turn(core, file, inode, holder).await?,
+        Turn::Any | Turn::Give => sharing::take_part(core, file, inode, Some(holder)).await?,
+    };
+    renew_lease(core, file, lease, holder)?;
+    opened_to_write(core, file, inode).await
 }
 
 /// Renews a lease.
 pub async fn renew(core: &Arc<Core>, request: Renew) -> Result<(), Refusal> {
-    renew_lease(core, request.file, request.lease)
+    renew_lease(core, request.file, request.lease, request.holder)
 }
 
 /// Sets the size.
 pub async fn commit(core: &Arc<Core>, request: Commit) -> Result<(), Refusal> {
-    renew_lease(core, request.file, request.lease)?;
+    renew_lease(core, request.file, request.lease, request.holder)?;
     core.write(move |core, tx| files::commit(tx, &request, core.now_ms())).await
+}
+
+/// Reserves bytes at the file's end. Returns the first.
+pub async fn reserve(core: &Arc<Core>, operation: Operation, request: Reserve) -> Result<u64, Refusal> {
+    let reserved = core
+        .once(operation, move |core, tx| {
+            renew_lease(core, request.file, request.lease, request.holder)?;
+            let number = files::reserve(tx, &request, core.now_ms())?;
+            Ok((Outcome { number, ..Outcome::DONE }, number))
+        })
+        .await?;
+    Ok(match reserved {
+        Once::Now(offset) | Once::Before(Outcome { number: offset, .. }) => offset,
+    })
 }
 
 /// Names a file.
 pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Result<(), Refusal> {
     core.once(operation, move |core, tx| {
-        renew_lease(core, request.file, request.lease)?;
+        renew_lease(core, request.file, request.lease, request.holder)?;
         files::link(tx, &request, core.now_ms())?;
         Ok((Outcome::DONE, ()))
     })
@@ -177,29 +202,36 @@ pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Resu
     Ok(())
 }
 
-/// Ends a lease. An unclean one is recovered from in the background or by the next open. It is clean only if
+/// Ends a lease, or the part that the holder has in it. An unclean one is recovered from in the background or by the next open. It is clean only if
 /// everything written lies below the size, whatever the writer says: the next writer takes all beyond the
 /// size for zeros.
 pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -> Result<(), Refusal> {
-    let Release { file, lease, clean, end } = request;
+    let Release { file, lease, holder, clean, end } = request;
     let _turn = core.lock_file(file).await?;
     let released = core
         .once(operation, move |core, tx| {
             // Also for one that is not clean: a late one would end the lease of the next writer.
             let size = leased(tx, file, lease)?.size;
             let clean = clean && end <= size;
-            if clean {
-                renew_lease(core, file, lease)?;
-                files::release(tx, file, lease)?;
+            if !core.leases().holds(file, lease, holder) {
+                return Err(lease_lost(file, lease));
             }
-            Ok((Outcome::DONE, clean))
+            let is_last = !core.leases().has_others(file, holder);
+            if clean {
+                renew_lease(core, file, lease, holder)?;
+                if is_last {
+                    files::release(tx, file, lease)?;
+                }
+            }
+            Ok((Outcome::DONE, (clean, is_last)))
         })
         .await?;
-    let Once::Now(clean) = released else { return Ok(()) };
-    if clean {
-        core.leases().end(file);
-    } else {
-        core.leases().give_up(file);
+    let Once::Now((clean, is_last)) = released else { return Ok(()) };
+    match (clean, is_last) {
+        (true, true) => core.leases().end(file),
+        (true, false) => core.leases().forget(file, holder, core.running_ms()),
+        (false, true) => core.leases().give_up(file),
+        (false, false) => core.leases().give_up_one(file, holder),
     }
     core.wake.notify_waiters();
     Ok(())
@@ -208,10 +240,15 @@ pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -
 /// The writer cannot reach columns. They go out if their drives are surely dead, or if it has tried for long;
 /// else it is told to try again.
 pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened, Refusal> {
-    let ReportLost { file, lease, segment, columns, insist, .. } = request;
-    renew_lease(core, file, lease)?;
+    let ReportLost { file, lease, holder, segment, columns, insist } = request;
+    renew_lease(core, file, lease, holder)?;
     let _turn = core.lock_file(file).await?;
     let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
+    if inode.lease != lease {
+        // It has not heard of the present lease: that may be all that it lacks.
+        let inode = sharing::take_part(core, file, inode, Some(holder)).await?;
+        return opened_to_write(core, file, inode).await;
+    }
     let columns: Vec<(u32, Column)> = match usize::try_from(segment).ok().and_then(|i| inode.segments.get(i))
     {
         Some(known) => columns.and(known.set).iter().map(|column| (segment, column)).collect(),
@@ -231,7 +268,7 @@ pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened
     };
     let cause = Cause { lease: RecordedLease::Live, lost, ..Cause::nothing() };
     let inode = procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
-    renew_lease(core, file, lease)?;
+    renew_lease(core, file, lease, holder)?;
     opened(core, file, inode, Access::Write).await
 }
 
@@ -254,7 +291,7 @@ pub async fn make_free(core: &Arc<Core>, file: FileId) -> Result<InodeRecord, Re
         leases.give_up(file);
     }
     let lost = hold_lapsed(core, &inode);
-    if !inode.held && !inode.unfenced && lost.is_empty() {
+    if !inode.held && !inode.unfenced && inode.since == Lease(0) && lost.is_empty() {
         procedure::refuse_too_many(core, &inode)?;
         return Ok(inode);
     }
@@ -270,18 +307,23 @@ pub async fn grant(
     core: &Arc<Core>,
     operation: Operation,
     file: FileId,
-    client: u64,
+    holder: u64,
 ) -> Result<Opened, Refusal> {
     let inode = core
         .write(move |core, tx| {
             // Refuses what the client has settled. A repeat whose earlier lease is over gets another.
             recall(core, tx, operation)?;
-            let inode = files::grant(tx, file, client)?;
+            let inode = files::grant(tx, file, holder)?;
             remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
             Ok(inode)
         })
         .await?;
-    core.leases().grant(file, inode.lease, core.running_ms());
+    core.leases().grant(file, inode.lease, holder, core.running_ms());
+    opened(core, file, inode, Access::Write).await
+}
+
+/// The answer to a writer.
+pub async fn opened_to_write(core: &Arc<Core>, file: FileId, inode: InodeRecord) -> Result<Opened, Refusal> {
     opened(core, file, inode, Access::Write).await
 }
 
@@ -378,8 +420,9 @@ async fn make_partitions(core: &Arc<Core>, inode: &InodeRecord, epochs: &[Vec<Op
     made
 }
 
-fn renew_lease(core: &Core, file: FileId, lease: Lease) -> Result<(), Refusal> {
-    if core.leases().renew(file, lease, core.running_ms()) { Ok(()) } else { Err(lease_lost(file, lease)) }
+fn renew_lease(core: &Core, file: FileId, lease: Lease, holder: u64) -> Result<(), Refusal> {
+    let renewed = core.leases().renew(file, lease, holder, core.running_ms());
+    if renewed { Ok(()) } else { Err(lease_lost(file, lease)) }
 }
 
 /// Refuses if such a drive holds its lease and answers us: one client's bad link must take no column out.

@@ -62,8 +62,8 @@ pub struct Outcome {
     pub file: FileId,
     /// The lease that was granted on it.
     pub lease: Lease,
-    /// Components to rebuild after a drive was replaced.
-    pub components: u64,
+    /// Components to rebuild after a drive was replaced, or the first byte that was reserved.
+    pub number: u64,
 }
 
 /// Whether this call carried the operation out.
@@ -98,7 +98,7 @@ pub struct Turn {
 
 impl Outcome {
     /// Done, with nothing else to report.
-    pub const DONE: Outcome = Outcome { file: FileId(0), lease: Lease(0), components: 0 };
+    pub const DONE: Outcome = Outcome { file: FileId(0), lease: Lease(0), number: 0 };
 
     /// A file was opened under this lease.
     pub fn opened(file: FileId, lease: Lease) -> Outcome {
@@ -204,14 +204,14 @@ pub fn recall(core: &Core, tx: &Tx, operation: Operation) -> Result<Option<Outco
         let detail = format!("operation {} was another request before: numbers rise", operation.number);
         return Err(Refusal::new(Reason::Malformed, detail));
     }
-    Ok(Some(Outcome { file: record.file, lease: record.lease, components: record.components }))
+    Ok(Some(Outcome { file: record.file, lease: record.lease, number: record.number }))
 }
 
 /// Stores the operation's result in the transaction that carries it out, and deletes some that are settled.
 pub fn remember(tx: &mut Tx, operation: Operation, outcome: Outcome, now_ms: u64) -> Result<(), KvError> {
     let Operation { client, number, settled_below, request } = operation;
-    let Outcome { file, lease, components } = outcome;
-    let record = OperationRecord { done_ms: now_ms, request, file, lease, components };
+    let Outcome { file, lease, number: result } = outcome;
+    let record = OperationRecord { done_ms: now_ms, request, file, lease, number: result };
     let settled =
         tx.scan(&key::operation(client, 0), &key::operation(client, settled_below), SETTLED_PER_WRITE)?;
     settled.into_iter().for_each(|(row, _)| tx.delete(row));

@@ -1,7 +1,8 @@
 //! The one procedure on a file (PROTOCOL section 6): raise the generation, fence, survey, judge, verdict.
 //!
 //! After a lease that ended without a clean release the file's size is settled too, from what the columns
-//! hold (`settle`): after the last verdict, before anybody else gets the file.
+//! hold (`settle`): after the last verdict, before anybody else gets the file. So it is while several write
+//! the file (`sharing`).
 //!
 //! It runs for a lease that ended without a clean release, for columns that go out or join, and for joining
 //! columns that are caught up. It is idempotent: `g + 1` is durable before the first fence, and marked
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::{Column, ColumnMask, DriveId, FileId};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Lease};
 use braid_transport::host;
 use braid_transport::process::Presence;
 use braid_wire::control::{DriveState, ProcessMark};
@@ -52,7 +53,7 @@ pub type Change = Arc<dyn Fn(&Core, &mut Tx, FileId, &mut InodeRecord) -> Result
 pub enum RecordedLease {
     /// There is none.
     None,
-    /// It is live: its pending stamps are not judged.
+    /// It is live: its pending stamps are not judged, only those of earlier ones.
     Live,
     /// It has ended without a clean release.
     Ended,
@@ -310,7 +311,9 @@ async fn fence_and_judge(
     lease: RecordedLease,
     deadline: Instant,
 ) -> Result<Judged, Refusal> {
-    let judged = if lease == RecordedLease::Live { Stamps::OfJoining } else { Stamps::All };
+    let judged = if lease == RecordedLease::Live { Stamps::Before(inode.lease) } else { Stamps::All };
+    // A holder that hears of a new lease takes what it has written for counted in.
+    let sizes = lease == RecordedLease::Ended || lease == RecordedLease::Live && inode.since != Lease(0);
     let (mut from, mut undrained) = (0, 0);
     loop {
         let mut end = 0;
@@ -324,7 +327,7 @@ async fn fence_and_judge(
             }
         }
         // A file without a name is removed, and one whose cut was begun keeps its size: no end is needed.
-        if failures.is_empty() && lease == RecordedLease::Ended && inode.is_named() && !inode.cut {
+        if failures.is_empty() && sizes && inode.is_named() && !inode.cut {
             match data_end(core, file, inode).await {
                 Ok(reached) => end = reached,
                 Err(columns) => failures = columns,
@@ -384,11 +387,13 @@ async fn finish(
         // again.
         inode.unfenced = inode.g != g;
         if lease == RecordedLease::Ended {
-            (inode.held, inode.client) = (false, 0);
+            (inode.held, inode.client, inode.shared, inode.since) = (false, 0, false, Lease(0));
             if !inode.is_named() {
                 inodes::bury(tx, file, &inode)?;
                 return Ok(None);
             }
+        }
+        if inode.is_named() {
             files::settle_size(tx, &mut inode, end, core.now_ms())?;
         }
         inodes::save(tx, file, &inode);

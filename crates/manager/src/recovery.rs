@@ -9,11 +9,12 @@
 //! other columns does not prove that it is settled, as later writes were made without this column. The column
 //! is brought up to date before it is ready, so nothing is lost. The same holds for what it owes.
 //!
-//! Stamps of a live lease are left alone, but for those of joining columns: their writer sends them again.
+//! Stamps of a live lease are left alone, but for those of joining columns: their writer sends them again. No
+//! shared lease has any.
 
 use std::collections::BTreeMap;
 
-use braid_layout::{Column, ColumnMask, Role, Shape, Stripe, Version};
+use braid_layout::{Column, ColumnMask, Lease, Role, Shape, Stripe, Version};
 use braid_wire::data::{Tip, UnitState, UnitVerdict};
 
 /// What the columns of the set hold of one unit index.
@@ -24,8 +25,8 @@ pub type Survey = BTreeMap<Column, UnitState>;
 pub enum Stamps {
     /// All: no lease is live.
     All,
-    /// Those on joining columns, which go back there.
-    OfJoining,
+    /// Those of earlier leases than this one, which is live; and those on joining columns, which go back there.
+    Before(Lease),
 }
 
 /// The columns of a segment.
@@ -48,8 +49,8 @@ pub fn judge(unit: u64, columns: Columns, judged: Stamps, survey: &Survey) -> Un
         *columns = columns.or(pending.columns);
     }
     let (mut forward, mut back) = (Vec::new(), Vec::new());
-    if judged == Stamps::OfJoining {
-        stamps.clear();
+    if let Stamps::Before(live) = judged {
+        stamps.retain(|stamp, _| stamp.lease < live);
     }
     for (stamp, columns) in stamps {
         let voters = columns.and(ready);
@@ -132,7 +133,6 @@ fn cutoffs(shape: Shape, unit: u64, ready: ColumnMask, survey: &Survey) -> Vec<T
 
 #[cfg(test)]
 mod tests {
-    use braid_layout::version::Lease;
     use braid_layout::{Generation, Scheme, Version};
     use braid_wire::data::PendingState;
 
@@ -280,7 +280,7 @@ mod tests {
         let tip = |n| vec![Tip { column: Column(0), version: v(1, 1, n) }];
         let parity = |n| UnitState { tips: tip(n), ..unit(OLD, None) };
         let states = survey([(2, parity(7)), (3, parity(5)), (4, parity(3))]);
-        let verdict = judge(0, rs(&[1, 2, 3, 4], &[4]), Stamps::OfJoining, &states);
+        let verdict = judge(0, rs(&[1, 2, 3, 4], &[4]), Stamps::Before(Lease(1)), &states);
         assert_eq!(verdict.cutoff, tip(5));
         assert_eq!(part_for(&verdict, &states[&Column(2)], ColumnState::Ready).unwrap().cutoff, tip(5));
         let part = part_for(&verdict, &states[&Column(3)], ColumnState::Ready);
@@ -303,13 +303,13 @@ mod tests {
         let live = unit(OLD, Some((s, &[0, 2])));
         let joins = UnitState { owed: vec![owed], ..unit(OLD, None) };
         let states = survey([(0, live.clone()), (1, joins), (2, live.clone())]);
-        let verdict = judge(3, columns(&[0, 1, 2], &[1]), Stamps::OfJoining, &states);
+        let verdict = judge(3, columns(&[0, 1, 2], &[1]), Stamps::Before(Lease(2)), &states);
         assert!(verdict.forward.is_empty() && verdict.back.is_empty());
         let part = part_for(&verdict, &states[&Column(1)], ColumnState::Joining).unwrap();
         assert_eq!(part.back, [owed]);
         assert_eq!(part_for(&verdict, &states[&Column(0)], ColumnState::Ready), None);
         let states = survey([(0, live.clone()), (1, live.clone()), (2, live)]);
-        let verdict = judge(3, columns(&[0, 1, 2], &[1]), Stamps::OfJoining, &states);
+        let verdict = judge(3, columns(&[0, 1, 2], &[1]), Stamps::Before(Lease(2)), &states);
         assert_eq!(part_for(&verdict, &states[&Column(0)], ColumnState::Ready), None, "it is left alone");
         assert_eq!(part_for(&verdict, &states[&Column(1)], ColumnState::Joining).unwrap().back, [s]);
     }

@@ -86,8 +86,14 @@ record! {
         lease: Lease,
         /// Whether that lease was neither released nor recovered from.
         held: bool,
-        /// Who holds or released it; 0 if it was recovered from, or must be recovered from after a restore.
+        /// Who has or released it, or had it before it was shared; 0 if it was recovered from, or must be recovered
+        /// from after a restore.
         client: u64,
+        /// The lease is shared: its holders make unit writes only.
+        shared: bool,
+        /// The exclusive lease that was shared first: holders may name that one and all later ones. 0: none was
+        /// since the last grant.
+        since: Lease,
         /// Cutting the file short was begun and not finished: bytes beyond the size may remain, and the size
         /// on record is right.
         cut: bool,
@@ -223,8 +229,8 @@ record! {
         file: FileId,
         /// The lease that was granted on it.
         lease: Lease,
-        /// Components to rebuild, after a drive was replaced.
-        components: u64,
+        /// Components to rebuild after a drive was replaced, or the first byte that was reserved.
+        number: u64,
     }
 }
 

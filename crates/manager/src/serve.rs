@@ -12,7 +12,7 @@ use braid_transport::{Asked, ControlPeer, Listener, Stream, TransportError, chal
 use braid_wire::capability::Key;
 use braid_wire::control::{
     Authenticate, ControlReply, ControlRequest, DirectoryReply, Done, JoinDriveReply, ReplaceDriveReply,
-    RequestHead, VolumeCreate, VolumeListReply,
+    RequestHead, Reserved, VolumeCreate, VolumeListReply,
 };
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::frame::WIRE_VERSION;
@@ -208,6 +208,7 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         | R::CreateUnnamed(_)
         | R::Link(_)
         | R::Release(_)
+        | R::Reserve(_)
         | R::ReplaceDrive(_) => Err(misplaced(&request)),
     }
 }
@@ -252,6 +253,9 @@ async fn answer_operation(
         R::Open(open) => Ok(opens::open_to_write(core, operation, open).await?.into()),
         R::Link(link) => done(opens::link(core, operation, link).await),
         R::Release(release) => done(opens::release(core, operation, release).await),
+        R::Reserve(reserve) => {
+            Ok(Reserved { offset: opens::reserve(core, operation, reserve).await? }.into())
+        }
         R::ReplaceDrive(replace) => {
             Ok(ReplaceDriveReply { components: members::replace(core, operation, replace).await? }.into())
         }

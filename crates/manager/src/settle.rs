@@ -24,7 +24,7 @@ use crate::shapes::from_spec;
 /// Units asked for at a time; usually the first is enough.
 const PAGE: u32 = 64;
 /// The largest size that a client can work with.
-const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
+pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// One past the last byte that the file's drives hold, or its committed size if that is more. An error says
 /// which columns did not answer, and why. The stripes must have been judged, and nobody may be writing.

@@ -268,7 +268,7 @@ pub async fn start(
             let inode: Option<InodeRecord> = tx.record(&key::inode(file))?;
             match inode {
                 Some(inode) if inode.is_left() => core.leases().leave(file, inode.lease),
-                Some(inode) if inode.held => core.leases().grant(file, inode.lease, core.running_ms()),
+                Some(inode) if inode.held => core.leases().resume(file, &inode, core.running_ms()),
                 Some(inode) if inode.unfenced => drop(core.unfinished().insert(file)),
                 _ => {}
             }

@@ -23,6 +23,7 @@ use crate::drive_calls::CallError;
 use crate::fence::{drive_call, make_partition};
 use crate::free::{forget_replaced, free_components, free_left, is_absent};
 use crate::inodes;
+use crate::leases::Step;
 use crate::moves;
 use crate::operations;
 use crate::orphans;
@@ -30,6 +31,7 @@ use crate::pauses::LISTEN_MS;
 use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
 use crate::returns::readmit_drives;
 use crate::schema::{DriveRecord, key, table};
+use crate::sharing;
 use crate::volumes;
 
 /// Pause between two rounds when nothing wakes a loop.
@@ -156,11 +158,10 @@ async fn end_leases(core: Arc<Core>) {
     }
 }
 
-/// The next wanted files whose leases must be ended or whose procedures were left undone. It starts after
+/// The next wanted files about whose leases something is to be done or whose procedures were left undone. It starts after
 /// `last` and wraps around, so that files that cannot be done for now, however many, do not starve others.
 fn due(core: &Core, last: FileId, limit: usize, wanted: impl Fn(&FileId) -> bool) -> Vec<FileId> {
-    let mut due: Vec<FileId> =
-        core.leases().lapsed(core.now_ms(), last).filter(&wanted).take(limit).collect();
+    let mut due: Vec<FileId> = core.leases().due(core.now_ms(), last).filter(&wanted).take(limit).collect();
     {
         let unfinished = core.unfinished();
         let above = unfinished.range((Bound::Excluded(last), Bound::Unbounded));
@@ -172,8 +173,8 @@ fn due(core: &Core, last: FileId, limit: usize, wanted: impl Fn(&FileId) -> bool
     due
 }
 
-/// Ends a lapsed lease: a file without a name is removed, any other is recovered. Finishes what was left
-/// undone. Returns whether it is done.
+/// Does what is due about a file's lease. One that lapsed is ended: a file without a name is removed, any
+/// other is recovered. Finishes what was left undone. Returns whether it is done.
 async fn end_lease(core: &Arc<Core>, file: FileId) -> bool {
     let Some(_turn) = core.try_lock_file(file) else { return false };
     match end_lease_alone(core, file).await {
@@ -186,11 +187,17 @@ async fn end_lease(core: &Arc<Core>, file: FileId) -> bool {
 }
 
 async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
-    if !core.leases().begin_end(file, core.now_ms()) {
+    let step = core.leases().step(file, core.now_ms());
+    if step != Step::End {
         // Somebody holds a lease again: its end does what was left undone. If the file stayed listed, it
         // would be due again at once.
         core.unfinished().remove(&file);
-        return Ok(());
+    }
+    match step {
+        Step::End => {}
+        Step::Nothing => return Ok(()),
+        Step::Without(gone) => return sharing::without(core, file, gone).await,
+        Step::Alone(holder) => return sharing::alone(core, file, holder).await,
     }
     let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
     if let Some(inode) = found.filter(|inode| inode.held || inode.unfenced) {

@@ -86,6 +86,10 @@ pub fn opened(
         lease_ms,
         expires_ms,
         cut: inode.cut,
+        shared: match opener {
+            Opener::Writer => inode.shared,
+            _ => inode.held && inode.since != Default::default(),
+        },
     }
 }
 

@@ -112,6 +112,8 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         lease: Default::default(),
         held: false,
         client: 0,
+        shared: false,
+        since: Default::default(),
         cut: false,
         order: 0,
         unfenced: false,

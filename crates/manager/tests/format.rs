@@ -91,7 +91,7 @@ fn small_records_are_as_they_were() {
     );
     check(&RemoveRecord { volume: VolumeId(1), g: Generation(2) }, "01 0100000000000000 02000000");
     check(
-        &OperationRecord { done_ms: 9, request: 10, file: FileId(5), lease: Lease(3), components: 11 },
+        &OperationRecord { done_ms: 9, request: 10, file: FileId(5), lease: Lease(3), number: 11 },
         "01 0900000000000000 0a000000 0500000000000000 03000000 0b00000000000000",
     );
 }
@@ -147,6 +147,8 @@ fn a_file_is_as_it_was() {
         lease: Lease(4),
         held: true,
         client: 5,
+        shared: true,
+        since: Lease(2),
         cut: true,
         order: 9,
         unfenced: false,
@@ -155,7 +157,8 @@ fn a_file_is_as_it_was() {
     check(
         &inode,
         "01 0100000000000000 01 0200000000000000 01000000 66 6400000000000000 0700000000000000 0800000000000000
-         01 a0010000 03000000 04000000 01 0500000000000000 01 0900000000000000 00 01000000
+         01 a0010000 03000000 04000000 01 0500000000000000 01 02000000 01 0900000000000000 00
+         01000000
          0000000000000000 ffffffffffffffff 05 02 01 00100000 0600000000000000 03000000
          01000000000000000000000000000000 02000000000000000000000000000000 03000000000000000000000000000000
          0500000000000000 0400000000000000",

@@ -256,7 +256,7 @@ impl Real {
                     create: true,
                     exclusive: *exclusive,
                     shape: ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 },
-                    client: 1,
+                    holder: 7,
                 };
                 files::find_or_create(tx, &open, &place, 2).map(drop)
             }
@@ -268,6 +268,7 @@ impl Real {
                 let link = Link {
                     file,
                     lease: inode.lease,
+                    holder: 7,
                     volume,
                     path,
                     size: *size,
@@ -282,7 +283,7 @@ impl Real {
             Op::Commit { path, size } => match leased(tx, path) {
                 Some((file, lease)) => {
                     let order = inodes::get(tx, file)?.order + 1;
-                    files::commit(tx, &Commit { file, lease, size: *size, order, cut: Cut::No }, 2)
+                    files::commit(tx, &Commit { file, lease, holder: 7, size: *size, order, cut: Cut::No }, 2)
                 }
                 None => Ok(()),
             },

@@ -234,7 +234,10 @@ pub(crate) struct VolumeCreate {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Direction {
     Read,
+    /// By the only writer
     Write,
+    /// Beside other writers
+    SharedWrite,
 }
 
 #[derive(Debug, Args)]

@@ -96,12 +96,12 @@ fn unlink() -> ControlRequest {
 }
 
 fn renew() -> Renew {
-    Renew { file: FileId(1), lease: Lease(1) }
+    Renew { file: FileId(1), lease: Lease(1), holder: 77 }
 }
 
 fn lost(file: u64) -> ControlRequest {
     let (file, columns) = (FileId(file), ColumnMask(1));
-    ReportLost { file, lease: Lease(1), client: 77, segment: 0, columns, insist: false }.into()
+    ReportLost { file, lease: Lease(1), holder: 77, segment: 0, columns, insist: false }.into()
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod holes;
 mod raw;
 mod removed;
 mod settled;
+mod shared;
 mod sparse;
 mod units;
 mod wrong;

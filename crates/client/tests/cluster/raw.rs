@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use braid_layout::{Column, ColumnMask, FileId, Lease, Version};
 use braid_transport::{ControlSession, DriveSession, Limits, TransportError};
 use braid_wire::checksum::block_crcs;
-use braid_wire::control::{Access, ControlReply, Open, Opened, Refresh, Release, RequestHead, ShapeSpec};
+use braid_wire::control::{
+    Access, ControlReply, Open, Opened, Refresh, Release, RequestHead, ShapeSpec, Turn,
+};
 use braid_wire::data::{Address, DriveRequest, Retire, StripeWrite};
 
 use crate::common::Cluster;
@@ -36,7 +38,7 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
         create: false,
         exclusive: false,
         shape,
-        client: CLIENT,
+        holder: CLIENT,
     };
     let head = operation(&manager);
     let ControlReply::Opened(opened) = manager.call_as(&head, &open.into()).await.expect("open") else {
@@ -62,14 +64,14 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
         send(cluster, &opened, column, &retire.into(), &[]).await.expect("settled");
     }
     let (file, lease, end) = (opened.stat.file, opened.lease, opened.stat.size);
-    let release = Release { file, lease, clean: true, end }.into();
+    let release = Release { file, lease, holder: CLIENT, clean: true, end }.into();
     let head = operation(&manager);
     manager.call_as(&head, &release).await.expect("released");
 }
 
 /// Capabilities for a file that is open for writing under this lease.
-pub(crate) async fn grants(cluster: &Cluster, file: FileId, lease: Lease) -> Opened {
-    let refresh = Refresh { file, access: Access::Write, lease, client: CLIENT };
+pub(crate) async fn grants(cluster: &Cluster, file: FileId, lease: Lease, holder: u64) -> Opened {
+    let refresh = Refresh { file, access: Access::Write, lease, holder, turn: Turn::Any };
     match manager(cluster).await.call(&refresh.into()).await.expect("it is open") {
         ControlReply::Opened(opened) => opened,
         other => panic!("{other:?}"),

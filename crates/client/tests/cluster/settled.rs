@@ -184,7 +184,8 @@ async fn a_cut_that_was_begun_is_ended_by_who_opens_the_file_next() {
     let number = file.stat().await.expect("stat").file;
     let (token, limits) = (&cluster.ready.client_token, Limits::default());
     let mut session = ControlSession::connect(&cluster.ready.address, token, &limits).await.expect("connect");
-    let cut = Commit { file: number, lease: Lease(2), size: 70_000, order: 1, cut: Cut::Begins };
+    let (lease, holder) = (Lease(2), file.holder());
+    let cut = Commit { file: number, lease, holder, size: 70_000, order: 1, cut: Cut::Begins };
     session.call(&cut.into()).await.expect("the first half");
     drop(file);
     wait_for(|| async { client.stat(&path).await.expect("stat").size == 70_000 }).await;
@@ -292,7 +293,7 @@ async fn a_capability_of_a_closed_file_writes_no_more() {
     let file = client.open(&path, &options).await.expect("create");
     file.write_at(&bytes, 0).await.expect("write");
     let number = file.stat().await.expect("stat").file;
-    let held = raw::grants(&cluster, number, Lease(1)).await;
+    let held = raw::grants(&cluster, number, Lease(1), file.holder()).await;
     file.close().await.expect("close");
     let late = pattern(2, usize::try_from(UNIT).expect("small"));
     let stamp = Version { g: held.stat.g, lease: held.lease, n: 1000 };

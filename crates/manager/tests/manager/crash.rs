@@ -78,13 +78,20 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
         if let Ok(ControlReply::Opened(file)) = client.ask(open(path, Access::Write, true)).await {
             put(&file);
             let _ = client
-                .ask(Commit { file: file.stat.file, lease: file.lease, size: 100, order: 1, cut: Cut::No })
+                .ask(Commit {
+                    file: file.stat.file,
+                    lease: file.lease,
+                    holder: 7,
+                    size: 100,
+                    order: 1,
+                    cut: Cut::No,
+                })
                 .await;
             let _ = client.ask(release(&file, true)).await;
         }
     }
     let _ = client.ask(Rename { volume: main(), from: "a/b".into(), to: "c".into() }).await;
-    let unnamed = CreateUnnamed { volume: main(), shape: no_shape(), client: 1, avoid: Vec::new() };
+    let unnamed = CreateUnnamed { volume: main(), shape: no_shape(), holder: 7, avoid: Vec::new() };
     if let Ok(ControlReply::Opened(file)) = client.ask(unnamed).await {
         put(&file);
         let (id, lease) = (file.stat.file, file.lease);
@@ -93,6 +100,7 @@ async fn workload(client: &mut Client, drives: &[FakeDrive]) {
             .ask(Link {
                 file: id,
                 lease,
+                holder: 7,
                 volume: main(),
                 path,
                 size: 50,

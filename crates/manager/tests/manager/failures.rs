@@ -60,7 +60,9 @@ async fn an_open_file_outlives_its_name_until_its_lease_ends() {
     let file = client.create("f").await;
     put_all(&cluster, &file);
     client.done(Unlink { volume: "main".into(), path: "f".into() }).await;
-    client.done(Commit { file: file.stat.file, lease: file.lease, size: 9, order: 1, cut: Cut::No }).await;
+    client
+        .done(Commit { file: file.stat.file, lease: file.lease, holder: 7, size: 9, order: 1, cut: Cut::No })
+        .await;
     assert_eq!((cluster.objects(), client.status().await.removing), (3, 0));
     client.done(release(&file, true)).await;
     client.until("all is freed", |s| s.removing == 0).await;
@@ -72,11 +74,11 @@ async fn a_file_that_was_never_named_goes_with_its_lease() {
     let cluster = Cluster::lapsing(3, no_shape()).await;
     let mut client = cluster.manager.client().await;
     let file = client
-        .opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), client: 1, avoid: Vec::new() })
+        .opened(CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid: Vec::new() })
         .await;
     put_all(&cluster, &file);
     eventually("its components are freed", || async { cluster.objects() == 0 }).await;
-    let refusal = client.refused(Renew { file: file.stat.file, lease: file.lease }).await;
+    let refusal = client.refused(Renew { file: file.stat.file, lease: file.lease, holder: 7 }).await;
     assert_eq!(refusal.reason, Reason::LeaseLost);
     client.until("nothing is left to be freed", |s| s.removing == 0).await;
 }
@@ -126,7 +128,14 @@ async fn a_lease_that_lapses_is_recovered_from_without_anybody_asking() {
     })
     .await;
     let refusal = client
-        .refused(Commit { file: file.stat.file, lease: file.lease, size: 1, order: 1, cut: Cut::No })
+        .refused(Commit {
+            file: file.stat.file,
+            lease: file.lease,
+            holder: 7,
+            size: 1,
+            order: 1,
+            cut: Cut::No,
+        })
         .await;
     assert_eq!(refusal.reason, Reason::LeaseLost);
     assert_eq!(client.refused(release(&file, true)).await.reason, Reason::LeaseLost);
@@ -157,7 +166,9 @@ async fn a_dead_drive_goes_out_returns_fenced_and_is_rebuilt() {
     // The same report again (its answer was lost) changes nothing.
     let again = client.opened(lost(&file, &[2])).await;
     assert_eq!(again.stat.g, Generation(2));
-    client.done(Commit { file: file.stat.file, lease: file.lease, size: 3, order: 1, cut: Cut::No }).await;
+    client
+        .done(Commit { file: file.stat.file, lease: file.lease, holder: 7, size: 3, order: 1, cut: Cut::No })
+        .await;
     client.done(release(&file, true)).await;
     let status = client.status().await;
     let row = status.drives.iter().find(|row| row.drive == dead.id).unwrap();

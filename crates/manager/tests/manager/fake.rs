@@ -236,7 +236,7 @@ pub(crate) fn opened(reply: ControlReply) -> Opened {
 
 pub(crate) fn open(path: &str, access: Access, create: bool) -> Open {
     let shape = no_shape();
-    Open { volume: "main".into(), path: path.into(), access, create, exclusive: false, shape, client: 7 }
+    Open { volume: "main".into(), path: path.into(), access, create, exclusive: false, shape, holder: 7 }
 }
 
 pub(crate) fn no_shape() -> ShapeSpec {
@@ -317,12 +317,12 @@ impl Cluster {
 }
 
 pub(crate) fn release(opened: &Opened, clean: bool) -> Release {
-    Release { file: opened.stat.file, lease: opened.lease, clean, end: 0 }
+    Release { file: opened.stat.file, lease: opened.lease, holder: 7, clean, end: 0 }
 }
 
 pub(crate) fn lost(opened: &Opened, columns: &[u8]) -> ReportLost {
     let columns = columns.iter().copied().map(Column).collect();
-    ReportLost { file: opened.stat.file, lease: opened.lease, client: 7, segment: 0, columns, insist: false }
+    ReportLost { file: opened.stat.file, lease: opened.lease, holder: 7, segment: 0, columns, insist: false }
 }
 
 pub(crate) fn raid5(k: u8) -> ShapeSpec {

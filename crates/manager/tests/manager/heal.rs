@@ -2,7 +2,7 @@
 
 use braid_layout::{Column, ColumnMask, Generation};
 use braid_wire::Reason;
-use braid_wire::control::{Access, Commit, Cut, DrainDrive, DriveRow, Refresh, RemoveDrive};
+use braid_wire::control::{Access, Commit, Cut, DrainDrive, DriveRow, Refresh, RemoveDrive, Turn};
 
 use crate::failures::{mask, put_all, stale};
 use crate::fake::{Cluster, FakeDrive, eventually, lost, open, opened, raid5, release};
@@ -23,7 +23,13 @@ async fn a_heal_takes_no_lease_and_one_that_broke_off_leaves_the_column_joining(
     let first = dead.begin_heal(file.stat.file).await.unwrap();
     let again = dead.begin_heal(file.stat.file).await.unwrap();
     assert_eq!(again.stat.g, first.stat.g, "it has joined already");
-    let refresh = Refresh { file: file.stat.file, access: Access::Write, lease: file.lease, client: 7 };
+    let refresh = Refresh {
+        file: file.stat.file,
+        access: Access::Write,
+        lease: file.lease,
+        holder: 7,
+        turn: Turn::Any,
+    };
     let view = client.opened(refresh).await;
     assert_eq!((view.stat.g, view.stat.segments[0].joining), (first.stat.g, mask(&[0])));
     client.done(release(&view, false)).await;
@@ -74,7 +80,7 @@ async fn a_drain_is_refused_with_the_numbers_if_the_others_have_no_room() {
     let file = client.create("f").await;
     (0..3).for_each(|column| cluster.of(&file, column).put(&file, Column(column), &[]));
     let (number, lease) = (file.stat.file, file.lease);
-    client.done(Commit { file: number, lease, size: 5000, order: 1, cut: Cut::No }).await;
+    client.done(Commit { file: number, lease, holder: 7, size: 5000, order: 1, cut: Cut::No }).await;
     client.done(release(&file, true)).await;
     let holder = cluster.of(&file, 1);
     for other in cluster.drives.iter().filter(|drive| drive.id != holder.id) {

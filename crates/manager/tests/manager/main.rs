@@ -14,6 +14,7 @@ mod races;
 mod restored;
 mod session_limits;
 mod sessions;
+mod shared;
 mod sisters;
 mod sizes;
 mod space;

@@ -90,9 +90,16 @@ async fn a_manager_that_was_paused_judges_nobody_by_it() {
     drives.iter().for_each(|drive| drive.state().silent = false);
     // The loop that ends leases has time to run before the writer is heard.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    client.done(Renew { file: written.stat.file, lease: written.lease }).await;
+    client.done(Renew { file: written.stat.file, lease: written.lease, holder: 7 }).await;
     client
-        .done(Commit { file: written.stat.file, lease: written.lease, size: 1, order: 1, cut: Cut::No })
+        .done(Commit {
+            file: written.stat.file,
+            lease: written.lease,
+            holder: 7,
+            size: 1,
+            order: 1,
+            cut: Cut::No,
+        })
         .await;
     drop(client);
     manager.stop().await;

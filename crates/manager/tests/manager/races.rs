@@ -33,8 +33,8 @@ async fn cluster(kv: &MemoryKv) -> (InMemory, Vec<FakeDrive>, Client) {
     (manager, drives, client)
 }
 
-fn holds(core: &Core, file: &Opened) -> bool {
-    core.leases().renew(file.stat.file, file.lease, core.running_ms())
+fn holds(core: &Core, file: &Opened, holder: u64) -> bool {
+    core.leases().renew(file.stat.file, file.lease, holder, core.running_ms())
 }
 
 /// Opens for writing as an operation of its own.
@@ -42,7 +42,8 @@ async fn to_write(core: &Arc<Core>, client: u64, path: &str) -> Result<Opened, R
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let operation = Operation { client, number, settled_below: 0, request: 0 };
-    opens::open_to_write(core, operation, open(path, Access::Write, true)).await
+    let request = Open { holder: client, ..open(path, Access::Write, true) };
+    opens::open_to_write(core, operation, request).await
 }
 
 #[tokio::test]
@@ -76,14 +77,15 @@ async fn a_file_that_was_made_just_now_has_its_makers_lease_whoever_finds_it() {
     let finder = timeout(Duration::from_millis(500), to_write(&core, 2, "f")).await;
     assert!(finder.is_err(), "it waits for its turn: {finder:?}");
     let made = maker.await.unwrap();
-    let refusal = to_write(&core, 3, "f").await.unwrap_err();
-    assert_eq!(refusal.reason, Reason::Leased);
-    assert!(holds(&core, &made));
+    let third = to_write(&core, 3, "f").await.unwrap();
+    assert!(third.shared && third.lease > made.lease);
+    assert!(holds(&core, &made, 1) && holds(&core, &third, 3));
+    assert!(!holds(&core, &made, 2), "it gave up");
     manager.die().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_openers_of_a_new_file_one_has_it() {
+async fn two_openers_of_a_new_file_share_it() {
     let (manager, _drives, _client) = cluster(&MemoryKv::new()).await;
     for round in 0..100 {
         let path = format!("f{round}");
@@ -93,9 +95,16 @@ async fn of_two_openers_of_a_new_file_one_has_it() {
         };
         let (one, other) = (ask(1), ask(2));
         let answers = [one.await.unwrap(), other.await.unwrap()];
-        let got: Vec<&Opened> = answers.iter().flatten().collect();
-        assert_eq!(got.len(), 1, "round {round}: {answers:?}");
-        assert!(holds(&manager.core, got[0]), "round {round}: it lost it to one that was refused");
+        for (answer, holder) in answers.iter().zip([1, 2]) {
+            match answer {
+                Ok(opened) => {
+                    assert!(holds(&manager.core, opened, holder), "round {round}: {holder} lost it")
+                }
+                // Its maker has not got its lease yet.
+                Err(refusal) => assert_eq!(refusal.reason, Reason::Busy, "round {round}"),
+            }
+        }
+        assert!(answers.iter().any(Result::is_ok), "round {round}: {answers:?}");
     }
     manager.die().await;
 }

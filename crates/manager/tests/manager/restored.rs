@@ -133,8 +133,8 @@ async fn after_a_restore_files_are_as_long_as_the_drives_say() {
         write(&cluster.drives, &file, 1000);
         expire_ms = file.expires_ms;
         let (file, lease, cut) = (file.stat.file, file.lease, Cut::No);
-        client.done(Commit { file, lease, size: 1000, order: 1, cut }).await;
-        client.done(Release { file, lease, clean: true, end: 1000 }).await;
+        client.done(Commit { file, lease, holder: 7, size: 1000, order: 1, cut }).await;
+        client.done(Release { file, lease, holder: 7, clean: true, end: 1000 }).await;
     }
     client.done(Unlink { volume: "main".into(), path: "gone".into() }).await;
     eventually("it is freed", || async { components(&cluster, gone.stat.file) == 0 }).await;
@@ -171,7 +171,7 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
     away.state().mute = true;
     away.start().await;
     // Two uploads; the second has nothing on any drive yet.
-    let unnamed = || CreateUnnamed { volume: "main".into(), shape: no_shape(), client: 7, avoid: Vec::new() };
+    let unnamed = || CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid: Vec::new() };
     let up = opened(client.patient(unnamed()).await.unwrap());
     client.opened(unnamed()).await;
     put(&cluster, &up);
@@ -179,7 +179,18 @@ async fn what_got_its_name_after_the_backup_is_kept_and_what_was_removed_before_
     let (file, lease, volume, path) = (up.stat.file, up.lease, "main".to_owned(), "up".into());
     let (modified_ms, mode) = (None, None);
     client
-        .done(Link { file, lease, volume, path, size: 50, replace: false, order: 1, modified_ms, mode })
+        .done(Link {
+            file,
+            lease,
+            holder: 7,
+            volume,
+            path,
+            size: 50,
+            replace: false,
+            order: 1,
+            modified_ms,
+            mode,
+        })
         .await;
     client.done(release(&up, true)).await;
 

@@ -14,7 +14,7 @@ pub(crate) fn drives(opened: &Opened) -> BTreeSet<DriveId> {
 
 fn unnamed(avoid: &BTreeSet<DriveId>) -> CreateUnnamed {
     let avoid = avoid.iter().copied().collect();
-    CreateUnnamed { volume: "main".into(), shape: no_shape(), client: 1, avoid }
+    CreateUnnamed { volume: "main".into(), shape: no_shape(), holder: 7, avoid }
 }
 
 #[tokio::test]

@@ -97,6 +97,12 @@ pub fn unit_write(
             if !target.health.set.contains(column) {
                 return Err(PlanError::ColumnOut { column });
             }
+            // A joining one takes whole units only, and parity that is not caught up no deltas.
+            let all = std::iter::once(Role::Data(data)).chain(target.parity());
+            let mut joining = all.filter(|&role| target.joining(job.stripe, role));
+            if let Some(role) = joining.next() {
+                return Err(PlanError::ColumnOut { column: target.column(job.stripe, role) });
+            }
             let stamp = (stamped == Stamped::ByClient).then_some(stamp);
             job.unit_write(&mut draft, data, written, next, stamp);
             next += 1;

@@ -12,8 +12,20 @@ choice! {
     pub enum Access {
         /// Capabilities to read.
         Read = 1,
-        /// An exclusive lease on the whole file, and capabilities to read and write.
+        /// A lease on the whole file, and capabilities to read and write.
         Write = 2,
+    }
+}
+
+choice! {
+    /// What a [`Refresh`] by a writer asks for besides new capabilities.
+    pub enum Turn {
+        /// Nothing.
+        Any = 0,
+        /// To have the file for itself for a while: an exclusive lease. The other holders keep their places.
+        Take = 1,
+        /// The turn is over: others need not wait.
+        Give = 2,
     }
 }
 
@@ -101,6 +113,9 @@ record! {
         /// A cut of the file was begun and not ended. Bytes past the size may be left over: they must be
         /// punched, and the cut ended, before anything is written.
         cut: bool,
+        /// For writers: others may write too, and unit writes are all that the lease is for. For readers: it
+        /// has such a lease now, so its size may change at any time.
+        shared: bool,
     }
 }
 
@@ -112,8 +127,8 @@ record! {
         volume: String,
         /// The file's shape.
         shape: ShapeSpec,
-        /// The asker: the random number that its operation numbers belong to.
-        client: u64,
+        /// Who holds the lease: a random number of the open file.
+        holder: u64,
         /// Drives that have just refused these bytes because they are full, ascending. The file gets other
         /// drives, as long as there are enough. So do all new files, until the next heartbeats of these
         /// drives.
@@ -136,14 +151,16 @@ record! {
         exclusive: bool,
         /// For a new file.
         shape: ShapeSpec,
-        /// The asker: the random number that its operation numbers belong to.
-        client: u64,
+        /// Who holds the lease: a random number of the open file.
+        holder: u64,
     }
 }
 
 record! {
     /// Gets new capabilities for an open file, in its present generation: after a refusal ("stale
-    /// generation", "expired"), or before the old ones expire. Renews the lease.
+    /// generation", "expired"), or before the old ones expire. Renews the lease. The answer may have another
+    /// lease than the one named: where the file is shared, or was, holders keep their places when that
+    /// changes.
     pub struct Refresh {
         /// The file.
         file: FileId,
@@ -151,8 +168,10 @@ record! {
         access: Access,
         /// The lease it is open under; 0 for reads.
         lease: Lease,
-        /// The asker.
-        client: u64,
+        /// Its holder.
+        holder: u64,
+        /// What else.
+        turn: Turn,
     }
 }
 
@@ -163,6 +182,8 @@ record! {
         file: FileId,
         /// The lease.
         lease: Lease,
+        /// Its holder.
+        holder: u64,
     }
 }
 
@@ -180,12 +201,16 @@ choice! {
 }
 
 record! {
-    /// Sets the size: after a flush, a truncation, an extension. Durable when answered.
+    /// Sets the size: after a flush, a truncation, an extension. Durable when answered. While several hold the
+    /// file it makes the size larger only, unless it begins a cut. Refused with `StaleGeneration` if the lease
+    /// was replaced by another that the asker holds too: refresh first.
     pub struct Commit {
         /// The file.
         file: FileId,
         /// The lease it is open under.
         lease: Lease,
+        /// Its holder.
+        holder: u64,
         /// The new size.
         size: u64,
         /// Rises with every `Link` or `Commit` under the lease, from 1; a repeated request keeps its number.
@@ -198,12 +223,39 @@ record! {
 }
 
 record! {
-    /// Ends a lease.
+    /// Gives `bytes` bytes at the file's end to the asker, who writes there: what was reserved and is not
+    /// written reads as zeros. Durable when answered.
+    pub struct Reserve {
+        /// The file.
+        file: FileId,
+        /// The lease it is open under.
+        lease: Lease,
+        /// Its holder.
+        holder: u64,
+        /// How many.
+        bytes: u64,
+        /// Where they begin at least: one past what the asker has written already.
+        from: u64,
+    }
+}
+
+record! {
+    /// What was reserved.
+    pub struct Reserved {
+        /// The first byte.
+        offset: u64,
+    }
+}
+
+record! {
+    /// Ends a lease, for this holder.
     pub struct Release {
         /// The file.
         file: FileId,
         /// The lease.
         lease: Lease,
+        /// Its holder.
+        holder: u64,
         /// Everything written is settled and retired.
         clean: bool,
         /// One past the last byte that writes under the lease may have left on a drive, including writes that
@@ -221,8 +273,8 @@ record! {
         file: FileId,
         /// The lease it is open under.
         lease: Lease,
-        /// The asker.
-        client: u64,
+        /// Its holder.
+        holder: u64,
         /// The segment's index.
         segment: u32,
         /// The columns it cannot reach.

@@ -33,7 +33,7 @@ pub use drive::{
 };
 pub use file::{
     Access, BeginHeal, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Grant, Open, Opened, Refresh, Release,
-    Renew, ReportLost, SegmentRow, StatRow,
+    Renew, ReportLost, Reserve, Reserved, SegmentRow, StatRow, Turn,
 };
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
@@ -140,6 +140,8 @@ message_set! {
         Release(Release) = 0x0226,
         /// Report lost columns: Opened.
         ReportLost(ReportLost) = 0x0227,
+        /// Reserve bytes at the end: Reserved.
+        Reserve(Reserve) = 0x0228,
         /// The cluster: Status.
         Status(Status) = 0x0230,
         /// Back up the manager's state: Backup.
@@ -192,6 +194,7 @@ impl ControlRequest {
             | ControlRequest::CreateUnnamed(_)
             | ControlRequest::Link(_)
             | ControlRequest::Release(_)
+            | ControlRequest::Reserve(_)
             | ControlRequest::ReplaceDrive(_) => true,
             ControlRequest::Authenticate(_)
             | ControlRequest::VolumeList(_)
@@ -234,6 +237,8 @@ message_set! {
         Directory(DirectoryReply) = 0x8211,
         /// An open file.
         Opened(Opened) = 0x8222,
+        /// What was reserved.
+        Reserved(Reserved) = 0x8228,
         /// The cluster.
         Status(StatusReply) = 0x8230,
         /// The backup is there.

@@ -170,6 +170,8 @@ record! {
         file: FileId,
         /// The lease it is open under.
         lease: Lease,
+        /// Its holder.
+        holder: u64,
         /// The volume's name.
         volume: String,
         /// Its path.

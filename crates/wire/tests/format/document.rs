@@ -116,6 +116,7 @@ fn parts() {
         "EntryKind",
         "DriveState",
         "Access",
+        "Turn",
         "Standing",
         "Reason",
     ] {

@@ -4,7 +4,9 @@
 
 use braid_wire::capability::{Authority, Capability, Protection};
 use braid_wire::codec::Record;
-use braid_wire::control::{self, Access, Admission, ControlHead, Cut, DriveState, EntryKind, RequestHead};
+use braid_wire::control::{
+    self, Access, Admission, ControlHead, Cut, DriveState, EntryKind, RequestHead, Turn,
+};
 use braid_wire::data::{
     self, Expect, Hello, Listing, PeerRole, ReplyHead, ScrubAct, ScrubPhase, SnapshotAct, Want,
 };
@@ -102,6 +104,7 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
     choices!(
         PeerRole,
         Cut,
+        Turn,
         Expect,
         Listing,
         SnapshotAct,

@@ -1,0 +1,361 @@
+//! Several handles write one file at the same time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_client::{Client, File, Kind, Name, OpenOptions};
+use braid_layout::Scheme;
+
+use crate::common::{Cluster, Random, assert_same, name, pattern, put, read_all, shape, wait_for};
+
+const UNIT: usize = 4096;
+/// The length of a record: small, and not aligned to anything.
+const RECORD: usize = 1237;
+
+async fn cluster(drives: usize) -> (Cluster, Client) {
+    let cluster = Cluster::start(drives).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    (cluster, client)
+}
+
+fn raid5() -> braid_layout::Shape {
+    shape(Scheme::Raid5, 4, 1, u32::try_from(UNIT).expect("small"))
+}
+
+fn both() -> OpenOptions {
+    OpenOptions::new().read(true).write(true)
+}
+
+async fn is(client: &Client, path: &Name, model: &[u8], context: &str) {
+    assert_same(&read_all(client, path).await.expect("read"), model, context);
+    wait_for(|| async { client.check(path, |_| {}).await.is_ok_and(|report| report.is_clean()) }).await;
+}
+
+fn at(record: usize) -> u64 {
+    u64::try_from(record * RECORD).expect("small")
+}
+
+fn bytes_of(record: usize) -> Vec<u8> {
+    pattern(u64::try_from(record).expect("small") + 1, RECORD)
+}
+
+fn all(records: usize) -> Vec<u8> {
+    (0..records).flat_map(bytes_of).collect()
+}
+
+/// Writer `own` of `writers`: its records are interleaved with those of the others.
+async fn write_records(file: File, own: usize, writers: usize, records: usize) -> File {
+    for record in (own..records).step_by(writers) {
+        file.write_at(&bytes_of(record), at(record)).await.expect("write");
+    }
+    file
+}
+
+/// Each writer is a client of its own, as on a machine of its own.
+async fn writers(cluster: &Cluster, path: &Name, count: usize) -> Vec<File> {
+    let mut files = Vec::new();
+    for _ in 0..count {
+        files.push(cluster.client().await.open(path, &both()).await.expect("open"));
+    }
+    files
+}
+
+async fn interleaved(count: usize, records: usize, kills: Option<usize>, scheme: (Scheme, u8, u8)) {
+    let (mut cluster, client) = cluster(5).await;
+    let path = name("f");
+    let (scheme, k, m) = scheme;
+    put(&client, &path, shape(scheme, k, m, u32::try_from(UNIT).expect("small")), &[]).await;
+    let files = writers(&cluster, &path, count).await;
+    let tasks: Vec<_> = (files.into_iter().enumerate())
+        .map(|(own, file)| tokio::spawn(write_records(file, own, count, records)))
+        .collect();
+    if let Some(drive) = kills {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        cluster.kill(drive);
+    }
+    for task in tasks {
+        task.await.expect("it ends").close().await.expect("close");
+    }
+    let model = all(records);
+    if let Some(drive) = kills {
+        assert_same(&read_all(&client, &path).await.expect("read"), &model, "degraded");
+        cluster.restart(drive).await;
+        cluster.all_up(&client).await;
+        assert_eq!(cluster.heal(drive).await.0, 1);
+    }
+    is(&client, &path, &model, "in the end").await;
+    cluster.kill(0);
+    assert_same(&read_all(&client, &path).await.expect("read"), &model, "without a drive");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_write_interleaved_records() {
+    interleaved(2, 120, None, (Scheme::Raid5, 4, 1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_write_interleaved_records() {
+    interleaved(8, 320, None, (Scheme::Rs, 3, 2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_write_while_a_drive_dies() {
+    interleaved(2, 400, Some(2), (Scheme::Raid5, 4, 1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_write_while_a_drive_dies() {
+    interleaved(8, 800, Some(2), (Scheme::Raid5, 4, 1)).await;
+}
+
+/// The second opens while the first's stripe writes are on their way: they are made again as unit writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_writer_opens_while_the_first_writes_stripes() {
+    let (cluster, client) = cluster(5).await;
+    let (path, mut model) = (name("f"), pattern(3, 40 * 4 * UNIT));
+    put(&client, &path, raid5(), &[]).await;
+    let first = Arc::new(client.open(&path, &both()).await.expect("open"));
+    let writing = tokio::spawn({
+        let (first, bytes) = (Arc::clone(&first), model.clone());
+        async move {
+            let chunk = 3 * 4 * UNIT + 100;
+            for (index, part) in bytes.chunks(chunk).enumerate() {
+                first.write_at(part, u64::try_from(index * chunk).expect("small")).await.expect("write");
+            }
+        }
+    });
+    let mut others = Vec::new();
+    for round in 0..4u64 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let other = cluster.client().await.open(&path, &both()).await.expect("open");
+        let (bytes, from) =
+            (pattern(90 + round, 500), 170 * UNIT + 600 * usize::try_from(round).expect("small"));
+        other.write_at(&bytes, u64::try_from(from).expect("small")).await.expect("write");
+        model.resize(model.len().max(from + 500), 0);
+        model[from..from + 500].copy_from_slice(&bytes);
+        others.push(other);
+    }
+    writing.await.expect("it ends");
+    for other in others {
+        other.close().await.expect("close");
+    }
+    Arc::into_inner(first).expect("it is the last").close().await.expect("close");
+    is(&client, &path, &model, "in the end").await;
+}
+
+/// What another has committed is seen at once by who reads at its own end, and by who asks.
+#[tokio::test(flavor = "multi_thread")]
+async fn sizes_are_seen_by_others_when_they_are_committed() {
+    let (cluster, client) = cluster(5).await;
+    let path = name("f");
+    put(&client, &path, raid5(), b"old").await;
+    let files = writers(&cluster, &path, 2).await;
+    let (one, other) = (&files[0], &files[1]);
+    one.write_at(&[1; 9000], 0).await.expect("write");
+    assert_eq!(client.stat(&path).await.expect("stat").size, 3);
+    one.flush().await.expect("flush");
+    assert_eq!(client.stat(&path).await.expect("stat").size, 9000);
+    let mut buffer = vec![0; 10_000];
+    assert_eq!(other.read_at(&mut buffer, 0).await.expect("read"), 9000);
+    assert_same(&buffer[..9000], &[1; 9000], "what the other wrote");
+    // One that knows of less makes it no smaller.
+    other.write_at(b"x", 10).await.expect("write");
+    one.write_at(b"end", 20_000).await.expect("write");
+    one.flush().await.expect("flush");
+    other.flush().await.expect("flush");
+    assert_eq!(client.stat(&path).await.expect("stat").size, 20_003);
+    for file in files {
+        file.close().await.expect("close");
+    }
+    assert_eq!(client.stat(&path).await.expect("stat").size, 20_003);
+}
+
+/// Records of many appenders are whole, each is there once, and there is nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_append() {
+    let (cluster, client) = cluster(5).await;
+    let path = name("log");
+    put(&client, &path, raid5(), &[]).await;
+    let mut tasks = Vec::new();
+    for writer in 0..8usize {
+        let options = OpenOptions::new().append(true);
+        let mut file = cluster.client().await.open(&path, &options).await.expect("open");
+        tasks.push(tokio::spawn(async move {
+            for index in 0..12 {
+                let bytes = bytes_of(writer * 12 + index);
+                file.write(&bytes).await.expect("append");
+            }
+            file.close().await.expect("close");
+        }));
+    }
+    for task in tasks {
+        task.await.expect("it ends");
+    }
+    let found = read_all(&client, &path).await.expect("read");
+    let (mut found, mut expected): (Vec<&[u8]>, Vec<Vec<u8>>) =
+        (found.chunks(RECORD).collect(), (0..96).map(bytes_of).collect());
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert!(found == expected, "the records are whole, and each is there once");
+    let all = read_all(&client, &path).await.expect("read");
+    is(&client, &path, &all, "in the end").await;
+}
+
+/// A file is cut and made longer beside a writer: what the writer wrote below stays, and what it writes later
+/// is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_truncate_beside_a_writer() {
+    let (cluster, client) = cluster(5).await;
+    let (path, old) = (name("f"), pattern(8, 200_000));
+    put(&client, &path, raid5(), &old).await;
+    let files = writers(&cluster, &path, 2).await;
+    let (one, other) = (&files[0], &files[1]);
+    let mut model = old.clone();
+    let mut random = Random(5);
+    for round in 0..4u64 {
+        let end = 150_000 - 30_000 * usize::try_from(round).expect("small");
+        let writes = async {
+            for _ in 0..30 {
+                let from = random.below(40_000);
+                let bytes = pattern(random.draw(), 700);
+                one.write_at(&bytes, from).await.expect("write");
+                let from = usize::try_from(from).expect("small");
+                model[from..from + 700].copy_from_slice(&bytes);
+            }
+        };
+        let cut = async { other.set_len(u64::try_from(end).expect("small")).await.expect("cut") };
+        tokio::join!(writes, cut);
+        model.truncate(end);
+        other.set_len(200_000).await.expect("grow");
+        model.resize(200_000, 0);
+    }
+    one.write_at(b"after", 180_000).await.expect("write");
+    model[180_000..180_005].copy_from_slice(b"after");
+    other.set_len(190_000).await.expect("cut");
+    model.truncate(190_000);
+    one.flush().await.expect("flush");
+    for file in files {
+        file.close().await.expect("close");
+    }
+    is(&client, &path, &model, "in the end").await;
+}
+
+/// A holder that vanishes is fenced, and what it was told is there; the other goes on, alone in the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_dies_leaves_what_it_was_told_and_the_other_goes_on() {
+    let (cluster, client) = cluster(5).await;
+    let path = name("f");
+    put(&client, &path, raid5(), &[]).await;
+    let file = client.open(&path, &both()).await.expect("open");
+    let config = cluster.config();
+    let dead = std::thread::spawn({
+        let path = path.clone();
+        move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async move {
+                let client = Client::connect(config).await.expect("a client");
+                let file = client.open(&path, &both()).await.expect("open");
+                file.write_at(&[7; 3000], 50_000).await.expect("write");
+                std::mem::forget(file);
+            });
+            // Its tasks end with the runtime: nobody releases the lease.
+            runtime.shutdown_background();
+        }
+    });
+    dead.join().expect("it ends");
+    file.write_at(&[1; 100], 0).await.expect("write");
+    wait_for(|| async { client.stat(&path).await.expect("stat").size == 53_000 }).await;
+    file.write_at(&[2; 100], 100).await.expect("write");
+    // Alone again, it has the file exclusively: stripe writes work.
+    tokio::time::sleep(Duration::from_millis(3000)).await;
+    file.write_at(&[3; 40_000], 200).await.expect("write");
+    file.close().await.expect("close");
+    let mut model = vec![0; 53_000];
+    model[..100].fill(1);
+    model[100..200].fill(2);
+    model[200..40_200].fill(3);
+    model[50_000..].fill(7);
+    is(&client, &path, &model, "in the end").await;
+}
+
+/// The first writer is mute: nothing waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mute_first_writer_holds_up_nobody() {
+    let (cluster, client) = cluster(5).await;
+    let path = name("f");
+    put(&client, &path, raid5(), &[]).await;
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let (told, tell) = std::sync::mpsc::channel();
+    let config = cluster.config();
+    let mute = std::thread::spawn({
+        let path = path.clone();
+        move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let file = runtime.block_on(async {
+                let client = Client::connect(config).await.expect("a client");
+                let file = client.open(&path, &both()).await.expect("open");
+                file.write_at(&[7; 100_000], 0).await.expect("write");
+                file
+            });
+            // From here on nothing of it runs.
+            let _ = told.send(());
+            let _ = stopped.recv();
+            // It wakes up: its lease is over.
+            runtime.block_on(async { file.write_at(&[9; 50_000], 0).await })
+        }
+    });
+    tell.recv().expect("it has the file");
+    let began = std::time::Instant::now();
+    let file = client.open(&path, &both()).await.expect("open");
+    file.write_at(&[1; 10_000], 20_000).await.expect("write");
+    assert!(began.elapsed() < Duration::from_millis(2500), "less than its lease: {:?}", began.elapsed());
+    wait_for(|| async {
+        file.stat().await.is_ok() && client.stat(&path).await.expect("stat").size == 100_000
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(4500)).await;
+    drop(stop);
+    let late = mute.join().expect("it ends").expect_err("its lease is over");
+    assert_eq!(late.kind(), Kind::Busy, "{late}");
+    file.close().await.expect("close");
+    let mut model = vec![7; 100_000];
+    model[20_000..30_000].fill(1);
+    is(&client, &path, &model, "in the end").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_go_on_when_the_manager_is_restarted() {
+    let (mut cluster, client) = cluster(5).await;
+    let path = name("f");
+    put(&client, &path, raid5(), &[]).await;
+    let files = writers(&cluster, &path, 3).await;
+    let tasks: Vec<_> = (files.into_iter().enumerate())
+        .map(|(own, file)| tokio::spawn(write_records(file, own, 3, 300)))
+        .collect();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    cluster.restart_manager().await;
+    for task in tasks {
+        let file = task.await.expect("it ends");
+        file.flush().await.expect("flush");
+        file.close().await.expect("close");
+    }
+    is(&client, &path, &all(300), "in the end").await;
+}
+
+/// Two handles of one client are two holders.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_client_may_open_a_file_twice() {
+    let (_cluster, client) = cluster(5).await;
+    let path = name("f");
+    put(&client, &path, raid5(), &[]).await;
+    let one = client.open(&path, &both()).await.expect("open");
+    let other = client.open(&path, &both()).await.expect("open");
+    let (one, other) = tokio::join!(write_records(one, 0, 2, 100), write_records(other, 1, 2, 100));
+    one.close().await.expect("close");
+    other.write_at(&bytes_of(100), at(100)).await.expect("write");
+    other.close().await.expect("close");
+    is(&client, &path, &all(101), "in the end").await;
+}

@@ -1,0 +1,206 @@
+//! Several holders of one file's lease.
+
+use std::time::Duration;
+
+use braid_layout::{Column, Lease};
+use braid_wire::Reason;
+use braid_wire::control::*;
+
+use crate::fake::{
+    CLIENT_LEASE_MS, Client, Cluster, eventually, lost, no_shape, open, opened, raid5, release,
+};
+
+const ONE: u64 = 7;
+const OTHER: u64 = 8;
+
+/// Opens `f` for writing as this holder, as soon as nobody has it for itself.
+async fn by(client: &mut Client, holder: u64) -> Opened {
+    opened(client.patient(Open { holder, ..open("f", Access::Write, false) }).await.unwrap())
+}
+
+fn refresh(file: &Opened, holder: u64, turn: Turn) -> Refresh {
+    Refresh { file: file.stat.file, access: Access::Write, lease: file.lease, holder, turn }
+}
+
+fn renew(file: &Opened, holder: u64) -> Renew {
+    Renew { file: file.stat.file, lease: file.lease, holder }
+}
+
+fn commit(file: &Opened, holder: u64, size: u64, order: u64) -> Commit {
+    Commit { file: file.stat.file, lease: file.lease, holder, size, order, cut: Cut::No }
+}
+
+#[tokio::test]
+async fn a_second_writer_shares_the_lease_under_a_new_number_and_generation() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let first = client.create("f").await;
+    assert!(!first.shared);
+    for column in 0..4 {
+        cluster.of(&first, column).put(&first, Column(column), &[]);
+    }
+    let second = by(&mut client, OTHER).await;
+    assert!(second.shared && second.lease.0 == first.lease.0 + 1 && second.stat.g > first.stat.g);
+    assert!((0..4).all(|column| cluster.of(&first, column).state().carried_out.contains(&"Fence")));
+    // The first finds out when it asks; what it says under the old number changes nothing.
+    assert_eq!(client.refused(commit(&first, ONE, 5, 1)).await.reason, Reason::StaleGeneration);
+    let first = client.opened(refresh(&first, ONE, Turn::Any)).await;
+    assert_eq!((first.lease, first.stat.g, first.shared), (second.lease, second.stat.g, true));
+    // A third costs nobody anything.
+    let third = by(&mut client, 9).await;
+    assert_eq!((third.lease, third.stat.g), (second.lease, second.stat.g));
+    // Sizes only grow, in any order.
+    client.done(commit(&first, ONE, 50, 3)).await;
+    client.done(commit(&second, OTHER, 40, 1)).await;
+    client.done(commit(&second, OTHER, 60, 2)).await;
+    assert_eq!(client.stat("f").await.unwrap().size, 60);
+    for holder in [ONE, OTHER, 9] {
+        let end = 60;
+        client.done(Release { holder, end, ..release(&first, true) }).await;
+        assert_eq!(client.refused(renew(&first, holder)).await.reason, Reason::LeaseLost);
+    }
+    // Nobody has it: the next fences what was shared, and has it alone.
+    let next = by(&mut client, 10).await;
+    assert!(!next.shared && next.stat.g > first.stat.g && next.lease > first.lease);
+    client.done(Release { holder: 10, end: 0, ..release(&next, true) }).await;
+    let last = by(&mut client, 11).await;
+    assert_eq!(last.stat.g, next.stat.g, "a clean release of an exclusive lease needs no procedure");
+}
+
+#[tokio::test]
+async fn who_is_no_holder_is_refused() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    for shared in [false, true] {
+        let file = if shared { by(&mut client, OTHER).await } else { file.clone() };
+        let requests: Vec<ControlRequest> = vec![
+            refresh(&file, 99, Turn::Any).into(),
+            refresh(&file, 99, Turn::Take).into(),
+            renew(&file, 99).into(),
+            renew(&file, 0).into(),
+            commit(&file, 99, 5, 1).into(),
+            Release { holder: 99, ..release(&file, true) }.into(),
+            Release { holder: 99, ..release(&file, false) }.into(),
+            ReportLost { holder: 99, ..lost(&file, &[0]) }.into(),
+            Reserve { file: file.stat.file, lease: file.lease, holder: 99, bytes: 5, from: 0 }.into(),
+        ];
+        for request in requests {
+            let refusal = client.refused(request.clone()).await;
+            assert_eq!(refusal.reason, Reason::LeaseLost, "shared: {shared}, {request:?}: {refusal}");
+        }
+        client.done(renew(&file, ONE)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_turn_is_exclusive_and_others_have_the_file_back_after_it() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    by(&mut client, OTHER).await;
+    let turn = client.opened(refresh(&file, ONE, Turn::Take)).await;
+    assert!(!turn.shared && turn.lease.0 == file.lease.0 + 2);
+    // The other keeps its place, and waits.
+    client.done(renew(&file, OTHER)).await;
+    assert_eq!(client.refused(refresh(&file, OTHER, Turn::Any)).await.reason, Reason::Busy);
+    assert_eq!(
+        client.refused(Open { holder: 9, ..open("f", Access::Write, false) }).await.reason,
+        Reason::Busy
+    );
+    let again = client.opened(refresh(&turn, ONE, Turn::Take)).await;
+    assert_eq!((again.lease, again.stat.g), (turn.lease, turn.stat.g));
+    // Given back, it is the other's at once.
+    client.opened(refresh(&turn, ONE, Turn::Give)).await;
+    let shared = client.opened(refresh(&file, OTHER, Turn::Any)).await;
+    assert!(shared.shared && shared.lease > turn.lease);
+    // Not given back, it is so after a while; a cut that has begun is waited for.
+    let turn = client.opened(refresh(&shared, OTHER, Turn::Take)).await;
+    let cut = |order, cut| Commit { order, cut, ..commit(&turn, OTHER, 10, 1) };
+    client.done(cut(1, Cut::Begins)).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(client.refused(refresh(&file, ONE, Turn::Any)).await.reason, Reason::Busy);
+    client.done(cut(2, Cut::Ends)).await;
+    assert!(client.opened(refresh(&file, ONE, Turn::Any)).await.shared);
+}
+
+#[tokio::test]
+async fn a_holder_that_lapses_is_fenced_and_the_size_settled_and_one_alone_has_it_exclusively() {
+    let cluster = Cluster::lapsing(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    for column in 0..4 {
+        cluster.of(&file, column).put(&file, Column(column), &[]);
+    }
+    let shared = by(&mut client, OTHER).await;
+    let keep = async |client: &mut Client, mut until: Box<dyn FnMut(&Opened) -> bool + Send>| {
+        let began = std::time::Instant::now();
+        loop {
+            let now = client.opened(refresh(&shared, OTHER, Turn::Any)).await;
+            if until(&now) {
+                return now;
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "still {now:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let g = shared.stat.g;
+    let after = keep(&mut client, Box::new(move |now| now.stat.g > g)).await;
+    assert!(after.shared);
+    assert_eq!(client.refused(renew(&shared, ONE)).await.reason, Reason::LeaseLost);
+    let alone = keep(&mut client, Box::new(|now| !now.shared)).await;
+    assert!(alone.lease > after.lease && alone.stat.g > after.stat.g);
+    // It never renews again: the lease ends for good.
+    eventually("the lease is over", || async {
+        let mut client = cluster.manager.client().await;
+        client.refused(renew(&alone, OTHER)).await.reason == Reason::LeaseLost
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(u64::from(CLIENT_LEASE_MS))).await;
+    let next = by(&mut client, 9).await;
+    assert!(!next.shared);
+}
+
+#[tokio::test]
+async fn after_a_restart_holders_go_on_by_what_they_know() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let mut client = cluster.manager.client().await;
+    let first = client.create("f").await;
+    let shared = by(&mut client, OTHER).await;
+    let cluster = cluster.restart_manager().await;
+    let mut client = cluster.manager.client().await;
+    client.done(commit(&shared, OTHER, 30, 1)).await;
+    // It has never heard that the file is shared.
+    client.done(renew(&first, ONE)).await;
+    let too_new = Renew { lease: Lease(shared.lease.0 + 1), ..renew(&shared, ONE) };
+    assert_eq!(client.refused(too_new).await.reason, Reason::LeaseLost);
+    // The release of one that may not be the last ends nothing.
+    client.done(Release { holder: OTHER, end: 30, ..release(&shared, true) }).await;
+    let now = client.opened(refresh(&first, ONE, Turn::Any)).await;
+    assert_eq!((now.lease, now.shared, now.stat.size), (shared.lease, true, 30));
+}
+
+#[tokio::test]
+async fn what_is_reserved_is_given_once_also_when_the_answer_is_lost() {
+    let mut cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let file = client.create("f").await;
+    client.done(commit(&file, ONE, 100, 1)).await;
+    let reserve = |bytes, from| Reserve { file: file.stat.file, lease: file.lease, holder: ONE, bytes, from };
+    let offset = |reply| match reply {
+        ControlReply::Reserved(reserved) => reserved.offset,
+        other => panic!("{other:?}"),
+    };
+    let head = client.operation();
+    for restarted in [false, true] {
+        assert_eq!(offset(client.ask_as(&head, reserve(10, 0)).await.unwrap()), 100);
+        if !restarted {
+            cluster = cluster.restart_manager().await;
+            client.0 = cluster.manager.client().await.0;
+        }
+    }
+    assert_eq!(client.stat("f").await.unwrap().size, 110);
+    assert_eq!(offset(client.ask(reserve(5, 200)).await.unwrap()), 200);
+    assert_eq!(client.stat("f").await.unwrap().size, 205);
+    assert_eq!(client.refused(reserve(u64::MAX, 0)).await.reason, Reason::Range);
+}
