@@ -104,6 +104,11 @@ impl File {
         self.handle.holder
     }
 
+    /// Whether others may write it too, as of the manager's last answer.
+    pub fn is_shared(&self) -> bool {
+        self.handle.view().shared
+    }
+
     /// The drive that refused a write of this handle for lack of space, if one did. The file's content can be
     /// written to a new file: [`Client::create_unnamed_beside`](crate::Client::create_unnamed_beside).
     pub fn full_drive(&self) -> Option<braid_layout::DriveId> {
@@ -287,7 +292,8 @@ impl File {
         let old = self.handle.size().bytes;
         self.handle.set_size(size);
         // Failed writes may have left bytes past the size; these are cleared too.
-        let cuts = size < old.max(writer.side.stamps.written_end());
+        // Others may have too.
+        let cuts = size < old.max(writer.side.stamps.live_end(self.handle.view().lease));
         let cutting = cuts.then(|| writer.side.stamps.cutting());
         let how = if cuts { Cut::Begins } else { Cut::No };
         if let Err(error) = self.commit(writer, how).await {
@@ -421,7 +427,7 @@ impl File {
         let _turn = writer.commits.acquire().await.expect("it is never closed");
         let mut tries = Tries::new(self.handle.client.config().patience);
         loop {
-            let (view, Size { lease, bytes: size }) = (self.handle.view(), self.handle.size());
+            let (view, Size { lease, bytes: size, .. }) = (self.handle.view(), self.handle.size());
             if cut == Cut::No && writer.committed() == Some((lease, size)) {
                 return Ok(());
             }
@@ -435,7 +441,6 @@ impl File {
                     writer.set_committed(Some((lease, size)));
                     return Ok(());
                 }
-                // Under the new lease, what this handle has written is counted in already.
                 Err(error) if is_stale(&error) && cut == Cut::No && tries.again().await => {
                     self.handle.refresh(&view).await?;
                 }

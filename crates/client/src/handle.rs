@@ -53,9 +53,10 @@ pub(crate) struct Handle {
 /// The file's size as the handle sees it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    /// The lease under which it is so. When the manager gives another, it has counted in all that was
-    /// acknowledged before.
+    /// The lease under which it is so.
     pub(crate) lease: Lease,
+    /// The lease under which the file was cut last.
+    cut_at: Lease,
     pub(crate) bytes: u64,
 }
 
@@ -77,7 +78,7 @@ impl Handle {
         opened: Opened,
     ) -> Result<Handle> {
         let view = FileView::new(&subject, opened)?;
-        let size = Mutex::new(Size { lease: view.lease, bytes: view.stat.size });
+        let size = Mutex::new(Size { lease: view.lease, cut_at: view.cut_at, bytes: view.stat.size });
         let handle = Handle {
             client,
             subject,
@@ -177,7 +178,7 @@ impl Handle {
     /// A write that ends at byte `end` was acknowledged under this lease.
     pub(crate) fn grown(&self, lease: Lease, end: u64) {
         let mut size = self.lock_size();
-        if size.lease == lease {
+        if lease >= size.cut_at {
             size.bytes = size.bytes.max(end);
         }
     }
@@ -190,7 +191,10 @@ impl Handle {
     fn heed_size(&self, view: &FileView) {
         let mut size = self.lock_size();
         if view.lease != size.lease || self.purpose == Purpose::Read && view.shared {
-            *size = Size { lease: view.lease, bytes: view.stat.size };
+            // Under an earlier lease than the last cut's, what this handle wrote may be cut off.
+            let own = if size.lease >= view.cut_at { size.bytes } else { 0 };
+            let bytes = view.stat.size.max(own);
+            *size = Size { lease: view.lease, cut_at: view.cut_at, bytes };
         } else if view.shared {
             size.bytes = size.bytes.max(view.stat.size);
         }

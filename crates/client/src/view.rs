@@ -24,6 +24,8 @@ pub(crate) struct FileView {
     pub(crate) lease: Lease,
     /// Others may write too.
     pub(crate) shared: bool,
+    /// What was acknowledged under an earlier lease says nothing about the size.
+    pub(crate) cut_at: Lease,
     pub(crate) lease_ms: u32,
     pub(crate) expires_ms: u64,
     /// The other facts in the answer.
@@ -81,6 +83,7 @@ impl FileView {
             segments,
             lease: opened.lease,
             shared: opened.shared,
+            cut_at: opened.cut_at,
             lease_ms: opened.lease_ms,
             expires_ms: opened.expires_ms,
             stat,

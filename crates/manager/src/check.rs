@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_layout::{Column, ColumnMask, DriveId, FileId, VolumeId};
+use braid_layout::{Column, ColumnMask, DriveId, FileId, Lease, VolumeId};
 use braid_wire::Refusal;
 use braid_wire::control::EntryKind;
 
@@ -115,6 +115,11 @@ impl State {
             let unnamed = inode.kind == EntryKind::File && inode.parent == FileId(0) && inode.held;
             if !named && !unnamed && !roots.contains(&file) {
                 found.push(format!("record {file} has no name and no lease"));
+            }
+            if inode.since >= inode.lease && inode.since != Lease(0)
+                || inode.shared && inode.since == Lease(0)
+            {
+                found.push(format!("file {file} shares a lease that none precedes"));
             }
             let (mut at, mut steps) = (file, 0);
             while let Some(above) = self.inodes.get(&at).map(|inode| inode.parent).filter(|&p| p != FileId(0))

@@ -143,7 +143,7 @@ pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> 
     set_size(&mut inode, size, order, now_ms);
     match cut {
         Cut::No => {}
-        Cut::Begins => inode.cut = true,
+        Cut::Begins => (inode.cut, inode.cut_at) = (true, lease),
         Cut::Ends => inode.cut = false,
     }
     inodes::save(tx, file, &inode);

@@ -55,6 +55,8 @@ pub enum RecordedLease {
     None,
     /// It is live: its pending stamps are not judged, only those of earlier ones.
     Live,
+    /// It is live, and some of its holders are gone without a clean release.
+    Without,
     /// It has ended without a clean release.
     Ended,
 }
@@ -311,9 +313,12 @@ async fn fence_and_judge(
     lease: RecordedLease,
     deadline: Instant,
 ) -> Result<Judged, Refusal> {
-    let judged = if lease == RecordedLease::Live { Stamps::Before(inode.lease) } else { Stamps::All };
-    // A holder that hears of a new lease takes what it has written for counted in.
-    let sizes = lease == RecordedLease::Ended || lease == RecordedLease::Live && inode.since != Lease(0);
+    let is_live = matches!(lease, RecordedLease::Live | RecordedLease::Without);
+    let judged = if is_live { Stamps::Before(inode.lease) } else { Stamps::All };
+    // Holders commit what they have written. But others see it the sooner, where its end can be told exactly.
+    let is_exact = inode.segments.iter().all(|segment| segment.ready() == segment.all());
+    let sizes = matches!(lease, RecordedLease::Ended | RecordedLease::Without)
+        || lease == RecordedLease::Live && inode.since != Lease(0) && is_exact;
     let (mut from, mut undrained) = (0, 0);
     loop {
         let mut end = 0;

@@ -94,6 +94,8 @@ record! {
         /// The exclusive lease that was shared first: holders may name that one and all later ones. 0: none was
         /// since the last grant.
         since: Lease,
+        /// The lease under which it was cut short last; 0: never.
+        cut_at: Lease,
         /// Cutting the file short was begun and not finished: bytes beyond the size may remain, and the size
         /// on record is right.
         cut: bool,

@@ -2,8 +2,7 @@
 //!
 //! An exclusive lease allows stripe writes, a shared one unit writes only, by any number of holders. One
 //! becomes the other by the procedure, under a new generation and a new lease number: drives refuse what was
-//! sent under the old one, stamps of an exclusive lease are judged, what is owed is paid, and the size is
-//! settled from the drives. Nothing waits for a holder: each finds out at the drives, and refreshes.
+//! sent under the old one, stamps of an exclusive lease are judged, what is owed is paid. Nothing waits for a holder: each finds out at the drives, and refreshes.
 //!
 //! - A second writer makes an exclusive lease shared.
 //! - A holder may *take a turn*: the file is exclusively its own for [`TURN_MS`](crate::leases::TURN_MS) at
@@ -109,9 +108,8 @@ pub async fn without(core: &Arc<Core>, file: FileId, gone: Vec<u64>) -> Result<(
             return Ok(());
         }
         change(core, file, &inode, Becomes::Shared).await?;
-    } else {
-        run(core, file, &inode, None).await?;
     }
+    run(core, file, &inode, (RecordedLease::Without, None)).await?;
     let now_ms = core.running_ms();
     gone.into_iter().for_each(|holder| core.leases().forget(file, holder, now_ms));
     Ok(())
@@ -133,7 +131,7 @@ pub fn is_live(core: &Core, file: FileId) -> bool {
 
 /// Finishes a procedure that was left undone.
 async fn finish(core: &Arc<Core>, file: FileId, inode: InodeRecord) -> Result<InodeRecord, Refusal> {
-    if inode.unfenced { run(core, file, &inode, None).await } else { Ok(inode) }
+    if inode.unfenced { run(core, file, &inode, (RecordedLease::Live, None)).await } else { Ok(inode) }
 }
 
 /// Refuses while the file is some holder's alone.
@@ -166,16 +164,16 @@ async fn change(
         Ok(())
     });
     tracing::debug!(%file, ?becomes, "a lease changes its kind");
-    run(core, file, inode, Some(change)).await
+    run(core, file, inode, (RecordedLease::Live, Some(change))).await
 }
 
 async fn run(
     core: &Arc<Core>,
     file: FileId,
     inode: &InodeRecord,
-    change: Option<Change>,
+    (lease, change): (RecordedLease, Option<Change>),
 ) -> Result<InodeRecord, Refusal> {
-    let cause = Cause { lease: RecordedLease::Live, lost: hold_lapsed(core, inode), change };
+    let cause = Cause { lease, lost: hold_lapsed(core, inode), change };
     let done = procedure::run(core, file, cause).await;
     // Also after a failure: the change may be on record.
     if let Some(inode) = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await? {

@@ -90,6 +90,7 @@ pub fn opened(
             Opener::Writer => inode.shared,
             _ => inode.held && inode.since != Default::default(),
         },
+        cut_at: inode.cut_at,
     }
 }
 

@@ -114,6 +114,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         client: 0,
         shared: false,
         since: Default::default(),
+        cut_at: Default::default(),
         cut: false,
         order: 0,
         unfenced: false,

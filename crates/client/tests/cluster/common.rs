@@ -388,17 +388,21 @@ pub(crate) fn assert_same(found: &[u8], expected: &[u8], context: &str) {
     }
 }
 
-/// Opens the file for writing as soon as its last writer's lease has ended.
+/// Opens the file for writing, alone, as soon as its last writer's lease has ended.
 pub(crate) async fn open_when_free(client: &Client, name: &Name) -> braid_client::File {
     let options = braid_client::OpenOptions::new().read(true).write(true);
     let until = std::time::Instant::now() + Duration::from_secs(15);
     loop {
         match client.open(name, &options).await {
-            Ok(file) => return file,
+            Ok(file) if !file.is_shared() => return file,
+            Ok(file) if std::time::Instant::now() < until => {
+                file.close().await.expect("close");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
             Err(error) if error.kind() == braid_client::Kind::Busy && std::time::Instant::now() < until => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            Err(error) => panic!("{error}"),
+            other => panic!("it is not free: {:?}", other.err()),
         }
     }
 }

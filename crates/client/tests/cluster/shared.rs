@@ -1,6 +1,7 @@
 //! Several handles write one file at the same time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use braid_client::{Client, File, Kind, Name, OpenOptions};
@@ -46,8 +47,19 @@ fn all(records: usize) -> Vec<u8> {
 
 /// Writer `own` of `writers`: its records are interleaved with those of the others.
 async fn write_records(file: File, own: usize, writers: usize, records: usize) -> File {
+    write_and_count(file, own, writers, records, &AtomicUsize::new(0)).await
+}
+
+async fn write_and_count(
+    file: File,
+    own: usize,
+    writers: usize,
+    records: usize,
+    written: &AtomicUsize,
+) -> File {
     for record in (own..records).step_by(writers) {
         file.write_at(&bytes_of(record), at(record)).await.expect("write");
+        written.fetch_add(1, Ordering::Relaxed);
     }
     file
 }
@@ -66,12 +78,15 @@ async fn interleaved(count: usize, records: usize, kills: Option<usize>, scheme:
     let path = name("f");
     let (scheme, k, m) = scheme;
     put(&client, &path, shape(scheme, k, m, u32::try_from(UNIT).expect("small")), &[]).await;
-    let files = writers(&cluster, &path, count).await;
+    let (files, written) = (writers(&cluster, &path, count).await, Arc::new(AtomicUsize::new(0)));
     let tasks: Vec<_> = (files.into_iter().enumerate())
-        .map(|(own, file)| tokio::spawn(write_records(file, own, count, records)))
+        .map(|(own, file)| {
+            let written = Arc::clone(&written);
+            tokio::spawn(async move { write_and_count(file, own, count, records, &written).await })
+        })
         .collect();
     if let Some(drive) = kills {
-        tokio::time::sleep(Duration::from_millis(150)).await;
+        wait_for(|| async { written.load(Ordering::Relaxed) > records / 4 }).await;
         cluster.kill(drive);
     }
     for task in tasks {
@@ -358,4 +373,54 @@ async fn one_client_may_open_a_file_twice() {
     other.write_at(&bytes_of(100), at(100)).await.expect("write");
     other.close().await.expect("close");
     is(&client, &path, &all(101), "in the end").await;
+}
+
+/// While a drive is away nobody can tell exactly how far its column's bytes reach. The size is what the
+/// writers say all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn sizes_are_exact_while_a_drive_is_away() {
+    let (mut cluster, client) = cluster(5).await;
+    let path = name("f");
+    put(&client, &path, raid5(), &[]).await;
+    let files = writers(&cluster, &path, 2).await;
+    files[0].write_at(&[1; 4 * UNIT], 0).await.expect("write");
+    files[1].write_at(&[2; UNIT + 100], u64::try_from(4 * UNIT).expect("small")).await.expect("write");
+    cluster.kill(0);
+    for round in 0..2u8 {
+        for (writer, file) in files.iter().enumerate() {
+            for unit in 0..4 {
+                let at = u64::try_from(unit * UNIT + 50 * writer).expect("small");
+                file.write_at(&[round; 50], at).await.expect("write");
+            }
+        }
+    }
+    for file in files {
+        file.close().await.expect("close");
+    }
+    let size = u64::try_from(5 * UNIT + 100).expect("small");
+    assert_eq!(client.stat(&path).await.expect("stat").size, size);
+    let file = client.open(&path, &both()).await.expect("open");
+    assert_eq!(file.size(), size);
+    file.close().await.expect("close");
+}
+
+/// What a writer has not committed is cut off all the same, and does not make the file longer later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_truncate_cuts_off_what_others_have_not_committed() {
+    let (cluster, client) = cluster(5).await;
+    let path = name("f");
+    put(&client, &path, raid5(), b"old").await;
+    let files = writers(&cluster, &path, 2).await;
+    files[0].write_at(&[1; 500], 30_000).await.expect("write");
+    files[1].set_len(10_000).await.expect("cut");
+    files[0].flush().await.expect("flush");
+    assert_eq!(client.stat(&path).await.expect("stat").size, 10_000);
+    files[0].write_at(b"new", 9_999).await.expect("write");
+    for file in files {
+        file.close().await.expect("close");
+    }
+    let mut model = b"old".to_vec();
+    model.resize(9_999, 0);
+    model.extend_from_slice(b"new");
+    is(&client, &path, &model, "in the end").await;
 }
