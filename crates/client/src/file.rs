@@ -21,11 +21,10 @@ use std::sync::{Arc, Mutex};
 
 use braid_layout::{Lease, Stripe};
 use braid_wire::Reason;
-use braid_wire::control::{Commit, ControlReply, Cut, Link, Reserve, StatRow};
+use braid_wire::control::{Commit, Cut, Link, StatRow};
 use braid_wire::data::Listing;
 use tokio::sync::Semaphore;
 
-use crate::client::unexpected;
 use crate::concurrent;
 use crate::error::{Error, Result};
 use crate::extents;
@@ -35,6 +34,8 @@ use crate::name::Name;
 use crate::retire::{self, Occasion};
 use crate::retry::Tries;
 use crate::write::WriteSide;
+
+mod append;
 
 /// Largest file, in bytes: the largest POSIX offset.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
@@ -177,41 +178,6 @@ impl File {
         }
         writer.written.store(true, Ordering::Release);
         self.handle.write_range(&writer.side, offset, data).await
-    }
-
-    /// Writes all of `data` at the end of the file, and returns where. No other append's bytes come in
-    /// between, whoever makes it. The manager is asked for the place, once per call. If it fails, what was not
-    /// written of it reads as zeros.
-    pub async fn append(&self, data: &[u8]) -> Result<u64> {
-        let offset = self.reserve(data.len()).await?;
-        self.write_at(data, offset).await?;
-        Ok(offset)
-    }
-
-    /// Reserves bytes at the end.
-    async fn reserve(&self, length: usize) -> Result<u64> {
-        let writer = self.writing()?;
-        writer.side.check(self.subject())?;
-        let bytes = u64::try_from(length).expect("a buffer is below 2^64 bytes");
-        let _turn = writer.commits.acquire().await.expect("it is never closed");
-        let mut tries = Tries::new(self.handle.client.config().patience);
-        loop {
-            let (view, size) = (self.handle.view(), self.handle.size());
-            let (file, lease, holder, from) = (view.file, size.lease, self.handle.holder, size.bytes);
-            let request = Reserve { file, lease, holder, bytes, from };
-            match self.handle.client.ask_manager(self.subject(), request).await {
-                Ok(ControlReply::Reserved(reserved)) => {
-                    self.end_of(reserved.offset, length)?;
-                    writer.set_committed(Some((lease, reserved.offset + bytes)));
-                    return Ok(reserved.offset);
-                }
-                Ok(other) => return Err(unexpected(self.subject(), &other)),
-                Err(error) if is_stale(&error) && tries.again().await => {
-                    self.handle.refresh(&view).await?;
-                }
-                Err(error) => return Err(self.handle.lease_error(error)),
-            }
-        }
     }
 
     /// Reads at the position, and advances it.

@@ -171,8 +171,8 @@ impl Stamps {
         self.lock().written_end
     }
 
-    /// Bytes of the file at or past this are zeros on every column, whoever wrote, while this exclusive lease is
-    /// held; `u64::MAX`: it is not known.
+    /// Bytes of the file at or past this are zeros on every column, whoever wrote, while this exclusive
+    /// lease is held; `u64::MAX`: it is not known.
     pub(crate) fn live_end(&self, lease: Lease) -> u64 {
         let state = self.lock();
         if state.lease == lease { state.live_end } else { u64::MAX }

@@ -1,6 +1,6 @@
-//! The numbers of a client's unit writes (PROTOCOL C4). A drive carries each number out once, and remembers it
-//! until it is told that the client will not repeat it. What is told goes for all files that the client has
-//! open, also for one that it has open twice.
+//! The numbers of a client's unit writes (PROTOCOL C4). A drive carries each number out once, and remembers
+//! it until it is told that the client will not repeat it. What is told goes for all files that the client
+//! has open, also for one that it has open twice.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};

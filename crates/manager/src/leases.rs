@@ -1,13 +1,13 @@
 //! Leases on files: who holds one, and until when. A pure machine: time is a parameter.
 //!
-//! A lease's number, its kind, and that it was granted, are durable in the file's record. Only its holders and
-//! their expiry are kept here. After a restart every lease on record lasts a full term from the start: longer
-//! than its holders think, never shorter. Who held a shared one is not known then: whoever renews it with a
-//! right number within that term is a holder.
+//! A lease's number, its kind, and that it was granted, are durable in the file's record. Only its holders
+//! and their expiry are kept here. After a restart every lease on record lasts a full term from the start:
+//! longer than its holders think, never shorter. Who held a shared one is not known then: whoever renews it
+//! with a right number within that term is a holder.
 //!
-//! A holder that lapsed can still renew until its end has begun ([`Leases::step`]): a late client does no harm
-//! as long as nobody acted on the lapse. After a pause of this process every lease lasts a full term, as its
-//! renewals may have waited for us.
+//! A holder that lapsed can still renew until its end has begun ([`Leases::step`]): a late client does no
+//! harm as long as nobody acted on the lapse. After a pause of this process every lease lasts a full
+//! term, as its renewals may have waited for us.
 //!
 //! When a lease is replaced by one of the other kind its holders keep their places, and may still name the
 //! former number until they have heard of the new one.

@@ -202,9 +202,9 @@ pub async fn link(core: &Arc<Core>, operation: Operation, request: Link) -> Resu
     Ok(())
 }
 
-/// Ends a lease, or the part that the holder has in it. An unclean one is recovered from in the background or by the next open. It is clean only if
-/// everything written lies below the size, whatever the writer says: the next writer takes all beyond the
-/// size for zeros.
+/// Ends a lease, or the part that the holder has in it. An unclean one is recovered from in the
+/// background or by the next open. It is clean only if everything written lies below the size, whatever
+/// the writer says: the next writer takes all beyond the size for zeros.
 pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -> Result<(), Refusal> {
     let Release { file, lease, holder, clean, end } = request;
     let _turn = core.lock_file(file).await?;

@@ -25,7 +25,8 @@ pub type Survey = BTreeMap<Column, UnitState>;
 pub enum Stamps {
     /// All: no lease is live.
     All,
-    /// Those of earlier leases than this one, which is live; and those on joining columns, which go back there.
+    /// Those of earlier leases than this one, which is live; and those on joining columns, which go back
+    /// there.
     Before(Lease),
 }
 

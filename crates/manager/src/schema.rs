@@ -86,13 +86,13 @@ record! {
         lease: Lease,
         /// Whether that lease was neither released nor recovered from.
         held: bool,
-        /// Who has or released it, or had it before it was shared; 0 if it was recovered from, or must be recovered
-        /// from after a restore.
+        /// Who has or released it, or had it before it was shared; 0 if it was recovered from, or must be
+        /// recovered from after a restore.
         client: u64,
         /// The lease is shared: its holders make unit writes only.
         shared: bool,
-        /// The exclusive lease that was shared first: holders may name that one and all later ones. 0: none was
-        /// since the last grant.
+        /// The exclusive lease that was shared first: holders may name that one and all later ones. 0:
+        /// none was since the last grant.
         since: Lease,
         /// The lease under which it was cut short last; 0: never.
         cut_at: Lease,

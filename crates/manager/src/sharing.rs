@@ -2,7 +2,8 @@
 //!
 //! An exclusive lease allows stripe writes, a shared one unit writes only, by any number of holders. One
 //! becomes the other by the procedure, under a new generation and a new lease number: drives refuse what was
-//! sent under the old one, stamps of an exclusive lease are judged, what is owed is paid. Nothing waits for a holder: each finds out at the drives, and refreshes.
+//! sent under the old one, stamps of an exclusive lease are judged, what is owed is paid. Nothing waits
+//! for a holder: each finds out at the drives, and refreshes.
 //!
 //! - A second writer makes an exclusive lease shared.
 //! - A holder may *take a turn*: the file is exclusively its own for [`TURN_MS`](crate::leases::TURN_MS) at

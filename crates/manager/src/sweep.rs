@@ -158,8 +158,9 @@ async fn end_leases(core: Arc<Core>) {
     }
 }
 
-/// The next wanted files about whose leases something is to be done or whose procedures were left undone. It starts after
-/// `last` and wraps around, so that files that cannot be done for now, however many, do not starve others.
+/// The next wanted files about whose leases something is to be done or whose procedures were left undone.
+/// It starts after `last` and wraps around, so that files that cannot be done for now, however many, do
+/// not starve others.
 fn due(core: &Core, last: FileId, limit: usize, wanted: impl Fn(&FileId) -> bool) -> Vec<FileId> {
     let mut due: Vec<FileId> = core.leases().due(core.now_ms(), last).filter(&wanted).take(limit).collect();
     {

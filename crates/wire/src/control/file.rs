@@ -116,8 +116,8 @@ record! {
         /// For writers: others may write too, and unit writes are all that the lease is for. For readers: it
         /// has such a lease now, so its size may change at any time.
         shared: bool,
-        /// The lease under which the file was cut last; what was acknowledged under an earlier one says nothing
-        /// about its size any more. 0: never.
+        /// The lease under which the file was cut last; what was acknowledged under an earlier one says
+        /// nothing about its size any more. 0: never.
         cut_at: Lease,
     }
 }
@@ -204,9 +204,9 @@ choice! {
 }
 
 record! {
-    /// Sets the size: after a flush, a truncation, an extension. Durable when answered. While several hold the
-    /// file it makes the size larger only, unless it begins a cut. Refused with `StaleGeneration` if the lease
-    /// was replaced by another that the asker holds too: refresh first.
+    /// Sets the size: after a flush, a truncation, an extension. Durable when answered. While several
+    /// hold the file it makes the size larger only, unless it begins a cut. Refused with
+    /// `StaleGeneration` if the lease was replaced by another that the asker holds too: refresh first.
     pub struct Commit {
         /// The file.
         file: FileId,

@@ -1,0 +1,45 @@
+//! Appends. The manager gives each its place, so that those of many writers do not mix.
+
+use braid_wire::control::{ControlReply, Reserve};
+
+use super::{File, is_stale};
+use crate::client::unexpected;
+use crate::error::Result;
+use crate::retry::Tries;
+
+impl File {
+    /// Writes all of `data` at the end of the file, and returns where. No other append's bytes come in
+    /// between, whoever makes it. The manager is asked for the place, once per call. If it fails, what
+    /// was not written of it reads as zeros.
+    pub async fn append(&self, data: &[u8]) -> Result<u64> {
+        let offset = self.reserve(data.len()).await?;
+        self.write_at(data, offset).await?;
+        Ok(offset)
+    }
+
+    /// Reserves bytes at the end.
+    async fn reserve(&self, length: usize) -> Result<u64> {
+        let writer = self.writing()?;
+        writer.side.check(self.subject())?;
+        let bytes = u64::try_from(length).expect("a buffer is below 2^64 bytes");
+        let _turn = writer.commits.acquire().await.expect("it is never closed");
+        let mut tries = Tries::new(self.handle.client.config().patience);
+        loop {
+            let (view, size) = (self.handle.view(), self.handle.size());
+            let (file, lease, holder, from) = (view.file, size.lease, self.handle.holder, size.bytes);
+            let request = Reserve { file, lease, holder, bytes, from };
+            match self.handle.client.ask_manager(self.subject(), request).await {
+                Ok(ControlReply::Reserved(reserved)) => {
+                    self.end_of(reserved.offset, length)?;
+                    writer.set_committed(Some((lease, reserved.offset + bytes)));
+                    return Ok(reserved.offset);
+                }
+                Ok(other) => return Err(unexpected(self.subject(), &other)),
+                Err(error) if is_stale(&error) && tries.again().await => {
+                    self.handle.refresh(&view).await?;
+                }
+                Err(error) => return Err(self.handle.lease_error(error)),
+            }
+        }
+    }
+}
