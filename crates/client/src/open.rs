@@ -26,6 +26,7 @@ pub struct OpenOptions {
     create_new: bool,
     truncate: bool,
     append: bool,
+    alone: bool,
     shape: Option<Shape>,
 }
 
@@ -72,6 +73,13 @@ impl OpenOptions {
         self
     }
 
+    /// Opens for writing, and nobody else may meanwhile: refused while others have it open for writing. Needs
+    /// writing.
+    pub fn alone(mut self, alone: bool) -> OpenOptions {
+        self.alone = alone;
+        self
+    }
+
     /// The shape of a newly created file; by default the volume's.
     pub fn shape(mut self, shape: Shape) -> OpenOptions {
         self.shape = Some(shape);
@@ -80,10 +88,10 @@ impl OpenOptions {
 
     fn access(&self, subject: &str) -> Result<Access> {
         let writes = self.write || self.append;
-        if !writes && (self.create || self.create_new || self.truncate) {
+        if !writes && (self.create || self.create_new || self.truncate || self.alone) {
             return Err(Error::Access {
                 file: subject.to_owned(),
-                access: "writing, which to create or truncate it needs",
+                access: "writing, which to create, truncate or have it alone needs",
             });
         }
         if !writes && !self.read {
@@ -108,6 +116,7 @@ impl Client {
             exclusive: options.create_new,
             shape: spec(options.shape),
             holder,
+            alone: options.alone,
         };
         let opened = match self.ask_manager(&subject, request).await? {
             ControlReply::Opened(opened) => opened,

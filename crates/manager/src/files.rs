@@ -42,7 +42,8 @@ pub fn create_unnamed(
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
     let volume = volumes::find(tx, volume)?;
-    let (file, inode) = new_record(tx, &volume, shape, holder, place, now_ms)?;
+    let part = Part { holder, alone: false };
+    let (file, inode) = new_record(tx, &volume, shape, part, place, now_ms)?;
     inodes::create(tx, file, &inode)?;
     Ok((file, inode))
 }
@@ -67,7 +68,7 @@ pub fn find_or_create(
         None if !open.create => Err(not_found(&open.path)),
         None => {
             let volume = &mut slot.directory.volume;
-            let (file, mut inode) = new_record(tx, volume, &open.shape, open.holder, place, now_ms)?;
+            let (file, mut inode) = new_record(tx, volume, &open.shape, open.into(), place, now_ms)?;
             (inode.parent, inode.name) =
                 (*slot.directory.chain.last().unwrap_or(&volume.root), slot.name.to_vec());
             inodes::charge(tx, volume, (0, 0), (1, 0))?;
@@ -162,6 +163,21 @@ pub fn settle_size(tx: &mut Tx, inode: &mut InodeRecord, end: u64, now_ms: u64) 
     Ok(())
 }
 
+/// What one that opens a file for writing wants of its lease.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// Who.
+    pub holder: u64,
+    /// Nobody else is to write meanwhile.
+    pub alone: bool,
+}
+
+impl From<&Open> for Part {
+    fn from(open: &Open) -> Part {
+        Part { holder: open.holder, alone: open.alone }
+    }
+}
+
 /// Gives `bytes` bytes at the file's end, from `from` on at least, to one of its writers. Returns the first.
 pub fn reserve(tx: &mut Tx, request: &Reserve, now_ms: u64) -> Result<u64, Refusal> {
     let &Reserve { file, lease, bytes, from, .. } = request;
@@ -184,11 +200,12 @@ pub fn reserve(tx: &mut Tx, request: &Reserve, now_ms: u64) -> Result<u64, Refus
 
 /// Grants the next lease. The caller has made sure that none is held, and that what is left of a shared one
 /// was fenced.
-pub fn grant(tx: &mut Tx, file: FileId, holder: u64) -> Result<InodeRecord, Refusal> {
+pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refusal> {
     let mut inode = inodes::get(tx, file)?;
     let next = inode.lease.0.checked_add(1).map(Lease);
     inode.lease = next.ok_or_else(|| worn_out(file))?;
-    (inode.held, inode.client, inode.order) = (true, holder, 0);
+    (inode.held, inode.client, inode.order) = (true, part.holder, 0);
+    inode.alone = part.alone;
     (inode.shared, inode.since) = (false, Lease(0));
     inodes::save(tx, file, &inode);
     Ok(inode)
@@ -261,7 +278,7 @@ fn new_record(
     tx: &mut Tx,
     volume: &VolumeRecord,
     spec: &ShapeSpec,
-    holder: u64,
+    part: Part,
     place: ChooseDrives<'_>,
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
@@ -283,7 +300,8 @@ fn new_record(
         g: Generation(1),
         lease: Lease(1),
         held: true,
-        client: holder,
+        client: part.holder,
+        alone: part.alone,
         segments: vec![segment],
         ..volumes::directory_record(volume.volume, FileId(0), Vec::new(), now_ms)
     };

@@ -13,7 +13,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::core::{Core, busy};
 use crate::fence::make_partition;
-use crate::files::{self, lease_lost, leased};
+use crate::files::{self, Part, lease_lost, leased};
 use crate::inodes;
 use crate::leases::LeaseState;
 use crate::live_out;
@@ -48,7 +48,9 @@ pub async fn create_unnamed(
             core.leases().grant(file, inode.lease, holder, core.running_ms());
             opened(core, file, inode, Access::Write).await
         }
-        Once::Before(Outcome { file, .. }) => take(core, operation, file, holder).await,
+        Once::Before(Outcome { file, .. }) => {
+            take(core, operation, file, Part { holder, alone: false }).await
+        }
     }
 }
 
@@ -84,7 +86,7 @@ pub async fn stat(core: &Arc<Core>, request: Lookup) -> Result<StatRow, Refusal>
 /// Opens a file by path for writing, and creates it if asked to. A repeat is about the file that was found or
 /// created before, whatever has the name now.
 pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open) -> Result<Opened, Refusal> {
-    let holder = request.holder;
+    let part = Part::from(&request);
     let (file, made, _turn) = core
         .write(move |core, tx| {
             if let Some(before) = recall(core, tx, operation)? {
@@ -104,24 +106,25 @@ pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open
         })
         .await?;
     if let Some(inode) = made {
-        core.leases().grant(file, inode.lease, holder, core.running_ms());
+        core.leases().grant(file, inode.lease, part.holder, core.running_ms());
         return opened(core, file, inode, Access::Write).await;
     }
-    take(core, operation, file, holder).await
+    take(core, operation, file, part).await
 }
 
 /// Takes the file's lease for the holder, or shares it. A repeat gets the lease that it was given before, if
 /// that is not over.
-async fn take(core: &Arc<Core>, operation: Operation, file: FileId, holder: u64) -> Result<Opened, Refusal> {
+async fn take(core: &Arc<Core>, operation: Operation, file: FileId, part: Part) -> Result<Opened, Refusal> {
+    let before = core.read(move |_, tx| inodes::get(tx, file)).await?;
     let _turn = core.lock_file(file).await?;
-    if let Some(opened) = still_open(core, operation, holder).await? {
+    if let Some(opened) = still_open(core, operation, part.holder).await? {
         return Ok(opened);
     }
-    if sharing::is_live(core, file) {
-        return sharing::join(core, operation, file, holder).await;
+    if !part.alone && sharing::may_join(core, file).await? {
+        return sharing::join(core, operation, file, part.holder, before.g).await;
     }
     make_free(core, file).await?;
-    grant(core, operation, file, holder).await
+    grant(core, operation, file, part).await
 }
 
 /// The operation's earlier answer, if the lease granted then is not over. The caller holds the file's lock.
@@ -159,7 +162,7 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
     }
     let inode = match turn {
         Turn::Take => sharing::take_turn(core, file, inode, holder).await?,
-        Turn::Any | Turn::Give => sharing::take_part(core, file, inode, Some(holder)).await?,
+        Turn::Any | Turn::Give => sharing::take_part(core, file, inode, holder).await?,
     };
     renew_lease(core, file, lease, holder)?;
     opened_to_write(core, file, inode).await
@@ -246,7 +249,7 @@ pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened
     let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
     if inode.lease != lease {
         // It has not heard of the present lease: that may be all that it lacks.
-        let inode = sharing::take_part(core, file, inode, Some(holder)).await?;
+        let inode = sharing::take_part(core, file, inode, holder).await?;
         return opened_to_write(core, file, inode).await;
     }
     let columns: Vec<(u32, Column)> = match usize::try_from(segment).ok().and_then(|i| inode.segments.get(i))
@@ -307,18 +310,18 @@ pub async fn grant(
     core: &Arc<Core>,
     operation: Operation,
     file: FileId,
-    holder: u64,
+    part: Part,
 ) -> Result<Opened, Refusal> {
     let inode = core
         .write(move |core, tx| {
             // Refuses what the client has settled. A repeat whose earlier lease is over gets another.
             recall(core, tx, operation)?;
-            let inode = files::grant(tx, file, holder)?;
+            let inode = files::grant(tx, file, part)?;
             remember(tx, operation, Outcome::opened(file, inode.lease), core.now_ms())?;
             Ok(inode)
         })
         .await?;
-    core.leases().grant(file, inode.lease, holder, core.running_ms());
+    core.leases().grant(file, inode.lease, part.holder, core.running_ms());
     opened(core, file, inode, Access::Write).await
 }
 

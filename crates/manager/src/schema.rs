@@ -89,6 +89,8 @@ record! {
         /// Who has or released it, or had it before it was shared; 0 if it was recovered from, or must be
         /// recovered from after a restore.
         client: u64,
+        /// The lease's holder asked to write alone: it is not shared.
+        alone: bool,
         /// The lease is shared: its holders make unit writes only.
         shared: bool,
         /// The exclusive lease that was shared first: holders may name that one and all later ones. 0:

@@ -105,8 +105,10 @@ impl Walk {
             Role::Data(data) => self.reaches(stripe, data, state.end),
             Role::Parity(_) => {
                 for data in 0..self.segment.shape.k() {
-                    let counted = state.cover.get(usize::from(data)).is_some_and(|of| !of.is_zero());
-                    let stands_in = !self.ready.contains(self.segment.column(stripe, Role::Data(data)));
+                    let column = self.segment.column(stripe, Role::Data(data));
+                    let in_base = state.cover.get(usize::from(data)).is_some_and(|of| !of.is_zero());
+                    let counted = in_base || state.tips.iter().any(|tip| tip.column == column);
+                    let stands_in = !self.ready.contains(column);
                     if stands_in && state.damaged {
                         self.reaches(stripe, data, u32::MAX);
                     } else if stands_in && counted {
@@ -130,6 +132,7 @@ impl Walk {
 mod tests {
     use braid_layout::version::Lease;
     use braid_layout::{Generation, Scheme, Shape, Version};
+    use braid_wire::data::Tip;
 
     use super::*;
 
@@ -186,6 +189,10 @@ mod tests {
         assert_eq!(after(walk(2, &[0, 2], 0), &unit(3, 100, &[1, 0])), 0, "it was never written");
         let damaged = UnitState { damaged: true, ..unit(3, 0, &[]) };
         assert_eq!(after(walk(2, &[0, 2], 0), &damaged), 8 * UNIT, "never too little");
+        let version = Version { g: Generation(1), lease: Lease(1), n: 5 };
+        let tips = vec![Tip { column: Column(1), version }];
+        let delta = UnitState { tips, ..unit(3, 100, &[1, 0]) };
+        assert_eq!(after(walk(2, &[0, 2], 0), &delta), 7 * UNIT + 100, "a delta counts as the base does");
     }
 
     #[test]

@@ -5,7 +5,10 @@
 //! sent under the old one, stamps of an exclusive lease are judged, what is owed is paid. Nothing waits
 //! for a holder: each finds out at the drives, and refreshes.
 //!
-//! - A second writer makes an exclusive lease shared.
+//! - A second writer makes an exclusive lease shared, unless its holder asked to write alone.
+//! - Each that joins is preceded by a fence: a process that is gone may have left writes on their way, and
+//!   the one that takes its place must not see these come after its own. Those who wait for the same file
+//!   are served by one fence.
 //! - A holder may *take a turn*: the file is exclusively its own for [`TURN_MS`](crate::leases::TURN_MS) at
 //!   least, for what unit writes cannot do. The first other holder that refreshes after that ends it. A cut
 //!   that has begun is not interrupted.
@@ -17,7 +20,7 @@
 
 use std::sync::Arc;
 
-use braid_layout::FileId;
+use braid_layout::{FileId, Generation};
 use braid_layout::version::Lease;
 use braid_wire::control::Opened;
 use braid_wire::{Reason, Refusal};
@@ -40,18 +43,27 @@ enum Becomes {
     Exclusive(u64),
 }
 
-/// One more opens the file for writing, whose lease is live. The caller holds the file's lock.
+/// One more opens the file for writing, whose lease is live. `before`: its generation before the caller waited
+/// for the file's lock, which it holds now.
 pub async fn join(
     core: &Arc<Core>,
     operation: Operation,
     file: FileId,
     holder: u64,
+    before: Generation,
 ) -> Result<Opened, Refusal> {
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
     if !inode.is_named() {
         return Err(Refusal::new(Reason::NotFound, format!("file {file} was removed")));
     }
-    let lease = take_part(core, file, inode, None).await?.lease;
+    let lease = if !inode.shared {
+        refuse_in_turn(core, file, &inode)?;
+        change(core, file, &inode, Becomes::Shared).await?.lease
+    } else if inode.g > before && !inode.unfenced {
+        inode.lease
+    } else {
+        run(core, file, &inode, (RecordedLease::Live, None)).await?.lease
+    };
     let inode = core
         .write(move |core, tx| {
             // Refuses what the client has settled.
@@ -65,15 +77,14 @@ pub async fn join(
     opened_to_write(core, file, inode).await
 }
 
-/// Makes sure that the holder may write, with the others or alone; `None`: one that is new. The caller holds
-/// the file's lock.
+/// Makes sure that the holder may write, with the others or alone. The caller holds the file's lock.
 pub async fn take_part(
     core: &Arc<Core>,
     file: FileId,
     inode: InodeRecord,
-    holder: Option<u64>,
+    holder: u64,
 ) -> Result<InodeRecord, Refusal> {
-    if inode.shared || holder == Some(inode.client) {
+    if inode.shared || holder == inode.client {
         return finish(core, file, inode).await;
     }
     refuse_in_turn(core, file, &inode)?;
@@ -125,9 +136,10 @@ pub async fn alone(core: &Arc<Core>, file: FileId, holder: u64) -> Result<(), Re
     Ok(())
 }
 
-/// Whether some holder's lease is live.
-pub fn is_live(core: &Core, file: FileId) -> bool {
-    core.leases().state(file, core.now_ms()) != LeaseState::Over
+/// Whether some holder's lease is live, and may be shared.
+pub async fn may_join(core: &Arc<Core>, file: FileId) -> Result<bool, Refusal> {
+    let alone = core.read(move |_, tx| Ok(inodes::get(tx, file)?.alone)).await?;
+    Ok(!alone && core.leases().state(file, core.now_ms()) != LeaseState::Over)
 }
 
 /// Finishes a procedure that was left undone.

@@ -112,6 +112,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         lease: Default::default(),
         held: false,
         client: 0,
+        alone: false,
         shared: false,
         since: Default::default(),
         cut_at: Default::default(),

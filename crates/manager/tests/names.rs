@@ -255,6 +255,7 @@ impl Real {
                     access: Access::Write,
                     create: true,
                     exclusive: *exclusive,
+                    alone: false,
                     shape: ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 },
                     holder: 7,
                 };

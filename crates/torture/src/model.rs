@@ -220,6 +220,33 @@ impl Model {
     }
 }
 
+impl Model {
+    /// All earlier writers of these parts of the file are gone, and the file was read: what was found there is
+    /// what it is. Others may be writing elsewhere in it. `found` may be shorter than the file's length.
+    pub(crate) fn decide_part(&self, file: usize, parts: &[Range<u64>], found: &[u8], who: &str) {
+        let mut state = self.lock();
+        let of = &mut state.files[file];
+        let mut whole = found.to_vec();
+        whole.resize(of.bytes.len(), 0);
+        // Nothing is said of the rest.
+        let is_part = |at: u64| parts.iter().any(|part| part.contains(&at));
+        let all = std::mem::take(&mut of.doubts);
+        let overlaps = |range: &Range<u64>| parts.iter().any(|p| p.start < range.end && range.start < p.end);
+        let (own, others) = all.into_iter().partition(|(_, range)| overlaps(range));
+        of.doubts = own;
+        for (at, byte) in (0..).zip(&mut whole).filter(|(at, _)| !is_part(*at)) {
+            *byte = of.bytes[index(at)];
+        }
+        let judged = of.judge_decided(&whole);
+        of.doubts = others;
+        of.bytes = whole;
+        if let Err(why) = judged {
+            let what = format!("{who} opened {} and found its part wrong: {why}", of.name);
+            state.failure.get_or_insert(what);
+        }
+    }
+}
+
 /// `range` without `taken`.
 fn without(range: Range<u64>, taken: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
     let before = range.start..range.end.min(taken.start);

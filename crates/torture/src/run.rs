@@ -24,6 +24,8 @@ use crate::world::{HostId, World};
 const DRIVES: usize = 6;
 /// Clients that work.
 const CLIENTS: usize = 3;
+/// Files that one client writes.
+const FILES: usize = 6;
 /// How long the heal may take.
 const HEAL_SECONDS: u64 = 120;
 /// Virtual time in which things go wrong.
@@ -206,9 +208,11 @@ impl Run {
     }
 
     fn start_client(&mut self, index: usize, contact: &Contact) {
-        let (own, others) = self.targets.iter().cloned().partition(|target| target.number % CLIENTS == index);
+        let is_own = |target: &Target| target.record.is_some() || target.number % CLIENTS == index;
+        let (own, others) = self.targets.iter().cloned().partition(is_own);
         let task = Task {
             who: format!("c{index}"),
+            index: (index as u64, CLIENTS as u64),
             own,
             others,
             model: self.model.clone(),
@@ -275,7 +279,7 @@ impl Run {
     }
 }
 
-/// The files: some for each client, of several schemes, of a few stripes each.
+/// The files: some for each client, of several schemes, of a few stripes each; and one that all write.
 fn targets(model: &Model, random: &mut Random, kind: Kind) -> Vec<Target> {
     let two = [(Scheme::Rs, 2, 2), (Scheme::Raid1, 1, 2), (Scheme::Rs, 3, 2)];
     let all = [
@@ -286,6 +290,9 @@ fn targets(model: &Model, random: &mut Random, kind: Kind) -> Vec<Target> {
         (Scheme::Rs, 3, 2),
         (Scheme::Raid1, 1, 2),
     ];
+    let mut shapes = if kind == Kind::Damage { [two, two].concat() } else { all.to_vec() };
+    assert_eq!(shapes.len(), FILES, "and the one that all write");
+    shapes.push(random.one(&shapes).expect("some"));
     let target = |(number, (scheme, k, m)): (usize, (Scheme, u8, u8))| {
         let unit = 4096 << random.below(2);
         let shape = Shape::new(scheme, k, m, unit).expect("a good shape");
@@ -293,10 +300,12 @@ fn targets(model: &Model, random: &mut Random, kind: Kind) -> Vec<Target> {
         let length = stripe * (2 + random.below(5)) + random.below(stripe);
         let path = format!("braid://main/f{number}");
         let name = path.parse().expect("a good name");
-        assert_eq!(model.add(&path, length, stripe), number, "in order");
-        Target { number, name, shape, length }
+        let record = (number == FILES).then(|| 1 + random.below(2 * u64::from(unit)).max(unit.into()) / 2);
+        // With others, a write is all or none within a unit.
+        let whole = if record.is_some() { u64::from(unit) } else { stripe };
+        assert_eq!(model.add(&path, length, whole), number, "in order");
+        Target { number, name, shape, length, record }
     };
-    let shapes = if kind == Kind::Damage { [two, two].concat() } else { all.to_vec() };
     shapes.into_iter().enumerate().map(target).collect()
 }
 
@@ -314,7 +323,7 @@ async fn all_up(client: &Client) {
 
 /// Opens the file for writing, so that what its last writer left is decided, and reads it.
 async fn decide(client: &Client, target: &Target, model: &Model) -> Result<(), String> {
-    let options = OpenOptions::new().read(true).write(true).create(true).shape(target.shape);
+    let options = OpenOptions::new().read(true).write(true).create(true).shape(target.shape).alone(true);
     let mut tries = 0;
     let file = loop {
         match client.open(&target.name, &options).await {

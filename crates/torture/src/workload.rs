@@ -1,4 +1,5 @@
-//! What a client does: it writes its own files, and reads its own and those of others.
+//! What a client does: it writes its own files, and reads its own and those of others. One file is everybody's:
+//! each writes records of its own in it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,12 +29,16 @@ pub(crate) struct Target {
     pub(crate) name: Name,
     pub(crate) shape: Shape,
     pub(crate) length: u64,
+    /// The bytes of a record, in the file that all clients write.
+    pub(crate) record: Option<u64>,
 }
 
 /// What a client knows of the run.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) who: String,
+    /// Its number, and how many clients there are.
+    pub(crate) index: (u64, u64),
     pub(crate) own: Vec<Target>,
     pub(crate) others: Vec<Target>,
     pub(crate) model: Model,
@@ -111,7 +116,7 @@ async fn operate(task: &Task, client: &Client, own: &mut Own, what: u64, random:
                 task.close(&own.target, file).await;
             }
         }
-        58..63 => {
+        58..63 if own.target.record.is_none() => {
             if !task.cut(&own.target, file, random).await
                 && let Some(file) = own.open.take()
             {
@@ -139,6 +144,7 @@ impl Task {
     async fn open(&self, client: &Client, target: &Target) -> Option<File> {
         let began = now_ms();
         let options = OpenOptions::new().read(true).write(true).create(true).shape(target.shape);
+        let options = options.alone(target.record.is_none());
         let file = match client.open(&target.name, &options).await {
             Ok(file) => file,
             Err(error) => {
@@ -149,12 +155,8 @@ impl Task {
                 return None;
             }
         };
-        let mut found = vec![0; usize::try_from(file.size().min(target.length)).unwrap_or(0)];
-        match file.read_at(&mut found, 0).await {
-            Ok(count) => {
-                found.truncate(count);
-                self.model.decide(target.number, &found, &self.who);
-                self.model.committed(target.number);
+        match self.look(target, &file).await {
+            Ok(()) => {
                 self.told("opened", target, began, Ok(()));
                 Some(file)
             }
@@ -164,6 +166,25 @@ impl Task {
                 None
             }
         }
+    }
+
+    /// Looks at what the writers before left. In the file that all write that is this client's records, and
+    /// the file has its full length first, so that its size decides nothing.
+    async fn look(&self, target: &Target, file: &File) -> Result<(), Error> {
+        if target.record.is_some() && file.size() < target.length {
+            file.set_len(target.length).await?;
+        }
+        let mut found = vec![0; usize::try_from(file.size().min(target.length)).unwrap_or(0)];
+        let count = file.read_at(&mut found, 0).await?;
+        found.truncate(count);
+        if target.record.is_some() {
+            let own: Vec<_> = target.records(self.index).collect();
+            self.model.decide_part(target.number, &own, &found, &self.who);
+        } else {
+            self.model.decide(target.number, &found, &self.who);
+        }
+        self.model.committed(target.number);
+        Ok(())
     }
 
     async fn close(&self, target: &Target, file: File) {
@@ -186,7 +207,15 @@ impl Task {
 
     /// Writes somewhere, now and then in several pieces at once; false: the handle writes no more.
     async fn write_some(&self, target: &Target, file: &File, random: &mut Random) -> bool {
-        let range = somewhere(target, random);
+        let range = match target.record {
+            None => somewhere(target, random),
+            Some(_) => {
+                let own: Vec<_> = target.records(self.index).collect();
+                let record = &own[usize::try_from(random.below(own.len() as u64)).unwrap_or(0)];
+                let from = record.start + random.below(record.end - record.start);
+                from..from + 1 + random.below(record.end - from)
+            }
+        };
         if random.percent(75) {
             return self.write(target, file, range).await;
         }
@@ -253,6 +282,15 @@ impl Task {
             Err(_) => self.model.drop_read(read),
         }
         self.told(&format!("read {range:?} of"), target, began, result.as_ref().map(drop));
+    }
+}
+
+impl Target {
+    /// The records of one client of so many.
+    fn records(&self, (client, of): (u64, u64)) -> impl Iterator<Item = Range<u64>> {
+        let (bytes, length) = (self.record.unwrap_or(self.length), self.length);
+        let starts = (0..length.div_ceil(bytes)).filter(move |number| number % of == client);
+        starts.map(move |number| number * bytes..((number + 1) * bytes).min(length))
     }
 }
 

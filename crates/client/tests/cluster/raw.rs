@@ -37,6 +37,7 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
         access: Access::Write,
         create: false,
         exclusive: false,
+        alone: false,
         shape,
         holder: CLIENT,
     };

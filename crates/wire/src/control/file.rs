@@ -156,6 +156,8 @@ record! {
         shape: ShapeSpec,
         /// Who holds the lease: a random number of the open file.
         holder: u64,
+        /// To write it alone: refused while others write it, as they are until it is closed.
+        alone: bool,
     }
 }
 
