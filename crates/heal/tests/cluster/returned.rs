@@ -37,14 +37,30 @@ async fn a_drive_that_was_away_for_one_percent_of_the_data_gets_that_percent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_and_readers_go_on_while_a_column_catches_up() {
+    beside_writers(1).await;
+}
+
+/// With several writers, what touches the column is written in turns, each in a generation of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn several_writers_of_one_file_go_on_while_a_column_catches_up() {
+    beside_writers(3).await;
+}
+
+async fn beside_writers(count: usize) {
+    const BYTES: usize = 4_000_000;
     let mut cluster = Cluster::start(5).await;
     let client = cluster.client().await;
     client.volume_create("main", None, 0).await.expect("a volume");
     let shape = shape(Scheme::Raid5, 4, 1, 4096);
-    let before = pattern(6, 4_000_000);
+    let before = pattern(6, BYTES);
     put(&client, &name("f"), shape, &before).await;
-    let (stop, stopped) = tokio::sync::oneshot::channel();
-    let writer = tokio::spawn(write_on(cluster.client().await, "f", before, stopped));
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let mut writers = Vec::new();
+    for index in 0..count {
+        let part = BYTES * index / count..BYTES * (index + 1) / count;
+        let (before, stopped) = (before.clone(), stopped.clone());
+        writers.push(tokio::spawn(write_on(cluster.client().await, "f", part, before, stopped)));
+    }
     cluster.kill(1);
     // The writer takes its column out.
     wait_for(|| async { row(&client, "d1").await.is_some_and(|row| row.stale == 1) }).await;
@@ -52,12 +68,15 @@ async fn a_writer_and_readers_go_on_while_a_column_catches_up() {
     client.heal_status(Some(50_000)).await.expect("the rate is set");
     cluster.restart(1).await;
     written(&client, "d1", 1).await;
-    assert_eq!(read_all(&client, &name("f")).await.expect("read beside it").len(), 4_000_000);
+    assert_eq!(read_all(&client, &name("f")).await.expect("read beside it").len(), BYTES);
     assert!(row(&client, "d1").await.expect("its row").stale == 1, "the heal is under way");
     client.heal_status(Some(0)).await.expect("the rate is set");
     all_healed(&client).await;
-    stop.send(()).expect("the writer runs");
-    let model = writer.await.expect("the writer ends");
+    stop.send(true).expect("the writers run");
+    let mut model = Vec::new();
+    for writer in writers {
+        model.extend(writer.await.expect("the writer ends"));
+    }
     assert!(client.check(&name("f"), |_| {}).await.expect("check").is_clean());
     assert_same(&read_all(&client, &name("f")).await.expect("read"), &model, "healthy");
     cluster.kill(3);

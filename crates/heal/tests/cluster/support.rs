@@ -1,5 +1,6 @@
 //! What the tests of healing have in common.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use braid_client::{Client, OpenOptions};
@@ -38,22 +39,23 @@ pub(crate) async fn written(client: &Client, drive: &str, bytes: u64) {
     .await;
 }
 
-/// Writes to a file at random places until it is told to stop. Gives what the file must hold then.
+/// Writes to a part of a file at random places until it is told to stop. Gives what the file must hold there
+/// then.
 pub(crate) async fn write_on(
     client: Client,
     path: &'static str,
-    mut model: Vec<u8>,
-    mut stop: tokio::sync::oneshot::Receiver<()>,
+    part: Range<usize>,
+    model: Vec<u8>,
+    mut stop: tokio::sync::watch::Receiver<bool>,
 ) -> Vec<u8> {
+    let mut model = model[part.clone()].to_vec();
     let file = client.open(&name(path), &OpenOptions::new().read(true).write(true)).await.expect("open");
-    let mut random = Random(77);
-    let size = u64::try_from(model.len()).expect("small");
+    let mut random = Random(77 + part.start as u64);
     let mut writes = 0;
-    while stop.try_recv().is_err() {
-        let from = random.below(size - 30_000);
+    while !*stop.borrow_and_update() {
+        let at = usize::try_from(random.below(model.len() as u64 - 30_000)).expect("small");
         let bytes = pattern(random.draw(), usize::try_from(1 + random.below(30_000)).expect("small"));
-        file.write_at(&bytes, from).await.expect("the writer is not disturbed");
-        let at = usize::try_from(from).expect("small");
+        file.write_at(&bytes, (part.start + at) as u64).await.expect("the writer is not disturbed");
         model[at..at + bytes.len()].copy_from_slice(&bytes);
         writes += 1;
         tokio::time::sleep(Duration::from_millis(3)).await;
