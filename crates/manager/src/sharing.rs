@@ -20,8 +20,8 @@
 
 use std::sync::Arc;
 
-use braid_layout::{FileId, Generation};
 use braid_layout::version::Lease;
+use braid_layout::{FileId, Generation};
 use braid_wire::control::Opened;
 use braid_wire::{Reason, Refusal};
 

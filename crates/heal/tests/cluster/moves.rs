@@ -99,7 +99,8 @@ async fn a_drained_drive_is_empty_in_the_end_and_can_be_removed() {
     let error = client.remove_drive("d4").await.expect_err("it is in use");
     assert!(error.to_string().contains("drain it first"), "{error}");
     let (stop, stopped) = tokio::sync::watch::channel(false);
-    let writer = tokio::spawn(write_on(cluster.client().await, "f0", 0..bytes[0].len(), bytes[0].clone(), stopped));
+    let writer =
+        tokio::spawn(write_on(cluster.client().await, "f0", 0..bytes[0].len(), bytes[0].clone(), stopped));
     let reply = client.drain_drive("d4", true).await.expect("it is drained");
     assert!(reply.components >= 4 && reply.room_bytes > reply.bytes, "{reply:?}");
     wait_for(|| async { components(&client, "d4").await == 0 }).await;

@@ -236,7 +236,16 @@ pub(crate) fn opened(reply: ControlReply) -> Opened {
 
 pub(crate) fn open(path: &str, access: Access, create: bool) -> Open {
     let shape = no_shape();
-    Open { volume: "main".into(), path: path.into(), access, create, exclusive: false, shape, holder: 7, alone: false }
+    Open {
+        volume: "main".into(),
+        path: path.into(),
+        access,
+        create,
+        exclusive: false,
+        shape,
+        holder: 7,
+        alone: false,
+    }
 }
 
 pub(crate) fn no_shape() -> ShapeSpec {

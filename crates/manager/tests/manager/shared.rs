@@ -44,9 +44,10 @@ async fn a_second_writer_shares_the_lease_under_a_new_number_and_generation() {
     assert_eq!(client.refused(commit(&first, ONE, 5, 1)).await.reason, Reason::StaleGeneration);
     let first = client.opened(refresh(&first, ONE, Turn::Any)).await;
     assert_eq!((first.lease, first.stat.g, first.shared), (second.lease, second.stat.g, true));
-    // A third costs nobody anything.
+    // Before a third comes what others have on its way is refused: they may be gone, and it may take their place.
     let third = by(&mut client, 9).await;
-    assert_eq!((third.lease, third.stat.g), (second.lease, second.stat.g));
+    assert!(third.lease == second.lease && third.stat.g > second.stat.g);
+    assert_eq!(client.opened(refresh(&first, ONE, Turn::Any)).await.stat.g, third.stat.g);
     // Sizes only grow, in any order.
     client.done(commit(&first, ONE, 50, 3)).await;
     client.done(commit(&second, OTHER, 40, 1)).await;
@@ -63,6 +64,37 @@ async fn a_second_writer_shares_the_lease_under_a_new_number_and_generation() {
     client.done(Release { holder: 10, end: 0, ..release(&next, true) }).await;
     let last = by(&mut client, 11).await;
     assert_eq!(last.stat.g, next.stat.g, "a clean release of an exclusive lease needs no procedure");
+}
+
+#[tokio::test]
+async fn one_fence_serves_all_that_wait_for_the_file() {
+    let cluster = Cluster::new(4, raid5(3)).await;
+    let first = cluster.manager.client().await.create("f").await;
+    let mut opens = tokio::task::JoinSet::new();
+    for holder in 100..124 {
+        let mut other = cluster.manager.client().await;
+        opens.spawn(async move { by(&mut other, holder).await });
+    }
+    let joined = opens.join_all().await;
+    let last = joined.iter().map(|one| one.stat.g).max().unwrap();
+    assert!(last.0 < first.stat.g.0 + 12, "24 that came at once took {} fences", last.0 - first.stat.g.0);
+    assert!(joined.iter().all(|one| one.shared && one.lease.0 == first.lease.0 + 1));
+}
+
+#[tokio::test]
+async fn who_writes_alone_is_not_joined_and_joins_nobody() {
+    let cluster = Cluster::new(3, no_shape()).await;
+    let mut client = cluster.manager.client().await;
+    let alone = |holder| Open { holder, alone: true, ..open("f", Access::Write, true) };
+    let with_others = |holder| Open { holder, ..open("f", Access::Write, false) };
+    let first = client.opened(alone(ONE)).await;
+    for open in [alone(OTHER), with_others(OTHER)] {
+        assert_eq!(client.refused(open).await.reason, Reason::Leased);
+    }
+    client.done(release(&first, true)).await;
+    client.opened(with_others(ONE)).await;
+    assert_eq!(client.refused(alone(OTHER)).await.reason, Reason::Leased);
+    assert!(client.opened(with_others(OTHER)).await.shared);
 }
 
 #[tokio::test]
