@@ -43,8 +43,8 @@ enum Becomes {
     Exclusive(u64),
 }
 
-/// One more opens the file for writing, whose lease is live. `before`: its generation before the caller waited
-/// for the file's lock, which it holds now.
+/// One more opens the file for writing, whose lease is live. `before`: its generation before the caller
+/// waited for the file's lock, which it holds now.
 pub async fn join(
     core: &Arc<Core>,
     operation: Operation,

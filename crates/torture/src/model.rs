@@ -221,8 +221,8 @@ impl Model {
 }
 
 impl Model {
-    /// All earlier writers of these parts of the file are gone, and the file was read: what was found there is
-    /// what it is. Others may be writing elsewhere in it. `found` may be shorter than the file's length.
+    /// All earlier writers of these parts of the file are gone, and the file was read: what was found there
+    /// is what it is. Others may be writing elsewhere in it. `found` may be shorter than the file's length.
     pub(crate) fn decide_part(&self, file: usize, parts: &[Range<u64>], found: &[u8], who: &str) {
         let mut state = self.lock();
         let of = &mut state.files[file];

@@ -1,5 +1,5 @@
-//! What a client does: it writes its own files, and reads its own and those of others. One file is everybody's:
-//! each writes records of its own in it.
+//! What a client does: it writes its own files, and reads its own and those of others. One file is
+//! everybody's: each writes records of its own in it.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -44,7 +44,8 @@ async fn a_second_writer_shares_the_lease_under_a_new_number_and_generation() {
     assert_eq!(client.refused(commit(&first, ONE, 5, 1)).await.reason, Reason::StaleGeneration);
     let first = client.opened(refresh(&first, ONE, Turn::Any)).await;
     assert_eq!((first.lease, first.stat.g, first.shared), (second.lease, second.stat.g, true));
-    // Before a third comes what others have on its way is refused: they may be gone, and it may take their place.
+    // Before a third comes what others have on its way is refused: they may be gone, and it may take their
+    // place.
     let third = by(&mut client, 9).await;
     assert!(third.lease == second.lease && third.stat.g > second.stat.g);
     assert_eq!(client.opened(refresh(&first, ONE, Turn::Any)).await.stat.g, third.stat.g);
