@@ -16,6 +16,7 @@ mod media;
 mod messages;
 mod older;
 mod room;
+mod rounds;
 mod scrub;
 mod sending;
 mod signals;
