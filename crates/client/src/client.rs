@@ -11,6 +11,7 @@ use crate::control::Control;
 use crate::drive_requests::InFlightLimit;
 use crate::drives::Drives;
 use crate::error::{Error, Result};
+use crate::renewals::Renewals;
 use crate::scratch::Scratch;
 use crate::unit_writes::UnitWrites;
 
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     /// Random: distinguishes this client's operations from those of others.
     pub(crate) number: u64,
     pub(crate) unit_writes: UnitWrites,
+    pub(crate) renewals: Renewals,
     /// One permit per plan set in flight.
     sets: Semaphore,
     pub(crate) scratch: Scratch,
@@ -44,6 +46,7 @@ impl Client {
             drives: Drives::new(config.credentials.cluster, limits, config.idle_sessions, config.avoid),
             number,
             unit_writes: UnitWrites::new(),
+            renewals: Renewals::new(),
             sets: Semaphore::new(config.sets.max(1)),
             scratch: Scratch::default(),
             config,

@@ -145,7 +145,7 @@ impl Control {
         })
     }
 
-    /// Renews a lease. A session that gives no answer within `one` is abandoned for another.
+    /// Renews leases. A session that gives no answer within `one` is abandoned for another.
     pub(crate) async fn renew(&self, subject: &str, renew: Renew, one: Duration) -> Result<ControlReply> {
         let bounds = Bounds { one: Some(one), insists: true };
         self.call_in(&self.renewals, subject, &renew.into(), bounds).await

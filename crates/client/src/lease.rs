@@ -1,27 +1,23 @@
-//! The task that keeps a writer's lease while its file is open. It renews the lease, gets new capabilities
-//! before the old ones expire, and retires settled writes when the writer pauses. The three run
-//! independently: renewals wait for neither of the others. It ends when the file is closed. If the file is
-//! dropped instead, the task releases the lease as unclean, so that the manager settles what the writer left.
+//! The task that keeps a writer's lease while its file is open. It has the lease renewed (`renewals`), gets new
+//! capabilities before the old ones expire, and retires settled writes when the writer pauses. The three run
+//! independently. It ends when the file is closed. If the file is dropped instead, the task releases the lease as unclean, so that the manager settles what the writer left.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use braid_layout::Version;
-use braid_wire::control::{Release, Renew};
+use braid_wire::control::Release;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::renewals::{self, period};
 use crate::retire;
-use crate::view::FileView;
 use crate::write::WriteSide;
 
 /// How often the task checks what to do.
 const TICK: Duration = Duration::from_secs(1);
-/// Shortest time between two renewals.
-const RENEW_MIN: Duration = Duration::from_millis(200);
 
 /// The handle of the task: dropped without [`LeaseRenewer::end`], it has the lease released as unclean.
 #[derive(Debug)]
@@ -48,7 +44,7 @@ impl LeaseRenewer {
     }
 }
 
-async fn keep(handle: &Handle, side: &WriteSide, ended: oneshot::Receiver<()>) {
+async fn keep(handle: &Arc<Handle>, side: &WriteSide, ended: oneshot::Receiver<()>) {
     let why = tokio::select! {
         end = ended => {
             if end.is_err() {
@@ -56,38 +52,13 @@ async fn keep(handle: &Handle, side: &WriteSide, ended: oneshot::Receiver<()>) {
             }
             return;
         }
-        why = keep_lease(handle) => why,
+        why = renewals::keep(handle) => why,
         why = keep_capabilities(handle) => why,
         never = keep_retired(handle, side) => match never {},
     };
     tracing::warn!(file = %handle.subject, why, "the write lease is lost");
     // Only the first loss is recorded.
     let _ = side.lost.set(why);
-}
-
-/// Time between two renewals.
-fn period(view: &FileView) -> Duration {
-    (Duration::from_millis(u64::from(view.lease_ms)) / 3).max(RENEW_MIN)
-}
-
-/// Renews the lease until it is lost. Returns why.
-async fn keep_lease(handle: &Handle) -> String {
-    let mut due = Instant::now() + period(&handle.view());
-    loop {
-        tokio::time::sleep_until(due).await;
-        let (asked, view) = (Instant::now(), handle.view());
-        let period = period(&view);
-        let renew = Renew { file: view.file, lease: view.lease, holder: handle.holder };
-        let answer = handle.client.shared.control.renew(&handle.subject, renew, period.max(TICK)).await;
-        due = match answer.map_err(|error| handle.lease_error(error)) {
-            Ok(_) => asked + period,
-            Err(Error::LeaseLost { why, .. }) => return why,
-            Err(error) => {
-                tracing::warn!(file = %handle.subject, %error, "the lease could not be renewed");
-                Instant::now() + TICK.min(period)
-            }
-        };
-    }
 }
 
 /// Gets new capabilities when the old ones would expire within a lease's term, until the lease is lost.

@@ -41,6 +41,7 @@ mod names;
 mod open;
 mod operations;
 mod read;
+mod renewals;
 mod retire;
 mod retry;
 mod scratch;

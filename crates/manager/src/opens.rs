@@ -6,7 +6,7 @@ use std::sync::Arc;
 use braid_layout::version::Lease;
 use braid_layout::{Column, DriveId, FileId};
 use braid_wire::control::{
-    Access, Commit, CreateUnnamed, DriveState, Link, Lookup, Open, Opened, Refresh, Release, Renew,
+    Access, Commit, CreateUnnamed, DriveState, Link, Lookup, Open, Opened, Refresh, Release, Renew, Renewed,
     ReportLost, Reserve, StatRow, Turn,
 };
 use braid_wire::{Reason, Refusal};
@@ -168,9 +168,11 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
     opened_to_write(core, file, inode).await
 }
 
-/// Renews a lease.
-pub async fn renew(core: &Arc<Core>, request: Renew) -> Result<(), Refusal> {
-    renew_lease(core, request.file, request.lease, request.holder)
+/// Renews leases.
+pub fn renew(core: &Core, request: &Renew) -> Renewed {
+    let (now_ms, mut leases) = (core.running_ms(), core.leases());
+    let lost = request.leases.iter().filter(|of| !leases.renew(of.file, of.lease, of.holder, now_ms));
+    Renewed { lost: lost.map(|of| of.holder).collect() }
 }
 
 /// Sets the size.

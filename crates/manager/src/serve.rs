@@ -180,7 +180,7 @@ async fn answer_client(core: &Arc<Core>, request: ControlRequest) -> Result<Cont
         R::Open(open) => Ok(opens::open_to_read(core, open).await?.into()),
         R::Refresh(refresh) => Ok(opens::refresh(core, refresh).await?.into()),
         R::ReportLost(report) => Ok(opens::report_lost(core, report).await?.into()),
-        R::Renew(renew) => done(opens::renew(core, renew).await),
+        R::Renew(renew) => Ok(opens::renew(core, &renew).into()),
         R::Commit(commit) => done(opens::commit(core, commit).await),
         R::FreeUnnamed(_) => done(compare::free_unnamed(core).await),
         R::ScrubDrive(asked) => Ok(scrub::scrub_drive(core, asked).await?.into()),

@@ -7,7 +7,7 @@ use braid_layout::version::Lease;
 use braid_layout::{ClusterId, ColumnMask, DriveId, FileId};
 use braid_transport::{Asked, Bounds, ConnectionSlots, ControlPeer, GivesWay, Listener, Origin, challenge};
 use braid_wire::Key;
-use braid_wire::control::{Authenticate, Backup, ControlHead, Done, ReportLost, Unlink};
+use braid_wire::control::{Authenticate, Backup, ControlHead, Done, Held, ReportLost, Unlink};
 use braid_wire::data::{Hello, PeerRole};
 use braid_wire::token::{Standing, Token};
 use tokio::sync::mpsc;
@@ -96,7 +96,7 @@ fn unlink() -> ControlRequest {
 }
 
 fn renew() -> Renew {
-    Renew { file: FileId(1), lease: Lease(1), holder: 77 }
+    Renew { leases: vec![Held { file: FileId(1), lease: Lease(1), holder: 77 }] }
 }
 
 fn lost(file: u64) -> ControlRequest {

@@ -155,17 +155,21 @@ impl Cluster {
     /// Brings all stale columns on a drive up to date, as the drive itself would do, and with its rights.
     /// Gives how many files were done, and how many bytes were written.
     pub(crate) async fn heal(&self, index: usize) -> (u64, u64) {
+        self.try_to_heal(index).await.expect("healed")
+    }
+
+    /// The same, where a drive may be away for a moment.
+    pub(crate) async fn try_to_heal(&self, index: usize) -> braid_client::Result<(u64, u64)> {
         let drive = &self.drives[index];
         let mut config = self.config();
         config.credentials = drive.credentials.clone();
-        let (client, tally) =
-            (Client::connect(config).await.expect("the drive's client"), HealTally::default());
+        let (client, tally) = (Client::connect(config).await?, HealTally::default());
         let (mut after, mut files) = (FileId(0), 0);
         loop {
-            let page = client.stale_files(&drive.id.to_string(), after, 100).await.expect("its stale files");
-            let Some(&last) = page.last() else { return (files, tally.written_bytes()) };
+            let page = client.stale_files(&drive.id.to_string(), after, 100).await?;
+            let Some(&last) = page.last() else { return Ok((files, tally.written_bytes())) };
             for file in page {
-                client.heal_file(file, &tally).await.expect("healed");
+                client.heal_file(file, &tally).await?;
                 files += 1;
             }
             after = last;

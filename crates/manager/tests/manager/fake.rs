@@ -144,6 +144,15 @@ impl Client {
         self.ask(request).await.unwrap_err()
     }
 
+    /// Whether the manager renews this holder's part in the file's lease.
+    pub(crate) async fn renews(&mut self, file: &Opened, holder: u64) -> bool {
+        let held = Held { file: file.stat.file, lease: file.lease, holder };
+        match self.ask(Renew { leases: vec![held] }).await {
+            Ok(ControlReply::Renewed(renewed)) => renewed.lost.is_empty(),
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub(crate) async fn opened(&mut self, request: impl Into<ControlRequest>) -> Opened {
         opened(self.ask(request).await.unwrap())
     }

@@ -105,7 +105,7 @@ async fn a_repeated_open_finds_the_lease_that_it_was_given() {
         for ((head, request), file) in heads.iter().zip(&requests).zip(&files) {
             let again = opened(client.ask_as(head, request.clone()).await.unwrap());
             assert_eq!((again.stat.file, again.lease), (file.stat.file, file.lease), "{request:?}");
-            client.done(Renew { file: again.stat.file, lease: again.lease, holder: 7 }).await;
+            assert!(client.renews(&again, 7).await);
         }
     }
     // A different request is refused as before.

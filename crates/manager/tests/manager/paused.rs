@@ -90,7 +90,7 @@ async fn a_manager_that_was_paused_judges_nobody_by_it() {
     drives.iter().for_each(|drive| drive.state().silent = false);
     // The loop that ends leases has time to run before the writer is heard.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    client.done(Renew { file: written.stat.file, lease: written.lease, holder: 7 }).await;
+    assert!(client.renews(&written, 7).await);
     client
         .done(Commit {
             file: written.stat.file,

@@ -20,10 +20,6 @@ fn refresh(file: &Opened, holder: u64, turn: Turn) -> Refresh {
     Refresh { file: file.stat.file, access: Access::Write, lease: file.lease, holder, turn }
 }
 
-fn renew(file: &Opened, holder: u64) -> Renew {
-    Renew { file: file.stat.file, lease: file.lease, holder }
-}
-
 fn commit(file: &Opened, holder: u64, size: u64, order: u64) -> Commit {
     Commit { file: file.stat.file, lease: file.lease, holder, size, order, cut: Cut::No }
 }
@@ -57,7 +53,7 @@ async fn a_second_writer_shares_the_lease_under_a_new_number_and_generation() {
     for holder in [ONE, OTHER, 9] {
         let end = 60;
         client.done(Release { holder, end, ..release(&first, true) }).await;
-        assert_eq!(client.refused(renew(&first, holder)).await.reason, Reason::LeaseLost);
+        assert!(!client.renews(&first, holder).await);
     }
     // Nobody has it: the next fences what was shared, and has it alone.
     let next = by(&mut client, 10).await;
@@ -108,8 +104,6 @@ async fn who_is_no_holder_is_refused() {
         let requests: Vec<ControlRequest> = vec![
             refresh(&file, 99, Turn::Any).into(),
             refresh(&file, 99, Turn::Take).into(),
-            renew(&file, 99).into(),
-            renew(&file, 0).into(),
             commit(&file, 99, 5, 1).into(),
             Release { holder: 99, ..release(&file, true) }.into(),
             Release { holder: 99, ..release(&file, false) }.into(),
@@ -120,7 +114,8 @@ async fn who_is_no_holder_is_refused() {
             let refusal = client.refused(request.clone()).await;
             assert_eq!(refusal.reason, Reason::LeaseLost, "shared: {shared}, {request:?}: {refusal}");
         }
-        client.done(renew(&file, ONE)).await;
+        assert!(client.renews(&file, ONE).await);
+        assert!(!client.renews(&file, 99).await && !client.renews(&file, 0).await);
     }
 }
 
@@ -133,7 +128,7 @@ async fn a_turn_is_exclusive_and_others_have_the_file_back_after_it() {
     let turn = client.opened(refresh(&file, ONE, Turn::Take)).await;
     assert!(!turn.shared && turn.lease.0 == file.lease.0 + 2);
     // The other keeps its place, and waits.
-    client.done(renew(&file, OTHER)).await;
+    assert!(client.renews(&file, OTHER).await);
     assert_eq!(client.refused(refresh(&file, OTHER, Turn::Any)).await.reason, Reason::Busy);
     assert_eq!(
         client.refused(Open { holder: 9, ..open("f", Access::Write, false) }).await.reason,
@@ -178,7 +173,7 @@ async fn a_holder_that_lapses_is_fenced_and_the_size_settled_and_one_alone_has_i
     let g = shared.stat.g;
     let after = keep(&mut client, Box::new(move |now| now.stat.g > g)).await;
     assert!(after.shared);
-    assert_eq!(client.refused(renew(&shared, ONE)).await.reason, Reason::LeaseLost);
+    assert!(!client.renews(&shared, ONE).await);
     let alone = keep(&mut client, Box::new(|now| !now.shared)).await;
     assert!(alone.lease > after.lease && alone.stat.g > after.stat.g);
     // It never renews again: the lease ends for good.
@@ -197,9 +192,9 @@ async fn after_a_restart_holders_go_on_by_what_they_know() {
     let mut client = cluster.manager.client().await;
     client.done(commit(&shared, OTHER, 30, 1)).await;
     // It has never heard that the file is shared.
-    client.done(renew(&first, ONE)).await;
-    let too_new = Renew { lease: Lease(shared.lease.0 + 1), ..renew(&shared, ONE) };
-    assert_eq!(client.refused(too_new).await.reason, Reason::LeaseLost);
+    assert!(client.renews(&first, ONE).await);
+    let too_new = Opened { lease: Lease(shared.lease.0 + 1), ..shared.clone() };
+    assert!(!client.renews(&too_new, ONE).await);
     // The release of one that may not be the last ends nothing.
     client.done(Release { holder: OTHER, end: 30, ..release(&shared, true) }).await;
     let now = client.opened(refresh(&first, ONE, Turn::Any)).await;

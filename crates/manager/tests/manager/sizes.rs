@@ -107,7 +107,7 @@ async fn a_late_release_is_refused_and_leaves_the_next_writer_its_lease() {
     for clean in [false, true] {
         assert_eq!(client.refused(release(&file, clean)).await.reason, Reason::LeaseLost, "clean: {clean}");
     }
-    client.done(Renew { file: next.stat.file, lease: next.lease, holder: 7 }).await;
+    assert!(client.renews(&next, 7).await);
     client.done(commit(&next, 10, 1, Cut::No)).await;
     client.done(Release { end: 10, ..release(&next, true) }).await;
 }

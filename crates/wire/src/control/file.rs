@@ -181,14 +181,30 @@ record! {
 }
 
 record! {
-    /// Renews a lease.
-    pub struct Renew {
+    /// A holder's part in a file's lease.
+    pub struct Held {
         /// The file.
         file: FileId,
         /// The lease.
         lease: Lease,
         /// Its holder.
         holder: u64,
+    }
+}
+
+record! {
+    /// Renews the leases of a client's open files.
+    pub struct Renew {
+        /// All of them.
+        leases: Vec<Held>,
+    }
+}
+
+record! {
+    /// The leases are renewed, but for these.
+    pub struct Renewed {
+        /// Holders that hold what they named no more: they open the file again.
+        lost: Vec<u64>,
     }
 }
 

@@ -32,8 +32,8 @@ pub use drive::{
     Status, StatusReply,
 };
 pub use file::{
-    Access, BeginHeal, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Grant, Open, Opened, Refresh, Release,
-    Renew, ReportLost, Reserve, Reserved, SegmentRow, StatRow, Turn,
+    Access, BeginHeal, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Grant, Held, Open, Opened, Refresh,
+    Release, Renew, Renewed, ReportLost, Reserve, Reserved, SegmentRow, StatRow, Turn,
 };
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,
@@ -132,7 +132,7 @@ message_set! {
         Open(Open) = 0x0222,
         /// New capabilities: Opened.
         Refresh(Refresh) = 0x0223,
-        /// Renew a lease: Done.
+        /// Renew leases: Renewed.
         Renew(Renew) = 0x0224,
         /// Set the size: Done.
         Commit(Commit) = 0x0225,
@@ -237,6 +237,8 @@ message_set! {
         Directory(DirectoryReply) = 0x8211,
         /// An open file.
         Opened(Opened) = 0x8222,
+        /// What was renewed.
+        Renewed(Renewed) = 0x8224,
         /// What was reserved.
         Reserved(Reserved) = 0x8228,
         /// The cluster.

@@ -73,6 +73,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::ProcessMark,
         control::SisterRow,
         control::HealRow,
+        control::Held,
         control::HealProgress,
     ]
     .to_vec()

@@ -1,0 +1,129 @@
+//! The leases of a client's open files, renewed together: one request for all, however many there are.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use braid_wire::control::{ControlReply, Held, Renew};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::Instant;
+
+use crate::client::{Client, unexpected};
+use crate::error::Result;
+use crate::handle::Handle;
+use crate::view::FileView;
+
+/// Shortest time between two renewals.
+const RENEW_MIN: Duration = Duration::from_millis(200);
+/// Longest time until one that failed is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// Most leases in a request.
+const LEASES_MAX: usize = 4096;
+
+/// What is to be renewed. One of those that keep a lease does it for all; when its file is closed, another
+/// goes on.
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    kept: Mutex<BTreeMap<u64, Kept>>,
+    /// One permit: the right to renew.
+    turn: Semaphore,
+    /// When the next renewals are due.
+    due: Mutex<Option<Instant>>,
+}
+
+/// By holder.
+#[derive(Debug)]
+struct Kept {
+    handle: Weak<Handle>,
+    /// Hears why the lease is lost.
+    lost: oneshot::Sender<String>,
+}
+
+/// Ends the renewals of one holder when it is dropped.
+struct Keeping<'a> {
+    handle: &'a Handle,
+}
+
+/// Time between two renewals.
+pub(crate) fn period(view: &FileView) -> Duration {
+    (Duration::from_millis(u64::from(view.lease_ms)) / 3).max(RENEW_MIN)
+}
+
+/// Has the handle's lease renewed until it is lost. Returns why.
+pub(crate) async fn keep(handle: &Arc<Handle>) -> String {
+    let (lost, why) = oneshot::channel();
+    let renewals = &handle.client.shared.renewals;
+    renewals.kept().insert(handle.holder, Kept { handle: Arc::downgrade(handle), lost });
+    let _keeping = Keeping { handle };
+    tokio::select! {
+        why = why => why.unwrap_or_else(|_| "its renewals have ended".to_owned()),
+        never = renewals.run(&handle.client, period(&handle.view())) => match never {},
+    }
+}
+
+impl Renewals {
+    pub(crate) fn new() -> Renewals {
+        Renewals { kept: Mutex::default(), turn: Semaphore::new(1), due: Mutex::default() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<u64, Kept>> {
+        self.kept.lock().expect("no holder panics")
+    }
+
+    fn due(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.due.lock().expect("no holder panics")
+    }
+
+    /// Waits for its turn, and renews all from then on.
+    async fn run(&self, client: &Client, period: Duration) -> Infallible {
+        let _turn = self.turn.acquire().await.expect("it is never closed");
+        loop {
+            let now = Instant::now();
+            // Whoever opened a file has its lease for three periods from then.
+            let due = self.due().filter(|due| *due <= now + period).unwrap_or(now + period);
+            *self.due() = Some(due);
+            tokio::time::sleep_until(due).await;
+            let asked = Instant::now();
+            let mut pause = period;
+            for leases in self.all().chunks(LEASES_MAX) {
+                if let Err(error) = self.renew(client, leases, period).await {
+                    tracing::warn!(%error, "{} leases could not be renewed", leases.len());
+                    pause = period.min(Instant::now() - asked + TRY_AGAIN);
+                }
+            }
+            *self.due() = Some(asked + pause);
+        }
+    }
+
+    async fn renew(&self, client: &Client, leases: &[Held], period: Duration) -> Result<()> {
+        let subject = "the leases of open files";
+        let request = Renew { leases: leases.to_vec() };
+        let answer = client.shared.control.renew(subject, request, period.max(TRY_AGAIN)).await?;
+        let ControlReply::Renewed(renewed) = answer else { return Err(unexpected(subject, &answer)) };
+        for holder in renewed.lost {
+            let kept = self.kept().remove(&holder);
+            if let Some(kept) = kept {
+                // Fails if the file was just closed.
+                let _ = kept.lost.send("it was not renewed in time, and the manager has ended it".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn all(&self) -> Vec<Held> {
+        let kept = self.kept();
+        let handles = kept.values().filter_map(|kept| kept.handle.upgrade());
+        let held = handles.map(|handle| {
+            let view = handle.view();
+            Held { file: view.file, lease: view.lease, holder: handle.holder }
+        });
+        held.collect()
+    }
+}
+
+impl Drop for Keeping<'_> {
+    fn drop(&mut self) {
+        self.handle.client.shared.renewals.kept().remove(&self.handle.holder);
+    }
+}
