@@ -1,6 +1,7 @@
-//! The task that keeps a writer's lease while its file is open. It has the lease renewed (`renewals`), gets new
-//! capabilities before the old ones expire, and retires settled writes when the writer pauses. The three run
-//! independently. It ends when the file is closed. If the file is dropped instead, the task releases the lease as unclean, so that the manager settles what the writer left.
+//! The task that keeps a writer's lease while its file is open. It has the lease renewed (`renewals`), gets
+//! new capabilities before the old ones expire, and retires settled writes when the writer pauses. The three
+//! run independently. It ends when the file is closed. If the file is dropped instead, the task releases the
+//! lease as unclean, so that the manager settles what the writer left.
 
 use std::convert::Infallible;
 use std::sync::Arc;
