@@ -59,3 +59,15 @@ fn seeds_of_the_fourth_block() {
 fn columns_that_join_during_a_write_have_it() {
     [81, 113, 115, 126, 155, 164, 215].into_iter().for_each(survives);
 }
+
+/// A parity column kept a delta that another one lacked, as that one's base was older than its own.
+#[test]
+fn deltas_above_a_cut_off_go_whatever_the_base_counts_in() {
+    survives(64);
+}
+
+/// A parity column that had only deltas of a data column did not count for the file's size.
+#[test]
+fn sizes_count_deltas() {
+    survives(310);
+}

@@ -200,20 +200,18 @@ impl Unit {
         self.deltas.iter().enumerate().map(above).collect()
     }
 
-    /// Removes a lost column's versions above `version` and returns them. Does nothing if `version` is not on
-    /// the chain.
+    /// Removes a lost column's versions above `version` and returns them. `version` need not be on the chain: it
+    /// may be what the base counts in at another parity column, which is older than the base here.
     pub(crate) fn cut_off(&mut self, column: Column, version: Version) -> Vec<ChainDelta> {
-        let leads = |delta: &ChainDelta| delta.column == column && delta.from == version;
-        let Some(first) = self.deltas.iter().position(leads) else { return Vec::new() };
-        let tail = self.deltas.split_off(first);
-        let (gone, stay): (Vec<_>, Vec<_>) = tail.into_iter().partition(|delta| delta.column == column);
-        self.deltas.extend(stay);
+        let is_above = |delta: &ChainDelta| delta.column == column && delta.to > version;
+        let (gone, stay): (Vec<_>, Vec<_>) = std::mem::take(&mut self.deltas).into_iter().partition(is_above);
+        self.deltas = stay;
         gone
     }
 
     /// Whether [`Unit::cut_off`] would remove something.
     pub(crate) fn has_above(&self, column: Column, version: Version) -> bool {
-        self.deltas.iter().any(|delta| delta.column == column && delta.from == version)
+        self.deltas.iter().any(|delta| delta.column == column && delta.to > version)
     }
 
     /// `range` of the bytes for a cut; `None` if some version is not on its chain.

@@ -396,11 +396,10 @@ impl Object {
             }
         }
         for &(column, version) in &verdict.cut_offs {
-            let leads = |delta: &Step| delta.column == column && delta.from == version;
-            let Some(first) = unit.deltas.iter().position(leads) else { continue };
+            let is_above = |delta: &Step| delta.column == column && delta.to > version;
             let (gone, stay): (Vec<_>, Vec<_>) =
-                unit.deltas.split_off(first).into_iter().partition(|delta| delta.column == column);
-            unit.deltas.extend(stay);
+                std::mem::take(&mut unit.deltas).into_iter().partition(is_above);
+            unit.deltas = stay;
             undone.extend(gone.into_iter().map(|delta| (delta.client, delta.operation, delta.data)));
         }
         changed |= !undone.is_empty();
