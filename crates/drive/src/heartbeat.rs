@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 use braid_store::Stat;
 use braid_transport::{ControlSession, Credentials, Limits, Mismatch, TransportError, host};
 use braid_wire::control::{Admission, ControlReply, ControlRequest, Heartbeat, HeartbeatReply, ProcessMark};
+use braid_wire::data::ScrubState;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use crate::core::Core;
+use crate::core::{Core, Timed};
 use crate::error::DriveError;
 use crate::identity::{Directory, Identity};
 use crate::lease::Beat;
+use crate::stall::Stall;
 
 /// Between heartbeats until the manager has said how long its lease is.
 const INTERVAL_FIRST: Duration = Duration::from_millis(1500);
@@ -60,6 +62,7 @@ pub(crate) async fn run(
         restarted: true,
         failures: 0,
         stored: (Instant::now(), 0),
+        stall: Stall::default(),
     };
     loop {
         let wait = match pulse.beat(&core, Last::No).await {
@@ -117,6 +120,7 @@ pub(crate) struct Pulse {
     failures: u32,
     /// When the manager's progress was last stored, and its value.
     stored: (Instant, u64),
+    stall: Stall,
 }
 
 impl Pulse {
@@ -142,8 +146,13 @@ impl Pulse {
             Some(session) => session,
             None => self.connect(core).await?,
         };
-        let heartbeat = self.heartbeat(core, &stat, last);
         let sent = core.clock().now();
+        let stalled_ms = self.stall.handle_look(core.store.commit_under_way(), sent);
+        if stalled_ms > 0 {
+            // Before the manager hears of it: from then on it may do without this drive.
+            core.lease().handle_stall();
+        }
+        let heartbeat = Heartbeat { stalled_ms, ..self.heartbeat(core, &stat, last) };
         let reply = match session.call(&ControlRequest::Heartbeat(heartbeat)).await? {
             ControlReply::Heartbeat(reply) => reply,
             other => {
@@ -193,7 +202,7 @@ impl Pulse {
             spare_bytes: stat.spare,
             restarted: self.restarted,
             epoch: core.readmission.epoch(),
-            scrub: core.scrub().state(stat),
+            scrub: ScrubState { objects: core.damage.lost_objects(&core.store), ..core.scrub().state(stat) },
             io: core.sent(),
             start: self.start,
             instance: self.identity.instance,
@@ -201,6 +210,9 @@ impl Pulse {
             seen: self.identity.seen.clone(),
             closing: last == Last::Yes,
             manager_ms: core.lease().manager_ms(core.clock().now()).unwrap_or_default(),
+            stalled_ms: 0,
+            reads: core.latencies(Timed::Read).figures(core.clock().now()),
+            commits: core.latencies(Timed::Commit).figures(core.clock().now()),
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use braid_layout::{Column, DriveId, FileId, PartitionId, VolumeId};
 use braid_wire::control::Grant;
 use braid_wire::data::{
-    Address, Attributes, Create, DriveReply, DriveRequest, Expect, Fence, FenceReply, Listing, PartitionSet,
-    VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
+    Address, Attributes, Create, DriveReply, DriveRequest, Expect, Fence, FenceReply, GetAttributes, Listing,
+    PartitionSet, Remove, VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
 };
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
@@ -319,6 +319,8 @@ impl Target {
     /// it. Gives the unsettled units from `units_from` on, as far as they were listed.
     async fn fence(&self, core: &Arc<Core>, mut units_from: u64) -> Result<FenceReply, CallError> {
         let (mut units, mut made) = (Vec::new(), false);
+        // Nothing on a column that joins counts: what is lost of it makes room for it.
+        let mut may_remake = self.attributes.joining.contains(self.attributes.map.column);
         loop {
             let drives = self.attributes.map.drives.clone();
             let request = Fence { at: self.at, term: self.term, units_from, drives };
@@ -336,8 +338,22 @@ impl Target {
                     made = true;
                     self.make(core, &refusal).await?;
                 }
+                Err(error) if may_remake && is_lost(&error) => {
+                    may_remake = false;
+                    self.call(core, &Remove { at: self.at, term: self.term }.into()).await?;
+                }
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Whether the drive has lost the object's record, or cannot tell that it never had one.
+    pub(crate) async fn has_lost(&self, core: &Core) -> Result<bool, CallError> {
+        match self.call(core, &GetAttributes { at: self.at }.into()).await {
+            Ok(_) => Ok(false),
+            Err(error) if is_lost(&error) => Ok(true),
+            Err(CallError::Refused(refusal)) if is_missing(&refusal) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

@@ -372,21 +372,21 @@ async fn healed(client: &Client, names: &[String], trace: &Trace) -> Result<(), 
     Err(format!("the heal does not end: {last}"))
 }
 
-/// Parity equals data, and each byte is what was decided. Damage of the disk is found and named, and nothing
-/// else.
+/// Parity equals data, and each byte is what was decided. Damage of the disk is found, named and repaired.
 async fn check(client: &Client, target: &Target, model: &Model, damaged: Option<&str>) -> Result<(), String> {
     let mut tries = 0;
     loop {
         let report = client.check(&target.name, |_| {}).await;
         let mut report = report.map_err(|error| format!("{} cannot be checked: {error}", target.name))?;
-        report.findings.retain(|finding| {
-            let on = finding.unit.as_ref().map(|unit| unit.drive.as_str());
-            !(matches!(finding.fault, Fault::Damaged(_)) && on == damaged && on.is_some())
-        });
         if report.is_clean() {
             break;
         }
-        // A drive that misses a heartbeat is away for a moment.
+        // The drive on whose disk bits flipped has its damage repaired, and one that misses a heartbeat is
+        // away for a moment.
+        report.findings.retain(|finding| {
+            let on = finding.unit.as_ref().map(|unit| unit.drive.as_str());
+            !(matches!(finding.fault, Fault::Damaged(_)) && on == damaged && on.is_some()) || tries == 60
+        });
         if !report.findings.is_empty() || tries == 60 {
             return Err(format!(
                 "{} is not whole: {:?} {:?}",

@@ -264,15 +264,18 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
                 return Ok(Decision::Answer(Outcome::Older { tip }));
             }
         }
-        Standing::Installed => match unit.installs(write.kind, write.stamp, &write.cover) {
-            Ordering::Equal if lost.is_none() => return Ok(Decision::Answer(Outcome::Already)),
+        Standing::Repaired if !unit.owed.is_empty() => return Err(Error::InDoubt { tip }),
+        installed => match unit.installs(write.kind, write.stamp, &write.cover) {
+            Ordering::Equal if lost.is_none() && installed == Standing::Installed => {
+                return Ok(Decision::Answer(Outcome::Already));
+            }
             Ordering::Less => return Ok(Decision::Answer(Outcome::Older { tip })),
             _ => {}
         },
     }
     let whole = 0..object.attributes.unit_bytes;
     let replaced = match write.standing {
-        Standing::Installed => whole,
+        Standing::Installed | Standing::Repaired => whole,
         // What snapshots keep of a lost unit is freed when the write is settled, not before.
         Standing::Pending if lost.is_some() && object.keeps(&unit) => 0..0,
         Standing::Pending => write.range(),
@@ -295,7 +298,7 @@ pub(super) fn overwritten(object: &Object, unit: &Unit, range: &Range<u32>) -> u
 
 fn write_record(write: &Write, object: &Object, tip: Version) -> (Record, Bytes) {
     let mut record = object_record(write.kind.into(), write.partition, write.object, object);
-    if write.standing == Standing::Installed {
+    if write.standing != Standing::Pending {
         record.flags |= flags::INSTALLED;
     }
     (record.unit, record.units) = (write.unit, 1);
@@ -409,7 +412,7 @@ impl Touched {
                 let own = (*partition, *object);
                 let (settles, step) = match mutation {
                     Mutation::Write(write) => {
-                        (!write.settled_below.is_zero(), write.standing == Standing::Installed)
+                        (!write.settled_below.is_zero(), write.standing != Standing::Pending)
                     }
                     Mutation::UnitWrite(write) => (!write.settled_below.is_zero(), false),
                     _ => (false, true),
