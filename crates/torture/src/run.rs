@@ -363,6 +363,23 @@ async fn healed(client: &Client, names: &[String], trace: &Trace) -> Result<(), 
                 }
             }
         }
+        // What a disk has lost is there again as well.
+        match client.status().await {
+            Ok(status) => {
+                let lost = status.drives.iter().find(|row| row.scrub.lost > 0 || row.scrub.objects > 0);
+                if let Some(row) = lost {
+                    left += 1;
+                    last = format!(
+                        "{} has lost {} ranges, {} objects",
+                        row.name, row.scrub.lost, row.scrub.objects
+                    );
+                }
+            }
+            Err(error) => {
+                left += 1;
+                last = error.to_string();
+            }
+        }
         if left == 0 {
             trace.event(format!("healed after {second} s"));
             return Ok(());
