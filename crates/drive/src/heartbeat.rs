@@ -12,6 +12,7 @@ use braid_transport::{ControlSession, Credentials, Limits, Mismatch, TransportEr
 use braid_wire::control::{Admission, ControlReply, ControlRequest, Heartbeat, HeartbeatReply, ProcessMark};
 use braid_wire::data::ScrubState;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::core::{Core, Timed};
@@ -63,6 +64,7 @@ pub(crate) async fn run(
         failures: 0,
         stored: (Instant::now(), 0),
         stall: Stall::default(),
+        saving: None,
     };
     loop {
         let wait = match pulse.beat(&core, Last::No).await {
@@ -121,6 +123,8 @@ pub(crate) struct Pulse {
     /// When the manager's progress was last stored, and its value.
     stored: (Instant, u64),
     stall: Stall,
+    /// Mere progress that is being stored: no heartbeat waits for it.
+    saving: Option<JoinHandle<Result<(), DriveError>>>,
 }
 
 impl Pulse {
@@ -232,7 +236,7 @@ impl Pulse {
         let new_epoch = reply.epoch > core.readmission.epoch();
         let new_state = (reply.state.term, reply.state.mark) != (identity.seen.term, identity.seen.mark);
         identity.seen = reply.state.clone();
-        let (stored_at, stored) = self.stored;
+        let (before, (stored_at, stored)) = (identity.instance, self.stored);
         let progress = reply.state.changes != stored;
         let due = progress && (last == Last::Yes || stored_at.elapsed() >= STORE_EVERY);
         if !new_epoch && !new_state && !due && reply.instance == identity.instance {
@@ -243,7 +247,21 @@ impl Pulse {
             identity.was_out |= objects > 0;
         }
         identity.instance = reply.instance;
-        save(&self.directory, identity).await?;
+        let mere_progress = !new_epoch && !new_state && reply.instance == before && last == Last::No;
+        if mere_progress && self.saving.as_ref().is_some_and(|saving| !saving.is_finished()) {
+            return Ok(()); // the disk is slow, or hangs: the next heartbeat says so
+        }
+        if let Some(saving) = self.saving.take() {
+            // In order, so that nothing older is stored over this.
+            saving.await??;
+        }
+        let (directory, now) = (Arc::clone(&self.directory), identity.clone());
+        let saving = tokio::spawn(async move { save(&directory, &now).await });
+        if mere_progress {
+            self.saving = Some(saving);
+        } else {
+            saving.await??;
+        }
         self.stored = (Instant::now(), reply.state.changes);
         if new_epoch {
             core.readmission.handle_epoch(reply.epoch, objects);
