@@ -119,6 +119,14 @@ impl Damage {
         }
     }
 
+    /// Looking for the object failed.
+    pub(crate) fn of_object<'a>(&self, place: (PartitionId, ObjectId), error: &'a Error) -> &'a Error {
+        if matches!(error, Error::Damaged { .. }) {
+            self.doubt_object(place);
+        }
+        error
+    }
+
     /// Objects that are lost as a whole, as far as is known.
     pub(crate) fn lost_objects(&self, store: &Store) -> u64 {
         let mut objects = self.objects();

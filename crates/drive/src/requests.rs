@@ -240,12 +240,7 @@ impl Requests {
                 Ok(Some(Facts { object_version: stored.object_version, g: stored.g, ready, map }))
             }
             Err(braid_store::Error::NoObject(..)) => Ok(None),
-            Err(error) => {
-                if matches!(error, braid_store::Error::Damaged { .. }) {
-                    self.core.damage.doubt_object(place);
-                }
-                Err(refusal(&error))
-            }
+            Err(error) => Err(refusal(self.core.damage.of_object(place, &error))),
         }
     }
 

@@ -82,16 +82,24 @@ pub async fn run(core: Arc<Core>) {
 /// ranges if none is.
 async fn look(core: &Arc<Core>, drive: DriveId, ranges: bool) -> Result<Look, CallError> {
     let (mut from, to) = key::of_drive(table::COLUMN, drive);
-    let mut found = Look::Whole;
-    loop {
+    let (mut found, mut lost) = (Look::Whole, Vec::new());
+    while lost.len() < PAGE {
         let page = (from.clone(), to.clone());
         let rows = core.read(move |_, tx| Ok(tx.scan(&page.0, &page.1, PAGE)?)).await;
         let rows = rows.map_err(CallError::Refused)?;
         let Some((last, _)) = rows.last() else { break };
         from = [last.as_slice(), &[0]].concat();
         for (row, _) in &rows {
-            found = found.max(one(core, key::place_of(row)).await?);
+            let place = key::place_of(row);
+            match one(core, place).await? {
+                Some(look) => found = found.max(look),
+                None => lost.push(place),
+            }
         }
+    }
+    // All are found out first: while columns go out, the drive is held back, and answers no such question.
+    for place in lost {
+        found = found.max(put_out(core, place).await.map_err(CallError::Refused)?);
     }
     if found == Look::Whole && ranges {
         let request = Scrub { act: ScrubAct::Forget, rate: 0, term: core.term() };
@@ -102,29 +110,31 @@ async fn look(core: &Arc<Core>, drive: DriveId, ranges: bool) -> Result<Look, Ca
     Ok(found)
 }
 
-/// Looks at one column.
-async fn one(core: &Arc<Core>, place: ComponentPlace) -> Result<Look, CallError> {
+/// Looks at one column. `None`: it is lost.
+async fn one(core: &Arc<Core>, place: ComponentPlace) -> Result<Option<Look>, CallError> {
     let file = place.file;
     let inode = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await.map_err(CallError::Refused)?;
-    let Some(inode) = inode.filter(|inode| is_here(inode, place)) else { return Ok(Look::Whole) };
+    let Some(inode) = inode.filter(|inode| is_here(inode, place)) else { return Ok(Some(Look::Whole)) };
     if !is_ready(&inode, place) {
         // The drive brings it up to date.
-        return Ok(Look::Healing);
+        return Ok(Some(Look::Healing));
     }
     let Some(target) = Target::new(core, file, &inode, place.segment, place.column) else {
-        return Ok(Look::Healing);
+        return Ok(Some(Look::Healing));
     };
-    if !target.has_lost(core).await? {
-        return Ok(Look::Whole);
-    }
+    Ok(if target.has_lost(core).await? { None } else { Some(Look::Whole) })
+}
+
+/// Takes a lost column out.
+async fn put_out(core: &Arc<Core>, place: ComponentPlace) -> Result<Look, Refusal> {
     match take_out(core, place).await {
         Ok(()) => Ok(Look::Healing),
-        Err(refusal) if refusal.reason == Reason::TooManyAway => {
+        Err(refusal) if matches!(refusal.reason, Reason::TooManyAway | Reason::NotFound) => {
             let name = core.drives().name(place.drive);
-            tracing::warn!(%file, %name, %refusal, "a lost column of a file cannot be made anew now");
+            tracing::warn!(file = %place.file, %name, %refusal, "a lost column of a file cannot be made anew now");
             Ok(Look::Stuck)
         }
-        Err(refusal) => Err(CallError::Refused(refusal)),
+        Err(refusal) => Err(refusal),
     }
 }
 

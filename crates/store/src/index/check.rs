@@ -245,9 +245,9 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     let (owner, object) = written_to(index, (write.partition, write.object), write.g, write.to)?;
     let unit = object.unit(write.unit);
     let (lost, settled, tip) = (unit.lost, unit.settled_version(), unit.tip_version());
+    let unit_bytes = object.attributes.unit_bytes;
     match write.standing {
         Standing::Pending => {
-            let unit_bytes = object.attributes.unit_bytes;
             let mended = unit.mended(unit_bytes).is_some_and(|pending| pending.version == write.stamp);
             // A write to a lost unit must bring all of its bytes, because the rest is unknown.
             let whole = matches!(write.body, Body::Bytes { .. }) && write.range() == (0..unit_bytes);
@@ -273,9 +273,8 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
             _ => {}
         },
     }
-    let whole = 0..object.attributes.unit_bytes;
     let replaced = match write.standing {
-        Standing::Installed | Standing::Repaired => whole,
+        Standing::Installed | Standing::Repaired => 0..unit_bytes,
         // What snapshots keep of a lost unit is freed when the write is settled, not before.
         Standing::Pending if lost.is_some() && object.keeps(&unit) => 0..0,
         Standing::Pending => write.range(),
@@ -441,7 +440,6 @@ mod tests {
     use braid_layout::{ColumnMask, Lease};
 
     use super::*;
-    use crate::mutation::WriteKind;
 
     const P: PartitionId = PartitionId(1);
 
@@ -456,7 +454,7 @@ mod tests {
             unit,
             from: 0,
             to: 1,
-            kind: WriteKind::Data,
+            kind: crate::mutation::WriteKind::Data,
             standing,
             stamp: version(9),
             columns: ColumnMask::EMPTY,
@@ -492,7 +490,6 @@ mod tests {
         check_pair(&write(2, 4, Standing::Pending, 5), &install, true);
         check_pair(&install, &ready, false);
         check_pair(&install, &write(1, 4, Standing::Installed, 0), true);
-        // Mutations of a whole object, and of a whole partition.
         let remove = Mutation::Remove { partition: P, object, g: Generation(1) };
         check_pair(&remove, &install, false);
         check_pair(&remove, &write(2, 3, Standing::Installed, 0), true);

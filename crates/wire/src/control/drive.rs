@@ -56,8 +56,7 @@ record! {
         scrub: ScrubState,
         /// How it sent the bytes of reads, for people.
         io: String,
-        /// Milliseconds for which its disk has not finished a commit, if that is too long for it to serve; else
-        /// 0.
+        /// Milliseconds for which its disk has not finished a commit, if too long for it to serve; else 0.
         stalled_ms: u64,
         /// How long it takes to read.
         reads: Latency,
