@@ -38,7 +38,7 @@ impl Client {
             ControlReply::Opened(opened) => opened,
             other => return Err(unexpected(&subject, &other)),
         };
-        let handle = Handle::new(self.clone(), subject, Purpose::Heal, opened)?;
+        let handle = Handle::new(self.clone(), subject, (Purpose::Heal, 0), opened)?;
         let heal = Heal { handle: &handle, drive: self.config().credentials.drive, tally };
         let mut left = Vec::new();
         for &(object, unit) in units {
