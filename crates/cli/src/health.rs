@@ -18,8 +18,8 @@ pub(crate) struct Risk {
     drive: String,
     /// `away`, `hangs`, `behind`, `replaced` or `damaged`.
     kind: &'static str,
-    /// Components on the drive that cannot be counted on. For a damaged drive: damaged units, lost objects and
-    /// ranges, and files that are missing or not its own.
+    /// Components on the drive that cannot be counted on. For a damaged drive: damaged units, lost objects
+    /// and ranges, and files that are missing or not its own.
     count: u64,
     /// What is at risk, in words.
     what: String,

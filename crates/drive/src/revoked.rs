@@ -67,8 +67,8 @@ impl Revoked {
         self.remember(place, None, now_ms);
     }
 
-    /// The manager has made the object anew, after it had removed what was lost of it: its generation is above
-    /// those of earlier capabilities, which are refused for that.
+    /// The manager has made the object anew, after it had removed what was lost of it: its generation is
+    /// above those of earlier capabilities, which are refused for that.
     pub(crate) fn handle_creation(&mut self, place: (PartitionId, ObjectId)) {
         if self.objects.get(&place).is_some_and(|known| known.to.is_none()) {
             self.objects.remove(&place);

@@ -97,8 +97,7 @@ pub async fn run(
     // If nobody waits for it, the drive serves all the same.
     let _ = ready.send(is_ready(&identity, &manager, address, &core));
     info!(drive = %identity.name, id = %identity.drive, %address, "listening");
-    let scrubbing = tokio::spawn(scrubber::run(Arc::clone(&core), Arc::clone(&directory), closing.clone()));
-    let verifying = tokio::spawn(damage::run(Arc::clone(&core), closing.clone()));
+    let verifying = verify(&core, &directory, &closing);
     forward::start(&core);
     let beating = heartbeat::run(Arc::clone(&core), directory, identity, manager, about, closing.clone());
     let mut heartbeats = tokio::spawn(beating);
@@ -131,11 +130,20 @@ pub async fn run(
         // So that nobody must wait for the lease to lapse.
         farewell(heartbeats, &core).await;
     }
-    end(scrubbing, core.settings.shutdown_wait).await;
-    end(verifying, core.settings.shutdown_wait).await;
+    end_all(verifying, core.settings.shutdown_wait).await;
     core.forwarder.stop();
     close_store(store, &config).await?;
     ended
+}
+
+/// Starts the tasks that verify what is stored: all of it, and what is doubted.
+fn verify(
+    core: &Arc<Core>,
+    directory: &Arc<Directory>,
+    closing: &watch::Receiver<bool>,
+) -> [JoinHandle<()>; 2] {
+    let scrubbing = scrubber::run(Arc::clone(core), Arc::clone(directory), closing.clone());
+    [tokio::spawn(scrubbing), tokio::spawn(damage::run(Arc::clone(core), closing.clone()))]
 }
 
 fn is_ready(identity: &Identity, manager: &str, address: SocketAddr, core: &Core) -> Ready {
@@ -167,6 +175,12 @@ async fn end<T>(mut task: JoinHandle<T>, wait: Duration) {
     if tokio::time::timeout(wait, &mut task).await.is_err() {
         task.abort();
         let _ = task.await;
+    }
+}
+
+async fn end_all(tasks: [JoinHandle<()>; 2], wait: Duration) {
+    for task in tasks {
+        end(task, wait).await;
     }
 }
 

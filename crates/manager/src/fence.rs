@@ -321,8 +321,8 @@ impl Target {
     /// it. Gives the unsettled units from `units_from` on, as far as they were listed.
     async fn fence(&self, core: &Arc<Core>, mut units_from: u64) -> Result<FenceReply, CallError> {
         let (mut units, mut made) = (Vec::new(), false);
-        // Nothing on a column that joins counts: what is lost of it makes room for it. In the generation before,
-        // so that a removal which arrives late finds what was made anew out of its reach.
+        // Nothing on a column that joins counts: what is lost of it makes room for it. In the generation
+        // before, so that a removal which arrives late finds what was made anew out of its reach.
         let mut older = self.older.as_ref();
         loop {
             let drives = self.attributes.map.drives.clone();

@@ -50,8 +50,8 @@ pub async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result<StaleF
 }
 
 /// Lets the file's stale columns on the drive join, if they are not joining already, and takes out those
-/// whose drives are surely dead. The file's lease goes on. A drive with ready columns only is answered too: it
-/// makes damaged units of its own anew.
+/// whose drives are surely dead. The file's lease goes on. A drive with ready columns only is answered too:
+/// it makes damaged units of its own anew.
 pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Result<Opened, Refusal> {
     let file = request.file;
     let (target, olds) = (asker, olds_of(core, asker));

@@ -1,9 +1,9 @@
 //! Damaged units of a drive's columns are made anew in place, from the file's other columns.
 //!
-//! The column stays in the set: readers go around the damaged unit, and all other units of it serve. Each unit
-//! is repaired by itself, so that a file with several damaged columns, in different stripes, loses nothing.
-//! The column is left out of the cut, as one that joins is. What is installed is what the cut names, under its
-//! version: the drive replaces damaged content of that version, and keeps what is newer.
+//! The column stays in the set: readers go around the damaged unit, and all other units of it serve. Each
+//! unit is repaired by itself, so that a file with several damaged columns, in different stripes, loses
+//! nothing. The column is left out of the cut, as one that joins is. What is installed is what the cut names,
+//! under its version: the drive replaces damaged content of that version, and keeps what is newer.
 
 use std::collections::{BTreeMap, BTreeSet};
 

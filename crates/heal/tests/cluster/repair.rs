@@ -93,8 +93,8 @@ async fn a_scrub_has_it_repaired_beside_a_writer_and_nothing_newer_is_undone() {
     put(&client, &name("f"), shape(Scheme::Rs, 2, 2, 16 << 10), &model).await;
     let hit: Vec<usize> =
         (0..40).map(|stripe| damage_unit(&cluster, &model, (stripe * 2 + stripe % 2) * UNIT)).collect();
-    let (stop, stopped) = tokio::sync::oneshot::channel();
-    let writer = tokio::spawn(write_on(cluster.client().await, "f", model, stopped));
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let writer = tokio::spawn(write_on(cluster.client().await, "f", 0..model.len(), model, stopped));
     for drive in 0..4 {
         client.scrub(&format!("d{drive}"), Some(1 << 30)).await.expect("it scrubs");
     }
@@ -106,8 +106,8 @@ async fn a_scrub_has_it_repaired_beside_a_writer_and_nothing_newer_is_undone() {
         repaired > 10 && rows.iter().all(|row| row.scrub.passes > 0 && row.scrub.damaged == 0)
     })
     .await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    stop.send(()).expect("the writer runs");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    stop.send(true).expect("the writer runs");
     let model = writer.await.expect("the writer ends");
     assert!(hit.len() == 40);
     is_clean(&client, "f").await;

@@ -229,8 +229,8 @@ record! {
         closing: bool,
         /// Manager time as the drive knows it, in milliseconds; 0: it was not told since it started.
         manager_ms: u64,
-        /// Milliseconds for which its disk has not finished a commit, if that is too long for it to serve; else
-        /// 0. The drive has given its lease up, and gets none until it is 0.
+        /// Milliseconds for which its disk has not finished a commit, if too long for it to serve; else 0.
+        /// The drive has given its lease up, and gets none until it is 0.
         stalled_ms: u64,
         /// How long it takes to read.
         reads: Latency,

@@ -15,8 +15,8 @@ choice! {
         /// A pass over everything, from the beginning. If a requested pass runs already, only its rate
         /// changes.
         Start = 1,
-        /// The state; and what is lost as a whole counts as absent from now on: the manager has looked, and all
-        /// that it has on the drive is there.
+        /// The state; and what is lost as a whole counts as absent from now on: the manager has looked, and
+        /// all that it has on the drive is there.
         Forget = 2,
     }
 }
