@@ -98,7 +98,8 @@ pub(crate) async fn run(check: args::Check, cluster: Option<&Path>, report: Repo
 }
 
 /// The remedy for wrong units on a known drive. Nothing is advised that would write bytes that may be wrong.
-const REMEDY: &str = "where a drive is named, stop it and give its columns to another, which makes them anew from the others: braid \
+const REMEDY: &str = "a drive that has a damaged unit rewrites it from the others: check again in a minute; if that does not help and a drive \
+     is named, stop it and give its columns to another, which makes them anew from the others: braid \
      drive add, braid drive replace DRIVE NEW, braid rebuild NEW; where none is, restore the file from its source";
 
 /// The error of a check whose output nobody reads any more.

@@ -48,6 +48,9 @@ pub(crate) struct DriveFacts {
     files: u64,
     compared_bytes: u64,
     written_bytes: u64,
+    /// Damaged units that were made anew, and those that could not be so far.
+    repaired_units: u64,
+    damaged_units: u64,
     /// Compared lately.
     bytes_per_second: u64,
     /// Absent while nothing is left or nothing moves.
@@ -135,13 +138,27 @@ fn show(drives: &[DriveFacts]) -> String {
             facts.files.to_string(),
             size::show(facts.compared_bytes),
             size::show(facts.written_bytes),
+            facts.repaired_units.to_string(),
+            facts.damaged_units.to_string(),
             format!("{}/s", size::show(facts.bytes_per_second)),
             facts.seconds_left.map_or_else(String::new, |left| format!("{left} s")),
             facts.error.clone(),
         ]
     });
-    let header = ["drive", "stale", "left", "files", "compared", "written", "rate", "time left", "waits for"];
-    table(&header, &[1, 2, 3, 4, 5, 6, 7], rows)
+    let header = [
+        "drive",
+        "stale",
+        "left",
+        "files",
+        "compared",
+        "written",
+        "repaired",
+        "damaged",
+        "rate",
+        "time left",
+        "waits for",
+    ];
+    table(&header, &[1, 2, 3, 4, 5, 6, 7, 8, 9], rows)
 }
 
 fn drive_facts(row: &HealRow) -> DriveFacts {
@@ -152,6 +169,8 @@ fn drive_facts(row: &HealRow) -> DriveFacts {
         files: row.progress.files,
         compared_bytes: row.progress.compared_bytes,
         written_bytes: row.progress.written_bytes,
+        repaired_units: row.progress.repaired,
+        damaged_units: row.progress.damaged,
         bytes_per_second: row.rate,
         seconds_left: (row.left_bytes > 0).then(|| row.left_bytes.checked_div(row.rate)).flatten(),
         error: row.progress.error.clone(),

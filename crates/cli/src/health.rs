@@ -16,10 +16,10 @@ pub(crate) const REMEDY_FILES: &str = "files of a running drive were deleted, re
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Risk {
     drive: String,
-    /// `away`, `behind`, `replaced` or `damaged`.
+    /// `away`, `hangs`, `behind`, `replaced` or `damaged`.
     kind: &'static str,
-    /// Components on the drive that cannot be counted on. For a damaged drive: damaged units, lost ranges,
-    /// and files that are missing or not its own.
+    /// Components on the drive that cannot be counted on. For a damaged drive: damaged units, lost objects
+    /// and ranges, and files that are missing or not its own.
     count: u64,
     /// What is at risk, in words.
     what: String,
@@ -37,6 +37,20 @@ fn of_columns(row: &DriveRow, notice: &str) -> Option<Risk> {
     let name = &row.name;
     let risk = |kind, count, what, remedy| Some(Risk { drive: name.clone(), kind, count, what, remedy });
     match row.state {
+        DriveState::Away if row.stalled_ms > 0 => {
+            let (components, seconds) = (count(row.components, "component"), row.stalled_ms / 1000);
+            let what = format!(
+                "{name}'s disk hangs: a commit has been under way for {seconds} s: the files of its {components} go without"
+            );
+            let remedy = format!(
+                "look at the kernel's log on {} ({}); it serves again by itself when the disk answers; if it does not, `braid \
+                 drive replace {} NEW`, then `braid rebuild NEW`",
+                row.host,
+                row.directory,
+                quoted(name.as_ref())
+            );
+            risk("hangs", row.components, what, remedy)
+        }
         DriveState::Away => {
             let components = count(row.components, "component");
             let behind =
@@ -88,18 +102,25 @@ fn of_away(row: &DriveRow, notice: &str) -> String {
 /// What the drive's scrub found.
 fn of_damage(row: &DriveRow) -> Option<Risk> {
     let scrub = &row.scrub;
-    let found = scrub.damaged.saturating_add(scrub.lost).saturating_add(scrub.wrong_files);
+    let kinds = [
+        (scrub.damaged, "damaged unit"),
+        (scrub.objects, "lost object"),
+        (scrub.lost, "lost range"),
+        (scrub.wrong_files, "missing file"),
+    ];
+    let found = kinds.iter().fold(0, |all: u64, (number, _)| all.saturating_add(*number));
     if found == 0 || row.state == DriveState::Replaced {
         return None;
     }
     let (name, typed) = (&row.name, quoted(row.name.as_ref()));
-    let kinds =
-        [(scrub.damaged, "damaged unit"), (scrub.lost, "lost range"), (scrub.wrong_files, "missing file")];
     let has = kinds.iter().filter(|(number, _)| *number > 0).map(|&(number, what)| count(number, what));
     let mends = if scrub.wrong_files > 0 {
         REMEDY_FILES.to_owned()
     } else {
-        format!("`braid drive replace {typed} NEW`, then `braid rebuild NEW`, writes them anew")
+        format!(
+            "the drive has them made anew from the files' other columns, and `braid heal` says what that waits for; if it stays \
+             so, `braid drive replace {typed} NEW`, then `braid rebuild NEW`"
+        )
     };
     Some(Risk {
         drive: name.clone(),
@@ -157,6 +178,7 @@ fn drives(risks: &[Risk]) -> usize {
 #[cfg(test)]
 mod tests {
     use braid_layout::DriveId;
+    use braid_wire::control::Latency;
     use braid_wire::data::ScrubState;
 
     use super::*;
@@ -181,6 +203,10 @@ mod tests {
             stale,
             scrub: ScrubState::default(),
             io: String::new(),
+            stalled_ms: 0,
+            reads: Latency::default(),
+            commits: Latency::default(),
+            slow: String::new(),
         }
     }
 

@@ -26,6 +26,8 @@ const POLL: Duration = Duration::from_millis(250);
 const AWAY_MAX: Duration = Duration::from_secs(10);
 /// How long a scrub may make no progress, beyond what its rate explains.
 const STANDSTILL_MAX: Duration = Duration::from_secs(120);
+/// How long a repair may make no progress before what is damaged is reported as such.
+const REPAIR_MAX: Duration = Duration::from_secs(10);
 /// The most bytes between two steps: the largest unit at a quarter of the rate, times two.
 const STEP_BYTES: u64 = 8 * (64 << 20);
 
@@ -70,6 +72,10 @@ pub(crate) struct StateFacts {
     began_ms: Option<u64>,
     last_pass_ended_ms: Option<u64>,
     passes: u64,
+    /// Damaged units that were made anew from the files' other columns, ever.
+    repaired: u64,
+    /// Objects that are lost as a whole.
+    lost_objects: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -142,7 +148,7 @@ pub(crate) async fn run(scrub: args::Scrub, cluster: Option<&Path>, report: Repo
     Err(Failure::new(Exit::DrivesAway, "scrub", why).remedy("see `braid status`"))
 }
 
-const REMEDY: &str = "`braid check --all braid://VOLUME` names the files; braid drive replace and braid rebuild make its columns anew on another drive";
+const REMEDY: &str = "drives repair what they can by themselves, and `braid heal` says what they wait for; `braid check --all braid://VOLUME` names the files; if the damage grows, braid drive replace and braid rebuild make its columns anew on another drive";
 
 /// Drives that were not replaced.
 async fn all_drives(client: &Client) -> Result<Vec<String>, Failure> {
@@ -180,10 +186,30 @@ async fn wait(
         progress.name(&reply.name);
         let ended = wait_for(client, reply, |bytes| progress.reached(before + bytes)).await?;
         before += ended.scrub.state.bytes;
-        done.push(ended);
+        progress.name(format!("{}: repair", ended.name));
+        done.push(until_repaired(client, ended).await?);
     }
     progress.end();
     Ok(done)
+}
+
+/// Waits until the drive has repaired what it found, as long as it gets on with it.
+async fn until_repaired(client: &Client, ended: ScrubDriveReply) -> Result<ScrubDriveReply, Failure> {
+    let (mut now, mut moved) = (ended, Instant::now());
+    while now.scrub.state.damaged > 0 && moved.elapsed() < REPAIR_MAX {
+        sleep(POLL).await;
+        match client.scrub(&now.name, None).await {
+            Ok(reply) => {
+                if reply.scrub.state.damaged < now.scrub.state.damaged {
+                    moved = Instant::now();
+                }
+                now = reply;
+            }
+            Err(error) if is_away(&error) => {}
+            Err(error) => return Err(failure(error)),
+        }
+    }
+    Ok(now)
 }
 
 async fn wait_for(
@@ -277,6 +303,8 @@ pub(crate) fn state_facts(state: &ScrubState) -> StateFacts {
         began_ms: moment(state.began_ms),
         last_pass_ended_ms: moment(state.ended_ms),
         passes: state.passes,
+        repaired: state.repaired,
+        lost_objects: state.objects,
     }
 }
 
@@ -286,6 +314,7 @@ impl StateFacts {
         let some = |number: u64, what| if number > 0 { format!(", {number} {what}") } else { String::new() };
         let damaged = some(self.damaged, "damaged")
             + &some(self.lost, "lost")
+            + &some(self.repaired, "repaired")
             + &some(self.wrong_files, "of its files missing or not its own");
         let percent = (self.verified_bytes.saturating_mul(100)).checked_div(self.of_bytes).unwrap_or(0);
         match self.state {
@@ -305,12 +334,13 @@ fn show(drives: &[Facts]) -> String {
             format!("{} in {}", size::show(state.verified_bytes), count(state.verified_units, "unit")),
             if state.rate == 0 { "off".to_owned() } else { rate::show(state.rate as f64) },
             state.damaged.to_string(),
+            state.repaired.to_string(),
             state.passes.to_string(),
             state.last_pass_ended_ms.map_or_else(|| "never".to_owned(), time::show),
         ]
     });
-    let header = ["drive", "scrub", "verified", "rate", "damaged", "passes", "last pass ended"];
-    let mut text = table(&header, &[4, 5], rows);
+    let header = ["drive", "scrub", "verified", "rate", "damaged", "repaired", "passes", "last pass ended"];
+    let mut text = table(&header, &[4, 5, 6], rows);
     for facts in drives {
         for unit in &facts.damaged_units {
             let volume = volume_name(unit.volume.as_deref(), unit.partition);

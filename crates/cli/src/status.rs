@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use braid_wire::control::DriveRow;
+use braid_wire::control::{DriveRow, Latency};
 use serde::Serialize;
 
 use crate::connect::{self, status_soon};
@@ -69,6 +69,26 @@ pub(crate) struct DriveFacts {
     scrub: StateFacts,
     /// How it sent what was read; empty before the first read.
     io: String,
+    /// How long its disk has not answered, if that is too long for it to serve.
+    stalled_ms: u64,
+    reads: LatencyFacts,
+    commits: LatencyFacts,
+    /// How much slower than its sisters it is, and what to do; empty: it is not.
+    slow: String,
+}
+
+/// How long requests took in the last minutes, in `--json`.
+#[derive(Debug, Serialize)]
+struct LatencyFacts {
+    count: u64,
+    p50_us: u64,
+    p99_us: u64,
+}
+
+impl From<&Latency> for LatencyFacts {
+    fn from(of: &Latency) -> LatencyFacts {
+        LatencyFacts { count: of.count, p50_us: of.p50_us, p99_us: of.p99_us }
+    }
 }
 
 /// Runs `braid status`.
@@ -150,6 +170,10 @@ pub(crate) fn drive_facts(rows: &[DriveRow]) -> Vec<DriveFacts> {
         stale_components: row.stale,
         scrub: state_facts(&row.scrub),
         io: row.io.clone(),
+        stalled_ms: row.stalled_ms,
+        reads: (&row.reads).into(),
+        commits: (&row.commits).into(),
+        slow: row.slow.clone(),
     });
     facts.collect()
 }
@@ -187,5 +211,7 @@ fn drive_table(drives: &[DriveFacts]) -> String {
         "i/o",
         "directory",
     ];
-    table(&header, &[4, 5, 6, 7, 8, 9], rows)
+    let slow = drives.iter().filter(|drive| !drive.slow.is_empty());
+    let slow: String = slow.map(|drive| format!("slow: {}: {}\n", drive.name, drive.slow)).collect();
+    slow + &table(&header, &[4, 5, 6, 7, 8, 9], rows)
 }

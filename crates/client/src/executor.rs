@@ -27,6 +27,7 @@ use crate::view::FileView;
 use torn::Looks;
 
 mod cuts;
+mod doubt;
 mod torn;
 mod unit;
 
@@ -401,6 +402,7 @@ impl<'a> Executor<'a> {
                 }
             }
         }
+        self.doubt(&failed).await;
         let split = self.memory.split(&[], &holes).map_err(|error| self.handle.plan_error(&error))?;
         split.outputs.into_iter().for_each(|bytes| bytes.fill(0));
         Ok(failed)

@@ -33,9 +33,11 @@ use crate::held::runs;
 use crate::read::Patience;
 use crate::retire::ask_all;
 use crate::view::FileView;
+pub use repair::DamagedAt;
 use settled_cut::{Place, Standing, Survey, settled_cut, standing};
 pub use tally::HealTally;
 
+mod repair;
 mod settled_cut;
 mod tally;
 
@@ -293,41 +295,9 @@ impl Heal<'_> {
         let mut patience = Patience::new(self.handle);
         loop {
             let view = self.handle.view();
-            let columns = &view.segments[segment];
-            let questions: Vec<_> = columns.set.iter().map(|column| (segment, column)).collect();
-            let ready = columns.set.minus(columns.joining);
-            let request = |segment, column| wanted.request(&view, segment, column);
-            let mut found = Surveyed { view: Arc::clone(&view), stripes: BTreeMap::new(), next: None };
-            let (mut listed, mut trouble, mut stale) = (BTreeSet::new(), None, false);
-            for (_, column, outcome) in ask_all(self.handle, &view, &questions, &request).await {
-                let name = &columns.columns[column.index()].name;
-                match outcome {
-                    Ok(DriveReply::Versions(reply)) => {
-                        if let Some(why) = wanted.objection(&reply) {
-                            return Err(Error::Answer { subject: name.clone(), why: why.to_owned() });
-                        }
-                        let known = wanted.known(&reply);
-                        found.next = found.next.into_iter().chain(known).min();
-                        for state in reply.units {
-                            if ready.contains(column) {
-                                listed.insert(state.unit);
-                            }
-                            found.stripes.entry(state.unit).or_default().insert(column, state);
-                        }
-                    }
-                    Err(failure) if failure.is(Reason::NoObject) => {}
-                    Err(Failure::Idle) => trouble = trouble.or(Some(format!("{name}: its session ended"))),
-                    Err(failure) => (trouble, stale) = (Some(format!("{name}: {failure}")), true),
-                    Ok(other) => {
-                        let why = format!("{} was not asked for", other.name());
-                        return Err(Error::Answer { subject: name.clone(), why });
-                    }
-                }
-            }
-            let Some(why) = trouble else {
-                let known = found.next.unwrap_or(u64::MAX);
-                found.stripes.retain(|stripe, _| listed.contains(stripe) && *stripe < known);
-                return Ok(found);
+            let Trouble { why, stale } = match self.survey_once(&view, segment, wanted).await? {
+                Ok(found) => return Ok(found),
+                Err(trouble) => trouble,
             };
             if !patience.again().await {
                 return Err(self.handle.timed_out(&patience, &why));
@@ -337,6 +307,57 @@ impl Heal<'_> {
             }
         }
     }
+
+    async fn survey_once(
+        &self,
+        view: &Arc<FileView>,
+        segment: usize,
+        wanted: &Wanted,
+    ) -> Result<std::result::Result<Surveyed, Trouble>> {
+        let columns = &view.segments[segment];
+        let questions: Vec<_> = columns.set.iter().map(|column| (segment, column)).collect();
+        let ready = columns.set.minus(columns.joining);
+        let request = |segment, column| wanted.request(view, segment, column);
+        let mut found = Surveyed { view: Arc::clone(view), stripes: BTreeMap::new(), next: None };
+        let (mut listed, mut trouble, mut stale) = (BTreeSet::new(), None, false);
+        for (_, column, outcome) in ask_all(self.handle, view, &questions, &request).await {
+            let name = &columns.columns[column.index()].name;
+            match outcome {
+                Ok(DriveReply::Versions(reply)) => {
+                    if let Some(why) = wanted.objection(&reply) {
+                        return Err(Error::Answer { subject: name.clone(), why: why.to_owned() });
+                    }
+                    let known = wanted.known(&reply);
+                    found.next = found.next.into_iter().chain(known).min();
+                    for state in reply.units {
+                        if ready.contains(column) {
+                            listed.insert(state.unit);
+                        }
+                        found.stripes.entry(state.unit).or_default().insert(column, state);
+                    }
+                }
+                Err(failure) if failure.is(Reason::NoObject) => {}
+                Err(Failure::Idle) => trouble = trouble.or(Some(format!("{name}: its session ended"))),
+                Err(failure) => (trouble, stale) = (Some(format!("{name}: {failure}")), true),
+                Ok(other) => {
+                    let why = format!("{} was not asked for", other.name());
+                    return Err(Error::Answer { subject: name.clone(), why });
+                }
+            }
+        }
+        if let Some(why) = trouble {
+            return Ok(Err(Trouble { why, stale }));
+        }
+        let known = found.next.unwrap_or(u64::MAX);
+        found.stripes.retain(|stripe, _| listed.contains(stripe) && *stripe < known);
+        Ok(Ok(found))
+    }
+}
+
+/// Why a survey is not complete, and whether the view may be stale.
+struct Trouble {
+    why: String,
+    stale: bool,
 }
 
 /// Which stripes are asked about.

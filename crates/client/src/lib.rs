@@ -59,7 +59,7 @@ pub use config::{Config, WAIT_TOLD_AFTER};
 pub use error::{Error, Kind, Result};
 pub use explain::{Asked, Explained};
 pub use file::{FILE_BYTES_MAX, File, Kept, Replace};
-pub use heal::HealTally;
+pub use heal::{DamagedAt, HealTally};
 pub use name::{
     COMPONENT_BYTES_MAX, Name, NameError, PATH_BYTES_MAX, PREFIX, VOLUME_BYTES_MAX, check_volume,
 };

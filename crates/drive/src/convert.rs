@@ -168,7 +168,7 @@ pub(crate) fn unwritten(unit: u64) -> UnitState {
 pub(crate) fn listing(asked: &Versions) -> Option<Listing> {
     let which = |direction, holes| Listing { from: asked.from, direction, holes };
     match asked.list {
-        data::Listing::Named => None,
+        data::Listing::Named | data::Listing::Doubted => None,
         data::Listing::Written => Some(which(Direction::Up, Holes::Listed)),
         data::Listing::Bytes => Some(which(Direction::Up, Holes::PassedOver)),
         data::Listing::BytesDown => Some(which(Direction::Down, Holes::PassedOver)),

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use braid_layout::{ClusterId, DriveId, PartitionId};
 use braid_store::Store;
@@ -13,7 +14,9 @@ use tokio::sync::{Notify, Semaphore};
 use crate::buffers::Pool;
 use crate::clock::{Clock, Moment};
 use crate::config::Settings;
+use crate::damage::Damage;
 use crate::forward::Forwarder;
+use crate::latency::Latencies;
 use crate::lease::Lease;
 use crate::readmission::ReadmissionFence;
 use crate::revoked::Revoked;
@@ -33,13 +36,24 @@ pub(crate) struct Core {
     pub(crate) readmission: ReadmissionFence,
     pub(crate) room: PeerSlots,
     pub(crate) forwarder: Forwarder,
+    /// Shared with the healer in this process.
+    pub(crate) damage: Arc<Damage>,
     /// Notified when a scrub is requested.
     pub(crate) scrub_wake: Notify,
     keys: Keys,
     lease: Mutex<Lease>,
     revoked: Mutex<Revoked>,
     scrub: Mutex<Scrub>,
+    /// How long reads take, and mutations of the store.
+    latencies: [Mutex<Latencies>; 2],
     started: Moment,
+}
+
+/// What is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timed {
+    Read,
+    Commit,
 }
 
 /// Counters since the start.
@@ -77,11 +91,13 @@ impl Core {
             readmission,
             room,
             forwarder,
+            damage: Arc::new(Damage::new(settings.clock.clone())),
             scrub_wake: Notify::new(),
             keys: Keys::new(master.drive_key(drive)),
             lease: Mutex::new(lease),
             revoked: Mutex::default(),
             scrub: Mutex::new(Scrub::new(scrub, settings.scrub_rate)),
+            latencies: [(); 2].map(|()| Mutex::new(Latencies::new(settings.clock.now()))),
             started: settings.clock.now(),
             settings,
         }
@@ -101,6 +117,19 @@ impl Core {
 
     pub(crate) fn scrub(&self) -> MutexGuard<'_, Scrub> {
         self.scrub.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long requests of a kind take.
+    pub(crate) fn latencies(&self, of: Timed) -> MutexGuard<'_, Latencies> {
+        let [reads, commits] = &self.latencies;
+        let which = if of == Timed::Read { reads } else { commits };
+        which.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request took until now.
+    pub(crate) fn note_latency(&self, of: Timed, began: Instant) {
+        let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.latencies(of).note(took_us, self.clock().now());
     }
 
     /// How the bytes of reads were sent so far, as text for users; empty before the first read.

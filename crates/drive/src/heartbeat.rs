@@ -10,13 +10,16 @@ use std::time::{Duration, Instant};
 use braid_store::Stat;
 use braid_transport::{ControlSession, Credentials, Limits, Mismatch, TransportError, host};
 use braid_wire::control::{Admission, ControlReply, ControlRequest, Heartbeat, HeartbeatReply, ProcessMark};
+use braid_wire::data::ScrubState;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
-use crate::core::Core;
+use crate::core::{Core, Timed};
 use crate::error::DriveError;
 use crate::identity::{Directory, Identity};
 use crate::lease::Beat;
+use crate::stall::Stall;
 
 /// Between heartbeats until the manager has said how long its lease is.
 const INTERVAL_FIRST: Duration = Duration::from_millis(1500);
@@ -60,6 +63,8 @@ pub(crate) async fn run(
         restarted: true,
         failures: 0,
         stored: (Instant::now(), 0),
+        stall: Stall::default(),
+        saving: None,
     };
     loop {
         let wait = match pulse.beat(&core, Last::No).await {
@@ -117,6 +122,9 @@ pub(crate) struct Pulse {
     failures: u32,
     /// When the manager's progress was last stored, and its value.
     stored: (Instant, u64),
+    stall: Stall,
+    /// Mere progress that is being stored: no heartbeat waits for it.
+    saving: Option<JoinHandle<Result<(), DriveError>>>,
 }
 
 impl Pulse {
@@ -142,8 +150,13 @@ impl Pulse {
             Some(session) => session,
             None => self.connect(core).await?,
         };
-        let heartbeat = self.heartbeat(core, &stat, last);
         let sent = core.clock().now();
+        let stalled_ms = self.stall.handle_look(core.store.commit_under_way(), sent);
+        if stalled_ms > 0 {
+            // Before the manager hears of it: from then on it may do without this drive.
+            core.lease().handle_stall();
+        }
+        let heartbeat = Heartbeat { stalled_ms, ..self.heartbeat(core, &stat, last) };
         let reply = match session.call(&ControlRequest::Heartbeat(heartbeat)).await? {
             ControlReply::Heartbeat(reply) => reply,
             other => {
@@ -193,7 +206,7 @@ impl Pulse {
             spare_bytes: stat.spare,
             restarted: self.restarted,
             epoch: core.readmission.epoch(),
-            scrub: core.scrub().state(stat),
+            scrub: ScrubState { objects: core.damage.lost_objects(&core.store), ..core.scrub().state(stat) },
             io: core.sent(),
             start: self.start,
             instance: self.identity.instance,
@@ -201,6 +214,9 @@ impl Pulse {
             seen: self.identity.seen.clone(),
             closing: last == Last::Yes,
             manager_ms: core.lease().manager_ms(core.clock().now()).unwrap_or_default(),
+            stalled_ms: 0,
+            reads: core.latencies(Timed::Read).figures(core.clock().now()),
+            commits: core.latencies(Timed::Commit).figures(core.clock().now()),
         }
     }
 
@@ -220,7 +236,7 @@ impl Pulse {
         let new_epoch = reply.epoch > core.readmission.epoch();
         let new_state = (reply.state.term, reply.state.mark) != (identity.seen.term, identity.seen.mark);
         identity.seen = reply.state.clone();
-        let (stored_at, stored) = self.stored;
+        let (before, (stored_at, stored)) = (identity.instance, self.stored);
         let progress = reply.state.changes != stored;
         let due = progress && (last == Last::Yes || stored_at.elapsed() >= STORE_EVERY);
         if !new_epoch && !new_state && !due && reply.instance == identity.instance {
@@ -231,7 +247,21 @@ impl Pulse {
             identity.was_out |= objects > 0;
         }
         identity.instance = reply.instance;
-        save(&self.directory, identity).await?;
+        let mere_progress = !new_epoch && !new_state && reply.instance == before && last == Last::No;
+        if mere_progress && self.saving.as_ref().is_some_and(|saving| !saving.is_finished()) {
+            return Ok(()); // the disk is slow, or hangs: the next heartbeat says so
+        }
+        if let Some(saving) = self.saving.take() {
+            // In order, so that nothing older is stored over this.
+            saving.await??;
+        }
+        let (directory, now) = (Arc::clone(&self.directory), identity.clone());
+        let saving = tokio::spawn(async move { save(&directory, &now).await });
+        if mere_progress {
+            self.saving = Some(saving);
+        } else {
+            saving.await??;
+        }
         self.stored = (Instant::now(), reply.state.changes);
         if new_epoch {
             core.readmission.handle_epoch(reply.epoch, objects);

@@ -82,6 +82,13 @@ impl Lease {
         Ok(())
     }
 
+    /// The disk hangs: the lease is given up, until the manager gives another.
+    pub fn handle_stall(&mut self) {
+        if let Some(heard) = &mut self.heard {
+            heard.lease_ms = 0;
+        }
+    }
+
     /// The process is stopping: no new requests are served.
     pub fn handle_closing(&mut self) {
         self.closing = true;

@@ -16,7 +16,8 @@
 //! them as they are done; `requests`, `manage`, `steps` and `queries` carry them out. `debts` says what is
 //! owed to which sister, `forward` pays it, and `sisters` knows where they are. `startup_identity` decides
 //! which drive a directory is; `join` and `heartbeat` are the drive's side of its sessions with the manager.
-//! `serve` runs the drive from start to stop; `scrub` verifies what is stored.
+//! `serve` runs the drive from start to stop; `scrub` verifies what is stored; `damage` has what is
+//! damaged repaired.
 
 mod buffers;
 pub mod clock;
@@ -24,12 +25,14 @@ mod config;
 mod connection;
 mod convert;
 mod core;
+mod damage;
 mod debts;
 mod error;
 mod forward;
 mod heartbeat;
 mod identity;
 mod join;
+mod latency;
 pub mod lease;
 mod manage;
 #[cfg(feature = "simulated")]
@@ -45,11 +48,13 @@ mod scrubber;
 mod sending;
 mod serve;
 mod sisters;
+mod stall;
 mod startup_identity;
 mod steps;
 
 pub use clock::Clock;
 pub use config::{CAPACITY_BYTES_MIN, Config, SCRUB_RATE, Settings};
+pub use damage::{Damage, DamagedPart};
 pub use error::DriveError;
 pub use sending::Sending;
 pub use serve::{Ready, run, run_all};

@@ -53,6 +53,9 @@ impl Requests {
             let answered = Arc::new(AtomicBool::new(false));
             self.is_creating(place, facts, Arc::clone(&answered));
             self.core().readmission.handle_fenced(partition, object);
+            if capability.rights.include(Rights::MANAGE) {
+                self.core().revoked().handle_creation(place);
+            }
             let g = capability.g;
             let mutation = Mutation::Create { partition, object, attributes };
             let finish = move |result| {
@@ -166,6 +169,9 @@ pub(crate) fn may_install(
     if !write.install || capability.joining.contains(facts.map.column) {
         return Ok(());
     }
+    if core.damage.is_damaged((write.at.partition, write.at.object, write.unit)) {
+        return Ok(());
+    }
     let unit = write.unit..write.unit.saturating_add(1);
     let chains = core.store.versions(write.at.partition, write.at.object, unit);
     if chains.map_err(|error| refusal(&error))?.iter().any(|chain| chain.lost) {
@@ -243,12 +249,20 @@ pub(crate) fn snapshot(core: &Core, g: Generation, asked: &Snapshot) -> Result<O
 pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {
     // A request without a lease would not have come this far.
     let manager_ms = core.manager_ms().unwrap_or_default();
+    if asked.act == ScrubAct::Forget
+        && let Err(error) = core.store.forget_lost()
+    {
+        return Answer::refused(Generation(0), refusal(&error));
+    }
     let (stat, lost) = (core.store.stat().unwrap_or_default(), scrub::lost(&core.store));
     if asked.act == ScrubAct::Start {
         core.scrub().handle_start(asked.rate, manager_ms);
         core.scrub_wake.notify_one();
     }
-    Answer::new(Generation(0), core.scrub().report(&stat, lost))
+    let objects = core.damage.lost_objects(&core.store);
+    let mut report = core.scrub().report(&stat, lost);
+    report.state.objects = objects;
+    Answer::new(Generation(0), report)
 }
 
 pub(crate) fn set_partition(core: &Core, set: &PartitionSet) -> Answer {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use braid_layout::{Column, ColumnMask, FileId, Generation, ObjectId, PartitionId};
 use braid_store::{Error, Listing, Stat, View};
@@ -15,7 +16,7 @@ use braid_wire::{Reason, Refusal, Wire};
 
 use crate::buffers::{Connection, Share};
 use crate::convert;
-use crate::core::{Core, Figures};
+use crate::core::{Core, Figures, Timed};
 use crate::forward;
 use crate::reply::{Answer, Payload, refusal};
 
@@ -35,9 +36,18 @@ pub(crate) struct Room {
 /// Reads part of a unit into a buffer; if it is to be sent by `sendfile`, finds only where its bytes lie. `g`
 /// is the capability's generation.
 pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> Answer {
+    let began = Instant::now();
+    let place = (read.at.partition, read.at.object, read.unit);
+    let failed = |error: &Error| {
+        // What snapshots keep is not on other drives in this form.
+        if read.snapshot == 0 && matches!(error, Error::Damaged { .. } | Error::Io { .. }) {
+            core.damage.doubt(place);
+        }
+        Answer::refused(g, refusal(error))
+    };
     let view = match view(core, read) {
         Ok(view) => view,
-        Err(error) => return Answer::refused(g, refusal(&error)),
+        Err(error) => return failed(&error),
     };
     // The object may have been fenced since the request was checked.
     if view.g != g {
@@ -53,10 +63,11 @@ pub(crate) fn read(core: &Core, room: Room, g: Generation, read: &Read) -> Answe
     } else {
         let mut buffer = room.buffers.buffer(bytes, room.share);
         if let Err(error) = view.read_exact_into(buffer.fill()) {
-            return Answer::refused(g, refusal(&error));
+            return failed(&error);
         }
         Payload::Memory(buffer)
     };
+    core.note_latency(Timed::Read, began);
     Figures::add(&core.figures.read_bytes, u64::from(bytes));
     let reply = ReadReply {
         version: view.version,
@@ -140,6 +151,9 @@ fn listed(core: &Core, g: Generation, asked: &Versions, list: Listing) -> Answer
 
 fn named(core: &Core, g: Generation, asked: &Versions) -> Answer {
     let (partition, object) = (asked.at.partition, asked.at.object);
+    if asked.list == braid_wire::data::Listing::Doubted {
+        asked.units.iter().for_each(|&unit| core.damage.doubt((partition, object, unit)));
+    }
     let mut units: Vec<UnitState> = Vec::with_capacity(asked.units.len());
     let (mut left, bound) = (list_bytes_max(), g);
     for run in convert::runs(&asked.units) {

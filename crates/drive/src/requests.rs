@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use braid_layout::{ColumnMask, Generation};
-use braid_store::{Body, Mutation, Outcome, Rejected, Reply};
+use braid_store::{Body, Mutation, Outcome, Rejected, Reply, Standing};
 use braid_transport::{Receiver, TransportError, host};
 use braid_wire::authorise::{ObjectFacts, Verified, needs};
 use braid_wire::capability::Rights;
@@ -22,7 +22,8 @@ use tokio::time::timeout;
 use crate::buffers::{Connection, Share};
 use crate::connection::Ticket;
 use crate::convert::{self, ObjectRef};
-use crate::core::{Core, Figures};
+use crate::core::{Core, Figures, Timed};
+use crate::damage;
 use crate::forward;
 use crate::manage;
 use crate::queries::{self, Room};
@@ -203,6 +204,8 @@ impl Requests {
         }
         let facts = match self.facts(place) {
             Ok(facts) => facts,
+            // What is lost is removed whatever it was.
+            Err(lost) if lost.reason == Reason::Damaged && matches!(request, R::Remove(_)) => None,
             Err(refusal) => return refused(Generation(0), refusal),
         };
         let Some(facts) = facts else {
@@ -237,7 +240,7 @@ impl Requests {
                 Ok(Some(Facts { object_version: stored.object_version, g: stored.g, ready, map }))
             }
             Err(braid_store::Error::NoObject(..)) => Ok(None),
-            Err(error) => Err(refusal(&error)),
+            Err(error) => Err(refusal(self.core.damage.of_object(place, &error))),
         }
     }
 
@@ -259,8 +262,16 @@ impl Requests {
         let crcs = std::mem::take(&mut write.crcs);
         let Some((body, ticket)) = self.body(bytes, crcs, receiver, ticket).await? else { return Ok(()) };
         let (g, stamp, core) = (capability.g, write.stamp, self.core());
-        let mutation = Mutation::Write(convert::stripe_write(write, g, body));
+        let place = (write.at.partition, write.at.object, write.unit);
+        let repairs = write.install && core.damage.is_damaged(place);
+        let mut write = convert::stripe_write(write, g, body);
+        if repairs {
+            write.standing = Standing::Repaired;
+        }
         let finish = move |result| {
+            if repairs && matches!(result, Ok(Outcome::Applied)) {
+                damage::handle_repaired(&core, place);
+            }
             Answer::from_store(g, result, |outcome| {
                 let written = match outcome {
                     Outcome::Applied => Written::new(stamp, false),
@@ -281,7 +292,7 @@ impl Requests {
         // written.
         let still = self.still(capability, Rights::WRITE);
         let then = move |ticket: Ticket, result| ticket.answer(finish(result));
-        self.hand_over(ticket, (mutation, bytes), still, then).await;
+        self.hand_over(ticket, (Mutation::Write(write), bytes), still, then).await;
         Ok(())
     }
 
@@ -431,7 +442,11 @@ impl Requests {
         then: impl FnOnce(Ticket, Result<Outcome, braid_store::Error>) + Send + 'static,
     ) {
         ticket.waits();
-        let reply: Reply = Box::new(move |result| then(ticket, result));
+        let (core, began) = (self.core(), Instant::now());
+        let reply: Reply = Box::new(move |result| {
+            core.note_latency(Timed::Commit, began);
+            then(ticket, result);
+        });
         if bytes > CHECKED_INLINE_BYTES {
             return self.queue_in_thread(mutation, still, reply).await;
         }

@@ -67,6 +67,14 @@ impl Revoked {
         self.remember(place, None, now_ms);
     }
 
+    /// The manager has made the object anew, after it had removed what was lost of it: its generation is
+    /// above those of earlier capabilities, which are refused for that.
+    pub(crate) fn handle_creation(&mut self, place: (PartitionId, ObjectId)) {
+        if self.objects.get(&place).is_some_and(|known| known.to.is_none()) {
+            self.objects.remove(&place);
+        }
+    }
+
     /// Whether a request that needs these `rights` may be carried out under the capability; if not, why.
     pub(crate) fn check(&self, capability: &Capability, rights: Rights) -> Result<(), Refusal> {
         let changes = rights.0 & CHANGES.0 != 0;

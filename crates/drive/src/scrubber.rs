@@ -41,6 +41,7 @@ pub(crate) async fn run(core: Arc<Core>, directory: Arc<Directory>, mut closing:
             Err(error) => return warn!(%error, "the scrub ended in a panic"),
         };
         tell(&step);
+        doubt(&core, &step);
         let (moved, now) = (traffic(&core), core.clock().now());
         let clients = if moved == seen { Clients::Idle } else { Clients::Busy };
         seen = moved;
@@ -52,6 +53,16 @@ pub(crate) async fn run(core: Arc<Core>, directory: Arc<Directory>, mut closing:
         }
     }
     save(&core, &directory).await;
+}
+
+/// What was found is verified once more and repaired.
+fn doubt(core: &Core, step: &Step) {
+    for found in &step.damaged {
+        match found.unit {
+            Some(unit) => core.damage.doubt((found.partition, found.object, unit)),
+            None => core.damage.doubt_object((found.partition, found.object)),
+        }
+    }
 }
 
 /// Bytes that clients have read and written since the start.

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 use crate::config::Config;
 use crate::connection;
 use crate::core::Core;
+use crate::damage::{self, Damage};
 use crate::error::DriveError;
 use crate::forward::{self, Forwarder};
 use crate::heartbeat::{self, About, Pulse};
@@ -35,7 +36,7 @@ const FAREWELL_WAIT: Duration = Duration::from_secs(1);
 const PREPARE_WAIT: Duration = Duration::from_secs(1);
 
 /// A drive that listens and that the manager knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Ready {
     /// Its identity.
     pub drive: DriveId,
@@ -48,6 +49,8 @@ pub struct Ready {
     pub manager: String,
     /// See `manager`.
     pub credentials: Credentials,
+    /// What its process is to have repaired.
+    pub damage: Arc<Damage>,
 }
 
 /// Runs one drive until `shutdown` completes. `ready` is sent when the drive listens and has joined; it
@@ -92,9 +95,9 @@ pub async fn run(
     let address = listener.local_address();
     let (close, closing) = watch::channel(false);
     // If nobody waits for it, the drive serves all the same.
-    let _ = ready.send(is_ready(&identity, &manager, address));
+    let _ = ready.send(is_ready(&identity, &manager, address, &core));
     info!(drive = %identity.name, id = %identity.drive, %address, "listening");
-    let scrubbing = tokio::spawn(scrubber::run(Arc::clone(&core), Arc::clone(&directory), closing.clone()));
+    let verifying = verify(&core, &directory, &closing);
     forward::start(&core);
     let beating = heartbeat::run(Arc::clone(&core), directory, identity, manager, about, closing.clone());
     let mut heartbeats = tokio::spawn(beating);
@@ -127,17 +130,28 @@ pub async fn run(
         // So that nobody must wait for the lease to lapse.
         farewell(heartbeats, &core).await;
     }
-    end(scrubbing, core.settings.shutdown_wait).await;
+    end_all(verifying, core.settings.shutdown_wait).await;
     core.forwarder.stop();
     close_store(store, &config).await?;
     ended
 }
 
-fn is_ready(identity: &Identity, manager: &str, address: SocketAddr) -> Ready {
+/// Starts the tasks that verify what is stored: all of it, and what is doubted.
+fn verify(
+    core: &Arc<Core>,
+    directory: &Arc<Directory>,
+    closing: &watch::Receiver<bool>,
+) -> [JoinHandle<()>; 2] {
+    let scrubbing = scrubber::run(Arc::clone(core), Arc::clone(directory), closing.clone());
+    [tokio::spawn(scrubbing), tokio::spawn(damage::run(Arc::clone(core), closing.clone()))]
+}
+
+fn is_ready(identity: &Identity, manager: &str, address: SocketAddr, core: &Core) -> Ready {
     let Identity { cluster, drive, name, master, .. } = identity;
     let master = master.as_ref().expect("it has joined");
     let credentials = Credentials::of_drive(*cluster, *drive, master);
-    Ready { drive: *drive, name: name.clone(), address, manager: manager.to_owned(), credentials }
+    let (name, manager, damage) = (name.clone(), manager.to_owned(), Arc::clone(&core.damage));
+    Ready { drive: *drive, name, address, manager, credentials, damage }
 }
 
 /// Sends the last heartbeat: the drive has served its last request. It does not wait long, as the manager may
@@ -161,6 +175,12 @@ async fn end<T>(mut task: JoinHandle<T>, wait: Duration) {
     if tokio::time::timeout(wait, &mut task).await.is_err() {
         task.abort();
         let _ = task.await;
+    }
+}
+
+async fn end_all(tasks: [JoinHandle<()>; 2], wait: Duration) {
+    for task in tasks {
+        end(task, wait).await;
     }
 }
 

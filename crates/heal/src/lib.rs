@@ -5,6 +5,7 @@
 //!   that returns, that takes the place of another, or that is given columns of a lost one is healed alike.
 //! - Every drive heals its own columns, so the columns of a lost drive, which many others take over, are
 //!   rebuilt by all of these at once.
+//! - Units that the drive has found damaged are made anew in place, from the file's other columns, soon.
 //! - It writes no faster than the manager says, and tells it how far it is.
 //! - It keeps nothing: what is done is known by the versions that the drive holds (PROTOCOL section 7), so it
 //!   may be stopped at any time.
@@ -19,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use braid_client::{Client, Config, Error, HealTally};
-use braid_drive::{DriveError, Ready};
+use braid_drive::{Damage, DamagedPart, DriveError, Ready};
 use braid_layout::FileId;
 use braid_wire::Reason;
 use braid_wire::control::HealProgress;
@@ -55,15 +56,16 @@ pub async fn run(
         let Ok(started) = told.await else { return };
         let mut config = Config::with(&started.manager, started.credentials.clone());
         (config.sets, config.set_bytes, config.control_sessions) = (SETS, SET_BYTES, CONTROL_SESSIONS);
+        let damage = Arc::clone(&started.damage);
         // If nobody waits for it, the drive is healed all the same.
         let _ = ready.send(started);
-        heal(config).await;
+        heal(config, damage).await;
     });
     braid_drive::run(config, tell, shutdown).await
 }
 
 /// Heals the drive whose credentials the settings have, for ever.
-async fn heal(config: Config) {
+async fn heal(config: Config, damage: Arc<Damage>) {
     let drive = config.credentials.drive.to_string();
     let client = loop {
         match Client::connect(config.clone()).await {
@@ -72,11 +74,14 @@ async fn heal(config: Config) {
         }
         tokio::time::sleep(AGAIN_MIN).await;
     };
-    let healer = Arc::new(Healer { client, drive, tally: HealTally::default(), done: Done::default() });
+    let healer =
+        Arc::new(Healer { client, drive, tally: HealTally::default(), done: Done::default(), damage });
     let (tell, mut stale) = watch::channel(0);
     let reporting = Arc::clone(&healer);
     let mut tasks = JoinSet::new();
     tasks.spawn(async move { reporting.report(&tell).await });
+    let repairing = Arc::clone(&healer);
+    tasks.spawn(async move { repairing.repair().await });
     let mut pause = AGAIN_MIN;
     while stale.wait_for(|stale| *stale > 0).await.is_ok() {
         if healer.pass().await {
@@ -99,6 +104,7 @@ struct Healer {
     drive: String,
     tally: HealTally,
     done: Done,
+    damage: Arc<Damage>,
 }
 
 /// A file, and whether its columns are up to date now.
@@ -110,6 +116,8 @@ struct Done {
     files: AtomicU64,
     /// Why files could not be healed, in the present pass and the last one.
     errors: Mutex<BTreeMap<FileId, String>>,
+    /// Why damaged units could not be repaired, at the last try.
+    damage: Mutex<BTreeMap<FileId, String>>,
 }
 
 impl Healer {
@@ -120,7 +128,9 @@ impl Healer {
                 files: self.done.files.load(Ordering::Relaxed),
                 compared_bytes: self.tally.compared_bytes(),
                 written_bytes: self.tally.written_bytes(),
-                error: self.errors().first_key_value().map(|(_, why)| why.clone()).unwrap_or_default(),
+                repaired: self.damage.repaired(),
+                damaged: self.damage.damaged(),
+                error: self.error(),
             };
             match self.client.report_heal(progress).await {
                 Ok(orders) => {
@@ -131,6 +141,49 @@ impl Healer {
             }
             tokio::time::sleep(REPORT_EVERY).await;
         }
+    }
+
+    /// Has damaged units made anew, for ever, file by file. What cannot be repaired comes again, later.
+    async fn repair(&self) {
+        loop {
+            let mut files: BTreeMap<FileId, Vec<DamagedPart>> = BTreeMap::new();
+            for part in self.damage.wanted().await {
+                files.entry(part.file).or_default().push(part);
+            }
+            for (file, parts) in files {
+                let units: Vec<_> = parts.iter().map(|part| (part.object, part.unit)).collect();
+                let why = match self.client.repair_units(file, &units, &self.tally).await {
+                    Ok(left) => left.into_iter().next().map(|((_, unit), why)| {
+                        format!("unit {unit} of file number {file} is damaged and cannot be repaired: {why}")
+                    }),
+                    // It was removed meanwhile.
+                    Err(error) if error.reason() == Some(Reason::NotFound) => None,
+                    Err(error) => {
+                        Some(format!("damaged units of file number {file} are not repaired yet: {error}"))
+                    }
+                };
+                if let Some(why) = &why {
+                    tracing::warn!(%file, %why, "not all of the file's damaged units are repaired");
+                }
+                let mut damage = self.done.damage.lock().expect("no holder panics");
+                match why {
+                    Some(why) => drop(damage.insert(file, why)),
+                    None => drop(damage.remove(&file)),
+                }
+                drop(damage);
+                parts.iter().for_each(|part| self.damage.tried(part));
+            }
+        }
+    }
+
+    /// Why something could not be done, at the last try; empty: all could.
+    fn error(&self) -> String {
+        let stale = self.errors().first_key_value().map(|(_, why)| why.clone());
+        let mut damage = self.done.damage.lock().expect("no holder panics");
+        if self.damage.damaged() == 0 {
+            damage.clear();
+        }
+        stale.or_else(|| damage.first_key_value().map(|(_, why)| why.clone())).unwrap_or_default()
     }
 
     /// One walk over the stale files. Returns whether all could be healed.

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_layout::DriveId;
-use braid_wire::control::{DriveState, Heartbeat, ProcessMark};
+use braid_wire::control::{DriveState, Heartbeat, Latency, ProcessMark};
 use braid_wire::data::ScrubState;
 
 use crate::pauses::Pauses;
@@ -61,6 +61,12 @@ pub struct Drive {
     pub scrub: ScrubState,
     /// How it sent the bytes of reads, for people.
     pub io: String,
+    /// For how long its disk has not answered, if that is too long; else 0.
+    pub stalled_ms: u64,
+    /// How long it takes to read.
+    pub reads: Latency,
+    /// How long it takes to store.
+    pub commits: Latency,
     /// Its columns move to other drives, and it gets no new ones.
     pub draining: bool,
     heard_ms: Option<u64>,
@@ -128,6 +134,9 @@ impl DriveTable {
             spare_bytes: 0,
             scrub: ScrubState::default(),
             io: String::new(),
+            stalled_ms: 0,
+            reads: Latency::default(),
+            commits: Latency::default(),
             heard_ms: None,
             granted_ms: None,
             closed: false,
@@ -184,8 +193,10 @@ impl DriveTable {
             && drive.holds == 0
             && !drive.untold
             && !drive.record.behind
-            && !beat.closing;
+            && !beat.closing
+            && beat.stalled_ms == 0;
         drive.closed = beat.closing;
+        (drive.stalled_ms, drive.reads, drive.commits) = (beat.stalled_ms, beat.reads, beat.commits);
         (drive.pid, drive.used_bytes, drive.live_bytes) = (beat.pid, beat.used_bytes, beat.live_bytes);
         (drive.free_bytes, drive.spare_bytes) = (beat.free_bytes, beat.spare_bytes);
         (drive.scrub, drive.io) = (beat.scrub.clone(), beat.io.clone());
@@ -210,7 +221,7 @@ impl DriveTable {
         Some(Admission {
             lease_ms: if admitted { u32::try_from(lease_ms).unwrap_or(u32::MAX) } else { 0 },
             replaced,
-            readmit: !replaced && (drive.untold || drive.record.behind),
+            readmit: !replaced && beat.stalled_ms == 0 && (drive.untold || drive.record.behind),
             changed: (drive.record != before).then(|| drive.record.clone()),
         })
     }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use braid_layout::{Column, DriveId, FileId, PartitionId, VolumeId};
+use braid_layout::{Column, DriveId, FileId, Generation, PartitionId, VolumeId};
 use braid_wire::control::Grant;
 use braid_wire::data::{
-    Address, Attributes, Create, DriveReply, DriveRequest, Expect, Fence, FenceReply, Listing, PartitionSet,
-    VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
+    Address, Attributes, Create, DriveReply, DriveRequest, Expect, Fence, FenceReply, GetAttributes, Listing,
+    PartitionSet, Remove, VERSIONS_UNITS_MAX, Verdict, Versions, VersionsReply,
 };
 use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
@@ -43,6 +43,8 @@ pub struct Target {
     drive: DriveId,
     address: String,
     grant: Grant,
+    /// Of the generation before, with which nothing that was made in this one can be removed.
+    older: Option<Grant>,
     at: Address,
     attributes: Attributes,
     term: u64,
@@ -277,19 +279,19 @@ impl Target {
         let record = &table.drive(drive)?.record;
         let at = Address { partition, object: segment.object };
         let place = (drive, partition, segment.object, file);
-        let state = (inode.g, segment.set, segment.joining);
         let map = grants::column_map(file, index, segment, column);
+        let sign = |g| {
+            let state = (g, segment.set, segment.joining);
+            let expires_ms = now_ms + CAPABILITY_MS;
+            grants::for_object(&record.master, KEY_EPOCH_FIRST, place, state, map.digest(), expires_ms)
+        };
+        let joins = segment.joining.contains(column);
+        let before = inode.g.0.checked_sub(1).filter(|_| joins).map(Generation);
         Some(Target {
             drive,
             address: record.address.clone(),
-            grant: grants::for_object(
-                &record.master,
-                KEY_EPOCH_FIRST,
-                place,
-                state,
-                map.digest(),
-                now_ms + CAPABILITY_MS,
-            ),
+            grant: sign(inode.g),
+            older: before.map(sign),
             at,
             attributes: Attributes {
                 object_version: OBJECT_VERSION,
@@ -319,6 +321,9 @@ impl Target {
     /// it. Gives the unsettled units from `units_from` on, as far as they were listed.
     async fn fence(&self, core: &Arc<Core>, mut units_from: u64) -> Result<FenceReply, CallError> {
         let (mut units, mut made) = (Vec::new(), false);
+        // Nothing on a column that joins counts: what is lost of it makes room for it. In the generation
+        // before, so that a removal which arrives late finds what was made anew out of its reach.
+        let mut older = self.older.as_ref();
         loop {
             let drives = self.attributes.map.drives.clone();
             let request = Fence { at: self.at, term: self.term, units_from, drives };
@@ -336,8 +341,23 @@ impl Target {
                     made = true;
                     self.make(core, &refusal).await?;
                 }
+                Err(error) if is_lost(&error) => {
+                    let Some(older) = older.take() else { return Err(error) };
+                    let remove = Remove { at: self.at, term: self.term }.into();
+                    core.drive_calls.call(self.drive, &self.address, older, &remove).await?;
+                }
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Whether the drive has lost the object's record, or cannot tell that it never had one.
+    pub(crate) async fn has_lost(&self, core: &Core) -> Result<bool, CallError> {
+        match self.call(core, &GetAttributes { at: self.at }.into()).await {
+            Ok(_) => Ok(false),
+            Err(error) if is_lost(&error) => Ok(true),
+            Err(CallError::Refused(refusal)) if is_missing(&refusal) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

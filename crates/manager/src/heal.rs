@@ -50,7 +50,8 @@ pub async fn stale_files(core: &Arc<Core>, request: StaleFiles) -> Result<StaleF
 }
 
 /// Lets the file's stale columns on the drive join, if they are not joining already, and takes out those
-/// whose drives are surely dead. The file's lease goes on.
+/// whose drives are surely dead. The file's lease goes on. A drive with ready columns only is answered too:
+/// it makes damaged units of its own anew.
 pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Result<Opened, Refusal> {
     let file = request.file;
     let (target, olds) = (asker, olds_of(core, asker));
@@ -58,7 +59,7 @@ pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Resu
     let _turn = core.lock_file(file).await?;
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
     let columns = stale_columns(&inode, target, &olds);
-    if columns.is_empty() {
+    if columns.is_empty() && inode.segments.iter().all(|on| on.columns(|of| of == target).is_empty()) {
         return Err(nothing(core, file, target));
     }
     let ended = lease_of(core, file, &inode);
@@ -245,7 +246,7 @@ fn new_home(
         let those = ids.iter().filter_map(|&drive| table.drive(drive));
         those.filter(|drive| which(drive)).map(candidate).collect()
     };
-    let (kept, roomy) = (known(drives, |_| true), known(&table.up(now_ms), has_room));
+    let (kept, roomy) = (known(drives, |_| true), known(&table.up(now_ms), takes_columns));
     let chosen = choose_beside(PlacementVersion::V1, file.0, &kept, 1, &roomy);
     chosen.ok().and_then(|drives| drives.first().copied()).ok_or_else(|| {
         let detail = format!(
@@ -255,6 +256,11 @@ fn new_home(
         );
         Refusal::new(Reason::TooFewDrives, detail)
     })
+}
+
+/// A drive that has lost ranges of keys cannot tell that an object is new.
+fn takes_columns(drive: &Drive) -> bool {
+    has_room(drive) && drive.scrub.lost == 0
 }
 
 /// The drive's joining columns are ready from now on.

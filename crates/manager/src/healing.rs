@@ -92,7 +92,7 @@ pub async fn status(core: &Arc<Core>, asked: HealStatus) -> Result<HealStatusRep
             let (now_ms, healing) = (core.now_ms(), core.healing());
             let heard = healing.heard.get(&drive);
             let progress = heard.map_or_else(none, |heard| heard.progress.clone());
-            if stale == 0 && progress.files == 0 {
+            if stale == 0 && (progress.files, progress.repaired, progress.damaged) == (0, 0, 0) {
                 continue;
             }
             let (rate, silent_ms) =
@@ -106,7 +106,14 @@ pub async fn status(core: &Arc<Core>, asked: HealStatus) -> Result<HealStatusRep
 }
 
 fn none() -> HealProgress {
-    HealProgress { files: 0, compared_bytes: 0, written_bytes: 0, error: String::new() }
+    HealProgress {
+        files: 0,
+        compared_bytes: 0,
+        written_bytes: 0,
+        repaired: 0,
+        damaged: 0,
+        error: String::new(),
+    }
 }
 
 fn rate(tx: &Tx) -> Result<u64, Refusal> {

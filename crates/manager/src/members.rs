@@ -135,6 +135,8 @@ pub async fn heartbeat(core: &Arc<Core>, drive: DriveId, beat: Heartbeat) -> Res
     if admission.lease_ms == 0 {
         let why = if beat.closing {
             "it stops"
+        } else if beat.stalled_ms > 0 {
+            "its disk hangs"
         } else if record.stored < record.instance {
             "it is to store its number first"
         } else if record.behind {

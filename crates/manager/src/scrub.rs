@@ -24,6 +24,10 @@ pub async fn scrub_drive(core: &Core, asked: ScrubDrive) -> Result<ScrubDriveRep
             format!("{name} was replaced: nothing on it counts any more"),
         ));
     }
+    if asked.act == ScrubAct::Forget {
+        let detail = "what a drive has lost is forgotten by the manager alone, once it has looked";
+        return Err(Refusal::new(Reason::Malformed, detail));
+    }
     if (asked.rate == 0) != (asked.act == ScrubAct::Look) {
         let detail = "a rate of at least 1 byte a second is given to start a scrub, and only then";
         return Err(Refusal::new(Reason::Malformed, detail));

@@ -24,6 +24,7 @@ use crate::fence::{drive_call, make_partition};
 use crate::free::{forget_replaced, free_components, free_left, is_absent};
 use crate::inodes;
 use crate::leases::Step;
+use crate::mislaid;
 use crate::moves;
 use crate::operations;
 use crate::orphans;
@@ -63,6 +64,7 @@ pub async fn sweep(core: Arc<Core>) {
     loops.spawn(keep_logs(Arc::clone(&core)));
     loops.spawn(forget_operations(Arc::clone(&core)));
     loops.spawn(orphans::run(Arc::clone(&core)));
+    loops.spawn(mislaid::run(Arc::clone(&core)));
     loops.spawn(tend_drives(core));
     while let Some(ended) = loops.join_next().await {
         if let Err(error) = ended {

@@ -8,6 +8,7 @@ use crate::drives::{Drive, DriveTable};
 use crate::grants::{self, Use};
 use crate::kv::Tx;
 use crate::schema::{DriveCount, InodeRecord, PartitionRecord, SegmentRecord, key, table};
+use crate::slow;
 
 /// Stat of a file or directory.
 pub fn stat(drives: &DriveTable, file: FileId, inode: &InodeRecord, now_ms: u64) -> StatRow {
@@ -41,8 +42,9 @@ pub enum Opener {
     Reader,
     /// The holder of the lease: it reads the ready columns and writes to those of the set.
     Writer,
-    /// A drive that brings its joining columns up to date: it reads all columns of the set, and installs
-    /// units on those.
+    /// A drive that brings its joining columns up to date, or makes damaged units of its columns anew: it
+    /// reads all columns of the set, and installs units on its own. (At a ready one its own drive takes them
+    /// for units that it has found damaged, and no others.)
     Healer(DriveId),
 }
 
@@ -70,9 +72,7 @@ pub fn opened(
             let use_ = match opener {
                 Opener::Reader => Use::Read,
                 Opener::Writer => Use::Write(inode.lease),
-                Opener::Healer(drive) if segment.drive(column) == drive && row.joining.contains(column) => {
-                    Use::Write(grants::ANY_LEASE)
-                }
+                Opener::Healer(drive) if segment.drive(column) == drive => Use::Write(grants::ANY_LEASE),
                 Opener::Healer(_) => Use::Read,
             };
             Some(grants::for_client(master, epoch, (file, inode), (index, segment), column, use_, expires_ms))
@@ -116,6 +116,10 @@ pub fn drive_row(counts: &DriveCount, drives: &DriveTable, drive: &Drive, now_ms
         components: counts.components,
         scrub: drive.scrub.clone(),
         io: drive.io.clone(),
+        stalled_ms: drive.stalled_ms,
+        reads: drive.reads,
+        commits: drive.commits,
+        slow: slow::of(drives, drive, now_ms),
         stale: if state == DriveState::Replaced { counts.components } else { counts.stale },
     }
 }

@@ -280,8 +280,11 @@ pub enum Standing {
     #[default]
     Pending,
     /// Installed by a rebuild or a catch-up (PROTOCOL section 7) as the unit's whole settled content, *below*
-    /// a newer pending version. Outside its range the unit is a hole. Repairs a damaged unit.
+    /// a newer pending version. Outside its range the unit is a hole. Repairs a lost unit.
     Installed,
+    /// The same; and it replaces content of the same version too, as the caller has found that the stored
+    /// bytes do not match their checksums. Waits while the unit owes something.
+    Repaired,
 }
 
 /// A write of one range of one unit.

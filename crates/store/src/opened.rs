@@ -1,7 +1,7 @@
 //! Opening a store: from a disk to all that its threads share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::clean::pace::Pacer;
 use crate::clean::trigger::Cleaning;
@@ -61,6 +61,7 @@ pub(crate) fn open_parts(
         superblock,
         capacity: options.capacity,
         held: AtomicBool::new(options.held),
+        commits: AtomicU64::new(0),
         segment_bytes,
         syncing: options.syncing(),
     });

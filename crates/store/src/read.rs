@@ -12,6 +12,7 @@ use crate::index::extent::{Few, clip};
 use crate::index::list::{Listed, Listing};
 use crate::index::query::{Found, Want};
 use crate::index::slot::Slot;
+use crate::index::unit::{Pins, Unit};
 use crate::mutation::WriteKind;
 use crate::store::Store;
 use crate::stored_extent::{self, ViewExtent, Whose, stored};
@@ -200,11 +201,26 @@ impl Store {
     /// Read all stored bytes of a unit, of every version, from the medium, and verify their checksums. As far
     /// as the system allows, they are first dropped from the page cache. Returns the bytes read.
     pub fn verify_unit(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<u64, Error> {
+        self.verify(partition, object, unit, Unit::pins)
+    }
+
+    /// As [`Store::verify_unit`], without what only snapshots still see, which no other drive has.
+    pub fn verify_present(&self, partition: PartitionId, object: ObjectId, unit: u64) -> Result<u64, Error> {
+        self.verify(partition, object, unit, |unit| Unit { kept: Vec::new(), ..unit.clone() }.pins())
+    }
+
+    fn verify(
+        &self,
+        partition: PartitionId,
+        object: ObjectId,
+        unit: u64,
+        which: impl Fn(&Unit) -> Pins,
+    ) -> Result<u64, Error> {
         let index = self.index();
         let owner = index.whole_object(partition, object)?;
         let found = owner.unit(unit);
         found.wanted(Want::Exactly(found.tip_version()), &(0..0), owner.attributes.unit_bytes)?;
-        let pins = found.pins();
+        let pins = which(&found);
         let parts = stored(self.files(), &pins)?;
         drop(found);
         drop(index);

@@ -14,6 +14,7 @@ use braid_layout::{ClusterId, DriveId, ObjectId, PartitionId};
 use crate::disk::{Directory, Disk, private};
 use crate::error::Error;
 use crate::files::{self, Files};
+use crate::format::page::Key;
 use crate::format::superblock::Superblock;
 use crate::header_cache::HeaderCache;
 use crate::index::locked::Reading;
@@ -340,6 +341,20 @@ impl Store {
         let index = self.index();
         let found = index.whole_object(partition, object)?.snapshots();
         Ok(found.map_or_else(Vec::new, |snapshots| snapshots.live.iter().copied().collect()))
+    }
+
+    /// Take what is lost as a whole for absent from now on, except partitions' values: all that should be
+    /// there was made anew or removed. Durable with the checkpoint that this writes.
+    pub fn forget_lost(&self) -> Result<(), Error> {
+        self.handle.shared.index.write().lost.forget(Key::FIRST, Key::End);
+        self.checkpoint()
+    }
+
+    /// The number of the commit that is under way; `None`: there is none. Two answers that are the same mean
+    /// that it has been under way in between: its disk is slow, or hangs.
+    pub fn commit_under_way(&self) -> Option<u64> {
+        let count = self.handle.shared.commits.load(Ordering::Relaxed);
+        (!count.is_multiple_of(2)).then_some(count)
     }
 
     /// Up to `limit` units of an object that were ever written or found damaged, in order, from `from` on.

@@ -90,9 +90,10 @@ impl Nemesis {
             50..60 => self.pause(world, cluster, clients),
             60..72 => self.partition(world, cluster, clients),
             72..80 => self.slow(world, cluster, clients),
-            80..92 => self.cut_connections(world),
+            80..88 => self.cut_connections(world),
+            88..97 if self.kind == Kind::Damage => self.rot(world, cluster),
+            88..92 => self.cut_connections(world),
             _ if self.kind == Kind::Away => self.cut_all_power(world, cluster),
-            92..97 => self.rot(world, cluster),
             _ => self.go_back(world, cluster),
         }
         None
@@ -263,21 +264,11 @@ impl Nemesis {
         let Some(name) = files.get(index) else { return };
         let content = disk.content(name).unwrap_or_default();
         let bit = self.random.below(8 * content.len() as u64);
-        if is_payload(&content, bit) && disk.rot(name, bit) {
+        if disk.rot(name, bit) {
             world.trace.event(format!("bit {bit} of {name} on {} flips", drive.name));
             world.trace.count("bits flipped");
         }
     }
-}
-
-/// Whether the bit is in a file's data. A drive whose record of an object itself is damaged refuses each
-/// fence of it, and the file is not opened for writing any more: that is known, and not looked for here.
-fn is_payload(content: &[u8], bit: u64) -> bool {
-    const SECTOR: usize = 512;
-    let first = usize::try_from(bit / 8).unwrap_or(0) / SECTOR * SECTOR;
-    let sector = content.get(first..first + SECTOR).unwrap_or_default();
-    // Data of the workload is random; headers are mostly zeros.
-    sector.iter().filter(|&&byte| byte == 0).count() < SECTOR / 16 && !sector.is_empty()
 }
 
 fn resume(world: &mut World, host: HostId) {

@@ -363,6 +363,23 @@ async fn healed(client: &Client, names: &[String], trace: &Trace) -> Result<(), 
                 }
             }
         }
+        // What a disk has lost is there again as well.
+        match client.status().await {
+            Ok(status) => {
+                let lost = status.drives.iter().find(|row| row.scrub.lost > 0 || row.scrub.objects > 0);
+                if let Some(row) = lost {
+                    left += 1;
+                    last = format!(
+                        "{} has lost {} ranges, {} objects",
+                        row.name, row.scrub.lost, row.scrub.objects
+                    );
+                }
+            }
+            Err(error) => {
+                left += 1;
+                last = error.to_string();
+            }
+        }
         if left == 0 {
             trace.event(format!("healed after {second} s"));
             return Ok(());
@@ -372,21 +389,21 @@ async fn healed(client: &Client, names: &[String], trace: &Trace) -> Result<(), 
     Err(format!("the heal does not end: {last}"))
 }
 
-/// Parity equals data, and each byte is what was decided. Damage of the disk is found and named, and nothing
-/// else.
+/// Parity equals data, and each byte is what was decided. Damage of the disk is found, named and repaired.
 async fn check(client: &Client, target: &Target, model: &Model, damaged: Option<&str>) -> Result<(), String> {
     let mut tries = 0;
     loop {
         let report = client.check(&target.name, |_| {}).await;
         let mut report = report.map_err(|error| format!("{} cannot be checked: {error}", target.name))?;
-        report.findings.retain(|finding| {
-            let on = finding.unit.as_ref().map(|unit| unit.drive.as_str());
-            !(matches!(finding.fault, Fault::Damaged(_)) && on == damaged && on.is_some())
-        });
         if report.is_clean() {
             break;
         }
-        // A drive that misses a heartbeat is away for a moment.
+        // The drive on whose disk bits flipped has its damage repaired, and one that misses a heartbeat is
+        // away for a moment.
+        report.findings.retain(|finding| {
+            let on = finding.unit.as_ref().map(|unit| unit.drive.as_str());
+            !(matches!(finding.fault, Fault::Damaged(_)) && on == damaged && on.is_some()) || tries == 60
+        });
         if !report.findings.is_empty() || tries == 60 {
             return Err(format!(
                 "{} is not whole: {:?} {:?}",

@@ -32,6 +32,7 @@ use braid_wire::data::{DamagedUnit, LostKeys, SCRUB_DAMAGED_MAX};
 use braid_wire::data::{ScrubPhase, ScrubReply, ScrubState, WrongFile};
 
 use crate::clock::Moment;
+use crate::damage::Place;
 use pace::Pace;
 
 pub(crate) use pace::Clients;
@@ -66,6 +67,8 @@ pub(crate) struct Progress {
     pub(crate) damaged: BTreeMap<DamageKey, (u64, DamagedUnit)>,
     /// Damaged units that this pass found beyond those listed.
     pub(crate) more: u64,
+    /// Damaged units that were made anew, ever.
+    pub(crate) repaired: u64,
     /// Files in use that are wrong, as a pass last saw them: those that are listed, and how many there are.
     /// Not stored: the next opening of the store finds missing files by itself.
     pub(crate) files: (Vec<WrongFile>, u64),
@@ -164,22 +167,42 @@ impl Scrub {
         pass.verified.bytes = pass.verified.bytes.saturating_add(step.bytes);
         pass.verified.units = pass.verified.units.saturating_add(step.units);
         let found_any = !step.damaged.is_empty();
+        let next = step.next;
         if let Some(files) = step.files {
             self.progress.files = files;
         }
-        for found in step.damaged {
-            let place = (found.partition, found.object, found.unit);
-            if self.progress.damaged.contains_key(&place) || self.progress.damaged.len() < SCRUB_DAMAGED_MAX {
-                self.progress.damaged.insert(place, (number, found));
-            } else {
-                self.progress.more += 1;
-            }
+        if let Some(next) = next {
+            pass.next = next;
         }
-        match step.next {
-            Some(next) => pass.next = next,
-            None => self.end(number, manager_ms),
+        step.damaged.into_iter().for_each(|found| self.handle_damaged(found));
+        if next.is_none() {
+            self.end(number, manager_ms);
         }
-        found_any || step.next.is_none()
+        found_any || next.is_none()
+    }
+
+    /// A unit was found damaged.
+    pub(crate) fn handle_damaged(&mut self, found: DamagedUnit) {
+        let place = (found.partition, found.object, found.unit);
+        let (number, damaged) = (self.progress.passes, &mut self.progress.damaged);
+        if damaged.contains_key(&place) || damaged.len() < SCRUB_DAMAGED_MAX {
+            damaged.insert(place, (number, found));
+        } else {
+            self.progress.more += 1;
+        }
+    }
+
+    /// A unit was verified, and is whole.
+    pub(crate) fn handle_whole(&mut self, (partition, object, unit): Place) {
+        self.progress.damaged.remove(&(partition, object, Some(unit)));
+    }
+
+    /// A damaged unit was made anew.
+    pub(crate) fn handle_repaired(&mut self, place: Place) {
+        if self.progress.damaged.remove(&(place.0, place.1, Some(place.2))).is_none() {
+            self.progress.more = self.progress.more.saturating_sub(1);
+        }
+        self.progress.repaired += 1;
     }
 
     /// The scrub's state. `stat` is the store's: its live bytes are about what a pass has to verify.
@@ -205,6 +228,9 @@ impl Scrub {
             began_ms: verified.began_ms,
             ended_ms: self.progress.ended_ms,
             passes: self.progress.passes,
+            repaired: self.progress.repaired,
+            // The store knows, not the scrub.
+            objects: 0,
         }
     }
 

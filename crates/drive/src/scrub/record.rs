@@ -24,6 +24,8 @@ struct Text {
     passes: u64,
     ended_ms: u64,
     more: u64,
+    #[serde(default)]
+    repaired: u64,
     last: VerifiedText,
     pass: Option<PassText>,
     #[serde(default)]
@@ -107,6 +109,7 @@ fn parse(text: &str) -> Result<Progress, String> {
         last: verified(text.last),
         damaged,
         more: text.more,
+        repaired: text.repaired,
         files: Default::default(),
     })
 }
@@ -137,6 +140,7 @@ fn text(progress: &Progress) -> String {
         passes: progress.passes,
         ended_ms: progress.ended_ms,
         more: progress.more,
+        repaired: progress.repaired,
         last: verified(progress.last),
         pass,
         damaged: damaged.collect(),
@@ -167,6 +171,7 @@ mod tests {
             last: verified,
             damaged: [None, Some(2)].map(|at| ((partition, object, at), (4, unit(at)))).into(),
             more: 1,
+            repaired: 2,
             files: Default::default(),
         };
         save(&held, &progress).unwrap();

@@ -56,6 +56,9 @@ pub(crate) fn beat(address: &str) -> Heartbeat {
         seen: StateMark::default(),
         closing: false,
         manager_ms: 0,
+        stalled_ms: 0,
+        reads: Latency::default(),
+        commits: Latency::default(),
     }
 }
 

@@ -35,6 +35,9 @@ fn beat(start: u64, instance: u64) -> Heartbeat {
         seen: StateMark::default(),
         closing: false,
         manager_ms: 0,
+        stalled_ms: 0,
+        reads: Latency::default(),
+        commits: Latency::default(),
     }
 }
 

@@ -469,6 +469,9 @@ async fn beat(drive: &FakeDrive, address: &str, restarted: &mut bool) -> Result<
             seen,
             closing: false,
             manager_ms: 0,
+            stalled_ms: 0,
+            reads: Latency::default(),
+            commits: Latency::default(),
         };
         let sent = tokio::time::Instant::now();
         if let ControlReply::Heartbeat(reply) = session.call(&beat.into()).await? {

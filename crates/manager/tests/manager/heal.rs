@@ -42,7 +42,13 @@ async fn a_heal_takes_no_lease_and_one_that_broke_off_leaves_the_column_joining(
     let heal = dead.begin_heal(file.stat.file).await.unwrap();
     // Another drive cannot speak for it.
     let other = cluster.of(&file, 1);
-    assert_eq!(other.begin_heal(file.stat.file).await.unwrap_err().reason, Reason::NotFound);
+    let of_other = other.begin_heal(file.stat.file).await.unwrap();
+    assert_eq!((of_other.stat.g, of_other.stat.segments[0].joining), (heal.stat.g, mask(&[0])));
+    let writable = |column: usize| {
+        let grant = of_other.grants[0][column].as_ref().unwrap();
+        grant.capability.rights.include(braid_wire::capability::Rights::WRITE)
+    };
+    assert!(writable(1) && !writable(0), "each for its own column");
     other.end_heal(&heal).await.unwrap();
     assert_eq!(client.stat("f").await.unwrap().segments[0].joining, mask(&[0]));
     dead.end_heal(&heal).await.unwrap();

@@ -91,6 +91,9 @@ async fn what_a_drive_tells_of_itself_has_bounds() {
         seen: StateMark::default(),
         closing: false,
         manager_ms: 0,
+        stalled_ms: 0,
+        reads: Latency::default(),
+        commits: Latency::default(),
     };
     let long = Heartbeat { io: "i".repeat(1025), ..beat.clone() };
     assert_eq!(refusal(session.call(&long.into()).await), Reason::Malformed);

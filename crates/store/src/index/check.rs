@@ -245,9 +245,9 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
     let (owner, object) = written_to(index, (write.partition, write.object), write.g, write.to)?;
     let unit = object.unit(write.unit);
     let (lost, settled, tip) = (unit.lost, unit.settled_version(), unit.tip_version());
+    let unit_bytes = object.attributes.unit_bytes;
     match write.standing {
         Standing::Pending => {
-            let unit_bytes = object.attributes.unit_bytes;
             let mended = unit.mended(unit_bytes).is_some_and(|pending| pending.version == write.stamp);
             // A write to a lost unit must bring all of its bytes, because the rest is unknown.
             let whole = matches!(write.body, Body::Bytes { .. }) && write.range() == (0..unit_bytes);
@@ -264,15 +264,17 @@ fn check_write(index: &Index, growth: &mut Growth, write: &Write) -> Result<Deci
                 return Ok(Decision::Answer(Outcome::Older { tip }));
             }
         }
-        Standing::Installed => match unit.installs(write.kind, write.stamp, &write.cover) {
-            Ordering::Equal if lost.is_none() => return Ok(Decision::Answer(Outcome::Already)),
+        Standing::Repaired if !unit.owed.is_empty() => return Err(Error::InDoubt { tip }),
+        installed => match unit.installs(write.kind, write.stamp, &write.cover) {
+            Ordering::Equal if lost.is_none() && installed == Standing::Installed => {
+                return Ok(Decision::Answer(Outcome::Already));
+            }
             Ordering::Less => return Ok(Decision::Answer(Outcome::Older { tip })),
             _ => {}
         },
     }
-    let whole = 0..object.attributes.unit_bytes;
     let replaced = match write.standing {
-        Standing::Installed => whole,
+        Standing::Installed | Standing::Repaired => 0..unit_bytes,
         // What snapshots keep of a lost unit is freed when the write is settled, not before.
         Standing::Pending if lost.is_some() && object.keeps(&unit) => 0..0,
         Standing::Pending => write.range(),
@@ -295,7 +297,7 @@ pub(super) fn overwritten(object: &Object, unit: &Unit, range: &Range<u32>) -> u
 
 fn write_record(write: &Write, object: &Object, tip: Version) -> (Record, Bytes) {
     let mut record = object_record(write.kind.into(), write.partition, write.object, object);
-    if write.standing == Standing::Installed {
+    if write.standing != Standing::Pending {
         record.flags |= flags::INSTALLED;
     }
     (record.unit, record.units) = (write.unit, 1);
@@ -409,7 +411,7 @@ impl Touched {
                 let own = (*partition, *object);
                 let (settles, step) = match mutation {
                     Mutation::Write(write) => {
-                        (!write.settled_below.is_zero(), write.standing == Standing::Installed)
+                        (!write.settled_below.is_zero(), write.standing != Standing::Pending)
                     }
                     Mutation::UnitWrite(write) => (!write.settled_below.is_zero(), false),
                     _ => (false, true),
@@ -438,7 +440,6 @@ mod tests {
     use braid_layout::{ColumnMask, Lease};
 
     use super::*;
-    use crate::mutation::WriteKind;
 
     const P: PartitionId = PartitionId(1);
 
@@ -453,7 +454,7 @@ mod tests {
             unit,
             from: 0,
             to: 1,
-            kind: WriteKind::Data,
+            kind: crate::mutation::WriteKind::Data,
             standing,
             stamp: version(9),
             columns: ColumnMask::EMPTY,
@@ -489,7 +490,6 @@ mod tests {
         check_pair(&write(2, 4, Standing::Pending, 5), &install, true);
         check_pair(&install, &ready, false);
         check_pair(&install, &write(1, 4, Standing::Installed, 0), true);
-        // Mutations of a whole object, and of a whole partition.
         let remove = Mutation::Remove { partition: P, object, g: Generation(1) };
         check_pair(&remove, &install, false);
         check_pair(&remove, &write(2, 3, Standing::Installed, 0), true);

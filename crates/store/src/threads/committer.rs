@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::clean::move_batch::MoveBatch;
@@ -311,7 +312,10 @@ impl Committer {
         if entries.is_empty() {
             return Ok(());
         }
-        self.append(heat, entries)?;
+        self.shared.commits.fetch_add(1, Ordering::Relaxed);
+        let appended = self.append(heat, entries);
+        self.shared.commits.fetch_add(1, Ordering::Relaxed);
+        appended?;
         let mut index = self.shared.index.write();
         for (record, _) in entries {
             index.apply(record);

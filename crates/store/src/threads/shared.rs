@@ -1,6 +1,6 @@
 //! What the store's three threads and its readers share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::clean::trigger::Cleaning;
 use crate::disk::Syncing;
@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) cleaning: Cleaning,
     /// Whether nothing of the store's own may be written yet: see [`crate::Options::held`].
     pub(crate) held: AtomicBool,
+    /// Commits that began and that ended: odd while one is under way.
+    pub(crate) commits: AtomicU64,
     pub(crate) superblock: Superblock,
     /// See [`crate::Options::capacity`].
     pub(crate) capacity: Option<u64>,

@@ -187,7 +187,7 @@ impl Run {
                 unit.settle();
                 unit.pending = Some(overlaid(unit.settled.as_ref(), from, &own, version));
             }
-            Standing::Installed => {
+            Standing::Installed | Standing::Repaired => {
                 let installed = overlaid(None, from, &own, version);
                 if unit.pending.as_ref().is_some_and(|copy| copy.version <= version) {
                     unit.pending = None;

@@ -80,3 +80,45 @@ fn a_segment_that_ends_early_is_told_by_the_block_that_is_not_there() {
         );
     }
 }
+
+#[test]
+fn damage_is_repaired_under_its_own_version_and_nothing_newer_is_undone() {
+    let (disk, store, payload) = stored();
+    store.commit(settled(1, version(1, 2))).expect("settle");
+    let installed = |standing, stamp| {
+        let whole = write(1, 0, FROM, TO, stamp);
+        store.commit(Mutation::Write(Write { standing, ..whole })).expect("commit")
+    };
+    let bit = 8 * u64::try_from(payload).expect("small");
+    assert!(disk.flip(SEGMENT, bit));
+    // The unit's record is whole, so whoever does not know of the damage has nothing to install.
+    assert_eq!(installed(Standing::Installed, version(1, 1)), Outcome::Already);
+    verify(&store).expect_err("damaged");
+    assert_eq!(installed(Standing::Repaired, version(1, 1)), Outcome::Applied);
+    verify(&store).expect("whole");
+    store.verify_present(P, ObjectId(1), 0).expect("whole");
+
+    store.commit(Mutation::Write(write(1, 0, FROM, TO, version(1, 3)))).expect("a newer one");
+    store.commit(settled(1, version(1, 4))).expect("settle");
+    let older = installed(Standing::Repaired, version(1, 1));
+    assert_eq!(older, Outcome::Older { tip: version(1, 3) });
+
+    drop(store);
+    let (store, recovery) = Store::open_on(Arc::new(disk), None, options()).expect("open");
+    assert!(recovery.damaged.is_empty(), "{recovery:?}");
+    verify(&store).expect("whole after a replay, too");
+    assert_eq!(store.versions(P, ObjectId(1), 0..1).expect("known")[0].entries[0].version, version(1, 3));
+}
+
+#[test]
+fn what_only_a_snapshot_sees_does_not_make_the_unit_damaged() {
+    let (disk, store, payload) = stored();
+    store.commit(settled(1, version(1, 2))).expect("settle");
+    let (partition, object, g) = (P, ObjectId(1), braid_layout::Generation(1));
+    store.commit(Mutation::Snapshot { partition, object, g, number: 1 }).expect("snapshot");
+    store.commit(Mutation::Write(write(1, 0, FROM, TO, version(1, 3)))).expect("a newer one");
+    store.commit(settled(1, version(1, 4))).expect("settle");
+    assert!(disk.flip(SEGMENT, 8 * u64::try_from(payload).expect("small")));
+    verify(&store).expect_err("the snapshot's bytes are damaged");
+    store.verify_present(P, ObjectId(1), 0).expect("the unit's own are not");
+}

@@ -56,6 +56,27 @@ record! {
         scrub: ScrubState,
         /// How it sent the bytes of reads, for people.
         io: String,
+        /// Milliseconds for which its disk has not finished a commit, if too long for it to serve; else 0.
+        stalled_ms: u64,
+        /// How long it takes to read.
+        reads: Latency,
+        /// How long it takes to store.
+        commits: Latency,
+        /// How much slower than its sisters it is, and what to do, for people; empty: it is not.
+        slow: String,
+    }
+}
+
+record! {
+    /// How long a drive took to carry out requests of a kind in the last minutes.
+    #[derive(Copy, Default)]
+    pub struct Latency {
+        /// How many there were.
+        count: u64,
+        /// Half of them took at most so many microseconds.
+        p50_us: u64,
+        /// 99 % of them did.
+        p99_us: u64,
     }
 }
 
@@ -208,6 +229,13 @@ record! {
         closing: bool,
         /// Manager time as the drive knows it, in milliseconds; 0: it was not told since it started.
         manager_ms: u64,
+        /// Milliseconds for which its disk has not finished a commit, if too long for it to serve; else 0.
+        /// The drive has given its lease up, and gets none until it is 0.
+        stalled_ms: u64,
+        /// How long it takes to read.
+        reads: Latency,
+        /// How long it takes to store.
+        commits: Latency,
     }
 }
 
@@ -340,6 +368,10 @@ record! {
         compared_bytes: u64,
         /// Those of them that differed and were written.
         written_bytes: u64,
+        /// Damaged units that were made anew in place.
+        repaired: u64,
+        /// Damaged units that could not be made anew so far.
+        damaged: u64,
         /// Why the last file that it tried could not be done; empty: it could.
         error: String,
     }

@@ -51,6 +51,9 @@ choice! {
         Bytes = 2,
         /// Units that hold bytes, and damaged units: from `from` down.
         BytesDown = 3,
+        /// The units that it names, of which the asker was sent bytes that do not match their checksums. The
+        /// drive verifies soon what it stores of them, and has what is damaged repaired.
+        Doubted = 4,
     }
 }
 
@@ -115,7 +118,7 @@ impl Versions {
             return Err(Refusal::malformed(format!("{asked} units asked for; at most {VERSIONS_UNITS_MAX}")));
         }
         let is_limited = match self.list {
-            Listing::Named => (self.from, self.limit) == (0, 0),
+            Listing::Named | Listing::Doubted => (self.from, self.limit) == (0, 0),
             Listing::Written | Listing::Bytes | Listing::BytesDown => self.limit != 0,
         };
         if !is_limited {
@@ -123,7 +126,7 @@ impl Versions {
                 "a listing has a limit of at least 1, and only a listing has one",
             ));
         }
-        if self.list != Listing::Named && !self.units.is_empty() {
+        if !matches!(self.list, Listing::Named | Listing::Doubted) && !self.units.is_empty() {
             return Err(Refusal::malformed("units are named or listed, not both"));
         }
         Ok(())

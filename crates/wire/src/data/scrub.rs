@@ -15,6 +15,9 @@ choice! {
         /// A pass over everything, from the beginning. If a requested pass runs already, only its rate
         /// changes.
         Start = 1,
+        /// The state; and what is lost as a whole counts as absent from now on: the manager has looked, and
+        /// all that it has on the drive is there.
+        Forget = 2,
     }
 }
 
@@ -44,7 +47,7 @@ record! {
 
 impl Scrub {
     pub(super) fn check_form(&self) -> Result<(), Refusal> {
-        if (self.rate == 0) != (self.act == ScrubAct::Look) {
+        if (self.rate == 0) == (self.act == ScrubAct::Start) {
             return Err(Refusal::malformed(
                 "a rate of at least 1 byte a second is given to start a scrub, and only then",
             ));
@@ -82,6 +85,10 @@ record! {
         ended_ms: u64,
         /// Whole passes so far.
         passes: u64,
+        /// Units that were damaged and were made anew from the file's other columns.
+        repaired: u64,
+        /// Objects that are lost as a whole, as far as a pass or a request has met them.
+        objects: u64,
     }
 }
 
@@ -158,6 +165,8 @@ impl Default for ScrubState {
             began_ms: 0,
             ended_ms: 0,
             passes: 0,
+            repaired: 0,
+            objects: 0,
         }
     }
 }

@@ -71,6 +71,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::DriveRow,
         control::StateMark,
         control::ProcessMark,
+        control::Latency,
         control::SisterRow,
         control::HealRow,
         control::Held,

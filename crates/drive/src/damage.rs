@@ -1,0 +1,362 @@
+//! Units of which the stored bytes are doubted or damaged, until they are whole again.
+//!
+//! Whoever meets damage only raises a doubt: a scrub, a read that failed here, a reader that was sent bytes
+//! which do not match. The drive then verifies the unit itself, so that no mistake and no lie makes a good
+//! unit count as bad. What it finds damaged is given to the healer in its process, which has it made anew
+//! from the file's other columns, under the version that it has. Until then its other blocks are served as
+//! before, and a whole write to it mends it as well.
+//!
+//! What cannot be repaired is verified and tried again after a pause, which doubles each time. All of this is
+//! in memory: a scrub finds it again. [`Units`] decides and is pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use braid_layout::{FileId, ObjectId, PartitionId};
+use braid_store::{Error, Store};
+use braid_transport::host;
+use braid_wire::Wire;
+use braid_wire::data::{ColumnMap, DamagedUnit};
+use tokio::sync::{Notify, watch};
+use tracing::{info, warn};
+
+use crate::clock::{Clock, Moment};
+use crate::core::Core;
+
+/// The most units that are known at a time. A scrub finds the others later.
+const UNITS_MAX: usize = 1024;
+/// The most objects that are lost as a whole and known.
+const OBJECTS_MAX: usize = 1024;
+/// The pause before a unit that could not be repaired is verified and tried again: at first, and at most.
+const AGAIN_MIN_MS: u64 = 1000;
+const AGAIN_MAX_MS: u64 = 60_000;
+/// The longest sleep of the verifier: it checks the lease and the clock at least this often.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+
+/// A unit's place on the drive.
+pub(crate) type Place = (PartitionId, ObjectId, u64);
+
+/// A unit that the drive has verified and found damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamagedPart {
+    /// Its partition.
+    pub partition: PartitionId,
+    /// Its object.
+    pub object: ObjectId,
+    /// The unit.
+    pub unit: u64,
+    /// Its object's file.
+    pub file: FileId,
+}
+
+impl DamagedPart {
+    fn place(&self) -> Place {
+        (self.partition, self.object, self.unit)
+    }
+}
+
+/// What is doubted and damaged on a drive; shared with the healer in its process.
+#[derive(Debug)]
+pub struct Damage {
+    units: Mutex<Units>,
+    objects: Mutex<BTreeSet<(PartitionId, ObjectId)>>,
+    clock: Clock,
+    /// There is something to verify.
+    doubted: Notify,
+    /// There is something to repair.
+    found: Notify,
+    repaired: AtomicU64,
+}
+
+impl Damage {
+    pub(crate) fn new(clock: Clock) -> Damage {
+        let (units, objects, doubted, found, repaired) = Default::default();
+        Damage { units, objects, clock, doubted, found, repaired }
+    }
+
+    /// The damaged units that were not given out yet; waits until there are some.
+    pub async fn wanted(&self) -> Vec<DamagedPart> {
+        loop {
+            let found = self.units().take_damaged();
+            if !found.is_empty() {
+                return found;
+            }
+            self.found.notified().await;
+        }
+    }
+
+    /// The healer has tried to have the unit made anew, or says why it could not. If it was not, it is tried
+    /// again later.
+    pub fn tried(&self, part: &DamagedPart) {
+        self.units().handle_tried(part.place(), self.clock.now());
+        self.doubted.notify_one();
+    }
+
+    /// Units that were made anew since the start.
+    pub fn repaired(&self) -> u64 {
+        self.repaired.load(Ordering::Relaxed)
+    }
+
+    /// Units that are damaged, as far as is known.
+    pub fn damaged(&self) -> u64 {
+        self.units().damaged()
+    }
+
+    /// Somebody says that the unit is damaged.
+    pub(crate) fn doubt(&self, place: Place) {
+        if self.units().handle_doubt(place, self.clock.now()) {
+            self.doubted.notify_one();
+        }
+    }
+
+    /// The object's record was met damaged.
+    pub(crate) fn doubt_object(&self, place: (PartitionId, ObjectId)) {
+        let mut objects = self.objects();
+        if objects.len() < OBJECTS_MAX {
+            objects.insert(place);
+        }
+    }
+
+    /// Looking for the object failed.
+    pub(crate) fn of_object<'a>(&self, place: (PartitionId, ObjectId), error: &'a Error) -> &'a Error {
+        if matches!(error, Error::Damaged { .. }) {
+            self.doubt_object(place);
+        }
+        error
+    }
+
+    /// Objects that are lost as a whole, as far as is known.
+    pub(crate) fn lost_objects(&self, store: &Store) -> u64 {
+        let mut objects = self.objects();
+        objects.retain(|&(partition, object)| {
+            matches!(store.object(partition, object), Err(Error::Damaged { .. }))
+        });
+        u64::try_from(objects.len()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the drive itself has found the unit damaged.
+    pub(crate) fn is_damaged(&self, place: Place) -> bool {
+        self.units().is_damaged(place)
+    }
+
+    /// The unit was made anew.
+    pub(crate) fn handle_repaired(&self, place: Place) {
+        if self.units().forget(place) {
+            self.repaired.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn units(&self) -> MutexGuard<'_, Units> {
+        self.units.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn objects(&self) -> MutexGuard<'_, BTreeSet<(PartitionId, ObjectId)>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Verifies what is doubted, one unit at a time, until `closing` is set.
+pub(crate) async fn run(core: Arc<Core>, mut closing: watch::Receiver<bool>) {
+    while !*closing.borrow() {
+        let (now, damage) = (core.clock().now(), &core.damage);
+        let due = if core.manager_ms().is_some() { damage.units().due(now) } else { None };
+        let Some(place) = due else {
+            tokio::select! {
+                () = tokio::time::sleep(SLEEP_MAX) => {}
+                () = damage.doubted.notified() => {}
+                _ = closing.wait_for(|&closing| closing) => {}
+            }
+            continue;
+        };
+        let store = core.store.clone();
+        match host::spawn_blocking(move || verify(&store, place)).await {
+            Ok(Verdict::Ends) => return,
+            Ok(verdict) => handle(&core, place, verdict),
+            Err(error) => return warn!(%error, "the verifier of doubted units ended in a panic"),
+        }
+    }
+}
+
+/// What the drive found in a doubted unit.
+#[derive(Debug)]
+enum Verdict {
+    /// All its bytes are right, or it is gone.
+    Whole,
+    Damaged(DamagedUnit),
+    /// The object as a whole is lost.
+    Lost,
+    /// The store no longer serves.
+    Ends,
+}
+
+fn verify(store: &Store, (partition, object, unit): Place) -> Verdict {
+    let file = match store.object(partition, object) {
+        Ok(stored) => ColumnMap::from_bytes(&stored.map).map_or(FileId(0), |map| map.file),
+        Err(Error::Closed) => return Verdict::Ends,
+        Err(Error::NoObject(..) | Error::NoPartition(_)) => return Verdict::Whole,
+        Err(_) => return Verdict::Lost,
+    };
+    match store.verify_present(partition, object, unit) {
+        Ok(_) | Err(Error::NoObject(..) | Error::NoPartition(_)) => Verdict::Whole,
+        Err(Error::Closed) => Verdict::Ends,
+        Err(error) => {
+            let what = error.to_string();
+            Verdict::Damaged(DamagedUnit { partition, object, unit: Some(unit), file, what })
+        }
+    }
+}
+
+fn handle(core: &Core, place: Place, verdict: Verdict) {
+    let damage = &core.damage;
+    match verdict {
+        Verdict::Damaged(unit) => {
+            let (partition, object, file) = (unit.partition, unit.object, unit.file);
+            if damage.units().handle_damaged(place, file) {
+                warn!(%partition, %object, unit = place.2, %file, what = %unit.what, "a unit is damaged");
+            }
+            core.scrub().handle_damaged(unit);
+            damage.found.notify_one();
+        }
+        Verdict::Whole | Verdict::Ends => {
+            damage.units().forget(place);
+            core.scrub().handle_whole(place);
+        }
+        Verdict::Lost => {
+            damage.units().forget(place);
+            damage.doubt_object((place.0, place.1));
+        }
+    }
+}
+
+/// A unit was made anew under this place.
+pub(crate) fn handle_repaired(core: &Core, place: Place) {
+    core.damage.handle_repaired(place);
+    core.scrub().handle_repaired(place);
+    info!(partition = %place.0, object = %place.1, unit = place.2, "a damaged unit was made anew");
+}
+
+/// The units that are doubted or damaged.
+#[derive(Debug, Default)]
+struct Units(BTreeMap<Place, Unit>);
+
+#[derive(Debug)]
+struct Unit {
+    state: State,
+    /// How often it could not be repaired.
+    tries: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// To be verified from this moment on.
+    Doubted(Moment),
+    /// Verified: it is damaged, and to be repaired.
+    Damaged(FileId),
+    /// The healer repairs it.
+    Given,
+}
+
+impl Units {
+    /// Returns whether this is news.
+    fn handle_doubt(&mut self, place: Place, now: Moment) -> bool {
+        if self.0.contains_key(&place) || self.0.len() >= UNITS_MAX {
+            return false;
+        }
+        self.0.insert(place, Unit { state: State::Doubted(now), tries: 0 });
+        true
+    }
+
+    /// The next unit to verify.
+    fn due(&self, now: Moment) -> Option<Place> {
+        let is_due = |unit: &Unit| matches!(unit.state, State::Doubted(from) if from <= now);
+        self.0.iter().find(|(_, unit)| is_due(unit)).map(|(place, _)| *place)
+    }
+
+    /// The unit was verified, and is damaged. Returns whether this is the first time.
+    fn handle_damaged(&mut self, place: Place, file: FileId) -> bool {
+        let Some(unit) = self.0.get_mut(&place) else { return false };
+        unit.state = State::Damaged(file);
+        unit.tries == 0
+    }
+
+    fn take_damaged(&mut self) -> Vec<DamagedPart> {
+        let mut taken = Vec::new();
+        for (&(partition, object, number), unit) in &mut self.0 {
+            if let State::Damaged(file) = unit.state {
+                unit.state = State::Given;
+                taken.push(DamagedPart { partition, object, unit: number, file });
+            }
+        }
+        taken
+    }
+
+    /// The unit was not repaired, if it is still here.
+    fn handle_tried(&mut self, place: Place, now: Moment) {
+        if let Some(unit) = self.0.get_mut(&place).filter(|unit| unit.state == State::Given) {
+            let pause_ms = (AGAIN_MIN_MS << unit.tries.min(16)).min(AGAIN_MAX_MS);
+            unit.state = State::Doubted(Moment(now.0 + pause_ms));
+            unit.tries = unit.tries.saturating_add(1);
+        }
+    }
+
+    /// The unit is whole. Returns whether it was known.
+    fn forget(&mut self, place: Place) -> bool {
+        self.0.remove(&place).is_some()
+    }
+
+    fn is_damaged(&self, place: Place) -> bool {
+        self.0.get(&place).is_some_and(|unit| !matches!(unit.state, State::Doubted(_)))
+    }
+
+    /// How many are damaged, also those that are to be verified once more.
+    fn damaged(&self) -> u64 {
+        let is = |unit: &&Unit| unit.tries > 0 || !matches!(unit.state, State::Doubted(_));
+        u64::try_from(self.0.values().filter(is).count()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(unit: u64) -> Place {
+        (PartitionId(1), ObjectId(2), unit)
+    }
+
+    #[test]
+    fn only_what_was_verified_is_repaired_and_a_failure_is_tried_later_and_later() {
+        let mut units = Units::default();
+        assert!(units.handle_doubt(place(7), Moment(100)) && !units.handle_doubt(place(7), Moment(100)));
+        assert!(!units.is_damaged(place(7)) && units.take_damaged().is_empty() && units.damaged() == 0);
+        let (mut now, mut pauses) = (100, Vec::new());
+        for tries in 0..8 {
+            assert_eq!(units.due(Moment(now)), Some(place(7)));
+            assert_eq!(units.handle_damaged(place(7), FileId(3)), tries == 0);
+            let taken = units.take_damaged();
+            assert_eq!(
+                (taken[0].place(), taken[0].file, units.take_damaged().len()),
+                (place(7), FileId(3), 0)
+            );
+            assert!(units.is_damaged(place(7)));
+            units.handle_tried(place(7), Moment(now));
+            assert!(!units.handle_doubt(place(7), Moment(now)), "it is known, and has to wait");
+            let next = (now..).find(|&at| units.due(Moment(at)).is_some()).unwrap();
+            pauses.push(next - now);
+            now = next;
+            assert_eq!(units.damaged(), 1);
+        }
+        assert_eq!(pauses, [1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]);
+        assert!(units.forget(place(7)) && !units.forget(place(7)));
+        units.handle_tried(place(7), Moment(now));
+        assert_eq!((units.due(Moment(u64::MAX)), units.damaged()), (None, 0));
+    }
+
+    #[test]
+    fn the_number_is_bounded() {
+        let mut units = Units::default();
+        let known = (0..2000).filter(|&unit| units.handle_doubt(place(unit), Moment(0))).count();
+        assert_eq!(known, UNITS_MAX);
+    }
+}
