@@ -67,6 +67,16 @@ impl Revoked {
         self.remember(place, None, now_ms);
     }
 
+    /// The manager has made an object again that was removed, as a column of its file is to be here once
+    /// more: what was signed in earlier generations stays void.
+    pub(crate) fn handle_made(&mut self, place: (PartitionId, ObjectId), g: Generation) {
+        if let Some(known) = self.objects.get_mut(&place)
+            && known.to.is_none()
+        {
+            known.to = Some((Generation(g.0.saturating_sub(1)), Lease(u32::MAX)));
+        }
+    }
+
     /// Whether a request that needs these `rights` may be carried out under the capability; if not, why.
     pub(crate) fn check(&self, capability: &Capability, rights: Rights) -> Result<(), Refusal> {
         let changes = rights.0 & CHANGES.0 != 0;
@@ -164,6 +174,10 @@ mod tests {
         assert!(revoked.check(&manager, Rights::CREATE).is_ok());
         revoked.handle_lease_end(PLACE, (Generation(1), Lease(3)), 3000);
         assert!(revoked.check(&client, Rights::CREATE).is_err(), "it stays removed");
+        // It is a column's place again, in a later generation.
+        revoked.handle_made(PLACE, Generation(2));
+        assert!(revoked.check(&client, Rights::CREATE).is_err());
+        assert!(revoked.check(&Capability { g: Generation(2), ..client.clone() }, Rights::CREATE).is_ok());
         let other = Capability { object: ObjectId(3), ..client };
         assert!(revoked.check(&other, Rights::CREATE).is_ok());
     }

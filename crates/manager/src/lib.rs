@@ -12,6 +12,7 @@
 
 pub mod admission;
 pub mod backup;
+pub mod balance;
 pub mod behind;
 pub mod check;
 pub mod compare;
@@ -37,6 +38,7 @@ pub mod members;
 pub mod memory;
 pub mod moves;
 pub mod names;
+pub mod needs;
 pub mod numbers;
 pub mod opens;
 pub mod operations;
@@ -57,6 +59,7 @@ pub mod sisters;
 pub mod space;
 pub mod start;
 pub mod status;
+pub mod successors;
 pub mod sweep;
 pub mod time;
 pub mod view;

@@ -72,6 +72,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::StateMark,
         control::ProcessMark,
         control::SisterRow,
+        control::BalanceState,
         control::HealRow,
         control::Held,
         control::HealProgress,
