@@ -223,8 +223,7 @@ record! {
     }
 }
 record! {
-    /// A column that moves off a drive that serves it: its successor is made from the file's other columns,
-    /// and takes its place when nothing differs.
+    /// A column that moves off a drive that serves it, and where its successor is.
     pub struct MoveRecord {
         /// The column.
         column: Column,
@@ -375,7 +374,6 @@ pub mod key {
     pub fn of_file(table: u8, drive: DriveId, file: FileId) -> (Vec<u8>, Vec<u8>) {
         under(join(table, &[&drive.0.to_be_bytes(), &file.0.to_be_bytes()]))
     }
-
     /// The number at `at` in a key. A key too short for it gives 0, which names nothing.
     pub fn number(key: &[u8], at: usize) -> u64 {
         u64::from_be_bytes(
