@@ -15,6 +15,7 @@ use crate::args;
 use crate::connect;
 use crate::exit::{Exit, Failure};
 use crate::rate::{Bar, Progress, Rate};
+use crate::rebalance::{self, BalanceFacts};
 use crate::replace::{must_serve, row};
 use crate::report::{Report, count, table};
 use crate::size;
@@ -33,6 +34,7 @@ const PAGE: u32 = 4096;
 struct Facts {
     /// Bytes a second that each drive may write; 0: no limit.
     rate_limit: u64,
+    balance: BalanceFacts,
     drives: Vec<DriveFacts>,
 }
 
@@ -95,13 +97,15 @@ pub(crate) async fn run(heal: args::Heal, cluster: Option<&Path>, report: Report
         }
         tracing::debug!(took = ?began.elapsed(), "nothing is left");
     }
-    let facts = Facts { rate_limit: status.rate, drives: status.drives.iter().map(drive_facts).collect() };
+    let drives = status.drives.iter().map(drive_facts).collect();
+    let facts = Facts { rate_limit: status.rate, balance: rebalance::facts(&status), drives };
     report.facts(&facts, |facts| {
         let limit = match facts.rate_limit {
             0 => "no limit".to_owned(),
             rate => format!("at most {}/s", size::show(rate)),
         };
-        format!("each drive heals with {limit}\n{}", show(&facts.drives))
+        let balance = rebalance::line(&facts.balance);
+        format!("each drive heals with {limit}\n{balance}{}", show(&facts.drives))
     })
 }
 

@@ -9,6 +9,7 @@ use crate::connect::{self, status_soon};
 use crate::exit::{Exit, Failure};
 use crate::heal;
 use crate::health::{self, Risk};
+use crate::rebalance;
 use crate::report::{Report, count, table};
 use crate::scrub::{StateFacts, state_facts};
 use crate::size;
@@ -29,6 +30,8 @@ struct Facts {
     risks: Vec<Risk>,
     /// How the drives bring stale columns up to date.
     healing: Vec<heal::DriveFacts>,
+    /// Absent if the manager does not say.
+    balance: Option<rebalance::BalanceFacts>,
     drives: Vec<DriveFacts>,
 }
 
@@ -102,7 +105,8 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         uptime_ms: status.uptime_ms,
     };
     // A manager in doubt about its own state answers status, and nothing else.
-    let healing = client.heal_status_for_now().await.map(|status| heal::busy(&status)).unwrap_or_default();
+    let healing = client.heal_status_for_now().await.ok();
+    let (healing, balance) = healing.map(|status| (heal::busy(&status), rebalance::facts(&status))).unzip();
     let risks = health::risks(&status.drives, &status.notice);
     let verdict = health::verdict(&risks, &status.notice, status.drives.len() as u64);
     let facts = Facts {
@@ -114,7 +118,8 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         notice: status.notice.clone(),
         well: verdict.is_none(),
         risks,
-        healing,
+        healing: healing.unwrap_or_default(),
+        balance,
         drives: drive_facts(&status.drives),
     };
     report.facts(&facts, |facts| {
@@ -122,7 +127,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
         let removing =
             if facts.removing == 0 { String::new() } else { format!(", {} being removed", facts.removing) };
         format!(
-            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n{}{}\n{}",
+            "cluster {}\nmanager at {}, process {}, up {} s\n{}, {}{removing}\n{}{}{}\n{}",
             facts.cluster,
             manager.address,
             manager.pid,
@@ -131,6 +136,7 @@ pub(crate) async fn run(cluster: Option<&Path>, report: Report) -> Result<(), Fa
             count(facts.files, "file"),
             health::show(&facts.risks, &facts.notice),
             heal::lines(&facts.healing),
+            facts.balance.as_ref().map(rebalance::line).unwrap_or_default(),
             drive_table(&facts.drives)
         )
     })?;

@@ -184,7 +184,13 @@ async fn check_stripes<F: FnMut(&Report) + Send>(
             continue;
         };
         let mut executor = Executor::new(handle, &view, set, User::Nothing)?;
-        let failed = match executor.read().await {
+        let read = executor.read().await;
+        if executor.saw_absent && !handle.is_hole(&view).await? {
+            todo.push((part, learnt)); // a column has moved
+            handle.pause(&mut patience).await?;
+            continue;
+        }
+        let failed = match read {
             Err(crate::Error::Torn { stripe, .. }) if part.end - part.start == 1 => {
                 let fault = Fault::VersionsDiffer;
                 sink.lock().expect("no holder panics").find(Finding { segment, stripe, unit: None, fault });
@@ -231,7 +237,11 @@ async fn culprit(handle: &Handle, segment: usize, stripe: Stripe, learnt: &Learn
             continue;
         }
         let mut executor = Executor::new(handle, &view, set, User::Nothing)?;
-        match executor.read().await {
+        let read = executor.read().await;
+        if executor.saw_absent && !handle.is_hole(&view).await? {
+            return Ok(None);
+        }
+        match read {
             Ok(failed) if failed.is_empty() => {
                 if executor.compute(&BTreeSet::new())?.is_empty() {
                     found.push(column);

@@ -20,10 +20,6 @@ pub(crate) async fn data_after(handle: &Handle, range: Range<u64>) -> Result<Opt
         let mut held = handle.held(index, Listing::Bytes, stripes);
         let runs = held.next().await?;
         let Some(first) = runs.first() else { continue };
-        if held.met_absent() {
-            // As below: fails if the file was removed, so that its bytes are not taken for a hole.
-            handle.refresh(&handle.view()).await?;
-        }
         // A run ends at the end of a plan set; adjoining runs are joined.
         let joined = |end: u64, run: &Range<u64>| if run.start == end { run.end } else { end };
         let last = runs[1..].iter().fold(first.end, joined) - 1;
@@ -31,7 +27,5 @@ pub(crate) async fn data_after(handle: &Handle, range: Range<u64>) -> Result<Opt
             (segment.stripe_range(Stripe(first.start)).start, segment.stripe_range(Stripe(last)).end);
         return Ok(Some(begin.max(from)..end.min(to)));
     }
-    // An absent object holds nothing, unless the file was removed meanwhile: then this returns an error.
-    handle.refresh(&handle.view()).await?;
     Ok(None)
 }

@@ -28,8 +28,6 @@ pub(crate) struct Held<'a> {
     next: Option<u64>,
     /// Exclusive end of the walk.
     end: u64,
-    /// Whether some column had no object.
-    met_absent: bool,
 }
 
 impl Handle {
@@ -37,7 +35,7 @@ impl Handle {
     /// ([`Listing::Written`]) or those with bytes ([`Listing::Bytes`]).
     pub(crate) fn held(&self, segment: usize, list: Listing, stripes: Range<u64>) -> Held<'_> {
         let next = (stripes.start < stripes.end).then_some(stripes.start);
-        Held { handle: self, segment, list, next, end: stripes.end, met_absent: false }
+        Held { handle: self, segment, list, next, end: stripes.end }
     }
 }
 
@@ -56,12 +54,6 @@ impl Held<'_> {
         Ok(Vec::new())
     }
 
-    /// Whether some column had no object: it holds nothing, or the file was removed meanwhile, which the
-    /// manager can tell.
-    pub(crate) fn met_absent(&self) -> bool {
-        self.met_absent
-    }
-
     /// The stripes from `from` on, and the next stripe from which they are not known yet.
     async fn page(&mut self, from: u64) -> Result<(BTreeSet<u64>, Option<u64>)> {
         let (handle, segment) = (self.handle, self.segment);
@@ -76,6 +68,7 @@ impl Held<'_> {
                 Versions { at, list: self.list, units: Vec::new(), from, limit: PAGE }.into()
             };
             let (mut stripes, mut next, mut answers) = (BTreeSet::new(), None::<u64>, 0);
+            let mut absent = false;
             let mut learnt = Learnt::default();
             for (_, column, outcome) in ask_all(handle, &view, &questions, &request).await {
                 match outcome {
@@ -96,11 +89,17 @@ impl Held<'_> {
                         note(&mut learnt, column, Failure::Lost(why));
                     }
                     Err(failure) if failure.is(Reason::NoObject) => {
-                        self.met_absent = true;
+                        absent = true;
                         answers += 1;
                     }
                     Err(failure) => note(&mut learnt, column, failure),
                 }
+            }
+            if absent && !handle.is_hole(&view).await? {
+                if !patience.again().await {
+                    return Err(handle.timed_out(&patience, "its columns kept moving"));
+                }
+                continue;
             }
             if answers >= u32::from(view.layout.segments()[segment].shape.k()) {
                 // What other columns list beyond that comes with the next page.

@@ -132,7 +132,11 @@ impl Handle {
             };
             let Some(set) = self.compile(view, segment, &learnt, compile)? else { return Ok(None) };
             let mut whole = Executor::new(self, view, set, User::Nothing)?;
-            let failed = whole.read().await?;
+            let read = whole.read().await;
+            if whole.saw_absent && !self.is_hole(view).await? {
+                return Ok(None); // a column that was read has moved
+            }
+            let failed = read?;
             if failed.is_empty() {
                 whole.compute(&BTreeSet::new())?;
                 if mended_as == As::PartOfWrite {

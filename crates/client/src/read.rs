@@ -16,7 +16,7 @@ use crate::concurrent;
 use crate::error::{Error, Result};
 use crate::executor::{Executor, Failed};
 use crate::faults::{Learnt, Remedy};
-use crate::handle::{Handle, Purpose};
+use crate::handle::Handle;
 use crate::retry::Tries;
 use crate::view::FileView;
 
@@ -120,7 +120,7 @@ impl Handle {
 
     async fn read_chunk(&self, chunk: Chunk, buffer: &mut [u8]) -> Result<()> {
         let mut patience = Patience::new(self);
-        let mut absent = false;
+        let mut absent: Option<Arc<FileView>> = None;
         let mut todo = vec![Todo { range: chunk.range.clone(), learnt: Learnt::default() }];
         while let Some(mut part) = todo.pop() {
             let view = self.view();
@@ -135,22 +135,41 @@ impl Handle {
             let skip = length_of(&(chunk.range.start..part.range.start));
             let own = &mut buffer[skip..skip + length_of(&part.range)];
             let mut executor = Executor::new(self, &view, set, User::Into(own))?;
-            let failed = executor.read().await?;
+            let read = executor.read().await;
+            if read.is_err() && executor.saw_absent && !self.is_hole(&view).await? {
+                drop(executor);
+                todo.push(part);
+                self.pause(&mut patience).await?;
+                continue;
+            }
+            let failed = read?;
             executor.compute(&failed.iter().map(|one| one.stripe).collect())?;
-            absent |= executor.saw_absent;
+            if executor.saw_absent {
+                absent = Some(Arc::clone(&view));
+            }
             if !failed.is_empty() {
                 let (missing, refresh) = missing(&executor, &part, &failed);
                 drop(executor);
                 self.mend(&view, refresh, &mut patience).await?;
                 todo.extend(missing);
             }
-        }
-        if absent && self.purpose == Purpose::Read {
-            // A missing object is a hole, unless the file was removed meanwhile; in that case the refresh
-            // fails.
-            self.refresh(&self.view()).await?;
+            if todo.is_empty()
+                && let Some(view) = absent.take()
+                && !self.is_hole(&view).await?
+            {
+                todo.push(Todo { range: chunk.range.clone(), learnt: Learnt::default() });
+                self.pause(&mut patience).await?;
+            }
         }
         Ok(())
+    }
+
+    /// An object was not there, with these capabilities. That is a hole, unless its column has moved to
+    /// another drive meanwhile: then the generation has risen. If the file was removed, this fails.
+    pub(crate) async fn is_hole(&self, view: &Arc<FileView>) -> Result<bool> {
+        // An answer to a question that was asked after the object was missed.
+        let now = self.refresh(&self.view()).await?;
+        Ok(now.g == view.g)
     }
 
     /// Compiles with what is known of the columns, avoiding drives that did not answer lately if possible.
@@ -261,7 +280,7 @@ impl Handle {
         }
     }
 
-    async fn pause(&self, patience: &mut Patience) -> Result<()> {
+    pub(crate) async fn pause(&self, patience: &mut Patience) -> Result<()> {
         if patience.again().await {
             Ok(())
         } else {

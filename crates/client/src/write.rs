@@ -308,7 +308,12 @@ impl Handle {
             };
             let user = if data.is_empty() { User::Nothing } else { User::From(data) };
             let mut executor = Executor::new(self, &view, set, user)?;
-            let failed = executor.read().await?;
+            let read = executor.read().await;
+            if executor.saw_absent && !self.is_hole(&view).await? {
+                self.pause(patience).await?;
+                continue;
+            }
+            let failed = read?;
             if failed.is_empty() {
                 executor.compute(&BTreeSet::new())?;
                 return Ok(Some(executor));

@@ -53,10 +53,10 @@ impl Requests {
             let answered = Arc::new(AtomicBool::new(false));
             self.is_creating(place, facts, Arc::clone(&answered));
             self.core().readmission.handle_fenced(partition, object);
-            if capability.rights.include(Rights::MANAGE) {
-                self.core().revoked().handle_creation(place);
-            }
             let g = capability.g;
+            if capability.rights.include(Rights::MANAGE) {
+                self.core().revoked().handle_made(place, g);
+            }
             let mutation = Mutation::Create { partition, object, attributes };
             let finish = move |result| {
                 answered.store(true, Ordering::Release);

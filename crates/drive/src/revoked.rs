@@ -67,11 +67,13 @@ impl Revoked {
         self.remember(place, None, now_ms);
     }
 
-    /// The manager has made the object anew, after it had removed what was lost of it: its generation is
-    /// above those of earlier capabilities, which are refused for that.
-    pub(crate) fn handle_creation(&mut self, place: (PartitionId, ObjectId)) {
-        if self.objects.get(&place).is_some_and(|known| known.to.is_none()) {
-            self.objects.remove(&place);
+    /// The manager has made an object again that was removed, as a column of its file is to be here once
+    /// more: what was signed in earlier generations stays void.
+    pub(crate) fn handle_made(&mut self, place: (PartitionId, ObjectId), g: Generation) {
+        if let Some(known) = self.objects.get_mut(&place)
+            && known.to.is_none()
+        {
+            known.to = Some((Generation(g.0.saturating_sub(1)), Lease(u32::MAX)));
         }
     }
 
@@ -172,6 +174,10 @@ mod tests {
         assert!(revoked.check(&manager, Rights::CREATE).is_ok());
         revoked.handle_lease_end(PLACE, (Generation(1), Lease(3)), 3000);
         assert!(revoked.check(&client, Rights::CREATE).is_err(), "it stays removed");
+        // It is a column's place again, in a later generation.
+        revoked.handle_made(PLACE, Generation(2));
+        assert!(revoked.check(&client, Rights::CREATE).is_err());
+        assert!(revoked.check(&Capability { g: Generation(2), ..client.clone() }, Rights::CREATE).is_ok());
         let other = Capability { object: ObjectId(3), ..client };
         assert!(revoked.check(&other, Rights::CREATE).is_ok());
     }

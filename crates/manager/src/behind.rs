@@ -19,6 +19,7 @@ use crate::core::Core;
 use crate::inodes::{self, set_stale};
 use crate::kv::Tx;
 use crate::schema::{ComponentPlace, DriveRecord, StaleRecord, key, table};
+use crate::successors;
 
 /// Most columns put out by one transaction.
 const COLUMNS_PER_BATCH: usize = 512;
@@ -86,6 +87,15 @@ fn put_out_one(tx: &mut Tx, place: ComponentPlace) -> Result<Option<bool>, Refus
     let Some(mut inode) = inodes::find(tx, place.file)? else { return Ok(None) };
     let index = usize::try_from(place.segment).unwrap_or(usize::MAX);
     let Some(segment) = inode.segments.get_mut(index) else { return Ok(None) };
+    if segment.drive(place.column) != place.drive {
+        // A successor: its drive frees what it holds of it before it serves.
+        successors::give_up(tx, place, &inode)?;
+        inode.g = inode.g.next().ok_or_else(|| crate::files::worn_out(place.file))?;
+        inode.unfenced = true;
+        let held = inode.held;
+        inodes::save(tx, place.file, &inode);
+        return Ok(Some(held));
+    }
     // The drive may have forgotten what it was told before.
     set_stale(tx, place, Some(StaleRecord { joining: false, told: false }))?;
     if !segment.set.contains(place.column) {

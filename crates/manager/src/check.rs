@@ -9,8 +9,8 @@ use braid_wire::control::EntryKind;
 
 use crate::kv::{Db, Tx};
 use crate::schema::{
-    ComponentPlace, DriveCount, DriveRecord, EntryRecord, InodeRecord, RemovalRecord, RemoveRecord,
-    StaleRecord, VolumeRecord, key, table,
+    ComponentPlace, DriveCount, DriveRecord, EntryRecord, InodeRecord, MoveRecord, RemovalRecord,
+    RemoveRecord, StaleRecord, VolumeRecord, key, table,
 };
 
 /// One inconsistency, in words.
@@ -38,6 +38,7 @@ struct State {
     attention: BTreeSet<FileId>,
     places: BTreeSet<ComponentPlace>,
     stale: BTreeMap<ComponentPlace, StaleRecord>,
+    moves: BTreeSet<ComponentPlace>,
     counts: BTreeMap<DriveId, DriveCount>,
     drives: Vec<DriveRecord>,
 }
@@ -69,6 +70,14 @@ impl State {
                 .records(&key::all(table::STALE), usize::MAX)?
                 .into_iter()
                 .map(|(key, record)| (key::place_of(&key), record))
+                .collect(),
+            moves: tx
+                .records::<MoveRecord>(&key::all(table::MOVE), usize::MAX)?
+                .into_iter()
+                .map(|(row, MoveRecord { column, drive })| {
+                    let (file, segment) = key::moving_of(&row);
+                    ComponentPlace { drive, file, segment, column }
+                })
                 .collect(),
             counts: tx
                 .records(&key::all(table::DRIVE_COUNT), usize::MAX)?
@@ -172,6 +181,17 @@ impl State {
         let mut places = BTreeSet::new();
         for (&file, inode) in &self.inodes {
             places.extend(inode.places(file));
+            let moves: Vec<_> = self.moves.iter().filter(|at| at.file == file).copied().collect();
+            for at in &moves {
+                let segment = usize::try_from(at.segment).ok().and_then(|index| inode.segments.get(index));
+                if segment.is_none_or(|segment| segment.drives.contains(&at.drive)) {
+                    found.push(format!("a successor of a column of file {file} is where it has one: {at:?}"));
+                }
+                if self.stale.get(at) != Some(&StaleRecord { joining: false, told: true }) {
+                    found.push(format!("a successor is not listed as stale: {at:?}"));
+                }
+            }
+            places.extend(moves);
             for (index, segment) in (0u32..).zip(&inode.segments) {
                 let odd = !segment.set.minus(segment.all()).is_empty()
                     || !segment.joining.minus(segment.set).is_empty()
@@ -192,6 +212,8 @@ impl State {
         found.extend(
             places.symmetric_difference(&self.places).map(|place| format!("wrong column row {place:?}")),
         );
+        let lost = self.moves.iter().filter(|at| !self.inodes.contains_key(&at.file));
+        found.extend(lost.map(|at| format!("a successor of no file {at:?}")));
         let lost = self.stale.keys().filter(|place| !places.contains(place));
         found.extend(lost.map(|place| format!("stale row of no column {place:?}")));
     }

@@ -308,7 +308,7 @@ fn files_without_objects(tx: &Tx, seen: &BTreeSet<FileId>) -> Result<Vec<FileId>
 }
 
 /// A file's volume and path, shown to users.
-fn path_of(tx: &Tx, inode: &InodeRecord) -> Result<String, Refusal> {
+pub fn path_of(tx: &Tx, inode: &InodeRecord) -> Result<String, Refusal> {
     let volume = volumes::by_number(tx, inode.volume)?.name;
     let (mut path, mut parent) = (show(&inode.name), inode.parent);
     while let Some(directory) = inodes::find(tx, parent)?.filter(|directory| directory.parent != FileId(0)) {

@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::admission::Admissions;
+use crate::balance::Balance;
 use crate::drive_calls::DriveCalls;
 use crate::drives::{Drive, DriveTable};
 use crate::files::columns_on;
@@ -31,6 +32,7 @@ use crate::schema::{ClusterRecord, key};
 use crate::session_slots::SessionSlots;
 use crate::shapes::drives_for;
 use crate::space::{candidate, has_room};
+use crate::successors::Comparisons;
 use crate::time::ManagerClock;
 
 /// How long a request may wait for another procedure on the same file.
@@ -75,6 +77,8 @@ pub struct Core {
     pub(crate) leases: Mutex<Leases>,
     pub(crate) operations: Mutex<Operations>,
     pub(crate) healing: Mutex<Healing>,
+    pub(crate) comparisons: Mutex<Comparisons>,
+    pub(crate) balance: Mutex<Balance>,
     /// Files without a lease whose procedure was left undone.
     pub(crate) unfinished: Mutex<BTreeSet<FileId>>,
     pub(crate) files: Mutex<BTreeMap<FileId, Weak<tokio::sync::Mutex<()>>>>,
@@ -140,6 +144,16 @@ impl Core {
     /// How far the drives have brought their stale columns up to date.
     pub fn healing(&self) -> MutexGuard<'_, Healing> {
         self.healing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The comparisons of columns' successors under way.
+    pub fn comparisons(&self) -> MutexGuard<'_, Comparisons> {
+        self.comparisons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How equally full the drives are.
+    pub fn balance(&self) -> MutexGuard<'_, Balance> {
+        self.balance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Files without a lease whose procedure was left undone.

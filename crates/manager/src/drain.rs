@@ -2,6 +2,7 @@
 //! ([`moves`](crate::moves)).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_layout::DriveId;
 use braid_wire::control::{DrainDrive, DrainDriveReply, DriveState, RemoveDrive};
@@ -11,18 +12,29 @@ use crate::core::Core;
 use crate::inodes;
 use crate::kv::Tx;
 use crate::members::no_drive;
-use crate::moves::room_for;
+use crate::needs::Needs;
 use crate::schema::{DriveRecord, key, table};
 
-/// Begins to drain a drive, or ends it. Refused with the numbers if the others have too little room.
+/// How long it may take to look at the columns on a drive.
+const LOOK_MAX: Duration = Duration::from_secs(60);
+
+/// Begins to drain a drive, or ends it: what has moved stays moved then, and what is moving ends. Refused
+/// with the numbers if the others have too little room, or if some column may go to none of them.
 pub async fn drain(core: &Arc<Core>, asked: DrainDrive) -> Result<DrainDriveReply, Refusal> {
     let drive = find(core, &asked.drive)?;
     let drains = asked.drain;
+    if drains {
+        core.read_within(LOOK_MAX, move |core, tx| {
+            let needs = Needs::of(core, tx, drive)?;
+            needs.must_fit(core)?;
+            needs.must_move(core, tx)
+        })
+        .await?;
+    }
     let reply = core
         .write(move |core, tx| {
-            let needs = room_for(core, tx, drive)?;
+            let needs = Needs::of(core, tx, drive)?;
             if drains {
-                needs.check(core)?;
                 tx.mark(key::drain(drive));
             } else {
                 tx.delete(key::drain(drive));

@@ -415,7 +415,7 @@ impl Target {
 }
 
 /// Whether the drive has lost the object's record: the column goes out, though its drive lives.
-fn is_lost(error: &CallError) -> bool {
+pub(crate) fn is_lost(error: &CallError) -> bool {
     matches!(error, CallError::Refused(refusal) if refusal.reason == Reason::Damaged)
 }
 

@@ -113,7 +113,8 @@ async fn free_one(core: &Core, drive: DriveId, row: &[u8], record: &RemoveRecord
     free_object(core, drive, (record.volume, file, object), record.g).await
 }
 
-async fn free_object(
+/// Has a drive remove an object. One that is not there is as good.
+pub(crate) async fn free_object(
     core: &Core,
     drive: DriveId,
     (volume, file, object): (VolumeId, FileId, ObjectId),

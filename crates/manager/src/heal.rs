@@ -24,6 +24,7 @@ use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
 
 use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
 use crate::space::{candidate, has_room};
+use crate::successors;
 use crate::view::Opener;
 
 /// Most files in one reply.
@@ -57,10 +58,25 @@ pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Resu
     let (target, olds) = (asker, olds_of(core, asker));
     must_be_up(core, target)?;
     let _turn = core.lock_file(file).await?;
-    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    let (inode, moves) =
+        core.read(move |_, tx| Ok((inodes::get(tx, file)?, inodes::moves(tx, file)?))).await?;
+    let gone: Vec<ComponentPlace> = moves.iter().filter(|at| olds.contains(&at.drive)).copied().collect();
+    if !gone.is_empty() {
+        let inode = inode.clone();
+        core.write(move |_, tx| {
+            Ok(gone.iter().try_for_each(|&at| successors::give_up(tx, at, &inode).map(drop))?)
+        })
+        .await?;
+    }
     let columns = stale_columns(&inode, target, &olds);
-    if columns.is_empty() && inode.segments.iter().all(|on| on.columns(|of| of == target).is_empty()) {
-        return Err(nothing(core, file, target));
+    if columns.is_empty() {
+        let own: Vec<ComponentPlace> = moves.into_iter().filter(|at| at.drive == target).collect();
+        if !own.is_empty() {
+            return successors::begin(core, file, inode, own).await;
+        }
+        if inode.segments.iter().all(|on| on.columns(|of| of == target).is_empty()) {
+            return Err(nothing(core, file, target));
+        }
     }
     let ended = lease_of(core, file, &inode);
     let lost = hold_lapsed(core, &inode);
@@ -82,10 +98,11 @@ pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Resu
 /// Makes the drive's joining columns of the file ready, which were found equal to the others in generation
 /// `g`. What was written since is on them too, as they are in the set.
 pub async fn end(core: &Arc<Core>, asker: DriveId, request: EndHeal) -> Result<(), Refusal> {
-    let EndHeal { file, g } = request;
+    let EndHeal { file, g, left } = request;
     must_be_up(core, asker)?;
     let _turn = core.lock_file(file).await?;
-    let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
+    let (inode, moves) =
+        core.read(move |_, tx| Ok((inodes::get(tx, file)?, inodes::moves(tx, file)?))).await?;
     let own = |inode: &InodeRecord| {
         inode.segments.iter().any(|segment| segment.joining.iter().any(|c| segment.drive(c) == asker))
     };
@@ -94,7 +111,17 @@ pub async fn end(core: &Arc<Core>, asker: DriveId, request: EndHeal) -> Result<(
         return Err(Refusal::new(Reason::StaleGeneration, detail));
     }
     if !own(&inode) {
-        return Ok(()); // a repeat
+        // None of either kind: a repeat.
+        let own = moves.into_iter().filter(|at| at.drive == asker).collect();
+        return successors::end(core, request, inode, own).await;
+    }
+    if left > 0 {
+        if !inode.held {
+            successors::settle(core, file, &inode).await?;
+        }
+        let detail =
+            format!("what is settled in {left} stripes of file {file} is not clear yet: compare again");
+        return Err(Refusal::new(Reason::StaleGeneration, detail));
     }
     let (ended, lost) = (lease_of(core, file, &inode), hold_lapsed(core, &inode));
     let change: procedure::Change = Arc::new(move |_, tx, file, inode| ready(tx, file, inode, asker));
@@ -122,7 +149,8 @@ pub async fn run(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<
     Ok(after)
 }
 
-fn nothing(core: &Core, file: FileId, target: DriveId) -> Refusal {
+/// The refusal to a drive that has no column to heal.
+pub fn nothing(core: &Core, file: FileId, target: DriveId) -> Refusal {
     let name = core.drives().name(target);
     Refusal::new(
         Reason::NotFound,
@@ -208,8 +236,7 @@ fn join(
     let old = segment.drive(column);
     let new = if old == target { old } else { new_home(core, file, &name, &segment.drives, target)? };
     if new != old {
-        let left = key::place(table::LEFT, ComponentPlace { drive: new, file, segment: index, column });
-        if tx.get(&left)?.is_some() {
+        if !inodes::holds_nothing(tx, new, file)? {
             let detail = format!(
                 "what {} has of file {file} from before must be freed first",
                 core.drives().name(new)

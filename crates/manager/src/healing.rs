@@ -8,6 +8,7 @@ use braid_layout::{DriveId, FileId};
 use braid_wire::Refusal;
 use braid_wire::control::{HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply};
 
+use crate::balance;
 use crate::core::Core;
 use crate::heal::olds_of;
 use crate::inodes;
@@ -76,9 +77,14 @@ pub async fn report(core: &Arc<Core>, drive: DriveId, report: HealReport) -> Res
 
 /// Sets the rate, if asked to, and says how far the drives are.
 pub async fn status(core: &Arc<Core>, asked: HealStatus) -> Result<HealStatusReply, Refusal> {
-    if let Some(rate) = asked.rate {
+    if asked.rate.is_some() || asked.balance.is_some() {
         core.write(move |_, tx| {
-            tx.set(key::meta(RATE), &rate);
+            if let Some(rate) = asked.rate {
+                tx.set(key::meta(RATE), &rate);
+            }
+            if let Some(on) = asked.balance {
+                balance::set(tx, on);
+            }
             Ok(())
         })
         .await?;
@@ -100,7 +106,7 @@ pub async fn status(core: &Arc<Core>, asked: HealStatus) -> Result<HealStatusRep
             rows.push(HealRow { drive, name, stale, left_bytes, progress, rate, silent_ms });
         }
         rows.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(HealStatusReply { rate: rate(tx)?, drives: rows })
+        Ok(HealStatusReply { rate: rate(tx)?, balance: balance::state(core, tx)?, drives: rows })
     })
     .await
 }
@@ -145,7 +151,7 @@ pub fn bytes_of(tx: &Tx, (from, to): (Vec<u8>, Vec<u8>), components: u64) -> Res
 }
 
 /// About how many bytes a component of this segment has.
-fn component_bytes(tx: &Tx, file: FileId, index: u32) -> Result<u64, Refusal> {
+pub fn component_bytes(tx: &Tx, file: FileId, index: u32) -> Result<u64, Refusal> {
     let Some(inode) = inodes::find(tx, file)? else { return Ok(0) };
     let Some(segment) = usize::try_from(index).ok().and_then(|index| inode.segments.get(index)) else {
         return Ok(0);

@@ -10,8 +10,8 @@ use braid_wire::{Reason, Refusal};
 
 use crate::kv::{KvError, Tx};
 use crate::schema::{
-    ComponentPlace, DriveCount, DriveRecord, InodeRecord, RemovalRecord, RemoveRecord, StaleRecord,
-    VolumeRecord, key, table,
+    ComponentPlace, DriveCount, DriveRecord, InodeRecord, MoveRecord, RemovalRecord, RemoveRecord,
+    StaleRecord, VolumeRecord, key, table,
 };
 
 /// A file's record.
@@ -132,9 +132,10 @@ pub fn drop_name(tx: &mut Tx, volume: &mut VolumeRecord, file: FileId, now_ms: u
 
 /// Removes a file without a name: its components go to the removal list.
 pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
+    let moves = moves(tx, file)?;
     forget(tx, file, inode)?;
     let mut components = Vec::new();
-    for place in inode.places(file) {
+    for place in inode.places(file).chain(moves) {
         if is_replaced(tx, place.drive)? {
             continue;
         }
@@ -147,10 +148,38 @@ pub fn bury(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), Refusa
 
 /// Deletes a file's record and the rows derived from it. What drives hold of it stays.
 pub fn forget(tx: &mut Tx, file: FileId, inode: &InodeRecord) -> Result<(), KvError> {
+    for place in moves(tx, file)? {
+        vacate(tx, place)?;
+        tx.delete(key::moving(file, place.segment));
+    }
     inode.places(file).try_for_each(|place| vacate(tx, place))?;
     tx.delete(key::inode(file));
     tx.delete(key::attention(file));
     Ok(())
+}
+
+/// Where the successors of the file's columns are placed.
+pub fn moves(tx: &Tx, file: FileId) -> Result<Vec<ComponentPlace>, KvError> {
+    let rows = tx.records::<MoveRecord>(&key::moves_of(file), usize::MAX)?;
+    let place = |(row, MoveRecord { column, drive }): (Vec<u8>, MoveRecord)| ComponentPlace {
+        drive,
+        file,
+        segment: key::moving_of(&row).1,
+        column,
+    };
+    Ok(rows.into_iter().map(place).collect())
+}
+
+/// Whether a drive has no component of the file, and nothing of one that has moved: a segment's columns are
+/// one object on each drive, whichever column it is.
+pub fn holds_nothing(tx: &Tx, drive: DriveId, file: FileId) -> Result<bool, KvError> {
+    for of in [table::COLUMN, table::LEFT] {
+        let (from, to) = key::of_file(of, drive, file);
+        if !tx.scan(&from, &to, 1)?.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Puts components of a removed file on the removal list. They must not be on it yet.

@@ -12,6 +12,7 @@
 
 pub mod admission;
 pub mod backup;
+pub mod balance;
 pub mod behind;
 pub mod check;
 pub mod compare;
@@ -38,6 +39,7 @@ pub mod memory;
 pub mod mislaid;
 pub mod moves;
 pub mod names;
+pub mod needs;
 pub mod numbers;
 pub mod opens;
 pub mod operations;
@@ -59,6 +61,7 @@ pub mod slow;
 pub mod space;
 pub mod start;
 pub mod status;
+pub mod successors;
 pub mod sweep;
 pub mod time;
 pub mod view;

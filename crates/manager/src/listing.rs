@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_layout::{Column, DriveId, FileId, PartitionId};
+use braid_layout::{Column, DriveId, FileId, Generation, PartitionId};
 use braid_wire::data::{Address, DriveReply, DriveRequest, List, ListedObject};
 use braid_wire::{Reason, Refusal};
 
@@ -89,7 +89,8 @@ impl Listing {
                 let of_file = files.entry(listed.file).or_default();
                 match of_file.get(&place) {
                     // The column moved: what is left of it on another drive is older.
-                    Some((_, other)) if other.g >= listed.g => {}
+                    // So is one that was being made there.
+                    Some((_, other)) if rank(other) >= rank(&listed) => {}
                     _ => drop(of_file.insert(place, (*drive, listed))),
                 }
             }
@@ -111,6 +112,11 @@ async fn list(
 /// Why a comparison cannot go on.
 pub fn cannot_be_asked(core: &Core, drive: DriveId, error: &CallError) -> Refusal {
     Refusal::new(Reason::NotServing, format!("{} cannot be asked: {error}", core.drives().name(drive)))
+}
+
+/// Of two objects of one column, the one of the higher rank is the column.
+fn rank(object: &ListedObject) -> (Generation, bool) {
+    (object.g, !object.joining.contains(object.column))
 }
 
 fn request(partition: PartitionId, after: u64) -> DriveRequest {

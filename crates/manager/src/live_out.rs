@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_layout::{Column, DriveId, FileId};
-use braid_wire::Refusal;
+use braid_wire::{Reason, Refusal};
 use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::fence;
+use crate::free::free_object;
 use crate::procedure::{LOOK_AGAIN, Lost, drive_of, is_gone, not_answering};
-use crate::schema::{ComponentPlace, InodeRecord, StaleRecord, key, table};
+use crate::schema::{ComponentPlace, InodeRecord, LeftRecord, StaleRecord, key, table};
 
 /// A column that goes out though its drive may live, which is held back.
 pub fn hold(core: &Core, inode: &InodeRecord, segment: u32, column: Column) -> Lost {
@@ -64,4 +65,46 @@ async fn may_serve(
     let place = ComponentPlace { drive, file, segment, column };
     let stale = core.read(move |_, tx| Ok(tx.record(&key::place(table::STALE, place))?)).await?;
     Ok(stale.is_some_and(|stale: StaleRecord| !stale.told) && !is_gone(core, drive))
+}
+
+/// Has drives free what they hold of columns of the file that are on others now: those that may still serve
+/// it, to readers who do not know. One that does not answer keeps it, once its lease has lapsed, and frees it
+/// before it gets another.
+pub async fn clear(core: &Arc<Core>, file: FileId, deadline: Instant) -> Result<(), Refusal> {
+    let drives: Vec<DriveId> = core.drives().iter().map(|drive| drive.record.drive).collect();
+    let left = core
+        .read(move |_, tx| {
+            let mut left = Vec::new();
+            for drive in drives {
+                let (from, to) = key::of_file(table::LEFT, drive, file);
+                left.extend(tx.records::<LeftRecord>(&(from, to), usize::MAX)?);
+            }
+            Ok(left)
+        })
+        .await?;
+    for (row, record) in left {
+        let drive = key::drive_of(&row);
+        while !core.drives().lapsed(drive, core.now_ms()) && !is_gone(core, drive) {
+            match free_object(core, drive, (record.volume, file, record.object), record.g).await {
+                Ok(()) => {
+                    core.write(move |_, tx| {
+                        tx.delete(row);
+                        Ok(())
+                    })
+                    .await?;
+                    break;
+                }
+                // A drive serves nothing of an object whose record is damaged.
+                Err(error) if fence::is_lost(&error) => break,
+                Err(error) if Instant::now() >= deadline => {
+                    let name = core.drives().name(drive);
+                    let detail =
+                        format!("{name} does not free what it holds of file {file} from before: {error}");
+                    return Err(Refusal::new(Reason::Busy, detail));
+                }
+                Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+        }
+    }
+    Ok(())
 }

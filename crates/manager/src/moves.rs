@@ -1,14 +1,14 @@
 //! Columns move to other drives: from a drive that is lost, and from one that is being drained.
 //!
-//! Where a column lies is one record. It moves while it is out of its file's set: from then on it is a stale
-//! column of the new drive, which heals it like any other. The old drive is to free what it holds of it; one
-//! that is away does so before it gets a lease again, as capabilities for it may still be in force.
+//! Where a column lies is one record. A column of a lost drive moves while it is out of its file's set: from
+//! then on it is a stale column of the new drive, which heals it like any other. The old drive is to free
+//! what it holds of it; one that is away does so before it gets a lease again, as capabilities for it may
+//! still be in force.
 //!
 //! - A drive is *lost* when it was silent for the set time. If it returns meanwhile, what has moved stays
 //!   moved, and the drive keeps the rest.
-//! - A drive that is *drained* serves until a column of it moves. The column goes out first: a live drive is
-//!   fenced for it before anybody writes without it. So a file has one column less than it should while it
-//!   moves; a few files of a drive move at a time, and only those that lack no other column.
+//! - A drive that is *drained* serves on. Its columns get successors on others, which take their places when
+//!   they hold the same ([`successors`](crate::successors)); the columns of some files at a time.
 //!
 //! No column moves to where there is no room, nor to a host that would then have more columns of the file
 //! than one has now.
@@ -29,9 +29,11 @@ use crate::drives::{Drive, DriveTable};
 use crate::heal::{lease_of, run};
 use crate::inodes::{self, occupy, set_stale, vacate};
 use crate::kv::Tx;
+use crate::needs::Needs;
 use crate::procedure::{self, Cause, hold_lapsed};
 use crate::schema::{ComponentPlace, InodeRecord, LeftRecord, SegmentRecord, StaleRecord, key, table};
 use crate::space::{candidate, has_room};
+use crate::successors;
 use crate::sweep::until_leading;
 
 /// Pause between two looks at which drives are to be emptied.
@@ -42,10 +44,8 @@ const TRY_AGAIN: Duration = Duration::from_secs(5);
 const PAGE: usize = 256;
 /// Columns of a lost drive that move at a time.
 const MOVES: usize = 8;
-/// Files of a drained drive that lack a column at a time.
-const DRAINED_AT_ONCE: usize = 4;
-/// Of the room on other drives, the part that may be filled: the rest is for what is written meanwhile.
-const ROOM_PERCENT: u64 = 90;
+/// Files of a drained drive that have a successor at a time.
+const DRAINED_AT_ONCE: usize = 32;
 
 /// Why a drive is emptied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,11 +109,11 @@ fn is_lost(core: &Core, table: &DriveTable, drive: DriveId, now_ms: u64) -> bool
 }
 
 async fn empty_lost(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
-    let needs = core.read(move |core, tx| room_for(core, tx, drive)).await?;
+    let needs = core.read(move |core, tx| Needs::of(core, tx, drive)).await?;
     if needs.components == 0 {
         return Ok(());
     }
-    needs.check(core)?;
+    needs.must_fit(core)?;
     let name = core.drives().name(drive);
     tracing::info!(%name, components = needs.components, "the drive is lost: its columns move to others");
     let (mut after, mut failed) = (None, Ok(()));
@@ -147,7 +147,10 @@ async fn move_lost(core: &Arc<Core>, place: ComponentPlace) -> Result<(), Refusa
     let file = place.file;
     let _turn = core.lock_file(file).await?;
     let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
-    let Some(inode) = found.filter(|inode| holds(inode, place)) else { return Ok(()) };
+    let Some(inode) = found else { return Ok(()) };
+    if !holds(&inode, place) {
+        return successors::abandon(core, place, &inode).await.map(drop);
+    }
     if !segment_of(&inode, place).is_some_and(|segment| segment.set.contains(place.column)) {
         return core.write(move |core, tx| move_out(core, tx, place)).await;
     }
@@ -161,14 +164,10 @@ async fn move_lost(core: &Arc<Core>, place: ComponentPlace) -> Result<(), Refusa
     run(core, file, Cause { lease: lease_of(core, file, &inode), lost, change: Some(change) }).await.map(drop)
 }
 
-/// Moves the next columns of a drive that is drained, as far as they may move now.
+/// Gives the next columns of a drive that is drained successors, as far as they may move now.
 async fn drain_some(core: &Arc<Core>, drive: DriveId, moving: &mut BTreeSet<FileId>) -> Result<(), Refusal> {
-    for file in std::mem::take(moving) {
-        let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
-        if found.is_some_and(|inode| !inode.segments.iter().all(is_whole)) {
-            moving.insert(file);
-        }
-    }
+    let before = std::mem::take(moving);
+    *moving = core.read(move |_, tx| still_moving(tx, before)).await?;
     let (mut after, mut failed) = (None, Ok(()));
     while moving.len() < DRAINED_AT_ONCE {
         let places = page(core, drive, after).await?;
@@ -180,11 +179,6 @@ async fn drain_some(core: &Arc<Core>, drive: DriveId, moving: &mut BTreeSet<File
             }
             match move_drained(core, place).await {
                 Ok(true) => drop(moving.insert(place.file)),
-                Ok(false) if moving.is_empty() && failed.is_ok() => {
-                    let detail =
-                        format!("file {} lacks other columns: first these are made anew", place.file);
-                    failed = Err(Refusal::new(Reason::Busy, detail));
-                }
                 Ok(false) => {}
                 Err(refusal) => failed = Err(refusal),
             }
@@ -193,42 +187,76 @@ async fn drain_some(core: &Arc<Core>, drive: DriveId, moving: &mut BTreeSet<File
     if moving.is_empty() { failed } else { Ok(()) }
 }
 
-/// Moves one column of a drive that is drained. Returns whether it did.
+/// Those of the files that have successors which are not in their columns' places yet.
+pub fn still_moving(tx: &Tx, files: BTreeSet<FileId>) -> Result<BTreeSet<FileId>, Refusal> {
+    let mut still = BTreeSet::new();
+    for file in files {
+        if !inodes::moves(tx, file)?.is_empty() {
+            still.insert(file);
+        }
+    }
+    Ok(still)
+}
+
+/// Has one column of a drive that is drained move. Returns whether it does.
 async fn move_drained(core: &Arc<Core>, place: ComponentPlace) -> Result<bool, Refusal> {
     let (file, drive) = (place.file, place.drive);
-    if core.drives().state(drive, core.now_ms()) != DriveState::Up {
-        let before = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
-        move_lost(core, place).await?;
-        let after = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
-        return Ok(before != after);
-    }
-    let _turn = core.lock_file(file).await?;
+    let turn = core.lock_file(file).await?;
     let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
-    let Some(inode) = found.filter(|inode| holds(inode, place)) else { return Ok(false) };
-    let Some(segment) = segment_of(&inode, place) else { return Ok(false) };
-    let others = segment.all().without(place.column);
-    if !others.minus(segment.ready()).is_empty() {
-        return Ok(false); // first what it lacks already
+    let Some(inode) = found else { return Ok(false) };
+    if !holds(&inode, place) {
+        // A successor that was to come here, or is here since before the drain began.
+        return successors::abandon(core, place, &inode).await;
     }
-    // Before anything changes: is there a place for it?
-    let inode = core.read(move |core, tx| choose(core, tx, place, &inode).map(|_| inode)).await?;
-    if segment_of(&inode, place).is_some_and(|segment| segment.set.contains(place.column)) {
-        let change: procedure::Change = Arc::new(move |_, tx, _, inode| take_out(tx, place, inode));
-        let cause = Cause { lease: lease_of(core, file, &inode), lost: Vec::new(), change: Some(change) };
-        run(core, file, cause).await?;
+    let ready = segment_of(&inode, place).is_some_and(|segment| segment.ready().contains(place.column));
+    if core.drives().state(drive, core.now_ms()) != DriveState::Up {
+        drop(turn);
+        return move_away(core, place, &inode).await;
     }
-    core.write(move |core, tx| move_out(core, tx, place)).await?;
+    if !ready {
+        return Ok(false); // first it is brought up to date, where it is
+    }
+    core.write(move |core, tx| begin_move(core, tx, place, None)).await
+}
+
+/// Moves a column of a drained drive that is away.
+async fn move_away(core: &Arc<Core>, place: ComponentPlace, before: &InodeRecord) -> Result<bool, Refusal> {
+    let file = place.file;
+    move_lost(core, place).await?;
+    let after = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
+    Ok(after.as_ref() != Some(before))
+}
+
+/// Gives a column that is ready a successor: on `to`, if it may go there, or where it may go. Returns whether
+/// it has one now that it had not.
+pub fn begin_move(
+    core: &Core,
+    tx: &mut Tx,
+    place: ComponentPlace,
+    to: Option<DriveId>,
+) -> Result<bool, Refusal> {
+    let Some(inode) = inodes::find(tx, place.file)?.filter(|inode| holds(inode, place)) else {
+        return Ok(false);
+    };
+    if !inode.is_named() || successors::moves(tx, place.file, place.segment)? {
+        return Ok(false);
+    }
+    if segment_of(&inode, place).is_some_and(|segment| segment.shape.m == 0) {
+        return Err(without_redundancy(core, place, &inode));
+    }
+    let drive = choose(core, tx, place, &inode, to)?;
+    successors::plan(tx, place, drive)?;
     Ok(true)
 }
 
-/// The column goes out. Its drive may live: the procedure fences it before anybody writes without it.
-fn take_out(tx: &mut Tx, place: ComponentPlace, inode: &mut InodeRecord) -> Result<(), Refusal> {
-    if let Some(segment) = segment_mut(inode, place) {
-        segment.set = segment.set.without(place.column);
-        segment.joining = segment.joining.without(place.column);
-        set_stale(tx, place, Some(StaleRecord { joining: false, told: false }))?;
-    }
-    Ok(())
+fn without_redundancy(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> Refusal {
+    let detail = format!(
+        "{:?} has no redundancy (raid0), so its column on {} cannot be made elsewhere: copy the file to \
+         another scheme",
+        crate::names::show(&inode.name),
+        core.drives().name(place.drive),
+    );
+    Refusal::new(Reason::TooFewDrives, detail)
 }
 
 /// Moves a column that is out. The file's generation stays: nobody reads or writes the column.
@@ -248,7 +276,12 @@ fn move_column(
     place: ComponentPlace,
     inode: &mut InodeRecord,
 ) -> Result<DriveId, Refusal> {
-    let new = choose(core, tx, place, inode)?;
+    // What its successor holds of it counts.
+    let successor = successors::find(tx, place.file, place.segment)?.filter(|at| at.column == place.column);
+    let new = match successor {
+        Some(at) => at.drive,
+        None => choose(core, tx, place, inode, None)?,
+    };
     let (volume, g) = (inode.volume, inode.g);
     let Some(segment) = segment_mut(inode, place).filter(|segment| !segment.set.contains(place.column))
     else {
@@ -257,6 +290,9 @@ fn move_column(
     let object = segment.object;
     if let Some(drive) = segment.drives.get_mut(place.column.index()) {
         *drive = new;
+    }
+    if successor.is_some() {
+        tx.delete(key::moving(place.file, place.segment));
     }
     vacate(tx, place)?;
     if !inodes::is_replaced(tx, place.drive)? {
@@ -270,7 +306,49 @@ fn move_column(
 
 /// The drive that takes a column: one that is up, has room, holds nothing of the file, and whose host does
 /// not get more columns of the file than one has now.
-fn choose(core: &Core, tx: &Tx, place: ComponentPlace, inode: &InodeRecord) -> Result<DriveId, Refusal> {
+fn choose(
+    core: &Core,
+    tx: &Tx,
+    place: ComponentPlace,
+    inode: &InodeRecord,
+    to: Option<DriveId>,
+) -> Result<DriveId, Refusal> {
+    let clean = candidates(core, tx, place, inode)?;
+    if let Some(to) = to {
+        let fits = clean.iter().any(|candidate| candidate.drive == to);
+        return fits.then_some(to).ok_or_else(|| nowhere(core, place, inode));
+    }
+    let kept = kept(core, place, inode);
+    let chosen = choose_beside(PlacementVersion::V1, place.file.0, &kept, 1, &clean);
+    chosen.ok().and_then(|drives| drives.first().copied()).ok_or_else(|| nowhere(core, place, inode))
+}
+
+fn nowhere(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> Refusal {
+    let detail = format!(
+        "a column of {:?} (file {}) on {} can move nowhere: no other drive is up, has room, holds no other \
+         column of it, and is on a host that has fewer: add a drive",
+        crate::names::show(&inode.name),
+        place.file,
+        core.drives().name(place.drive),
+    );
+    Refusal::new(Reason::TooFewDrives, detail)
+}
+
+/// The drives of the file's other columns.
+fn kept(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> Vec<Candidate> {
+    let table = core.drives();
+    let drives = segment_of(inode, place).map_or(&[][..], |segment| &segment.drives);
+    let others = drives.iter().filter(|drive| **drive != place.drive);
+    others.filter_map(|drive| table.drive(*drive)).map(candidate).collect()
+}
+
+/// The drives that may take a column.
+pub fn candidates(
+    core: &Core,
+    tx: &Tx,
+    place: ComponentPlace,
+    inode: &InodeRecord,
+) -> Result<Vec<Candidate>, Refusal> {
     let file = place.file;
     let Some(segment) = segment_of(inode, place) else {
         return Err(Refusal::new(Reason::NotFound, format!("file {file} has no such segment")));
@@ -284,19 +362,14 @@ fn choose(core: &Core, tx: &Tx, place: ComponentPlace, inode: &InodeRecord) -> R
     let mut clean = Vec::with_capacity(candidates.len());
     for candidate in candidates.drain(..) {
         // What it still has of the file from before would be freed under the column.
-        let at = ComponentPlace { drive: candidate.drive, ..place };
-        let left = tx.get(&key::place(table::LEFT, at))?.is_some();
-        if !left && tx.get(&key::remove(candidate.drive, file, segment.object))?.is_none() {
+        if inodes::holds_nothing(tx, candidate.drive, file)?
+            && tx.get(&key::remove(candidate.drive, file, segment.object))?.is_none()
+        {
             clean.push(candidate);
         }
     }
-    let (kept, old): (Vec<Candidate>, Option<Candidate>) = {
-        let table = core.drives();
-        let known = |drive: DriveId| table.drive(drive).map(candidate);
-        let kept =
-            segment.drives.iter().filter(|drive| **drive != place.drive).filter_map(|drive| known(*drive));
-        (kept.collect(), known(place.drive))
-    };
+    let kept = kept(core, place, inode);
+    let old = core.drives().drive(place.drive).map(candidate);
     let on_host = |of: &Candidate| kept.iter().filter(|kept| kept.domain == of.domain).count();
     let most_now = kept
         .iter()
@@ -304,60 +377,12 @@ fn choose(core: &Core, tx: &Tx, place: ComponentPlace, inode: &InodeRecord) -> R
         .map(|of| on_host(of) + usize::from(old.as_ref().is_some_and(|old| old.domain == of.domain)));
     let most_now = most_now.max().unwrap_or(1).max(1);
     clean.retain(|candidate| on_host(candidate) < most_now);
-    let chosen = choose_beside(PlacementVersion::V1, file.0, &kept, 1, &clean);
-    chosen.ok().and_then(|drives| drives.first().copied()).ok_or_else(|| {
-        let detail = format!(
-            "a column of {:?} (file {file}) on {} can move nowhere: no other drive is up, has room, holds no other \
-             column of it, and is on a host that has fewer: add a drive",
-            crate::names::show(&inode.name),
-            core.drives().name(place.drive),
-        );
-        Refusal::new(Reason::TooFewDrives, detail)
-    })
+    Ok(clean)
 }
 
 /// Whether columns may move to a drive.
-fn takes_columns(drive: &Drive) -> bool {
+pub fn takes_columns(drive: &Drive) -> bool {
     has_room(drive) && !drive.draining && drive.scrub.lost == 0
-}
-
-/// What the columns on a drive need elsewhere.
-pub struct Needs {
-    drive: DriveId,
-    /// Components on it.
-    pub components: u64,
-    /// About how many bytes they have.
-    pub bytes: u64,
-    /// The room on the drives that may take them.
-    pub room_bytes: u64,
-}
-
-impl Needs {
-    /// Refuses if there is too little room.
-    pub fn check(&self, core: &Core) -> Result<(), Refusal> {
-        if self.bytes <= self.room_bytes {
-            return Ok(());
-        }
-        let detail = format!(
-            "{} has {} components of about {} bytes, and the other drives have room for {}: add drives first",
-            core.drives().name(self.drive),
-            self.components,
-            self.bytes,
-            self.room_bytes
-        );
-        Err(Refusal::new(Reason::Full, detail))
-    }
-}
-
-/// What the columns on the drive need, and what there is.
-pub fn room_for(core: &Core, tx: &Tx, drive: DriveId) -> Result<Needs, Refusal> {
-    let components = inodes::counts(tx, drive)?.components;
-    let bytes = crate::healing::bytes_of(tx, key::of_drive(table::COLUMN, drive), components)?;
-    let (now_ms, table) = (core.now_ms(), core.drives());
-    let others = table.up(now_ms).into_iter().filter(|other| *other != drive);
-    let takers = others.filter_map(|other| table.drive(other)).filter(|other| takes_columns(other));
-    let room: u64 = takers.map(|other| other.free_bytes).sum();
-    Ok(Needs { drive, components, bytes, room_bytes: room / 100 * ROOM_PERCENT })
 }
 
 async fn page(
@@ -373,7 +398,8 @@ async fn page(
     .await
 }
 
-fn segment_of(inode: &InodeRecord, place: ComponentPlace) -> Option<&SegmentRecord> {
+/// The segment that a column is of.
+pub fn segment_of(inode: &InodeRecord, place: ComponentPlace) -> Option<&SegmentRecord> {
     inode.segments.get(usize::try_from(place.segment).ok()?)
 }
 
@@ -381,10 +407,7 @@ fn segment_mut(inode: &mut InodeRecord, place: ComponentPlace) -> Option<&mut Se
     inode.segments.get_mut(usize::try_from(place.segment).ok()?)
 }
 
-fn holds(inode: &InodeRecord, place: ComponentPlace) -> bool {
+/// Whether the column is on that drive.
+pub fn holds(inode: &InodeRecord, place: ComponentPlace) -> bool {
     segment_of(inode, place).is_some_and(|segment| segment.drive(place.column) == place.drive)
-}
-
-fn is_whole(segment: &SegmentRecord) -> bool {
-    segment.all().minus(segment.ready()).is_empty()
 }

@@ -134,6 +134,7 @@ async fn attempt(core: &Arc<Core>, file: FileId, cause: Cause) -> Result<Option<
         };
         tracing::debug!(%file, g = %inode.g, ?lease, "fencing");
         live_out::tell(core, file, &inode, deadline).await?;
+        live_out::clear(core, file, deadline).await?;
         match fence_and_judge(core, file, &inode, lease, deadline).await? {
             Judged::Lost(found) => lost = found,
             Judged::Done { end } => return finish(core, file, inode.g, lease, end).await,

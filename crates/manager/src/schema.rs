@@ -223,6 +223,15 @@ record! {
     }
 }
 record! {
+    /// A column that moves off a drive that serves it, and where its successor is.
+    pub struct MoveRecord {
+        /// The column.
+        column: Column,
+        /// The drive of its successor.
+        drive: DriveId,
+    }
+}
+record! {
     /// The result of an operation, to answer its repeat.
     pub struct OperationRecord {
         /// Manager time when it was carried out.
@@ -307,6 +316,19 @@ pub mod key {
     pub fn partition(table: u8, drive: DriveId, volume: VolumeId) -> Vec<u8> {
         join(table, &[&drive.0.to_be_bytes(), &volume.0.to_be_bytes()])
     }
+    /// `M` file segment.
+    pub fn moving(file: FileId, segment: u32) -> Vec<u8> {
+        join(table::MOVE, &[&file.0.to_be_bytes(), &segment.to_be_bytes()])
+    }
+    /// `M` file: all of its segments.
+    pub fn moves_of(file: FileId) -> (Vec<u8>, Vec<u8>) {
+        under(join(table::MOVE, &[&file.0.to_be_bytes()]))
+    }
+    /// The file and segment that a key of `M` names.
+    pub fn moving_of(key: &[u8]) -> (FileId, u32) {
+        let segment = key.get(9..13).and_then(|bytes| bytes.first_chunk()).copied();
+        (FileId(number(key, 1)), u32::from_be_bytes(segment.unwrap_or_default()))
+    }
     /// `r` file.
     pub fn removal(file: FileId) -> Vec<u8> {
         join(table::REMOVAL, &[&file.0.to_be_bytes()])
@@ -348,6 +370,10 @@ pub mod key {
         under(join(table, &[&drive.0.to_be_bytes()]))
     }
 
+    /// The keys of `c`, `s` or `l` that belong to a drive and a file.
+    pub fn of_file(table: u8, drive: DriveId, file: FileId) -> (Vec<u8>, Vec<u8>) {
+        under(join(table, &[&drive.0.to_be_bytes(), &file.0.to_be_bytes()]))
+    }
     /// The number at `at` in a key. A key too short for it gives 0, which names nothing.
     pub fn number(key: &[u8], at: usize) -> u64 {
         u64::from_be_bytes(

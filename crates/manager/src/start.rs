@@ -242,6 +242,8 @@ pub async fn start(
         leases: Mutex::new(Leases::new(config.client_lease_ms, clock.pauses())),
         operations: Mutex::default(),
         healing: Mutex::default(),
+        comparisons: Mutex::default(),
+        balance: Mutex::default(),
         unfinished: Mutex::default(),
         files: Mutex::default(),
         clock,

@@ -11,7 +11,7 @@ use braid_wire::control::{DriveRow, StatusReply};
 use crate::core::Core;
 use crate::drives::Drive;
 use crate::inodes;
-use crate::schema::DriveCount;
+use crate::schema::{DriveCount, MoveRecord, key, table};
 use crate::view::drive_row;
 use crate::volumes;
 
@@ -22,8 +22,14 @@ pub async fn status(core: &Arc<Core>) -> Result<StatusReply, Refusal> {
         // Read the disk before locking the table of drives, so that heartbeats need not wait for it.
         let known: Vec<DriveId> = core.drives().iter().map(|drive| drive.record.drive).collect();
         let count = |drive| Ok((drive, inodes::counts(tx, drive)?));
-        let counts: BTreeMap<DriveId, DriveCount> =
+        let mut counts: BTreeMap<DriveId, DriveCount> =
             known.into_iter().map(count).collect::<Result<_, Refusal>>()?;
+        // A successor that is being made puts nothing at risk.
+        for (_, of) in tx.records::<MoveRecord>(&key::all(table::MOVE), usize::MAX)? {
+            if let Some(count) = counts.get_mut(&of.drive) {
+                count.stale = count.stale.saturating_sub(1);
+            }
+        }
         let (removing, notice) = (tx.number("removing")?, core.leadership().notice());
         let (now_ms, table) = (core.now_ms(), core.drives());
         let row = |drive: &Drive| Some(drive_row(counts.get(&drive.record.drive)?, &table, drive, now_ms));

@@ -16,6 +16,7 @@ use braid_wire::{Reason, Refusal};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use crate::balance;
 use crate::behind;
 use crate::compare;
 use crate::core::Core;
@@ -61,6 +62,7 @@ pub async fn sweep(core: Arc<Core>) {
     loops.spawn(readmit_drives(Arc::clone(&core)));
     loops.spawn(put_out_drives(Arc::clone(&core)));
     loops.spawn(moves::empty_drives(Arc::clone(&core)));
+    loops.spawn(balance::run(Arc::clone(&core)));
     loops.spawn(keep_logs(Arc::clone(&core)));
     loops.spawn(forget_operations(Arc::clone(&core)));
     loops.spawn(orphans::run(Arc::clone(&core)));

@@ -61,6 +61,7 @@ fn keys_are_as_they_were() {
         ),
         (key::block(258), "62 0000000000000102"),
         (key::place(table::LEFT, place), "6c 00000000000000000000000000000001 0000000000000005 00000000 02"),
+        (key::moving(FileId(5), 2), "4d 0000000000000005 00000002"),
         (key::drain(DriveId(1)), "65 00000000000000000000000000000001"),
         (key::term(258), "74 0000000000000102"),
         (key::operation(7, 258), "6f 0000000000000007 0000000000000102"),
@@ -71,6 +72,7 @@ fn keys_are_as_they_were() {
         assert!(DOCUMENT.contains(&letter), "the document has no row for {letter}");
     }
     assert_eq!(key::place_of(&key::place(table::STALE, place)), place);
+    assert_eq!(key::moving_of(&key::moving(FileId(5), 2)), (FileId(5), 2));
     assert!(DOCUMENT.contains(&format!("version {SCHEMA_VERSION}\n")));
     assert!(DOCUMENT.contains("64 0000000000000002 66") && DOCUMENT.contains("`01 01 0500000000000000`"));
     assert!(DOCUMENT.contains("73 00000000000000000000000000000001 0000000000000005 00000000 02"));
@@ -89,6 +91,7 @@ fn small_records_are_as_they_were() {
         &LeftRecord { volume: VolumeId(1), object: ObjectId(6), g: Generation(2) },
         "01 0100000000000000 0600000000000000 02000000",
     );
+    check(&MoveRecord { column: Column(2), drive: DriveId(1) }, "01 02 01000000000000000000000000000000");
     check(&RemoveRecord { volume: VolumeId(1), g: Generation(2) }, "01 0100000000000000 02000000");
     check(
         &OperationRecord { done_ms: 9, request: 10, file: FileId(5), lease: Lease(3), number: 11 },
@@ -216,5 +219,5 @@ fn the_document_lists_every_record_with_its_fields() {
         }
         records += 1;
     }
-    assert_eq!(records, 13);
+    assert_eq!(records, 14);
 }

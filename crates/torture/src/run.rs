@@ -15,6 +15,7 @@ use crate::cluster::{Cluster, Contact};
 use crate::fate;
 use crate::model::Model;
 use crate::nemesis::{Kind, Nemesis};
+use crate::operator::Operator;
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::workload::{self, Target, Task};
@@ -22,6 +23,8 @@ use crate::world::{HostId, World};
 
 /// Drives of a cluster.
 const DRIVES: usize = 6;
+/// Of a hundred runs, those with an operator.
+const OPERATED: u64 = 50;
 /// Clients that work.
 const CLIENTS: usize = 3;
 /// Files that one client writes.
@@ -89,8 +92,11 @@ pub fn note_panics() {
 
 fn one(seed: u64, settings: Settings) -> Outcome {
     let trace = Trace::printing(settings.printed);
-    let mut run = Run::new(Random::new(seed), trace.clone());
-    let failure = run.go().err().or_else(|| run.model.failure());
+    // Drawn apart: seeds without an operator are what they were.
+    let mut operator = Random::new(seed ^ 0x0042_7261_6964);
+    let operator = operator.percent(OPERATED).then_some(operator);
+    let mut run = Run::new(Random::new(seed), operator.clone(), trace.clone());
+    let failure = run.go(operator).err().or_else(|| run.model.failure());
     let passed_ms = run.world.now_ms();
     let operations = run.operations.load(Ordering::Relaxed);
     drop(run);
@@ -113,6 +119,9 @@ struct Run {
     random: Random,
     kind: Kind,
     admin: HostId,
+    operator: Option<HostId>,
+    /// When a drive is added.
+    added_ms: Option<u64>,
     clients: Vec<HostId>,
     targets: Vec<Target>,
     stop: Arc<AtomicBool>,
@@ -120,20 +129,42 @@ struct Run {
 }
 
 impl Run {
-    fn new(mut random: Random, trace: Trace) -> Run {
+    fn new(mut random: Random, operator: Option<Random>, trace: Trace) -> Run {
         let mut world = World::new(random.fork(), trace);
-        let cluster = Cluster::new(&mut world, DRIVES, &mut random);
+        let added = usize::from(operator.is_some());
+        let cluster = Cluster::new(&mut world, DRIVES + added, &mut random);
         let admin = world.add_host("admin");
+        let added_ms = operator.clone().map(|mut random| random.below(TROUBLE_MS));
+        let operator = operator.map(|_| world.add_host("operator"));
         let clients = (0..CLIENTS).map(|index| world.add_host(&format!("c{index}"))).collect();
         let model = Model::default();
         let kind = if random.percent(30) { Kind::Damage } else { Kind::Away };
         let targets = targets(&model, &mut random, kind);
         let (stop, operations) = Default::default();
-        Run { world, cluster, model, random, kind, admin, clients, targets, stop, operations }
+        Run {
+            world,
+            cluster,
+            model,
+            random,
+            kind,
+            admin,
+            operator,
+            added_ms,
+            clients,
+            targets,
+            stop,
+            operations,
+        }
     }
 
-    fn go(&mut self) -> Result<(), String> {
+    fn go(&mut self, operator: Option<Random>) -> Result<(), String> {
         let contact = self.bring_up()?;
+        if let (Some(random), Some(host)) = (operator, self.operator) {
+            let (contact, drives) = (contact.clone(), self.drive_names());
+            let (trace, stop) = (self.world.trace.clone(), Arc::clone(&self.stop));
+            let operator = Operator { contact, drives, random, trace, stop };
+            self.world.start(host, operator.operate());
+        }
         for index in 0..CLIENTS {
             self.start_client(index, &contact);
         }
@@ -145,10 +176,21 @@ impl Run {
         while !self.has_stopped() {
             left = self.step("the clients to stop", left)?;
         }
-        for client in clients {
-            self.world.kill(client);
+        for host in clients.into_iter().chain(self.operator) {
+            self.world.kill(host);
         }
+        self.add_drive(u64::MAX);
         self.heal(&contact, damaged)
+    }
+
+    /// Starts the drive that is added, if its time has come.
+    fn add_drive(&mut self, since_ms: u64) {
+        if self.added_ms.is_some_and(|at_ms| at_ms <= since_ms) {
+            self.added_ms = None;
+            self.world.trace.event(format!("a drive is added: d{DRIVES}"));
+            self.world.trace.count("drives added");
+            self.cluster.start_drive(&mut self.world, DRIVES);
+        }
     }
 
     /// One step of the world; an error when the time is up or something was wrong.
@@ -236,6 +278,7 @@ impl Run {
                 self.start_client(index, contact);
             }
             let before = self.world.now_ms();
+            self.add_drive(TROUBLE_MS - left);
             self.step("trouble", BOUND_MS)?;
             match left.checked_sub(self.world.now_ms() - before) {
                 Some(less) => left = less,
@@ -313,7 +356,7 @@ async fn all_up(client: &Client) {
     loop {
         if let Ok(status) = client.status().await {
             let up = status.drives.iter().filter(|row| row.state == DriveState::Up).count();
-            if up == DRIVES {
+            if up >= DRIVES && up == status.drives.len() {
                 return;
             }
         }

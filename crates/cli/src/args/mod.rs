@@ -137,6 +137,11 @@ pub(crate) enum Command {
         after_help = "Columns are stale on a drive that was away while files were written, or that takes the place of another. Only what differs is written, beside readers and writers.\n\nExamples:\n  braid heal\n  braid heal --watch\n  braid heal --rate 100M"
     )]
     Heal(Heal),
+    /// Show how equally full the drives are, and switch on or off that columns move to emptier ones
+    #[command(
+        after_help = "When the fullest and the emptiest drive differ by more than 5 % of their capacity, as after a drive was added, columns move by themselves until all are about equally full, at the rate that `braid heal --rate` sets. No file lacks a column meanwhile, nor is it on fewer hosts afterwards.\n\nExamples:\n  braid rebalance --watch\n  braid rebalance --off"
+    )]
+    Rebalance(Rebalance),
     /// Wait until the columns on a drive are up to date after it replaced another or was away
     #[command(after_help = "Example:\n  braid rebuild drive-7")]
     Rebuild(Rebuild),
@@ -290,6 +295,19 @@ pub(crate) struct Heal {
     /// Bytes a second that each drive may write for this from now on; 0 for no limit [default: 100M at first]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     pub(crate) rate: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rebalance {
+    /// Let columns move to emptier drives from now on; so it is at first
+    #[arg(long)]
+    pub(crate) on: bool,
+    /// Let no more columns move; those that move now do so to the end
+    #[arg(long, conflicts_with_all = ["on", "watch"])]
+    pub(crate) off: bool,
+    /// Wait until nothing moves any more
+    #[arg(long)]
+    pub(crate) watch: bool,
 }
 
 #[derive(Debug, Args)]

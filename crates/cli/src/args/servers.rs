@@ -28,13 +28,13 @@ pub(crate) enum Drive {
     Ls,
     /// Move all columns off a drive to other drives; the drive serves meanwhile, and gets no new files
     #[command(
-        after_help = "Each file has one column less than it should while a column of it moves; a few files move at a time, at the rate that `braid heal --rate` sets. Then take the drive out of the cluster: braid drive rm NAME.\n\nExample:\n  braid drive drain old && braid heal --watch && braid drive rm old"
+        after_help = "It is refused if the other drives have too little room, or if a column may go to none of them. A column stays, read and written, until its successor on another drive is ready; columns of some files move at a time, at the rate that `braid heal --rate` sets. Then take the drive out of the cluster: braid drive rm NAME.\n\nExample:\n  braid drive drain old && braid heal --watch && braid drive rm old"
     )]
     Drain {
         #[arg(value_name = "NAME")]
         name: String,
-        /// End it: what has moved stays where it is
-        #[arg(long)]
+        /// End it: what has moved stays where it is, and what moves now does so to the end
+        #[arg(long, visible_alias = "undo")]
         stop: bool,
         /// Wait until the drive holds no column
         #[arg(long, conflicts_with = "stop")]

@@ -31,3 +31,24 @@ fn a_drained_drive_is_removed_and_the_cluster_starts_without_it() {
     }
     cluster.line("check --all braid://main").ok();
 }
+
+#[test]
+fn a_drain_can_be_undone_and_balancing_switched_off_and_on() {
+    let cluster = Cluster::up(6);
+    let file = cluster.make("f", 1 << 20, 1);
+    cluster.put(&file, "braid://main/f");
+    let wide = cluster.line("drive drain drive-1");
+    let drained = wide.code == 0;
+    let undone = cluster.line("drive drain drive-1 --undo --json").ok().json();
+    assert_eq!(undone["drained"], false, "{drained}: {undone}");
+    let off = cluster.line("rebalance --off --json").ok().json();
+    assert_eq!((off["on"].as_bool(), off["active"].as_bool()), (Some(false), Some(false)), "{off}");
+    let text = cluster.line("rebalance").ok().text().to_owned();
+    assert!(text.starts_with("off: columns stay where they are"), "{text}");
+    let on = cluster.line("rebalance --on --watch --json").ok().json();
+    assert_eq!(on["on"], true, "{on}");
+    assert_eq!(cluster.line("heal --json").ok().json()["balance"]["on"], true);
+    let both = cluster.line("rebalance --on --off");
+    assert!(both.code != 0 && both.err.contains("--off"), "{}", both.err);
+    assert!(cluster.cat("braid://main/f") == noise(1 << 20, 1));
+}

@@ -6,6 +6,7 @@
 //! under its version: the drive replaces damaged content of that version, and keeps what is newer.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
 
 use braid_layout::{Column, ColumnMask, FileId, ObjectId, Stripe};
 use braid_plan::Target;
@@ -39,7 +40,8 @@ impl Client {
             other => return Err(unexpected(&subject, &other)),
         };
         let handle = Handle::new(self.clone(), subject, (Purpose::Heal, 0), opened)?;
-        let heal = Heal { handle: &handle, drive: self.config().credentials.drive, tally };
+        let heal =
+            Heal { handle: &handle, drive: self.config().credentials.drive, tally, left: AtomicU64::new(0) };
         let mut left = Vec::new();
         for &(object, unit) in units {
             let why = match heal.place_of(object) {

@@ -119,3 +119,123 @@ async fn a_drained_drive_is_empty_in_the_end_and_can_be_removed() {
     cluster.kill(1);
     check_all(&client, &bytes, "without two more").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drive_that_is_added_gets_its_share_and_nothing_moves_that_need_not() {
+    const CAPACITY: u64 = 64 << 20;
+    const FILE: usize = 2 << 20;
+    let mut cluster = Cluster::start_losing(5, |_| Some(CAPACITY), 0).await;
+    let client = cluster.client().await;
+    client.volume_create("main", None, 0).await.expect("a volume");
+    let bytes: Vec<Vec<u8>> =
+        (0..24).map(|seed| pattern(u64::try_from(seed).expect("small"), FILE)).collect();
+    for (index, bytes) in bytes.iter().enumerate() {
+        put(&client, &name(&format!("f{index}")), shape(Scheme::Raid5, 2, 1, 65536), bytes).await;
+    }
+    client.set_balance(false).await.expect("it is off");
+    cluster.add_drive(5, Some(CAPACITY)).await;
+    cluster.all_up(&client).await;
+    assert_eq!(components(&client, "d5").await, 0);
+    let status = client.set_balance(true).await.expect("it is on");
+    assert!(status.balance.on);
+    let total = 24 * u64::try_from(FILE).expect("small") * 3 / 2;
+    wait_for_long(|| async {
+        let balance = client.heal_status(None).await.expect("the heals").balance;
+        balance.begun_bytes > 0 && !balance.active && balance.files == 0
+    })
+    .await;
+    all_healed(&client).await;
+    let status = client.heal_status(None).await.expect("the heals");
+    let moved: u64 = status.drives.iter().map(|row| row.progress.written_bytes).sum();
+    // The new drive's share is a sixth; what the others differ by at first comes on top.
+    assert!(status.balance.begun_bytes >= total / 6, "{:?}", status.balance);
+    assert!(moved * 10 <= status.balance.begun_bytes * 11, "{moved}: {:?}", status.balance);
+    assert!(status.balance.spread_permille <= 50, "{:?}", status.balance);
+    assert!(moved * 10 >= status.balance.begun_bytes * 7, "{moved}: {:?}", status.balance);
+    check_all(&client, &bytes, "balanced").await;
+    for index in 0..bytes.len() {
+        assert!(client.check(&name(&format!("f{index}")), |_| {}).await.expect("check").is_clean());
+    }
+    // It stays so: nothing moves back.
+    let before = components(&client, "d5").await;
+    cluster.restart_manager().await;
+    cluster.all_up(&client).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(components(&client, "d5").await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_lacks_no_column_while_its_drive_is_drained_and_readers_and_writers_go_on() {
+    let (cluster, client, bytes) = with_files(6, 2, 0).await;
+    client.heal_status(Some(100_000)).await.expect("a low rate");
+    client.drain_drive("d2", true).await.expect("it is drained");
+    let mut most = 0;
+    for _ in 0..40 {
+        for index in 0..FILES {
+            let stat = client.stat(&name(&format!("f{index}"))).await.expect("stat");
+            let segment = &stat.segments[0];
+            assert_eq!((segment.set.count(), segment.joining.count()), (5, 0), "f{index} lacks a column");
+        }
+        most = most.max(client.heal_status(None).await.expect("the heals").drives.len());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(most > 0, "nothing moves");
+    check_all(&client, &bytes, "while they move").await;
+    // It is ended: what moves does so to the end, and then nothing does.
+    client.drain_drive("d2", false).await.expect("it is not drained any more");
+    client.heal_status(Some(0)).await.expect("no limit");
+    all_healed(&client).await;
+    let left = components(&client, "d2").await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(components(&client, "d2").await, left);
+    let error = client.remove_drive("d2").await.expect_err("it is up and in use");
+    assert!(error.to_string().contains("drain it first"), "{error}");
+    client.drain_drive("d2", true).await.expect("it is drained again");
+    wait_for_long(|| async { components(&client, "d2").await == 0 }).await;
+    check_all(&client, &bytes, "without it").await;
+    drop(cluster);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_is_refused_if_some_column_may_go_nowhere() {
+    let (mut cluster, client, _) = with_files(6, 1, 0).await;
+    put(&client, &name("wide"), shape(Scheme::Raid5, 5, 1, 4096), &pattern(1, 50_000)).await;
+    let error = client.drain_drive("d1", true).await.expect_err("wide is on every drive").to_string();
+    assert!(error.contains("1 files: braid://main/wide") && error.contains("5 other drives"), "{error}");
+    cluster.add_drive(6, None).await;
+    cluster.all_up(&client).await;
+    put(&client, &name("bare"), shape(Scheme::Raid0, 7, 0, 4096), &pattern(1, 50_000)).await;
+    let error = client.drain_drive("d1", true).await.expect_err("bare has no redundancy").to_string();
+    assert!(error.contains("raid0") && error.contains("braid://main/bare"), "{error}");
+    client.unlink(&name("bare")).await.expect("removed");
+    client.drain_drive("d1", true).await.expect("there is a place for each");
+    wait_for_long(|| async { components(&client, "d1").await == 0 }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_whose_column_has_moved_meanwhile_takes_nothing_for_a_hole() {
+    let (_cluster, client, bytes) = with_files(6, 1, 0).await;
+    let mut files = Vec::new();
+    for index in 0..FILES {
+        let options = braid_client::OpenOptions::new().read(true);
+        files.push(client.open(&name(&format!("f{index}")), &options).await.expect("open"));
+    }
+    let drained = client.stat(&name("f0")).await.expect("stat").segments[0].columns[0].drive_name.clone();
+    client.drain_drive(&drained, true).await.expect("it is drained");
+    wait_for_long(|| async { components(&client, &drained).await == 0 }).await;
+    for (file, bytes) in files.iter().zip(&bytes) {
+        let mut found = vec![0xee; bytes.len()];
+        file.read_at(&mut found, 0).await.expect("read");
+        assert_same(&found, bytes, "opened before it moved");
+    }
+}
+
+/// Waits until the condition holds, for 60 s at most.
+async fn wait_for_long<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
+    let waited = tokio::time::timeout(Duration::from_secs(60), async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    waited.await.expect("it comes about in time");
+}

@@ -31,6 +31,8 @@ pub const REMOVE: u8 = b'R';
 /// Drive, file, segment, column to [`LeftRecord`](super::LeftRecord): the column has moved, and what the
 /// drive holds of it is to be freed.
 pub const LEFT: u8 = b'l';
+/// File and segment to [`MoveRecord`](super::MoveRecord): a column of it has a successor on another drive.
+pub const MOVE: u8 = b'M';
 /// Drives that are drained: no column is placed there, and those that are move to others.
 pub const DRAIN: u8 = b'e';
 /// Term to its mark.

@@ -128,7 +128,7 @@ async fn heal(drive: &FakeDrive, file: &Opened) {
     for _ in 0..200 {
         match drive.ask(BeginHeal { file: file.stat.file }).await {
             Ok(ControlReply::Opened(opened)) => {
-                let _ = drive.ask(EndHeal { file: opened.stat.file, g: opened.stat.g }).await;
+                let _ = drive.ask(EndHeal { file: opened.stat.file, g: opened.stat.g, left: 0 }).await;
                 return;
             }
             // The drive is not up yet, or has no session yet.

@@ -146,7 +146,7 @@ impl FakeDrive {
 
     /// Says that they are up to date.
     pub(crate) async fn end_heal(&self, opened: &Opened) -> Result<(), Refusal> {
-        match self.ask(EndHeal { file: opened.stat.file, g: opened.stat.g }).await {
+        match self.ask(EndHeal { file: opened.stat.file, g: opened.stat.g, left: 0 }).await {
             Ok(ControlReply::Done(_)) => Ok(()),
             Err(TransportError::Refusal(refusal)) => Err(refusal),
             other => panic!("{other:?}"),

@@ -106,18 +106,20 @@ async fn a_drain_is_refused_with_the_numbers_if_the_others_have_no_room() {
     let roomy = |row: &DriveRow| row.drive == spare.id && row.free_bytes > 0;
     client.until("the manager knows", |status| status.drives.iter().any(roomy)).await;
     client.ask(drain).await.unwrap();
-    eventually("it has moved", || async {
-        let mut client = cluster.manager.client().await;
-        let segment = client.stat("f").await.unwrap().segments.remove(0);
-        segment.columns[1].drive == spare.id && !segment.set.contains(Column(1))
-    })
-    .await;
-    let object = file.stat.segments[0].columns[1].object;
-    eventually("what was left is freed", || async { holder.object(file.stat.volume.0, object).is_none() })
-        .await;
+    eventually("it has a successor", || async { spare.begin_heal(number).await.is_ok() }).await;
     let heal = spare.begin_heal(number).await.unwrap();
-    assert_eq!(heal.stat.segments[0].joining, mask(&[1]));
+    let shown = &heal.stat.segments[0];
+    assert_eq!((shown.joining, shown.columns[1].drive), (mask(&[1]), spare.id));
+    let before = client.stat("f").await.unwrap();
+    assert_eq!(before.segments, file.stat.segments, "the file lacks no column meanwhile");
     spare.end_heal(&heal).await.unwrap();
+    let after = client.stat("f").await.unwrap();
+    let segment = &after.segments[0];
+    assert_eq!((segment.columns[1].drive, segment.joining), (spare.id, ColumnMask::EMPTY));
+    assert_eq!(segment.set, mask(&[0, 1, 2]));
+    assert!(after.g > before.g);
+    let object = file.stat.segments[0].columns[1].object;
+    assert!(holder.object(file.stat.volume.0, object).is_none(), "freed before anybody reads on");
     client.done(remove).await;
     assert!(client.status().await.drives.iter().all(|row| row.drive != holder.id));
 }

@@ -19,3 +19,4 @@ mod sisters;
 mod sizes;
 mod space;
 mod states;
+mod successors;

@@ -200,8 +200,8 @@ impl Unit {
         self.deltas.iter().enumerate().map(above).collect()
     }
 
-    /// Removes a lost column's versions above `version` and returns them. `version` need not be on the chain: it
-    /// may be what the base counts in at another parity column, which is older than the base here.
+    /// Removes a lost column's versions above `version` and returns them. `version` need not be on the chain:
+    /// it may be what the base counts in at another parity column, which is older than the base here.
     pub(crate) fn cut_off(&mut self, column: Column, version: Version) -> Vec<ChainDelta> {
         let is_above = |delta: &ChainDelta| delta.column == column && delta.to > version;
         let (gone, stay): (Vec<_>, Vec<_>) = std::mem::take(&mut self.deltas).into_iter().partition(is_above);

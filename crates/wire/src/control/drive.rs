@@ -428,10 +428,31 @@ record! {
 }
 
 record! {
-    /// Asks how far the drives have brought their stale columns up to date.
+    /// Asks how far the drives have brought their stale columns up to date, and sets how they do it.
     pub struct HealStatus {
         /// The bytes a second that each drive may write from now on, 0 for no limit; absent: as it is.
         rate: Option<u64>,
+        /// Whether columns move to emptier drives from now on; absent: as it is.
+        balance: Option<bool>,
+    }
+}
+
+record! {
+    /// How equally full the drives are.
+    pub struct BalanceState {
+        /// Columns move to emptier drives when the drives' shares are too far apart.
+        on: bool,
+        /// That has begun, and is not done.
+        active: bool,
+        /// How far the fullest and the emptiest drive are apart, in thousandths of their capacity, once what
+        /// is moving has moved; as of the last look.
+        spread_permille: u64,
+        /// Files with a column that moves for it now.
+        files: u64,
+        /// Bytes that are still to be begun.
+        left_bytes: u64,
+        /// Bytes that were to move when it began.
+        begun_bytes: u64,
     }
 }
 
@@ -460,6 +481,8 @@ record! {
     pub struct HealStatusReply {
         /// The bytes a second that each drive may write; 0: no limit.
         rate: u64,
+        /// How equally full they are.
+        balance: BalanceState,
         /// The drives, by name.
         drives: Vec<HealRow>,
     }

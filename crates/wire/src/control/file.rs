@@ -319,11 +319,15 @@ record! {
 record! {
     /// The joining columns of the file on the asking drive hold all that the ready ones hold: the manager
     /// lists them as ready. Refused with [`Reason::StaleGeneration`](crate::Reason::StaleGeneration) if the
-    /// generation has risen since: they must be compared again.
+    /// generation has risen since, or if the columns are to take the places of others and the file was
+    /// written since: they must be compared again.
     pub struct EndHeal {
         /// The file.
         file: FileId,
         /// The generation in which they were compared.
         g: Generation,
+        /// Stripes that were not compared, as what is settled in them did not become clear: they are being
+        /// written.
+        left: u64,
     }
 }

@@ -25,11 +25,11 @@ mod shape;
 use braid_layout::{ClusterId, DriveId};
 
 pub use drive::{
-    Admission, Backup, BackupReply, DrainDrive, DrainDriveReply, DriveRow, DriveState, FreeUnnamed,
-    HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, Heartbeat, HeartbeatReply,
-    JoinDrive, JoinDriveReply, Latency, ProcessMark, RemoveDrive, ReplaceDrive, ReplaceDriveReply,
-    SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters, SistersReply, StaleFiles, StaleFilesReply,
-    StateMark, Status, StatusReply,
+    Admission, Backup, BackupReply, BalanceState, DrainDrive, DrainDriveReply, DriveRow, DriveState,
+    FreeUnnamed, HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, Heartbeat,
+    HeartbeatReply, JoinDrive, JoinDriveReply, Latency, ProcessMark, RemoveDrive, ReplaceDrive,
+    ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters, SistersReply,
+    StaleFiles, StaleFilesReply, StateMark, Status, StatusReply,
 };
 pub use file::{
     Access, BeginHeal, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Grant, Held, Open, Opened, Refresh,

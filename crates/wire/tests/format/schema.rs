@@ -73,6 +73,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::ProcessMark,
         control::Latency,
         control::SisterRow,
+        control::BalanceState,
         control::HealRow,
         control::Held,
         control::HealProgress,

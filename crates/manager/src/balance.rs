@@ -1,0 +1,403 @@
+//! Columns move to emptier drives until all are about equally full: after a drive was added, and whenever
+//! shares have drifted apart.
+//!
+//! - It begins when the fullest and the emptiest drive differ by more than [`BEGIN_PERMILLE`] of their
+//!   capacity, and goes on to the common share: so it does not begin again soon.
+//! - A column moves only from a drive above the common share to one below it, and only if neither crosses it.
+//!   So no more moves than must, and nothing moves back.
+//! - A column moves as it does off a drained drive: by a successor. Files that are being written wait.
+//! - No file gets less spread: not over hosts, not over racks.
+//! - What drives hold is taken from the files' records. What drives report lags behind what is moving.
+//!
+//! Nothing begins while a drive is away or drained: that is to be dealt with first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_layout::{DriveId, FileId};
+use braid_wire::Refusal;
+use braid_wire::control::{BalanceState, DriveState, EntryKind};
+use tokio::time::Instant;
+
+use crate::core::Core;
+use crate::healing::component_bytes;
+use crate::inodes;
+use crate::kv::Tx;
+use crate::moves::{begin_move, holds, segment_of, still_moving};
+use crate::schema::{ComponentPlace, InodeRecord, key, table};
+use crate::sweep::until_leading;
+
+/// How far the drives' shares may be apart before columns move.
+pub const BEGIN_PERMILLE: u64 = 50;
+/// Where it is stored that nothing is to be balanced.
+const OFF: &str = "balance-off";
+/// Pause between two rounds.
+const ROUND: Duration = Duration::from_secs(1);
+/// Time between two looks at what all drives hold, at least; and as a multiple of how long one takes.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const LOOK_REST: u32 = 50;
+/// Files looked at, and columns, in one transaction.
+const PAGE: usize = 512;
+/// Files with a column that moves, at a time.
+const AT_ONCE: usize = 32;
+
+/// How full one drive is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// Bytes of the components placed on it.
+    bytes: u64,
+    capacity_bytes: u64,
+}
+
+/// How full the drives are, once what is moving has moved. Pure.
+#[derive(Debug, Clone, Default)]
+pub struct Loads(BTreeMap<DriveId, Load>);
+
+impl Loads {
+    /// The bytes that a drive would hold if all were equally full.
+    fn fair(&self, load: &Load) -> u64 {
+        let sum = |of: fn(&Load) -> u64| self.0.values().map(|load| u128::from(of(load))).sum::<u128>();
+        let fair = sum(|load| load.bytes) * u128::from(load.capacity_bytes);
+        u64::try_from(fair / sum(|load| load.capacity_bytes).max(1)).unwrap_or(u64::MAX)
+    }
+
+    /// How far the fullest and the emptiest are apart, in thousandths of their capacity.
+    fn spread_permille(&self) -> u64 {
+        let share = |load: &Load| u128::from(load.bytes) * 1000 / u128::from(load.capacity_bytes.max(1));
+        let (min, max) = (self.0.values().map(share).min(), self.0.values().map(share).max());
+        u64::try_from(max.unwrap_or(0) - min.unwrap_or(0)).unwrap_or(u64::MAX)
+    }
+
+    /// Bytes above the common share.
+    fn surplus(&self, drive: DriveId) -> u64 {
+        self.0.get(&drive).map_or(0, |load| load.bytes.saturating_sub(self.fair(load)))
+    }
+
+    /// Bytes that have still to move until all are equally full.
+    fn left_bytes(&self) -> u64 {
+        self.0.keys().map(|drive| self.surplus(*drive)).fold(0, u64::saturating_add)
+    }
+
+    /// The drives that are above the common share, the fullest first.
+    fn givers(&self) -> Vec<DriveId> {
+        let mut givers: Vec<(u64, DriveId)> =
+            self.0.keys().map(|&drive| (self.surplus(drive), drive)).collect();
+        givers.retain(|(surplus, _)| *surplus > 0);
+        givers.sort_unstable_by(|one, other| other.cmp(one));
+        givers.into_iter().map(|(_, drive)| drive).collect()
+    }
+
+    /// The drives that may take so many bytes from this one, the emptiest first.
+    fn takers(&self, from: DriveId, bytes: u64) -> Vec<DriveId> {
+        if bytes == 0 || bytes > self.surplus(from) {
+            return Vec::new();
+        }
+        let lack = |load: &Load| self.fair(load).saturating_sub(load.bytes);
+        let mut takers: Vec<(u64, DriveId)> =
+            self.0.iter().map(|(&drive, load)| (lack(load), drive)).collect();
+        takers.retain(|(lack, _)| *lack >= bytes);
+        takers.sort_unstable_by(|one, other| other.cmp(one));
+        takers.into_iter().map(|(_, drive)| drive).collect()
+    }
+
+    fn shift(&mut self, from: DriveId, to: DriveId, bytes: u64) {
+        if let Some(load) = self.0.get_mut(&from) {
+            load.bytes = load.bytes.saturating_sub(bytes);
+        }
+        if let Some(load) = self.0.get_mut(&to) {
+            load.bytes = load.bytes.saturating_add(bytes);
+        }
+    }
+}
+
+/// What is known of the balance.
+#[derive(Debug, Default)]
+pub struct Balance {
+    loads: Loads,
+    /// It has begun, and has not reached the common share.
+    active: bool,
+    moving: BTreeSet<FileId>,
+    /// How far each drive's columns have been looked at.
+    looked: BTreeMap<DriveId, ComponentPlace>,
+    begun_bytes: u64,
+}
+
+/// Keeps the drives about equally full, for ever.
+pub async fn run(core: Arc<Core>) {
+    let (mut known, mut next_look) = (Vec::new(), Instant::now());
+    loop {
+        until_leading(&core).await;
+        tokio::time::sleep(ROUND).await;
+        let drives = capacities(&core);
+        let changed = drives != known;
+        if drives.is_empty() || (!changed && !core.balance().active && Instant::now() < next_look) {
+            continue;
+        }
+        match round(&core, &drives, changed, &mut next_look).await {
+            Ok(()) => known = drives,
+            Err(refusal) => tracing::debug!(%refusal, "the drives are not balanced now"),
+        }
+    }
+}
+
+/// The drives that take part, with their capacities. None while one is away or drained.
+fn capacities(core: &Core) -> Vec<(DriveId, u64)> {
+    let (now_ms, drives) = (core.now_ms(), core.drives());
+    let mut all = Vec::new();
+    for drive in drives.iter() {
+        match drives.state(drive.record.drive, now_ms) {
+            DriveState::Replaced => {}
+            DriveState::Up if takes_columns_if_roomy(drive) => {
+                all.push((drive.record.drive, drive.record.capacity_bytes));
+            }
+            _ => return Vec::new(),
+        }
+    }
+    all
+}
+
+fn takes_columns_if_roomy(drive: &crate::drives::Drive) -> bool {
+    !drive.draining && drive.scrub.lost == 0
+}
+
+async fn round(
+    core: &Arc<Core>,
+    drives: &[(DriveId, u64)],
+    changed: bool,
+    next_look: &mut Instant,
+) -> Result<(), Refusal> {
+    if core.read(|_, tx| is_off(tx)).await? {
+        core.balance().active = false;
+        return Ok(());
+    }
+    let moving = core.balance().moving.clone();
+    let moving = core.read(move |_, tx| still_moving(tx, moving)).await?;
+    core.balance().moving.clone_from(&moving);
+    if changed || Instant::now() >= *next_look {
+        let began = Instant::now();
+        let loads = look(core, drives).await?;
+        *next_look = Instant::now() + LOOK_AGAIN.max(began.elapsed() * LOOK_REST);
+        let mut balance = core.balance();
+        let spread = loads.spread_permille();
+        if spread > BEGIN_PERMILLE && !balance.active {
+            tracing::info!(
+                spread_permille = spread,
+                bytes = loads.left_bytes(),
+                "columns move to emptier drives"
+            );
+            balance.begun_bytes = loads.left_bytes();
+        }
+        balance.active = spread > BEGIN_PERMILLE || (balance.active && !moving.is_empty());
+        (balance.loads, balance.looked) = (loads, BTreeMap::new());
+    }
+    if !core.balance().active {
+        return Ok(());
+    }
+    let begun = begin_some(core).await?;
+    let mut balance = core.balance();
+    if begun == 0 && balance.moving.is_empty() {
+        tracing::info!(
+            left_bytes = balance.loads.left_bytes(),
+            "the drives are as equally full as they can be"
+        );
+        balance.active = false;
+    }
+    Ok(())
+}
+
+/// What every drive will hold: one walk over all files.
+async fn look(core: &Arc<Core>, drives: &[(DriveId, u64)]) -> Result<Loads, Refusal> {
+    let load = |&(drive, capacity_bytes): &(DriveId, u64)| (drive, Load { bytes: 0, capacity_bytes });
+    let mut loads = Loads(drives.iter().map(load).collect());
+    let (mut from, to) = key::all(table::INODE);
+    loop {
+        let (start, end) = (from.clone(), to.clone());
+        let (last, found) = core
+            .read(move |_, tx| {
+                let rows = tx.records::<InodeRecord>(&(start, end), PAGE)?;
+                let last = rows.last().map(|(row, _)| row.clone()).filter(|_| rows.len() == PAGE);
+                let mut found: Vec<(DriveId, u64)> = Vec::new();
+                for (row, inode) in rows {
+                    found.extend(bytes_of(tx, FileId(key::number(&row, 1)), &inode)?);
+                }
+                Ok((last, found))
+            })
+            .await?;
+        for (drive, bytes) in found {
+            if let Some(load) = loads.0.get_mut(&drive) {
+                load.bytes = load.bytes.saturating_add(bytes);
+            }
+        }
+        match last {
+            Some(last) => from = [last.as_slice(), &[0]].concat(),
+            None => return Ok(loads),
+        }
+    }
+}
+
+/// The bytes of a file's components on each drive, once they have moved.
+fn bytes_of(tx: &Tx, file: FileId, inode: &InodeRecord) -> Result<Vec<(DriveId, u64)>, Refusal> {
+    if inode.kind != EntryKind::File {
+        return Ok(Vec::new());
+    }
+    let moves = inodes::moves(tx, file)?;
+    let mut bytes = Vec::new();
+    for place in inode.places(file) {
+        let moved = moves.iter().find(|at| (at.segment, at.column) == (place.segment, place.column));
+        bytes.push((moved.map_or(place.drive, |at| at.drive), component_bytes(tx, file, place.segment)?));
+    }
+    Ok(bytes)
+}
+
+/// Gives columns of the fullest drives successors on the emptiest. Gives how many.
+async fn begin_some(core: &Arc<Core>) -> Result<usize, Refusal> {
+    let mut begun = 0;
+    let givers = core.balance().loads.givers();
+    for giver in givers {
+        loop {
+            let places = AT_ONCE.saturating_sub(core.balance().moving.len());
+            if places == 0 || core.balance().loads.surplus(giver) == 0 {
+                break;
+            }
+            let (after, loads) = {
+                let balance = core.balance();
+                (balance.looked.get(&giver).copied(), balance.loads.clone())
+            };
+            let page = core.write(move |core, tx| begin_page(core, tx, giver, after, loads, places)).await?;
+            let mut balance = core.balance();
+            begun += page.files.len();
+            balance.moving.extend(page.files);
+            balance.loads = page.loads;
+            match page.last {
+                Some(last) => drop(balance.looked.insert(giver, last)),
+                None => break,
+            }
+        }
+    }
+    Ok(begun)
+}
+
+/// What came of a few columns of one drive.
+struct Page {
+    files: Vec<FileId>,
+    loads: Loads,
+    /// The last column that was looked at; `None`: there are no more.
+    last: Option<ComponentPlace>,
+}
+
+fn begin_page(
+    core: &Core,
+    tx: &mut Tx,
+    giver: DriveId,
+    after: Option<ComponentPlace>,
+    mut loads: Loads,
+    most: usize,
+) -> Result<Page, Refusal> {
+    let (first, to) = key::of_drive(table::COLUMN, giver);
+    let from = after.map_or(first, |place| [key::place(table::COLUMN, place).as_slice(), &[0]].concat());
+    let (mut files, mut last) = (Vec::new(), None);
+    for (row, _) in tx.scan(&from, &to, PAGE)? {
+        if files.len() >= most || loads.surplus(giver) == 0 {
+            break;
+        }
+        let place = key::place_of(&row);
+        last = Some(place);
+        let Some(inode) = inodes::find(tx, place.file)?.filter(|inode| may_move(inode, place)) else {
+            continue;
+        };
+        let bytes = component_bytes(tx, place.file, place.segment)?;
+        for taker in loads.takers(giver, bytes) {
+            if spreads_less(core, &inode, place, taker) {
+                continue;
+            }
+            // Refused: this one cannot take it. The next may.
+            if begin_move(core, tx, place, Some(taker)).unwrap_or(false) {
+                loads.shift(giver, taker, bytes);
+                files.push(place.file);
+                break;
+            }
+        }
+    }
+    Ok(Page { files, loads, last })
+}
+
+/// Whether the column may move for no better reason than balance.
+fn may_move(inode: &InodeRecord, place: ComponentPlace) -> bool {
+    let whole = |segment: &crate::schema::SegmentRecord| segment.all().minus(segment.ready()).is_empty();
+    !inode.held && !inode.unfenced && holds(inode, place) && segment_of(inode, place).is_some_and(whole)
+}
+
+/// Whether the file's columns would be on fewer hosts or racks.
+fn spreads_less(core: &Core, inode: &InodeRecord, place: ComponentPlace, taker: DriveId) -> bool {
+    let table = core.drives();
+    let domain = |drive: DriveId| {
+        table.drive(drive).map(|known| (known.record.rack.clone(), known.record.host.clone()))
+    };
+    let drives = segment_of(inode, place).map_or(&[][..], |segment| &segment.drives);
+    let others: Vec<_> =
+        drives.iter().filter(|drive| **drive != place.drive).filter_map(|d| domain(*d)).collect();
+    let (Some(old), Some(new)) = (domain(place.drive), domain(taker)) else { return true };
+    let on_host = |of: &(String, String)| others.iter().filter(|other| *other == of).count();
+    let on_rack = |of: &(String, String)| others.iter().filter(|other| other.0 == of.0).count();
+    on_host(&new) > on_host(&old) || on_rack(&new) > on_rack(&old)
+}
+
+fn is_off(tx: &Tx) -> Result<bool, Refusal> {
+    Ok(tx.number(OFF)? != 0)
+}
+
+/// Stores whether drives are to be balanced.
+pub fn set(tx: &mut Tx, on: bool) {
+    tx.set(key::meta(OFF), &u64::from(!on));
+}
+
+/// For status.
+pub fn state(core: &Core, tx: &Tx) -> Result<BalanceState, Refusal> {
+    let balance = core.balance();
+    Ok(BalanceState {
+        on: !is_off(tx)?,
+        active: balance.active,
+        spread_permille: balance.loads.spread_permille(),
+        files: u64::try_from(balance.moving.len()).unwrap_or(u64::MAX),
+        left_bytes: if balance.active { balance.loads.left_bytes() } else { 0 },
+        begun_bytes: balance.begun_bytes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loads(of: &[(u64, u64)]) -> Loads {
+        let load = |(&(bytes, capacity_bytes), drive)| (DriveId(drive), Load { bytes, capacity_bytes });
+        Loads(of.iter().zip(1u128..).map(load).collect())
+    }
+
+    #[test]
+    fn drives_of_any_size_are_filled_to_the_same_share() {
+        let balance = loads(&[(60, 100), (60, 100), (0, 100), (60, 300)]);
+        assert_eq!(balance.spread_permille(), 600);
+        assert_eq!(balance.givers(), [DriveId(2), DriveId(1)]);
+        assert_eq!(balance.left_bytes(), 60, "a share of 30 in 100");
+        assert_eq!(balance.takers(DriveId(1), 10), [DriveId(4), DriveId(3)]);
+        assert_eq!(balance.takers(DriveId(1), 31), [], "it would have less than its share");
+        assert_eq!(balance.takers(DriveId(3), 10), []);
+        assert_eq!(loads(&[]).spread_permille(), 0);
+        assert_eq!(loads(&[(5, 0)]).left_bytes(), 5);
+    }
+
+    #[test]
+    fn nothing_moves_twice_and_no_more_than_must() {
+        let mut balance = loads(&[(1000, 2000), (1000, 2000), (1000, 2000), (0, 2000)]);
+        let (least, mut moved) = (balance.left_bytes(), 0);
+        for bytes in (1..40).cycle().take(10_000) {
+            let Some(from) = balance.givers().first().copied() else { break };
+            let Some(to) = balance.takers(from, bytes).first().copied() else { continue };
+            balance.shift(from, to, bytes);
+            moved += bytes;
+        }
+        assert_eq!(least, 750);
+        assert!(moved <= least && balance.spread_permille() < 5, "{moved}: {balance:?}");
+    }
+}

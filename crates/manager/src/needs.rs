@@ -1,0 +1,144 @@
+//! What the columns on a drive need on others: whether it can be emptied.
+
+use std::collections::BTreeMap;
+
+use braid_layout::DriveId;
+use braid_wire::{Reason, Refusal};
+
+use crate::compare::path_of;
+use crate::core::Core;
+use crate::healing::{bytes_of, component_bytes};
+use crate::inodes;
+use crate::kv::Tx;
+use crate::moves::{candidates, holds, segment_of, takes_columns};
+use crate::schema::{ComponentPlace, key, table};
+
+/// Of the room on other drives, the part that may be filled: the rest is for what is written meanwhile.
+const ROOM_PERCENT: u64 = 90;
+/// Columns looked at one by one. Of a drive with more, the rest is counted by its bytes only.
+const LOOKED_AT_MAX: usize = 100_000;
+/// Files named in a refusal.
+const NAMED: usize = 3;
+
+/// What the columns on a drive need elsewhere.
+pub struct Needs {
+    drive: DriveId,
+    /// Components on it.
+    pub components: u64,
+    /// About how many bytes they have.
+    pub bytes: u64,
+    /// The room on the drives that may take them.
+    pub room_bytes: u64,
+}
+
+/// Files some of whose columns can move nowhere.
+#[derive(Default)]
+struct Stuck {
+    files: u64,
+    names: Vec<String>,
+}
+
+impl Stuck {
+    fn add(&mut self, tx: &Tx, place: ComponentPlace) -> Result<(), Refusal> {
+        self.files += 1;
+        if self.names.len() < NAMED
+            && let Some(inode) = inodes::find(tx, place.file)?
+        {
+            self.names.push(path_of(tx, &inode)?);
+        }
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        let more = self.files - u64::try_from(self.names.len()).unwrap_or(u64::MAX).min(self.files);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{} files: {}{more}", self.files, self.names.join(", "))
+    }
+}
+
+impl Needs {
+    /// What the columns on the drive need, and what there is.
+    pub fn of(core: &Core, tx: &Tx, drive: DriveId) -> Result<Needs, Refusal> {
+        let components = inodes::counts(tx, drive)?.components;
+        let bytes = bytes_of(tx, key::of_drive(table::COLUMN, drive), components)?;
+        let room = room(core, drive).values().fold(0u64, |sum, room| sum.saturating_add(*room));
+        Ok(Needs { drive, components, bytes, room_bytes: room })
+    }
+
+    /// Refuses if there is too little room.
+    pub fn must_fit(&self, core: &Core) -> Result<(), Refusal> {
+        if self.bytes <= self.room_bytes {
+            return Ok(());
+        }
+        let detail = format!(
+            "{} has {} components of about {} bytes, and the other drives have room for {}: add drives first",
+            core.drives().name(self.drive),
+            self.components,
+            self.bytes,
+            self.room_bytes
+        );
+        Err(Refusal::new(Reason::Full, detail))
+    }
+
+    /// Refuses if some column can move nowhere: each is given a place, as if they moved one by one.
+    pub fn must_move(&self, core: &Core, tx: &Tx) -> Result<(), Refusal> {
+        let mut room = room(core, self.drive);
+        let (mut alone, mut bare, mut full) = (Stuck::default(), Stuck::default(), Stuck::default());
+        let (from, to) = key::of_drive(table::COLUMN, self.drive);
+        for (row, _) in tx.scan(&from, &to, LOOKED_AT_MAX)? {
+            let place = key::place_of(&row);
+            let Some(inode) = inodes::find(tx, place.file)?.filter(|inode| holds(inode, place)) else {
+                continue;
+            };
+            if segment_of(&inode, place).is_some_and(|segment| segment.shape.m == 0) {
+                bare.add(tx, place)?;
+                continue;
+            }
+            let takers = candidates(core, tx, place, &inode)?;
+            let bytes = component_bytes(tx, place.file, place.segment)?;
+            let best = takers.iter().map(|taker| taker.drive).max_by_key(|drive| room.get(drive).copied());
+            match best.and_then(|best| room.get_mut(&best)) {
+                Some(left) if *left >= bytes => *left -= bytes,
+                Some(_) => full.add(tx, place)?,
+                None => alone.add(tx, place)?,
+            }
+        }
+        let (name, drives) = (core.drives().name(self.drive), room.len());
+        if bare.files > 0 {
+            let detail = format!(
+                "{name} holds columns of files without redundancy (raid0), which cannot be made elsewhere: remove them, \
+                 or copy them to another scheme, first: {}",
+                bare.show()
+            );
+            return Err(Refusal::new(Reason::TooFewDrives, detail));
+        }
+        if alone.files > 0 {
+            let detail = format!(
+                "some columns on {name} can move nowhere, as none of the {drives} other drives that are up and have room \
+                 lacks a column of their file, or is on a host with fewer: add drives first: {}",
+                alone.show()
+            );
+            return Err(Refusal::new(Reason::TooFewDrives, detail));
+        }
+        if full.files > 0 {
+            let detail = format!(
+                "{name} has {} components of about {} bytes, and the other drives have room for {}, but not for all of \
+                 them where each may go: add drives first: {}",
+                self.components,
+                self.bytes,
+                self.room_bytes,
+                full.show()
+            );
+            return Err(Refusal::new(Reason::Full, detail));
+        }
+        Ok(())
+    }
+}
+
+/// The bytes that other drives may take.
+fn room(core: &Core, drive: DriveId) -> BTreeMap<DriveId, u64> {
+    let (now_ms, table) = (core.now_ms(), core.drives());
+    let others = table.up(now_ms).into_iter().filter(|other| *other != drive);
+    let takers = others.filter_map(|other| table.drive(other)).filter(|other| takes_columns(other));
+    takers.map(|other| (other.record.drive, other.free_bytes / 100 * ROOM_PERCENT)).collect()
+}

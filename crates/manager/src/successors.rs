@@ -1,0 +1,310 @@
+//! Columns that move off drives that serve them: the old column stays in its file's set, read and written,
+//! until its *successor* on another drive holds the same.
+//!
+//! The successor is a component that no reader or writer knows of. Its drive heals it as if it were the
+//! column and joining there: it is made from the file's other columns. When nothing differed, and nobody can
+//! have written since the comparison began, it takes the column's place in one durable step, in which the
+//! generation rises; what the old drive holds is fenced off and freed. So the file never lacks a column.
+//!
+//! Beside a writer there is no such moment. Then the successor takes the column's place as a joining one,
+//! which gets all writes, and what was written since is made good: so long the file has one column less.
+//! That is done only while it lacks no other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use braid_layout::version::Lease;
+use braid_layout::{DriveId, FileId, Generation};
+use braid_wire::control::{EndHeal, Opened};
+use braid_wire::{Reason, Refusal};
+
+use crate::core::Core;
+use crate::fence;
+use crate::heal::{lease_of, nothing, run};
+use crate::inodes::{self, occupy, set_stale, vacate};
+use crate::kv::{KvError, Tx};
+use crate::leases::LeaseState;
+use crate::opens::opened_by;
+use crate::procedure::{self, Cause, RecordedLease, hold_lapsed};
+use crate::schema::{ComponentPlace, InodeRecord, LeftRecord, MoveRecord, StaleRecord, key, table};
+use crate::view::Opener;
+
+/// The comparisons of successors under way. Soft: one that is not known is begun again.
+#[derive(Debug, Default)]
+pub struct Comparisons(BTreeMap<(DriveId, FileId), Comparison>);
+
+/// One drive compares its successors of one file.
+#[derive(Debug, Clone, Copy)]
+struct Comparison {
+    g: Generation,
+    /// The file's last lease, which was over when the comparison began. `None`: somebody may have written
+    /// since.
+    lease: Option<Lease>,
+}
+
+impl Comparisons {
+    /// The drive begins, or asks for new capabilities on the way.
+    fn begin(&mut self, (drive, file): (DriveId, FileId), inode: &InodeRecord) {
+        let lease = (!inode.held).then_some(inode.lease);
+        let known = self.0.get(&(drive, file)).filter(|known| known.g == inode.g);
+        let lease = known.map_or(lease, |known| known.lease.filter(|_| known.lease == lease));
+        self.0.insert((drive, file), Comparison { g: inode.g, lease });
+    }
+
+    /// The drive has found no difference. Whether nobody can have written since it began.
+    fn end(&mut self, at: (DriveId, FileId), inode: &InodeRecord) -> bool {
+        let known = self.0.remove(&at);
+        let undisturbed = |known: Comparison| known.g == inode.g && known.lease == Some(inode.lease);
+        known.is_some_and(undisturbed) && !inode.held
+    }
+}
+
+/// Gives the column a successor on the drive.
+pub fn plan(tx: &mut Tx, of: ComponentPlace, drive: DriveId) -> Result<(), KvError> {
+    let to = ComponentPlace { drive, ..of };
+    occupy(tx, to)?;
+    set_stale(tx, to, Some(StaleRecord { joining: false, told: true }))?;
+    tx.set(key::moving(of.file, of.segment), &MoveRecord { column: of.column, drive });
+    tracing::debug!(file = %of.file, column = %of.column, from = %of.drive.short(), to = %drive.short(), "a column moves");
+    Ok(())
+}
+
+/// The successor is not wanted any more: what its drive holds of it is freed. Does nothing if this is none.
+pub fn give_up(tx: &mut Tx, at: ComponentPlace, inode: &InodeRecord) -> Result<bool, KvError> {
+    if find(tx, at.file, at.segment)? != Some(at) {
+        return Ok(false);
+    }
+    tx.delete(key::moving(at.file, at.segment));
+    tracing::debug!(file = %at.file, column = %at.column, to = %at.drive.short(), "a move is given up");
+    leave(tx, at, inode)?;
+    Ok(true)
+}
+
+/// Gives a successor up in a new generation, in which another one may come to the same drive: what frees the
+/// first one late does not touch that. The caller holds the file's lock. Returns whether there was one.
+pub async fn abandon(core: &Arc<Core>, at: ComponentPlace, inode: &InodeRecord) -> Result<bool, Refusal> {
+    let (file, segment) = (at.file, at.segment);
+    if core.read(move |_, tx| Ok(find(tx, file, segment)?)).await? != Some(at) {
+        return Ok(false);
+    }
+    let (lease, lost) = (lease_of(core, file, inode), hold_lapsed(core, inode));
+    let change: procedure::Change = Arc::new(move |_, tx, _, inode| Ok(give_up(tx, at, inode).map(drop)?));
+    run(core, file, Cause { lease, lost, change: Some(change) }).await.map(|_| true)
+}
+
+/// The successor of a column of the segment, if there is one.
+pub fn find(tx: &Tx, file: FileId, segment: u32) -> Result<Option<ComponentPlace>, KvError> {
+    let record: Option<MoveRecord> = tx.record(&key::moving(file, segment))?;
+    Ok(record.map(|MoveRecord { column, drive }| ComponentPlace { drive, file, segment, column }))
+}
+
+/// The column is not on this drive any more, which frees what it holds of it.
+pub fn leave(tx: &mut Tx, at: ComponentPlace, inode: &InodeRecord) -> Result<(), KvError> {
+    vacate(tx, at)?;
+    let segment = usize::try_from(at.segment).ok().and_then(|index| inode.segments.get(index));
+    if let Some(segment) = segment
+        && !inodes::is_replaced(tx, at.drive)?
+    {
+        let left = LeftRecord { volume: inode.volume, object: segment.object, g: inode.g };
+        tx.set(key::place(table::LEFT, at), &left);
+    }
+    Ok(())
+}
+
+/// Puts the successor in its column's place. The column must be fenced in the next generation before anybody
+/// reads or writes it.
+pub fn take_place(
+    tx: &mut Tx,
+    to: ComponentPlace,
+    inode: &mut InodeRecord,
+    joining: bool,
+) -> Result<(), Refusal> {
+    if find(tx, to.file, to.segment)? != Some(to) {
+        return Err(nothing_moves(to.file));
+    }
+    let Some(segment) = usize::try_from(to.segment).ok().and_then(|index| inode.segments.get_mut(index))
+    else {
+        return Err(nothing_moves(to.file));
+    };
+    let from = ComponentPlace { drive: segment.drive(to.column), ..to };
+    if let Some(drive) = segment.drives.get_mut(to.column.index()) {
+        *drive = to.drive;
+    }
+    segment.set = segment.set.with(to.column);
+    if joining {
+        segment.joining = segment.joining.with(to.column);
+    }
+    tx.delete(key::moving(to.file, to.segment));
+    tracing::debug!(file = %to.file, column = %to.column, from = %from.drive.short(), to = %to.drive.short(), joining, "a column has moved");
+    set_stale(tx, to, joining.then_some(StaleRecord { joining: true, told: true }))?;
+    Ok(leave(tx, from, inode)?)
+}
+
+/// A drive begins to heal its successors of the file, or goes on. If their column is not ready they take its
+/// place at once.
+pub async fn begin(
+    core: &Arc<Core>,
+    file: FileId,
+    inode: InodeRecord,
+    own: Vec<ComponentPlace>,
+) -> Result<Opened, Refusal> {
+    let (lease, lost) = (lease_of(core, file, &inode), hold_lapsed(core, &inode));
+    let drive = own.first().map_or(DriveId(0), |at| at.drive);
+    let mut inode = inode;
+    if inode.unfenced || !lost.is_empty() || lease == RecordedLease::Ended {
+        let cause = Cause { lease, lost, change: None };
+        inode = run(core, file, cause).await?.ok_or_else(|| nothing(core, file, drive))?;
+    }
+    let orphans: Vec<ComponentPlace> = own.iter().filter(|at| !is_ready(&inode, at)).copied().collect();
+    if !orphans.is_empty() {
+        let inode = take_places(core, file, &inode, orphans, true).await?;
+        let inode = inode.ok_or_else(|| nothing(core, file, drive))?;
+        return opened_by(core, file, inode, Opener::Healer(drive)).await;
+    }
+    own.iter().try_for_each(|at| can_be_made(core, &inode, at))?;
+    core.comparisons().begin((drive, file), &inode);
+    let shown = as_joining(&inode, &own);
+    for at in &own {
+        // Its object is there then, in this generation, and takes what is installed.
+        fence::tell(core, file, &shown, at.segment, at.column).await.map_err(|error| {
+            Refusal::new(Reason::Busy, format!("{} is not told: {error}", core.drives().name(drive)))
+        })?;
+    }
+    opened_by(core, file, shown, Opener::Healer(drive)).await
+}
+
+/// Nothing differed in generation `g`, but for `left` stripes that are being written.
+pub async fn end(
+    core: &Arc<Core>,
+    asked: EndHeal,
+    inode: InodeRecord,
+    own: Vec<ComponentPlace>,
+) -> Result<(), Refusal> {
+    let (file, Some(first)) = (asked.file, own.first().copied()) else { return Ok(()) };
+    let undisturbed = core.comparisons().end((first.drive, file), &inode);
+    own.iter().try_for_each(|at| can_be_made(core, &inode, at))?;
+    let ready = own.iter().all(|at| is_ready(&inode, at));
+    if undisturbed && ready && asked.left == 0 {
+        return take_places(core, file, &inode, own, false).await.map(drop);
+    }
+    if !ready || (inode.held && is_live(core, file)) {
+        if ready {
+            must_be_whole(&inode, file, &own)?;
+        }
+        take_places(core, file, &inode, own, true).await?;
+    }
+    if asked.left > 0 && !inode.held {
+        settle(core, file, &inode).await?;
+    }
+    Err(Refusal::new(Reason::StaleGeneration, format!("file {file} was written meanwhile: compare again")))
+}
+
+/// Nobody writes the file: what is pending are settled writes of which the drives have forgotten in a restart
+/// that they are.
+pub async fn settle(core: &Arc<Core>, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
+    let lost = hold_lapsed(core, inode);
+    run(core, file, Cause { lease: RecordedLease::None, lost, change: None }).await.map(drop)
+}
+
+async fn take_places(
+    core: &Arc<Core>,
+    file: FileId,
+    inode: &InodeRecord,
+    own: Vec<ComponentPlace>,
+    joining: bool,
+) -> Result<Option<InodeRecord>, Refusal> {
+    let (lease, lost) = (lease_of(core, file, inode), hold_lapsed(core, inode));
+    let change: procedure::Change =
+        Arc::new(move |_, tx, _, inode| own.iter().try_for_each(|&at| take_place(tx, at, inode, joining)));
+    run(core, file, Cause { lease, lost, change: Some(change) }).await
+}
+
+fn is_live(core: &Core, file: FileId) -> bool {
+    matches!(core.leases().state(file, core.now_ms()), LeaseState::Live(_))
+}
+
+/// A file that lacks a column gives no other away, nor does one that could not be read without it.
+fn must_be_whole(inode: &InodeRecord, file: FileId, own: &[ComponentPlace]) -> Result<(), Refusal> {
+    for at in own {
+        let segment = usize::try_from(at.segment).ok().and_then(|index| inode.segments.get(index));
+        let lacks = segment.is_some_and(|segment| !segment.all().minus(segment.ready()).is_empty());
+        if lacks || segment.is_some_and(|segment| segment.shape.m == 0) {
+            let detail = format!(
+                "file {file} is open for writing and can spare no column: one moves when it is closed or whole"
+            );
+            return Err(Refusal::new(Reason::Busy, detail));
+        }
+    }
+    Ok(())
+}
+
+/// A successor is made from `k` other columns. With fewer there is nothing to compare it with.
+fn can_be_made(core: &Core, inode: &InodeRecord, at: &ComponentPlace) -> Result<(), Refusal> {
+    let segment = usize::try_from(at.segment).ok().and_then(|index| inode.segments.get(index));
+    match segment {
+        Some(segment) if segment.ready().without(at.column).count() < u32::from(segment.shape.k) => {
+            let missing = segment.all().minus(segment.ready());
+            Err(procedure::too_many_away(core, inode, missing, segment))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_ready(inode: &InodeRecord, at: &ComponentPlace) -> bool {
+    let segment = usize::try_from(at.segment).ok().and_then(|index| inode.segments.get(index));
+    segment.is_some_and(|segment| segment.ready().contains(at.column))
+}
+
+/// The file as the drive of its successors sees it: these are the columns, and joining.
+fn as_joining(inode: &InodeRecord, own: &[ComponentPlace]) -> InodeRecord {
+    let mut shown = inode.clone();
+    for &ComponentPlace { drive, segment, column, .. } in own {
+        let index = usize::try_from(segment).unwrap_or(usize::MAX);
+        let Some(segment) = shown.segments.get_mut(index) else { continue };
+        if let Some(at) = segment.drives.get_mut(column.index()) {
+            *at = drive;
+        }
+        segment.joining = segment.joining.with(column);
+    }
+    shown
+}
+
+fn nothing_moves(file: FileId) -> Refusal {
+    Refusal::new(Reason::NotFound, format!("a column of file {file} does not move there any more"))
+}
+
+/// Whether a column of the segment has a successor.
+pub fn moves(tx: &Tx, file: FileId, segment: u32) -> Result<bool, KvError> {
+    Ok(tx.get(&key::moving(file, segment))?.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: (DriveId, FileId) = (DriveId(1), FileId(2));
+
+    fn inode(g: u32, lease: u32, held: bool) -> InodeRecord {
+        let blank = crate::volumes::directory_record(Default::default(), FileId(0), Vec::new(), 0);
+        InodeRecord { g: Generation(g), lease: Lease(lease), held, ..blank }
+    }
+
+    #[test]
+    fn a_comparison_counts_if_nobody_can_have_written_since_it_began() {
+        let ends = |steps: &[(u32, u32, bool)], end: (u32, u32, bool)| {
+            let mut comparisons = Comparisons::default();
+            steps.iter().for_each(|&(g, lease, held)| comparisons.begin(AT, &inode(g, lease, held)));
+            comparisons.end(AT, &inode(end.0, end.1, end.2))
+        };
+        assert!(ends(&[(1, 5, false)], (1, 5, false)));
+        assert!(ends(&[(1, 5, false), (1, 5, false)], (1, 5, false)), "new capabilities on the way");
+        assert!(ends(&[(1, 5, true), (2, 5, false)], (2, 5, false)), "in the new generation it began anew");
+        assert!(!ends(&[], (1, 5, false)), "the manager has restarted");
+        assert!(!ends(&[(1, 5, false)], (1, 6, false)), "a writer has come and gone");
+        assert!(!ends(&[(1, 5, false)], (1, 6, true)), "a writer is there");
+        assert!(!ends(&[(1, 5, true)], (1, 5, false)), "a writer was there");
+        assert!(!ends(&[(1, 5, true), (1, 5, false)], (1, 5, false)), "a writer was there at first");
+        assert!(!ends(&[(1, 5, false), (1, 6, false)], (1, 6, false)), "one came in between");
+        assert!(!ends(&[(1, 5, false)], (2, 5, false)), "the generation has risen");
+    }
+}
