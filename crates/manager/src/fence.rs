@@ -356,7 +356,8 @@ impl Target {
         match self.call(core, &GetAttributes { at: self.at }.into()).await {
             Ok(_) => Ok(false),
             Err(error) if is_lost(&error) => Ok(true),
-            Err(CallError::Refused(refusal)) if is_missing(&refusal) => Ok(false),
+            Err(CallError::Refused(refusal)) if refusal.reason == Reason::NoObject => Ok(false),
+            // Without the partition nobody knows what was in it.
             Err(error) => Err(error),
         }
     }

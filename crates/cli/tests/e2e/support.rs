@@ -243,14 +243,6 @@ impl Cluster {
         until("the drive is dead", || !runs(pid));
     }
 
-    /// Does what is advised for a drive with damage: an empty drive `fresh` makes its columns anew.
-    pub(crate) fn replace_drive(&self, name: &str) {
-        self.kill_drive(name);
-        self.line("drive add --name fresh").ok();
-        self.line(&format!("drive replace {name} fresh")).ok();
-        self.line("rebuild fresh").ok();
-    }
-
     /// The drives of a file's columns.
     pub(crate) fn columns(&self, name: &str) -> Vec<String> {
         let facts = self.braid(["stat", "--json", name]).ok().json();
