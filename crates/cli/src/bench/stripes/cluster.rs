@@ -11,13 +11,15 @@ use tokio::time::{Instant, sleep};
 
 use crate::args::DriveOptions;
 use crate::bench::client::{ClientProcess, alone};
-use crate::bring_up::{Running, all_joined, bring_up};
-use crate::cluster_dir::ClusterDir;
+use crate::bring_up::{Running, all_joined, bring_up, drive_names};
+use crate::cluster_dir::{ClusterDir, ClusterFile};
 use crate::connect::connect;
 use crate::down::stop_all;
 use crate::exit::{Doing, Exit, Failure};
-use crate::local::{DriveStart, Mode, Server};
+use crate::local::{DriveStart, Mode, NamespaceHost, Server};
 use crate::replace::row;
+
+use super::hosts::Hosts;
 
 /// Bytes of a unit in every experiment.
 pub(super) const UNIT_BYTES: u32 = 512 << 10;
@@ -52,6 +54,42 @@ impl Cluster {
         let shape = Shape::parse(scheme, Some(width), UNIT_BYTES).doing(|| "make the volume".into())?;
         client.volume_create(VOLUME, Some(shape), 0).await?;
         Ok(Cluster { client, running, next: 0 })
+    }
+
+    /// Brings one up with each drive on a host of its own, and the manager here. A drive that is silent for a
+    /// second counts as lost.
+    pub(super) async fn up_on(
+        hosts: &Hosts,
+        parent: &Path,
+        name: &str,
+        drives: u16,
+        (scheme, width): (&str, u8),
+    ) -> Result<Cluster, Failure> {
+        let dir = ClusterDir::at(parent.join(name));
+        dir.prepare()?;
+        let listen = format!("{}:0", hosts.address(None));
+        let manager =
+            Server::start_manager_with(&dir, &listen, Mode::Attached, &["--lost-after", "1"]).await?;
+        let path = dir.manager().join("client.token");
+        let token = std::fs::read_to_string(&path).doing(|| format!("read {}", path.display()))?;
+        let names = drive_names(None, Some(drives));
+        let file = ClusterFile {
+            manager: manager.record.address.clone(),
+            token: token.trim().to_owned(),
+            drives: names.clone(),
+        };
+        dir.write(&file)?;
+        let client = connect(&dir, &file).await?;
+        let servers = vec![manager];
+        let running = Running { dir, cluster: file, servers, options: DriveOptions::default() };
+        let mut cluster = Cluster { client, running, next: 0 };
+        for (index, drive) in names.iter().enumerate() {
+            let directory = cluster.running.dir.drive(drive);
+            cluster.start_on(hosts, drive, index, &directory).await?;
+        }
+        let shape = Shape::parse(scheme, Some(width), UNIT_BYTES).doing(|| "make the volume".into())?;
+        cluster.client.volume_create(VOLUME, Some(shape), 0).await?;
+        Ok(cluster)
     }
 
     /// Ends its processes and removes its files.
@@ -117,8 +155,30 @@ impl Cluster {
 
     /// Starts a drive in this directory, and waits until the manager has heard of it.
     pub(super) async fn start(&mut self, drive: &str, directory: &Path) -> Result<(), Failure> {
+        self.start_at(drive, directory, None).await
+    }
+
+    /// The same, on one of the hosts.
+    pub(super) async fn start_on(
+        &mut self,
+        hosts: &Hosts,
+        drive: &str,
+        host: usize,
+        directory: &Path,
+    ) -> Result<(), Failure> {
+        let host = NamespaceHost { name: hosts.name(host), address: hosts.address(Some(host)) };
+        self.start_at(drive, directory, Some(host)).await
+    }
+
+    async fn start_at(
+        &mut self,
+        drive: &str,
+        directory: &Path,
+        host: Option<NamespaceHost>,
+    ) -> Result<(), Failure> {
         let (dir, options) = (&self.running.dir, self.running.options);
-        let start = DriveStart { name: drive, directory, manager: &self.running.cluster.manager, options };
+        let manager = &self.running.cluster.manager;
+        let start = DriveStart { name: drive, directory, manager, options, host };
         let server = Server::start_drive(dir, start, Mode::Attached).await?;
         self.running.servers.push(server);
         all_joined(&self.client, &[drive.to_owned()]).await

@@ -5,16 +5,25 @@ use braid_bench::stripes::{Goal, Question, RECORD_BYTES, RECORDS_AT_ONCE, Unit, 
 use braid_client::Name;
 
 use super::cluster::{Cluster, UNIT_BYTES, job};
+use super::hosts::{Hosts, Links};
 use super::{Run, Which};
 use crate::bench::client::{ClientProcess, all_at_once, rate};
 use crate::exit::Failure;
 
 const CLIENTS: usize = 8;
+const DRIVES: u16 = 5;
 const SHAPE: (&str, u8) = ("raid5", 5);
 /// Data units of a stripe.
 const K: u64 = 4;
 /// Stripes that a client writes to its own file: 64 MiB.
 const STRIPES: u64 = 32;
+/// The same on limited links: 8 MiB.
+const STRIPES_LIMITED: u64 = 4;
+/// Which links are limited, to how many bits a second. Low, so that processors are not the limit.
+const LIMITS: [(&str, Links, u64); 2] = [
+    ("their link limited", Links::Clients, 200_000_000),
+    ("drives' links limited", Links::Drives, 100_000_000),
+];
 /// Whole stripes of a client in flight.
 const STRIPES_AT_ONCE: u32 = 2;
 
@@ -32,18 +41,19 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
         ..question("easy over hard, 8 clients", "records of 47,008 bytes in one file")
     };
     let single = question("easy by 8 over hard by one client", "one client writes all records");
-    if !run.wants(&shared) && !run.wants(&single) {
-        return Ok(());
+    if run.wants(&shared) || run.wants(&single) {
+        on_loopback(run, &shared, &single).await?;
     }
+    on_limited_links(run, &question).await
+}
+
+async fn on_loopback(run: &mut Run, shared: &Question, single: &Question) -> Result<(), Failure> {
     run.tell("E18: start");
-    let mut cluster = Cluster::up(run.path(), "e18", 5, SHAPE).await?;
-    let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
-        clients.push(cluster.client_process().await?);
-    }
+    let mut cluster = Cluster::up(run.path(), "e18", DRIVES, SHAPE).await?;
+    let mut clients = processes(&cluster).await?;
     let scale = Scale { stripes: run.size(STRIPES, 2) };
     let mut verified = false;
-    run.pairs(&shared, async |which| match which {
+    run.pairs(shared, async |which| match which {
         Which::First => easy(&mut cluster, &mut clients, scale).await,
         Which::Second => {
             let check = !std::mem::replace(&mut verified, true);
@@ -51,13 +61,55 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
         }
     })
     .await?;
-    run.pairs(&single, async |which| match which {
+    run.pairs(single, async |which| match which {
         Which::First => easy(&mut cluster, &mut clients, scale).await,
         Which::Second => hard(&mut cluster, &mut clients[..1], scale, false).await,
     })
     .await?;
     drop(clients);
     cluster.down().await
+}
+
+/// The same where links are the limit: the one that all clients share, and then each drive's.
+async fn on_limited_links(
+    run: &mut Run,
+    question: &impl Fn(&str, &'static str) -> Question,
+) -> Result<(), Failure> {
+    let rows = LIMITS.map(|(name, links, bits)| {
+        (
+            question(&format!("easy over hard, 8 clients, {name}"), "records of 47,008 bytes in one file"),
+            links,
+            bits,
+        )
+    });
+    for (row, links, bits) in rows {
+        let row = Question { goal: Some(Goal::AtMost(1.5)), ..row };
+        if !run.wants(&row) || !run.may_limit(&row) {
+            continue;
+        }
+        run.tell("E18, limited links: start");
+        let hosts = Hosts::up(usize::from(DRIVES))?;
+        let mut cluster = Cluster::up_on(&hosts, run.path(), "e18-limited", DRIVES, SHAPE).await?;
+        let mut clients = processes(&cluster).await?;
+        hosts.limit(links, bits)?;
+        let scale = Scale { stripes: STRIPES_LIMITED };
+        run.pairs(&row, async |which| match which {
+            Which::First => easy(&mut cluster, &mut clients, scale).await,
+            Which::Second => hard(&mut cluster, &mut clients, scale, false).await,
+        })
+        .await?;
+        drop(clients);
+        cluster.down().await?;
+    }
+    Ok(())
+}
+
+async fn processes(cluster: &Cluster) -> Result<Vec<ClientProcess>, Failure> {
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(cluster.client_process().await?);
+    }
+    Ok(clients)
 }
 
 #[derive(Debug, Clone, Copy)]

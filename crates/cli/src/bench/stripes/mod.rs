@@ -1,8 +1,13 @@
 //! `braid bench stripes`: experiments E15, E16, E18 and E19. A manager, drives and clients are processes of
 //! their own; each experiment is a module, and brings up the cluster it needs.
 
+mod catch_up;
 mod cluster;
+mod degraded;
 mod easy_hard;
+mod hosts;
+mod rebuild;
+mod updates;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +20,8 @@ use crate::exit::{Doing, Exit, Failure};
 use crate::report::{Report, table};
 use crate::size;
 use crate::temporary_dir::{OnDrop, TemporaryDir};
+
+use hosts::Hosts;
 
 /// Pairs that count, and pairs before them that do not.
 const PAIRS: u32 = 9;
@@ -80,7 +87,11 @@ enum Which {
 
 impl Run {
     async fn all(&mut self) -> Result<(), Failure> {
-        easy_hard::measure(self).await
+        easy_hard::measure(self).await?;
+        catch_up::measure(self).await?;
+        degraded::measure(self).await?;
+        updates::measure(self).await?;
+        rebuild::measure(self).await
     }
 
     fn quick(&self) -> bool {
@@ -100,6 +111,23 @@ impl Run {
     fn wants(&self, question: &Question) -> bool {
         let title = format!("{} {}", question.experiment, question.name);
         self.only.as_ref().is_none_or(|only| title.contains(only))
+    }
+
+    /// Whether links can be limited for this row. If not, it is left out, and why is noted.
+    fn may_limit(&mut self, question: &Question) -> bool {
+        let why =
+            if self.quick() { Some("a quick run limits no links".to_owned()) } else { Hosts::lacking() };
+        let Some(why) = why else { return true };
+        let name = format!("{} {}", question.experiment, question.name);
+        self.found.left_out.push(LeftOut { name, why });
+        false
+    }
+
+    /// Adds a row whose samples were taken elsewhere.
+    fn add(&mut self, question: &Question, pairs: &[(f64, f64)]) {
+        if self.wants(question) {
+            self.found.rows.push(Row::of(question, pairs));
+        }
     }
 
     fn path(&self) -> &Path {
