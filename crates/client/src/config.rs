@@ -58,11 +58,11 @@ pub struct Config {
 /// How a part of one unit is written under an exclusive lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartWrites {
-    /// As a unit write where that moves fewer bytes: the data drive gets the bytes, and sends the parity drives
-    /// what changed.
+    /// As a unit write where that moves fewer bytes: the data drive gets the bytes, and sends the parity
+    /// drives what changed.
     Cheapest,
-    /// Always as a stripe write: the client reads old data and old parity, and sends both anew. It exists to be
-    /// compared with (`braid bench stripes`).
+    /// Always as a stripe write: the client reads old data and old parity, and sends both anew. It exists to
+    /// be compared with (`braid bench stripes`).
     ByStripe,
 }
 

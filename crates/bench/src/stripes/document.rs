@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::report::{Goal, Report, Row, Unit};
 
-/// The report in Markdown. `command` is the command line, `when` the date, `plot` the name of the plot's file.
+/// The report in Markdown. `command` is the command line, `when` the date, `plot` the plot's file.
 pub fn document(report: &Report, command: &str, when: &str, plot: &str) -> String {
     let (machine, place) = (&report.machine, &report.place);
     let mut text = String::new();

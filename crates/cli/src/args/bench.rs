@@ -39,8 +39,8 @@ pub(crate) enum Bench {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchStripes {
-    /// The directory to keep the drives in [default: /dev/shm, so that no disk is the limit, else the system's
-    /// temporary directory]
+    /// The directory to keep the drives in [default: /dev/shm, so that no disk is the limit, else the
+    /// system's temporary directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Measure only a few MiB, to see that it runs; the figures mean nothing

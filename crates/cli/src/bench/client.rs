@@ -1,8 +1,8 @@
 //! A client process of `braid bench stripes`, from both sides.
 //!
-//! The process reads a line of JSON at a time on its standard input: first the cluster, then jobs. It prepares
-//! a job and says `ready`; at the next line it runs it, and says what it came to. So that several begin at
-//! once, each is prepared before the first is told to go. It ends when its standard input does.
+//! The process reads a line of JSON at a time on its standard input: first the cluster, then jobs. It
+//! prepares a job and says `ready`; at the next line it runs it, and says what it came to. So that several
+//! begin at once, each is prepared before the first is told to go. It ends when its standard input does.
 
 use std::io::Write;
 use std::process::Stdio;

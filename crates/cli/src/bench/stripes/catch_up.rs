@@ -1,5 +1,5 @@
-//! Catch-up: a drive is away while 1 % of the bytes are overwritten. Counted: the bytes written to bring it up
-//! to date, over the bytes that it holds.
+//! Catch-up: a drive is away while 1 % of the bytes are overwritten. Counted: the bytes written to bring it
+//! up to date, over the bytes that it holds.
 
 use braid_bench::stripes::{Goal, Question, Unit, Work};
 use tokio::time::sleep;

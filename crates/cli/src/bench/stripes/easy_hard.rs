@@ -144,8 +144,8 @@ async fn easy(cluster: &mut Cluster, clients: &mut [ClientProcess], scale: Scale
     Ok(rate(&done))
 }
 
-/// The rate of all clients together, in one new file. One client alone writes as much as each of several. With
-/// `check`, its content is compared afterwards.
+/// The rate of all clients together, in one new file. One client alone writes as much as each of several.
+/// With `check`, its content is compared afterwards.
 async fn hard(
     cluster: &mut Cluster,
     clients: &mut [ClientProcess],
