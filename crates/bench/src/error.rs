@@ -27,7 +27,7 @@ pub enum Error {
         /// The action attempted.
         doing: &'static str,
         /// The client's error.
-        source: braid_client::Error,
+        source: Box<braid_client::Error>,
     },
     /// What was read is not what was written, or what was asked for makes no sense.
     #[error("{what}")]
@@ -73,7 +73,7 @@ impl<T> Doing<T> for rustix::io::Result<T> {
 
 impl<T> Doing<T> for Result<T, braid_client::Error> {
     fn doing(self, doing: &'static str) -> Result<T, Error> {
-        self.map_err(|source| Error::Client { doing, source })
+        self.map_err(|source| Error::Client { doing, source: Box::new(source) })
     }
 }
 
