@@ -21,6 +21,20 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+    /// The client failed.
+    #[error("failed to {doing}: {source}")]
+    Client {
+        /// The action attempted.
+        doing: &'static str,
+        /// The client's error.
+        source: Box<braid_client::Error>,
+    },
+    /// What was read is not what was written, or what was asked for makes no sense.
+    #[error("{what}")]
+    Content {
+        /// What it is, and where.
+        what: String,
+    },
     /// The caller asked the run to stop ([`crate::Watch`]).
     #[error("stopped")]
     Stopped,
@@ -54,6 +68,12 @@ impl<T> Doing<T> for io::Result<T> {
 impl<T> Doing<T> for rustix::io::Result<T> {
     fn doing(self, doing: &'static str) -> Result<T, Error> {
         self.map_err(|error| Error::Io { doing, source: error.into() })
+    }
+}
+
+impl<T> Doing<T> for Result<T, braid_client::Error> {
+    fn doing(self, doing: &'static str) -> Result<T, Error> {
+        self.map_err(|source| Error::Client { doing, source: Box::new(source) })
     }
 }
 

@@ -7,9 +7,9 @@
 //! have no such pair: the time to open a store is compared with a target ([`Timing`]), and the cost of
 //! cleaning, which is counted in bytes, with a simulation of the same decisions ([`Amplification`]).
 //!
-//! [`store`] measures one drive's store against raw files; `docs/bench.md` describes each row. It knows
-//! neither the network nor how results are shown: [`markdown`] and [`plot`] make documents of a [`Report`],
-//! and the caller prints.
+//! [`store`] measures one drive's store against raw files, [`stripes`] what clients get of drives;
+//! `docs/bench.md` describes each row. How results are shown is the caller's: [`markdown`] and [`plot`] make
+//! documents of a [`Report`], and `stripes` has its own.
 
 mod amplification;
 mod error;
@@ -28,6 +28,7 @@ mod simulate;
 mod sizes;
 mod stats;
 pub mod store;
+pub mod stripes;
 mod subject;
 mod svg;
 

@@ -134,7 +134,8 @@ async fn start_drives(
         let (dir, manager) = (dir.clone(), manager.to_owned());
         starting.spawn(async move {
             let directory = dir.drive(&name);
-            let start = DriveStart { name: &name, directory: &directory, manager: &manager, options };
+            let start =
+                DriveStart { name: &name, directory: &directory, manager: &manager, options, host: None };
             Server::start_drive(&dir, start, mode).await
         });
     }

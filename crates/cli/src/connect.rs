@@ -34,9 +34,7 @@ pub(crate) async fn cluster(path: Option<&Path>) -> Result<Client, Failure> {
 
 /// A client for this cluster, whose file was found in `dir`.
 pub(crate) async fn connect(dir: &ClusterDir, cluster: &ClusterFile) -> Result<Client, Failure> {
-    let token: Token = cluster.token.parse().map_err(|error: BadToken| {
-        Failure::new(Exit::NotAllowed, "read the cluster's token", error.to_string())
-    })?;
+    let config = config(cluster)?;
     let nobody = |why: String| {
         Failure::new(Exit::NoCluster, format!("connect to the manager at {}", cluster.manager), why)
             .remedy(remedy(dir))
@@ -53,9 +51,15 @@ pub(crate) async fn connect(dir: &ClusterDir, cluster: &ClusterFile) -> Result<C
         Ok(Err(error)) => return Err(nobody(error.to_string())),
         Err(_) => return Err(nobody(format!("no answer in {} s", FIRST_CONNECT.as_secs()))),
     }
-    let mut config = Config::new(cluster.manager.clone(), token);
-    config.on_wait = Some(waiting::for_manager);
     Client::connect(config).await.map_err(Failure::from)
+}
+
+/// A client's settings for this cluster.
+pub(crate) fn config(cluster: &ClusterFile) -> Result<Config, Failure> {
+    let token: Token = cluster.token.parse().map_err(|error: BadToken| {
+        Failure::new(Exit::NotAllowed, "read the cluster's token", error.to_string())
+    })?;
+    Ok(Config { on_wait: Some(waiting::for_manager), ..Config::new(cluster.manager.clone(), token) })
 }
 
 /// What to do about a manager that is not there. It may be on this machine or on another.

@@ -164,7 +164,8 @@ async fn add(
         return Err(Failure::new(Exit::Conflict, what(), format!("the name {name:?} is taken")));
     }
     let directory = dir.drive(&name);
-    let start = DriveStart { name: &name, directory: &directory, manager: &file.manager, options };
+    let start =
+        DriveStart { name: &name, directory: &directory, manager: &file.manager, options, host: None };
     let server = Server::start_drive(&dir, start, Mode::Detached).await?;
     let client = connect::connect(&dir, &file).await?;
     all_joined(&client, std::slice::from_ref(&name)).await?;

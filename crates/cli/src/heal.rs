@@ -23,7 +23,7 @@ use crate::size;
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(200);
 /// Longer than a drive waits between two reports.
-const REPORTED: Duration = Duration::from_millis(800);
+pub(crate) const REPORTED: Duration = Duration::from_millis(800);
 /// How long a heal may stand still before a command that waits for it gives up.
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);
 /// Files counted at a time.

@@ -78,6 +78,17 @@ pub(crate) struct DriveStart<'a> {
     pub(crate) manager: &'a str,
     /// Its options.
     pub(crate) options: DriveOptions,
+    /// The host it is on, if that is not this one.
+    pub(crate) host: Option<NamespaceHost>,
+}
+
+/// A network namespace that stands for a host.
+#[derive(Debug, Clone)]
+pub(crate) struct NamespaceHost {
+    /// The namespace, which is also the host's name.
+    pub(crate) name: String,
+    /// Its address.
+    pub(crate) address: String,
 }
 
 impl Server {
@@ -90,8 +101,18 @@ impl Server {
 
     /// Starts the manager.
     pub(crate) async fn start_manager(dir: &ClusterDir, listen: &str, mode: Mode) -> Result<Server, Failure> {
-        let mut command = braid()?;
-        command.args(["manager", "serve", "--listen", listen, "--dir"]).arg(dir.manager());
+        Self::start_manager_with(dir, listen, mode, &[]).await
+    }
+
+    /// The same with further arguments.
+    pub(crate) async fn start_manager_with(
+        dir: &ClusterDir,
+        listen: &str,
+        mode: Mode,
+        more: &[&str],
+    ) -> Result<Server, Failure> {
+        let mut command = braid(None)?;
+        command.args(["manager", "serve", "--listen", listen, "--dir"]).arg(dir.manager()).args(more);
         start(dir, MANAGER, command, mode).await
     }
 
@@ -108,7 +129,10 @@ impl Server {
                 started => return started,
             }
         }
-        Self::start_drive_at(dir, &drive, ANY_PORT, mode).await
+        match &drive.host {
+            None => Self::start_drive_at(dir, &drive, ANY_PORT, mode).await,
+            Some(host) => Self::start_drive_at(dir, &drive, &format!("{}:0", host.address), mode).await,
+        }
     }
 
     async fn start_drive_at(
@@ -117,7 +141,7 @@ impl Server {
         listen: &str,
         mode: Mode,
     ) -> Result<Server, Failure> {
-        let mut command = braid()?;
+        let mut command = braid(drive.host.as_ref())?;
         command.args([
             "drive",
             "serve",
@@ -130,6 +154,9 @@ impl Server {
         ]);
         command.arg("--dir").arg(drive.directory);
         command.args(drive.options.typed());
+        if let Some(host) = &drive.host {
+            command.args(["--host", &host.name]);
+        }
         command.arg("--token-file").arg(dir.manager().join("join.token"));
         start(dir, drive.name, command, mode).await
     }
@@ -166,10 +193,14 @@ impl Server {
     }
 }
 
-/// This program, to be started again.
-fn braid() -> Result<Command, Failure> {
+/// This program, to be started again, on this host or another.
+fn braid(host: Option<&NamespaceHost>) -> Result<Command, Failure> {
     let this = std::env::current_exe().doing(|| "find this program".into())?;
-    Ok(Command::new(this))
+    let Some(host) = host else { return Ok(Command::new(this)) };
+    let mut command = Command::new("ip");
+    // It becomes the program: no process is between.
+    command.args(["netns", "exec", &host.name]).arg(this);
+    Ok(command)
 }
 
 /// Starts `command` as `name` and waits until it serves or has ended.

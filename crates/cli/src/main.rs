@@ -133,9 +133,11 @@ async fn command(command: Command, cluster: Option<&Path>, report: Report) -> Re
         Command::Demo(demo) => demo::run(demo, report).await,
         Command::Store(store) => store_cmd::run(store, report).await,
         Command::Bench(Bench::Store(store)) => bench::store(store, report).await,
+        Command::Bench(Bench::Stripes(stripes)) => bench::stripes::run(stripes, report).await,
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { directory } => manual::pages(&directory),
         Command::DemoPeer { file } => demo::peer::peer(&file),
+        Command::BenchClient => bench::client::serve().await,
     }
 }
 

@@ -175,6 +175,6 @@ async fn restart(running: &Running, name: &str) -> Result<Server, Failure> {
     }
     let directory = running.dir.drive(name);
     let (manager, options) = (&running.cluster.manager, running.options);
-    let start = DriveStart { name, directory: &directory, manager, options };
+    let start = DriveStart { name, directory: &directory, manager, options, host: None };
     Server::start_drive(&running.dir, start, Mode::Attached).await
 }

@@ -61,6 +61,11 @@ impl Client {
         &self.shared.config
     }
 
+    /// Bytes sent to drives so far, over all sessions: frames' headers, capabilities, MACs and payloads.
+    pub fn sent_bytes(&self) -> u64 {
+        self.shared.drives.sent_bytes()
+    }
+
     /// Sends a request to the manager; `subject` names it in errors.
     pub(crate) async fn ask_manager(
         &self,

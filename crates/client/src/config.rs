@@ -47,9 +47,23 @@ pub struct Config {
     /// Sessions with the manager. Default 16: a client that opens and closes many files then waits for its
     /// answers in parallel.
     pub control_sessions: usize,
+    /// Whether parts of a unit are written through its data drive. Only experiments change it. Default
+    /// [`PartWrites::Cheapest`].
+    pub part_writes: PartWrites,
     /// Called with the manager's address, once per request, when a request has waited for the manager for
     /// [`WAIT_TOLD_AFTER`]: users can then be told. Default: none.
     pub on_wait: Option<fn(&str)>,
+}
+
+/// How a part of one unit is written under an exclusive lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartWrites {
+    /// As a unit write where that moves fewer bytes: the data drive gets the bytes, and sends the parity
+    /// drives what changed.
+    Cheapest,
+    /// Always as a stripe write: the client reads old data and old parity, and sends both anew. It exists to
+    /// be compared with (`braid bench stripes`).
+    ByStripe,
 }
 
 /// After this long, a request that waits for the manager is reported.
@@ -78,6 +92,7 @@ impl Config {
             set_bytes: 8 << 20,
             idle_sessions: 16,
             control_sessions: 16,
+            part_writes: PartWrites::Cheapest,
             on_wait: None,
         }
     }

@@ -8,7 +8,8 @@
 //! hint: it expires, and it is ignored if the data cannot be had without the drive.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use braid_layout::{ClusterId, DriveId};
@@ -20,6 +21,8 @@ pub(crate) struct Drives {
     limits: Limits,
     idle_max: usize,
     avoid: Duration,
+    /// Bytes sent to drives so far, over all sessions.
+    sent: Arc<AtomicU64>,
     entries: Mutex<BTreeMap<DriveId, Entry>>,
 }
 
@@ -53,7 +56,14 @@ pub(crate) struct Lent {
 impl Drives {
     /// No drive is known yet.
     pub(crate) fn new(cluster: ClusterId, limits: Limits, idle_max: usize, avoid: Duration) -> Drives {
-        Drives { cluster, limits, idle_max, avoid, entries: Mutex::new(BTreeMap::new()) }
+        Drives {
+            cluster,
+            limits,
+            idle_max,
+            avoid,
+            sent: Arc::default(),
+            entries: Mutex::new(BTreeMap::new()),
+        }
     }
 
     /// A session with the drive at this address: an idle one, or a new one.
@@ -61,8 +71,14 @@ impl Drives {
         if let Some(session) = self.take_idle(drive, address) {
             return Ok(Lent { session, reused: true, drive, address: address.to_owned() });
         }
-        let session = DriveSession::connect(address, drive, self.cluster, &self.limits).await?;
+        let mut session = DriveSession::connect(address, drive, self.cluster, &self.limits).await?;
+        session.count_sent(Arc::clone(&self.sent));
         Ok(Lent { session, reused: false, drive, address: address.to_owned() })
+    }
+
+    /// Bytes sent to drives so far.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     /// Keeps the session for reuse. The drive has answered, so its note is removed.

@@ -55,7 +55,7 @@ mod write;
 pub use braid_plan::Way;
 pub use check::{FINDINGS_MAX, Fault, Finding, Report, Unchecked, WrongUnit};
 pub use client::Client;
-pub use config::{Config, WAIT_TOLD_AFTER};
+pub use config::{Config, PartWrites, WAIT_TOLD_AFTER};
 pub use error::{Error, Kind, Result};
 pub use explain::{Asked, Explained};
 pub use file::{FILE_BYTES_MAX, File, Kept, Replace};

@@ -17,6 +17,7 @@ use braid_wire::Reason;
 
 use crate::buffers::User;
 use crate::concurrent;
+use crate::config::PartWrites;
 use crate::drive_requests::Failure;
 use crate::error::{Error, Result};
 use crate::executor::{Executor, Failed, UnitOutcome, Writer};
@@ -157,7 +158,9 @@ impl Handle {
         let begin = |g| side.stamps.begin((lease, g), count, chunk.range.end, content);
         let mut patience = Patience::new(self);
         // A set is either one unit write or all stripe writes, so that it can be taken back as a whole.
-        let may_be_unit_write = count == 1 && content == Content::Bytes;
+        let may_be_unit_write = count == 1
+            && content == Content::Bytes
+            && self.client.config().part_writes == PartWrites::Cheapest;
         let operation = may_be_unit_write.then(|| self.client.shared.unit_writes.begin());
         let mut begun = match begin(view.g) {
             Ok(begun) => begun,

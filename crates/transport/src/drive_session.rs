@@ -2,6 +2,7 @@
 //! answers requests as they are done, not in the order in which they came.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use braid_layout::{ClusterId, DriveId};
@@ -94,6 +95,11 @@ impl DriveSession {
     /// The drive at the other end.
     pub fn drive(&self) -> DriveId {
         self.drive
+    }
+
+    /// From now on adds the bytes that it sends to `sent`: headers, capabilities, MACs and payloads.
+    pub fn count_sent(&mut self, sent: Arc<AtomicU64>) {
+        self.asker.sender.count_into(sent);
     }
 
     /// Both halves, to send requests while answers arrive.

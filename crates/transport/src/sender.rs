@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_wire::FrameHeader;
 use braid_wire::frame::{BODY_BYTES_MAX, HEADER_BYTES, PAYLOAD_BYTES_MAX};
@@ -25,6 +26,8 @@ pub struct Sender {
     limits: Limits,
     /// False while a frame is being sent, and for ever after one that was not finished.
     sound: bool,
+    /// Where the bytes sent are counted, if anywhere.
+    sent: Option<Arc<AtomicU64>>,
     /// The connection's slot at the listener.
     _slot: Option<Arc<OwnedSemaphorePermit>>,
 }
@@ -48,12 +51,23 @@ impl Sender {
         limits: Limits,
         slot: Option<Arc<OwnedSemaphorePermit>>,
     ) -> Sender {
-        Sender { inner, address, limits, sound: true, _slot: slot }
+        Sender { inner, address, limits, sound: true, sent: None, _slot: slot }
     }
 
     /// The peer's address, for messages.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// From now on counts what is sent here: headers, bodies and payloads.
+    pub(crate) fn count_into(&mut self, sent: Arc<AtomicU64>) {
+        self.sent = Some(sent);
+    }
+
+    fn count(&self, bytes: usize) {
+        if let Some(sent) = &self.sent {
+            sent.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
     }
 
     /// Sends one frame by vectored writes, without copying. A body over 1 MiB, or a payload over 64 MiB in
@@ -94,6 +108,7 @@ impl Sender {
             let sent =
                 self.by(deadline, |socket| SockRef::from(socket).send_vectored_with_flags(slices, more));
             let sent = sent.await?;
+            self.count(sent);
             IoSlice::advance_slices(&mut slices, sent);
         }
         let mut missing = 0;
@@ -115,9 +130,11 @@ impl Sender {
                     sent => sent.map_err(io::Error::from),
                 }
             });
-            if sent.await? == 0 {
+            let sent = sent.await?;
+            if sent == 0 {
                 break;
             }
+            self.count(sent);
         }
         let missing = u32::try_from(end - at).expect("at most the piece");
         let zeros = [0; 4096];
@@ -187,6 +204,7 @@ impl Sender {
                 Ok(Ok(0)) => return Err(TransportError::Closed { address: self.address.to_string() }),
                 Ok(Ok(written)) => written,
             };
+            self.count(written);
             IoSlice::advance_slices(&mut slices, written);
         }
         Ok(())

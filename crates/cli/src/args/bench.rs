@@ -22,6 +22,36 @@ pub(crate) enum Bench {
         braid bench store --dir /disk1 --only 'durable write'"
     )]
     Store(BenchStore),
+    /// Files over real drives: one shared file against one each, small updates, drives away, rebuilds
+    #[command(
+        after_help = "A manager, drives and clients run as processes of their own in a temporary directory. Every figure is a ratio of two samples taken one right after the other; the order alternates. docs/bench.md says what each row does and what bounds it.\n\nRows:\n  \
+        E18       all clients write a file each, against all of them write small records to one file\n  \
+        E15       4 KiB updates: bytes sent per byte written, and the rate against updates computed by the client\n  \
+        E19       reads and writes with drives away, and during a rebuild, against healthy ones\n  \
+        catch-up  bytes written to bring a drive up to date that missed 1 % of the writes\n  \
+        E16       the rebuild of a lost drive, against what all links together could carry\n\n\
+        Rows with limited links run each drive in a network namespace of its own; they need root and iproute2, and are left out without. It needs 12 GiB free in the directory (2 GiB with --quick) and about a quarter of an hour. It ends its processes and removes its files and namespaces, also on Ctrl-C.\n\nExamples:\n  \
+        braid bench stripes\n  braid bench stripes --quick --json\n  braid bench stripes --only E18\n  \
+        braid bench stripes --dir /dev/shm --out docs/results"
+    )]
+    Stripes(BenchStripes),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchStripes {
+    /// The directory to keep the drives in [default: /dev/shm, so that no disk is the limit, else the
+    /// system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Measure only a few MiB, to see that it runs; the figures mean nothing
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Measure only the rows with TEXT in their name, such as E18 or "1 away"
+    #[arg(long, value_name = "TEXT", conflicts_with = "out")]
+    pub(crate) only: Option<String>,
+    /// Write stripes.md, stripes.json and stripes.svg to this directory too
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

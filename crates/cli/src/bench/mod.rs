@@ -1,4 +1,8 @@
-//! `braid bench`: runs an experiment on its own thread, shows its progress, and prints the results.
+//! `braid bench`: runs an experiment, shows its progress, and prints the results. That of the store runs on a
+//! thread of its own.
+
+pub(crate) mod client;
+pub(crate) mod stripes;
 
 use std::fs;
 use std::io::{IsTerminal, stderr};
@@ -13,6 +17,7 @@ use braid_bench::{
     Amplification, Effort, Error, Experiment, Report as Found, Row, Timing, Watch, markdown, plot,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 use tokio::sync::oneshot;
 
 use crate::args::BenchStore;
@@ -50,7 +55,13 @@ pub(crate) async fn store(asked: BenchStore, report: Report) -> Result<(), Failu
         place.directory = parent;
     }
     if let Some(out) = &asked.out {
-        write(&found, out)?;
+        let (command, when) = said();
+        let documents = [
+            ("store.md", markdown::document(&found, &command, &when, "store.svg")),
+            ("store.json", json(&found)?),
+            ("store.svg", plot::svg(&found)),
+        ];
+        write(out, &documents)?;
     }
     report.facts(&found, text)
 }
@@ -125,21 +136,23 @@ fn bar() -> ProgressBar {
     bar
 }
 
-/// Writes the documents, each whole or not at all.
-fn write(found: &Found, out: &Path) -> Result<(), Failure> {
+/// The command line and the time, for documents.
+fn said() -> (String, String) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let when = time::show(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
     let arguments: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let command = format!("braid {}", arguments.join(" "));
-    let json = serde_json::to_string_pretty(found)
-        .map_err(std::io::Error::from)
-        .doing(|| "make JSON of the figures".into())?;
-    for (name, content) in [
-        ("store.md", markdown::document(found, &command, &when, "store.svg")),
-        ("store.json", format!("{json}\n")),
-        ("store.svg", plot::svg(found)),
-    ] {
+    (format!("braid {}", arguments.join(" ")), when)
+}
+
+fn json<T: Serialize>(found: &T) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(found).map_err(std::io::Error::from);
+    Ok(format!("{}\n", text.doing(|| "make JSON of the figures".into())?))
+}
+
+/// Writes the documents, each whole or not at all.
+fn write(out: &Path, documents: &[(&str, String)]) -> Result<(), Failure> {
+    for (name, content) in documents {
         let (path, part) = (out.join(name), out.join(format!(".{name}.part")));
         fs::write(&part, content)
             .and_then(|()| fs::rename(&part, &path))

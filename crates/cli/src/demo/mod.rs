@@ -208,7 +208,7 @@ impl<'a> Demo<'a> {
         let directory = dir.drive(old);
         std::fs::remove_dir_all(&directory).doing(|| format!("empty {}", directory.display()))?;
         let (manager, options) = (&self.running.cluster.manager, self.running.options);
-        let start = DriveStart { name: &new, directory: &directory, manager, options };
+        let start = DriveStart { name: &new, directory: &directory, manager, options, host: None };
         let server = Server::start_drive(dir, start, Mode::Attached).await?;
         self.running.servers.push(server);
         all_joined(&self.client, std::slice::from_ref(&new)).await?;

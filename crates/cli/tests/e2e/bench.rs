@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Stdio;
 
-use crate::support::{Cluster, braid, finish, run, said, signal, until};
+use crate::support::{Cluster, braid, finish, run, runs, said, signal, until};
 
 #[test]
 fn every_row_of_the_store_has_its_ratio() {
@@ -106,4 +106,64 @@ fn where_it_cannot_measure_is_said_at_once() {
     bench("--dir", &place.file("missing")).failed(3, "no such file or directory");
     bench("--dir", &file).failed(4, "not a directory");
     bench("--out", &file.join("below")).failed(4, "not a directory");
+}
+
+#[test]
+fn every_row_of_the_stripes_has_its_ratio() {
+    let place = Cluster::nowhere();
+    let (dir, out) = (place.file("here"), place.file("results"));
+    fs::create_dir(&dir).expect("made");
+    let mut command = braid();
+    command.args(["bench", "stripes", "--quick", "--json", "--dir"]).arg(&dir).arg("--out").arg(&out);
+    let document = run(command).ok().json();
+    assert_eq!((&document["experiment"], &document["quick"]), (&"stripes".into(), &true.into()));
+    let rows = document["rows"].as_array().expect("a list");
+    let of = |experiment: &str| rows.iter().filter(|row| row["experiment"] == experiment).count();
+    assert_eq!([of("E18"), of("catch-up"), of("E19"), of("E15")], [2, 2, 8, 3]);
+    for row in rows {
+        for value in [&row["ratio"]["median"], &row["first"]["median"], &row["second"]["median"]] {
+            assert!(value.as_f64().is_some_and(|value| value > 0.0), "{row}");
+        }
+        assert_eq!(row["goal"].is_null(), row["met"].is_null(), "{row}");
+    }
+    // These are counted, not timed: they are the same on any machine.
+    let figure = |name: &str| {
+        let row = rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no row {name}"));
+        row["ratio"]["median"].as_f64().expect("a number")
+    };
+    let (units, stripes) =
+        (figure("4 KiB updates, bytes on the link"), figure("the same computed by the client"));
+    assert!(1.0 < units && units < 1.2 && 2.0 < stripes && stripes < 2.6, "{units} {stripes}");
+    assert!(figure("1 % missed, in whole stripes") < 0.02);
+    // Rows with limited links are left out, and said to be.
+    let left_out = document["left_out"].as_array().expect("a list");
+    assert!(left_out.iter().any(|row| row["name"].as_str().is_some_and(|name| name.starts_with("E16"))));
+    let written = |name: &str| fs::read_to_string(out.join(name)).expect(name);
+    assert!(written("stripes.svg").starts_with("<svg"));
+    assert_eq!(written("stripes.md").lines().filter(|line| line.contains(" | **")).count(), rows.len());
+    let json: serde_json::Value = serde_json::from_str(&written("stripes.json")).expect("JSON");
+    assert_eq!(json, document);
+    assert_eq!(fs::read_dir(&dir).expect("read").count(), 0, "something is left");
+}
+
+#[test]
+fn interrupted_stripes_leave_no_process_and_no_file() {
+    let place = Cluster::nowhere();
+    let mut command = braid();
+    command.args(["bench", "stripes", "--quick", "--dir"]).arg(place.file(""));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let here = place.file("");
+    // Clients have begun: the file of a drive's process is there.
+    let pid_file = || {
+        let found = fs::read_dir(&here).expect("read").flatten().next()?;
+        Some(found.path().join("e18/pids/drive-1")).filter(|path| path.exists())
+    };
+    until("a drive serves", || pid_file().is_some());
+    let record = fs::read_to_string(pid_file().expect("there")).expect("read");
+    let pid = record.lines().find_map(|line| line.strip_prefix("pid = ")).expect("a process id");
+    let pid: u32 = pid.trim().parse().expect("a number");
+    signal(child.id(), "INT");
+    said(finish(child)).failed(130, "interrupted");
+    assert!(!runs(pid), "a drive is left");
+    assert_eq!(fs::read_dir(&here).expect("read").count(), 0, "something is left");
 }

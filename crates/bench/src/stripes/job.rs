@@ -1,0 +1,368 @@
+//! What a client process does. Preparing opens the file and makes the bytes; only running is timed. A write
+//! counts when it is durable, and a job that writes ends with the commit of the file's size.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use braid_client::{Client, Config, File, Name, OpenOptions, PartWrites};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use super::memory::{Random, fill, is_filled};
+use crate::error::{Doing, Error};
+
+/// Bytes of a record of the shared file: IO500's.
+pub const RECORD_BYTES: u64 = 47_008;
+/// Records of one client in flight: the next ones follow when all are answered.
+pub const RECORDS_AT_ONCE: u32 = 16;
+/// Bytes of memory that a job writes from, again and again, unless it is verified.
+const WINDOW_BYTES: u64 = 64 << 20;
+
+/// What one client is to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// The file's whole name; it exists.
+    pub file: String,
+    /// The client computes the parity of every write itself.
+    pub by_stripe: bool,
+    /// What it does with the file.
+    pub work: Work,
+}
+
+/// What is done with the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Work {
+    /// Writes it from the beginning.
+    Write {
+        /// Bytes in all.
+        bytes: u64,
+        /// Bytes of a request.
+        request_bytes: u64,
+        /// Requests in flight.
+        depth: u32,
+    },
+    /// Reads it from the beginning.
+    Read {
+        /// Bytes in all.
+        bytes: u64,
+        /// Bytes of a request.
+        request_bytes: u64,
+        /// Requests in flight.
+        depth: u32,
+    },
+    /// Writes every `clients`th record of a file that all of them write, from record `client` on.
+    Records {
+        /// This client's number, from 0.
+        client: u64,
+        /// How many there are.
+        clients: u64,
+        /// Records of this client.
+        records: u64,
+    },
+    /// Reads all records, and fails if one is not what was written.
+    Verify {
+        /// Records of all clients.
+        records: u64,
+    },
+    /// Overwrites pieces at random places, aligned to their length.
+    Updates {
+        /// Bytes of the file.
+        within: u64,
+        /// Bytes of a piece.
+        piece_bytes: u64,
+        /// How many pieces.
+        pieces: u64,
+        /// Pieces in flight.
+        depth: u32,
+        /// Which places.
+        seed: u64,
+    },
+    /// Overwrites a piece at every multiple of `every_bytes`.
+    Spread {
+        /// Bytes of the file.
+        within: u64,
+        /// Bytes of a piece.
+        piece_bytes: u64,
+        /// From one piece to the next.
+        every_bytes: u64,
+    },
+}
+
+/// What a job came to.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Done {
+    /// Bytes that it wrote or read.
+    pub bytes: u64,
+    /// How long that took.
+    pub seconds: f64,
+    /// Bytes that its sessions sent to drives.
+    pub sent_bytes: u64,
+}
+
+/// One request: where in the file, and from where in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Request {
+    offset: u64,
+    bytes: u64,
+    memory: u64,
+}
+
+/// When the next requests follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// As soon as one is answered.
+    Rolling,
+    /// When all in flight are answered.
+    Batches,
+}
+
+/// A client process's clients, and the file of the prepared job.
+#[derive(Debug)]
+pub struct Worker {
+    config: Config,
+    /// Those that write parts of units as [`PartWrites`] says: the usual one, and by stripe.
+    clients: [Option<Client>; 2],
+}
+
+/// A job that is ready to run.
+#[derive(Debug)]
+pub struct Prepared {
+    client: Client,
+    file: Arc<File>,
+    requests: Vec<Request>,
+    memory: Arc<Vec<u8>>,
+    way: Way,
+    depth: usize,
+    pace: Pace,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Writes,
+    Reads,
+    Verifies,
+}
+
+impl Worker {
+    /// A worker for the cluster that `config` names.
+    pub fn new(config: Config) -> Worker {
+        Worker { config, clients: [None, None] }
+    }
+
+    /// Opens the job's file, and makes what it will write.
+    pub async fn prepare(&mut self, job: &Job) -> Result<Prepared, Error> {
+        let client = self.client(job.by_stripe).await?;
+        let name = Name::parse(job.file.as_bytes())
+            .map_err(|error| Error::Content { what: format!("{}: {error}", job.file) })?;
+        let plan = plan(&job.work);
+        let options = OpenOptions::new().read(plan.way != Way::Writes).write(plan.way == Way::Writes);
+        let file = Arc::new(client.open(&name, &options).await.doing("open the job's file")?);
+        let memory = Arc::new(plan.memory);
+        let (requests, depth) = (plan.requests, usize::try_from(plan.depth.max(1)).unwrap_or(1));
+        Ok(Prepared { client, file, requests, memory, way: plan.way, depth, pace: plan.pace })
+    }
+
+    async fn client(&mut self, by_stripe: bool) -> Result<Client, Error> {
+        let slot = &mut self.clients[usize::from(by_stripe)];
+        if let Some(client) = slot {
+            return Ok(client.clone());
+        }
+        let part_writes = if by_stripe { PartWrites::ByStripe } else { PartWrites::Cheapest };
+        let config = Config { part_writes, ..self.config.clone() };
+        let client = Client::connect(config).await.doing("connect a client")?;
+        Ok(slot.insert(client).clone())
+    }
+}
+
+impl Prepared {
+    /// Does it, with the clock going.
+    pub async fn run(&self) -> Result<Done, Error> {
+        let (sent, began) = (self.client.sent_bytes(), Instant::now());
+        match self.way {
+            Way::Writes => {
+                self.write().await?;
+                self.file.flush().await.doing("commit the file's size")?;
+            }
+            Way::Reads | Way::Verifies => self.read().await?,
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        let bytes = self.requests.iter().map(|request| request.bytes).sum();
+        Ok(Done { bytes, seconds, sent_bytes: self.client.sent_bytes() - sent })
+    }
+
+    /// Closes the file.
+    pub async fn close(self) -> Result<(), Error> {
+        match Arc::into_inner(self.file) {
+            Some(file) => file.close().await.doing("close the job's file"),
+            None => Ok(()),
+        }
+    }
+
+    async fn write(&self) -> Result<(), Error> {
+        let mut tasks = JoinSet::new();
+        for &request in &self.requests {
+            if tasks.len() >= self.depth {
+                self.wait(&mut tasks).await?;
+            }
+            let (file, memory) = (Arc::clone(&self.file), Arc::clone(&self.memory));
+            tasks.spawn(async move {
+                let from = usize::try_from(request.memory).unwrap_or(usize::MAX);
+                let to = from + usize::try_from(request.bytes).unwrap_or(usize::MAX);
+                file.write_at(&memory[from..to], request.offset).await.doing("write")
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            joined(ended)?;
+        }
+        Ok(())
+    }
+
+    async fn wait(&self, tasks: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
+        while let Some(ended) = tasks.join_next().await {
+            joined(ended)?;
+            if self.pace == Pace::Rolling {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn read(&self) -> Result<(), Error> {
+        let (mut tasks, mut free) = (JoinSet::new(), Vec::new());
+        for (number, &request) in (0_u64..).zip(&self.requests) {
+            if tasks.len() >= self.depth {
+                let ended = tasks.join_next().await.expect("there are some");
+                free.push(joined(ended)?);
+            }
+            let (file, verifies) = (Arc::clone(&self.file), self.way == Way::Verifies);
+            let mut buffer: Vec<u8> = free.pop().unwrap_or_default();
+            buffer.resize(usize::try_from(request.bytes).unwrap_or(usize::MAX), 0xa5);
+            tasks.spawn(async move {
+                let read = file.read_at(&mut buffer, request.offset).await.doing("read")?;
+                if read < buffer.len() || verifies && !is_filled(number, &buffer) {
+                    let what = format!("{}: not what was written at {}", file.subject(), request.offset);
+                    return Err(Error::Content { what });
+                }
+                Ok(buffer)
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            joined(ended)?;
+        }
+        Ok(())
+    }
+}
+
+fn joined<T>(ended: Result<Result<T, Error>, tokio::task::JoinError>) -> Result<T, Error> {
+    ended.map_err(std::io::Error::other).doing("run a request")?
+}
+
+struct Plan {
+    requests: Vec<Request>,
+    memory: Vec<u8>,
+    way: Way,
+    depth: u32,
+    pace: Pace,
+}
+
+fn plan(work: &Work) -> Plan {
+    let rolling = |requests: Vec<Request>, depth, way| {
+        let end = requests.iter().map(|request| request.memory + request.bytes).max().unwrap_or(0);
+        let mut memory = vec![0; usize::try_from(end).unwrap_or(usize::MAX)];
+        if way == Way::Writes {
+            fill(1, &mut memory);
+        }
+        Plan { requests, memory, way, depth, pace: Pace::Rolling }
+    };
+    match *work {
+        Work::Write { bytes, request_bytes, depth } => {
+            rolling(sequence(bytes, request_bytes), depth, Way::Writes)
+        }
+        Work::Read { bytes, request_bytes, depth } => {
+            // It reads into buffers of its own.
+            let mut requests = sequence(bytes, request_bytes);
+            requests.iter_mut().for_each(|request| request.memory = 0);
+            Plan { requests, memory: Vec::new(), way: Way::Reads, depth, pace: Pace::Rolling }
+        }
+        Work::Verify { records } => {
+            let requests = sequence(records * RECORD_BYTES, RECORD_BYTES);
+            let (way, depth) = (Way::Verifies, RECORDS_AT_ONCE);
+            Plan { requests, memory: Vec::new(), way, depth, pace: Pace::Rolling }
+        }
+        Work::Records { client, clients, records } => {
+            let mut memory = vec![0; usize::try_from(records * RECORD_BYTES).unwrap_or(usize::MAX)];
+            let record = usize::try_from(RECORD_BYTES).expect("a record is small");
+            for (index, bytes) in (0..).zip(memory.chunks_mut(record)) {
+                fill(index * clients + client, bytes);
+            }
+            let request = |index| Request {
+                offset: (index * clients + client) * RECORD_BYTES,
+                bytes: RECORD_BYTES,
+                memory: index * RECORD_BYTES,
+            };
+            let requests = (0..records).map(request).collect();
+            Plan { requests, memory, way: Way::Writes, depth: RECORDS_AT_ONCE, pace: Pace::Batches }
+        }
+        Work::Updates { within, piece_bytes, pieces, depth, seed } => {
+            let mut random = Random(seed);
+            let mut request = |index: u64| Request {
+                offset: random.below(within / piece_bytes) * piece_bytes,
+                bytes: piece_bytes,
+                memory: index % 256 * piece_bytes,
+            };
+            rolling((0..pieces).map(&mut request).collect(), depth, Way::Writes)
+        }
+        Work::Spread { within, piece_bytes, every_bytes } => {
+            let request = |index| Request { offset: index * every_bytes, bytes: piece_bytes, memory: 0 };
+            rolling((0..within / every_bytes).map(request).collect(), 4, Way::Writes)
+        }
+    }
+}
+
+/// Requests one after another from the beginning of the file.
+fn sequence(bytes: u64, request_bytes: u64) -> Vec<Request> {
+    let slots = (WINDOW_BYTES / request_bytes).max(1);
+    let request = |index: u64| Request {
+        offset: index * request_bytes,
+        bytes: request_bytes.min(bytes - index * request_bytes),
+        memory: index % slots * request_bytes,
+    };
+    (0..bytes.div_ceil(request_bytes)).map(request).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_records_of_all_clients_are_the_file() {
+        let mut offsets: Vec<u64> = (0..3)
+            .flat_map(|client| plan(&Work::Records { client, clients: 3, records: 5 }).requests)
+            .map(|request| request.offset)
+            .collect();
+        offsets.sort_unstable();
+        assert_eq!(offsets, (0..15).map(|record| record * RECORD_BYTES).collect::<Vec<u64>>());
+        let of_second = plan(&Work::Records { client: 1, clients: 3, records: 5 });
+        let from = usize::try_from(2 * RECORD_BYTES).expect("small");
+        assert!(is_filled(7, &of_second.memory[from..from + 4096]), "its third record is the file's eighth");
+    }
+
+    #[test]
+    fn a_sequence_ends_where_the_bytes_do() {
+        let requests = sequence(10 << 20, 4 << 20);
+        assert_eq!(requests.last(), Some(&Request { offset: 8 << 20, bytes: 2 << 20, memory: 8 << 20 }));
+        let long = sequence(200 << 20, 8 << 20);
+        assert!(long.iter().all(|request| request.memory + request.bytes <= WINDOW_BYTES));
+    }
+
+    #[test]
+    fn pieces_are_aligned_and_inside() {
+        let work = Work::Updates { within: 1 << 20, piece_bytes: 4096, pieces: 500, depth: 16, seed: 3 };
+        for request in plan(&work).requests {
+            assert!(request.offset % 4096 == 0 && request.offset + request.bytes <= 1 << 20);
+        }
+        let spread = plan(&Work::Spread { within: 100 << 20, piece_bytes: 1 << 20, every_bytes: 25 << 20 });
+        let offsets: Vec<u64> = spread.requests.iter().map(|request| request.offset >> 20).collect();
+        assert_eq!(offsets, [0, 25, 50, 75]);
+    }
+}

@@ -1,0 +1,154 @@
+//! Hosts: a network namespace for each drive, all on one bridge, whose links can be limited (`tc tbf`). The
+//! manager and the clients stay in this process's namespace, on one link to that bridge. Needs root and
+//! iproute2. The names have this process's id, and go when the value is dropped.
+
+use std::process::{Command, Stdio};
+
+use crate::exit::{Doing, Exit, Failure};
+
+/// Of each frame, the part that TCP carries: 1448 of 1514 bytes.
+pub(super) const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
+/// What a limited link may send at once, and how long it lets a frame wait.
+const BURST: &str = "64kb";
+const LATENCY: &str = "50ms";
+
+/// The namespaces.
+pub(super) struct Hosts {
+    pid: u32,
+    count: usize,
+}
+
+/// Which links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Links {
+    /// Each drive's.
+    Drives,
+    /// The one that all clients share.
+    Clients,
+}
+
+impl Hosts {
+    /// Why there can be none here; `None` if there can.
+    pub(super) fn lacking() -> Option<String> {
+        if !rustix::process::geteuid().is_root() {
+            return Some("limited links need root, for network namespaces".into());
+        }
+        for tool in ["ip", "tc"] {
+            let mut command = Command::new(tool);
+            command.arg("-V").stdout(Stdio::null()).stderr(Stdio::null());
+            if !command.status().is_ok_and(|status| status.success()) {
+                return Some(format!("limited links need iproute2, and there is no `{tool}`"));
+            }
+        }
+        let probe = format!("braid-{}-probe", std::process::id());
+        let made = ip(&["netns", "add", &probe]);
+        let _ = ip(&["netns", "del", &probe]);
+        made.err().map(|failure| failure.to_string())
+    }
+
+    /// Makes so many.
+    pub(super) fn up(count: usize) -> Result<Hosts, Failure> {
+        // What is made so far goes if something fails.
+        let hosts = Hosts { pid: std::process::id(), count };
+        let (switch, here) = (hosts.switch(), hosts.here());
+        ip(&["netns", "add", &switch])?;
+        ip(&["-n", &switch, "link", "add", "br0", "type", "bridge"])?;
+        ip(&["-n", &switch, "link", "set", "br0", "up"])?;
+        let own = hosts.pid.to_string();
+        ip(&["-n", &switch, "link", "add", "clients", "type", "veth", "peer", "name", &here, "netns", &own])?;
+        ip(&["-n", &switch, "link", "set", "clients", "master", "br0", "up"])?;
+        ip(&["addr", "add", &format!("{}/24", hosts.address(None)), "dev", &here])?;
+        ip(&["link", "set", &here, "up"])?;
+        for index in 0..count {
+            let (name, port) = (hosts.name(index), port(index));
+            ip(&["netns", "add", &name])?;
+            ip(&[
+                "-n", &switch, "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &name,
+            ])?;
+            ip(&["-n", &switch, "link", "set", &port, "master", "br0", "up"])?;
+            ip(&["-n", &name, "addr", "add", &format!("{}/24", hosts.address(Some(index))), "dev", "eth0"])?;
+            ip(&["-n", &name, "link", "set", "eth0", "up"])?;
+            ip(&["-n", &name, "link", "set", "lo", "up"])?;
+        }
+        Ok(hosts)
+    }
+
+    /// Limits links to so many bits a second, in both directions.
+    pub(super) fn limit(&self, links: Links, bits: u64) -> Result<(), Failure> {
+        let switch = self.switch();
+        match links {
+            Links::Clients => {
+                tbf(None, &self.here(), bits)?;
+                tbf(Some(&switch), "clients", bits)
+            }
+            Links::Drives => (0..self.count).try_for_each(|index| {
+                tbf(Some(&self.name(index)), "eth0", bits)?;
+                tbf(Some(&switch), &port(index), bits)
+            }),
+        }
+    }
+
+    /// The address of a host, or of the manager and the clients. 198.18.0.0/15 is for benchmarks (RFC 2544).
+    pub(super) fn address(&self, host: Option<usize>) -> String {
+        format!("198.18.{}.{}", self.pid % 256, host.map_or(254, |index| index + 1))
+    }
+
+    /// A host's namespace.
+    pub(super) fn name(&self, index: usize) -> String {
+        format!("braid-{}-{index}", self.pid)
+    }
+
+    fn switch(&self) -> String {
+        format!("braid-{}-sw", self.pid)
+    }
+
+    /// The clients' end of their link.
+    fn here(&self) -> String {
+        format!("brb{}", self.pid)
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        let _ = ip(&["link", "del", &self.here()]);
+        for index in 0..self.count {
+            let _ = ip(&["netns", "del", &self.name(index)]);
+        }
+        let _ = ip(&["netns", "del", &self.switch()]);
+    }
+}
+
+/// The switch's end of a host's link.
+fn port(index: usize) -> String {
+    format!("to-{index}")
+}
+
+fn tbf(namespace: Option<&str>, device: &str, bits: u64) -> Result<(), Failure> {
+    let rate = format!("{bits}bit");
+    tc(
+        namespace,
+        &[
+            "qdisc", "replace", "dev", device, "root", "tbf", "rate", &rate, "burst", BURST, "latency",
+            LATENCY,
+        ],
+    )
+}
+
+fn tc(namespace: Option<&str>, arguments: &[&str]) -> Result<(), Failure> {
+    let within = namespace.map_or(vec![], |name| vec!["-n", name]);
+    run("tc", &[within.as_slice(), arguments].concat())
+}
+
+fn ip(arguments: &[&str]) -> Result<(), Failure> {
+    run("ip", arguments)
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), Failure> {
+    let what = || format!("run {program} {}", arguments.join(" "));
+    let ended = Command::new(program).args(arguments).stdin(Stdio::null()).output().doing(what)?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+    Err(Failure::new(Exit::Failed, what(), said))
+}

@@ -1,0 +1,221 @@
+//! `braid bench stripes`: experiments E15, E16, E18 and E19. A manager, drives and clients are processes of
+//! their own; each experiment is a module, and brings up the cluster it needs.
+
+mod catch_up;
+mod cluster;
+mod degraded;
+mod easy_hard;
+mod hosts;
+mod rebuild;
+mod updates;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use braid_bench::stripes::{LeftOut, Question, Report as Found, Row, document, show_figure, show_value, svg};
+use indicatif::ProgressBar;
+
+use crate::args::BenchStripes;
+use crate::exit::{Doing, Exit, Failure};
+use crate::report::{Report, table};
+use crate::size;
+use crate::temporary_dir::{OnDrop, TemporaryDir};
+
+use hosts::Hosts;
+
+/// Pairs that count, and pairs before them that do not.
+const PAIRS: u32 = 9;
+const WARM_UPS: u32 = 1;
+/// Free bytes that the directory must have.
+const NEEDED_BYTES: u64 = 12 << 30;
+const NEEDED_BYTES_QUICK: u64 = 2 << 30;
+
+/// Runs the command.
+pub(crate) async fn run(asked: BenchStripes, report: Report) -> Result<(), Failure> {
+    if let Some(out) = &asked.out {
+        // Checked before minutes of work, not after.
+        fs::create_dir_all(out).doing(|| format!("make {}", out.display()))?;
+    }
+    let parent = asked.dir.clone().unwrap_or_else(usual);
+    let needed = if asked.quick { NEEDED_BYTES_QUICK } else { NEEDED_BYTES };
+    let dir = TemporaryDir::make(&parent, "bench", needed, OnDrop::Remove)?;
+    let found = Found::begin(&parent, asked.quick)
+        .map_err(|error| Failure::new(Exit::Failed, "look at the machine", error.to_string()))?;
+    let mut run = Run { dir, only: asked.only.clone(), bar: super::bar(), found };
+    let ended = run.all().await;
+    run.bar.finish_and_clear();
+    ended?;
+    let mut found = run.found;
+    found.end();
+    if found.rows.is_empty() && found.left_out.is_empty() {
+        let only = asked.only.unwrap_or_default();
+        let why =
+            format!("none of them has {only:?} in its name (braid bench stripes --quick shows the names)");
+        return Err(Failure::new(Exit::Usage, "find what to measure", why));
+    }
+    if let Some(out) = &asked.out {
+        let (command, when) = super::said();
+        let documents = [
+            ("stripes.md", document(&found, &command, &when, "stripes.svg")),
+            ("stripes.json", super::json(&found)?),
+            ("stripes.svg", svg(&found)),
+        ];
+        super::write(out, &documents)?;
+    }
+    report.facts(&found, text)
+}
+
+fn usual() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() { memory } else { std::env::temp_dir() }
+}
+
+/// The run so far.
+struct Run {
+    dir: TemporaryDir,
+    only: Option<String>,
+    bar: ProgressBar,
+    found: Found,
+}
+
+/// A side of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    First,
+    Second,
+}
+
+impl Run {
+    async fn all(&mut self) -> Result<(), Failure> {
+        easy_hard::measure(self).await?;
+        catch_up::measure(self).await?;
+        degraded::measure(self).await?;
+        updates::measure(self).await?;
+        rebuild::measure(self).await
+    }
+
+    fn quick(&self) -> bool {
+        self.found.quick
+    }
+
+    /// The first of two in a full run, the second in a quick one.
+    fn size<T>(&self, full: T, quick: T) -> T {
+        if self.quick() { quick } else { full }
+    }
+
+    /// How many pairs a row takes, and how many before them do not count.
+    fn rounds(&self) -> (u32, u32) {
+        self.size((PAIRS, WARM_UPS), (1, 0))
+    }
+
+    fn wants(&self, question: &Question) -> bool {
+        let title = format!("{} {}", question.experiment, question.name);
+        self.only.as_ref().is_none_or(|only| title.contains(only))
+    }
+
+    /// Whether links can be limited for this row. If not, it is left out, and why is noted.
+    fn may_limit(&mut self, question: &Question) -> bool {
+        let why =
+            if self.quick() { Some("a quick run limits no links".to_owned()) } else { Hosts::lacking() };
+        let Some(why) = why else { return true };
+        let name = format!("{} {}", question.experiment, question.name);
+        self.found.left_out.push(LeftOut { name, why });
+        false
+    }
+
+    /// Adds a row whose samples were taken elsewhere.
+    fn add(&mut self, question: &Question, pairs: &[(f64, f64)]) {
+        if self.wants(question) {
+            self.found.rows.push(Row::of(question, pairs));
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Says what goes on.
+    fn tell(&self, what: impl Into<String>) {
+        self.bar.set_message(what.into());
+    }
+
+    /// Measures a question by pairs of samples, whose order alternates.
+    async fn pairs(
+        &mut self,
+        question: &Question,
+        mut sample: impl AsyncFnMut(Which) -> Result<f64, Failure>,
+    ) -> Result<(), Failure> {
+        if !self.wants(question) {
+            return Ok(());
+        }
+        let (rounds, warm_ups) = self.rounds();
+        self.tell(format!("{} {}", question.experiment, question.name));
+        self.bar.set_length(u64::from(2 * (rounds + warm_ups)));
+        self.bar.set_position(0);
+        let mut pairs = Vec::new();
+        for round in 0..rounds + warm_ups {
+            let mut take = async |which| {
+                let value = sample(which).await?;
+                self.bar.inc(1);
+                Ok::<f64, Failure>(value)
+            };
+            let pair = if round % 2 == 0 {
+                let first = take(Which::First).await?;
+                (first, take(Which::Second).await?)
+            } else {
+                let second = take(Which::Second).await?;
+                (take(Which::First).await?, second)
+            };
+            if round >= warm_ups {
+                pairs.push(pair);
+            }
+        }
+        self.found.rows.push(Row::of(question, &pairs));
+        Ok(())
+    }
+}
+
+/// The text form.
+fn text(found: &Found) -> String {
+    let machine = &found.machine;
+    let mut text = format!(
+        "{}, {} processors, {}, kernel {}; load {} before, {} after; {:.0} s\n\ndrives in {} ({})\n",
+        machine.cpu,
+        machine.cpus,
+        size::show(machine.memory_bytes),
+        machine.kernel,
+        machine.load_before,
+        machine.load_after,
+        found.seconds,
+        found.place.directory.display(),
+        found.place.file_system,
+    );
+    let header = ["", "", "RATIO", "MIN", "MAX", "90 %", "PAIRS", "GOAL", "FIRST", "", "SECOND", ""];
+    text.push_str(&table(&header, &[2, 3, 4, 5, 6, 8, 10], found.rows.iter().map(cells)));
+    for LeftOut { name, why } in &found.left_out {
+        text.push_str(&format!("not measured: {name}: {why}\n"));
+    }
+    if found.quick {
+        text.push_str("\na quick run: the figures mean nothing\n");
+    }
+    text
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let ratio = &row.ratio;
+    let [low, high] = ratio.confidence_90.map(show_figure);
+    vec![
+        row.experiment.to_owned(),
+        row.name.clone(),
+        show_figure(ratio.median),
+        show_figure(ratio.min),
+        show_figure(ratio.max),
+        format!("{low} .. {high}"),
+        ratio.samples.to_string(),
+        row.show_goal(),
+        show_value(row.first.median, row.unit),
+        row.first.name.to_owned(),
+        show_value(row.second.median, row.unit),
+        row.second.name.to_owned(),
+    ]
+}

@@ -1,0 +1,131 @@
+//! E16: the rebuild of a lost drive, whose columns move to all others. Each drive is a host with a limited
+//! link, so that links and not this machine's processors are the limit.
+//!
+//! A drive heals its own columns: for each unit that it makes, it receives `k` over its link, and others send
+//! them. What it writes is its own. So a byte made costs `k` bytes received and `k` sent, and all drives left
+//! together can make (N - 1) * payload rate / k bytes a second. That is the bound.
+
+use std::time::Duration;
+
+use braid_bench::stripes::{Goal, Question, Unit};
+use braid_wire::control::HealStatusReply;
+use tokio::time::{Instant, sleep};
+
+use super::Run;
+use super::catch_up::bytes;
+use super::cluster::{Cluster, write};
+use super::hosts::{Hosts, Links, PAYLOAD_SHARE};
+use crate::bench::client::alone;
+use crate::exit::{Exit, Failure};
+
+const SHAPE: (&str, u8) = ("raid5", 5);
+const K: f64 = 4.0;
+const LINK_BITS: u64 = 100_000_000;
+/// Drives, and bytes that each holds: a few seconds of rebuild.
+const SIZES: [(u16, u64); 2] = [(8, 84 << 20), (16, 180 << 20)];
+/// Bytes of a file: two stripes. Many small files spread the lost columns evenly.
+const FILE_BYTES: u64 = 4 << 20;
+/// Rebuilds measured, one after another: each leaves one drive less. The second side is no sample.
+const ROUNDS: usize = 3;
+/// How long a rebuild may take.
+const BOUND: Duration = Duration::from_secs(180);
+const POLL: Duration = Duration::from_millis(50);
+/// Of what is rebuilt, the part during which all drives have work.
+const STEADY: f64 = 0.75;
+
+/// What one rebuild came to, in bytes a second.
+struct Rates {
+    whole: f64,
+    steady: f64,
+}
+
+pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
+    for (drives, each_bytes) in SIZES {
+        let question = |what: &str, goal| Question {
+            experiment: "E16",
+            name: format!("rebuild over {drives} drives{what}"),
+            unit: Unit::BytesPerSecond,
+            first: "made anew",
+            second: "what all links could carry",
+            goal,
+        };
+        let whole = question("", Some(Goal::AtLeast(0.9)));
+        let steady = question(", the first three quarters", None);
+        if !run.wants(&whole) && !run.wants(&steady) || !run.may_limit(&whole) {
+            continue;
+        }
+        run.tell(format!("E16, {drives} drives: fill"));
+        let hosts = Hosts::up(usize::from(drives))?;
+        let mut cluster = Cluster::up_on(&hosts, run.path(), "e16", drives, SHAPE).await?;
+        let mut client = cluster.client_process().await?;
+        // Of each five bytes stored, four are the files'.
+        for _ in 0..each_bytes * u64::from(drives) * 4 / 5 / FILE_BYTES {
+            let file = cluster.create().await?;
+            alone(&mut client, &write(&file, FILE_BYTES)).await?;
+        }
+        drop(client);
+        hosts.limit(Links::Drives, LINK_BITS)?;
+        cluster.client.heal_status(Some(0)).await?;
+        let mut rates = Vec::new();
+        for round in 0..ROUNDS {
+            run.tell(format!("E16, {drives} drives: rebuild {}", round + 1));
+            let drive = format!("drive-{}", round + 1);
+            let left = drives - 1 - u16::try_from(round).unwrap_or(0);
+            let links = f64::from(left) * bytes(LINK_BITS / 8) * PAYLOAD_SHARE / K;
+            rates.push((rebuild(&mut cluster, &drive).await?, links));
+        }
+        for (question, of) in
+            [(whole, (|rates| rates.whole) as fn(&Rates) -> f64), (steady, |rates| rates.steady)]
+        {
+            let pairs: Vec<(f64, f64)> = rates.iter().map(|(rates, links)| (of(rates), *links)).collect();
+            run.add(&question, &pairs);
+        }
+        cluster.down().await?;
+    }
+    Ok(())
+}
+
+/// Kills the drive, and waits until the others have all its columns. Timed from when the first of them has
+/// moved: how long a drive must be silent until then is a setting.
+async fn rebuild(cluster: &mut Cluster, drive: &str) -> Result<Rates, Failure> {
+    let before = written(&cluster.client.heal_status(None).await?);
+    cluster.kill(drive).await?;
+    let end = Instant::now() + BOUND;
+    let (mut began, mut seen) = (None, Vec::new());
+    loop {
+        let status = cluster.client.heal_status(None).await?;
+        let stale: u64 = status.drives.iter().map(|row| row.stale).sum();
+        let now = Instant::now();
+        match began {
+            None if stale > 0 => began = Some(now),
+            Some(began) => {
+                seen.push((now - began, written(&status).saturating_sub(before)));
+                if stale == 0 && components(cluster, drive).await? == 0 {
+                    break;
+                }
+            }
+            None => {}
+        }
+        if now > end {
+            let why = format!("it is not done after {} s", BOUND.as_secs());
+            return Err(Failure::new(Exit::Timeout, format!("rebuild {drive}"), why));
+        }
+        sleep(POLL).await;
+    }
+    let took = seen.last().map_or(Duration::ZERO, |(time, _)| *time);
+    // The last reports may come after the end.
+    sleep(crate::heal::REPORTED).await;
+    let all = written(&cluster.client.heal_status(None).await?).saturating_sub(before);
+    let rate = |made: u64, time: Duration| bytes(made) / time.as_secs_f64().max(1e-9);
+    let most = seen.iter().find(|(_, made)| bytes(*made) >= bytes(all) * STEADY);
+    Ok(Rates { whole: rate(all, took), steady: most.map_or(0.0, |(time, made)| rate(*made, *time)) })
+}
+
+fn written(status: &HealStatusReply) -> u64 {
+    status.drives.iter().map(|row| row.progress.written_bytes).sum()
+}
+
+/// Columns that are still placed on the drive.
+async fn components(cluster: &Cluster, drive: &str) -> Result<u64, Failure> {
+    Ok(crate::replace::row(&cluster.client, drive).await?.map_or(0, |row| row.components))
+}
