@@ -38,6 +38,8 @@ pub(crate) struct Core {
     pub(crate) forwarder: Forwarder,
     /// Shared with the healer in this process.
     pub(crate) damage: Arc<Damage>,
+    /// The random number of this process, as heartbeats tell it; 0: none was sent yet.
+    pub(crate) start: AtomicU64,
     /// Notified when a scrub is requested.
     pub(crate) scrub_wake: Notify,
     keys: Keys,
@@ -92,6 +94,7 @@ impl Core {
             room,
             forwarder,
             damage: Arc::new(Damage::new(settings.clock.clone())),
+            start: AtomicU64::new(0),
             scrub_wake: Notify::new(),
             keys: Keys::new(master.drive_key(drive)),
             lease: Mutex::new(lease),

@@ -127,15 +127,6 @@ impl Damage {
         error
     }
 
-    /// Objects that are lost as a whole, as far as is known.
-    pub(crate) fn lost_objects(&self, store: &Store) -> u64 {
-        let mut objects = self.objects();
-        objects.retain(|&(partition, object)| {
-            matches!(store.object(partition, object), Err(Error::Damaged { .. }))
-        });
-        u64::try_from(objects.len()).unwrap_or(u64::MAX)
-    }
-
     /// Whether the drive itself has found the unit damaged.
     pub(crate) fn is_damaged(&self, place: Place) -> bool {
         self.units().is_damaged(place)
@@ -228,6 +219,17 @@ fn handle(core: &Core, place: Place, verdict: Verdict) {
             damage.doubt_object((place.0, place.1));
         }
     }
+}
+
+/// How many objects are lost as a whole, as far as is known. Those that were made anew are forgotten.
+pub(crate) fn lost_objects(core: &Core) -> u64 {
+    let is_lost = |(partition, object): (PartitionId, ObjectId)| {
+        matches!(core.store.object(partition, object), Err(Error::Damaged { .. }))
+    };
+    core.scrub().retain_objects(is_lost);
+    let mut objects = core.damage.objects();
+    objects.retain(|&place| is_lost(place));
+    u64::try_from(objects.len()).unwrap_or(u64::MAX)
 }
 
 /// A unit was made anew under this place.

@@ -5,6 +5,7 @@
 //! the lease.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use braid_store::Stat;
@@ -16,6 +17,7 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::core::{Core, Timed};
+use crate::damage;
 use crate::error::DriveError;
 use crate::identity::{Directory, Identity};
 use crate::lease::Beat;
@@ -51,12 +53,14 @@ pub(crate) async fn run(
 ) -> Result<Option<Pulse>, DriveError> {
     let mut random = [0; 8];
     getrandom::fill(&mut random).expect("the system gives random bytes");
+    let start = u64::from_le_bytes(random);
+    core.start.store(start, Ordering::Relaxed);
     let mut pulse = Pulse {
         manager,
         directory,
         identity,
         about,
-        start: u64::from_le_bytes(random),
+        start,
         process: host::own_mark(),
         session: None,
         interval: INTERVAL_FIRST,
@@ -193,6 +197,7 @@ impl Pulse {
     }
 
     fn heartbeat(&self, core: &Core, stat: &Stat, last: Last) -> Heartbeat {
+        let objects = damage::lost_objects(core);
         Heartbeat {
             address: self.about.address.clone(),
             host: self.about.host.clone(),
@@ -206,7 +211,7 @@ impl Pulse {
             spare_bytes: stat.spare,
             restarted: self.restarted,
             epoch: core.readmission.epoch(),
-            scrub: ScrubState { objects: core.damage.lost_objects(&core.store), ..core.scrub().state(stat) },
+            scrub: ScrubState { objects, ..core.scrub().state(stat) },
             io: core.sent(),
             start: self.start,
             instance: self.identity.instance,

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use crate::connection::Ticket;
 use crate::convert;
 use crate::core::Core;
+use crate::damage;
 use crate::debts::Owing;
 use crate::forward;
 use crate::reply::{Answer, refusal};
@@ -249,6 +250,11 @@ pub(crate) fn snapshot(core: &Core, g: Generation, asked: &Snapshot) -> Result<O
 pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {
     // A request without a lease would not have come this far.
     let manager_ms = core.manager_ms().unwrap_or_default();
+    if asked.act == ScrubAct::Forget && asked.rate != core.start.load(Ordering::Relaxed) {
+        // What this one lost when it started, the manager has not looked at.
+        let detail = "another process of the drive was looked at";
+        return Answer::refused(Generation(0), Refusal::new(Reason::Busy, detail));
+    }
     if asked.act == ScrubAct::Forget
         && let Err(error) = core.store.forget_lost()
     {
@@ -259,7 +265,7 @@ pub(crate) fn scrub(core: &Core, asked: &Scrub) -> Answer {
         core.scrub().handle_start(asked.rate, manager_ms);
         core.scrub_wake.notify_one();
     }
-    let objects = core.damage.lost_objects(&core.store);
+    let objects = damage::lost_objects(core);
     let mut report = core.scrub().report(&stat, lost);
     report.state.objects = objects;
     Answer::new(Generation(0), report)

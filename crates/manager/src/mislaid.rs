@@ -81,6 +81,7 @@ pub async fn run(core: Arc<Core>) {
 /// Asks the drive about each column on it, takes out those that it has lost, and has it forget its lost
 /// ranges if none is.
 async fn look(core: &Arc<Core>, drive: DriveId, ranges: bool) -> Result<Look, CallError> {
+    let start = core.drives().drive(drive).map_or(0, |known| known.record.start);
     let (mut from, to) = key::of_drive(table::COLUMN, drive);
     let (mut found, mut lost) = (Look::Whole, Vec::new());
     while lost.len() < PAGE {
@@ -101,8 +102,9 @@ async fn look(core: &Arc<Core>, drive: DriveId, ranges: bool) -> Result<Look, Ca
     for place in lost {
         found = found.max(put_out(core, place).await.map_err(CallError::Refused)?);
     }
-    if found == Look::Whole && ranges {
-        let request = Scrub { act: ScrubAct::Forget, rate: 0, term: core.term() };
+    if found == Look::Whole && ranges && start != 0 {
+        // A later process of the drive may have lost more.
+        let request = Scrub { act: ScrubAct::Forget, rate: start, term: core.term() };
         drive_call(core, drive, &request.into()).await?;
         let name = core.drives().name(drive);
         tracing::info!(%name, "all that the drive should have is there again: what else it has lost is of no file");

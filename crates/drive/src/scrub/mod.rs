@@ -192,6 +192,13 @@ impl Scrub {
         }
     }
 
+    /// Objects that are not lost as a whole any more leave the list.
+    pub(crate) fn retain_objects(&mut self, is_lost: impl Fn((PartitionId, ObjectId)) -> bool) {
+        self.progress
+            .damaged
+            .retain(|&(partition, object, unit), _| unit.is_some() || is_lost((partition, object)));
+    }
+
     /// A unit was verified, and is whole.
     pub(crate) fn handle_whole(&mut self, (partition, object, unit): Place) {
         self.progress.damaged.remove(&(partition, object, Some(unit)));

@@ -38,7 +38,8 @@ record! {
     pub struct Scrub {
         /// What is asked for.
         act: ScrubAct,
-        /// To start a pass: the bytes a second that it may read, at least 1; else 0.
+        /// To start a pass: the bytes a second that it may read, at least 1. To forget: the random number of
+        /// the process that the manager has looked at. Else 0.
         rate: u64,
         /// The manager's term.
         term: u64,
@@ -47,7 +48,7 @@ record! {
 
 impl Scrub {
     pub(super) fn check_form(&self) -> Result<(), Refusal> {
-        if (self.rate == 0) == (self.act == ScrubAct::Start) {
+        if (self.rate == 0) != (self.act == ScrubAct::Look) {
             return Err(Refusal::malformed(
                 "a rate of at least 1 byte a second is given to start a scrub, and only then",
             ));
