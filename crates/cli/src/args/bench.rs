@@ -30,7 +30,7 @@ pub(crate) enum Bench {
         E19       reads and writes with drives away, and during a rebuild, against healthy ones\n  \
         catch-up  bytes written to bring a drive up to date that missed 1 % of the writes\n  \
         E16       the rebuild of a lost drive, against what all links together could carry\n\n\
-        Rows with limited links run each drive in a network namespace of its own; they need root and iproute2, and are left out without. It needs 12 GiB free in the directory (2 GiB with --quick) and about a quarter of an hour. It ends its processes and removes its files and namespaces, also on Ctrl-C.\n\nExamples:\n  \
+        Rows with limited links run each drive in a network namespace of its own; they need root and iproute2, and are left out without. It needs 12 GiB free in the directory (1 GiB with --quick) and about a quarter of an hour. It ends its processes and removes its files and namespaces, also on Ctrl-C.\n\nExamples:\n  \
         braid bench stripes\n  braid bench stripes --quick --json\n  braid bench stripes --only E18\n  \
         braid bench stripes --dir /dev/shm --out docs/results"
     )]
@@ -39,8 +39,8 @@ pub(crate) enum Bench {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchStripes {
-    /// The directory to keep the drives in [default: /dev/shm, so that no disk is the limit, else the
-    /// system's temporary directory]
+    /// The directory to keep the drives in [default: /dev/shm, so that no disk is the limit, if it has room;
+    /// else the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Measure only a few MiB, to see that it runs; the figures mean nothing

@@ -28,7 +28,7 @@ const PAIRS: u32 = 9;
 const WARM_UPS: u32 = 1;
 /// Free bytes that the directory must have.
 const NEEDED_BYTES: u64 = 12 << 30;
-const NEEDED_BYTES_QUICK: u64 = 2 << 30;
+const NEEDED_BYTES_QUICK: u64 = 1 << 30;
 
 /// Runs the command.
 pub(crate) async fn run(asked: BenchStripes, report: Report) -> Result<(), Failure> {
@@ -36,8 +36,8 @@ pub(crate) async fn run(asked: BenchStripes, report: Report) -> Result<(), Failu
         // Checked before minutes of work, not after.
         fs::create_dir_all(out).doing(|| format!("make {}", out.display()))?;
     }
-    let parent = asked.dir.clone().unwrap_or_else(usual);
     let needed = if asked.quick { NEEDED_BYTES_QUICK } else { NEEDED_BYTES };
+    let parent = asked.dir.clone().unwrap_or_else(|| usual(needed));
     let dir = TemporaryDir::make(&parent, "bench", needed, OnDrop::Remove)?;
     let found = Found::begin(&parent, asked.quick)
         .map_err(|error| Failure::new(Exit::Failed, "look at the machine", error.to_string()))?;
@@ -65,9 +65,11 @@ pub(crate) async fn run(asked: BenchStripes, report: Report) -> Result<(), Failu
     report.facts(&found, text)
 }
 
-fn usual() -> PathBuf {
+/// Memory, if there is so much: containers often have little of it.
+fn usual(needed: u64) -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
-    if memory.is_dir() { memory } else { std::env::temp_dir() }
+    let free = rustix::fs::statvfs(&memory).map_or(0, |room| room.f_bavail.saturating_mul(room.f_frsize));
+    if free >= needed { memory } else { std::env::temp_dir() }
 }
 
 /// The run so far.
