@@ -31,7 +31,7 @@ mod doubt;
 mod torn;
 mod unit;
 
-pub(crate) use unit::UnitOutcome;
+pub(crate) use unit::{UnitEnd, UnitOutcome};
 
 /// How often a torn stripe is read again. A writer that rewrites one stripe without a pause tears about every
 /// second try, so this many in a row mean that the columns will not agree.

@@ -16,11 +16,11 @@ use braid_plan::{Body, PlanError, Stamped, Write};
 use crate::buffers::User;
 use crate::concurrent;
 use crate::error::Result;
-use crate::executor::Executor;
+use crate::executor::{Executor, UnitEnd};
 use crate::handle::Handle;
 use crate::read::{Chunk, Patience};
 use crate::stamps::NotNow;
-use crate::write::{UnitEnd, WriteSide, Written};
+use crate::write::{WriteSide, Written};
 
 /// Unit writes in flight for one chunk.
 const UNITS_AT_ONCE: usize = 16;

@@ -20,7 +20,7 @@ use crate::concurrent;
 use crate::config::PartWrites;
 use crate::drive_requests::Failure;
 use crate::error::{Error, Result};
-use crate::executor::{Executor, Failed, UnitOutcome, Writer};
+use crate::executor::{Executor, Failed, UnitEnd, UnitOutcome, Writer};
 use crate::faults::{Learnt, Remedy, write_remedy};
 use crate::handle::Handle;
 use crate::read::{Chunk, Patience, stripes_of};
@@ -46,16 +46,6 @@ pub(crate) struct WriteSide {
     pub(crate) lost: std::sync::OnceLock<String>,
     /// The drive that refused a write because it is full, if any.
     pub(crate) full: std::sync::OnceLock<DriveId>,
-}
-
-/// How a unit write ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum UnitEnd {
-    Settled,
-    /// The handle has another lease: a fence has decided on it.
-    NewLease,
-    /// Its columns do not take it, and a fence or damage has decided on what it had.
-    ColumnOut,
 }
 
 /// How a write ended.

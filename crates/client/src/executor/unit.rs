@@ -21,6 +21,16 @@ pub(crate) enum UnitOutcome {
     Failed(Vec<Failed>),
 }
 
+/// How a unit write ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnitEnd {
+    Settled,
+    /// The handle has another lease: a fence has decided on it.
+    NewLease,
+    /// Its columns do not take it, and a fence or damage has decided on what it had.
+    ColumnOut,
+}
+
 impl Executor<'_> {
     /// The column and stripe of the set's unit write; `None`: it has stripe writes.
     pub(crate) fn unit_write(&self) -> Option<(Column, Stripe)> {

@@ -19,21 +19,25 @@
 
 mod drive;
 mod file;
+mod heal;
 mod names;
 mod shape;
 
 use braid_layout::{ClusterId, DriveId};
 
 pub use drive::{
-    Admission, Backup, BackupReply, BalanceState, DrainDrive, DrainDriveReply, DriveRow, DriveState,
-    FreeUnnamed, HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, Heartbeat,
-    HeartbeatReply, JoinDrive, JoinDriveReply, Latency, ProcessMark, RemoveDrive, ReplaceDrive,
-    ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters, SistersReply,
-    StaleFiles, StaleFilesReply, StateMark, Status, StatusReply,
+    Admission, Backup, BackupReply, DrainDrive, DrainDriveReply, DriveRow, DriveState, FreeUnnamed,
+    Heartbeat, HeartbeatReply, JoinDrive, JoinDriveReply, Latency, ProcessMark, RemoveDrive, ReplaceDrive,
+    ReplaceDriveReply, SISTERS_MAX, ScrubDrive, ScrubDriveReply, SisterRow, Sisters, SistersReply, StateMark,
+    Status, StatusReply,
 };
 pub use file::{
     Access, BeginHeal, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Grant, Held, Open, Opened, Refresh,
     Release, Renew, Renewed, ReportLost, Reserve, Reserved, SegmentRow, StatRow, Turn,
+};
+pub use heal::{
+    BalanceState, HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, StaleFiles,
+    StaleFilesReply,
 };
 pub use names::{
     DirectoryReply, Entry, EntryKind, LABEL_BYTES_MAX, Link, Lookup, MODE_MAX, MakeDirectory, NAME_BYTES_MAX,

@@ -1,0 +1,25 @@
+//! Cut-offs that do not lie on the chain.
+
+use super::*;
+
+/// Another parity column may still have an older base, and no delta of the lost column.
+#[test]
+fn a_cut_off_below_the_base_removes_what_stands_on_it() {
+    let mut run = Run::new();
+    run.stripe(0b111, 0, 700);
+    run.verdict(true);
+    let settled = run.chains[0].versions.len();
+    run.unit_write(0, 100, 900, false);
+    run.unit_write(1, 0, 300, false);
+    let cut_offs = vec![(Column(1), Version::ZERO)];
+    let units = vec![UnitVerdict { unit: 0, forward: vec![], back: vec![], cut_offs }];
+    let verdict = Mutation::Verdict { partition: P, object: O, g: Generation(1), units };
+    assert_eq!(run.store.commit(verdict.clone()).expect("verdict"), Outcome::Applied);
+    assert_eq!(run.store.commit(verdict).expect("again"), Outcome::Already);
+    run.chains[0].versions.truncate(settled);
+    run.check();
+    run.reopen(true);
+    run.check();
+    let tips = &run.store.versions(P, O, 0..1).expect("versions")[0].tips;
+    assert_eq!(tips[..], [(Column(2), run.chains[1].tip())], "the other column's stay");
+}
