@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: demo test quick setup setup-full store-full store-model index-memory build format lint docs units fuzz-smoke kill-loop three-hosts send-ways clean
+.PHONY: demo test quick setup setup-full store-full store-model index-memory build format lint docs units fuzz-smoke kill-loop rounds three-hosts send-ways clean
 
 ## A whole cluster on this machine: files in and out, a drive killed, read degraded, rebuilt, compared.
 demo: build
@@ -47,6 +47,12 @@ fuzz-smoke:
 ## By hand: rounds of copy-and-compare while processes are killed; ROUNDS=200.
 kill-loop: build
 	tests/kill-loop.sh $(or $(ROUNDS),200)
+
+## By hand: rounds of SIGKILL and SIGSTOP (writers, drives, manager) under eight writers of one file; ROUNDS=1000
+## takes a quarter of an hour.
+rounds: setup
+	BRAID_ROUNDS=$(or $(ROUNDS),1000) BRAID_ROUNDS_SEED=$(or $(SEED),1) \
+	$(CARGO) test --locked -p braid-cli --test e2e -- --nocapture rounds::no_
 
 ## By hand, as root: the README's three hosts in three network namespaces.
 three-hosts: build
