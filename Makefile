@@ -48,8 +48,8 @@ fuzz-smoke:
 kill-loop: build
 	tests/kill-loop.sh $(or $(ROUNDS),200)
 
-## By hand: rounds of SIGKILL and SIGSTOP (writers, drives, manager) under eight writers of one file; ROUNDS=1000
-## takes a quarter of an hour.
+## By hand: rounds of SIGKILL and SIGSTOP (writers, drives, manager) under eight writers of one file;
+## ROUNDS=1000 takes a quarter of an hour.
 rounds: setup
 	BRAID_ROUNDS=$(or $(ROUNDS),1000) BRAID_ROUNDS_SEED=$(or $(SEED),1) \
 	$(CARGO) test --locked -p braid-cli --test e2e -- --nocapture rounds::no_

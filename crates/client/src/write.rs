@@ -237,7 +237,9 @@ impl Handle {
                 UnitOutcome::Failed(failed) => failed,
                 UnitOutcome::Owed(owed_to) => {
                     let writer = self.writer(side);
-                    if mended >= MENDED_MAX || !self.mend_parity(executor, stripe, owed_to, writer).await? {
+                    // Its own: what it owes is damaged there.
+                    let is_lost = mended >= MENDED_MAX || owed_to.contains(column);
+                    if is_lost || !self.mend_parity(executor, stripe, owed_to, writer).await? {
                         self.give_up_columns(&view, segment, owed_to, &[], patience).await?;
                     }
                     mended += 1;

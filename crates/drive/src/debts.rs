@@ -193,12 +193,12 @@ impl<W> Debts<W> {
     }
 
     /// Those of all who wait that `is_late` names, each with its version and the columns that lack it.
-    pub(crate) fn take_late(&mut self, is_late: impl Fn(&W) -> bool) -> Vec<(Version, ColumnMask, W)> {
+    pub(crate) fn take_late(&mut self, is_late: impl Fn(&W) -> bool) -> Vec<Late<W>> {
         self.units.values_mut().flat_map(|debt| debt.take_waiters(&is_late)).collect()
     }
 
     /// All who wait for versions of the unit, likewise.
-    pub(crate) fn take_waiters(&mut self, unit: UnitRef) -> Vec<(Version, ColumnMask, W)> {
+    pub(crate) fn take_waiters(&mut self, unit: UnitRef) -> Vec<Late<W>> {
         self.units.get_mut(&unit).map_or_else(Vec::new, |debt| debt.take_waiters(&|_| true))
     }
 
@@ -229,6 +229,9 @@ impl<W> Debts<W> {
     }
 }
 
+/// One who waits for a version, and the columns that lack it; `None`: what is owed cannot be read here.
+pub(crate) type Late<W> = (Version, Option<ColumnMask>, W);
+
 /// What an object owes to ready parity columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owing {
@@ -254,13 +257,14 @@ impl Owing {
 
 impl<W> Debt<W> {
     /// Those who wait and that `which` names, each with its version and the columns that lack it.
-    fn take_waiters(&mut self, which: &impl Fn(&W) -> bool) -> Vec<(Version, ColumnMask, W)> {
-        let Debt { steps, acknowledged, creditors, .. } = self;
+    fn take_waiters(&mut self, which: &impl Fn(&W) -> bool) -> Vec<Late<W>> {
+        let Debt { steps, acknowledged, creditors, unreadable, .. } = self;
         let mut taken = Vec::new();
         for step in steps {
             let lacks = |column: &Column| acknowledged.get(column).is_none_or(|has| *has < step.version);
             let owed_to: ColumnMask = creditors.all.iter().filter(lacks).collect();
             let waiters = step.waiters.extract_if(.., |waiter| which(waiter));
+            let owed_to = (!*unreadable).then_some(owed_to);
             taken.extend(waiters.map(|waiter| (step.version, owed_to, waiter)));
         }
         taken
@@ -412,8 +416,11 @@ mod tests {
         debts.handle_owed(UNIT, (v(2), 0), two(), Some(3));
         debts.handle_acknowledged(UNIT, P, v(2), G);
         let only_q = ColumnMask::EMPTY.with(Q);
-        assert_eq!(debts.take_late(|&waiter| waiter == 3), [(v(2), only_q, 3)]);
-        assert_eq!(debts.handle_removed(OBJECT), [2]);
+        assert_eq!(debts.take_late(|&waiter| waiter == 3), [(v(2), Some(only_q), 3)]);
+        debts.handle_read(UNIT, false);
+        assert_eq!(debts.take_waiters(UNIT), [(v(2), None, 2)], "no parity column is to blame");
+        debts.handle_owed(UNIT, (v(3), 0), two(), Some(4));
+        assert_eq!(debts.handle_removed(OBJECT), [4]);
         assert!(debts.owed_to(OBJECT).is_drained());
     }
 }

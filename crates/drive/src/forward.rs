@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::connection::Ticket;
 use crate::core::Core;
-use crate::debts::{Creditors, Debts, Owing, UnitRef};
+use crate::debts::{Creditors, Debts, Late, Owing, UnitRef};
 use crate::reply::Answer;
 use crate::sisters::Sisters;
 
@@ -47,6 +47,8 @@ type Job = (UnitRef, Column);
 struct Waiter {
     ticket: Ticket,
     g: Generation,
+    /// The data column.
+    own: ColumnMask,
     since: Instant,
 }
 
@@ -143,7 +145,8 @@ pub(crate) fn handle_owed(
         drop(debts);
         return ticket.refuse(g, column_is_out());
     }
-    let waiter = Waiter { ticket, g, since: Instant::now() };
+    let own = ColumnMask::EMPTY.with(object.column);
+    let waiter = Waiter { ticket, g, own, since: Instant::now() };
     debts.handle_owed(unit, (version, watermark), creditors(map, &object, unit.2), Some(waiter));
     drop(debts);
     wake(core, unit, map);
@@ -330,8 +333,10 @@ fn handle_noted(core: &Core, unit: UnitRef, up_to: Version) {
 }
 
 /// Tells writers which columns have not taken their versions.
-fn tell_owed(waiters: Vec<(Version, ColumnMask, Waiter)>) {
-    for (version, owed_to, Waiter { ticket, g, .. }) in waiters {
+fn tell_owed(waiters: Vec<Late<Waiter>>) {
+    for (version, owed_to, Waiter { ticket, g, own, .. }) in waiters {
+        // What cannot be read here is to be made anew here: the parity columns are not to blame.
+        let owed_to = owed_to.unwrap_or(own);
         if owed_to.is_empty() {
             let detail = "the write is stored, and the drive is slow to note it: repeat it";
             ticket.refuse(g, Refusal::new(Reason::Busy, detail));
