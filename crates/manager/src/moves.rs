@@ -8,7 +8,7 @@
 //! - A drive is *lost* when it was silent for the set time. If it returns meanwhile, what has moved stays
 //!   moved, and the drive keeps the rest.
 //! - A drive that is *drained* serves on. Its columns get successors on others, which take their places when
-//!   they hold the same ([`successors`](crate::successors)); the columns of some files at a time.
+//!   they hold the same (`successors`); the columns of some files at a time.
 //!
 //! No column moves to where there is no room, nor to a host that would then have more columns of the file
 //! than one has now.
