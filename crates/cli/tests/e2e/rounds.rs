@@ -4,8 +4,10 @@
 //!
 //! `BRAID_ROUNDS` sets the number of rounds, `BRAID_ROUNDS_SEED` which ones.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -52,6 +54,8 @@ struct Rounds {
     ledger: Arc<Mutex<Ledger>>,
     writers: Vec<Writer>,
     state: u64,
+    /// How often a server was killed or stopped.
+    harmed: Cell<u64>,
 }
 
 /// Only what [`Rounds`] starts in a process of its own: a writer.
@@ -73,6 +77,7 @@ fn no_acknowledged_byte_is_lost_whatever_is_killed_or_stopped() {
             rounds.look(round);
         }
     }
+    assert!(rounds.harmed.get() >= count / 4, "{} servers came to harm", rounds.harmed.get());
     rounds.end();
 }
 
@@ -88,7 +93,7 @@ impl Rounds {
         let counts = vec![0; usize::try_from(WRITERS).expect("few")];
         let ledger = Arc::new(Mutex::new(Ledger { records, counts, last: 0 }));
         let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut rounds = Rounds { cluster, ledger, writers: Vec::new(), state };
+        let mut rounds = Rounds { cluster, ledger, writers: Vec::new(), state, harmed: Cell::new(0) };
         for index in 0..WRITERS {
             let writer = rounds.spawn(index);
             rounds.writers.push(writer);
@@ -175,8 +180,8 @@ impl Rounds {
 
     /// Stops or kills a server. Gives whether it was killed.
     fn harm(&self, name: &str, stops: bool, stopped: &mut Vec<u32>) -> bool {
-        let mark = std::fs::read_to_string(self.cluster.dir().join("pids").join(name)).unwrap_or_default();
-        let Some(pid) = mark.split_whitespace().next().and_then(|pid| pid.parse().ok()) else { return true };
+        let pid = pid_in(&self.cluster.dir().join("pids").join(name));
+        self.harmed.set(self.harmed.get() + 1);
         if stops {
             signal(pid, "STOP");
             stopped.push(pid);
@@ -218,6 +223,7 @@ impl Rounds {
                 assert!(right, "record {record}: {seq} is there, and this is known: {known:?}");
             }
         }
+        eprintln!("{} times a server was killed or stopped", self.harmed.get());
         eprintln!("{} writes acknowledged", ledger.counts.iter().sum::<u64>());
     }
 }
@@ -259,12 +265,16 @@ impl Drop for Rounds {
         }
         // A stopped server would not end.
         for entry in std::fs::read_dir(self.cluster.dir().join("pids")).into_iter().flatten().flatten() {
-            let mark = std::fs::read_to_string(entry.path()).unwrap_or_default();
-            if let Some(pid) = mark.split_whitespace().next().and_then(|pid| pid.parse().ok()) {
-                signal(pid, "CONT");
-            }
+            signal(pid_in(&entry.path()), "CONT");
         }
     }
+}
+
+/// The process that a file of the cluster's directory `pids` names.
+fn pid_in(path: &Path) -> u32 {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mark: toml::Table = text.parse().expect("TOML");
+    mark["pid"].as_integer().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
 }
 
 /// Which write each part of a record within one unit is of. Within a unit it is of one.
