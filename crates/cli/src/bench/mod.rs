@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use braid_bench::store::Settings;
 use braid_bench::{
-    Amplification, Effort, Error, Experiment, Report as Found, Row, Timing, Watch, markdown, plot,
+    Amplification, Effort, Error, Experiment, Machine, Report as Found, Row, Timing, Watch, markdown, plot,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -161,19 +161,22 @@ fn write(out: &Path, documents: &[(&str, String)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The text form: a table for each place.
-fn text(found: &Found) -> String {
-    let machine = &found.machine;
-    let mut text = format!(
-        "{}, {} processors, {}, kernel {}; load {} before, {} after; {:.0} s\n",
+/// The machine, and how long it took.
+fn ran_on(machine: &Machine, seconds: f64) -> String {
+    format!(
+        "{}, {} processors, {}, kernel {}; load {} before, {} after; {seconds:.0} s",
         machine.cpu,
         machine.cpus,
         size::show(machine.memory_bytes),
         machine.kernel,
         machine.load_before,
         machine.load_after,
-        found.seconds
-    );
+    )
+}
+
+/// The text form: a table for each place.
+fn text(found: &Found) -> String {
+    let mut text = format!("{}\n", ran_on(&found.machine, found.seconds));
     for place in &found.places {
         text.push_str(&format!(
             "\n{} on {}, {} free\n",

@@ -18,7 +18,6 @@ use indicatif::ProgressBar;
 use crate::args::BenchStripes;
 use crate::exit::{Doing, Exit, Failure};
 use crate::report::{Report, table};
-use crate::size;
 use crate::temporary_dir::{OnDrop, TemporaryDir};
 
 use hosts::Hosts;
@@ -179,16 +178,9 @@ impl Run {
 
 /// The text form.
 fn text(found: &Found) -> String {
-    let machine = &found.machine;
     let mut text = format!(
-        "{}, {} processors, {}, kernel {}; load {} before, {} after; {:.0} s\n\ndrives in {} ({})\n",
-        machine.cpu,
-        machine.cpus,
-        size::show(machine.memory_bytes),
-        machine.kernel,
-        machine.load_before,
-        machine.load_after,
-        found.seconds,
+        "{}\n\ndrives in {} ({})\n",
+        super::ran_on(&found.machine, found.seconds),
         found.place.directory.display(),
         found.place.file_system,
     );
