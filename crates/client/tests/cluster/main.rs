@@ -8,6 +8,7 @@ mod files;
 mod holes;
 mod raw;
 mod removed;
+mod renewals;
 mod settled;
 mod shared;
 mod sparse;
