@@ -104,6 +104,36 @@ pub fn choose_beside(
     count: u8,
     candidates: &[Candidate],
 ) -> Result<Vec<DriveId>, PlacementError> {
+    let usable = usable(version, seed, kept, count, candidates)?;
+    let mut chosen = take(kept, &usable, count);
+    chosen.sort_by_cached_key(|drive| (hash(*drive, seed, Use::Column), *drive));
+    Ok(chosen)
+}
+
+/// The drives for one more column that keep it as far from the kept ones as [`choose_beside`]'s choice does:
+/// that one first, then the others by their draws. For a caller that moves many columns, and spreads them
+/// more evenly than draws do.
+pub fn equals_beside<'a>(
+    version: PlacementVersion,
+    seed: u64,
+    kept: &[Candidate],
+    candidates: &'a [Candidate],
+) -> Result<Vec<&'a Candidate>, PlacementError> {
+    let usable = usable(version, seed, kept, 1, candidates)?;
+    let columns = Columns::new(kept, &usable);
+    let best =
+        (1..usable.len()).fold(0, |best, at| if columns.compare(at, best).is_lt() { at } else { best });
+    Ok((0..usable.len()).filter(|at| columns.compare(*at, best).is_eq()).map(|at| usable[at]).collect())
+}
+
+/// The candidates that may get `count` more columns, the best draw first.
+fn usable<'a>(
+    version: PlacementVersion,
+    seed: u64,
+    kept: &[Candidate],
+    count: u8,
+    candidates: &'a [Candidate],
+) -> Result<Vec<&'a Candidate>, PlacementError> {
     let PlacementVersion::V1 = version;
     refuse_twice(kept)?;
     refuse_twice(candidates)?;
@@ -118,9 +148,7 @@ pub fn choose_beside(
         return Err(PlacementError::TooFew { width: count, drives: usable.len(), hosts: hosts.len() });
     }
     usable.sort_by_cached_key(|candidate| Rank::new(candidate.drive, candidate.weight, seed));
-    let mut chosen = take(kept, &usable, count);
-    chosen.sort_by_cached_key(|drive| (hash(*drive, seed, Use::Column), *drive));
-    Ok(chosen)
+    Ok(usable)
 }
 
 /// Takes `count` of the drives, which are sorted by their draws, best first: each time the best draw among

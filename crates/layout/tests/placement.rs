@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::DriveId;
-use braid_layout::placement::{Candidate, PlacementError, PlacementVersion, choose, choose_beside};
+use braid_layout::placement::{
+    Candidate, PlacementError, PlacementVersion, choose, choose_beside, equals_beside,
+};
 use proptest::prelude::*;
 
 const V1: PlacementVersion = PlacementVersion::V1;
@@ -121,6 +123,18 @@ proptest! {
             if usable(&rest) < usize::from(width) {
                 prop_assert_eq!(replacement, Err(PlacementError::TooFew { width: 1, drives: 0, hosts: 0 }));
                 continue;
+            }
+            let equals = equals_beside(V1, seed, &kept, &rest).expect("there is one more");
+            prop_assert_eq!(Some(equals[0].drive), replacement.as_ref().ok().map(|chosen| chosen[0]));
+            for other in &equals {
+                // As if the others were not there, it would have been chosen.
+                let without_others: Vec<_> = rest
+                    .iter()
+                    .filter(|one| one.drive == other.drive || equals.iter().all(|equal| equal.drive != one.drive))
+                    .cloned()
+                    .collect();
+                let alone = choose_beside(V1, seed, &kept, 1, &without_others);
+                prop_assert_eq!(alone, Ok(vec![other.drive]));
             }
             let mut expected = set(&drives);
             expected.remove(&lost);

@@ -59,6 +59,7 @@ pub mod sharing;
 pub mod sisters;
 pub mod slow;
 pub mod space;
+pub mod spread;
 pub mod start;
 pub mod status;
 pub mod successors;

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_layout::placement::{Candidate, PlacementVersion, choose_beside};
+use braid_layout::placement::{Candidate, PlacementVersion, equals_beside};
 use braid_layout::{DriveId, FileId};
 use braid_wire::control::DriveState;
 use braid_wire::{Reason, Refusal};
@@ -33,6 +33,7 @@ use crate::needs::Needs;
 use crate::procedure::{self, Cause, hold_lapsed};
 use crate::schema::{ComponentPlace, InodeRecord, LeftRecord, SegmentRecord, StaleRecord, key, table};
 use crate::space::{candidate, has_room};
+use crate::spread::Spread;
 use crate::successors;
 use crate::sweep::until_leading;
 
@@ -117,6 +118,7 @@ async fn empty_lost(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
     let name = core.drives().name(drive);
     tracing::info!(%name, components = needs.components, "the drive is lost: its columns move to others");
     let (mut after, mut failed) = (None, Ok(()));
+    let spread = Arc::new(Spread::default());
     loop {
         let places = page(core, drive, after).await?;
         let Some(&last) = places.last() else { return failed };
@@ -131,8 +133,8 @@ async fn empty_lost(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
             {
                 failed = Err(refusal);
             }
-            let core = Arc::clone(core);
-            moves.spawn(async move { move_lost(&core, place).await });
+            let (core, spread) = (Arc::clone(core), Arc::clone(&spread));
+            moves.spawn(async move { move_lost(&core, place, spread).await });
         }
         while let Some(moved) = moves.join_next().await {
             if let Ok(Err(refusal)) = moved {
@@ -143,7 +145,7 @@ async fn empty_lost(core: &Arc<Core>, drive: DriveId) -> Result<(), Refusal> {
 }
 
 /// Moves one column of a drive that is surely dead.
-async fn move_lost(core: &Arc<Core>, place: ComponentPlace) -> Result<(), Refusal> {
+async fn move_lost(core: &Arc<Core>, place: ComponentPlace, spread: Arc<Spread>) -> Result<(), Refusal> {
     let file = place.file;
     let _turn = core.lock_file(file).await?;
     let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
@@ -152,7 +154,7 @@ async fn move_lost(core: &Arc<Core>, place: ComponentPlace) -> Result<(), Refusa
         return successors::abandon(core, place, &inode).await.map(drop);
     }
     if !segment_of(&inode, place).is_some_and(|segment| segment.set.contains(place.column)) {
-        return core.write(move |core, tx| move_out(core, tx, place)).await;
+        return core.write(move |core, tx| move_out(core, tx, place, &spread)).await;
     }
     let lost = hold_lapsed(core, &inode);
     if !lost.iter().any(|lost| lost.drive == place.drive) {
@@ -160,7 +162,7 @@ async fn move_lost(core: &Arc<Core>, place: ComponentPlace) -> Result<(), Refusa
         return Ok(()); // it may be back
     }
     let change: procedure::Change =
-        Arc::new(move |core, tx, _, inode| move_column(core, tx, place, inode).map(drop));
+        Arc::new(move |core, tx, _, inode| move_column(core, tx, place, inode, &spread).map(drop));
     run(core, file, Cause { lease: lease_of(core, file, &inode), lost, change: Some(change) }).await.map(drop)
 }
 
@@ -222,7 +224,7 @@ async fn move_drained(core: &Arc<Core>, place: ComponentPlace) -> Result<bool, R
 /// Moves a column of a drained drive that is away.
 async fn move_away(core: &Arc<Core>, place: ComponentPlace, before: &InodeRecord) -> Result<bool, Refusal> {
     let file = place.file;
-    move_lost(core, place).await?;
+    move_lost(core, place, Arc::default()).await?;
     let after = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
     Ok(after.as_ref() != Some(before))
 }
@@ -244,7 +246,11 @@ pub fn begin_move(
     if segment_of(&inode, place).is_some_and(|segment| segment.shape.m == 0) {
         return Err(without_redundancy(core, place, &inode));
     }
-    let drive = choose(core, tx, place, &inode, to)?;
+    let drive = match to {
+        Some(to) if candidates(core, tx, place, &inode)?.iter().any(|one| one.drive == to) => to,
+        Some(_) => return Err(nowhere(core, place, &inode)),
+        None => choose(core, tx, place, &inode, &Spread::default())?,
+    };
     successors::plan(tx, place, drive)?;
     Ok(true)
 }
@@ -260,11 +266,11 @@ fn without_redundancy(core: &Core, place: ComponentPlace, inode: &InodeRecord) -
 }
 
 /// Moves a column that is out. The file's generation stays: nobody reads or writes the column.
-fn move_out(core: &Core, tx: &mut Tx, place: ComponentPlace) -> Result<(), Refusal> {
+fn move_out(core: &Core, tx: &mut Tx, place: ComponentPlace, spread: &Spread) -> Result<(), Refusal> {
     let Some(mut inode) = inodes::find(tx, place.file)?.filter(|inode| holds(inode, place)) else {
         return Ok(());
     };
-    move_column(core, tx, place, &mut inode)?;
+    move_column(core, tx, place, &mut inode, spread)?;
     inodes::save(tx, place.file, &inode);
     Ok(())
 }
@@ -275,12 +281,13 @@ fn move_column(
     tx: &mut Tx,
     place: ComponentPlace,
     inode: &mut InodeRecord,
+    spread: &Spread,
 ) -> Result<DriveId, Refusal> {
     // What its successor holds of it counts.
     let successor = successors::find(tx, place.file, place.segment)?.filter(|at| at.column == place.column);
     let new = match successor {
         Some(at) => at.drive,
-        None => choose(core, tx, place, inode, None)?,
+        None => choose(core, tx, place, inode, spread)?,
     };
     let (volume, g) = (inode.volume, inode.g);
     let Some(segment) = segment_mut(inode, place).filter(|segment| !segment.set.contains(place.column))
@@ -305,22 +312,19 @@ fn move_column(
 }
 
 /// The drive that takes a column: one that is up, has room, holds nothing of the file, and whose host does
-/// not get more columns of the file than one has now.
+/// not get more columns of the file than one has now. Of those that are as good, the one that was given
+/// least.
 fn choose(
     core: &Core,
     tx: &Tx,
     place: ComponentPlace,
     inode: &InodeRecord,
-    to: Option<DriveId>,
+    spread: &Spread,
 ) -> Result<DriveId, Refusal> {
-    let clean = candidates(core, tx, place, inode)?;
-    if let Some(to) = to {
-        let fits = clean.iter().any(|candidate| candidate.drive == to);
-        return fits.then_some(to).ok_or_else(|| nowhere(core, place, inode));
-    }
-    let kept = kept(core, place, inode);
-    let chosen = choose_beside(PlacementVersion::V1, place.file.0, &kept, 1, &clean);
-    chosen.ok().and_then(|drives| drives.first().copied()).ok_or_else(|| nowhere(core, place, inode))
+    let (clean, kept) = (candidates(core, tx, place, inode)?, kept(core, place, inode));
+    let equals = equals_beside(PlacementVersion::V1, place.file.0, &kept, &clean).unwrap_or_default();
+    let k = segment_of(inode, place).map_or(1, |segment| u64::from(segment.shape.k));
+    spread.give(&equals, inode.size / k).ok_or_else(|| nowhere(core, place, inode))
 }
 
 fn nowhere(core: &Core, place: ComponentPlace, inode: &InodeRecord) -> Refusal {
