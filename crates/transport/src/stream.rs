@@ -24,6 +24,9 @@ const CONNECTIONS_MAX: usize = 1024;
 /// A dead peer is noticed after about a minute and a half of silence.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(7);
+/// How connections share a link. The system's own choice may be one for long ways (BBR), which sends on into
+/// the full queue of a switch: where many send to one drive, most of the time then goes into repetitions.
+const CONGESTION: &[u8] = b"cubic";
 
 /// Unauthenticated peers in total. An honest peer is one of them for a round trip.
 const STRANGERS_MAX: usize = 256;
@@ -229,13 +232,19 @@ fn is_own_echo(stream: &Socket) -> bool {
     own
 }
 
-/// Disables Nagle's algorithm and enables keepalive to notice a dead peer. Buffer sizes are left to the
-/// kernel: setting them would disable its autotuning.
+/// Disables Nagle's algorithm, enables keepalive to notice a dead peer, and chooses how the kernel shares a
+/// link. Buffer sizes are left to the kernel: setting them would disable its autotuning.
 fn set_up(stream: &Socket) -> io::Result<()> {
     let Some(stream) = stream.as_tcp() else { return Ok(()) };
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
-    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    // A kernel built without it goes on with its own.
+    if let Err(error) = socket.set_tcp_congestion(CONGESTION) {
+        debug!(%error, "the connection keeps the system's congestion control");
+    }
+    Ok(())
 }
 
 #[cfg(test)]
