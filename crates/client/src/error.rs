@@ -134,6 +134,24 @@ pub enum Error {
         /// "reading" or "writing".
         access: &'static str,
     },
+    /// Options that contradict each other.
+    #[error("{file}: {why}")]
+    Options {
+        /// The file.
+        file: String,
+        /// Which, and what goes together.
+        why: &'static str,
+    },
+    /// The handle was opened to write a range of the file, and this is not within it.
+    #[error("{file}: {what}: it was opened to write bytes {}..{} only", .range.start, Bound(.range.end))]
+    OutOfRange {
+        /// The file.
+        file: String,
+        /// What was refused.
+        what: String,
+        /// The range.
+        range: Range<u64>,
+    },
     /// An offset or size beyond the largest that a file can have.
     #[error("{file}: {offset} + {bytes} bytes is past the largest file offset")]
     Range {
@@ -199,13 +217,25 @@ pub enum Kind {
     Internal,
 }
 
+/// The end of a range in a message; nothing where it has none.
+struct Bound(u64);
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == u64::MAX { Ok(()) } else { write!(f, "{}", self.0) }
+    }
+}
+
 impl Error {
     /// The error's category.
     pub fn kind(&self) -> Kind {
         match self {
-            Error::Name { .. } | Error::Range { .. } | Error::Seek { .. } | Error::Access { .. } => {
-                Kind::Usage
-            }
+            Error::Name { .. }
+            | Error::Range { .. }
+            | Error::Seek { .. }
+            | Error::Access { .. }
+            | Error::Options { .. }
+            | Error::OutOfRange { .. } => Kind::Usage,
             Error::Manager { source, .. } => transport_kind(source),
             Error::Refused { refusal, .. }
             | Error::NotStored { refusal, .. }
@@ -256,7 +286,7 @@ fn reason_kind(reason: Reason) -> Kind {
         Reason::Leased | Reason::LeaseLost | Reason::DriveInUse | Reason::Unsettled => Kind::Busy,
         Reason::Full | Reason::Quota | Reason::TooManySnapshots => Kind::NoSpace,
         Reason::Medium | Reason::Damaged | Reason::ReadOnly => Kind::Corrupt,
-        Reason::BadName | Reason::BadScheme => Kind::Usage,
+        Reason::BadName | Reason::BadScheme | Reason::Range => Kind::Usage,
         Reason::TooFewDrives
         | Reason::TooManyAway
         | Reason::NotLeading
@@ -270,7 +300,6 @@ fn reason_kind(reason: Reason) -> Kind {
         | Reason::Unsupported
         | Reason::Expired
         | Reason::Replayed
-        | Reason::Range
         | Reason::Scope
         | Reason::StaleKey
         | Reason::StaleGeneration

@@ -51,10 +51,12 @@ pub struct File {
 }
 
 /// Which operations the file was opened for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Mode {
     pub(crate) read: bool,
     pub(crate) append: bool,
+    /// All that it may write.
+    pub(crate) range: Option<Range<u64>>,
 }
 
 #[derive(Debug)]
@@ -73,7 +75,7 @@ struct Writer {
 
 impl File {
     pub(crate) fn reader(handle: Arc<Handle>) -> File {
-        let mode = Mode { read: true, append: false };
+        let mode = Mode { read: true, append: false, range: None };
         File { handle, writer: None, mode, position: 0 }
     }
 
@@ -105,9 +107,15 @@ impl File {
         self.handle.holder
     }
 
-    /// Whether others may write it too, as of the manager's last answer.
+    /// Whether others may write the same stripes too, as of the manager's last answer.
     pub fn is_shared(&self) -> bool {
         self.handle.view().shared
+    }
+
+    /// The range that is this handle's alone now, as of the manager's last answer: of one that was opened
+    /// for a [range](crate::OpenOptions::range), while nobody else writes there.
+    pub fn own_range(&self) -> Option<Range<u64>> {
+        self.handle.view().range.map(|range| range.from..range.to)
     }
 
     /// The drive that refused a write of this handle for lack of space, if one did. The file's content can be
@@ -157,7 +165,7 @@ impl File {
         }
         let wanted = u64::try_from(buffer.len()).unwrap_or(u64::MAX);
         let view = self.handle.view();
-        if view.shared && offset.saturating_add(wanted) > self.size() {
+        if view.has_others() && offset.saturating_add(wanted) > self.size() {
             self.handle.refresh(&view).await?;
         }
         let left = usize::try_from(self.size().saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -172,7 +180,8 @@ impl File {
     /// set.
     pub async fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let writer = self.writing()?;
-        self.end_of(offset, data.len())?;
+        let end = self.end_of(offset, data.len())?;
+        self.within(offset, end)?;
         if data.is_empty() {
             return Ok(());
         }
@@ -224,13 +233,14 @@ impl File {
         self.commit(writer, Cut::No).await
     }
 
-    /// Sets the size. Truncated bytes are gone: if the file grows again, zeros are there. The new size is
+    /// Sets the size. Not with [`OpenOptions::range`](crate::OpenOptions::range). Truncated bytes are gone: if the file grows again, zeros are there. The new size is
     /// committed first and the bytes past it are cleared after, so that a crash in between leaves the file
     /// either unchanged or truncated. After a truncation that was dropped midway or whose outcome is unknown,
     /// the handle writes no more.
     pub async fn set_len(&self, size: u64) -> Result<()> {
         let writer = self.writing()?;
         writer.side.check(self.subject())?;
+        self.has_all("its size cannot be set")?;
         if size > FILE_BYTES_MAX {
             return Err(Error::Range { file: self.subject().to_owned(), offset: size, bytes: 0 });
         }
@@ -348,12 +358,14 @@ impl File {
     async fn settle_all(&self, writer: &Writer) -> bool {
         let Some(settled_to) = writer.side.stamps.all_settled() else { return false };
         let view = self.handle.view();
-        if view.shared || retire::retire(&self.handle, settled_to, Occasion::LeaseEnd).await {
+        let occasion = if view.range.is_some() { Occasion::PartEnd } else { Occasion::LeaseEnd };
+        if view.shared || retire::retire(&self.handle, settled_to, occasion).await || view.range.is_some() {
+            // Where others write too, nobody else gets the file or the stripes without a fence.
             return true;
         }
         // The manager may have replaced the lease, and settled all that was written under it.
         let now = self.handle.refresh(&view).await;
-        now.is_ok_and(|now| now.lease != view.lease && now.shared)
+        now.is_ok_and(|now| now.lease != view.lease && now.has_others())
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -421,6 +433,30 @@ impl File {
 
     fn no_access(&self, access: &'static str) -> Error {
         Error::Access { file: self.subject().to_owned(), access }
+    }
+
+    /// Refuses what this handle did not ask for.
+    fn within(&self, offset: u64, end: u64) -> Result<()> {
+        match &self.mode.range {
+            Some(range) if offset < range.start || end > range.end => Err(Error::OutOfRange {
+                file: self.subject().to_owned(),
+                what: format!("bytes {offset}..{end} cannot be written"),
+                range: range.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses what concerns the file as a whole, if this handle is for a range of it.
+    fn has_all(&self, what: &str) -> Result<()> {
+        match &self.mode.range {
+            Some(range) => Err(Error::OutOfRange {
+                file: self.subject().to_owned(),
+                what: what.to_owned(),
+                range: range.clone(),
+            }),
+            None => Ok(()),
+        }
     }
 
     fn end_of(&self, offset: u64, length: usize) -> Result<u64> {

@@ -195,7 +195,7 @@ impl Handle {
             let own = if size.lease >= view.cut_at { size.bytes } else { 0 };
             let bytes = view.stat.size.max(own);
             *size = Size { lease: view.lease, cut_at: view.cut_at, bytes };
-        } else if view.shared {
+        } else if view.has_others() {
             size.bytes = size.bytes.max(view.stat.size);
         }
     }

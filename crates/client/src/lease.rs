@@ -113,7 +113,7 @@ async fn retire_idle(handle: &Handle, settled: Option<Version>) -> bool {
 /// The file was dropped without being closed.
 async fn give_up(handle: &Handle, side: &WriteSide) {
     let retired = match side.stamps.all_settled() {
-        Some(_) if !side.stamps.is_used() && handle.view().shared => true,
+        Some(_) if !side.stamps.is_used() && handle.view().has_others() => true,
         Some(none) if !side.stamps.is_used() => {
             retire::retire(handle, none, retire::Occasion::LeaseEnd).await
         }

@@ -1,10 +1,11 @@
 //! Opening files.
 
 use std::collections::BTreeSet;
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use braid_layout::{DriveId, Shape};
-use braid_wire::control::{Access, ControlReply, CreateUnnamed, Open, Opened};
+use braid_wire::control::{Access, ByteRange, ControlReply, CreateUnnamed, Open, Opened};
 
 use crate::client::{Client, random, unexpected};
 use crate::error::{Error, Result};
@@ -27,6 +28,7 @@ pub struct OpenOptions {
     truncate: bool,
     append: bool,
     alone: bool,
+    range: Option<Range<u64>>,
     shape: Option<Shape>,
 }
 
@@ -80,6 +82,26 @@ impl OpenOptions {
         self
     }
 
+    /// Writes only these bytes of the file, from a stripe's first byte to another's, or without an end. While
+    /// all who write the file say what they write, and no two name the same stripe, each has an exclusive
+    /// lease on its own stripes: whole stripes are written as fast as in a file of its own. Otherwise they
+    /// share the file, as writers do who name no range. Needs writing; not with `alone`, `append` or
+    /// `truncate`. The size cannot be set. [`File::layout`] says how long a stripe is.
+    pub fn range(mut self, range: impl RangeBounds<u64>) -> OpenOptions {
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => u64::MAX,
+        };
+        self.range = Some(start..end);
+        self
+    }
+
     /// The shape of a newly created file; by default the volume's.
     pub fn shape(mut self, shape: Shape) -> OpenOptions {
         self.shape = Some(shape);
@@ -93,6 +115,10 @@ impl OpenOptions {
                 file: subject.to_owned(),
                 access: "writing, which to create, truncate or have it alone needs",
             });
+        }
+        if self.range.is_some() && (!writes || self.alone || self.append || self.truncate) {
+            let why = "a range is for writing, and not with alone, append or truncate: leave one of them out";
+            return Err(Error::Options { file: subject.to_owned(), why });
         }
         if !writes && !self.read {
             return Err(Error::Access { file: subject.to_owned(), access: "reading or writing" });
@@ -117,6 +143,7 @@ impl Client {
             shape: spec(options.shape),
             holder,
             alone: options.alone,
+            range: options.range.as_ref().map(|range| ByteRange { from: range.start, to: range.end }),
         };
         let opened = match self.ask_manager(&subject, request).await? {
             ControlReply::Opened(opened) => opened,
@@ -192,6 +219,6 @@ impl Client {
 
 impl From<OpenOptions> for crate::file::Mode {
     fn from(options: OpenOptions) -> Self {
-        crate::file::Mode { read: options.read, append: options.append }
+        crate::file::Mode { read: options.read, append: options.append, range: options.range }
     }
 }

@@ -18,6 +18,8 @@ use crate::view::FileView;
 pub(crate) enum Occasion {
     /// The writer pauses: columns that it has written may drop their prior content. Answered at once.
     Pause,
+    /// The lease on a part of the file is released, while others write the rest. As a pause, but durable.
+    PartEnd,
     /// The lease is released: no column of the set accepts its writes any more. Answered when durable.
     LeaseEnd,
 }
@@ -35,14 +37,15 @@ pub(crate) async fn retire(handle: &Handle, settled_to: Version, occasion: Occas
         let view = handle.view();
         let set = (0..).zip(&view.segments);
         let set = set.flat_map(|(index, segment)| segment.set.iter().map(move |c| (index, c)));
-        let wanted = |column: &(usize, Column)| occasion == Occasion::LeaseEnd || written.contains(column);
+        let ends_lease = occasion == Occasion::LeaseEnd;
+        let wanted = |column: &(usize, Column)| ends_lease || written.contains(column);
         let questions: Vec<(usize, Column)> =
             set.filter(wanted).filter(|column| !answered.contains(column)).collect();
         let request = |segment, column| {
             let at = view.address(segment, column);
             let client = handle.client.shared.number;
-            let ends_lease = occasion == Occasion::LeaseEnd;
-            Retire { at, settled_to, durable: ends_lease, client, watermark, ends_lease }.into()
+            let durable = occasion != Occasion::Pause;
+            Retire { at, settled_to, durable, client, watermark, ends_lease }.into()
         };
         let (mut all, mut stale) = (true, false);
         for (segment, column, outcome) in ask_all(handle, &view, &questions, &request).await {

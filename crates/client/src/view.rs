@@ -7,7 +7,7 @@ use braid_layout::{
     Segment, VolumeId,
 };
 use braid_plan::{Health, Target};
-use braid_wire::control::{DriveState, EntryKind, Grant, Opened, SegmentRow, StatRow};
+use braid_wire::control::{ByteRange, DriveState, EntryKind, Grant, Opened, SegmentRow, StatRow};
 use braid_wire::data::{Address, Attributes, ColumnMap};
 
 use crate::error::{Error, Result};
@@ -24,6 +24,8 @@ pub(crate) struct FileView {
     pub(crate) lease: Lease,
     /// Others may write too.
     pub(crate) shared: bool,
+    /// The lease is for these bytes, and others write others.
+    pub(crate) range: Option<ByteRange>,
     /// What was acknowledged under an earlier lease says nothing about the size.
     pub(crate) cut_at: Lease,
     pub(crate) lease_ms: u32,
@@ -83,11 +85,17 @@ impl FileView {
             segments,
             lease: opened.lease,
             shared: opened.shared,
+            range: opened.range,
             cut_at: opened.cut_at,
             lease_ms: opened.lease_ms,
             expires_ms: opened.expires_ms,
             stat,
         })
+    }
+
+    /// Whether others write the file too.
+    pub(crate) fn has_others(&self) -> bool {
+        self.shared || self.range.is_some()
     }
 
     /// The segment as the planner sees it, with the columns in `away` away.

@@ -112,7 +112,7 @@ impl Revoked {
 #[cfg(test)]
 mod tests {
     use braid_layout::{ColumnMask, DriveId, FileId};
-    use braid_wire::capability::Protection;
+    use braid_wire::capability::{LeaseKind, Protection};
 
     use super::*;
 
@@ -134,6 +134,9 @@ mod tests {
             set: ColumnMask::all(1),
             joining: ColumnMask::EMPTY,
             lease: Lease(lease),
+            kind: LeaseKind::Exclusive,
+            first_stripe: 0,
+            end_stripe: u64::MAX,
             rate: 0,
             protection: Protection::Integrity,
             holder: DriveId(0),

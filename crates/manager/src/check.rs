@@ -125,10 +125,15 @@ impl State {
             if !named && !unnamed && !roots.contains(&file) {
                 found.push(format!("record {file} has no name and no lease"));
             }
-            if inode.since >= inode.lease && inode.since != Lease(0)
-                || inode.shared && inode.since == Lease(0)
-            {
+            let has_one_before = inode.since != Lease(0) && inode.since < inode.lease;
+            let is_first_part = inode.is_parted() && inode.since == inode.lease;
+            let alone = inode.since == Lease(0) && !inode.shared && !inode.is_parted();
+            if !(has_one_before || is_first_part || alone) {
                 found.push(format!("file {file} shares a lease that none precedes"));
+            }
+            if !parts_fit(inode) {
+                found
+                    .push(format!("file {file} has parts that meet, or leases on them that are not its own"));
             }
             let (mut at, mut steps) = (file, 0);
             while let Some(above) = self.inodes.get(&at).map(|inode| inode.parent).filter(|&p| p != FileId(0))
@@ -274,4 +279,14 @@ impl State {
         found.extend(alive.map(|file| format!("file {file} is there and on the removal list")));
         Ok(())
     }
+}
+
+/// Whether the leases on the file's parts are of those that it has had, each once, and their parts do not
+/// meet.
+fn parts_fit(inode: &InodeRecord) -> bool {
+    let mut granted: Vec<_> = inode.parts.iter().filter(|part| part.lease != Lease(0)).collect();
+    let leases: BTreeSet<Lease> = granted.iter().map(|part| part.lease).collect();
+    granted.sort_by_key(|part| part.from);
+    let are_own = leases.iter().all(|lease| (inode.since..=inode.lease).contains(lease));
+    are_own && leases.len() == granted.len() && granted.windows(2).all(|two| two[0].to <= two[1].from)
 }

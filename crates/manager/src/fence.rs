@@ -101,7 +101,7 @@ pub async fn judge_all(
     file: FileId,
     inode: &InodeRecord,
     unsettled: &BTreeMap<u32, BTreeSet<u64>>,
-    judged: Stamps,
+    judged: &Stamps,
 ) -> BTreeMap<(u32, Column), String> {
     let mut failures = BTreeMap::new();
     for (&index, units) in unsettled {
@@ -201,7 +201,7 @@ async fn judge_some(
     file: FileId,
     inode: &InodeRecord,
     (index, units): (u32, &[u64]),
-    judged: Stamps,
+    judged: &Stamps,
 ) -> BTreeMap<Column, String> {
     let Some(segment) = usize::try_from(index).ok().and_then(|index| inode.segments.get(index)) else {
         return BTreeMap::new();

@@ -16,14 +16,15 @@
 
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, Shape};
-use braid_wire::control::{Commit, Cut, EntryKind, Link, MODE_MAX, Open, Reserve, ShapeSpec};
+use braid_wire::control::{ByteRange, Commit, Cut, EntryKind, Link, MODE_MAX, Open, Reserve, ShapeSpec};
 use braid_wire::{Reason, Refusal};
 
 use crate::directories::{exists, name_it, not_found, slot};
 use crate::inodes;
 use crate::kv::Tx;
 use crate::names::show;
-use crate::schema::{EntryRecord, InodeRecord, SegmentRecord, VolumeRecord};
+use crate::parts;
+use crate::schema::{EntryRecord, InodeRecord, PartRecord, SegmentRecord, VolumeRecord};
 use crate::settle::FILE_BYTES_MAX;
 use crate::shapes::from_spec;
 use crate::volumes;
@@ -42,7 +43,7 @@ pub fn create_unnamed(
     now_ms: u64,
 ) -> Result<(FileId, InodeRecord), Refusal> {
     let volume = volumes::find(tx, volume)?;
-    let part = Part { holder, alone: false };
+    let part = Part { holder, alone: false, range: None };
     let (file, inode) = new_record(tx, &volume, shape, part, place, now_ms)?;
     inodes::create(tx, file, &inode)?;
     Ok((file, inode))
@@ -130,13 +131,18 @@ pub fn link(tx: &mut Tx, link: &Link, now_ms: u64) -> Result<(), Refusal> {
 pub fn commit(tx: &mut Tx, commit: &Commit, now_ms: u64) -> Result<(), Refusal> {
     let &Commit { file, lease, order, cut, .. } = commit;
     let mut inode = current(tx, file, lease)?;
-    // The holders of a shared lease have numbers of their own, and what only grows may come in any order.
-    if is_late(&inode, order)? && !inode.shared {
+    // Several holders have numbers of their own, and what only grows may come in any order.
+    let several = inode.shared || inode.is_parted();
+    if is_late(&inode, order)? && !several {
         return Ok(());
+    }
+    if inode.is_parted() && cut != Cut::No {
+        let detail = format!("{:?} is written by range: it cannot be cut", show(&inode.name));
+        return Err(Refusal::new(Reason::Leased, detail));
     }
     let grows = inode.since != Lease(0) && cut == Cut::No;
     let size = if grows { commit.size.max(inode.size) } else { commit.size };
-    let order = if inode.shared { inode.order } else { order };
+    let order = if several { inode.order } else { order };
     if inode.is_named() {
         let mut volume = volumes::by_number(tx, inode.volume)?;
         inodes::charge(tx, &mut volume, (1, inode.size), (1, size))?;
@@ -170,11 +176,38 @@ pub struct Part {
     pub holder: u64,
     /// Nobody else is to write meanwhile.
     pub alone: bool,
+    /// It writes these bytes only.
+    pub range: Option<ByteRange>,
+}
+
+impl Part {
+    /// What is asked for, as it is on record while it is not granted. Refused if it is not whole stripes.
+    pub fn asked(&self, inode: &InodeRecord) -> Result<Option<PartRecord>, Refusal> {
+        let Some(range) = self.range else { return Ok(None) };
+        if self.alone {
+            return Err(Refusal::new(Reason::Malformed, "a range is written beside others, not alone"));
+        }
+        parts::check(inode, range)?;
+        Ok(Some(PartRecord::asked(self.holder, range)))
+    }
+
+    /// Gives the first holder its lease, on its range only if it named one. Whoever opens a file that is
+    /// being cut must end that first, and has all of it until then.
+    fn take(&self, inode: &mut InodeRecord) -> Result<(), Refusal> {
+        (inode.shared, inode.since) = (false, Lease(0));
+        inode.parts = self.asked(inode)?.into_iter().collect();
+        if !inode.cut {
+            for part in &mut inode.parts {
+                (part.lease, inode.since) = (inode.lease, inode.lease);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl From<&Open> for Part {
     fn from(open: &Open) -> Part {
-        Part { holder: open.holder, alone: open.alone }
+        Part { holder: open.holder, alone: open.alone, range: open.range }
     }
 }
 
@@ -206,7 +239,7 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
     inode.lease = next.ok_or_else(|| worn_out(file))?;
     (inode.held, inode.client, inode.order) = (true, part.holder, 0);
     inode.alone = part.alone;
-    (inode.shared, inode.since) = (false, Lease(0));
+    part.take(&mut inode)?;
     inodes::save(tx, file, &inode);
     Ok(inode)
 }
@@ -216,6 +249,7 @@ pub fn grant(tx: &mut Tx, file: FileId, part: Part) -> Result<InodeRecord, Refus
 pub fn release(tx: &mut Tx, file: FileId, lease: Lease) -> Result<(), Refusal> {
     let mut inode = leased(tx, file, lease)?;
     inode.held = false;
+    inode.parts.clear();
     if inode.is_named() {
         inodes::save(tx, file, &inode);
         return Ok(());
@@ -238,7 +272,7 @@ pub fn leased(tx: &Tx, file: FileId, lease: Lease) -> Result<InodeRecord, Refusa
 /// on it.
 pub fn current(tx: &Tx, file: FileId, lease: Lease) -> Result<InodeRecord, Refusal> {
     let inode = leased(tx, file, lease)?;
-    if inode.lease == lease {
+    if inode.is_current(lease) {
         return Ok(inode);
     }
     let detail = format!("lease {} has followed on lease {lease}: refresh", inode.lease);
@@ -295,7 +329,7 @@ fn new_record(
         set: ColumnMask::all(shape.width()).minus(out),
         joining: ColumnMask::EMPTY,
     };
-    let inode = InodeRecord {
+    let mut inode = InodeRecord {
         kind: EntryKind::File,
         g: Generation(1),
         lease: Lease(1),
@@ -305,6 +339,7 @@ fn new_record(
         segments: vec![segment],
         ..volumes::directory_record(volume.volume, FileId(0), Vec::new(), now_ms)
     };
+    part.take(&mut inode)?;
     Ok((file, inode))
 }
 

@@ -4,7 +4,7 @@
 use braid_layout::version::Lease;
 use braid_layout::{Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId};
 pub use braid_wire::capability::CAPABILITY_MS;
-use braid_wire::capability::{Capability, Key, Protection, Rights};
+use braid_wire::capability::{Capability, Key, LeaseKind, Protection, Rights};
 use braid_wire::control::Grant;
 use braid_wire::data::ColumnMap;
 
@@ -25,13 +25,18 @@ const MANAGER: Rights = READER.and(Rights::CREATE).and(Rights::REMOVE).and(Right
 /// its own, and installs versions of every lease.
 pub const ANY_LEASE: Lease = Lease(u32::MAX);
 
+/// Stripes of a segment: the first, and one past the last or 2^64 - 1 for all from there on.
+pub type Stripes = (u64, u64);
+/// All of them.
+pub const ALL_STRIPES: Stripes = (0, u64::MAX);
+
 /// What a column is granted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// To read it.
     Read,
-    /// To read and write it under this lease.
-    Write(Lease),
+    /// To read it, and to write these stripes of it under this lease.
+    Write(Lease, LeaseKind, Stripes),
 }
 
 /// The column map of one column, which is stored with its object.
@@ -59,9 +64,11 @@ pub fn for_client(
     granted: Use,
     expires_ms: u64,
 ) -> Grant {
-    let (rights, lease, map) = match granted {
-        Use::Read => (READER, Lease(0), [0; 16]),
-        Use::Write(lease) => (WRITER, lease, column_map(file, index, segment, column).digest()),
+    let (rights, lease, map, kind, stripes) = match granted {
+        Use::Read => (READER, Lease(0), [0; 16], LeaseKind::Exclusive, ALL_STRIPES),
+        Use::Write(lease, kind, stripes) => {
+            (WRITER, lease, column_map(file, index, segment, column).digest(), kind, stripes)
+        }
     };
     let capability = Capability {
         drive: segment.drive(column),
@@ -73,6 +80,9 @@ pub fn for_client(
         set: segment.set,
         joining: segment.joining,
         lease,
+        kind,
+        first_stripe: stripes.0,
+        end_stripe: stripes.1,
         map,
         file,
         ..blank(expires_ms)
@@ -136,6 +146,9 @@ fn blank(expires_ms: u64) -> Capability {
         set: ColumnMask::EMPTY,
         joining: ColumnMask::EMPTY,
         lease: Lease(0),
+        kind: LeaseKind::Exclusive,
+        first_stripe: 0,
+        end_stripe: u64::MAX,
         rate: 0,
         protection: Protection::Integrity,
         holder: DriveId(0),

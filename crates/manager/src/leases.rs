@@ -12,19 +12,20 @@
 //! When a lease is replaced by one of the other kind its holders keep their places, and may still name the
 //! former number until they have heard of the new one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use braid_layout::FileId;
 use braid_layout::version::Lease;
 
+use crate::parts;
 use crate::pauses::Pauses;
-use crate::schema::InodeRecord;
+use crate::schema::{InodeRecord, PartRecord};
 
 /// How long a holder that took the file for itself has it at least, if others want it too.
 pub const TURN_MS: u64 = 500;
-/// A shared lease with one holder becomes exclusive after so long.
+/// A shared lease whose holders do not write the same stripes becomes exclusive after so long.
 pub const ALONE_MS: u64 = 2000;
 /// Stands for the holders that are not known after a restart.
 const UNKNOWN: u64 = 0;
@@ -47,7 +48,9 @@ struct Held {
     holders: BTreeMap<u64, Place>,
     /// Others may end an exclusive lease from this time on.
     turn_until_ms: u64,
-    /// Since when there is one holder.
+    /// What holders asked for who write by range.
+    parts: Vec<PartRecord>,
+    /// Since when nobody has left.
     alone_ms: u64,
     ending: bool,
 }
@@ -76,8 +79,8 @@ pub enum Step {
     End,
     /// These of its holders are gone without a clean release; others are there.
     Without(Vec<u64>),
-    /// It is shared, and this is its only holder.
-    Alone(u64),
+    /// It is shared, and no two of its holders need the same stripes.
+    Apart,
 }
 
 impl Leases {
@@ -95,6 +98,7 @@ impl Leases {
             shared: false,
             holders: BTreeMap::from([(holder, place)]),
             turn_until_ms: 0,
+            parts: Vec::new(),
             alone_ms: now_ms,
             ending: false,
         };
@@ -104,7 +108,12 @@ impl Leases {
     /// Takes a lease over from the record at a start.
     pub fn resume(&mut self, file: FileId, inode: &InodeRecord, now_ms: u64) {
         self.grant(file, inode.lease, if inode.shared { UNKNOWN } else { inode.client }, now_ms);
-        if inode.since != Lease(0) {
+        if inode.is_parted() {
+            self.end(file);
+            self.grant(file, inode.lease, UNKNOWN, now_ms);
+            inode.parts.iter().for_each(|part| self.join(file, part.holder, now_ms));
+            self.forget(file, UNKNOWN, now_ms);
+        } else if inode.since != Lease(0) {
             self.join(file, UNKNOWN, now_ms);
         }
         self.changed(file, inode);
@@ -113,7 +122,7 @@ impl Leases {
     /// The file's lease was replaced by that of the record; the holders keep their places.
     pub fn changed(&mut self, file: FileId, inode: &InodeRecord) {
         if let Some(held) = self.held.get_mut(&file) {
-            (held.lease, held.shared) = (inode.lease, inode.shared);
+            (held.lease, held.shared, held.parts) = (inode.lease, inode.shared, inode.parts.clone());
             held.since = if inode.since == Lease(0) { inode.lease } else { inode.since };
         }
     }
@@ -156,6 +165,11 @@ impl Leases {
     pub fn holds(&self, file: FileId, lease: Lease, holder: u64) -> bool {
         let held = self.held.get(&file).filter(|held| held.may_name(lease));
         held.is_some_and(|held| held.holders.contains_key(&holder))
+    }
+
+    /// Who holds the file's lease.
+    pub fn holders(&self, file: FileId) -> BTreeSet<u64> {
+        self.held.get(&file).into_iter().flat_map(|held| held.holders.keys().copied()).collect()
     }
 
     /// Whether others than this one hold the file's lease.
@@ -237,7 +251,7 @@ impl Leases {
         let over = held.holders.iter().filter(|(_, place)| self.is_over(place, now_ms));
         let over: Vec<u64> = over.map(|(holder, _)| *holder).collect();
         if over.is_empty() {
-            return held.alone(now_ms).map_or(Step::Nothing, Step::Alone);
+            return if held.apart(now_ms) { Step::Apart } else { Step::Nothing };
         }
         over.iter().for_each(|holder| self.give_up_one(file, *holder));
         Step::Without(over)
@@ -247,7 +261,7 @@ impl Leases {
     pub fn due(&self, now_ms: u64, after: FileId) -> impl Iterator<Item = FileId> {
         let is_due = move |held: &Held| {
             let mut places = held.holders.values();
-            held.ending || places.any(|place| self.is_over(place, now_ms)) || held.alone(now_ms).is_some()
+            held.ending || places.any(|place| self.is_over(place, now_ms)) || held.apart(now_ms)
         };
         let above = self.held.range((Bound::Excluded(after), Bound::Unbounded));
         let all = above.chain(self.held.range(..=after));
@@ -278,11 +292,15 @@ impl Held {
         (self.since..=self.lease).contains(&lease)
     }
 
-    /// The holder that has been the only one of a shared lease for long enough.
-    fn alone(&self, now_ms: u64) -> Option<u64> {
-        let mut holders = self.holders.keys().copied();
-        let (only, None) = (holders.next()?, holders.next()) else { return None };
-        (self.shared && only != UNKNOWN && now_ms >= self.alone_ms + ALONE_MS).then_some(only)
+    /// Whether it is shared, and for long enough no two of its holders have needed the same stripes.
+    fn apart(&self, now_ms: u64) -> bool {
+        if !self.shared || now_ms < self.alone_ms + ALONE_MS || self.holders.contains_key(&UNKNOWN) {
+            return false;
+        }
+        self.holders.len() == 1 || {
+            let holders = self.holders.keys().copied().collect();
+            parts::apart(&self.parts, &holders).is_some()
+        }
     }
 }
 
@@ -424,7 +442,7 @@ mod tests {
         leases.forget(FILE, A, 5);
         assert!(leases.renew(FILE, Lease(2), B, 5 + ALONE_MS));
         assert_eq!(leases.step(FILE, 4 + ALONE_MS), Step::Nothing);
-        assert_eq!(leases.step(FILE, 5 + ALONE_MS), Step::Alone(B));
+        assert_eq!(leases.step(FILE, 5 + ALONE_MS), Step::Apart);
         leases.changed(FILE, &record(3, 1, false, B));
         assert_eq!(leases.step(FILE, 5 + ALONE_MS), Step::Nothing, "it is exclusive");
     }

@@ -44,6 +44,7 @@ pub mod numbers;
 pub mod opens;
 pub mod operations;
 pub mod orphans;
+pub mod parts;
 pub mod pauses;
 mod private;
 pub mod procedure;

@@ -46,10 +46,10 @@ pub async fn create_unnamed(
     match made {
         Once::Now((file, inode)) => {
             core.leases().grant(file, inode.lease, holder, core.running_ms());
-            opened(core, file, inode, Access::Write).await
+            opened_to_write(core, file, inode, holder).await
         }
         Once::Before(Outcome { file, .. }) => {
-            take(core, operation, file, Part { holder, alone: false }).await
+            take(core, operation, file, Part { holder, alone: false, range: None }).await
         }
     }
 }
@@ -106,8 +106,8 @@ pub async fn open_to_write(core: &Arc<Core>, operation: Operation, request: Open
         })
         .await?;
     if let Some(inode) = made {
-        core.leases().grant(file, inode.lease, part.holder, core.running_ms());
-        return opened(core, file, inode, Access::Write).await;
+        granted(core, file, &inode, part.holder);
+        return opened_to_write(core, file, inode, part.holder).await;
     }
     take(core, operation, file, part).await
 }
@@ -121,7 +121,7 @@ async fn take(core: &Arc<Core>, operation: Operation, file: FileId, part: Part) 
         return Ok(opened);
     }
     if !part.alone && sharing::may_join(core, file).await? {
-        return sharing::join(core, operation, file, part.holder, before.g).await;
+        return sharing::join(core, operation, file, part, before.g).await;
     }
     make_free(core, file).await?;
     grant(core, operation, file, part).await
@@ -136,13 +136,13 @@ pub async fn still_open(
     let before = core
         .read(move |core, tx| {
             let Some(Outcome { file, lease, .. }) = recall(core, tx, operation)? else { return Ok(None) };
-            let inode = inodes::find(tx, file)?.filter(|inode| inode.held && inode.lease == lease);
+            let inode = inodes::find(tx, file)?.filter(|inode| inode.held && inode.is_current(lease));
             Ok(inode.map(|inode| (file, lease, inode)))
         })
         .await?;
     match before {
         Some((file, lease, inode)) if core.leases().renew(file, lease, holder, core.now_ms()) => {
-            Ok(Some(opened(core, file, inode, Access::Write).await?))
+            Ok(Some(opened_to_write(core, file, inode, holder).await?))
         }
         _ => Ok(None),
     }
@@ -165,7 +165,7 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
         Turn::Any | Turn::Give => sharing::take_part(core, file, inode, holder).await?,
     };
     renew_lease(core, file, lease, holder)?;
-    opened_to_write(core, file, inode).await
+    opened_to_write(core, file, inode, holder).await
 }
 
 /// Renews leases.
@@ -249,10 +249,10 @@ pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened
     renew_lease(core, file, lease, holder)?;
     let _turn = core.lock_file(file).await?;
     let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
-    if inode.lease != lease {
+    if inode.lease_of(holder) != Some(lease) {
         // It has not heard of the present lease: that may be all that it lacks.
         let inode = sharing::take_part(core, file, inode, holder).await?;
-        return opened_to_write(core, file, inode).await;
+        return opened_to_write(core, file, inode, holder).await;
     }
     let columns: Vec<(u32, Column)> = match usize::try_from(segment).ok().and_then(|i| inode.segments.get(i))
     {
@@ -260,7 +260,7 @@ pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened
         None => return Err(Refusal::new(Reason::Malformed, format!("file {file} has no segment {segment}"))),
     };
     if columns.is_empty() && !inode.unfenced {
-        return opened(core, file, inode, Access::Write).await;
+        return opened_to_write(core, file, inode, holder).await;
     }
     if !insist {
         refuse_if_up(core, &inode, &columns).await?;
@@ -274,7 +274,7 @@ pub async fn report_lost(core: &Arc<Core>, request: ReportLost) -> Result<Opened
     let cause = Cause { lease: RecordedLease::Live, lost, ..Cause::nothing() };
     let inode = procedure::run(core, file, cause).await?.ok_or_else(|| lease_lost(file, lease))?;
     renew_lease(core, file, lease, holder)?;
-    opened(core, file, inode, Access::Write).await
+    opened_to_write(core, file, inode, holder).await
 }
 
 /// Makes sure that the file has no lease, that the last one was recovered from, and that dead drives' columns
@@ -323,24 +323,28 @@ pub async fn grant(
             Ok(inode)
         })
         .await?;
-    core.leases().grant(file, inode.lease, part.holder, core.running_ms());
-    opened(core, file, inode, Access::Write).await
+    granted(core, file, &inode, part.holder);
+    opened_to_write(core, file, inode, part.holder).await
+}
+
+/// A lease was granted to its first holder.
+fn granted(core: &Core, file: FileId, inode: &InodeRecord, holder: u64) {
+    let (now_ms, mut leases) = (core.running_ms(), core.leases());
+    leases.grant(file, inode.lease, holder, now_ms);
+    leases.changed(file, inode);
 }
 
 /// The answer to a writer.
-pub async fn opened_to_write(core: &Arc<Core>, file: FileId, inode: InodeRecord) -> Result<Opened, Refusal> {
-    opened(core, file, inode, Access::Write).await
-}
-
-/// The answer to an open.
-async fn opened(
+pub async fn opened_to_write(
     core: &Arc<Core>,
     file: FileId,
     inode: InodeRecord,
-    access: Access,
+    holder: u64,
 ) -> Result<Opened, Refusal> {
-    let opener = if access == Access::Write { Opener::Writer } else { Opener::Reader };
-    opened_by(core, file, inode, opener).await
+    if inode.lease_of(holder).is_none() {
+        return Err(lease_lost(file, inode.lease));
+    }
+    opened_by(core, file, inode, Opener::Writer(holder)).await
 }
 
 /// What somebody needs to work on a file.
@@ -361,7 +365,7 @@ pub async fn opened_by(
 /// Opens a file for reading, as its record says once it is settled.
 async fn reader(core: &Arc<Core>, file: FileId) -> Result<Opened, Refusal> {
     let inode = settled(core, file).await?;
-    opened(core, file, inode, Access::Read).await
+    opened_by(core, file, inode, Opener::Reader).await
 }
 
 /// The file's record, once settled: a procedure that was left undone is finished, and a lease that a restore

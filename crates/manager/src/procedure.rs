@@ -315,9 +315,10 @@ async fn fence_and_judge(
     deadline: Instant,
 ) -> Result<Judged, Refusal> {
     let is_live = matches!(lease, RecordedLease::Live | RecordedLease::Without);
-    let judged = if is_live { Stamps::Before(inode.lease) } else { Stamps::All };
+    let judged = if is_live { Stamps::NotOf(inode.current_leases()) } else { Stamps::All };
     // Holders commit what they have written. But others see it the sooner, where its end can be told exactly.
-    let is_exact = inode.segments.iter().all(|segment| segment.ready() == segment.all());
+    let is_exact =
+        !inode.is_parted() && inode.segments.iter().all(|segment| segment.ready() == segment.all());
     let sizes = matches!(lease, RecordedLease::Ended | RecordedLease::Without)
         || lease == RecordedLease::Live && inode.since != Lease(0) && is_exact;
     let (mut from, mut undrained) = (0, 0);
@@ -326,7 +327,7 @@ async fn fence_and_judge(
         let fenced = fence_all(core, file, inode, from).await;
         let mut failures = fenced.failures;
         if failures.is_empty() {
-            failures = judge_all(core, file, inode, &fenced.unsettled, judged).await;
+            failures = judge_all(core, file, inode, &fenced.unsettled, &judged).await;
             if let Some(next) = fenced.next.filter(|_| failures.is_empty()) {
                 from = next;
                 continue;
@@ -394,6 +395,7 @@ async fn finish(
         inode.unfenced = inode.g != g;
         if lease == RecordedLease::Ended {
             (inode.held, inode.client, inode.shared, inode.since) = (false, 0, false, Lease(0));
+            inode.parts.clear();
             if !inode.is_named() {
                 inodes::bury(tx, file, &inode)?;
                 return Ok(None);

@@ -9,10 +9,10 @@
 //! other columns does not prove that it is settled, as later writes were made without this column. The column
 //! is brought up to date before it is ready, so nothing is lost. The same holds for what it owes.
 //!
-//! Stamps of a live lease are left alone, but for those of joining columns: their writer sends them again. No
-//! shared lease has any.
+//! Stamps of live leases are left alone, but for those of joining columns: their writer sends them again. A
+//! file has one live lease, or one for each part of it that is written apart; no shared lease has stamps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use braid_layout::{Column, ColumnMask, Lease, Role, Shape, Stripe, Version};
 use braid_wire::data::{Tip, UnitState, UnitVerdict};
@@ -21,13 +21,12 @@ use braid_wire::data::{Tip, UnitState, UnitVerdict};
 pub type Survey = BTreeMap<Column, UnitState>;
 
 /// Which pending stamps are judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stamps {
     /// All: no lease is live.
     All,
-    /// Those of earlier leases than this one, which is live; and those on joining columns, which go back
-    /// there.
-    Before(Lease),
+    /// Those of other leases than these, which are live; and those on joining columns, which go back there.
+    NotOf(BTreeSet<Lease>),
 }
 
 /// The columns of a segment.
@@ -42,7 +41,7 @@ pub struct Columns {
 }
 
 /// The verdict on one unit: the same for all columns, but for what joining ones drop.
-pub fn judge(unit: u64, columns: Columns, judged: Stamps, survey: &Survey) -> UnitVerdict {
+pub fn judge(unit: u64, columns: Columns, judged: &Stamps, survey: &Survey) -> UnitVerdict {
     let ready = columns.set.minus(columns.joining);
     let mut stamps: BTreeMap<Version, ColumnMask> = BTreeMap::new();
     for pending in survey.values().filter_map(|state| state.pending.as_ref()) {
@@ -50,8 +49,8 @@ pub fn judge(unit: u64, columns: Columns, judged: Stamps, survey: &Survey) -> Un
         *columns = columns.or(pending.columns);
     }
     let (mut forward, mut back) = (Vec::new(), Vec::new());
-    if let Stamps::Before(live) = judged {
-        stamps.retain(|stamp, _| stamp.lease < live);
+    if let Stamps::NotOf(live) = judged {
+        stamps.retain(|stamp, _| !live.contains(&stamp.lease));
     }
     for (stamp, columns) in stamps {
         let voters = columns.and(ready);
@@ -175,7 +174,7 @@ mod tests {
 
     /// What the verdict says: stamps forward, stamps back.
     fn check(set: &[u8], joining: &[u8], survey: &Survey, forward: &[Version], back: &[Version]) {
-        let verdict = judge(3, columns(set, joining), Stamps::All, survey);
+        let verdict = judge(3, columns(set, joining), &Stamps::All, survey);
         assert_eq!((verdict.forward, verdict.back), (forward.to_vec(), back.to_vec()));
     }
 
@@ -254,7 +253,7 @@ mod tests {
         let s = v(1, 2, 5);
         let all: &[u8] = &[0, 1];
         let states = survey([(0, unit(OLD, Some((s, all)))), (1, unit(OLD, None))]);
-        let verdict = judge(3, columns(all, &[]), Stamps::All, &states);
+        let verdict = judge(3, columns(all, &[]), &Stamps::All, &states);
         assert_eq!(part_for(&verdict, &states[&Column(0)], ColumnState::Ready).unwrap().back, [s]);
         assert_eq!(part_for(&verdict, &states[&Column(1)], ColumnState::Ready), None);
     }
@@ -266,7 +265,7 @@ mod tests {
         let (undone, later) = (v(1, 2, 5), v(2, 3, 1));
         let states =
             survey([(0, unit(OLD, Some((undone, &[0, 2])))), (1, unit(later, None)), (2, unit(later, None))]);
-        let verdict = judge(3, columns(&[0, 1, 2], &[0]), Stamps::All, &states);
+        let verdict = judge(3, columns(&[0, 1, 2], &[0]), &Stamps::All, &states);
         let part = part_for(&verdict, &states[&Column(0)], ColumnState::Joining).unwrap();
         assert_eq!((part.forward, part.back), (vec![], vec![undone]));
     }
@@ -281,20 +280,20 @@ mod tests {
         let tip = |n| vec![Tip { column: Column(0), version: v(1, 1, n) }];
         let parity = |n| UnitState { tips: tip(n), ..unit(OLD, None) };
         let states = survey([(2, parity(7)), (3, parity(5)), (4, parity(3))]);
-        let verdict = judge(0, rs(&[1, 2, 3, 4], &[4]), Stamps::Before(Lease(1)), &states);
+        let verdict = judge(0, rs(&[1, 2, 3, 4], &[4]), &Stamps::NotOf(BTreeSet::from([Lease(1)])), &states);
         assert_eq!(verdict.cutoff, tip(5));
         assert_eq!(part_for(&verdict, &states[&Column(2)], ColumnState::Ready).unwrap().cutoff, tip(5));
         let part = part_for(&verdict, &states[&Column(3)], ColumnState::Ready);
         assert_eq!(part, None, "nothing above it there");
-        let ready = judge(0, rs(&[0, 1, 2, 3], &[]), Stamps::All, &states);
+        let ready = judge(0, rs(&[0, 1, 2, 3], &[]), &Stamps::All, &states);
         assert!(ready.cutoff.is_empty(), "a ready column is not cut");
         // One that has no delta of it has what its base counts in.
         let base = UnitState { cover: vec![v(1, 1, 4), OLD], ..unit(v(1, 1, 4), None) };
         let states = survey([(2, parity(7)), (3, base), (4, parity(3))]);
-        let verdict = judge(0, rs(&[1, 2, 3, 4], &[4]), Stamps::All, &states);
+        let verdict = judge(0, rs(&[1, 2, 3, 4], &[4]), &Stamps::All, &states);
         assert_eq!(verdict.cutoff, tip(4));
         let none = survey([(2, parity(7)), (3, unit(Version::ZERO, None))]);
-        let verdict = judge(0, rs(&[1, 2, 3], &[]), Stamps::All, &none);
+        let verdict = judge(0, rs(&[1, 2, 3], &[]), &Stamps::All, &none);
         assert_eq!(verdict.cutoff[0].version, Version::ZERO, "it was never written there");
     }
 
@@ -304,13 +303,15 @@ mod tests {
         let live = unit(OLD, Some((s, &[0, 2])));
         let joins = UnitState { owed: vec![owed], ..unit(OLD, None) };
         let states = survey([(0, live.clone()), (1, joins), (2, live.clone())]);
-        let verdict = judge(3, columns(&[0, 1, 2], &[1]), Stamps::Before(Lease(2)), &states);
+        let verdict =
+            judge(3, columns(&[0, 1, 2], &[1]), &Stamps::NotOf(BTreeSet::from([Lease(2)])), &states);
         assert!(verdict.forward.is_empty() && verdict.back.is_empty());
         let part = part_for(&verdict, &states[&Column(1)], ColumnState::Joining).unwrap();
         assert_eq!(part.back, [owed]);
         assert_eq!(part_for(&verdict, &states[&Column(0)], ColumnState::Ready), None);
         let states = survey([(0, live.clone()), (1, live.clone()), (2, live)]);
-        let verdict = judge(3, columns(&[0, 1, 2], &[1]), Stamps::Before(Lease(2)), &states);
+        let verdict =
+            judge(3, columns(&[0, 1, 2], &[1]), &Stamps::NotOf(BTreeSet::from([Lease(2)])), &states);
         assert_eq!(part_for(&verdict, &states[&Column(0)], ColumnState::Ready), None, "it is left alone");
         assert_eq!(part_for(&verdict, &states[&Column(1)], ColumnState::Joining).unwrap().back, [s]);
     }

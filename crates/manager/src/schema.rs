@@ -96,6 +96,9 @@ record! {
         /// The exclusive lease that was shared first: holders may name that one and all later ones. 0:
         /// none was since the last grant.
         since: Lease,
+        /// What holders asked for that write a part of the file only. If any has a lease here, all who write
+        /// have, and the file's lease is theirs, each on its own stripes.
+        parts: Vec<PartRecord>,
         /// The lease under which it was cut short last; 0: never.
         cut_at: Lease,
         /// Cutting the file short was begun and not finished: bytes beyond the size may remain, and the size
@@ -107,6 +110,19 @@ record! {
         unfenced: bool,
         /// Its layout; empty for a directory.
         segments: Vec<SegmentRecord>,
+    }
+}
+record! {
+    /// A range of a file that one holder writes.
+    pub struct PartRecord {
+        /// Who.
+        holder: u64,
+        /// The exclusive lease on it; 0: it was asked for, and is not granted.
+        lease: Lease,
+        /// First byte.
+        from: u64,
+        /// One past the last; 2^64 - 1: all from the first on.
+        to: u64,
     }
 }
 record! {

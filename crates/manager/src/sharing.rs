@@ -6,6 +6,11 @@
 //! for a holder: each finds out at the drives, and refreshes.
 //!
 //! - A second writer makes an exclusive lease shared, unless its holder asked to write alone.
+//! - As long as each said which stripes it writes, and no two mean the same, the file is *parted* instead: each
+//!   has an exclusive lease of its own on these stripes (`parts`), and drives refuse it all others. Who
+//!   comes, goes or dies changes the table of parts, under a new generation; whoever keeps its part keeps
+//!   its lease and what it has under way. What an ended lease left is judged before its stripes are anybody
+//!   else's. One that wants the whole file, or stripes of another's, makes all of them share it.
 //! - Each that joins is preceded by a fence: a process that is gone may have left writes on their way, and
 //!   the one that takes its place must not see these come after its own. Those who wait for the same file
 //!   are served by one fence.
@@ -13,11 +18,12 @@
 //!   least, for what unit writes cannot do. The first other holder that refreshes after that ends it. A cut
 //!   that has begun is not interrupted.
 //! - A holder that lapses is fenced, and the others go on.
-//! - Who is left alone gets an exclusive lease again.
+//! - Who is left alone gets an exclusive lease again, and those who are left with parts get these.
 //!
-//! `since` in the record is the exclusive lease that was shared first. While it is there, whoever is granted
+//! `since` in the record is the exclusive lease that was shared first, or of a part. While it is there, whoever is granted
 //! the file next runs the procedure first, and commits only make the file larger.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_layout::version::Lease;
@@ -26,21 +32,24 @@ use braid_wire::control::Opened;
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
-use crate::files::{current, lease_lost, worn_out};
+use crate::files::{Part, current, lease_lost, worn_out};
 use crate::inodes;
 use crate::leases::LeaseState;
 use crate::names::show;
 use crate::opens::opened_to_write;
 use crate::operations::{Operation, Outcome, recall, remember};
+use crate::parts;
 use crate::procedure::{self, Cause, Change, RecordedLease, hold_lapsed};
-use crate::schema::InodeRecord;
+use crate::schema::{InodeRecord, PartRecord};
 
 /// What a lease becomes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Becomes {
     Shared,
     /// Of this holder.
     Exclusive(u64),
+    /// One for each of these parts.
+    Parted(Vec<PartRecord>),
 }
 
 /// One more opens the file for writing, whose lease is live. `before`: its generation before the caller
@@ -49,32 +58,45 @@ pub async fn join(
     core: &Arc<Core>,
     operation: Operation,
     file: FileId,
-    holder: u64,
+    part: Part,
     before: Generation,
 ) -> Result<Opened, Refusal> {
+    let holder = part.holder;
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
     if !inode.is_named() {
         return Err(Refusal::new(Reason::NotFound, format!("file {file} was removed")));
     }
-    let lease = if !inode.shared {
+    let asked = part.asked(&inode)?;
+    let mut holders = core.leases().holders(file);
+    holders.insert(holder);
+    let parts = with_part(&inode, &holders, holder, asked);
+    parts::check_count(&parts)?;
+    let becomes = together(&parts, &holders);
+    let inode = if !inode.shared || becomes != Becomes::Shared {
         refuse_in_turn(core, file, &inode)?;
-        change(core, file, &inode, Becomes::Shared).await?.lease
+        change(core, file, &inode, RecordedLease::Live, (becomes, parts.clone())).await?
     } else if inode.g > before && !inode.unfenced {
-        inode.lease
+        inode
     } else {
-        run(core, file, &inode, (RecordedLease::Live, None)).await?.lease
+        run(core, file, &inode, (RecordedLease::Live, None)).await?
     };
+    let lease = inode.lease_of(holder).ok_or_else(|| lease_lost(file, inode.lease))?;
     let inode = core
         .write(move |core, tx| {
             // Refuses what the client has settled.
             recall(core, tx, operation)?;
-            let inode = current(tx, file, lease)?;
+            let mut inode = current(tx, file, lease)?;
+            if inode.shared && inode.parts != parts {
+                inode.parts = parts.clone();
+                inodes::save(tx, file, &inode);
+            }
             remember(tx, operation, Outcome::opened(file, lease), core.now_ms())?;
             Ok(inode)
         })
         .await?;
     core.leases().join(file, holder, core.running_ms());
-    opened_to_write(core, file, inode).await
+    core.leases().changed(file, &inode);
+    opened_to_write(core, file, inode, holder).await
 }
 
 /// Makes sure that the holder may write, with the others or alone. The caller holds the file's lock.
@@ -84,11 +106,15 @@ pub async fn take_part(
     inode: InodeRecord,
     holder: u64,
 ) -> Result<InodeRecord, Refusal> {
-    if inode.shared || holder == inode.client {
+    let has_all = !inode.is_parted() && holder == inode.client;
+    if inode.shared || has_all || inode.part_of(holder).is_some() {
         return finish(core, file, inode).await;
     }
     refuse_in_turn(core, file, &inode)?;
-    change(core, file, &inode, Becomes::Shared).await
+    let holders = core.leases().holders(file);
+    let becomes = together(&inode.parts, &holders);
+    let parts = theirs(&inode.parts, &holders);
+    change(core, file, &inode, RecordedLease::Live, (becomes, parts)).await
 }
 
 /// Gives the holder the file for itself for a while. The caller holds the file's lock.
@@ -98,13 +124,18 @@ pub async fn take_turn(
     inode: InodeRecord,
     holder: u64,
 ) -> Result<InodeRecord, Refusal> {
+    if inode.is_parted() {
+        // In its part it can do all that a turn is for.
+        return take_part(core, file, inode, holder).await;
+    }
     let inode = if !inode.shared && inode.client == holder {
         finish(core, file, inode).await?
     } else {
         if !inode.shared {
             refuse_in_turn(core, file, &inode)?;
         }
-        change(core, file, &inode, Becomes::Exclusive(holder)).await?
+        let parts = theirs(&inode.parts, &core.leases().holders(file));
+        change(core, file, &inode, RecordedLease::Live, (Becomes::Exclusive(holder), parts)).await?
     };
     core.leases().begin_turn(file, core.running_ms());
     Ok(inode)
@@ -113,27 +144,63 @@ pub async fn take_turn(
 /// Fences holders that are gone without a clean release; others go on. The caller holds the file's lock.
 pub async fn without(core: &Arc<Core>, file: FileId, gone: Vec<u64>) -> Result<(), Refusal> {
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
-    if !inode.shared && gone.contains(&inode.client) {
-        if inode.cut {
-            // What it was cutting off is not removed: whoever opens the file next does that first.
-            core.leases().give_up(file);
-            return Ok(());
-        }
-        change(core, file, &inode, Becomes::Shared).await?;
+    let had_all = !inode.shared && !inode.is_parted() && gone.contains(&inode.client);
+    if had_all && inode.cut {
+        // What it was cutting off is not removed: whoever opens the file next does that first.
+        core.leases().give_up(file);
+        return Ok(());
     }
-    run(core, file, &inode, (RecordedLease::Without, None)).await?;
+    if had_all || inode.is_parted() {
+        let mut holders = core.leases().holders(file);
+        holders.retain(|holder| !gone.contains(holder));
+        let parts = theirs(&inode.parts, &holders);
+        let becomes = together(&parts, &holders);
+        change(core, file, &inode, RecordedLease::Without, (becomes, parts)).await?;
+    } else {
+        run(core, file, &inode, (RecordedLease::Without, None)).await?;
+    }
     let now_ms = core.running_ms();
     gone.into_iter().for_each(|holder| core.leases().forget(file, holder, now_ms));
     Ok(())
 }
 
-/// Gives the only holder an exclusive lease. The caller holds the file's lock.
-pub async fn alone(core: &Arc<Core>, file: FileId, holder: u64) -> Result<(), Refusal> {
+/// Gives the holders of a shared lease exclusive ones: the only one of the whole file, several on the parts
+/// that each asked for. The caller holds the file's lock.
+pub async fn apart(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> {
     let inode = core.read(move |_, tx| inodes::get(tx, file)).await?;
-    if inode.shared {
-        change(core, file, &inode, Becomes::Exclusive(holder)).await?;
+    let holders = core.leases().holders(file);
+    let parts = theirs(&inode.parts, &holders);
+    let becomes = match (together(&parts, &holders), holders.first()) {
+        (Becomes::Shared, Some(&only)) if holders.len() == 1 => Becomes::Exclusive(only),
+        (becomes, _) => becomes,
+    };
+    if inode.shared && becomes != Becomes::Shared {
+        change(core, file, &inode, RecordedLease::Live, (becomes, parts)).await?;
     }
     Ok(())
+}
+
+/// What those who write the file together have.
+fn together(parts: &[PartRecord], holders: &BTreeSet<u64>) -> Becomes {
+    parts::apart(parts, holders).map_or(Becomes::Shared, Becomes::Parted)
+}
+
+/// The parts that these holders asked for.
+fn theirs(parts: &[PartRecord], holders: &BTreeSet<u64>) -> Vec<PartRecord> {
+    parts.iter().filter(|part| holders.contains(&part.holder)).cloned().collect()
+}
+
+/// The parts that these holders asked for, with what one of them asks for now.
+fn with_part(
+    inode: &InodeRecord,
+    holders: &BTreeSet<u64>,
+    holder: u64,
+    asked: Option<PartRecord>,
+) -> Vec<PartRecord> {
+    let mut parts = theirs(&inode.parts, holders);
+    parts.retain(|part| part.holder != holder);
+    parts.extend(asked);
+    parts
 }
 
 /// Whether some holder's lease is live, and may be shared.
@@ -158,26 +225,60 @@ fn refuse_in_turn(core: &Core, file: FileId, inode: &InodeRecord) -> Result<(), 
     Err(Refusal::new(Reason::Busy, format!("{:?} {why}: try again", show(&inode.name))))
 }
 
+/// Changes the lease's kind. `parts`: what its holders asked for.
 async fn change(
     core: &Arc<Core>,
     file: FileId,
     inode: &InodeRecord,
-    becomes: Becomes,
+    lease: RecordedLease,
+    (becomes, parts): (Becomes, Vec<PartRecord>),
 ) -> Result<InodeRecord, Refusal> {
-    let change: Change = Arc::new(move |_, _, file, inode| {
-        if inode.since == Lease(0) {
-            inode.since = inode.lease;
-        }
-        inode.lease = inode.lease.0.checked_add(1).map(Lease).ok_or_else(|| worn_out(file))?;
-        inode.order = 0;
-        match becomes {
-            Becomes::Shared => inode.shared = true,
-            Becomes::Exclusive(holder) => (inode.shared, inode.client) = (false, holder),
-        }
-        Ok(())
-    });
     tracing::debug!(%file, ?becomes, "a lease changes its kind");
-    run(core, file, inode, (RecordedLease::Live, Some(change))).await
+    let change: Change = Arc::new(move |_, _, file, inode| turn_into(file, inode, &becomes, &parts));
+    run(core, file, inode, (lease, Some(change))).await
+}
+
+/// Changes the record. Who has had the same part before keeps the lease on it, and with it all that is under
+/// way: nobody else could write these stripes since. All others get new ones, of which drives know nothing.
+fn turn_into(
+    file: FileId,
+    inode: &mut InodeRecord,
+    becomes: &Becomes,
+    parts: &[PartRecord],
+) -> Result<(), Refusal> {
+    let next = |inode: &mut InodeRecord| {
+        inode.lease = inode.lease.0.checked_add(1).map(Lease).ok_or_else(|| worn_out(file))?;
+        Ok::<Lease, Refusal>(inode.lease)
+    };
+    if inode.since == Lease(0) {
+        inode.since = inode.lease;
+    }
+    inode.order = 0;
+    let before = std::mem::take(&mut inode.parts);
+    let asked = |part: &PartRecord| PartRecord { lease: Lease(0), ..part.clone() };
+    match becomes {
+        Becomes::Shared => {
+            (inode.shared, inode.parts) = (true, parts.iter().map(asked).collect());
+            next(inode)?;
+        }
+        Becomes::Exclusive(holder) => {
+            (inode.shared, inode.client) = (false, *holder);
+            inode.parts = parts.iter().map(asked).collect();
+            next(inode)?;
+        }
+        Becomes::Parted(parts) => {
+            inode.shared = false;
+            for part in parts {
+                let same = before.iter().find(|known| known.lease != Lease(0) && asked(known) == asked(part));
+                let lease = match same {
+                    Some(known) => known.lease,
+                    None => next(inode)?,
+                };
+                inode.parts.push(PartRecord { lease, ..part.clone() });
+            }
+        }
+    }
+    Ok(())
 }
 
 async fn run(

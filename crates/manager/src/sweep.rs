@@ -202,7 +202,7 @@ async fn end_lease_alone(core: &Arc<Core>, file: FileId) -> Result<(), Refusal> 
         Step::End => {}
         Step::Nothing => return Ok(()),
         Step::Without(gone) => return sharing::without(core, file, gone).await,
-        Step::Alone(holder) => return sharing::alone(core, file, holder).await,
+        Step::Apart => return sharing::apart(core, file).await,
     }
     let found = core.read(move |_, tx| Ok(inodes::find(tx, file)?)).await?;
     if let Some(inode) = found.filter(|inode| inode.held || inode.unfenced) {

@@ -2,11 +2,13 @@
 
 use braid_layout::{ColumnMask, DriveId, FileId};
 use braid_wire::Refusal;
+use braid_wire::capability::LeaseKind;
 use braid_wire::control::{ColumnRow, DriveRow, DriveState, Grant, Opened, SegmentRow, StatRow};
 
 use crate::drives::{Drive, DriveTable};
-use crate::grants::{self, Use};
+use crate::grants::{self, ALL_STRIPES, Use};
 use crate::kv::Tx;
+use crate::parts;
 use crate::schema::{DriveCount, InodeRecord, PartitionRecord, SegmentRecord, key, table};
 use crate::slow;
 
@@ -40,8 +42,8 @@ pub fn key_epochs(tx: &Tx, inode: &InodeRecord) -> Result<Vec<Vec<Option<u32>>>,
 pub enum Opener {
     /// A reader: of the ready columns.
     Reader,
-    /// The holder of the lease: it reads the ready columns and writes to those of the set.
-    Writer,
+    /// A holder of the lease: it reads the ready columns and writes to those of the set.
+    Writer(u64),
     /// A drive that brings its joining columns up to date, or makes damaged units of its columns anew: it
     /// reads all columns of the set, and installs units on its own. (At a ready one its own drive takes them
     /// for units that it has found damaged, and no others.)
@@ -59,11 +61,17 @@ pub fn opened(
     now_ms: u64,
 ) -> Opened {
     let expires_ms = now_ms + grants::CAPABILITY_MS;
+    let part = match opener {
+        Opener::Writer(holder) => inode.part_of(holder),
+        _ => None,
+    };
+    let lease = part.map_or(inode.lease, |part| part.lease);
+    let kind = if inode.shared { LeaseKind::Shared } else { LeaseKind::Exclusive };
     let of_segment = |(index, segment): (u32, &SegmentRecord)| -> Vec<Option<Grant>> {
         let row = segment_row(drives, segment, now_ms);
         let granted = match opener {
             Opener::Reader => row.set.minus(row.joining),
-            Opener::Writer | Opener::Healer(_) => row.set,
+            Opener::Writer(_) | Opener::Healer(_) => row.set,
         };
         let grant = |column: braid_layout::Column| {
             let master = &drives.drive(segment.drive(column))?.record.master;
@@ -71,8 +79,13 @@ pub fn opened(
             let epoch = epoch.unwrap_or(grants::KEY_EPOCH_FIRST);
             let use_ = match opener {
                 Opener::Reader => Use::Read,
-                Opener::Writer => Use::Write(inode.lease),
-                Opener::Healer(drive) if segment.drive(column) == drive => Use::Write(grants::ANY_LEASE),
+                Opener::Writer(_) => {
+                    let stripes = part.map_or(ALL_STRIPES, |part| parts::stripes_in(segment, part.range()));
+                    Use::Write(lease, kind, stripes)
+                }
+                Opener::Healer(drive) if segment.drive(column) == drive => {
+                    Use::Write(grants::ANY_LEASE, LeaseKind::Exclusive, ALL_STRIPES)
+                }
                 Opener::Healer(_) => Use::Read,
             };
             Some(grants::for_client(master, epoch, (file, inode), (index, segment), column, use_, expires_ms))
@@ -82,15 +95,16 @@ pub fn opened(
     Opened {
         stat: stat(drives, file, inode, now_ms),
         grants: (0u32..).zip(&inode.segments).map(of_segment).collect(),
-        lease: if opener == Opener::Writer { inode.lease } else { Default::default() },
+        lease: if matches!(opener, Opener::Writer(_)) { lease } else { Default::default() },
         lease_ms,
         expires_ms,
         cut: inode.cut,
         shared: match opener {
-            Opener::Writer => inode.shared,
+            Opener::Writer(_) => inode.shared,
             _ => inode.held && inode.since != Default::default(),
         },
         cut_at: inode.cut_at,
+        range: part.map(|part| part.range()),
     }
 }
 

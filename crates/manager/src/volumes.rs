@@ -115,6 +115,7 @@ pub fn directory_record(volume: VolumeId, parent: FileId, name: Vec<u8>, now_ms:
         alone: false,
         shared: false,
         since: Default::default(),
+        parts: Vec::new(),
         cut_at: Default::default(),
         cut: false,
         order: 0,

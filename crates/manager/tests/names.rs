@@ -256,6 +256,7 @@ impl Real {
                     create: true,
                     exclusive: *exclusive,
                     alone: false,
+                    range: None,
                     shape: ShapeSpec { scheme: 0, k: 0, m: 0, unit_bytes: 0 },
                     holder: 7,
                 };

@@ -25,6 +25,8 @@ use crate::world::{HostId, World};
 const DRIVES: usize = 6;
 /// Of a hundred runs, those with an operator.
 const OPERATED: u64 = 50;
+/// Of a hundred runs, those with a file that each client writes a part of.
+const RANGED: u64 = 50;
 /// Clients that work.
 const CLIENTS: usize = 3;
 /// Files that one client writes.
@@ -95,7 +97,9 @@ fn one(seed: u64, settings: Settings) -> Outcome {
     // Drawn apart: seeds without an operator are what they were.
     let mut operator = Random::new(seed ^ 0x0042_7261_6964);
     let operator = operator.percent(OPERATED).then_some(operator);
-    let mut run = Run::new(Random::new(seed), operator.clone(), trace.clone());
+    let mut ranged = Random::new(seed ^ 0x7261_6e67_6573);
+    let ranged = ranged.percent(RANGED).then_some(ranged);
+    let mut run = Run::new(Random::new(seed), operator.clone(), ranged, trace.clone());
     let failure = run.go(operator).err().or_else(|| run.model.failure());
     let passed_ms = run.world.now_ms();
     let operations = run.operations.load(Ordering::Relaxed);
@@ -129,7 +133,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(mut random: Random, operator: Option<Random>, trace: Trace) -> Run {
+    fn new(mut random: Random, operator: Option<Random>, ranged: Option<Random>, trace: Trace) -> Run {
         let mut world = World::new(random.fork(), trace);
         let added = usize::from(operator.is_some());
         let cluster = Cluster::new(&mut world, DRIVES + added, &mut random);
@@ -139,7 +143,10 @@ impl Run {
         let clients = (0..CLIENTS).map(|index| world.add_host(&format!("c{index}"))).collect();
         let model = Model::default();
         let kind = if random.percent(30) { Kind::Damage } else { Kind::Away };
-        let targets = targets(&model, &mut random, kind);
+        let mut targets = targets(&model, &mut random, kind);
+        if let Some(mut ranged) = ranged {
+            targets.push(by_range(&model, &mut ranged, &targets));
+        }
         let (stop, operations) = Default::default();
         Run {
             world,
@@ -347,9 +354,24 @@ fn targets(model: &Model, random: &mut Random, kind: Kind) -> Vec<Target> {
         // With others, a write is all or none within a unit.
         let whole = if record.is_some() { u64::from(unit) } else { stripe };
         assert_eq!(model.add(&path, length, whole), number, "in order");
-        Target { number, name, shape, length, record }
+        Target { number, name, shape, length, record, ranged: false }
     };
     shapes.into_iter().enumerate().map(target).collect()
+}
+
+/// The file that each client writes a part of.
+fn by_range(model: &Model, random: &mut Random, others: &[Target]) -> Target {
+    let shapes: Vec<Shape> = others.iter().map(|target| target.shape).collect();
+    let shape = random.one(&shapes).expect("some");
+    let (unit, clients, number) = (u64::from(shape.unit_bytes()), CLIENTS as u64, others.len());
+    let stripe = unit * u64::from(shape.k());
+    let record = stripe * (1 + random.below(3));
+    let length = record * clients - random.below(stripe);
+    let path = format!("braid://main/f{number}");
+    let name = path.parse().expect("a good name");
+    // Where one came that wants more, they share it.
+    assert_eq!(model.add(&path, length, unit), number, "in order");
+    Target { number, name, shape, length, record: Some(record), ranged: true }
 }
 
 async fn all_up(client: &Client) {

@@ -31,6 +31,8 @@ pub(crate) struct Target {
     pub(crate) length: u64,
     /// The bytes of a record, in the file that all clients write.
     pub(crate) record: Option<u64>,
+    /// A record is whole stripes, each client has one, and opens the file for it alone.
+    pub(crate) ranged: bool,
 }
 
 /// What a client knows of the run.
@@ -105,7 +107,7 @@ async fn operate(task: &Task, client: &Client, own: &mut Own, what: u64, random:
         return task.read_other(client, &task.others[other], random).await;
     }
     let Some(file) = &own.open else {
-        own.open = task.open(client, &own.target).await;
+        own.open = task.open(client, &own.target, random).await;
         return;
     };
     match what {
@@ -141,11 +143,24 @@ impl Task {
     }
 
     /// Opens for writing, and looks at what the writers before left.
-    async fn open(&self, client: &Client, target: &Target) -> Option<File> {
+    async fn open(&self, client: &Client, target: &Target, random: &mut Random) -> Option<File> {
         let began = now_ms();
         let options = OpenOptions::new().read(true).write(true).create(true).shape(target.shape);
         let options = options.alone(target.record.is_none());
-        let file = match client.open(&target.name, &options).await {
+        let range = if target.ranged { self.range(target, random) } else { None };
+        let by_range = match range.clone() {
+            Some(range) => options.clone().range(range),
+            None => options.clone(),
+        };
+        let file = match client.open(&target.name, &by_range).await {
+            // The first is to make it as long as it is to be, which none does that has a part of it only.
+            Ok(file) if range.is_some() && file.size() < target.length => {
+                self.close(target, file).await;
+                client.open(&target.name, &options).await
+            }
+            opened => opened,
+        };
+        let file = match file {
             Ok(file) => file,
             Err(error) => {
                 if error.kind() != Kind::Busy {
@@ -157,7 +172,12 @@ impl Task {
         };
         match self.look(target, &file).await {
             Ok(()) => {
-                self.told("opened", target, began, Ok(()));
+                let what = match (target.ranged, file.own_range()) {
+                    (true, Some(own)) => format!("opened {own:?} of {range:?} of"),
+                    (true, None) => format!("opened, with others, {range:?} of"),
+                    _ => "opened".to_owned(),
+                };
+                self.told(&what, target, began, Ok(()));
                 Some(file)
             }
             Err(error) => {
@@ -165,6 +185,19 @@ impl Task {
                 self.close(target, file).await;
                 None
             }
+        }
+    }
+
+    /// For what a client opens the file that each writes a part of: mostly that part, now and then more, which
+    /// makes others share it.
+    fn range(&self, target: &Target, random: &mut Random) -> Option<Range<u64>> {
+        let own = target.records(self.index).next()?;
+        let is_last = self.index.0 + 1 == self.index.1;
+        let end = if is_last { u64::MAX } else { own.end };
+        match random.below(10) {
+            0..2 => None,
+            2 => Some(0..end),
+            _ => Some(own.start..end),
         }
     }
 

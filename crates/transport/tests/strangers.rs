@@ -10,7 +10,7 @@ use braid_transport::{
     Origin, Receiver, STRANGER_BODY_BYTES_MAX, Sender, TransportError, challenge,
 };
 use braid_wire::authorise::{Scene, authorise};
-use braid_wire::capability::{Capability, Key, Protection, Rights};
+use braid_wire::capability::{Capability, Key, LeaseKind, Protection, Rights};
 use braid_wire::control::{ControlHead, ControlReply, ControlRequest, Grant, VolumeList};
 use braid_wire::data::{Address, Done, DriveReply, DriveRequest, HELLO, Hello, Listing, PeerRole, Versions};
 use braid_wire::seal::ReplySeal;
@@ -246,6 +246,9 @@ fn capability() -> Capability {
         set: ColumnMask(0),
         joining: ColumnMask(0),
         lease: Lease(0),
+        kind: LeaseKind::Exclusive,
+        first_stripe: 0,
+        end_stripe: u64::MAX,
         rate: 0,
         protection: Protection::Integrity,
         holder: DriveId(0),

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use braid_layout::{DriveId, FileId, Generation, ObjectId, PartitionId};
 
-use crate::capability::{Binding, Capability, Key, Protection, Rights, mac_equal};
+use crate::capability::{Binding, Capability, Key, LeaseKind, Protection, Rights, mac_equal};
 use crate::codec::DecodeError;
 use crate::data::{
     Address, Bytes, ColumnMap, DriveRequest, GenerationRule, LeaseRule, Stamp, Subject, WellKnown,
@@ -151,6 +151,7 @@ fn examine(
     check_form(&request, header.payload_bytes)?;
     check_scope(&request, capability)?;
     check_stamp(&request, capability)?;
+    check_lease(&request, capability)?;
     Ok(request)
 }
 
@@ -283,6 +284,32 @@ fn check_stamp(request: &DriveRequest, capability: &Capability) -> Result<(), Re
         return Err(Refusal::new(Reason::Scope, detail));
     }
     Ok(())
+}
+
+/// A lease allows writes to its stripes only, and a shared one no stripe writes: what others write is not in
+/// this one's hands. Whole units that are installed are no writes of the holder; the drive takes them for
+/// a column that joins and for a damaged unit only. The end of a lease is told to drives only by one that has
+/// the file for itself, as it ends all lower ones too.
+fn check_lease(request: &DriveRequest, capability: &Capability) -> Result<(), Refusal> {
+    let (first, end) = (capability.first_stripe, capability.end_stripe);
+    if let Bytes::Written { unit, .. } = request.target().bytes
+        && !capability.covers_all_stripes()
+        && !(first..end).contains(&unit)
+    {
+        let detail = format!("stripe {unit} is outside of the lease's stripes {first}..{end}");
+        return Err(Refusal::new(Reason::Range, detail));
+    }
+    let is_shared = capability.kind == LeaseKind::Shared;
+    let why = match request {
+        DriveRequest::StripeWrite(write) if is_shared && !write.install => "allows no stripe writes",
+        DriveRequest::UnitWrite(write) if is_shared && write.stamp.is_some() => "allows no stamps of its own",
+        DriveRequest::Retire(retire) if retire.ends_lease && is_shared => "is not one holder's to end",
+        DriveRequest::Retire(retire) if retire.ends_lease && !capability.covers_all_stripes() => {
+            "is for a range: its end is the manager's to tell"
+        }
+        _ => return Ok(()),
+    };
+    Err(Refusal::new(Reason::Scope, format!("lease {} {why}", capability.lease)))
 }
 
 /// Refuses fields that contradict each other or the payload.

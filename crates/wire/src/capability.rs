@@ -61,6 +61,16 @@ choice! {
     }
 }
 
+choice! {
+    /// Which writes a lease allows (PROTOCOL, section 1).
+    pub enum LeaseKind {
+        /// Stripe writes, and unit writes with stamps of the holder: nobody else writes these stripes.
+        Exclusive = 0,
+        /// Unit writes only, which the data drives order: others write too.
+        Shared = 1,
+    }
+}
+
 record! {
     /// The public part of a capability.
     pub struct Capability {
@@ -92,6 +102,12 @@ record! {
         joining: ColumnMask,
         /// The lease it was given under; stamps must carry it. 0: reads only.
         lease: Lease,
+        /// What that lease allows.
+        kind: LeaseKind,
+        /// The first stripe that may be written.
+        first_stripe: u64,
+        /// One past the last; 2^64 - 1: all from the first on. All may be read.
+        end_stripe: u64,
         /// The reservation's rate for this drive, in bytes a second; 0: best effort. It is here so that the
         /// drive can enforce it by itself.
         rate: u64,
@@ -122,6 +138,13 @@ record! {
         nonce: [u8; 16],
         /// The MAC of the request; see [`seal`](crate::seal).
         mac: [u8; 16],
+    }
+}
+
+impl Capability {
+    /// Whether every stripe may be written.
+    pub fn covers_all_stripes(&self) -> bool {
+        (self.first_stripe, self.end_stripe) == (0, u64::MAX)
     }
 }
 

@@ -20,6 +20,7 @@ impl File {
     /// Reserves bytes at the end.
     async fn reserve(&self, length: usize) -> Result<u64> {
         let writer = self.writing()?;
+        self.has_all("it cannot be appended to")?;
         writer.side.check(self.subject())?;
         let bytes = u64::try_from(length).expect("a buffer is below 2^64 bytes");
         let _turn = writer.commits.acquire().await.expect("it is never closed");

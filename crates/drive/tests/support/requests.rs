@@ -4,7 +4,7 @@ use braid_layout::{
     Column, ColumnMask, DriveId, FileId, Generation, ObjectId, PartitionId, Version, version::Lease,
 };
 use braid_transport::TransportError;
-use braid_wire::capability::{Capability, Protection, Rights};
+use braid_wire::capability::{Capability, LeaseKind, Protection, Rights};
 use braid_wire::checksum::block_crcs;
 use braid_wire::data::{
     Address, Attributes, ColumnMap, Create, DriveReply, DriveRequest, Expect, Listing, PartitionSet, Read,
@@ -39,6 +39,9 @@ pub fn object_level() -> Capability {
         set: ColumnMask::all(3),
         joining: ColumnMask::EMPTY,
         lease: LEASE,
+        kind: LeaseKind::Exclusive,
+        first_stripe: 0,
+        end_stripe: u64::MAX,
         rate: 0,
         protection: Protection::Integrity,
         holder: DriveId(0),

@@ -254,6 +254,7 @@ pub(crate) fn open(path: &str, access: Access, create: bool) -> Open {
         shape,
         holder: 7,
         alone: false,
+        range: None,
     }
 }
 

@@ -7,7 +7,7 @@ use braid_layout::{
 };
 use braid_transport::{DriveSession, Limits, Listener, Receiver, Sender, TransportError, challenge};
 use braid_wire::authorise::{Scene, authorise};
-use braid_wire::capability::{Capability, Key, Protection, Rights};
+use braid_wire::capability::{Capability, Key, LeaseKind, Protection, Rights};
 use braid_wire::control::Grant;
 use braid_wire::data::{Address, Done, DriveReply, DriveRequest, GetAttributes, HELLO, Hello, PeerRole};
 use braid_wire::seal::ReplySeal;
@@ -64,6 +64,9 @@ pub(crate) fn grant() -> Grant {
         set: ColumnMask(0),
         joining: ColumnMask(0),
         lease: Lease(0),
+        kind: LeaseKind::Exclusive,
+        first_stripe: 0,
+        end_stripe: u64::MAX,
         rate: 0,
         protection: Protection::Integrity,
         holder: DriveId(0),

@@ -98,6 +98,18 @@ record! {
 }
 
 record! {
+    /// A range of a file's bytes.
+    pub struct ByteRange {
+        /// The first byte.
+        from: u64,
+        /// One past the last; 2^64 - 1: all from the first on.
+        to: u64,
+    }
+}
+
+impl Copy for ByteRange {}
+
+record! {
     /// An open file. `grants[s][c]` is for column `c` of segment `s`; a column that is out has no grant.
     pub struct Opened {
         /// Layout, size and generation.
@@ -119,6 +131,9 @@ record! {
         /// The lease under which the file was cut last; what was acknowledged under an earlier one says
         /// nothing about its size any more. 0: never.
         cut_at: Lease,
+        /// For writers: the lease is for these bytes, which nobody else writes; others may write others.
+        /// Absent: for the whole file.
+        range: Option<ByteRange>,
     }
 }
 
@@ -158,6 +173,9 @@ record! {
         holder: u64,
         /// To write it alone: refused while others write it, as they are until it is closed.
         alone: bool,
+        /// To write these bytes only: whole stripes. As long as all who write the file say so, and no two mean
+        /// the same stripe, each has an exclusive lease on its own.
+        range: Option<ByteRange>,
     }
 }
 

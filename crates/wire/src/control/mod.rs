@@ -32,8 +32,8 @@ pub use drive::{
     Status, StatusReply,
 };
 pub use file::{
-    Access, BeginHeal, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Grant, Held, Open, Opened, Refresh,
-    Release, Renew, Renewed, ReportLost, Reserve, Reserved, SegmentRow, StatRow, Turn,
+    Access, BeginHeal, ByteRange, ColumnRow, Commit, CreateUnnamed, Cut, EndHeal, Grant, Held, Open, Opened,
+    Refresh, Release, Renew, Renewed, ReportLost, Reserve, Reserved, SegmentRow, StatRow, Turn,
 };
 pub use heal::{
     BalanceState, HealOrders, HealProgress, HealReport, HealRow, HealStatus, HealStatusReply, StaleFiles,

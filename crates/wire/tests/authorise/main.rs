@@ -10,11 +10,12 @@ use braid_layout::{
 };
 use braid_wire::Reason;
 use braid_wire::authorise::{Denied, Scene, Verified, authorise};
-use braid_wire::capability::{Capability, Key, Protection, Rights};
+use braid_wire::capability::{Capability, Key, LeaseKind, Protection, Rights};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::Grant;
 use braid_wire::data::{
-    Address, Attributes, ColumnMap, Delta, DriveRequest, Hello, PeerRole, Read, StripeWrite, Want,
+    Address, Attributes, ColumnMap, Delta, DriveRequest, Hello, PeerRole, Read, Retire, StripeWrite,
+    UnitWrite, Want,
 };
 use braid_wire::frame::FrameHeader;
 use braid_wire::seal::{Asked, Asker};
@@ -71,6 +72,9 @@ fn capability() -> Capability {
         set: ColumnMask(0b111),
         joining: ColumnMask(0),
         lease: Lease(4),
+        kind: LeaseKind::Exclusive,
+        first_stripe: 0,
+        end_stripe: u64::MAX,
         rate: 0,
         protection: Protection::Integrity,
         holder: DriveId(0),
@@ -134,6 +138,16 @@ fn write() -> StripeWrite {
     }
 }
 
+fn unit_write() -> UnitWrite {
+    let StripeWrite { at, unit, from, to, hole, settled_below, client, operation, crcs, .. } = write();
+    UnitWrite { at, unit, from, to, hole, client, operation, stamp: None, settled_below, crcs, watermark: 0 }
+}
+
+fn retire() -> Retire {
+    let settled_to = write().stamp;
+    Retire { at: AT, settled_to, durable: false, client: 0, watermark: 0, ends_lease: false }
+}
+
 fn delta() -> Delta {
     Delta {
         at: AT,
@@ -186,6 +200,7 @@ fn ask(
     let request = request.into();
     let payload_bytes = match &request {
         DriveRequest::StripeWrite(write) if !write.hole => 8,
+        DriveRequest::UnitWrite(write) if !write.hole => 8,
         DriveRequest::Delta(_) => 8,
         _ => 0,
     };

@@ -3,15 +3,15 @@
 use braid_layout::{Column, ColumnMask, DriveId, Generation, ObjectId, PartitionId, Version, version::Lease};
 use braid_wire::Reason;
 use braid_wire::authorise::{ObjectFacts, Scene, authorise};
-use braid_wire::capability::{Capability, Protection, Rights};
+use braid_wire::capability::{Capability, LeaseKind, Protection, Rights};
 use braid_wire::data::{
     Address, Create, Delta, DriveRequest, Expect, Fence, GetAttributes, List, Listing, PartitionSet, Read,
-    Remove, Scrub, ScrubAct, Snapshot, SnapshotAct, StripeWrite, Versions, Want,
+    Remove, Retire, Scrub, ScrubAct, Snapshot, SnapshotAct, StripeWrite, UnitWrite, Versions, Want,
 };
 
 use crate::{
-    AT, SISTER, UNIT, ask, attributes, capability, check, delta, delta_capability, map, read, refused, scene,
-    sealed, write,
+    AT, SISTER, UNIT, ask, attributes, capability, check, delta, delta_capability, map, read, refused,
+    retire, scene, sealed, unit_write, write,
 };
 
 #[test]
@@ -219,6 +219,38 @@ fn older_stamps_are_installed_only() {
     check(joining.clone(), StripeWrite { install: true, ..older.clone() }, None);
     let newer = Version { g: Generation(8), lease: Lease(5), n: 5 };
     check(joining, StripeWrite { install: true, stamp: newer, ..older }, Some(Reason::Scope));
+}
+
+#[test]
+fn a_lease_writes_its_own_stripes_only() {
+    let part = |first_stripe, end_stripe| Capability { first_stripe, end_stripe, ..capability() };
+    let at = |unit| StripeWrite { unit, ..write() };
+    for unit in [3, 4, 99] {
+        let expected = if unit == 4 { None } else { Some(Reason::Range) };
+        check(part(4, 5), at(unit), expected);
+        check(part(4, 5), StripeWrite { install: true, ..at(unit) }, expected);
+        check(part(4, 5), UnitWrite { unit, ..unit_write() }, expected);
+        check(part(4, 5), Read { unit, ..read() }, None);
+    }
+    check(part(4, u64::MAX), at(99), None);
+    check(part(0, 0), at(0), Some(Reason::Range));
+    check(capability(), at(99), None);
+    let retire = |ends_lease| Retire { ends_lease, ..retire() };
+    check(part(4, 5), retire(false), None);
+    check(part(4, 5), retire(true), Some(Reason::Scope));
+    check(capability(), retire(true), None);
+}
+
+#[test]
+fn a_shared_lease_writes_units_only() {
+    let shared = || Capability { kind: LeaseKind::Shared, ..capability() };
+    check(shared(), write(), Some(Reason::Scope));
+    check(shared(), StripeWrite { install: true, ..write() }, None);
+    check(shared(), UnitWrite { stamp: None, ..unit_write() }, None);
+    check(shared(), UnitWrite { stamp: Some(write().stamp), ..unit_write() }, Some(Reason::Scope));
+    check(capability(), UnitWrite { stamp: Some(write().stamp), ..unit_write() }, None);
+    check(shared(), retire(), None);
+    check(shared(), Retire { ends_lease: true, ..retire() }, Some(Reason::Scope));
 }
 
 #[test]

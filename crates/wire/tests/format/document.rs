@@ -112,6 +112,7 @@ fn parts() {
         "ScrubAct",
         "ScrubPhase",
         "Want",
+        "LeaseKind",
         "Protection",
         "EntryKind",
         "DriveState",

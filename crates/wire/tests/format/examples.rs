@@ -8,7 +8,7 @@ use braid_layout::{
     version::Lease,
 };
 use braid_wire::authorise::{Scene, authorise};
-use braid_wire::capability::{Capability, Key, Protection, Rights};
+use braid_wire::capability::{Capability, Key, LeaseKind, Protection, Rights};
 use braid_wire::control::{
     Authenticate, ControlHead, ControlReply, ControlRequest, Grant, RequestHead, Welcome,
 };
@@ -67,6 +67,9 @@ fn capability() -> Capability {
         set: ColumnMask(0b1_1111),
         joining: ColumnMask(0),
         lease: Lease(0),
+        kind: LeaseKind::Exclusive,
+        first_stripe: 0,
+        end_stripe: u64::MAX,
         rate: 0,
         protection: Protection::Integrity,
         holder: DriveId(0),

@@ -2,7 +2,7 @@
 //! alone, by the rules of `docs/format-wire.md`, without the crate's own codec. Golden bytes, the document
 //! and property tests are made with it.
 
-use braid_wire::capability::{Authority, Capability, Protection};
+use braid_wire::capability::{Authority, Capability, LeaseKind, Protection};
 use braid_wire::codec::Record;
 use braid_wire::control::{
     self, Access, Admission, ControlHead, Cut, DriveState, EntryKind, RequestHead, Turn,
@@ -76,6 +76,7 @@ pub(crate) fn nested() -> Vec<(&'static str, Fields)> {
         control::BalanceState,
         control::HealRow,
         control::Held,
+        control::ByteRange,
         control::HealProgress,
     ]
     .to_vec()
@@ -114,6 +115,7 @@ pub(crate) fn choice(name: &str) -> Option<Vec<(u8, &'static str)>> {
         ScrubAct,
         ScrubPhase,
         Want,
+        LeaseKind,
         Protection,
         EntryKind,
         DriveState,
