@@ -36,6 +36,7 @@ use crate::retry::Tries;
 use crate::write::WriteSide;
 
 mod append;
+mod part;
 
 /// Largest file, in bytes: the largest POSIX offset.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
@@ -110,12 +111,6 @@ impl File {
     /// Whether others may write the same stripes too, as of the manager's last answer.
     pub fn is_shared(&self) -> bool {
         self.handle.view().shared
-    }
-
-    /// The range that is this handle's alone now, as of the manager's last answer: of one that was opened
-    /// for a [range](crate::OpenOptions::range), while nobody else writes there.
-    pub fn own_range(&self) -> Option<Range<u64>> {
-        self.handle.view().range.map(|range| range.from..range.to)
     }
 
     /// The drive that refused a write of this handle for lack of space, if one did. The file's content can be
@@ -233,10 +228,10 @@ impl File {
         self.commit(writer, Cut::No).await
     }
 
-    /// Sets the size. Not with [`OpenOptions::range`](crate::OpenOptions::range). Truncated bytes are gone: if the file grows again, zeros are there. The new size is
-    /// committed first and the bytes past it are cleared after, so that a crash in between leaves the file
-    /// either unchanged or truncated. After a truncation that was dropped midway or whose outcome is unknown,
-    /// the handle writes no more.
+    /// Sets the size. Not with [`OpenOptions::range`](crate::OpenOptions::range). Truncated bytes are gone:
+    /// if the file grows again, zeros are there. The new size is committed first and the bytes past it are
+    /// cleared after, so that a crash in between leaves the file either unchanged or truncated. After a
+    /// truncation that was dropped midway or whose outcome is unknown, the handle writes no more.
     pub async fn set_len(&self, size: u64) -> Result<()> {
         let writer = self.writing()?;
         writer.side.check(self.subject())?;
@@ -433,30 +428,6 @@ impl File {
 
     fn no_access(&self, access: &'static str) -> Error {
         Error::Access { file: self.subject().to_owned(), access }
-    }
-
-    /// Refuses what this handle did not ask for.
-    fn within(&self, offset: u64, end: u64) -> Result<()> {
-        match &self.mode.range {
-            Some(range) if offset < range.start || end > range.end => Err(Error::OutOfRange {
-                file: self.subject().to_owned(),
-                what: format!("bytes {offset}..{end} cannot be written"),
-                range: range.clone(),
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    /// Refuses what concerns the file as a whole, if this handle is for a range of it.
-    fn has_all(&self, what: &str) -> Result<()> {
-        match &self.mode.range {
-            Some(range) => Err(Error::OutOfRange {
-                file: self.subject().to_owned(),
-                what: what.to_owned(),
-                range: range.clone(),
-            }),
-            None => Ok(()),
-        }
     }
 
     fn end_of(&self, offset: u64, length: usize) -> Result<u64> {

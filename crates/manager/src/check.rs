@@ -288,5 +288,9 @@ fn parts_fit(inode: &InodeRecord) -> bool {
     let leases: BTreeSet<Lease> = granted.iter().map(|part| part.lease).collect();
     granted.sort_by_key(|part| part.from);
     let are_own = leases.iter().all(|lease| (inode.since..=inode.lease).contains(lease));
-    are_own && leases.len() == granted.len() && granted.windows(2).all(|two| two[0].to <= two[1].from)
+    let kind_fits = granted.is_empty() || !inode.shared;
+    kind_fits
+        && are_own
+        && leases.len() == granted.len()
+        && granted.windows(2).all(|two| two[0].to <= two[1].from)
 }

@@ -219,7 +219,8 @@ pub async fn release(core: &Arc<Core>, operation: Operation, request: Release) -
             let size = leased(tx, file, lease)?.size;
             let clean = clean && end <= size;
             if !core.leases().holds(file, lease, holder) {
-                return Err(lease_lost(file, lease));
+                // After a restart it may not have renewed yet: then this makes it known.
+                renew_lease(core, file, lease, holder)?;
             }
             let is_last = !core.leases().has_others(file, holder);
             if clean {

@@ -67,7 +67,7 @@ impl InodeRecord {
 pub fn check(inode: &InodeRecord, range: ByteRange) -> Result<(), Refusal> {
     let is_edge = |at: u64| {
         let of = inode.segments.iter().find(|segment| (segment.start..segment.end).contains(&at));
-        of.is_some_and(|segment| (at - segment.start) % stripe_bytes(segment) == 0)
+        of.is_some_and(|segment| (at - segment.start).is_multiple_of(stripe_bytes(segment)))
     };
     if range.from < range.to && is_edge(range.from) && (range.to == u64::MAX || is_edge(range.to)) {
         return Ok(());

@@ -6,11 +6,11 @@
 //! for a holder: each finds out at the drives, and refreshes.
 //!
 //! - A second writer makes an exclusive lease shared, unless its holder asked to write alone.
-//! - As long as each said which stripes it writes, and no two mean the same, the file is *parted* instead: each
-//!   has an exclusive lease of its own on these stripes (`parts`), and drives refuse it all others. Who
-//!   comes, goes or dies changes the table of parts, under a new generation; whoever keeps its part keeps
-//!   its lease and what it has under way. What an ended lease left is judged before its stripes are anybody
-//!   else's. One that wants the whole file, or stripes of another's, makes all of them share it.
+//! - As long as each said which stripes it writes, and no two mean the same, the file is *parted* instead:
+//!   each has an exclusive lease of its own on these stripes (`parts`), and drives refuse it all others.
+//!   Who comes, goes or dies changes the table of parts, under a new generation; whoever keeps its part
+//!   keeps its lease and what it has under way. What an ended lease left is judged before its stripes are
+//!   anybody else's. One that wants the whole file, or stripes of another's, makes all of them share it.
 //! - Each that joins is preceded by a fence: a process that is gone may have left writes on their way, and
 //!   the one that takes its place must not see these come after its own. Those who wait for the same file
 //!   are served by one fence.
@@ -20,8 +20,8 @@
 //! - A holder that lapses is fenced, and the others go on.
 //! - Who is left alone gets an exclusive lease again, and those who are left with parts get these.
 //!
-//! `since` in the record is the exclusive lease that was shared first, or of a part. While it is there, whoever is granted
-//! the file next runs the procedure first, and commits only make the file larger.
+//! `since` in the record is the exclusive lease that was shared first, or of a part. While it is there,
+//! whoever is granted the file next runs the procedure first, and commits only make the file larger.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -112,8 +112,8 @@ pub async fn take_part(
     }
     refuse_in_turn(core, file, &inode)?;
     let holders = core.leases().holders(file);
-    let becomes = together(&inode.parts, &holders);
     let parts = theirs(&inode.parts, &holders);
+    let becomes = together(&parts, &holders);
     change(core, file, &inode, RecordedLease::Live, (becomes, parts)).await
 }
 
@@ -185,9 +185,10 @@ fn together(parts: &[PartRecord], holders: &BTreeSet<u64>) -> Becomes {
     parts::apart(parts, holders).map_or(Becomes::Shared, Becomes::Parted)
 }
 
-/// The parts that these holders asked for.
+/// What these holders asked for, granted or not.
 fn theirs(parts: &[PartRecord], holders: &BTreeSet<u64>) -> Vec<PartRecord> {
-    parts.iter().filter(|part| holders.contains(&part.holder)).cloned().collect()
+    let theirs = parts.iter().filter(|part| holders.contains(&part.holder));
+    theirs.map(|part| PartRecord::asked(part.holder, part.range())).collect()
 }
 
 /// The parts that these holders asked for, with what one of them asks for now.
@@ -255,21 +256,22 @@ fn turn_into(
     }
     inode.order = 0;
     let before = std::mem::take(&mut inode.parts);
-    let asked = |part: &PartRecord| PartRecord { lease: Lease(0), ..part.clone() };
     match becomes {
         Becomes::Shared => {
-            (inode.shared, inode.parts) = (true, parts.iter().map(asked).collect());
+            (inode.shared, inode.parts) = (true, parts.to_vec());
             next(inode)?;
         }
         Becomes::Exclusive(holder) => {
             (inode.shared, inode.client) = (false, *holder);
-            inode.parts = parts.iter().map(asked).collect();
+            inode.parts = parts.to_vec();
             next(inode)?;
         }
         Becomes::Parted(parts) => {
             inode.shared = false;
             for part in parts {
-                let same = before.iter().find(|known| known.lease != Lease(0) && asked(known) == asked(part));
+                let same = before.iter().find(|known| {
+                    known.lease != Lease(0) && known.holder == part.holder && known.range() == part.range()
+                });
                 let lease = match same {
                     Some(known) => known.lease,
                     None => next(inode)?,

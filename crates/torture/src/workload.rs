@@ -188,8 +188,8 @@ impl Task {
         }
     }
 
-    /// For what a client opens the file that each writes a part of: mostly that part, now and then more, which
-    /// makes others share it.
+    /// For what a client opens the file that each writes a part of: mostly that part, now and then more,
+    /// which makes others share it.
     fn range(&self, target: &Target, random: &mut Random) -> Option<Range<u64>> {
         let own = target.records(self.index).next()?;
         let is_last = self.index.0 + 1 == self.index.1;

@@ -6,6 +6,7 @@ mod common;
 mod faults;
 mod files;
 mod holes;
+mod ranges;
 mod raw;
 mod removed;
 mod renewals;

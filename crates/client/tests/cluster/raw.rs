@@ -38,6 +38,7 @@ pub(crate) async fn write(cluster: &Cluster, path: &str, before: Version, parts:
         create: false,
         exclusive: false,
         alone: false,
+        range: None,
         shape,
         holder: CLIENT,
     };

@@ -173,8 +173,8 @@ record! {
         holder: u64,
         /// To write it alone: refused while others write it, as they are until it is closed.
         alone: bool,
-        /// To write these bytes only: whole stripes. As long as all who write the file say so, and no two mean
-        /// the same stripe, each has an exclusive lease on its own.
+        /// To write these bytes only: whole stripes. As long as all who write the file say so, and no two
+        /// mean the same stripe, each has an exclusive lease on its own.
         range: Option<ByteRange>,
     }
 }
