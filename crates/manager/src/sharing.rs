@@ -247,6 +247,11 @@ fn turn_into(
     becomes: &Becomes,
     parts: &[PartRecord],
 ) -> Result<(), Refusal> {
+    if inode.cut {
+        // It was begun since the caller looked: commits do not wait for the file's lock.
+        let detail = format!("{:?} is being cut short by another writer: try again", show(&inode.name));
+        return Err(Refusal::new(Reason::Busy, detail));
+    }
     let next = |inode: &mut InodeRecord| {
         inode.lease = inode.lease.0.checked_add(1).map(Lease).ok_or_else(|| worn_out(file))?;
         Ok::<Lease, Refusal>(inode.lease)
