@@ -20,7 +20,7 @@ use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
 use crate::embedded::EmbeddedKv;
-use crate::kv::{Batch, Kv, Tx};
+use crate::kv::{Batch, Kv, KvError, Tx};
 use crate::schema::{encode, key};
 use crate::start::{ManagerError, STATE_FILE, lock};
 
@@ -84,7 +84,7 @@ pub fn restore(dir: &Path, backup: &Path) -> Result<u64, ManagerError> {
     }
     let kv = EmbeddedKv::open(&fresh)?;
     read_file(backup, |batch| kv.commit(batch).map_err(|error| error.to_string())).map_err(damaged)?;
-    kv.commit(marked_as_restored())?;
+    mark_as_restored(&kv)?;
     drop(kv);
     let sync = || -> io::Result<()> {
         File::open(&fresh)?.sync_all()?;
@@ -103,12 +103,13 @@ pub fn adopt(dir: &Path) -> Result<(), ManagerError> {
         return Err(ManagerError::StateGone { dir: dir.to_owned() });
     }
     let _lock = lock(dir)?;
-    Ok(EmbeddedKv::open(&state)?.commit(marked_as_restored())?)
+    Ok(mark_as_restored(&EmbeddedKv::open(&state)?)?)
 }
 
-fn marked_as_restored() -> Batch {
+/// Marks a state as restored. No manager may run on it.
+pub fn mark_as_restored(kv: &dyn Kv) -> Result<(), KvError> {
     let mark = |word, value: u64| (key::meta(word), Some(encode(&value)));
-    [mark("restored", 1), mark("unnamed", 1), mark("older", 0)].into_iter().collect()
+    kv.commit([mark("restored", 1), mark("unnamed", 1), mark("older", 0)].into_iter().collect())
 }
 
 enum Problem {

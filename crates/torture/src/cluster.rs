@@ -6,7 +6,7 @@ use std::time::Duration;
 use braid_drive::Ready;
 use braid_manager::memory::MemoryKv;
 use braid_manager::session_slots::SessionSlots;
-use braid_manager::{Config, serve, start, sweep};
+use braid_manager::{Config, backup, serve, start, sweep};
 use braid_transport::{Limits, Listener};
 use braid_wire::token::Token;
 use tokio::sync::oneshot;
@@ -20,6 +20,8 @@ use crate::world::{HostId, Slot, World};
 pub(crate) const LEASE_MS: u32 = 2000;
 /// A client's lease.
 pub(crate) const CLIENT_LEASE_MS: u32 = 3000;
+/// Where the manager writes what a comparison found: the one thing that it puts on a real disk.
+const MANAGER_DIR: &str = "/tmp/braid-torture";
 /// How long a process that has ended stays away before it is started again.
 const AWAY_MS: u64 = 500;
 
@@ -40,6 +42,8 @@ pub(crate) struct Cluster {
     known: Option<Contact>,
     /// When the manager is to be started again.
     manager_back_ms: Option<u64>,
+    /// A drive whose disk lies: it and the manager are left alone, so that the lie can be found out.
+    pub(crate) guarded: Option<HostId>,
 }
 
 /// A host with a drive.
@@ -71,6 +75,33 @@ impl Cluster {
             contact: Slot::default(),
             known: None,
             manager_back_ms: None,
+            guarded: None,
+        }
+    }
+
+    /// Whether nothing may happen to this host now.
+    pub(crate) fn spares(&self, host: HostId) -> bool {
+        self.guarded.is_some_and(|drive| host == drive || host == self.manager)
+    }
+
+    /// The manager's state as it is now.
+    pub(crate) fn manager_state(&self) -> MemoryKv {
+        self.state.restarted()
+    }
+
+    /// The manager's process is gone for `away_ms`, and finds this state when it returns; `marked`: it was
+    /// put there as restored.
+    pub(crate) fn put_manager_back(
+        &mut self,
+        world: &mut World,
+        state: &MemoryKv,
+        marked: bool,
+        away_ms: u64,
+    ) {
+        self.crash_manager(world, away_ms);
+        self.state = state.restarted();
+        if marked {
+            backup::mark_as_restored(&self.state).expect("memory takes it");
         }
     }
 
@@ -193,7 +224,8 @@ impl Cluster {
 
 /// A manager's life.
 async fn manage(kv: MemoryKv, contact: Slot<Contact>) -> Result<(), String> {
-    let mut config = Config::new("/manager", "0.0.0.0:7000");
+    std::fs::create_dir_all(MANAGER_DIR).map_err(|error| format!("{MANAGER_DIR}: {error}"))?;
+    let mut config = Config::new(MANAGER_DIR, "0.0.0.0:7000");
     (config.lease_ms, config.client_lease_ms) = (LEASE_MS, CLIENT_LEASE_MS);
     let slots = SessionSlots::of(64, 64);
     let listener = Listener::bind_with(&config.listen, Limits::default(), slots.capacity()).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use braid_drive::medium::Medium;
 use braid_store::disk::Disk;
-use braid_store::disk::memory::{Memory, On};
+use braid_store::disk::memory::{Fault, Memory, On};
 use braid_store::{Error, Identity, Options, Store};
 use tokio::sync::Notify;
 
@@ -23,6 +23,19 @@ pub(crate) enum End {
     PowerCut,
 }
 
+/// What a disk suffers from for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ailment {
+    /// It has no room for more, and says so.
+    Full,
+    /// It says that there is room, and refuses it.
+    NoSpace,
+    /// Writes and syncs fail.
+    WritesFail,
+    /// Reads fail.
+    ReadsFail,
+}
+
 /// The disk of one drive, as its present process sees it.
 #[derive(Debug)]
 pub(crate) struct DriveDisk {
@@ -33,6 +46,7 @@ pub(crate) struct DriveDisk {
     random: Mutex<Random>,
     /// The longest that a commit takes.
     commit_ms: u64,
+    ailment: Mutex<Option<Ailment>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -50,6 +64,7 @@ impl DriveDisk {
             net,
             random: Mutex::new(random),
             commit_ms,
+            ailment: Mutex::default(),
         })
     }
 
@@ -65,28 +80,77 @@ impl DriveDisk {
         };
         store.cut_after(0);
         self.files.cut_after(0);
-        Arc::new(DriveDisk {
-            store: Mutex::new(next_store),
-            files: next_files,
-            machine: Arc::clone(&self.machine),
-            net: self.net.clone(),
-            random: Mutex::new(random),
-            commit_ms: self.commit_ms,
-        })
+        let next = self.with(next_store, next_files, random);
+        if let Some(ailment) = *lock(&self.ailment) {
+            next.fall_ill(ailment);
+        }
+        next
     }
 
     /// A copy of the disk as it is now, to be put in its place later.
     pub(crate) fn copy(&self) -> Arc<DriveDisk> {
         let mut random = lock(&self.random).fork();
         let (store, files) = (lock(&self.store).clone(), &self.files);
+        let (store, files) = (store.after_kill(random.draw()), files.after_kill(random.draw()));
+        let copy = self.with(store, files, random);
+        copy.recover();
+        copy.own_up();
+        copy
+    }
+
+    /// Another disk in the same machine.
+    fn with(&self, store: Memory, files: Memory, random: Random) -> Arc<DriveDisk> {
         Arc::new(DriveDisk {
-            store: Mutex::new(store.after_kill(random.draw())),
-            files: files.after_kill(random.draw()),
+            store: Mutex::new(store),
+            files,
             machine: Arc::clone(&self.machine),
             net: self.net.clone(),
             random: Mutex::new(random),
             commit_ms: self.commit_ms,
+            ailment: Mutex::default(),
         })
+    }
+
+    /// The disk suffers from this until it recovers, also in the next process.
+    pub(crate) fn fall_ill(&self, ailment: Ailment) {
+        *lock(&self.ailment) = Some(ailment);
+        for disk in [&*lock(&self.store), &self.files] {
+            let fail = |on, fault| disk.inject(on, disk.operations(on)..u64::MAX, fault);
+            match ailment {
+                Ailment::Full => disk.set_budget(Some(disk.used())),
+                Ailment::NoSpace => [On::Write, On::Name].into_iter().for_each(|on| fail(on, Fault::NoSpace)),
+                Ailment::WritesFail => {
+                    [On::Write, On::Sync, On::Start].into_iter().for_each(|on| fail(on, Fault::Io));
+                }
+                Ailment::ReadsFail => fail(On::Read, Fault::Io),
+            }
+        }
+    }
+
+    /// The disk is well again.
+    pub(crate) fn recover(&self) {
+        *lock(&self.ailment) = None;
+        for disk in [&*lock(&self.store), &self.files] {
+            disk.well_again();
+            disk.set_budget(None);
+        }
+    }
+
+    /// Syncs do nothing from now on, and say that they did.
+    pub(crate) fn lie(&self) {
+        lock(&self.store).lie();
+        self.files.lie();
+    }
+
+    /// Whether a sync of the store was lied about.
+    pub(crate) fn has_lied(&self) -> bool {
+        lock(&self.store).has_lied()
+    }
+
+    /// What was lied about becomes true.
+    pub(crate) fn own_up(&self) {
+        lock(&self.store).own_up();
+        self.files.own_up();
     }
 
     /// The power is cut after this many more changes of the store's files.

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use braid_transport::host::simulated::{Connecting, Host, Listener};
@@ -25,6 +26,8 @@ pub(crate) struct Machine {
     net: Net,
     /// The process that runs on it now; 0: none.
     process: AtomicU32,
+    /// By how much its wall clock is wrong.
+    wall_ms: AtomicI64,
     kernel: Arc<Kernel>,
 }
 
@@ -48,7 +51,7 @@ impl Kernel {
 
 impl Machine {
     pub(crate) fn new(ip: IpAddr, net: Net, kernel: Arc<Kernel>) -> Arc<Machine> {
-        Arc::new(Machine { ip, net, process: AtomicU32::new(0), kernel })
+        Arc::new(Machine { ip, net, process: AtomicU32::new(0), wall_ms: AtomicI64::new(0), kernel })
     }
 
     /// Another process runs on it; 0: none.
@@ -58,19 +61,32 @@ impl Machine {
         living.remove(&before);
         living.insert(process);
     }
+
+    /// Its wall clock is wrong by this much from now on.
+    pub(crate) fn set_wall(&self, by_ms: i64) {
+        self.wall_ms.store(by_ms, Ordering::Relaxed);
+    }
 }
 
-/// The time of the runtime that is running, or the world's if none is; in milliseconds since the world's
-/// begin.
+/// The time of the host whose process is running, or the world's if none is; in milliseconds since the
+/// world's begin. It also counts what the host slept, which its runtime does not know of.
 pub(crate) fn now_ms() -> u64 {
     // The standard library's clock is ours, and that of each runtime began with it.
     let now = Instant::now().into_std();
-    ZERO.with(|zero| u64::try_from(now.saturating_duration_since(*zero).as_millis()).unwrap_or(0))
+    let ran = ZERO.with(|zero| now.saturating_duration_since(*zero).as_millis());
+    u64::try_from(ran).unwrap_or(0) + SLEPT_MS.get()
 }
 
 thread_local! {
     /// The world's begin: read first when the thread's clock stands there.
     static ZERO: std::time::Instant = std::time::Instant::now();
+    /// How long the host of the running process slept since that process began.
+    static SLEPT_MS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The host of the process that runs next has slept for so long since it began.
+pub(crate) fn set_slept(slept_ms: u64) {
+    SLEPT_MS.set(slept_ms);
 }
 
 /// Reads the world's begin off the thread's clock, which must stand there.
@@ -84,7 +100,7 @@ impl Host for Machine {
     }
 
     fn wall_ms(&self) -> u64 {
-        BEGIN_WALL_MS + now_ms()
+        (BEGIN_WALL_MS + now_ms()).saturating_add_signed(self.wall_ms.load(Ordering::Relaxed))
     }
 
     fn own_mark(&self) -> ProcessMark {

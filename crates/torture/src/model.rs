@@ -46,6 +46,8 @@ struct File {
     committed: u64,
     /// The smallest size of the truncations in doubt.
     cut: u64,
+    /// It was opened for writing.
+    begun: bool,
 }
 
 /// A read in progress: what was allowed when it began, and what was written since.
@@ -89,10 +91,16 @@ impl Model {
             end: 0,
             committed: 0,
             cut: u64::MAX,
+            begun: false,
         };
         let mut state = self.lock();
         state.files.push(file);
         state.files.len() - 1
+    }
+
+    /// Whether every file was opened, so that each has its name.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.lock().files.iter().all(|file| file.begun)
     }
 
     /// The first thing that was wrong.
@@ -163,6 +171,7 @@ impl Model {
         let mut state = self.lock();
         let file = &mut state.files[file];
         file.committed = file.committed.max(file.end);
+        file.begun = true;
     }
 
     /// A read begins. It must be ended.

@@ -99,6 +99,14 @@ impl Nemesis {
         None
     }
 
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(crate) fn victims(&self) -> &[usize] {
+        &self.victims
+    }
+
     /// The drive on whose disk damage may be found, if any.
     pub(crate) fn damaged(&self) -> Option<usize> {
         (self.kind == Kind::Damage).then_some(self.victims[0])
@@ -111,12 +119,13 @@ impl Nemesis {
     /// Whether the way between two hosts may go bad. A drive that is cut off may go out of a file's set.
     fn may_part(&self, cluster: &Cluster, one: HostId, other: HostId) -> bool {
         let is_victim = |host| self.victims.iter().any(|&index| cluster.drives[index].host == host);
-        self.kind == Kind::Away || is_victim(one) || is_victim(other)
+        let is_spared = cluster.spares(one) || cluster.spares(other);
+        !is_spared && (self.kind == Kind::Away || is_victim(one) || is_victim(other))
     }
 
     fn crash_drive(&mut self, world: &mut World, cluster: &mut Cluster, end: End) {
         let index = self.any_drive();
-        if !cluster.is_up(world, index) {
+        if !cluster.is_up(world, index) || cluster.spares(cluster.drives[index].host) {
             return;
         }
         let away_ms = self.random.below(TROUBLE_MS);
@@ -142,7 +151,7 @@ impl Nemesis {
 
     fn cut_in_commit(&mut self, world: &World, cluster: &Cluster) {
         let index = self.any_drive();
-        if cluster.is_up(world, index) {
+        if cluster.is_up(world, index) && !cluster.spares(cluster.drives[index].host) {
             let changes = 1 + self.random.below(20);
             let drive = &cluster.drives[index];
             world.trace.event(format!("{}'s power will be cut after {changes} changes", drive.name));
@@ -152,7 +161,7 @@ impl Nemesis {
     }
 
     fn crash_manager(&mut self, world: &mut World, cluster: &mut Cluster) {
-        if world.is_running(cluster.manager) {
+        if world.is_running(cluster.manager) && !cluster.spares(cluster.manager) {
             let away_ms = self.random.below(TROUBLE_MS);
             world.trace.event(format!("the manager crashes for {away_ms} ms"));
             world.trace.count("managers killed");
@@ -178,7 +187,7 @@ impl Nemesis {
 
     fn pause(&mut self, world: &mut World, cluster: &Cluster, clients: &[HostId]) {
         let host = self.any_host(cluster, clients);
-        if world.is_running(host) && !world.is_paused(host) {
+        if world.is_running(host) && !world.is_paused(host) && !cluster.spares(host) {
             let time_ms = 200 + self.random.below(TROUBLE_MS);
             world.trace.event(format!("{} is paused for {time_ms} ms", world.name(host)));
             world.trace.count("pauses");
@@ -242,7 +251,7 @@ impl Nemesis {
         let index = self.victims[0];
         let name = cluster.drives[index].name.clone();
         match self.copy.take() {
-            Some(copy) if cluster.is_up(world, index) => {
+            Some(copy) if cluster.is_up(world, index) && !cluster.spares(cluster.drives[index].host) => {
                 let away_ms = self.random.below(TROUBLE_MS);
                 world.trace.event(format!("{name} is restored from its copy, after {away_ms} ms"));
                 world.trace.count("disks restored from a copy");

@@ -136,6 +136,12 @@ impl Net {
         state.slow.clear();
     }
 
+    /// Whether no link is blocked or slow.
+    pub(crate) fn is_sound(&self) -> bool {
+        let state = self.lock();
+        state.blocked.is_empty() && state.slow.is_empty()
+    }
+
     /// Cuts one of the connections, chosen at random, somewhere in what is on its way. False: there is none.
     pub(crate) fn cut(&self) -> bool {
         let mut state = self.lock();

@@ -13,6 +13,7 @@ use braid_wire::control::DriveState;
 
 use crate::cluster::{Cluster, Contact};
 use crate::fate;
+use crate::ills::Ills;
 use crate::model::Model;
 use crate::nemesis::{Kind, Nemesis};
 use crate::operator::Operator;
@@ -27,6 +28,8 @@ const DRIVES: usize = 6;
 const OPERATED: u64 = 50;
 /// Of a hundred runs, those with a file that each client writes a part of.
 const RANGED: u64 = 50;
+/// Of a hundred runs, those in which disks, clocks and the manager's state suffer too.
+const ILL: u64 = 50;
 /// Clients that work.
 const CLIENTS: usize = 3;
 /// Files that one client writes.
@@ -94,12 +97,15 @@ pub fn note_panics() {
 
 fn one(seed: u64, settings: Settings) -> Outcome {
     let trace = Trace::printing(settings.printed);
-    // Drawn apart: seeds without an operator are what they were.
+    // Drawn apart: seeds without an operator and without ills are what they were.
     let mut operator = Random::new(seed ^ 0x0042_7261_6964);
     let operator = operator.percent(OPERATED).then_some(operator);
     let mut ranged = Random::new(seed ^ 0x7261_6e67_6573);
     let ranged = ranged.percent(RANGED).then_some(ranged);
+    let mut ills = Random::new(seed ^ 0x696c_6c73);
+    let ills = ills.percent(ILL).then_some(ills);
     let mut run = Run::new(Random::new(seed), operator.clone(), ranged, trace.clone());
+    run.ills = ills;
     let failure = run.go(operator).err().or_else(|| run.model.failure());
     let passed_ms = run.world.now_ms();
     let operations = run.operations.load(Ordering::Relaxed);
@@ -124,6 +130,7 @@ struct Run {
     kind: Kind,
     admin: HostId,
     operator: Option<HostId>,
+    ills: Option<Random>,
     /// When a drive is added.
     added_ms: Option<u64>,
     clients: Vec<HostId>,
@@ -156,6 +163,7 @@ impl Run {
             kind,
             admin,
             operator,
+            ills: None,
             added_ms,
             clients,
             targets,
@@ -276,6 +284,8 @@ impl Run {
     /// Gives the drive on whose disk damage may be found.
     fn trouble(&mut self, contact: &Contact) -> Result<Option<String>, String> {
         let mut nemesis = Nemesis::new(self.random.fork(), DRIVES, self.kind);
+        let moves = self.operator.is_some();
+        let mut ills = self.ills.take().map(|random| Ills::new(random, &nemesis, moves));
         let mut left = TROUBLE_MS;
         let clients = self.clients.clone();
         loop {
@@ -284,6 +294,9 @@ impl Run {
                 let index = clients.iter().position(|&other| other == client).expect("one of them");
                 self.start_client(index, contact);
             }
+            if let Some(ills) = &mut ills {
+                ills.act(&mut self.world, &mut self.cluster, &clients, &self.model);
+            }
             let before = self.world.now_ms();
             self.add_drive(TROUBLE_MS - left);
             self.step("trouble", BOUND_MS)?;
@@ -291,6 +304,9 @@ impl Run {
                 Some(less) => left = less,
                 None => break,
             }
+        }
+        if let Some(ills) = &mut ills {
+            ills.end(&mut self.world, &mut self.cluster);
         }
         nemesis.end(&mut self.world);
         self.cluster.recall(&self.world);

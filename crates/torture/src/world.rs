@@ -46,6 +46,10 @@ struct Process {
     machine: Arc<Machine>,
     runtime: Option<Runtime>,
     paused: bool,
+    /// How long the host slept since the process began.
+    slept_ms: u64,
+    /// Since when it sleeps.
+    asleep_ms: Option<u64>,
 }
 
 impl World {
@@ -68,7 +72,7 @@ impl World {
         let number = u8::try_from(self.hosts.len() + 1).expect("few hosts");
         let ip = IpAddr::V4(Ipv4Addr::new(10, 0, number, 1));
         let machine = Machine::new(ip, self.net.clone(), Arc::clone(&self.kernel));
-        self.hosts.push(Process { name: name.to_owned(), machine, runtime: None, paused: false });
+        self.hosts.push(Process { name: name.to_owned(), machine, runtime: None, paused: false, slept_ms: 0, asleep_ms: None });
         HostId(self.hosts.len() - 1)
     }
 
@@ -91,7 +95,7 @@ impl World {
         assert!(process.runtime.is_none(), "one process at a time");
         self.net.set_up(process.machine.ip);
         process.machine.set_process(self.started);
-        process.paused = false;
+        (process.paused, process.slept_ms, process.asleep_ms) = (false, 0, None);
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.expect("a runtime without input and output needs nothing");
         runtime.spawn(main);
@@ -116,9 +120,20 @@ impl World {
         self.hosts[host.0].paused = true;
     }
 
-    /// It goes on where it was, and its clock leaps to the present.
+    /// It goes on where it was, and its clock leaps to the present; but if the host was suspended, the clock
+    /// of its timers goes on where it was.
     pub(crate) fn resume(&mut self, host: HostId) {
-        self.hosts[host.0].paused = false;
+        let process = &mut self.hosts[host.0];
+        process.paused = false;
+        if let Some(since_ms) = process.asleep_ms.take() {
+            process.slept_ms += self.now_ms - since_ms;
+        }
+    }
+
+    /// The host is suspended as a whole until it is resumed.
+    pub(crate) fn suspend(&mut self, host: HostId) {
+        self.hosts[host.0].asleep_ms = Some(self.now_ms);
+        self.pause(host);
     }
 
     pub(crate) fn is_paused(&self, host: HostId) -> bool {
@@ -145,11 +160,13 @@ impl World {
     /// Lets a short time pass.
     pub(crate) fn step(&mut self) {
         let step_ms = if self.net.is_busy() { STEP_MS } else { IDLE_STEP_MS };
-        let (from, to) = (self.at(self.now_ms), self.at(self.now_ms + step_ms));
         let first = usize::try_from(self.random.below(self.hosts.len() as u64)).unwrap_or(0);
         for index in (0..self.hosts.len()).map(|index| (index + first) % self.hosts.len()) {
             let process = &self.hosts[index];
             let Some(runtime) = process.runtime.as_ref().filter(|_| !process.paused) else { continue };
+            let awake_ms = self.now_ms - process.slept_ms;
+            let (from, to) = (self.at(awake_ms), self.at(awake_ms + step_ms));
+            host::set_slept(process.slept_ms);
             let run = async {
                 let behind = from.saturating_duration_since(Instant::now());
                 if !behind.is_zero() {
@@ -159,6 +176,7 @@ impl World {
             };
             simulated::on(process.machine.clone(), || runtime.block_on(run));
         }
+        host::set_slept(0);
         self.now_ms += step_ms;
         fate::set_now_ms(BEGIN_MS + self.now_ms);
         self.trace.set_now_ms(self.now_ms);

@@ -48,13 +48,15 @@ fn go(args: &Args) -> io::Result<usize> {
     let mut lives = 0;
     for mutant in all.iter().filter(|mutant| args.names.is_empty() || args.names.contains(&mutant.name)) {
         let began = Instant::now();
-        let applied = mutant.applied(&root)?;
+        let applied = mutant.applied(&copy)?;
+        let mut before = Vec::new();
         for (path, text) in &applied {
+            before.push((path, fs::read(copy.join(path))?));
             fs::write(copy.join(path), text)?;
         }
         let found = try_one(&copy, &dir.join("target"), &args.seeds);
-        for path in applied.keys() {
-            fs::write(copy.join(path), fs::read(root.join(path))?)?;
+        for (path, text) in before {
+            fs::write(copy.join(path), text)?;
         }
         lives += usize::from(!matches!(found, Ok(Some(_))));
         tell(mutant, &found, began);

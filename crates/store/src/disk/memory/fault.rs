@@ -56,6 +56,10 @@ impl Faults {
         self.planned.push((on, which, fault));
     }
 
+    pub(crate) fn forget(&mut self) {
+        self.planned.clear();
+    }
+
     pub(crate) fn count(&self, on: On) -> u64 {
         self.counts[on.place()]
     }

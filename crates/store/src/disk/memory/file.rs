@@ -122,6 +122,11 @@ impl Bytes {
         byte.map(|byte| *byte ^= 1 << (bit % 8)).is_some()
     }
 
+    /// The file as it was at its last sync.
+    pub(crate) fn as_synced(&self) -> Bytes {
+        Bytes::durable(self.durable.clone())
+    }
+
     /// The file after a power cut.
     pub(crate) fn survivors(&self, random: &mut Random) -> Bytes {
         Bytes::durable(self.medium(random))

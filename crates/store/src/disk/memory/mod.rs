@@ -44,6 +44,17 @@ struct State {
     files: BTreeMap<u64, Bytes>,
     next_file: u64,
     budget: Option<u64>,
+    lie: Lie,
+}
+
+/// Whether syncs do what they say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lie {
+    None,
+    /// Syncs do nothing, and say that they did; none was asked for yet.
+    Ready,
+    /// One was asked for.
+    Told,
 }
 
 struct MemoryFile {
@@ -62,6 +73,7 @@ impl Memory {
             files: BTreeMap::new(),
             next_file: 0,
             budget: None,
+            lie: Lie::None,
         })
     }
 
@@ -83,6 +95,33 @@ impl Memory {
         self.lock().faults.inject(on, which, fault);
     }
 
+    /// No operation fails any more, but for those that fail without power.
+    pub fn well_again(&self) {
+        self.lock().faults.forget();
+    }
+
+    /// From now on syncs of files and directories say that they are done, and do nothing: the next power cut
+    /// takes all that was written or named since their last true sync.
+    pub fn lie(&self) {
+        let mut state = self.lock();
+        if state.lie == Lie::None {
+            state.lie = Lie::Ready;
+        }
+    }
+
+    /// Whether a sync was lied about.
+    pub fn has_lied(&self) -> bool {
+        self.lock().lie == Lie::Told
+    }
+
+    /// What was lied about becomes true, and syncs are true from now on.
+    pub fn own_up(&self) {
+        let mut state = self.lock();
+        state.lie = Lie::None;
+        state.names.sync_all();
+        state.files.values_mut().for_each(Bytes::sync);
+    }
+
     /// Cut the power after this many changes ([`On::Change`]): then every operation fails and does nothing.
     pub fn cut_after(&self, changes: u64) {
         self.lock().faults.cut_after = changes;
@@ -98,15 +137,24 @@ impl Memory {
         self.lock().budget = bytes;
     }
 
+    /// The bytes of all files together.
+    pub fn used(&self) -> u64 {
+        self.lock().used()
+    }
+
     /// The disk after a power cut: what was synced, and what `seed` lets survive of the rest. Faults and
     /// counts start anew. This disk is unchanged.
     pub fn after_power_cut(&self, seed: u64) -> Memory {
         let state = self.lock();
         let mut random = Random::new(seed);
+        if state.lie == Lie::Told {
+            let files = state.files.iter().map(|(&id, bytes)| (id, bytes.as_synced())).collect();
+            return Memory::of(State { lie: Lie::None, ..state.renewed(seed, state.names.as_synced(), files) });
+        }
         let names = state.names.survivors(&mut random);
         let survive = |(&id, bytes): (&u64, &Bytes)| (id, bytes.survivors(&mut random));
         let files = state.files.iter().map(survive).collect();
-        Memory::of(state.renewed(seed, names, files))
+        Memory::of(State { lie: Lie::None, ..state.renewed(seed, names, files) })
     }
 
     /// The disk after the process was killed: everything written is there, and no more is synced than was.
@@ -176,6 +224,7 @@ impl State {
             files,
             next_file: self.next_file,
             budget: self.budget,
+            lie: self.lie,
         }
     }
 
@@ -185,11 +234,22 @@ impl State {
         self.next_file
     }
 
+    /// Whether the sync that comes now is lied about.
+    fn is_lied(&mut self) -> bool {
+        if self.lie == Lie::Ready {
+            self.lie = Lie::Told;
+        }
+        self.lie == Lie::Told
+    }
+
     /// Bytes by which files may still grow.
     fn free(&self) -> u64 {
         let Some(budget) = self.budget else { return u64::MAX };
-        let used = self.names.files().filter_map(|(_, id)| self.files.get(&id)).map(Bytes::length);
-        budget.saturating_sub(used.sum())
+        budget.saturating_sub(self.used())
+    }
+
+    fn used(&self) -> u64 {
+        self.names.files().filter_map(|(_, id)| self.files.get(&id)).map(Bytes::length).sum()
     }
 
     /// Count an operation on names. A failed one has no effect.
@@ -251,6 +311,7 @@ impl Disk for Memory {
         match state.faults.next(On::Sync)? {
             Some(Fault::Io) => Err(io_error()),
             Some(Fault::NoSpace) => Err(no_space()),
+            _ if state.is_lied() => Ok(()),
             _ => state.names.sync(dir),
         }
     }
@@ -298,6 +359,7 @@ impl MemoryFile {
                 bytes.fail_sync(&mut state.random);
                 Err(if fault == Fault::Io { io_error() } else { no_space() })
             }
+            _ if state.is_lied() => Ok(()),
             _ => {
                 bytes.sync();
                 Ok(())

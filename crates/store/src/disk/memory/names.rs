@@ -90,6 +90,17 @@ impl Names {
         Ok(())
     }
 
+    pub(crate) fn sync_all(&mut self) {
+        for change in std::mem::take(&mut self.unsynced) {
+            change.apply(&mut self.durable);
+        }
+    }
+
+    /// The names as they were at the last syncs.
+    pub(crate) fn as_synced(&self) -> Names {
+        Names { seen: self.durable.clone(), durable: self.durable.clone(), unsynced: Vec::new() }
+    }
+
     /// The names after a power cut.
     pub(crate) fn survivors(&self, random: &mut Random) -> Names {
         let mut names = self.durable.clone();

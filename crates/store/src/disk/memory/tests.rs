@@ -167,6 +167,27 @@ fn each_fault_comes_when_told_and_once() {
 }
 
 #[test]
+fn a_sync_that_lies_is_found_out_by_a_power_cut() {
+    let disk = Memory::new(1);
+    let file = durable(&disk, "a");
+    let before = disk.content("a").expect("there");
+    disk.lie();
+    assert!(!disk.has_lied());
+    write(&*file, &[7; SECTOR], 0).expect("written");
+    file.sync_all().expect("it says so");
+    durable(&disk, "b");
+    assert!(disk.has_lied() && disk.after_kill(1).has_lied());
+    for seed in 0..20 {
+        let after = disk.after_power_cut(seed);
+        assert_eq!((after.files(), after.content("a")), (vec!["a".to_owned()], Some(before.clone())));
+        assert!(!after.has_lied());
+    }
+    disk.own_up();
+    let after = disk.after_power_cut(1);
+    assert_eq!((after.files(), after.content("a")), (disk.files(), disk.content("a")));
+}
+
+#[test]
 fn without_power_nothing_happens() {
     let disk = Memory::new(1);
     let file = durable(&disk, "a");
