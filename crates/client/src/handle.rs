@@ -125,7 +125,7 @@ impl Handle {
         let request: ControlRequest = match self.purpose {
             Purpose::Read => refresh(Access::Read),
             Purpose::Write => refresh(Access::Write),
-            Purpose::Heal => BeginHeal { file }.into(),
+            Purpose::Heal => BeginHeal { file, first: false }.into(),
         };
         let answer = self.client.ask_manager(&self.subject, request).await;
         match answer.map_err(|error| self.lease_error(error))? {

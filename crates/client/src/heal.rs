@@ -108,13 +108,15 @@ impl Client {
     /// For a client with a drive's credentials: brings that drive's stale columns of the file up to date.
     pub async fn heal_file(&self, file: FileId, tally: &HealTally) -> Result<()> {
         let subject = format!("file number {file}");
-        let opened = match self.ask_manager(&subject, BeginHeal { file }).await? {
-            ControlReply::Opened(opened) => opened,
-            other => return Err(unexpected(&subject, &other)),
-        };
-        let handle = Handle::new(self.clone(), subject, (Purpose::Heal, 0), opened)?;
         let drive = self.config().credentials.drive;
+        let mut after = Duration::ZERO;
         for _ in 0..ROUNDS_MAX {
+            let opened = match self.ask_manager(&subject, BeginHeal { file, first: true }).await? {
+                ControlReply::Opened(opened) => opened,
+                other => return Err(unexpected(&subject, &other)),
+            };
+            let handle = Handle::new(self.clone(), subject.clone(), (Purpose::Heal, 0), opened)?;
+            after = Patience::new(&handle).whole();
             let view = handle.view();
             let heal = Heal { handle: &handle, drive, tally, left: AtomicU64::new(0) };
             for segment in 0..view.layout.segments().len() {
@@ -124,14 +126,12 @@ impl Client {
                 continue;
             }
             let left = heal.left.into_inner();
-            match self.ask_done(&handle.subject, EndHeal { file, g: view.g, left }).await {
-                Err(error) if error.reason() == Some(Reason::StaleGeneration) => {
-                    handle.refresh(&view).await?;
-                }
+            match self.ask_done(&subject, EndHeal { file, g: view.g, left }).await {
+                Err(error) if error.reason() == Some(Reason::StaleGeneration) => {}
                 other => return other,
             }
         }
-        Err(handle.timed_out(&Patience::new(&handle), "its generation kept rising"))
+        Err(Error::TimedOut { file: subject, after, why: "its generation kept rising".to_owned() })
     }
 }
 
@@ -187,7 +187,8 @@ impl Heal<'_> {
                 patience = Patience::new(self.handle);
             } else if self.left.load(Ordering::Relaxed) > 0 || !patience.again_for_a_while().await {
                 // They are being written. Perhaps it is enough to know that: the manager says.
-                tracing::debug!(segment, first, "what is settled in some stripes did not become clear");
+                let survey = page.stripes.get(first);
+                tracing::debug!(segment, first, ?survey, "what is settled in some stripes did not become clear");
                 let count = u64::try_from(left.len()).unwrap_or(u64::MAX);
                 self.left.fetch_add(count, Ordering::Relaxed);
                 return Ok(());

@@ -72,7 +72,7 @@ pub async fn begin(core: &Arc<Core>, asker: DriveId, request: BeginHeal) -> Resu
     if columns.is_empty() {
         let own: Vec<ComponentPlace> = moves.into_iter().filter(|at| at.drive == target).collect();
         if !own.is_empty() {
-            return successors::begin(core, file, inode, own).await;
+            return successors::begin(core, request, inode, own).await;
         }
         if inode.segments.iter().all(|on| on.columns(|of| of == target).is_empty()) {
             return Err(nothing(core, file, target));

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use braid_layout::version::Lease;
 use braid_layout::{DriveId, FileId, Generation};
-use braid_wire::control::{EndHeal, Opened};
+use braid_wire::control::{BeginHeal, EndHeal, Opened};
 use braid_wire::{Reason, Refusal};
 
 use crate::core::Core;
@@ -43,11 +43,16 @@ struct Comparison {
 }
 
 impl Comparisons {
-    /// The drive begins, or asks for new capabilities on the way.
-    fn begin(&mut self, (drive, file): (DriveId, FileId), inode: &InodeRecord) {
+    /// The drive begins (`first`), or asks for new capabilities on the way. If it is on the way and its
+    /// beginning is not known, that was before the manager's last start.
+    fn begin(&mut self, (drive, file): (DriveId, FileId), inode: &InodeRecord, first: bool) {
         let lease = (!inode.held).then_some(inode.lease);
-        let known = self.0.get(&(drive, file)).filter(|known| known.g == inode.g);
-        let lease = known.map_or(lease, |known| known.lease.filter(|_| known.lease == lease));
+        let lease = match self.0.get(&(drive, file)) {
+            Some(known) if known.g == inode.g => known.lease.filter(|_| known.lease == lease),
+            // In a new generation it begins anew.
+            Some(_) => lease,
+            None => lease.filter(|_| first),
+        };
         self.0.insert((drive, file), Comparison { g: inode.g, lease });
     }
 
@@ -144,7 +149,7 @@ pub fn take_place(
 /// place at once.
 pub async fn begin(
     core: &Arc<Core>,
-    file: FileId,
+    BeginHeal { file, first }: BeginHeal,
     inode: InodeRecord,
     own: Vec<ComponentPlace>,
 ) -> Result<Opened, Refusal> {
@@ -162,7 +167,7 @@ pub async fn begin(
         return opened_by(core, file, inode, Opener::Healer(drive)).await;
     }
     own.iter().try_for_each(|at| can_be_made(core, &inode, at))?;
-    core.comparisons().begin((drive, file), &inode);
+    core.comparisons().begin((drive, file), &inode, first);
     let shown = as_joining(&inode, &own);
     for at in &own {
         // Its object is there then, in this generation, and takes what is installed.
@@ -291,13 +296,17 @@ mod tests {
 
     #[test]
     fn a_comparison_counts_if_nobody_can_have_written_since_it_began() {
-        let ends = |steps: &[(u32, u32, bool)], end: (u32, u32, bool)| {
+        let judge = |begun: bool, steps: &[(u32, u32, bool)], end: (u32, u32, bool)| {
             let mut comparisons = Comparisons::default();
-            steps.iter().for_each(|&(g, lease, held)| comparisons.begin(AT, &inode(g, lease, held)));
+            for (at, &(g, lease, held)) in steps.iter().enumerate() {
+                comparisons.begin(AT, &inode(g, lease, held), !begun && at == 0);
+            }
             comparisons.end(AT, &inode(end.0, end.1, end.2))
         };
+        let ends = |steps: &[(u32, u32, bool)], end: (u32, u32, bool)| judge(false, steps, end);
         assert!(ends(&[(1, 5, false)], (1, 5, false)));
         assert!(ends(&[(1, 5, false), (1, 5, false)], (1, 5, false)), "new capabilities on the way");
+        assert!(!judge(true, &[(1, 5, false)], (1, 5, false)), "the manager has restarted on the way");
         assert!(ends(&[(1, 5, true), (2, 5, false)], (2, 5, false)), "in the new generation it began anew");
         assert!(!ends(&[], (1, 5, false)), "the manager has restarted");
         assert!(!ends(&[(1, 5, false)], (1, 6, false)), "a writer has come and gone");

@@ -35,7 +35,7 @@ impl Client {
         tally: &HealTally,
     ) -> Result<Vec<(DamagedAt, String)>> {
         let subject = format!("file number {file}");
-        let opened = match self.ask_manager(&subject, BeginHeal { file }).await? {
+        let opened = match self.ask_manager(&subject, BeginHeal { file, first: false }).await? {
             ControlReply::Opened(opened) => opened,
             other => return Err(unexpected(&subject, &other)),
         };

@@ -130,7 +130,7 @@ impl FakeDrive {
     pub(crate) async fn begin_heal(&self, file: FileId) -> Result<Opened, Refusal> {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         loop {
-            match self.ask(BeginHeal { file }).await {
+            match self.ask(BeginHeal { file, first: true }).await {
                 Ok(ControlReply::Opened(opened)) => return Ok(opened),
                 Err(TransportError::Refusal(refusal))
                     if matches!(refusal.reason, Reason::Busy | Reason::NoDrive | Reason::NotLeading)
