@@ -204,7 +204,10 @@ impl Medium for Mounted {
             _ => {}
         }
         let file = disk.create(&fresh)?;
-        file.write_at(&[IoSlice::new(text.as_bytes())], 0)?;
+        let mut done = 0;
+        while let Some(rest) = text.as_bytes().get(done..).filter(|rest| !rest.is_empty()) {
+            done += file.write_at(&[IoSlice::new(rest)], done as u64)?;
+        }
         file.sync_all()?;
         disk.rename(&fresh, name)?;
         disk.sync_dir("")

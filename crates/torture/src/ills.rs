@@ -58,7 +58,11 @@ impl Ills {
     /// `moves`: columns move to other drives, so an old state of the manager's does not know where they are.
     pub(crate) fn new(mut random: Random, nemesis: &Nemesis, moves: bool) -> Ills {
         let pause_ms = 500 + random.below(6000);
-        let (kind, victims) = (nemesis.kind(), nemesis.victims().to_vec());
+        let (kind, mut victims) = (nemesis.kind(), nemesis.victims().to_vec());
+        if kind == Kind::Damage && moves {
+            // Beside a writer a column that moves is not there for a while: that counts too.
+            victims.truncate(1);
+        }
         let (sick, asleep, lie, backup, accept_ms) = Default::default();
         let restores = kind == Kind::Away && !moves;
         Ills { random, next_ms: 0, pause_ms, kind, victims, restores, sick, asleep, lie, backup, accept_ms }
@@ -234,6 +238,7 @@ impl Ills {
         if !is_marked {
             self.accept_ms = Some(world.now_ms() + away_ms + 1000 + self.random.below(TROUBLE_MS));
         }
+        model.put_back();
         cluster.put_manager_back(world, &backup, is_marked, away_ms);
     }
 

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use braid_layout::ColumnMask;
+
 use crate::random::mix;
 
 /// Names a write.
@@ -30,6 +32,9 @@ struct State {
     files: Vec<File>,
     reads: BTreeMap<ReadId, Read>,
     failure: Option<String>,
+    /// The manager's state was put back: a size that only the manager knew may be lost. Bytes past the end
+    /// that a file then has must still be zeros.
+    restored: bool,
 }
 
 #[derive(Debug)]
@@ -48,6 +53,9 @@ struct File {
     cut: u64,
     /// It was opened for writing.
     begun: bool,
+    /// The columns that have bytes, and all of them; the latter is not known before the first write.
+    touched: ColumnMask,
+    columns: ColumnMask,
 }
 
 /// A read in progress: what was allowed when it began, and what was written since.
@@ -92,20 +100,35 @@ impl Model {
             committed: 0,
             cut: u64::MAX,
             begun: false,
+            touched: ColumnMask::EMPTY,
+            columns: ColumnMask::all(1),
         };
         let mut state = self.lock();
         state.files.push(file);
         state.files.len() - 1
     }
 
-    /// Whether every file was opened, so that each has its name.
+    /// Whether every file has its name, and bytes in each of its columns. A restore takes a file for removed
+    /// whose columns should have bytes by its size, and have no objects.
     pub(crate) fn has_begun(&self) -> bool {
-        self.lock().files.iter().all(|file| file.begun)
+        self.lock().files.iter().all(|file| file.begun && file.touched == file.columns)
+    }
+
+    /// Bytes were written in these columns of a file that has `columns`.
+    pub(crate) fn touched(&self, file: usize, touched: ColumnMask, columns: ColumnMask) {
+        let file = &mut self.lock().files[file];
+        file.touched = file.touched.or(touched);
+        file.columns = columns;
     }
 
     /// The first thing that was wrong.
     pub(crate) fn failure(&self) -> Option<String> {
         self.lock().failure.clone()
+    }
+
+    /// The manager's state is put back from a copy.
+    pub(crate) fn put_back(&self) {
+        self.lock().restored = true;
     }
 
     /// Something is wrong.
@@ -201,7 +224,11 @@ impl Model {
         let mut state = self.lock();
         let Some(read) = state.reads.remove(&id) else { return };
         let file = &state.files[read.file];
-        if let Err(why) = read.judge(found, file) {
+        let mut found = found.to_vec();
+        if state.restored && index(read.must()) > found.len() {
+            found.resize(index(read.must()), 0);
+        }
+        if let Err(why) = read.judge(&found, file) {
             let what = format!("{who} read {} {:?}: {why}", file.name, read.range);
             state.failure.get_or_insert(what);
         }
@@ -211,9 +238,10 @@ impl Model {
     /// may be shorter than the file's length: the rest is zeros.
     pub(crate) fn decide(&self, file: usize, found: &[u8], who: &str) {
         let mut state = self.lock();
+        let is_restored = state.restored;
         let of = &mut state.files[file];
         let size = u64::try_from(found.len()).unwrap_or(0);
-        let mut why = (size < of.end.min(of.cut))
+        let mut why = (size < of.end.min(of.cut) && !is_restored)
             .then(|| format!("it has {} bytes, and {} were acknowledged", found.len(), of.end));
         let mut whole = found.to_vec();
         whole.resize(of.bytes.len(), 0);
@@ -264,10 +292,14 @@ fn without(range: Range<u64>, taken: &Range<u64>) -> impl Iterator<Item = Range<
 }
 
 impl Read {
+    /// So many bytes were known to be there.
+    fn must(&self) -> u64 {
+        self.range.end.min(self.committed).saturating_sub(self.range.start)
+    }
+
     fn judge(&self, found: &[u8], file: &File) -> Result<(), String> {
         let got = self.range.start + u64::try_from(found.len()).unwrap_or(0);
-        let must = self.range.end.min(self.committed.max(self.range.start));
-        if got < must {
+        if got < self.range.start + self.must() {
             return Err(format!(
                 "it ended at {got}, and the file was known to have {} bytes",
                 self.committed

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use braid_client::{Client, Config, Error, File, Kind, Name, OpenOptions};
-use braid_layout::Shape;
+use braid_layout::{ColumnMask, Role, Shape, Stripe};
 use tokio::time::timeout;
 
 use crate::cluster::Contact;
@@ -269,6 +269,8 @@ impl Task {
         let result = file.write_at(&bytes, range.start).await;
         if result.is_ok() {
             self.model.end_write(target.number, write, range.clone());
+            let columns = ColumnMask::all(target.shape.width());
+            self.model.touched(target.number, target.columns(&range), columns);
         }
         self.told(&format!("wrote {range:?} as {write:?} of"), target, began, result.as_ref().map(drop));
         result.is_ok()
@@ -319,6 +321,21 @@ impl Task {
 }
 
 impl Target {
+    /// The columns that have bytes of this range, or of its parity.
+    fn columns(&self, range: &Range<u64>) -> ColumnMask {
+        let unit = u64::from(self.shape.unit_bytes());
+        let mut columns = ColumnMask::EMPTY;
+        for number in range.start / unit..range.end.div_ceil(unit) {
+            let stripe = Stripe(number / u64::from(self.shape.k()));
+            let data = Role::Data(u8::try_from(number % u64::from(self.shape.k())).unwrap_or(0));
+            let parity = (0..self.shape.m()).map(Role::Parity);
+            for role in parity.chain([data]) {
+                columns = columns.with(self.shape.column(stripe, role));
+            }
+        }
+        columns
+    }
+
     /// The records of one client of so many.
     fn records(&self, (client, of): (u64, u64)) -> impl Iterator<Item = Range<u64>> {
         let (bytes, length) = (self.record.unwrap_or(self.length), self.length);
