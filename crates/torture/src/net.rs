@@ -37,6 +37,10 @@ struct State {
     next: u64,
     next_port: u16,
     pipes: BTreeMap<u64, Pipe>,
+    /// The pipes that have something on its way, and perhaps others.
+    flying: BTreeSet<u64>,
+    /// An end of a pipe is gone.
+    shed: bool,
     listeners: BTreeMap<SocketAddr, Backlog>,
     attempts: BTreeMap<u64, Attempt>,
     down: BTreeSet<IpAddr>,
@@ -96,6 +100,8 @@ impl Net {
             next: 0,
             next_port: FREE_PORT,
             pipes: BTreeMap::new(),
+            flying: BTreeSet::new(),
+            shed: false,
             listeners: BTreeMap::new(),
             attempts: BTreeMap::new(),
             down: BTreeSet::new(),
@@ -172,7 +178,9 @@ impl Net {
         let on_its_way = |pipe: &Pipe, state: &State| {
             !pipe.flight.is_empty() && !state.is_cut_off(pipe.from.ip(), pipe.to.ip())
         };
-        std::mem::take(&mut state.busy) || state.pipes.values().any(|pipe| on_its_way(pipe, &state))
+        let mut flying = state.flying.iter().filter_map(|id| state.pipes.get(id));
+        let flies = flying.any(|pipe| on_its_way(pipe, &state));
+        std::mem::take(&mut state.busy) || flies
     }
 
     /// Brings in what arrives until `now_ms`.
@@ -181,11 +189,16 @@ impl Net {
         let mut state = self.lock();
         state.now_ms = now_ms;
         state.make_connections(self, &mut wakers);
-        let ids: Vec<u64> = state.pipes.keys().copied().collect();
+        let ids: Vec<u64> = state.flying.iter().copied().collect();
         for id in ids {
             state.bring(id, &mut wakers);
+            if state.pipes.get(&id).is_none_or(|pipe| pipe.flight.is_empty()) {
+                state.flying.remove(&id);
+            }
         }
-        state.pipes.retain(|_, pipe| !(pipe.reader_gone && pipe.writer_gone));
+        if std::mem::take(&mut state.shed) {
+            state.pipes.retain(|_, pipe| !(pipe.reader_gone && pipe.writer_gone));
+        }
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -355,6 +368,7 @@ impl State {
             pipe.flight_bytes += bytes.len();
         }
         pipe.flight.push_back(((now_ms + delay).max(earliest), item));
+        self.flying.insert(id);
         self.busy = true;
     }
 }

@@ -118,7 +118,9 @@ impl AsyncRead for ReadEnd {
 
 impl Drop for ReadEnd {
     fn drop(&mut self) {
-        if let Some(pipe) = self.net.lock().pipes.get_mut(&self.id) {
+        let mut state = self.net.lock();
+        state.shed = true;
+        if let Some(pipe) = state.pipes.get_mut(&self.id) {
             pipe.reader_gone = true;
         }
     }
@@ -154,6 +156,7 @@ impl Drop for WriteEnd {
     fn drop(&mut self) {
         let mut state = self.net.lock();
         state.send(self.id, Item::End);
+        state.shed = true;
         if let Some(pipe) = state.pipes.get_mut(&self.id) {
             pipe.writer_gone = true;
         }

@@ -393,7 +393,8 @@ impl DiskFile for MemoryFile {
     }
 
     fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
-        let mut written: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect();
+        let mut written = Vec::with_capacity(buffers.iter().map(|buffer| buffer.len()).sum());
+        buffers.iter().for_each(|buffer| written.extend_from_slice(buffer));
         self.with(|state, bytes| {
             let fault = state.faults.next(On::Write)?;
             let mut at = usize::try_from(offset).map_err(|_| no_space())?;
