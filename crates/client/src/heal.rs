@@ -188,7 +188,12 @@ impl Heal<'_> {
             } else if self.left.load(Ordering::Relaxed) > 0 || !patience.again_for_a_while().await {
                 // They are being written. Perhaps it is enough to know that: the manager says.
                 let survey = page.stripes.get(first);
-                tracing::debug!(segment, first, ?survey, "what is settled in some stripes did not become clear");
+                tracing::debug!(
+                    segment,
+                    first,
+                    ?survey,
+                    "what is settled in some stripes did not become clear"
+                );
                 let count = u64::try_from(left.len()).unwrap_or(u64::MAX);
                 self.left.fetch_add(count, Ordering::Relaxed);
                 return Ok(());

@@ -26,6 +26,7 @@ pub mod fence;
 pub mod files;
 pub mod free;
 pub mod grants;
+mod half_fenced;
 pub mod heal;
 pub mod healing;
 pub mod inodes;

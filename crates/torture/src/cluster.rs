@@ -227,6 +227,8 @@ async fn manage(kv: MemoryKv, contact: Slot<Contact>) -> Result<(), String> {
     std::fs::create_dir_all(MANAGER_DIR).map_err(|error| format!("{MANAGER_DIR}: {error}"))?;
     let mut config = Config::new(MANAGER_DIR, "0.0.0.0:7000");
     (config.lease_ms, config.client_lease_ms) = (LEASE_MS, CLIENT_LEASE_MS);
+    // A restore adds minutes to the time, and a state that was put back does not know what moved since.
+    config.lost_after_ms = 0;
     let slots = SessionSlots::of(64, 64);
     let listener = Listener::bind_with(&config.listen, Limits::default(), slots.capacity()).await;
     let listener = listener.map_err(|error| error.to_string())?;

@@ -1,9 +1,9 @@
 //! One simulated host: its address, its clocks, its place in the network.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
-use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

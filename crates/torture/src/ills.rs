@@ -69,7 +69,13 @@ impl Ills {
     }
 
     /// Ends what is over, and begins another ill if one is due.
-    pub(crate) fn act(&mut self, world: &mut World, cluster: &mut Cluster, clients: &[HostId], model: &Model) {
+    pub(crate) fn act(
+        &mut self,
+        world: &mut World,
+        cluster: &mut Cluster,
+        clients: &[HostId],
+        model: &Model,
+    ) {
         let now_ms = world.now_ms();
         let well: Vec<usize> =
             self.sick.iter().filter(|(_, until)| **until <= now_ms).map(|(&index, _)| index).collect();
@@ -108,8 +114,10 @@ impl Ills {
 
     fn begin(&mut self, world: &mut World, cluster: &mut Cluster, clients: &[HostId], model: &Model) {
         match self.random.below(100) {
-            0..15 => self.sicken(world, cluster, Ailment::Full),
-            15..25 => self.sicken(world, cluster, Ailment::NoSpace),
+            // Where a disk tells that it is full, columns move away to where the others are not as full: an
+            // old state of the manager's does not know where they are.
+            0..15 if !self.restores => self.sicken(world, cluster, Ailment::Full),
+            0..25 => self.sicken(world, cluster, Ailment::NoSpace),
             25..40 => self.sicken(world, cluster, Ailment::WritesFail),
             40..52 => self.sicken(world, cluster, Ailment::ReadsFail),
             52..64 => self.sleep(world, cluster, clients),

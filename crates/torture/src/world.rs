@@ -72,7 +72,14 @@ impl World {
         let number = u8::try_from(self.hosts.len() + 1).expect("few hosts");
         let ip = IpAddr::V4(Ipv4Addr::new(10, 0, number, 1));
         let machine = Machine::new(ip, self.net.clone(), Arc::clone(&self.kernel));
-        self.hosts.push(Process { name: name.to_owned(), machine, runtime: None, paused: false, slept_ms: 0, asleep_ms: None });
+        self.hosts.push(Process {
+            name: name.to_owned(),
+            machine,
+            runtime: None,
+            paused: false,
+            slept_ms: 0,
+            asleep_ms: None,
+        });
         HostId(self.hosts.len() - 1)
     }
 

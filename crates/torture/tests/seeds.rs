@@ -71,3 +71,21 @@ fn deltas_above_a_cut_off_go_whatever_the_base_counts_in() {
 fn sizes_count_deltas() {
     survives(310);
 }
+
+/// The manager was put back while a fence was under way: columns that it had not reached counted as out.
+#[test]
+fn a_restore_in_the_middle_of_a_fence_loses_no_file() {
+    [17, 25, 39].into_iter().for_each(survives);
+}
+
+/// A cut that was under way when the backup was made was done again after the restore.
+#[test]
+fn a_restore_does_not_repeat_a_cut() {
+    survives(104);
+}
+
+/// The manager restarted in the middle of a comparison, and took what was left of it for all.
+#[test]
+fn a_successor_lacks_nothing_that_was_written_before_the_manager_restarted() {
+    survives(144);
+}

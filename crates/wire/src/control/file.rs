@@ -331,8 +331,8 @@ record! {
     pub struct BeginHeal {
         /// The file.
         file: FileId,
-        /// The asking drive begins to compare its columns now. If not, it may have begun before, and a manager
-        /// that has restarted since does not know what was written since then.
+        /// The asking drive begins to compare its columns now. If not, it may have begun before, and a
+        /// manager that has restarted since does not know what was written since then.
         first: bool,
     }
 }

@@ -47,11 +47,10 @@ struct State {
     lie: Lie,
 }
 
-/// Whether syncs do what they say.
+/// Whether syncs do what they say. `Ready`: they do nothing, and say that they did; none was asked for yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lie {
     None,
-    /// Syncs do nothing, and say that they did; none was asked for yet.
     Ready,
     /// One was asked for.
     Told,
@@ -103,10 +102,7 @@ impl Memory {
     /// From now on syncs of files and directories say that they are done, and do nothing: the next power cut
     /// takes all that was written or named since their last true sync.
     pub fn lie(&self) {
-        let mut state = self.lock();
-        if state.lie == Lie::None {
-            state.lie = Lie::Ready;
-        }
+        self.lock().lie = Lie::Ready;
     }
 
     /// Whether a sync was lied about.
@@ -149,7 +145,10 @@ impl Memory {
         let mut random = Random::new(seed);
         if state.lie == Lie::Told {
             let files = state.files.iter().map(|(&id, bytes)| (id, bytes.as_synced())).collect();
-            return Memory::of(State { lie: Lie::None, ..state.renewed(seed, state.names.as_synced(), files) });
+            return Memory::of(State {
+                lie: Lie::None,
+                ..state.renewed(seed, state.names.as_synced(), files)
+            });
         }
         let names = state.names.survivors(&mut random);
         let survive = |(&id, bytes): (&u64, &Bytes)| (id, bytes.survivors(&mut random));
