@@ -218,7 +218,8 @@ impl Ills {
                 cluster.crash_drive(world, index, End::PowerCut, away_ms);
             }
             (_, Some(back_ms)) if cluster.is_up(world, index) => {
-                if *back_ms.get_or_insert(now_ms) + OUT_MS <= now_ms {
+                let since_ms = *back_ms.get_or_insert(now_ms);
+                if since_ms + OUT_MS <= now_ms {
                     self.lie = None;
                     cluster.guarded = None;
                 }
