@@ -187,10 +187,11 @@ impl Heal<'_> {
                 patience = Patience::new(self.handle);
             } else if self.left.load(Ordering::Relaxed) > 0 || !patience.again_for_a_while().await {
                 // They are being written. Perhaps it is enough to know that: the manager says.
-                let survey = page.stripes.get(first);
+                let (survey, columns) = (page.stripes.get(first), &page.view.segments[segment]);
                 tracing::debug!(
                     segment,
                     first,
+                    joining = %columns.joining,
                     ?survey,
                     "what is settled in some stripes did not become clear"
                 );

@@ -106,6 +106,9 @@ impl Requests {
         let (partition, object) = (capability.partition, capability.object);
         let runtime = tokio::runtime::Handle::current();
         let work = move |core: &Arc<Core>, ticket: Ticket| {
+            if let Some(refusal) = is_not_this_columns(core, &capability, &asked.drives) {
+                return ticket.refuse(capability.g, refusal);
+            }
             if let Err(error) = fence(core, &capability, &asked.drives) {
                 return ticket.answer(done(capability.g, Err(error)));
             }
@@ -125,6 +128,22 @@ impl Requests {
             let _ = timeout(self.core().settings.store_wait, working).await;
         }
     }
+}
+
+/// One object number serves all columns of a file. A column may have moved away, been removed, and come back
+/// with an older state of the disk, while the drive was given another column of the same file: what is here is
+/// none of that one's, and to the manager as good as lost. It names this drive's column by its place in the
+/// list.
+fn is_not_this_columns(core: &Core, capability: &Capability, drives: &[DriveId]) -> Option<Refusal> {
+    let stored = core.store.object(capability.partition, capability.object).ok()?;
+    let named = drives.iter().position(|drive| *drive == core.drive)?;
+    (named != stored.column.index()).then(|| {
+        let detail = format!(
+            "damaged: the object here is column {} of its file, and this drive's column is {named} now",
+            stored.column
+        );
+        Refusal::new(Reason::Damaged, detail)
+    })
 }
 
 /// What the manager may take out, so that the object owes nothing any more.

@@ -415,6 +415,29 @@ async fn what_is_owed_goes_to_where_the_column_is_now() {
     assert_eq!(stripes.bytes(parity, g, all, 4096).await, payload);
 }
 
+/// The disk came back with an object of another column: it does not pass for the one that is here now.
+#[tokio::test]
+async fn an_object_of_another_column_is_not_fenced_as_this_one() {
+    let stripes = Stripes::raid5().await;
+    let here: Vec<DriveId> = stripes.drives.iter().flatten().map(|drive| drive.id).collect();
+    let mut moved = here.clone();
+    moved.swap(0, 1);
+    let mut session = stripes.session(0).await;
+    let grant = stripes.grant(0, Generation(3), stripes.all());
+    for (drives, expected) in [(moved, Some(Reason::Damaged)), (here, None)] {
+        let fence = Fence { at: AT, term: 1, units_from: 0, drives };
+        let fenced = within(session.call(&grant, &fence.into(), &[])).await.map(|(reply, _)| reply);
+        match expected {
+            Some(reason) => {
+                assert_eq!(reason_of(fenced), reason);
+                // It stays in its generation, so that a removal of the one before reaches it.
+                assert!(stripes.call(0, unit_write(0, &[0; 4096], 1), &[0; 4096]).await.is_ok());
+            }
+            None => assert!(fenced.is_ok(), "{fenced:?}"),
+        }
+    }
+}
+
 /// The first unit write's answer while this column lacks it.
 fn owed_to(column: u8) -> DriveReply {
     Written { owed_to: ColumnMask::EMPTY.with(Column(column)), ..Written::new(stamp(1), false) }.into()

@@ -89,3 +89,9 @@ fn a_restore_does_not_repeat_a_cut() {
 fn a_successor_lacks_nothing_that_was_written_before_the_manager_restarted() {
     survives(144);
 }
+
+/// A column moved away, its disk came back from before that, and another column of the file came to it.
+#[test]
+fn an_object_that_came_back_does_not_pass_for_another_column() {
+    survives(730);
+}
