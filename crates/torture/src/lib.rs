@@ -17,6 +17,7 @@
 mod apart;
 mod cluster;
 mod disk;
+mod end;
 mod fate;
 mod host;
 mod ills;

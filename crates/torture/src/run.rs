@@ -5,13 +5,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use braid_client::{Client, Fault, File, OpenOptions};
-use braid_layout::{FileId, Scheme, Shape};
-use braid_wire::control::DriveState;
+use braid_client::Client;
+use braid_layout::{Scheme, Shape};
 
 use crate::cluster::{Cluster, Contact};
+use crate::end::{all_up, check, decide, healed};
 use crate::fate;
 use crate::ills::Ills;
 use crate::model::Model;
@@ -23,7 +22,7 @@ use crate::workload::{self, Target, Task};
 use crate::world::{HostId, World};
 
 /// Drives of a cluster.
-const DRIVES: usize = 6;
+pub(crate) const DRIVES: usize = 6;
 /// Of a hundred runs, those with an operator.
 const OPERATED: u64 = 50;
 /// Of a hundred runs, those with a file that each client writes a part of.
@@ -34,8 +33,6 @@ const ILL: u64 = 50;
 const CLIENTS: usize = 3;
 /// Files that one client writes.
 const FILES: usize = 6;
-/// How long the heal may take.
-const HEAL_SECONDS: u64 = 120;
 /// Virtual time in which things go wrong.
 const TROUBLE_MS: u64 = 30_000;
 /// In this time the cluster must be made, the clients must stop, and all must heal: each.
@@ -388,115 +385,4 @@ fn by_range(model: &Model, random: &mut Random, others: &[Target]) -> Target {
     // Where one came that wants more, they share it.
     assert_eq!(model.add(&path, length, unit), number, "in order");
     Target { number, name, shape, length, record: Some(record), ranged: true }
-}
-
-async fn all_up(client: &Client) {
-    loop {
-        if let Ok(status) = client.status().await {
-            let up = status.drives.iter().filter(|row| row.state == DriveState::Up).count();
-            if up >= DRIVES && up == status.drives.len() {
-                return;
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-/// Opens the file for writing, so that what its last writer left is decided, and reads it.
-async fn decide(client: &Client, target: &Target, model: &Model) -> Result<(), String> {
-    let options = OpenOptions::new().read(true).write(true).create(true).shape(target.shape).alone(true);
-    let mut tries = 0;
-    let file = loop {
-        match client.open(&target.name, &options).await {
-            Ok(file) => break file,
-            Err(error) if tries == 60 => return Err(format!("a file stays closed: {error}")),
-            Err(_) => tries += 1,
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    };
-    let found = read_all(&file, target).await?;
-    model.decide(target.number, &found, "the administrator");
-    file.close().await.map_err(|error| format!("a file that was not written does not close: {error}"))
-}
-
-async fn read_all(file: &File, target: &Target) -> Result<Vec<u8>, String> {
-    let mut found = vec![0; usize::try_from(file.size().min(target.length)).unwrap_or(0)];
-    let count = file.read_at(&mut found, 0).await;
-    found.truncate(count.map_err(|error| format!("what is well cannot be read: {error}"))?);
-    Ok(found)
-}
-
-/// Waits until the drives have healed themselves: nothing is stale.
-async fn healed(client: &Client, names: &[String], trace: &Trace) -> Result<(), String> {
-    let mut last = String::new();
-    for second in 0..HEAL_SECONDS {
-        let mut left = 0;
-        for name in names {
-            match client.stale_files(name, FileId(0), 100).await {
-                Ok(files) if files.is_empty() => {}
-                Ok(files) => {
-                    left += files.len();
-                    last = format!("{name} has {} stale files", files.len());
-                }
-                Err(error) => {
-                    left += 1;
-                    last = error.to_string();
-                }
-            }
-        }
-        // What a disk has lost is there again as well.
-        match client.status().await {
-            Ok(status) => {
-                let lost = status.drives.iter().find(|row| row.scrub.lost > 0 || row.scrub.objects > 0);
-                if let Some(row) = lost {
-                    left += 1;
-                    last = format!(
-                        "{} has lost {} ranges, {} objects",
-                        row.name, row.scrub.lost, row.scrub.objects
-                    );
-                }
-            }
-            Err(error) => {
-                left += 1;
-                last = error.to_string();
-            }
-        }
-        if left == 0 {
-            trace.event(format!("healed after {second} s"));
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    Err(format!("the heal does not end: {last}"))
-}
-
-/// Parity equals data, and each byte is what was decided. Damage of the disk is found, named and repaired.
-async fn check(client: &Client, target: &Target, model: &Model, damaged: Option<&str>) -> Result<(), String> {
-    let mut tries = 0;
-    loop {
-        let report = client.check(&target.name, |_| {}).await;
-        let mut report = report.map_err(|error| format!("{} cannot be checked: {error}", target.name))?;
-        if report.is_clean() {
-            break;
-        }
-        // The drive on whose disk bits flipped has its damage repaired, and one that misses a heartbeat is
-        // away for a moment.
-        report.findings.retain(|finding| {
-            let on = finding.unit.as_ref().map(|unit| unit.drive.as_str());
-            !(matches!(finding.fault, Fault::Damaged(_)) && on == damaged && on.is_some()) || tries == 60
-        });
-        if !report.findings.is_empty() || tries == 60 {
-            return Err(format!(
-                "{} is not whole: {:?} {:?}",
-                target.name, report.findings, report.unchecked
-            ));
-        }
-        tries += 1;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    let opened = client.open(&target.name, &OpenOptions::new().read(true)).await;
-    let file = opened.map_err(|error| format!("{} does not open: {error}", target.name))?;
-    let found = read_all(&file, target).await?;
-    model.decide(target.number, &found, "the administrator, at the end,");
-    model.failure().map_or(Ok(()), Err)
 }

@@ -95,3 +95,9 @@ fn a_successor_lacks_nothing_that_was_written_before_the_manager_restarted() {
 fn an_object_that_came_back_does_not_pass_for_another_column() {
     survives(730);
 }
+
+/// The administrator read a file in the moment in which a drive was started again.
+#[test]
+fn the_end_waits_for_a_drive_that_starts_again() {
+    survives(248);
+}
