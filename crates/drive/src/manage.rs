@@ -130,10 +130,9 @@ impl Requests {
     }
 }
 
-/// One object number serves all columns of a file. A column may have moved away, been removed, and come back
-/// with an older state of the disk, while the drive was given another column of the same file: what is here is
-/// none of that one's, and to the manager as good as lost. It names this drive's column by its place in the
-/// list.
+/// One object number serves all columns of a file. A column may have moved away and been removed here, and
+/// have come back with an older state of the disk, while the drive was given another column of the same file:
+/// what is here is none of that one's, and to the manager as good as lost. The list has the column.
 fn is_not_this_columns(core: &Core, capability: &Capability, drives: &[DriveId]) -> Option<Refusal> {
     let stored = core.store.object(capability.partition, capability.object).ok()?;
     let named = drives.iter().position(|drive| *drive == core.drive)?;

@@ -1,5 +1,5 @@
-//! When nothing goes wrong any more: all drives come up, every file is decided, the drives heal themselves, and
-//! everything is checked.
+//! When nothing goes wrong any more: all drives come up, every file is decided, the drives heal themselves,
+//! and everything is checked.
 
 use std::time::Duration;
 

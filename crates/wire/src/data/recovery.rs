@@ -155,7 +155,8 @@ record! {
         /// List unsettled units from this index on; 0 first, then one past the last listed while there are
         /// more.
         units_from: u64,
-        /// The columns' drives now, by column: one may have been replaced. Empty: as before.
+        /// The columns' drives now, by column: one may have been replaced. Empty: as before. If the drive
+        /// is at another column than the object is, the answer is Damaged.
         drives: Vec<DriveId>,
     }
 }
