@@ -41,6 +41,17 @@ pub enum Work {
         /// Requests in flight.
         depth: u32,
     },
+    /// Writes only these bytes, and says so when it opens the file: [`OpenOptions::range`].
+    Range {
+        /// Where they begin: a stripe's first byte.
+        from: u64,
+        /// Bytes in all: whole stripes.
+        bytes: u64,
+        /// Bytes of a request.
+        request_bytes: u64,
+        /// Requests in flight.
+        depth: u32,
+    },
     /// Reads it from the beginning.
     Read {
         /// Bytes in all.
@@ -155,7 +166,10 @@ impl Worker {
         let name = Name::parse(job.file.as_bytes())
             .map_err(|error| Error::Content { what: format!("{}: {error}", job.file) })?;
         let plan = plan(&job.work);
-        let options = OpenOptions::new().read(plan.way != Way::Writes).write(plan.way == Way::Writes);
+        let mut options = OpenOptions::new().read(plan.way != Way::Writes).write(plan.way == Way::Writes);
+        if let Work::Range { from, bytes, .. } = job.work {
+            options = options.range(from..from + bytes);
+        }
         let file = Arc::new(client.open(&name, &options).await.doing("open the job's file")?);
         let memory = Arc::new(plan.memory);
         let (requests, depth) = (plan.requests, usize::try_from(plan.depth.max(1)).unwrap_or(1));
@@ -278,6 +292,11 @@ fn plan(work: &Work) -> Plan {
         Work::Write { bytes, request_bytes, depth } => {
             rolling(sequence(bytes, request_bytes), depth, Way::Writes)
         }
+        Work::Range { from, bytes, request_bytes, depth } => {
+            let mut requests = sequence(bytes, request_bytes);
+            requests.iter_mut().for_each(|request| request.offset += from);
+            rolling(requests, depth, Way::Writes)
+        }
         Work::Read { bytes, request_bytes, depth } => {
             // It reads into buffers of its own.
             let mut requests = sequence(bytes, request_bytes);
@@ -353,6 +372,15 @@ mod tests {
         assert_eq!(requests.last(), Some(&Request { offset: 8 << 20, bytes: 2 << 20, memory: 8 << 20 }));
         let long = sequence(200 << 20, 8 << 20);
         assert!(long.iter().all(|request| request.memory + request.bytes <= WINDOW_BYTES));
+    }
+
+    #[test]
+    fn ranges_lie_side_by_side() {
+        let of =
+            |from| plan(&Work::Range { from, bytes: 8 << 20, request_bytes: 2 << 20, depth: 2 }).requests;
+        let offsets: Vec<u64> =
+            [of(0), of(8 << 20)].concat().iter().map(|request| request.offset >> 20).collect();
+        assert_eq!(offsets, [0, 2, 4, 6, 8, 10, 12, 14]);
     }
 
     #[test]

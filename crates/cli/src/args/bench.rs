@@ -25,7 +25,7 @@ pub(crate) enum Bench {
     /// Files over real drives: one shared file against one each, small updates, drives away, rebuilds
     #[command(
         after_help = "A manager, drives and clients run as processes of their own in a temporary directory. Every figure is a ratio of two samples taken one right after the other; the order alternates. docs/bench.md says what each row does and what bounds it.\n\nRows:\n  \
-        E18       all clients write a file each, against all of them write small records to one file\n  \
+        E18       all clients write a file each, against all of them write one file: small records, or ranges\n  \
         E15       4 KiB updates: bytes sent per byte written, and the rate against updates computed by the client\n  \
         E19       reads and writes with drives away, and during a rebuild, against healthy ones\n  \
         catch-up  bytes written to bring a drive up to date that missed 1 % of the writes\n  \

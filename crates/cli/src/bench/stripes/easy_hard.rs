@@ -41,13 +41,14 @@ pub(super) async fn measure(run: &mut Run) -> Result<(), Failure> {
         ..question("easy over hard, 8 clients", "records of 47,008 bytes in one file")
     };
     let single = question("easy by 8 over hard by one client", "one client writes all records");
-    if run.wants(&shared) || run.wants(&single) {
-        on_loopback(run, &shared, &single).await?;
+    let ranges = question("easy over ranges, 8 clients", "whole stripes, a range each of one file");
+    if [&shared, &single, &ranges].iter().any(|row| run.wants(row)) {
+        on_loopback(run, [&shared, &single, &ranges]).await?;
     }
     on_limited_links(run, &question).await
 }
 
-async fn on_loopback(run: &mut Run, shared: &Question, single: &Question) -> Result<(), Failure> {
+async fn on_loopback(run: &mut Run, [shared, single, ranged]: [&Question; 3]) -> Result<(), Failure> {
     run.tell("E18: start");
     let mut cluster = Cluster::up(run.path(), "e18", DRIVES, SHAPE).await?;
     let mut clients = processes(&cluster).await?;
@@ -64,6 +65,11 @@ async fn on_loopback(run: &mut Run, shared: &Question, single: &Question) -> Res
     run.pairs(single, async |which| match which {
         Which::First => easy(&mut cluster, &mut clients, scale).await,
         Which::Second => hard(&mut cluster, &mut clients[..1], scale, false).await,
+    })
+    .await?;
+    run.pairs(ranged, async |which| match which {
+        Which::First => easy(&mut cluster, &mut clients, scale).await,
+        Which::Second => ranges(&mut cluster, &mut clients, scale).await,
     })
     .await?;
     drop(clients);
@@ -141,6 +147,21 @@ async fn easy(cluster: &mut Cluster, clients: &mut [ClientProcess], scale: Scale
     };
     let done = all_at_once(clients, &files.iter().map(work).collect::<Vec<_>>()).await?;
     cluster.remove(&files).await?;
+    Ok(rate(&done))
+}
+
+/// The rate of all clients together, in one new file of which each writes a range of its own, as long as its
+/// file of the easy side.
+async fn ranges(cluster: &mut Cluster, clients: &mut [ClientProcess], scale: Scale) -> Result<f64, Failure> {
+    let file = cluster.create().await?;
+    let (bytes, request_bytes) = (scale.bytes(), K * u64::from(UNIT_BYTES));
+    let work = |client| {
+        let depth = STRIPES_AT_ONCE;
+        job(&file, Work::Range { from: client * bytes, bytes, request_bytes, depth })
+    };
+    let count = u64::try_from(clients.len()).unwrap_or(1);
+    let done = all_at_once(clients, &(0..count).map(work).collect::<Vec<_>>()).await?;
+    cluster.remove(&[file]).await?;
     Ok(rate(&done))
 }
 
