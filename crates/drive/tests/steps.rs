@@ -9,7 +9,7 @@ use braid_transport::{DriveSession, TransportError};
 use braid_wire::checksum::block_crcs;
 use braid_wire::control::Grant;
 use braid_wire::data::{
-    ColumnMap, Create, Delta, DriveReply, DriveRequest, Fence, UnitWrite, VersionsReply, Written,
+    ColumnMap, Create, Delta, DriveReply, DriveRequest, Fence, StripeWrite, UnitWrite, VersionsReply, Written,
 };
 use braid_wire::{Capability, Reason};
 use support::manager::Manager;
@@ -434,6 +434,36 @@ async fn an_object_of_another_column_is_not_fenced_as_this_one() {
                 assert!(stripes.call(0, unit_write(0, &[0; 4096], 1), &[0; 4096]).await.is_ok());
             }
             None => assert!(fenced.is_ok(), "{fenced:?}"),
+        }
+    }
+}
+
+/// A capability for a range of stripes. Each write does nothing outside of it, whether that stripe was written
+/// before or not, and what is asked for inside.
+#[tokio::test]
+async fn a_capability_s_range_is_all_that_it_writes() {
+    let stripes = Stripes::raid5().await;
+    let (payload, mut session) = (bytes(4, 4096), stripes.session(0).await);
+    for (own, other) in [(0, 1), (1, 0)] {
+        let (first_stripe, end_stripe) = (own, own + 1);
+        let grant = stripes.drive(0).grant(Capability { first_stripe, end_stripe, ..object_level() });
+        let requests = |unit| -> [(DriveRequest, &[u8]); 3] {
+            let DriveRequest::UnitWrite(by_unit) = unit_write(0, &payload, 10 * own + 1) else { panic!() };
+            let whole = write_of(unit, 0, &payload, 10 * own + 2);
+            let hole = write_of(unit, 0, &payload, 10 * own + 3);
+            let hole = StripeWrite { hole: true, crcs: vec![], settled_below: hole.stamp, ..hole };
+            [(UnitWrite { unit, ..by_unit }.into(), &payload), (whole.into(), &payload), (hole.into(), &[])]
+        };
+        let before = stripes.call(0, versions(&[0, 1]), &[]).await.unwrap();
+        for (request, payload) in requests(other) {
+            let refused = session.call(&grant, &request, &[payload]).await;
+            assert_eq!(reason(refused), Reason::Range, "{request:?}");
+            assert_eq!(stripes.call(0, versions(&[0, 1]), &[]).await.unwrap(), before, "{request:?}");
+        }
+        for (request, payload) in requests(own) {
+            let before = stripes.call(0, versions(&[0, 1]), &[]).await.unwrap();
+            assert!(session.call(&grant, &request, &[payload]).await.is_ok(), "{request:?}");
+            assert_ne!(stripes.call(0, versions(&[0, 1]), &[]).await.unwrap(), before, "{request:?}");
         }
     }
 }
