@@ -87,6 +87,19 @@ impl OpenOptions {
     /// lease on its own stripes: whole stripes are written as fast as in a file of its own. Otherwise they
     /// share the file, as writers do who name no range. Needs writing; not with `alone`, `append` or
     /// `truncate`. The size cannot be set. [`File::layout`] says how long a stripe is.
+    ///
+    /// ```
+    /// # use braid_client::{Client, Name, OpenOptions, Result};
+    /// /// Writes one process's share of a file: as many whole stripes as each of the others writes.
+    /// async fn write_share(client: &Client, name: &Name, rank: u64, share: &[u8]) -> Result<()> {
+    ///     let bytes = share.len() as u64;
+    ///     let from = rank * bytes;
+    ///     let options = OpenOptions::new().write(true).create(true).range(from..from + bytes);
+    ///     let file = client.open(name, &options).await?;
+    ///     file.write_at(share, from).await?;
+    ///     file.close().await
+    /// }
+    /// ```
     pub fn range(mut self, range: impl RangeBounds<u64>) -> OpenOptions {
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
