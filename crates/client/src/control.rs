@@ -190,7 +190,14 @@ impl Control {
                 }
                 Failure::NotSent(error) | Failure::NoAnswer(error) => is_transient(error),
             };
-            if transient && tries.again().await {
+            let again = match &failure {
+                // Turns are short: whoever asked less and less often would have them from others' hands.
+                Failure::Refused(Refusal { again_ms: pause @ 1.., .. }) if transient => {
+                    tries.again_in(Duration::from_millis(u64::from(*pause))).await
+                }
+                _ => transient && tries.again().await,
+            };
+            if again {
                 tracing::debug!(subject, "the manager's answer failed, trying again");
                 continue;
             }

@@ -35,6 +35,23 @@ impl Tries {
         (now + pause < self.began + self.patience).then_some(pause)
     }
 
+    /// The pause that a peer named, which is the same from try to try; `None` if it would end past the
+    /// deadline.
+    fn named_pause(&mut self, pause: Duration, now: Instant) -> Option<Duration> {
+        self.pause = PAUSE_MIN;
+        let pause = pause.min(PAUSE_MAX);
+        (now + pause < self.began + self.patience).then_some(pause)
+    }
+
+    /// Waits for as long as the peer said. Returns false if the patience is used up.
+    pub(crate) async fn again_in(&mut self, pause: Duration) -> bool {
+        let pause = self.named_pause(pause, Instant::now());
+        if let Some(pause) = pause {
+            tokio::time::sleep(pause).await;
+        }
+        pause.is_some()
+    }
+
     /// Waits until the next try is due. Returns false if the patience is used up.
     pub(crate) async fn again(&mut self) -> bool {
         match self.next_pause(Instant::now()) {
@@ -63,6 +80,19 @@ mod tests {
         assert_eq!(pauses.last(), Some(&PAUSE_MAX));
         let whole: Duration = pauses.iter().sum();
         assert!(whole < Duration::from_secs(5) && whole > Duration::from_secs(3), "{whole:?}");
+    }
+
+    #[test]
+    fn a_pause_that_a_peer_named_stays_and_has_a_bound() {
+        let mut tries = Tries::new(Duration::from_secs(5));
+        let now = tries.began;
+        let short = Duration::from_millis(7);
+        assert_eq!([(); 9].map(|()| tries.named_pause(short, now)), [Some(short); 9]);
+        assert_eq!(tries.named_pause(Duration::from_secs(99), now), Some(PAUSE_MAX));
+        assert_eq!(tries.named_pause(short, now + tries.patience - short), None);
+        tries.next_pause(now);
+        tries.named_pause(short, now);
+        assert_eq!(tries.next_pause(now), Some(PAUSE_MIN), "it answers");
     }
 
     #[tokio::test]

@@ -22,9 +22,8 @@ use braid_layout::version::Lease;
 use crate::parts;
 use crate::pauses::Pauses;
 use crate::schema::{InodeRecord, PartRecord};
+use crate::turns::Turns;
 
-/// How long a holder that took the file for itself has it at least, if others want it too.
-pub const TURN_MS: u64 = 500;
 /// A shared lease whose holders do not write the same stripes becomes exclusive after so long.
 pub const ALONE_MS: u64 = 2000;
 /// Stands for the holders that are not known after a restart.
@@ -46,8 +45,8 @@ struct Held {
     since: Lease,
     shared: bool,
     holders: BTreeMap<u64, Place>,
-    /// Others may end an exclusive lease from this time on.
-    turn_until_ms: u64,
+    /// Who has it for itself in turn, and who is next.
+    turns: Turns,
     /// What holders asked for who write by range.
     parts: Vec<PartRecord>,
     /// Since when nobody has left.
@@ -97,7 +96,7 @@ impl Leases {
             since: lease,
             shared: false,
             holders: BTreeMap::from([(holder, place)]),
-            turn_until_ms: 0,
+            turns: Turns::default(),
             parts: Vec::new(),
             alone_ms: now_ms,
             ending: false,
@@ -138,6 +137,7 @@ impl Leases {
         let until_ms = now_ms + self.lease_ms;
         if let Some(held) = self.held.get_mut(&file) {
             held.holders.insert(holder, Place { until_ms, ending: false });
+            held.turns.has_it(holder);
         }
     }
 
@@ -177,23 +177,9 @@ impl Leases {
         self.held.get(&file).is_some_and(|held| held.holders.keys().any(|other| *other != holder))
     }
 
-    /// An exclusive lease is left to its holder for a while.
-    pub fn begin_turn(&mut self, file: FileId, now_ms: u64) {
-        if let Some(held) = self.held.get_mut(&file) {
-            held.turn_until_ms = now_ms + TURN_MS;
-        }
-    }
-
-    /// Its holder needs an exclusive lease no more.
-    pub fn end_turn(&mut self, file: FileId) {
-        if let Some(held) = self.held.get_mut(&file) {
-            held.turn_until_ms = 0;
-        }
-    }
-
-    /// For how long others must leave an exclusive lease to its holder.
-    pub fn turn_ms(&self, file: FileId, now_ms: u64) -> u64 {
-        self.held.get(&file).map_or(0, |held| held.turn_until_ms.saturating_sub(now_ms))
+    /// Whose turn it is to have the file, if it has a lease.
+    pub fn turns(&mut self, file: FileId) -> Option<&mut Turns> {
+        self.held.get_mut(&file).map(|held| &mut held.turns)
     }
 
     /// The state of the file's lease.
@@ -233,7 +219,8 @@ impl Leases {
     pub fn forget(&mut self, file: FileId, holder: u64, now_ms: u64) {
         if let Some(held) = self.held.get_mut(&file) {
             held.holders.remove(&holder);
-            (held.alone_ms, held.turn_until_ms) = (now_ms, 0);
+            held.alone_ms = now_ms;
+            held.turns.left(holder);
         }
     }
 
@@ -445,15 +432,6 @@ mod tests {
         assert_eq!(leases.step(FILE, 5 + ALONE_MS), Step::Apart);
         leases.changed(FILE, &record(3, 1, false, B));
         assert_eq!(leases.step(FILE, 5 + ALONE_MS), Step::Nothing, "it is exclusive");
-    }
-
-    #[test]
-    fn a_turn_is_left_to_its_holder_until_it_is_over_or_given_back() {
-        let mut leases = shared();
-        leases.begin_turn(FILE, 100);
-        assert_eq!((leases.turn_ms(FILE, 100), leases.turn_ms(FILE, 100 + TURN_MS)), (TURN_MS, 0));
-        leases.end_turn(FILE);
-        assert_eq!(leases.turn_ms(FILE, 100), 0);
     }
 
     #[test]

@@ -67,6 +67,7 @@ pub mod status;
 pub mod successors;
 pub mod sweep;
 pub mod time;
+pub mod turns;
 pub mod view;
 pub mod volumes;
 

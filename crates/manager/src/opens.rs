@@ -157,8 +157,12 @@ pub async fn refresh(core: &Arc<Core>, request: Refresh) -> Result<Opened, Refus
     renew_lease(core, file, lease, holder)?;
     let _turn = core.lock_file(file).await?;
     let inode = core.read(move |_, tx| leased(tx, file, lease)).await?;
-    if turn == Turn::Give && !inode.shared && inode.client == holder {
-        core.leases().end_turn(file);
+    if turn == Turn::Give
+        && !inode.shared
+        && inode.client == holder
+        && let Some(turns) = core.leases().turns(file)
+    {
+        turns.give();
     }
     let inode = match turn {
         Turn::Take => sharing::take_turn(core, file, inode, holder).await?,

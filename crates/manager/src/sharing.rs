@@ -14,9 +14,9 @@
 //! - Each that joins is preceded by a fence: a process that is gone may have left writes on their way, and
 //!   the one that takes its place must not see these come after its own. Those who wait for the same file
 //!   are served by one fence.
-//! - A holder may *take a turn*: the file is exclusively its own for [`TURN_MS`](crate::leases::TURN_MS) at
-//!   least, for what unit writes cannot do. The first other holder that refreshes after that ends it. A cut
-//!   that has begun is not interrupted.
+//! - A holder may *take a turn*: the file is exclusively its own for [`TURN_MS`](crate::turns::TURN_MS) at
+//!   least, for what unit writes cannot do. The next other holder that refreshes after that ends it
+//!   ([`turns`](crate::turns)). A cut that has begun is not interrupted.
 //! - A holder that lapses is fenced, and the others go on.
 //! - Who is left alone gets an exclusive lease again, and those who are left with parts get these.
 //!
@@ -41,6 +41,7 @@ use crate::operations::{Operation, Outcome, recall, remember};
 use crate::parts;
 use crate::procedure::{self, Cause, Change, RecordedLease, hold_lapsed};
 use crate::schema::{InodeRecord, PartRecord};
+use crate::turns::AGAIN_MS_MAX;
 
 /// What a lease becomes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +74,7 @@ pub async fn join(
     parts::check_count(&parts)?;
     let becomes = together(&parts, &holders);
     let inode = if !inode.shared || becomes != Becomes::Shared {
-        refuse_in_turn(core, file, &inode)?;
+        ask(core, file, &inode, (holder, Asks::ToWrite))?;
         change(core, file, &inode, RecordedLease::Live, (becomes, parts.clone())).await?
     } else if inode.g > before && !inode.unfenced {
         inode
@@ -108,9 +109,12 @@ pub async fn take_part(
 ) -> Result<InodeRecord, Refusal> {
     let has_all = !inode.is_parted() && holder == inode.client;
     if inode.shared || has_all || inode.part_of(holder).is_some() {
+        if let Some(turns) = core.leases().turns(file) {
+            turns.has_it(holder);
+        }
         return finish(core, file, inode).await;
     }
-    refuse_in_turn(core, file, &inode)?;
+    ask(core, file, &inode, (holder, Asks::ToWrite))?;
     let holders = core.leases().holders(file);
     let parts = theirs(&inode.parts, &holders);
     let becomes = together(&parts, &holders);
@@ -131,13 +135,13 @@ pub async fn take_turn(
     let inode = if !inode.shared && inode.client == holder {
         finish(core, file, inode).await?
     } else {
-        if !inode.shared {
-            refuse_in_turn(core, file, &inode)?;
-        }
+        ask(core, file, &inode, (holder, Asks::ForTurn))?;
         let parts = theirs(&inode.parts, &core.leases().holders(file));
         change(core, file, &inode, RecordedLease::Live, (Becomes::Exclusive(holder), parts)).await?
     };
-    core.leases().begin_turn(file, core.running_ms());
+    if let Some(turns) = core.leases().turns(file) {
+        turns.begin(holder, core.running_ms());
+    }
     Ok(inode)
 }
 
@@ -215,15 +219,32 @@ async fn finish(core: &Arc<Core>, file: FileId, inode: InodeRecord) -> Result<In
     if inode.unfenced { run(core, file, &inode, (RecordedLease::Live, None)).await } else { Ok(inode) }
 }
 
-/// Refuses while the file is some holder's alone.
-fn refuse_in_turn(core: &Core, file: FileId, inode: &InodeRecord) -> Result<(), Refusal> {
-    let left_ms = core.leases().turn_ms(file, core.running_ms());
-    if left_ms == 0 && !inode.cut {
-        return Ok(());
+/// What a holder asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// To write the file, with others or alone.
+    ToWrite,
+    /// To have it for itself for a while.
+    ForTurn,
+}
+
+/// Refuses while the file is some holder's alone, or another is to have it first, and says when to ask again.
+fn ask(core: &Core, file: FileId, inode: &InodeRecord, (holder, what): (u64, Asks)) -> Result<(), Refusal> {
+    if inode.cut {
+        return Err(cutting(inode));
     }
-    let why =
-        if inode.cut { "is being cut short by another writer" } else { "is another writer's for a moment" };
-    Err(Refusal::new(Reason::Busy, format!("{:?} {why}: try again", show(&inode.name))))
+    let now_ms = core.running_ms();
+    let asked = core.leases().turns(file).map_or(Ok(()), |it| it.ask(holder, what == Asks::ForTurn, now_ms));
+    asked.map_err(|again_ms| {
+        let detail = format!("{:?} is another writer's for a moment: try again", show(&inode.name));
+        Refusal::new(Reason::Busy, detail).again_in(again_ms)
+    })
+}
+
+/// The refusal while a cut is under way. Nobody knows how long it takes, and few are long.
+fn cutting(inode: &InodeRecord) -> Refusal {
+    let detail = format!("{:?} is being cut short by another writer: try again", show(&inode.name));
+    Refusal::new(Reason::Busy, detail).again_in(AGAIN_MS_MAX)
 }
 
 /// Changes the lease's kind. `parts`: what its holders asked for.
@@ -249,8 +270,7 @@ fn turn_into(
 ) -> Result<(), Refusal> {
     if inode.cut {
         // It was begun since the caller looked: commits do not wait for the file's lock.
-        let detail = format!("{:?} is being cut short by another writer: try again", show(&inode.name));
-        return Err(Refusal::new(Reason::Busy, detail));
+        return Err(cutting(inode));
     }
     let next = |inode: &mut InodeRecord| {
         inode.lease = inode.lease.0.checked_add(1).map(Lease).ok_or_else(|| worn_out(file))?;

@@ -112,6 +112,9 @@ record! {
         reason: Reason,
         /// For people: names the thing and the remedy.
         detail: String,
+        /// The asker may ask again in so many milliseconds, with no longer pauses from time to time; 0: the
+        /// refusing peer does not know when.
+        again_ms: u32,
     }
 }
 
@@ -127,7 +130,13 @@ impl Reason {
 impl Refusal {
     /// A refusal with this detail.
     pub fn new(reason: Reason, detail: impl Into<String>) -> Refusal {
-        Refusal { reason, detail: detail.into() }
+        Refusal { reason, detail: detail.into(), again_ms: 0 }
+    }
+
+    /// The same, for an asker that may ask again in so many milliseconds.
+    pub fn again_in(mut self, again_ms: u64) -> Refusal {
+        self.again_ms = u32::try_from(again_ms).unwrap_or(u32::MAX);
+        self
     }
 
     /// [`Reason::Malformed`], with this detail.

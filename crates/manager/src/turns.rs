@@ -1,0 +1,161 @@
+//! Who has a file for itself in turn, and who is next. A pure machine: time is a parameter.
+//!
+//! While a holder has its turn, others that ask are told when to ask again. Whoever asked first is next, as
+//! long as it goes on asking, so that each gets the file however many want it. A holder that has had its turn
+//! leaves the file to the others for as long as it had it before its next one: those of them that need no
+//! turn get on meanwhile.
+
+/// How long a holder that took the file for itself has it at least, if others want it too.
+pub const TURN_MS: u64 = 500;
+/// Whoever was refused is to ask again within this time: turns are often given back early.
+pub const AGAIN_MS_MAX: u64 = 100;
+/// When to ask again if another is next.
+const NEXT_MS: u64 = 20;
+/// Whoever has not asked for so long waits no more.
+const WAITS_MS: u64 = 1000;
+
+/// The turns of one file.
+#[derive(Debug, Default)]
+pub struct Turns {
+    now: Option<Turn>,
+    /// Those that wait, in the order in which they came, and when each asked last.
+    waiting: Vec<(u64, u64)>,
+    /// Who had the last turn, and until when it has no other.
+    rests: Option<(u64, u64)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    holder: u64,
+    began_ms: u64,
+    until_ms: u64,
+}
+
+impl Turns {
+    /// The file is this holder's for a while.
+    pub fn begin(&mut self, holder: u64, now_ms: u64) {
+        let before = self.now.filter(|turn| turn.holder == holder);
+        let began_ms = before.map_or(now_ms, |turn| turn.began_ms);
+        self.now = Some(Turn { holder, began_ms, until_ms: now_ms + TURN_MS });
+    }
+
+    /// Others need not wait for the end of the turn.
+    pub fn give(&mut self) {
+        if let Some(turn) = &mut self.now {
+            turn.until_ms = 0;
+        }
+    }
+
+    /// This holder asks for the file, for a turn or to write it with others: it may have it now, which ends
+    /// another's turn, or it is to ask again in so many milliseconds.
+    pub fn ask(&mut self, holder: u64, takes_turn: bool, now_ms: u64) -> Result<(), u64> {
+        let rests = self.rests.filter(|(who, until_ms)| takes_turn && *who == holder && *until_ms > now_ms);
+        if let Some((_, until_ms)) = rests {
+            // It has no place among those that wait: they would wait for its rest too.
+            return Err((until_ms - now_ms).min(AGAIN_MS_MAX));
+        }
+        self.waiting.retain(|(_, asked_ms)| now_ms < asked_ms + WAITS_MS);
+        let left_ms = self.other(holder).map_or(0, |turn| turn.until_ms.saturating_sub(now_ms));
+        let is_next = self.waiting.first().is_none_or(|(first, _)| *first == holder);
+        let wait_ms = if left_ms == 0 && !is_next { NEXT_MS } else { left_ms.min(AGAIN_MS_MAX) };
+        if wait_ms > 0 {
+            match self.waiting.iter_mut().find(|(who, _)| *who == holder) {
+                Some((_, asked_ms)) => *asked_ms = now_ms,
+                None => self.waiting.push((holder, now_ms)),
+            }
+            return Err(wait_ms);
+        }
+        self.has_it(holder);
+        if let Some(turn) = self.other(holder) {
+            let had_ms = now_ms.saturating_sub(turn.began_ms).min(TURN_MS);
+            (self.now, self.rests) = (None, Some((turn.holder, now_ms + had_ms)));
+        }
+        Ok(())
+    }
+
+    /// This one writes the file no more.
+    pub fn left(&mut self, holder: u64) {
+        self.has_it(holder);
+        self.now = self.other(holder);
+    }
+
+    /// This one waits no more: it writes the file with the others.
+    pub fn has_it(&mut self, holder: u64) {
+        self.waiting.retain(|(who, _)| *who != holder);
+    }
+
+    fn other(&self, holder: u64) -> Option<Turn> {
+        self.now.filter(|turn| turn.holder != holder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: u64 = 1;
+    const B: u64 = 2;
+    const C: u64 = 3;
+
+    /// A has a turn from 1000 on.
+    fn turns() -> Turns {
+        let mut turns = Turns::default();
+        assert_eq!(turns.ask(A, true, 1000), Ok(()));
+        turns.begin(A, 1000);
+        turns
+    }
+
+    #[test]
+    fn a_turn_is_left_to_its_holder_until_it_is_over_or_given_back() {
+        let mut turns = turns();
+        assert_eq!(turns.ask(B, false, 1000), Err(AGAIN_MS_MAX));
+        assert_eq!(turns.ask(B, false, 999 + TURN_MS), Err(1), "just as it ends");
+        assert_eq!(turns.ask(B, false, 1000 + TURN_MS), Ok(()));
+        turns.begin(B, 1600);
+        turns.give();
+        assert_eq!(turns.ask(A, false, 1601), Ok(()));
+    }
+
+    #[test]
+    fn whoever_asked_first_is_next() {
+        let mut turns = turns();
+        for (at, who) in [(1400, C), (1410, B)] {
+            assert!(turns.ask(who, true, at).is_err());
+        }
+        // The turn is over, and the one that came second asks before the first.
+        assert_eq!((turns.ask(B, true, 1500), turns.ask(C, true, 1510)), (Err(NEXT_MS), Ok(())));
+        turns.begin(C, 1510);
+        assert!(turns.ask(A, true, 1520).is_err() && turns.ask(B, true, 1600).is_err());
+        assert_eq!((turns.ask(A, true, 2010), turns.ask(B, true, 2011)), (Err(NEXT_MS), Ok(())));
+        turns.begin(B, 2011);
+        assert!(turns.ask(C, true, 2300).is_err() && turns.ask(A, true, 2400).is_err());
+        assert_eq!((turns.ask(C, true, 2511), turns.ask(A, true, 2511)), (Err(NEXT_MS), Ok(())));
+    }
+
+    #[test]
+    fn who_asks_no_more_holds_up_nobody() {
+        let mut turns = turns();
+        assert!(turns.ask(B, true, 1001).is_err() && turns.ask(C, true, 1100).is_err());
+        assert!(turns.ask(C, true, 1999).is_err() && turns.ask(C, true, 2001).is_ok());
+        turns.begin(C, 2001);
+        assert!(turns.ask(A, false, 2002).is_err() && turns.ask(B, false, 2003).is_err());
+        turns.has_it(A);
+        assert_eq!(turns.ask(B, false, 2001 + TURN_MS), Ok(()));
+    }
+
+    #[test]
+    fn others_have_the_file_for_as_long_as_a_turn_was() {
+        let mut turns = turns();
+        assert_eq!(turns.ask(B, false, 9000), Ok(()), "it had it for long, as nobody asked");
+        assert_eq!((turns.ask(A, true, 9001), turns.ask(A, false, 9001)), (Err(AGAIN_MS_MAX), Ok(())));
+        assert_eq!(turns.ask(B, true, 9002), Ok(()), "it has had none, and nobody waits");
+        assert_eq!(
+            (turns.ask(A, true, 8990 + TURN_MS), turns.ask(A, true, 9000 + TURN_MS)),
+            (Err(10), Ok(()))
+        );
+        turns.begin(A, 9500);
+        turns.give();
+        assert_eq!((turns.ask(B, false, 9507), turns.ask(A, true, 9510)), (Ok(()), Err(4)), "a short one");
+        assert_eq!(turns.ask(A, true, 9514), Ok(()));
+    }
+}
