@@ -438,8 +438,8 @@ async fn an_object_of_another_column_is_not_fenced_as_this_one() {
     }
 }
 
-/// A capability for a range of stripes. Each write does nothing outside of it, whether that stripe was written
-/// before or not, and what is asked for inside.
+/// A capability for a range of stripes. Each write does nothing outside of it, whether that stripe was
+/// written before or not, and what is asked for inside.
 #[tokio::test]
 async fn a_capability_s_range_is_all_that_it_writes() {
     let stripes = Stripes::raid5().await;
